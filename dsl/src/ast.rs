@@ -1,0 +1,445 @@
+//! The syntax tree: what was written, with its spans, and nothing about what it means.
+//!
+//! `.algo` files and the Rust macros both make this tree; everything after it is shared.
+
+use crate::span::Span;
+
+/// A name and where it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name {
+    /// The identifier.
+    pub text: String,
+    /// Where.
+    pub span: Span,
+}
+
+/// A whole `.algo` file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct File {
+    /// `//!` lines at the top, without their marker.
+    pub docs: Vec<String>,
+    /// Declarations in order.
+    pub items: Vec<Item>,
+    /// The whole text.
+    pub span: Span,
+}
+
+/// A top-level declaration.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Item {
+    /// `import "file.algo"`
+    Import(Import),
+    /// `fn f(a, b) = expr` or `fn f(a) { let x = …  expr }`
+    Fn(FnDef),
+    /// `collective c on n ranks { … }`
+    Collective(Collective),
+    /// `algorithm a implements c on n ranks { … }`
+    Algorithm(Algorithm),
+}
+
+/// `import "path"`: the functions, collectives and algorithms of another file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Import {
+    /// The path as written, relative to the importing file.
+    pub path: String,
+    /// Of the string.
+    pub path_span: Span,
+    /// Of the whole item.
+    pub span: Span,
+}
+
+/// A helper function over numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FnDef {
+    /// `///` lines before it, without their marker.
+    pub docs: Vec<String>,
+    /// Its name.
+    pub name: Name,
+    /// Its parameters.
+    pub params: Vec<Name>,
+    /// `let`s of a block body, in order; empty for `= expr`.
+    pub lets: Vec<(Name, Expr)>,
+    /// Its value.
+    pub value: Expr,
+    /// Of the whole item.
+    pub span: Span,
+}
+
+/// What follows `on`: `n ranks`, or `(node, gpu) ranks`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Axes {
+    /// One axis; the name is the number of ranks.
+    Flat(Name),
+    /// Several axes, slowest first; each name is a coordinate, `name.size` its extent.
+    Grid(Vec<Name>, Span),
+}
+
+/// A collective declared by its pre- and postcondition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Collective {
+    /// `///` lines before it.
+    pub docs: Vec<String>,
+    /// Its name.
+    pub name: Name,
+    /// Its ranks.
+    pub axes: Axes,
+    /// `input E`: chunks in every rank's input.
+    pub input: Option<Expr>,
+    /// `output E`: chunks in every rank's output.
+    pub output: Option<Expr>,
+    /// `for`, `let`, `if`, `each` and `Stmt::Ensure` only.
+    pub body: Vec<Stmt>,
+    /// Of the whole item.
+    pub span: Span,
+}
+
+/// An algorithm. Clauses come first, then statements, then the schedule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Algorithm {
+    /// `///` lines before it.
+    pub docs: Vec<String>,
+    /// Its name.
+    pub name: Name,
+    /// The collective that it claims to implement.
+    pub collective: Name,
+    /// Its ranks.
+    pub axes: Axes,
+    /// `requires E` clauses.
+    pub requires: Vec<Expr>,
+    /// `chunks E`: into how many chunks the whole vector is cut.
+    pub chunks: Option<Expr>,
+    /// `scratch t[E]` clauses.
+    pub scratch: Vec<Scratch>,
+    /// What moves.
+    pub body: Vec<Stmt>,
+    /// How it is played.
+    pub schedule: Option<Schedule>,
+    /// Of the header, `algorithm … ranks`.
+    pub header: Span,
+    /// Of the whole item.
+    pub span: Span,
+}
+
+/// `scratch t[E]`: a named buffer of E chunks on every rank.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scratch {
+    /// Its name.
+    pub name: Name,
+    /// Its size in chunks.
+    pub chunks: Expr,
+}
+
+/// `schedule { pipeline 8  channels 2  slots 4  protocol direct }`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// Key and value; a word value (`direct`) is an [`ExprKind::Name`].
+    pub entries: Vec<(Name, Expr)>,
+    /// Of the whole block.
+    pub span: Span,
+}
+
+/// A statement.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Stmt {
+    /// `let x = e`
+    Let(Name, Expr),
+    /// `for x in a..b where c { … }`
+    For(For),
+    /// `if c { … } else { … }`; `else if` is an `If` alone in `otherwise`.
+    If(If),
+    /// `each r where c { … }`
+    Each(Each),
+    /// `a -> b : op region …`
+    Transfer(Transfer),
+    /// `use …`
+    Use(Use),
+    /// `split …`
+    Split(Split),
+    /// `output[e] = …` (in a collective only)
+    Ensure(Ensure),
+}
+
+/// `for var in from..to where filter { body }`
+#[derive(Debug, Clone, PartialEq)]
+pub struct For {
+    /// The loop variable.
+    pub var: Name,
+    /// First value.
+    pub from: Expr,
+    /// One past the last value.
+    pub to: Expr,
+    /// Skips values for which it is false.
+    pub filter: Option<Expr>,
+    /// The body.
+    pub body: Vec<Stmt>,
+    /// Of the header.
+    pub span: Span,
+}
+
+/// `if cond { then } else { otherwise }`
+#[derive(Debug, Clone, PartialEq)]
+pub struct If {
+    /// The condition.
+    pub cond: Expr,
+    /// If true.
+    pub then: Vec<Stmt>,
+    /// If false.
+    pub otherwise: Vec<Stmt>,
+    /// Of the header.
+    pub span: Span,
+}
+
+/// `each r where filter { body }` or `each (i, g) { body }`: all ranks at once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Each {
+    /// One name for the rank, or one a coordinate.
+    pub vars: Vec<Name>,
+    /// Ranks for which it is false take no part.
+    pub filter: Option<Expr>,
+    /// The body.
+    pub body: Vec<Stmt>,
+    /// Of the header.
+    pub span: Span,
+}
+
+/// A rank: a number, or a tuple of coordinates.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Rank {
+    /// Linear number.
+    One(Expr),
+    /// One coordinate an axis.
+    Tuple(Vec<Expr>, Span),
+}
+
+impl Rank {
+    /// Where it was written.
+    pub fn span(&self) -> Span {
+        match self {
+            Rank::One(e) => e.span,
+            Rank::Tuple(_, s) => *s,
+        }
+    }
+}
+
+/// What a transfer does at its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Overwrites.
+    Copy,
+    /// Combines with what is there.
+    Reduce,
+}
+
+/// `src -> dst : op from -> to as wire`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transfer {
+    /// Reads here.
+    pub src: Rank,
+    /// Writes there.
+    pub dst: Rank,
+    /// What is done.
+    pub op: Op,
+    /// Region read on `src`.
+    pub from: Region,
+    /// Region written on `dst`; the same as `from` if absent.
+    pub to: Option<Region>,
+    /// Element type on the wire, if not the buffer's.
+    pub wire: Option<Name>,
+    /// Of the whole statement.
+    pub span: Span,
+}
+
+/// `buffer` or `buffer[index]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Region {
+    /// `data`, `input`, `output` or a scratch name.
+    pub buffer: Name,
+    /// Which chunks; all if absent.
+    pub index: Option<Index>,
+    /// Of the whole.
+    pub span: Span,
+}
+
+/// Which chunks of a buffer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Index {
+    /// `[i]`
+    At(Expr),
+    /// `[from..to by stride take block]`: blocks of `block` chunks at `stride`, cut off at `to`.
+    Range {
+        /// First chunk.
+        from: Expr,
+        /// One past the last chunk.
+        to: Expr,
+        /// Distance between block starts.
+        by: Option<Expr>,
+        /// Chunks a block, 1 if absent.
+        take: Option<Expr>,
+    },
+    /// `[from ..+ count by stride take block]`: `count` chunks in all, cyclic.
+    Cyclic {
+        /// First chunk.
+        from: Expr,
+        /// How many chunks in all.
+        count: Expr,
+        /// Distance between block starts.
+        by: Option<Expr>,
+        /// Chunks a block, 1 if absent.
+        take: Option<Expr>,
+    },
+}
+
+/// `use collective.name over axis on region -> region root r via path`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Use {
+    /// The collective; the enclosing algorithm's own if absent.
+    pub collective: Option<Name>,
+    /// The algorithm.
+    pub name: Name,
+    /// The axis along which groups are formed; all ranks if absent.
+    pub over: Option<Name>,
+    /// What is its `data` (or its `input`).
+    pub on: Option<Region>,
+    /// What is its `output`, if not the same.
+    pub to: Option<Region>,
+    /// Root of a rooted collective, counted inside the group.
+    pub root: Option<Expr>,
+    /// The path that it rides.
+    pub via: Option<Expr>,
+    /// Of the whole statement.
+    pub span: Span,
+}
+
+/// `split buffer over var in a..b by weight { body }`, or `in paths`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Split {
+    /// The buffer that is cut (`data`).
+    pub buffer: Name,
+    /// Number of the part.
+    pub var: Name,
+    /// Bounds; `None` is `paths`.
+    pub range: Option<(Expr, Expr)>,
+    /// Weight of a part: shares are in proportion.
+    pub by: Option<Expr>,
+    /// The body, in which the buffer is the part.
+    pub body: Vec<Stmt>,
+    /// Of the header.
+    pub span: Span,
+}
+
+/// `output[e] = input[f] at rank`, or `= reduce p in a..b where c : input[f] at p`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ensure {
+    /// The chunk of which something is asked.
+    pub target: Region,
+    /// The bound variable of a reduction.
+    pub reduce: Option<EnsureReduce>,
+    /// The contributing chunk.
+    pub source: Region,
+    /// Whose.
+    pub at: Rank,
+    /// Of the whole statement.
+    pub span: Span,
+}
+
+/// `reduce p in a..b where c`
+#[derive(Debug, Clone, PartialEq)]
+pub struct EnsureReduce {
+    /// The variable.
+    pub var: Name,
+    /// First value.
+    pub from: Expr,
+    /// One past the last.
+    pub to: Expr,
+    /// Skips values for which it is false.
+    pub filter: Option<Expr>,
+}
+
+/// An expression: whole numbers and truth values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expr {
+    /// What it is.
+    pub kind: ExprKind,
+    /// Where.
+    pub span: Span,
+}
+
+/// The kinds of expression.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ExprKind {
+    /// A literal.
+    Int(i64),
+    /// A variable.
+    Name(String),
+    /// `axis.size`
+    Field(Name, Name),
+    /// `-e`, `!e`
+    Unary(UnOp, Box<Expr>),
+    /// `a + b` …
+    Binary(BinOp, Box<Expr>, Box<Expr>),
+    /// `f(a, b)`: a built-in, or a `fn` of the file.
+    Call(Name, Vec<Expr>),
+    /// `if c { a } else { b }`
+    If(Box<Expr>, Box<Expr>, Box<Expr>),
+}
+
+/// Unary operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum UnOp {
+    /// `-`
+    Neg,
+    /// `!`
+    Not,
+}
+
+/// Binary operators, loosest first: `||`, `&&`, comparisons, `|`, `^`, `&`, shifts, `+ -`, `* / %`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is the operator of its name")]
+pub enum BinOp {
+    Or,
+    And,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    BitOr,
+    BitXor,
+    BitAnd,
+    Shl,
+    Shr,
+    Add,
+    Sub,
+    Mul,
+    /// Rounds down.
+    Div,
+    /// The mathematical modulus: never negative for a positive right side.
+    Mod,
+}
+
+impl BinOp {
+    /// As it is written.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            BinOp::Or => "||",
+            BinOp::And => "&&",
+            BinOp::Eq => "==",
+            BinOp::Ne => "!=",
+            BinOp::Lt => "<",
+            BinOp::Le => "<=",
+            BinOp::Gt => ">",
+            BinOp::Ge => ">=",
+            BinOp::BitOr => "|",
+            BinOp::BitXor => "^",
+            BinOp::BitAnd => "&",
+            BinOp::Shl => "<<",
+            BinOp::Shr => ">>",
+            BinOp::Add => "+",
+            BinOp::Sub => "-",
+            BinOp::Mul => "*",
+            BinOp::Div => "/",
+            BinOp::Mod => "%",
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Diagnostics as data: a stable code, a severity, one terse message, labelled spans, notes and helps.
+//!
+//! `codes.rs` is the table of all codes, `render.rs` the picture for people, `similar.rs` finds the name
+//! that was meant. Everything that finds
+//! fault with a user's input, in any package, makes a [`Diagnostic`].
+
+pub mod codes;
+pub mod render;
+mod similar;
+
+pub use codes::Code;
+pub use similar::similar;
+
+use crate::span::Span;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Something worth knowing; does not stop anything.
+    Warning,
+    /// The input cannot be used.
+    Error,
+}
+
+/// A span with a remark. The first label of a diagnostic is its primary place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// Where.
+    pub span: Span,
+    /// What is to be said about it; may be empty.
+    pub text: String,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Stable code; `docs/errors/<code>.md` explains it.
+    pub code: Code,
+    /// How bad it is.
+    pub severity: Severity,
+    /// One line, without code or place.
+    pub message: String,
+    /// Places, the primary one first. Empty for findings about no text.
+    pub labels: Vec<Label>,
+    /// Facts: the values of the variables, the trace.
+    pub notes: Vec<String>,
+    /// What to do.
+    pub helps: Vec<String>,
+}
+
+impl Diagnostic {
+    /// An error without a place yet.
+    pub fn error(code: Code, message: impl Into<String>) -> Self {
+        Diagnostic {
+            code,
+            severity: Severity::Error,
+            message: message.into(),
+            labels: Vec::new(),
+            notes: Vec::new(),
+            helps: Vec::new(),
+        }
+    }
+
+    /// A warning without a place yet.
+    pub fn warning(code: Code, message: impl Into<String>) -> Self {
+        Diagnostic { severity: Severity::Warning, ..Self::error(code, message) }
+    }
+
+    /// Adds a place; the first one added is the primary one.
+    pub fn label(mut self, span: Span, text: impl Into<String>) -> Self {
+        self.labels.push(Label { span, text: text.into() });
+        self
+    }
+
+    /// Adds a fact.
+    pub fn note(mut self, text: impl Into<String>) -> Self {
+        self.notes.push(text.into());
+        self
+    }
+
+    /// Adds a remedy.
+    pub fn help(mut self, text: impl Into<String>) -> Self {
+        self.helps.push(text.into());
+        self
+    }
+
+    /// The primary place.
+    pub fn span(&self) -> Option<Span> {
+        self.labels.first().map(|l| l.span)
+    }
+}
+
+/// Several findings; an `Err` holds at least one error.
+pub type Diagnostics = Vec<Diagnostic>;

@@ -1,0 +1,116 @@
+//! The text as words and signs, comments included.
+//!
+//! The grammar decides what is valid; this only serves what a grammar does badly: limits before any
+//! recursion, cutting a file into its declarations, tight spans, and printing with comments.
+
+/// What a token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A name, a keyword, or a number.
+    Word,
+    /// `"…"`, or up to the line end if not closed.
+    Text,
+    /// An operator, a bracket, or a character that the language does not know.
+    Sign,
+    /// `// …`
+    LineComment,
+    /// `/* … */`
+    BlockComment,
+    /// `/// …` or `//! …`
+    Doc,
+    /// `/* …` without its end.
+    OpenComment,
+}
+
+/// A token: bytes `start..end` of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) kind: Kind,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+impl Token {
+    /// The token as written.
+    pub(crate) fn text<'t>(&self, text: &'t str) -> &'t str {
+        text.get(self.start..self.end).unwrap_or("")
+    }
+
+    /// Whether the grammar skips it.
+    pub(crate) fn is_comment(&self) -> bool {
+        matches!(self.kind, Kind::LineComment | Kind::BlockComment)
+    }
+}
+
+/// Signs of more than one character, longest first.
+const LONG_SIGNS: &[&str] = &["..+", "..", "->", "||", "&&", "==", "!=", "<=", ">=", "<<", ">>"];
+
+/// All tokens of a text, in order. Never fails: unknown characters are signs.
+pub(crate) fn lex(text: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while let Some(c) = text[at..].chars().next() {
+        if matches!(c, ' ' | '\t' | '\r' | '\n' | '\u{FEFF}') {
+            at += c.len_utf8();
+            continue;
+        }
+        let (kind, len) = token(&text[at..], c);
+        tokens.push(Token { kind, start: at, end: at + len });
+        at += len;
+    }
+    tokens
+}
+
+/// Kind and length of the token at the start of `rest`, whose first character is `c`.
+fn token(rest: &str, c: char) -> (Kind, usize) {
+    let until = |stop: fn(char) -> bool| rest.find(stop).unwrap_or(rest.len());
+    let line = || rest[..until(|c| c == '\n')].trim_end().len();
+    if rest.starts_with("//!") || rest.starts_with("///") && !rest.starts_with("////") {
+        (Kind::Doc, line())
+    } else if rest.starts_with("//") {
+        (Kind::LineComment, line())
+    } else if let Some(inside) = rest.strip_prefix("/*") {
+        match inside.find("*/") {
+            Some(len) => (Kind::BlockComment, len + 4),
+            None => (Kind::OpenComment, rest.len()),
+        }
+    } else if c.is_ascii_alphanumeric() || c == '_' {
+        (Kind::Word, until(|c| !c.is_ascii_alphanumeric() && c != '_'))
+    } else if let Some(inside) = rest.strip_prefix('"') {
+        match inside.find(['"', '\n']) {
+            Some(len) if inside[len..].starts_with('"') => (Kind::Text, len + 2),
+            Some(len) => (Kind::Text, rest[..len + 1].trim_end().len()),
+            None => (Kind::Text, rest.trim_end().len()),
+        }
+    } else {
+        let long = LONG_SIGNS.iter().find(|s| rest.starts_with(**s));
+        (Kind::Sign, long.map_or(c.len_utf8(), |s| s.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<&str> {
+        lex(text).iter().map(|t| t.text(text)).collect()
+    }
+
+    #[test]
+    fn signs_are_as_long_as_they_can_be() {
+        assert_eq!(
+            words("a..+b..c->d<<=e"),
+            ["a", "..+", "b", "..", "c", "->", "d", "<<", "=", "e"]
+        );
+        assert_eq!(words("é§"), ["é", "§"]);
+    }
+
+    #[test]
+    fn comments_and_texts_end_where_the_grammar_ends_them() {
+        assert_eq!(words("a // b \r\n/* c\n */ d"), ["a", "// b", "/* c\n */", "d"]);
+        assert_eq!(words("\"a b\" \"c\nd"), ["\"a b\"", "\"c", "d"]);
+        assert_eq!(lex("/* a").first().map(|t| t.kind), Some(Kind::OpenComment));
+        assert_eq!(lex("//// a").first().map(|t| t.kind), Some(Kind::LineComment));
+        assert_eq!(lex("/// a").first().map(|t| t.kind), Some(Kind::Doc));
+    }
+}

@@ -1,0 +1,18 @@
+//! The roundelay language: text in, syntax tree and diagnostics out.
+//!
+//! This package knows no rank count, no graph and no fabric, and does no I/O: callers bring text.
+//!
+//! * [`parse`] makes an [`ast::File`] of a source, or diagnostics (several, if several declarations fail).
+//! * [`print`] formats a text canonically, keeping its comments.
+//! * [`diag`] is how every package of the project reports a fault in a user's input.
+#![forbid(unsafe_code)]
+
+pub mod ast;
+pub mod diag;
+mod lex;
+mod parse;
+mod print;
+pub mod span;
+
+pub use parse::{MAX_BYTES, MAX_DEPTH, check_text, parse};
+pub use print::format;

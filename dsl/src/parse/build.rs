@@ -1,0 +1,474 @@
+//! Declarations and statements: pest's nodes to the syntax tree.
+//!
+//! Functions return `None` only where a node is not as the grammar says, which is a fault of this
+//! package; faults of the text go to [`Builder::faults`] and the work goes on.
+
+use pest::iterators::Pairs;
+
+use super::parts::Parts;
+use super::{Input, Node, Rule, limits};
+use crate::ast::*;
+use crate::diag::{Diagnostic, Diagnostics, codes};
+use crate::span::Span;
+
+/// Adds what a parsed piece at byte `base` declares to `file`, and returns the faults.
+pub(super) fn file(
+    input: &Input,
+    base: usize,
+    nodes: Pairs<'_, Rule>,
+    file: &mut File,
+) -> Diagnostics {
+    let mut builder = Builder { input, base, depth: 0, faults: Diagnostics::new() };
+    for node in nodes.flat_map(|n| n.into_inner()) {
+        match node.as_rule() {
+            Rule::file_doc => file.docs.push(doc_text(&node)),
+            Rule::item => {
+                let span = builder.span(&node);
+                match builder.item(node) {
+                    Some(item) => file.items.push(item),
+                    None => builder.faults.push(
+                        Diagnostic::error(codes::SYNTAX, "the declaration cannot be read")
+                            .label(span, "this is a fault of the parser, please report it"),
+                    ),
+                }
+            }
+            _ => {}
+        }
+    }
+    builder.faults
+}
+
+pub(super) struct Builder<'i, 't> {
+    input: &'i Input<'t>,
+    /// Where the piece begins in the text.
+    base: usize,
+    /// How many statements stand around the present one.
+    depth: usize,
+    pub(super) faults: Diagnostics,
+}
+
+impl Builder<'_, '_> {
+    pub(super) fn span(&self, node: &Node<'_>) -> Span {
+        let at = node.as_span();
+        self.input.span(self.base + at.start(), self.base + at.end())
+    }
+
+    /// A span, extended to the word before it.
+    pub(super) fn with_word_before(&self, span: Span) -> Span {
+        let words = &self.input.words;
+        let before = words.partition_point(|t| t.end <= span.start as usize).checked_sub(1);
+        before.map_or(span, |i| self.input.span(words[i].start, span.end as usize))
+    }
+
+    pub(super) fn name(&self, node: Node<'_>) -> Name {
+        Name { text: node.as_str().to_owned(), span: self.span(&node) }
+    }
+
+    /// Reports too deep a nesting, once a declaration.
+    pub(super) fn too_deep(&mut self, span: Span) {
+        if self.faults.iter().all(|f| f.code != codes::TOO_LARGE) {
+            self.faults.push(limits::too_deep(span));
+        }
+    }
+
+    fn item(&mut self, node: Node<'_>) -> Option<Item> {
+        let mut parts = Parts::of(node);
+        let docs = parts.all(Rule::doc).iter().map(doc_text).collect();
+        let node = parts.next()?;
+        let span = self.span(&node);
+        let rule = node.as_rule();
+        let mut parts = Parts::of(node);
+        Some(match rule {
+            Rule::import => {
+                let path = parts.take(Rule::path)?;
+                let path_span = self.span(&path);
+                Item::Import(Import {
+                    path: path.as_str().trim_matches('"').to_owned(),
+                    path_span,
+                    span,
+                })
+            }
+            Rule::function => Item::Fn(self.function(parts, docs, span)?),
+            Rule::collective => Item::Collective(self.collective(parts, docs, span)?),
+            Rule::algorithm => Item::Algorithm(self.algorithm(parts, docs, span)?),
+            _ => return None,
+        })
+    }
+
+    fn function(&mut self, mut parts: Parts<'_>, docs: Vec<String>, span: Span) -> Option<FnDef> {
+        let name = self.name(parts.take(Rule::name)?);
+        let params = parts.all(Rule::name).into_iter().map(|n| self.name(n)).collect();
+        let mut lets = Vec::new();
+        if let Some(body) = parts.take(Rule::fn_body) {
+            parts = Parts::of(body);
+            while let Some(node) = parts.take(Rule::let_stmt) {
+                lets.push(self.binding(node)?);
+            }
+        }
+        let value = self.expr(parts.take(Rule::expr)?)?;
+        Some(FnDef { docs, name, params, lets, value, span })
+    }
+
+    fn collective(
+        &mut self,
+        mut parts: Parts<'_>,
+        docs: Vec<String>,
+        span: Span,
+    ) -> Option<Collective> {
+        let name = self.name(parts.take(Rule::name)?);
+        let axes = self.axes(parts.take(Rule::axes)?)?;
+        let (mut input, mut output) = (None, None);
+        while let Some(node) = parts.take_any(&[Rule::input_clause, Rule::output_clause]) {
+            let (slot, word) = match node.as_rule() {
+                Rule::input_clause => (&mut input, "input"),
+                _ => (&mut output, "output"),
+            };
+            self.once(slot, word, node)?;
+        }
+        let body = self.statements(parts, Place::Collective)?;
+        Some(Collective { docs, name, axes, input, output, body, span })
+    }
+
+    fn algorithm(
+        &mut self,
+        mut parts: Parts<'_>,
+        docs: Vec<String>,
+        span: Span,
+    ) -> Option<Algorithm> {
+        let head = parts.take(Rule::algorithm_head)?;
+        let header = self.span(&head);
+        let mut words = Parts::of(head);
+        let name = self.name(words.take(Rule::name)?);
+        let collective = self.name(words.take(Rule::name)?);
+        let axes = self.axes(words.take(Rule::axes)?)?;
+        let (mut requires, mut chunks, mut scratch) = (Vec::new(), None, Vec::new());
+        for clause in parts.all(Rule::clause) {
+            let clause = Parts::of(clause).next()?;
+            match clause.as_rule() {
+                Rule::requires => requires.push(self.expr(Parts::of(clause).next()?)?),
+                Rule::chunks => self.once(&mut chunks, "chunks", clause)?,
+                _ => {
+                    let mut parts = Parts::of(clause);
+                    let name = self.name(parts.take(Rule::name)?);
+                    scratch.push(Scratch { name, chunks: self.expr(parts.next()?)? });
+                }
+            }
+        }
+        let body = self.statements_of(parts.all(Rule::stmt), Place::Algorithm)?;
+        let schedule = match parts.take(Rule::schedule) {
+            Some(node) => Some(self.schedule(node)?),
+            None => None,
+        };
+        Some(Algorithm {
+            docs,
+            name,
+            collective,
+            axes,
+            requires,
+            chunks,
+            scratch,
+            body,
+            schedule,
+            header,
+            span,
+        })
+    }
+
+    /// Fills the slot of a clause that may stand only once.
+    fn once(&mut self, slot: &mut Option<Expr>, word: &str, node: Node<'_>) -> Option<()> {
+        let span = self.span(&node);
+        let value = self.expr(Parts::of(node).next()?)?;
+        match slot {
+            None => *slot = Some(value),
+            Some(first) => self.faults.push(
+                Diagnostic::error(codes::MISPLACED, format!("`{word}` is given twice"))
+                    .label(span, "again")
+                    .label(first.span, "the first"),
+            ),
+        }
+        Some(())
+    }
+
+    fn axes(&mut self, node: Node<'_>) -> Option<Axes> {
+        let node = Parts::of(node).next()?;
+        if node.as_rule() == Rule::name {
+            return Some(Axes::Flat(self.name(node)));
+        }
+        let span = self.span(&node);
+        Some(Axes::Grid(self.names(node), span))
+    }
+
+    fn names(&self, grid: Node<'_>) -> Vec<Name> {
+        Parts::of(grid).all(Rule::name).into_iter().map(|n| self.name(n)).collect()
+    }
+
+    fn schedule(&mut self, node: Node<'_>) -> Option<Schedule> {
+        let span = self.span(&node);
+        let mut entries = Vec::new();
+        for entry in Parts::of(node).all(Rule::entry) {
+            let mut parts = Parts::of(entry);
+            let key = self.name(parts.take(Rule::name)?);
+            entries.push((key, self.expr(parts.next()?)?));
+        }
+        Some(Schedule { entries, span })
+    }
+
+    fn binding(&mut self, node: Node<'_>) -> Option<(Name, Expr)> {
+        let mut parts = Parts::of(node);
+        Some((self.name(parts.take(Rule::name)?), self.expr(parts.next()?)?))
+    }
+
+    fn statements(&mut self, mut parts: Parts<'_>, place: Place) -> Option<Vec<Stmt>> {
+        self.statements_of(parts.all(Rule::stmt), place)
+    }
+
+    fn statements_of(&mut self, nodes: Vec<Node<'_>>, place: Place) -> Option<Vec<Stmt>> {
+        let mut statements = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let node = Parts::of(node).next()?;
+            self.check_place(&node, place);
+            statements.push(self.statement(node, place)?);
+        }
+        Some(statements)
+    }
+
+    /// Reports a statement that has no meaning in this kind of declaration.
+    fn check_place(&mut self, node: &Node<'_>, place: Place) {
+        let (word, help) = match (place, node.as_rule()) {
+            (Place::Algorithm, Rule::ensure) => (
+                "an `output[…] = …`",
+                "declare what must hold in a `collective`; move data with `a -> b : copy …`",
+            ),
+            (Place::Collective, Rule::transfer) => {
+                ("a transfer", "say what must hold: `output[i] = input[j] at r`")
+            }
+            (Place::Collective, Rule::use_stmt) => ("`use`", "write it in an algorithm"),
+            (Place::Collective, Rule::split_stmt) => ("`split`", "write it in an algorithm"),
+            _ => return,
+        };
+        let (here, there) = match place {
+            Place::Algorithm => ("an algorithm", "a collective"),
+            Place::Collective => ("a collective", "an algorithm"),
+        };
+        let message = format!("{word} stands in {here}, but belongs in {there}");
+        let span = self.span(node);
+        self.faults.push(
+            Diagnostic::error(codes::MISPLACED, message)
+                .label(span, "has no meaning here")
+                .help(help),
+        );
+    }
+
+    fn block(&mut self, node: Node<'_>, place: Place) -> Option<Vec<Stmt>> {
+        if self.depth >= limits::MAX_DEPTH {
+            let span = self.span(&node);
+            self.too_deep(span);
+            return Some(Vec::new());
+        }
+        self.depth += 1;
+        let statements = self.statements(Parts::of(node), place);
+        self.depth -= 1;
+        statements
+    }
+
+    fn statement(&mut self, node: Node<'_>, place: Place) -> Option<Stmt> {
+        let span = self.span(&node);
+        let rule = node.as_rule();
+        if rule == Rule::let_stmt {
+            return self.binding(node).map(|(name, value)| Stmt::Let(name, value));
+        }
+        let mut parts = Parts::of(node);
+        Some(match rule {
+            Rule::for_stmt => {
+                let var = self.name(parts.take(Rule::name)?);
+                let (from, to) = self.range(parts.take(Rule::range)?)?;
+                let filter = self.optional(&mut parts, Rule::filter)?;
+                let head = head(span, filter.as_ref().map_or(to.span, |f| f.span));
+                let body = self.block(parts.next()?, place)?;
+                Stmt::For(For { var, from, to, filter, body, span: head })
+            }
+            Rule::if_stmt => self.choice_of(parts, place)?,
+            Rule::each_stmt => {
+                let vars = parts.next()?;
+                let vars_span = self.span(&vars);
+                let vars = if vars.as_rule() == Rule::name {
+                    vec![self.name(vars)]
+                } else {
+                    self.names(vars)
+                };
+                let filter = self.optional(&mut parts, Rule::filter)?;
+                let head = head(span, filter.as_ref().map_or(vars_span, |f| f.span));
+                let body = self.block(parts.next()?, place)?;
+                Stmt::Each(Each { vars, filter, body, span: head })
+            }
+            Rule::split_stmt => self.split(parts, span, place)?,
+            Rule::use_stmt => self.use_of(parts, span)?,
+            Rule::ensure => self.ensure(parts, span)?,
+            Rule::transfer => self.transfer(parts, span)?,
+            _ => return None,
+        })
+    }
+
+    /// `if … else if … else …`, from its end: each `else if` is an `if` alone in the part before.
+    fn choice_of(&mut self, mut parts: Parts<'_>, place: Place) -> Option<Stmt> {
+        let (outside, mut arms) = (self.depth, Vec::new());
+        while let Some(condition) = parts.take(Rule::expr) {
+            let cond = self.expr(condition)?;
+            let then = self.block(parts.next()?, place)?;
+            if self.depth < limits::MAX_DEPTH {
+                self.depth += 1;
+                arms.push((cond, then));
+            }
+        }
+        let mut otherwise = match parts.take(Rule::block) {
+            Some(block) => self.block(block, place)?,
+            None => Vec::new(),
+        };
+        self.depth = outside;
+        while let Some((cond, then)) = arms.pop() {
+            let span = self.with_word_before(cond.span);
+            otherwise = vec![Stmt::If(If { cond, then, otherwise, span })];
+        }
+        otherwise.pop()
+    }
+
+    fn split(&mut self, mut parts: Parts<'_>, span: Span, place: Place) -> Option<Stmt> {
+        let buffer = self.name(parts.take(Rule::name)?);
+        let var = self.name(parts.take(Rule::name)?);
+        let (mut end, mut range) = (var.span, None);
+        if let Some(node) = parts.take_any(&[Rule::range, Rule::kw_paths]) {
+            end = self.span(&node);
+            if node.as_rule() == Rule::range {
+                range = Some(self.range(node)?);
+            }
+        }
+        let by = self.optional(&mut parts, Rule::weight)?;
+        let head = head(span, by.as_ref().map_or(end, |b| b.span));
+        let body = self.block(parts.next()?, place)?;
+        Some(Stmt::Split(Split { buffer, var, range, by, body, span: head }))
+    }
+
+    fn use_of(&mut self, mut parts: Parts<'_>, span: Span) -> Option<Stmt> {
+        let mut names = Parts::of(parts.take(Rule::use_name)?).all(Rule::name);
+        let name = self.name(names.pop()?);
+        let collective = names.pop().map(|n| self.name(n));
+        let over =
+            parts.take(Rule::use_over).and_then(|n| Parts::of(n).next()).map(|n| self.name(n));
+        let (mut on, mut to) = (None, None);
+        if let Some(node) = parts.take(Rule::use_on) {
+            let mut regions = Parts::of(node);
+            on = Some(self.region(regions.next()?)?);
+            to = self.optional_region(&mut regions)?;
+        }
+        let root = self.optional(&mut parts, Rule::use_root)?;
+        let via = self.optional(&mut parts, Rule::use_via)?;
+        Some(Stmt::Use(Use { collective, name, over, on, to, root, via, span }))
+    }
+
+    fn ensure(&mut self, mut parts: Parts<'_>, span: Span) -> Option<Stmt> {
+        let target = self.region(parts.take(Rule::region)?)?;
+        let mut reduce = None;
+        if let Some(node) = parts.take(Rule::fold) {
+            let mut parts = Parts::of(node);
+            let var = self.name(parts.take(Rule::name)?);
+            let (from, to) = self.range(parts.take(Rule::range)?)?;
+            let filter = self.optional(&mut parts, Rule::filter)?;
+            reduce = Some(EnsureReduce { var, from, to, filter });
+        }
+        let source = self.region(parts.take(Rule::region)?)?;
+        let at = self.rank(parts.next()?)?;
+        Some(Stmt::Ensure(Ensure { target, reduce, source, at, span }))
+    }
+
+    fn transfer(&mut self, mut parts: Parts<'_>, span: Span) -> Option<Stmt> {
+        let src = self.rank(parts.take(Rule::rank)?)?;
+        let dst = self.rank(parts.take(Rule::rank)?)?;
+        let op = if parts.take(Rule::op)?.as_str() == "copy" { Op::Copy } else { Op::Reduce };
+        let from = self.region(parts.take(Rule::region)?)?;
+        let to = self.optional_region(&mut parts)?;
+        let wire = parts.take(Rule::name).map(|n| self.name(n));
+        Some(Stmt::Transfer(Transfer { src, dst, op, from, to, wire, span }))
+    }
+
+    fn rank(&mut self, node: Node<'_>) -> Option<Rank> {
+        let node = Parts::of(node).next()?;
+        if node.as_rule() == Rule::expr {
+            return self.expr(node).map(Rank::One);
+        }
+        let span = self.span(&node);
+        let coordinates = Parts::of(node).all(Rule::expr);
+        let coordinates = coordinates.into_iter().map(|n| self.expr(n)).collect::<Option<_>>()?;
+        Some(Rank::Tuple(coordinates, span))
+    }
+
+    fn optional_region(&mut self, parts: &mut Parts<'_>) -> Option<Option<Region>> {
+        match parts.take(Rule::region) {
+            Some(node) => Some(Some(self.region(node)?)),
+            None => Some(None),
+        }
+    }
+
+    fn region(&mut self, node: Node<'_>) -> Option<Region> {
+        let span = self.span(&node);
+        let mut parts = Parts::of(node);
+        let buffer = self.name(parts.take(Rule::buffer)?);
+        let index = match parts.take(Rule::index) {
+            Some(node) => Some(self.index(node)?),
+            None => None,
+        };
+        Some(Region { buffer, index, span })
+    }
+
+    fn index(&mut self, node: Node<'_>) -> Option<Index> {
+        let mut parts = Parts::of(node);
+        let from = self.expr(parts.take(Rule::expr)?)?;
+        let Some(tail) = parts.next() else { return Some(Index::At(from)) };
+        let cyclic = tail.as_rule() == Rule::cyclic;
+        let mut parts = Parts::of(tail);
+        let end = self.expr(parts.take(Rule::expr)?)?;
+        let (mut by, mut take) = (None, None);
+        if let Some(steps) = parts.take(Rule::steps) {
+            let mut steps = Parts::of(steps);
+            by = Some(self.expr(steps.next()?)?);
+            take = match steps.next() {
+                Some(node) => Some(self.expr(node)?),
+                None => None,
+            };
+        }
+        Some(match cyclic {
+            true => Index::Cyclic { from, count: end, by, take },
+            false => Index::Range { from, to: end, by, take },
+        })
+    }
+
+    fn range(&mut self, node: Node<'_>) -> Option<(Expr, Expr)> {
+        let mut parts = Parts::of(node);
+        Some((self.expr(parts.next()?)?, self.expr(parts.next()?)?))
+    }
+
+    /// The expression of a node such as `where e`, if there is one.
+    fn optional(&mut self, parts: &mut Parts<'_>, rule: Rule) -> Option<Option<Expr>> {
+        match parts.take(rule) {
+            Some(node) => Some(Some(self.expr(Parts::of(node).next()?)?)),
+            None => Some(None),
+        }
+    }
+}
+
+/// The kind of declaration around a statement.
+#[derive(Clone, Copy)]
+enum Place {
+    Collective,
+    Algorithm,
+}
+
+/// From the first word of a statement to `last`.
+fn head(statement: Span, last: Span) -> Span {
+    Span { end: last.end, ..statement }
+}
+
+/// The text of a `///` or `//!` line.
+fn doc_text(node: &Node<'_>) -> String {
+    let text = node.as_str().get(3..).unwrap_or("");
+    text.strip_prefix(' ').unwrap_or(text).trim_end().to_owned()
+}

@@ -1,0 +1,280 @@
+//! pest's faults in words, with help for the slips that people make.
+
+use std::ops::Range;
+
+use pest::error::{Error, ErrorVariant, InputLocation};
+
+use super::{Input, Rule};
+use crate::diag::{Diagnostic, codes};
+use crate::lex::{Kind, Token};
+use crate::span::Span;
+
+/// The diagnostic of a fault in the piece `range` of the text.
+pub(super) fn explain(input: &Input, range: Range<usize>, error: &Error<Rule>) -> Diagnostic {
+    let at = match error.location {
+        InputLocation::Pos(at) | InputLocation::Span((at, _)) => range.start + at,
+    };
+    let rules = match &error.variant {
+        ErrorVariant::ParsingError { positives, .. } => positives.as_slice(),
+        ErrorVariant::CustomError { .. } => &[],
+    };
+    let index = input.words.partition_point(|t| t.start < at);
+    let fault = Fault { input, range, rules, index };
+    fault.slip().unwrap_or_else(|| fault.plain())
+}
+
+struct Fault<'i, 't> {
+    input: &'i Input<'t>,
+    /// The declaration.
+    range: Range<usize>,
+    /// What could have stood there.
+    rules: &'i [Rule],
+    /// What stands there, an index of `input.words`.
+    index: usize,
+}
+
+impl Fault<'_, '_> {
+    /// «expected …, found …».
+    fn plain(&self) -> Diagnostic {
+        let expected = self.expected();
+        let (found, span) = match self.word(0) {
+            Some(token) if token.start < self.range.end => {
+                let text: String = token.text(self.input.text).chars().take(24).collect();
+                (format!("`{text}`"), self.span(token))
+            }
+            Some(_) => ("the next declaration".to_owned(), self.end()),
+            None => ("the end of the file".to_owned(), self.end()),
+        };
+        let message = match expected.is_empty() {
+            true => format!("unexpected {found}"),
+            false => format!("expected {expected}, found {found}"),
+        };
+        let mut fault = Diagnostic::error(codes::SYNTAX, message).label(
+            span,
+            if expected.is_empty() {
+                "not expected".to_owned()
+            } else {
+                format!("expected {expected}")
+            },
+        );
+        if span == self.end()
+            && let Some(open) = self.unclosed()
+        {
+            fault = fault.label(self.span(open), "opened here and never closed");
+        }
+        let found = self.text(0);
+        let wants_name =
+            self.rules.iter().any(|r| matches!(r, Rule::name | Rule::buffer | Rule::expr));
+        if wants_name && is_keyword(found) {
+            fault = fault.note(format!("`{found}` is a keyword and cannot be a name"));
+        }
+        fault
+    }
+
+    /// The faults that deserve words of their own.
+    fn slip(&self) -> Option<Diagnostic> {
+        let token = self.word(0).filter(|t| t.start < self.range.end)?;
+        let found = token.text(self.input.text);
+        let error = |message: String| Diagnostic::error(codes::SYNTAX, message);
+        let here = self.span(token);
+        Some(match found {
+            _ if token.kind == Kind::Doc => {
+                error("a doc comment has nothing to describe here".into())
+                    .label(here, "not before a declaration")
+                    .help("`//!` begins a file, `///` a declaration; elsewhere write `//`")
+            }
+            ";" => error("unexpected `;`".into())
+                .label(here, "not part of the language")
+                .help("statements need no `;`: remove it"),
+            "=" if self.wants(Rule::infix) => error("`=` does not compare".into())
+                .label(here, "expected an operator")
+                .help("write `==` to compare, or `let name = …` to name a value"),
+            "requires" | "chunks" | "scratch"
+                if self.wants(Rule::stmt) && !self.starts_collective() =>
+            {
+                self.misplaced(
+                    format!("`{found}` must stand before the first statement"),
+                    here,
+                    "clauses come first, then statements, then the schedule",
+                )
+            }
+            "schedule" if self.wants(Rule::stmt) => self.misplaced(
+                "`schedule` must be the last part of an algorithm".into(),
+                here,
+                "move it behind the last statement, outside of all blocks",
+            ),
+            _ if self.after_schedule() && found != "}" => self.misplaced(
+                "nothing may follow the schedule".into(),
+                here,
+                "clauses come first, then statements, then one schedule",
+            ),
+            _ if self.wants(Rule::op) && token.kind == Kind::Word => {
+                error(format!("unknown operation `{found}`"))
+                    .label(here, "expected `copy` or `reduce`")
+                    .help("did you mean `copy` or `reduce`?")
+            }
+            "copy" | "reduce" if self.wants(Rule::colon) => {
+                error(format!("expected `:` before `{found}`"))
+                    .label(here, "the `:` is missing")
+                    .help(format!("write `from -> to : {found} region`"))
+            }
+            _ if self.wants(Rule::buffer) && self.text(1) == "(" => {
+                let open = self.word(1).map_or(here, |t| self.span(t));
+                error("chunks are chosen with brackets".into())
+                    .label(open, "expected `[`")
+                    .help(format!("write `{found}[…]`"))
+            }
+            _ if self.starts_collective() && matches!(self.text_before(), "input" | "output") => {
+                let word = self.text_before();
+                let place = self.index.checked_sub(1).and_then(|i| self.input.words.get(i));
+                self.misplaced(
+                    format!("`{word}` must stand before the first statement"),
+                    place.map_or(here, |t| self.span(t)),
+                    "the sizes come first; a statement is `output[i] = input[j] at r`",
+                )
+            }
+            "}" if !self.wants(Rule::stmt) && self.wants(Rule::EOI) => {
+                error("unexpected `}`".into()).label(here, "no `{` is open here")
+            }
+            _ => return None,
+        })
+    }
+
+    fn misplaced(&self, message: String, span: Span, help: &str) -> Diagnostic {
+        Diagnostic::error(codes::MISPLACED, message).label(span, "misplaced").help(help)
+    }
+
+    fn wants(&self, rule: Rule) -> bool {
+        self.rules.contains(&rule)
+    }
+
+    fn after_schedule(&self) -> bool {
+        let before = self.input.words(&(self.range.start..self.word(0).map_or(0, |t| t.start)));
+        self.rules == [Rule::rbrace] && before.iter().any(|t| t.text(self.input.text) == "schedule")
+    }
+
+    fn starts_collective(&self) -> bool {
+        let mut words = self.input.words(&self.range).iter().filter(|t| t.kind != Kind::Doc);
+        words.next().is_some_and(|t| t.text(self.input.text) == "collective")
+    }
+
+    /// The token `ahead` places after the fault.
+    fn word(&self, ahead: usize) -> Option<&Token> {
+        self.input.words.get(self.index + ahead)
+    }
+
+    fn text(&self, ahead: usize) -> &str {
+        self.word(ahead).map_or("", |t| t.text(self.input.text))
+    }
+
+    fn text_before(&self) -> &str {
+        let before = self.index.checked_sub(1).and_then(|i| self.input.words.get(i));
+        before.map_or("", |t| t.text(self.input.text))
+    }
+
+    fn span(&self, token: &Token) -> Span {
+        Span::new(self.input.source, token.start, token.end)
+    }
+
+    /// Just after the last token of the declaration.
+    fn end(&self) -> Span {
+        let end = self.input.span(self.range.start, self.range.end).end as usize;
+        Span::new(self.input.source, end, end)
+    }
+
+    /// The outermost bracket of the declaration that is not closed.
+    fn unclosed(&self) -> Option<&Token> {
+        let mut open = Vec::new();
+        for token in self.input.words(&self.range) {
+            match token.text(self.input.text) {
+                "(" | "[" | "{" => open.push(token),
+                ")" | "]" | "}" => drop(open.pop()),
+                _ => {}
+            }
+        }
+        open.first().copied()
+    }
+
+    /// «a, b or c»: what could have stood there, without what says nothing new.
+    fn expected(&self) -> String {
+        let strong = |r: &Rule| {
+            matches!(r, Rule::stmt | Rule::clause | Rule::schedule | Rule::item | Rule::rbrace)
+                || matches!(r, Rule::input_clause | Rule::output_clause)
+        };
+        let operand = |r: &Rule| {
+            matches!(r, Rule::int | Rule::name | Rule::kw_if | Rule::lparen | Rule::field)
+        };
+        let starts = self.rules.iter().any(|r| matches!(r, Rule::stmt | Rule::item | Rule::clause));
+        let mut words: Vec<String> = Vec::new();
+        for rule in self.rules {
+            let noise = match rule {
+                Rule::infix | Rule::EOI | Rule::doc | Rule::file_doc => self.rules.len() > 1,
+                rule => starts && !strong(rule) || self.wants(Rule::prefix) && operand(rule),
+            };
+            let word = describe(*rule);
+            if !noise && !words.contains(&word) {
+                words.push(word);
+            }
+        }
+        match words.split_last() {
+            Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+            Some((last, _)) => last.clone(),
+            None => String::new(),
+        }
+    }
+}
+
+fn is_keyword(text: &str) -> bool {
+    use pest::Parser as _;
+    super::Grammar::parse(Rule::keyword, text)
+        .is_ok_and(|mut p| p.as_str() == text && p.next().is_some())
+}
+
+/// A rule in the reader's words.
+fn describe(rule: Rule) -> String {
+    let words = match rule {
+        Rule::EOI => "the end of the file",
+        Rule::file | Rule::item => "a declaration (`algorithm`, `collective`, `fn` or `import`)",
+        Rule::path => "a path in quotes",
+        Rule::stmt => "a statement",
+        Rule::block | Rule::value_block | Rule::fn_body | Rule::lbrace => "`{`",
+        Rule::clause => "a clause",
+        Rule::schedule => "`schedule`",
+        Rule::input_clause => "`input`",
+        Rule::output_clause => "`output`",
+        Rule::entry => "an entry (`pipeline 8`)",
+        Rule::axes => "the ranks (`n ranks`, `(node, gpu) ranks`)",
+        Rule::grid => "a tuple of names",
+        Rule::rank | Rule::tuple => "a rank",
+        Rule::op => "`copy` or `reduce`",
+        Rule::region | Rule::buffer => "a buffer",
+        Rule::index => "`[`",
+        Rule::range => "a range (`a..b`)",
+        Rule::name | Rule::use_name => "a name",
+        Rule::int => "a number",
+        Rule::infix => "an operator",
+        Rule::expr | Rule::primary | Rule::prefix | Rule::paren | Rule::call => "an expression",
+        Rule::field | Rule::if_expr | Rule::call_open => "an expression",
+        Rule::filter => "`where`",
+        Rule::weight | Rule::steps => "`by`",
+        Rule::arrow => "`->`",
+        Rule::assign => "`=`",
+        Rule::colon => "`:`",
+        Rule::comma => "`,`",
+        Rule::dots | Rule::upto => "`..`",
+        Rule::dots_plus | Rule::cyclic => "`..+`",
+        Rule::lbracket => "`[`",
+        Rule::lparen => "`(`",
+        Rule::rbrace => "`}`",
+        Rule::rbracket => "`]`",
+        Rule::rparen => "`)`",
+        other => {
+            let name = format!("{other:?}");
+            return match name.strip_prefix("kw_") {
+                Some(word) => format!("`{word}`"),
+                None => format!("a {}", name.replace('_', " ")),
+            };
+        }
+    };
+    words.to_owned()
+}

@@ -1,0 +1,157 @@
+//! Where declarations, statements and blocks stand, for the printer.
+
+use std::collections::BTreeSet;
+
+use super::{Input, Node, Rule};
+use crate::diag::Diagnostics;
+
+/// Something that begins a line: a declaration, a clause, a statement. Bytes `start..end` of the text.
+pub(crate) struct Unit {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    /// Its `{ … }`, in order; braces of an `if` expression are none.
+    pub(crate) blocks: Vec<Block>,
+}
+
+/// `{ … }`
+pub(crate) struct Block {
+    /// Byte of the `{`.
+    pub(crate) open: usize,
+    /// Byte of the `}`.
+    pub(crate) close: usize,
+    pub(crate) units: Vec<Unit>,
+    /// How many units may share one line with the braces.
+    pub(crate) inline: usize,
+}
+
+/// What the printer must know about a text beyond its tokens.
+#[derive(Default)]
+pub(crate) struct Layout {
+    pub(crate) items: Vec<Unit>,
+    /// Where a `-` or `!` is a prefix.
+    pub(crate) prefixes: BTreeSet<usize>,
+    /// Where an operator stands between short operands of a range: `0..n-1`.
+    pub(crate) tight: BTreeSet<usize>,
+    /// Where a `(` belongs to the name before it.
+    pub(crate) calls: BTreeSet<usize>,
+}
+
+/// The layout of a text.
+///
+/// # Errors
+/// Those of [`super::parse`] that concern the grammar.
+pub(crate) fn layout(input: &Input) -> Result<Layout, Diagnostics> {
+    let mut layout = Layout::default();
+    let mut faults = Diagnostics::new();
+    for range in input.declarations() {
+        let nodes = match input.nodes(range.clone()) {
+            Ok(nodes) => nodes,
+            Err(fault) => {
+                faults.push(fault);
+                continue;
+            }
+        };
+        let mut walk = Walk { input, base: range.start, layout: &mut layout };
+        let items = nodes.flat_map(|n| n.into_inner()).filter(|n| n.as_rule() == Rule::item);
+        let units: Vec<_> =
+            items.filter_map(|n| n.into_inner().last()).map(|n| walk.unit(n)).collect();
+        layout.items.extend(units);
+    }
+    if faults.is_empty() { Ok(layout) } else { Err(faults) }
+}
+
+struct Walk<'i, 't> {
+    input: &'i Input<'t>,
+    base: usize,
+    layout: &'i mut Layout,
+}
+
+impl Walk<'_, '_> {
+    fn start(&self, node: &Node<'_>) -> usize {
+        self.base + node.as_span().start()
+    }
+
+    fn unit(&mut self, node: Node<'_>) -> Unit {
+        if matches!(node.as_rule(), Rule::stmt | Rule::clause)
+            && let Some(inner) = node.clone().into_inner().next()
+        {
+            return self.unit(inner);
+        }
+        let end = self.input.span(self.start(&node), self.base + node.as_span().end()).end as usize;
+        let mut unit = Unit { start: self.start(&node), end, blocks: Vec::new() };
+        if node.as_rule() == Rule::expr {
+            self.spacing(node);
+        } else {
+            self.blocks(node, &mut unit.blocks);
+        }
+        unit
+    }
+
+    /// Adds the blocks among a node's children; all else concerns blanks only.
+    fn blocks(&mut self, node: Node<'_>, blocks: &mut Vec<Block>) {
+        let inline = match node.as_rule() {
+            Rule::algorithm | Rule::collective => 0,
+            Rule::schedule => usize::MAX,
+            _ => 1,
+        };
+        let is_function = node.as_rule() == Rule::function;
+        let mut open: Option<Block> = None;
+        for child in node.into_inner() {
+            let at = self.start(&child);
+            match (child.as_rule(), &mut open) {
+                (Rule::lbrace, _) => {
+                    open = Some(Block { open: at, close: at, units: Vec::new(), inline });
+                }
+                (Rule::rbrace, _) => blocks.extend(open.take().map(|b| Block { close: at, ..b })),
+                (Rule::block | Rule::fn_body, _) => self.blocks(child, blocks),
+                (Rule::lparen, _) if is_function => drop(self.layout.calls.insert(at)),
+                (_, Some(block)) => block.units.push(self.unit(child)),
+                (_, None) => self.spacing(child),
+            }
+        }
+    }
+
+    /// Notes prefixes, calls and short ranges at and below a node.
+    fn spacing(&mut self, node: Node<'_>) {
+        match node.as_rule() {
+            Rule::prefix => drop(self.layout.prefixes.insert(self.start(&node))),
+            Rule::call_open => drop(self.layout.calls.insert(self.base + node.as_span().end() - 1)),
+            Rule::range => self.tighten(node.clone().into_inner().collect()),
+            Rule::index => {
+                let parts = node.clone().into_inner().filter(|n| n.as_rule() != Rule::lbracket);
+                let flat = parts.flat_map(|n| match n.as_rule() {
+                    Rule::upto => n.into_inner().collect(),
+                    _ => vec![n],
+                });
+                self.tighten(flat.take(3).collect());
+            }
+            _ => {}
+        }
+        for child in node.into_inner() {
+            self.spacing(child);
+        }
+    }
+
+    /// `a..b` is written without blanks if both ends are one operation at most.
+    fn tighten(&mut self, range: Vec<Node<'_>>) {
+        let [from, dots, to] = range.as_slice() else { return };
+        let short = |n: &Node<'_>| n.as_rule() == Rule::expr && is_short(n);
+        if dots.as_rule() == Rule::dots && short(from) && short(to) {
+            let signs = [from, to].into_iter().flat_map(|e| e.clone().into_inner());
+            let signs = signs.filter(|n| n.as_rule() == Rule::infix).chain([dots.clone()]);
+            let places: Vec<_> = signs.map(|n| self.start(&n)).collect();
+            self.layout.tight.extend(places);
+        }
+    }
+}
+
+/// An atom, something in parentheses, or two atoms and an operator.
+fn is_short(expr: &Node<'_>) -> bool {
+    let atom = |r: &Rule| matches!(r, Rule::int | Rule::name | Rule::field | Rule::call);
+    let rules: Vec<Rule> = expr.clone().into_inner().map(|n| n.as_rule()).collect();
+    match rules.as_slice() {
+        [one] => atom(one) || *one == Rule::paren,
+        [left, Rule::infix, right] => atom(left) && atom(right),
+        _ => false,
+    }
+}

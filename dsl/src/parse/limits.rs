@@ -1,0 +1,82 @@
+//! What is refused before anything recursive sees it: texts too large, too deep, or no texts.
+
+use crate::diag::{Diagnostic, codes};
+use crate::lex::{Kind, Token};
+use crate::span::{SourceId, Span};
+
+/// The largest text that is parsed, in bytes.
+pub const MAX_BYTES: usize = 1 << 20;
+
+/// How deep brackets, blocks, `else if` chains and operators may nest.
+pub const MAX_DEPTH: usize = 200;
+
+/// The bytes of a file as text.
+///
+/// # Errors
+/// RL0102 beyond [`MAX_BYTES`], RL0103 if the bytes are not UTF-8 or hold a NUL. The diagnostic has
+/// no place: the bytes are in no [`crate::span::SourceMap`] yet.
+pub fn check_text(bytes: &[u8]) -> Result<&str, Diagnostic> {
+    if bytes.len() > MAX_BYTES {
+        return Err(too_large(bytes.len()));
+    }
+    let bad = |at: usize| Diagnostic::error(codes::NOT_TEXT, format!("byte {at} is not text"));
+    match std::str::from_utf8(bytes) {
+        Err(e) => Err(bad(e.valid_up_to()).help("algorithms are files of UTF-8 text")),
+        Ok(text) => match text.find('\0') {
+            Some(at) => Err(bad(at).note("it is a NUL")),
+            None => Ok(text),
+        },
+    }
+}
+
+/// The same limits for a text that is in a source map.
+pub(super) fn check_size(text: &str, source: SourceId) -> Result<(), Diagnostic> {
+    let start = Span::new(source, 0, 0);
+    if text.len() > MAX_BYTES {
+        return Err(too_large(text.len()).label(start, ""));
+    }
+    match text.find('\0') {
+        Some(at) => Err(Diagnostic::error(codes::NOT_TEXT, "the text holds a NUL byte")
+            .label(Span::new(source, at, at + 1), "here")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses nesting beyond [`MAX_DEPTH`] and comments without end.
+pub(super) fn check_tokens(
+    text: &str,
+    source: SourceId,
+    tokens: &[Token],
+) -> Result<(), Diagnostic> {
+    let mut depth = 0_usize;
+    for token in tokens {
+        let span = Span::new(source, token.start, token.end);
+        if token.kind == Kind::OpenComment {
+            return Err(Diagnostic::error(codes::SYNTAX, "the comment is never closed")
+                .label(Span::new(source, token.start, token.start + 2), "opened here")
+                .help("close it with `*/`"));
+        }
+        match token.text(text) {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return Err(too_deep(span));
+        }
+    }
+    Ok(())
+}
+
+/// The fault of something nested beyond [`MAX_DEPTH`].
+pub(super) fn too_deep(span: Span) -> Diagnostic {
+    Diagnostic::error(codes::TOO_LARGE, format!("the text is nested more than {MAX_DEPTH} deep"))
+        .label(span, "too deep from here on")
+        .help("name parts with `let`, or move them into an `fn`")
+}
+
+fn too_large(bytes: usize) -> Diagnostic {
+    Diagnostic::error(codes::TOO_LARGE, format!("the text has {bytes} bytes"))
+        .note(format!("the limit is {MAX_BYTES} bytes"))
+        .help("an algorithm is a page of text; is this the right file?")
+}
