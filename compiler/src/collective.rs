@@ -1,0 +1,256 @@
+//! Collectives: what every rank holds before, and must hold after. The specification that algorithms
+//! are judged by.
+//!
+//! The whole vector has C chunks. A contribution is named by the rank it comes from and the chunk of
+//! the whole vector (or, for declared collectives, of the input) that it is.
+
+use std::sync::Arc;
+
+use crate::chunks::ChunkSet;
+use crate::program::{Buffer, Custom, Style};
+
+/// Which collective.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// Every rank ends with the sum of all.
+    AllReduce,
+    /// Rank r ends with block r of the sum.
+    ReduceScatter,
+    /// Every rank ends with every rank's block.
+    AllGather,
+    /// Every rank ends with the root's buffer.
+    Broadcast,
+    /// The root ends with the sum.
+    Reduce,
+    /// The root ends with every rank's block.
+    Gather,
+    /// Rank r ends with block r of the root's buffer.
+    Scatter,
+    /// Block b of rank a ends as block a of rank b.
+    AllToAll,
+    /// No rank ends before every rank has begun.
+    Barrier,
+    /// Rank 1 ends with rank 0's buffer.
+    SendRecv,
+    /// Declared in a file.
+    Custom(Arc<Custom>),
+}
+
+/// Names of the built-in collectives.
+pub const NAMES: &[(&str, Kind)] = &[
+    ("all_reduce", Kind::AllReduce),
+    ("reduce_scatter", Kind::ReduceScatter),
+    ("all_gather", Kind::AllGather),
+    ("broadcast", Kind::Broadcast),
+    ("reduce", Kind::Reduce),
+    ("gather", Kind::Gather),
+    ("scatter", Kind::Scatter),
+    ("all_to_all", Kind::AllToAll),
+    ("barrier", Kind::Barrier),
+    ("sendrecv", Kind::SendRecv),
+];
+
+impl Kind {
+    /// As files write it.
+    pub fn name(&self) -> &str {
+        match self {
+            Kind::Custom(c) => &c.name,
+            kind => NAMES.iter().find(|(_, k)| k == kind).map_or("", |(n, _)| n),
+        }
+    }
+
+    /// Whether one rank is the root.
+    pub fn rooted(&self) -> bool {
+        matches!(self, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter)
+    }
+
+    /// Whether contributions are summed.
+    pub fn reduces(&self) -> bool {
+        match self {
+            Kind::AllReduce | Kind::ReduceScatter | Kind::Reduce => true,
+            Kind::Custom(c) => c.ensures.iter().any(|e| e.reduce.is_some()),
+            _ => false,
+        }
+    }
+
+    /// Whether the vector consists of one block a rank.
+    pub fn blocked(&self) -> bool {
+        matches!(
+            self,
+            Kind::ReduceScatter | Kind::AllGather | Kind::Gather | Kind::Scatter | Kind::AllToAll
+        )
+    }
+}
+
+/// A collective on so many ranks and chunks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// Which.
+    pub kind: Kind,
+    /// Ranks.
+    pub ranks: u32,
+    /// C: chunks of the whole vector.
+    pub chunks: u32,
+    /// The root, 0 where there is none.
+    pub root: u32,
+    /// Of a declared collective: what each rank's outputs must hold, in order of (rank, chunk).
+    pub custom: Option<Arc<CustomSpec>>,
+}
+
+/// A declared collective at one rank count.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CustomSpec {
+    /// Chunks of every input.
+    pub input: u32,
+    /// Chunks of every output.
+    pub output: u32,
+    /// For rank r and output chunk c, at `r * output + c`: the input chunk and the contributing
+    /// ranks in ascending order; `None` where nothing is asked.
+    pub expected: Vec<Option<(u32, Vec<u32>)>>,
+}
+
+/// What a place must hold at the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// Which chunk.
+    pub chunk: u32,
+    /// Whose.
+    pub ranks: Ranks,
+}
+
+/// A set of ranks as specifications need it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ranks {
+    /// All.
+    All,
+    /// One.
+    One(u32),
+    /// These, ascending.
+    These(Vec<u32>),
+}
+
+impl Spec {
+    /// N divided by the count that callers give.
+    pub fn blocks(&self) -> u32 {
+        match &self.custom {
+            Some(_) => self.chunks,
+            None if self.kind.blocked() => self.ranks,
+            None => 1,
+        }
+    }
+
+    /// Chunks a block.
+    pub fn per_block(&self) -> u32 {
+        self.chunks / self.blocks().max(1)
+    }
+
+    /// Chunks of a buffer that users see.
+    pub fn size(&self, buffer: Buffer) -> u32 {
+        let short = self.per_block();
+        if let Some(c) = &self.custom {
+            return match buffer {
+                Buffer::Input => c.input,
+                Buffer::Output => c.output,
+                _ => 0,
+            };
+        }
+        match (buffer, &self.kind) {
+            (Buffer::Input, Kind::AllGather | Kind::Gather) => short,
+            (Buffer::Output, Kind::ReduceScatter | Kind::Scatter) => short,
+            (Buffer::Scratch(_), _) => 0,
+            _ => self.chunks,
+        }
+    }
+
+    /// Number of blocks in a buffer that users see.
+    pub fn blocks_of(&self, buffer: Buffer) -> u32 {
+        let per = self.per_block().max(1);
+        if self.blocks() == 1 { 1 } else { (self.size(buffer) / per).max(1) }
+    }
+
+    /// What the place holds at the start: the contribution's rank and chunk.
+    pub fn initial(&self, buffer: Buffer, rank: u32, chunk: u32) -> Option<(u32, u32)> {
+        let per = self.per_block();
+        if self.custom.is_some() {
+            return (buffer == Buffer::Input).then_some((rank, chunk));
+        }
+        match (buffer, &self.kind) {
+            (Buffer::Output | Buffer::Scratch(_), _) => None,
+            (Buffer::Input, Kind::AllGather | Kind::Gather) => Some((rank, rank * per + chunk)),
+            (_, Kind::AllGather | Kind::Gather) => (chunk / per == rank).then_some((rank, chunk)),
+            (_, Kind::Broadcast | Kind::Scatter) => (rank == self.root).then_some((rank, chunk)),
+            (_, Kind::SendRecv) => (rank == 0).then_some((rank, chunk)),
+            _ => Some((rank, chunk)),
+        }
+    }
+
+    /// What the place must hold at the end.
+    pub fn expected(&self, buffer: Buffer, rank: u32, chunk: u32) -> Option<Expected> {
+        if let Some(c) = &self.custom {
+            if buffer != Buffer::Output {
+                return None;
+            }
+            let (chunk, ranks) = c.expected[(rank * c.output + chunk) as usize].clone()?;
+            return Some(Expected { chunk, ranks: Ranks::These(ranks) });
+        }
+        if matches!(buffer, Buffer::Input | Buffer::Scratch(_)) {
+            return None;
+        }
+        let per = self.per_block();
+        let whole = |ranks| Some(Expected { chunk, ranks });
+        let own = |ranks: fn(&Spec) -> Ranks| match buffer {
+            Buffer::Output => Some(Expected { chunk: rank * per + chunk, ranks: ranks(self) }),
+            _ if chunk / per == rank => Some(Expected { chunk, ranks: ranks(self) }),
+            _ => None,
+        };
+        match &self.kind {
+            Kind::AllReduce => whole(Ranks::All),
+            Kind::ReduceScatter => own(|_| Ranks::All),
+            Kind::AllGather => whole(Ranks::One(chunk / per)),
+            Kind::Broadcast => whole(Ranks::One(self.root)),
+            Kind::Reduce if rank == self.root => whole(Ranks::All),
+            Kind::Gather if rank == self.root => whole(Ranks::One(chunk / per)),
+            Kind::Scatter => own(|s| Ranks::One(s.root)),
+            Kind::AllToAll => {
+                Some(Expected { chunk: rank * per + chunk % per, ranks: Ranks::One(chunk / per) })
+            }
+            Kind::SendRecv if rank == 1 => whole(Ranks::One(0)),
+            _ => None,
+        }
+    }
+
+    /// The places of a rank that end with something asked for.
+    pub fn result(&self, style: Style, rank: u32) -> Option<(Buffer, ChunkSet)> {
+        let per = self.per_block();
+        let buffer = match style {
+            Style::Data => Buffer::Data,
+            Style::InputOutput => Buffer::Output,
+        };
+        let all = ChunkSet::all(self.size(buffer));
+        match &self.kind {
+            Kind::Barrier => None,
+            Kind::ReduceScatter | Kind::Scatter if style == Style::Data => {
+                Some((buffer, ChunkSet::interval(rank * per, per, self.chunks)))
+            }
+            Kind::Reduce | Kind::Gather => (rank == self.root).then_some((buffer, all)),
+            Kind::SendRecv => (rank == 1).then_some((buffer, all)),
+            _ => Some((buffer, all)),
+        }
+    }
+
+    /// Fewest rounds with one port, and fewest whole vectors that some rank must send or receive, as
+    /// a fraction (numerator, denominator). From the usual counting arguments; `None` where unknown.
+    pub fn lower_bounds(&self) -> Option<(u32, (u64, u64))> {
+        let n = self.ranks as u64;
+        let q = self.ranks.next_power_of_two().trailing_zeros();
+        match self.kind {
+            Kind::AllReduce => Some((q, (2 * (n - 1), n))),
+            Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => Some((q, (n - 1, n))),
+            Kind::Gather | Kind::Scatter => Some((q, (n - 1, n))),
+            Kind::Broadcast | Kind::Reduce => Some((q, (u64::from(n > 1), 1))),
+            Kind::SendRecv => Some((1, (1, 1))),
+            Kind::Barrier => Some((q, (0, 1))),
+            Kind::Custom(_) => None,
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Where the arrows of a drawing lie. Rows are ranks, columns are rounds; lengths are CSS pixels.
+//!
+//! An arrow leads from its source's row at the left of its column to its target's row at the right.
+//! It has a strand for each chunk up to [`STRANDS`]; a longer region is sampled at even distances.
+//! Transfers between the same ranks in the same round lie side by side.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::graph::{StepGraph, Transfer};
+use crate::plan::Region;
+
+/// Most strands of one arrow.
+pub(super) const STRANDS: u32 = 4;
+/// Between the axes of two strands.
+const PITCH: f64 = 3.2;
+/// From the edge of a column to the ends of its arrows.
+const MARGIN: f64 = 13.0;
+/// Above the first row and below the last.
+const PAD: f64 = 34.0;
+/// Length of an arrow's head.
+const HEAD: f64 = 9.0;
+
+/// A transfer that is drawn.
+pub(super) struct Shown<'a> {
+    /// Its index in the graph.
+    pub(super) id: usize,
+    /// The transfer.
+    pub(super) transfer: &'a Transfer,
+    /// Its number among the transfers of the round from the same source to the same target.
+    twin: u32,
+}
+
+/// The lines of one arrow, as SVG paths.
+pub(super) struct Arrow {
+    /// Each strand, with the chunk that gives its colour.
+    pub(super) strands: Vec<(String, u32)>,
+    /// The head.
+    pub(super) head: String,
+    /// What the pointer has to meet.
+    pub(super) hit: String,
+}
+
+/// The rows and columns of a drawing.
+pub(super) struct Layout {
+    /// Left edge and width, by round.
+    pub(super) columns: Vec<(f64, f64)>,
+    /// Number of transfers, by round, source and target.
+    twins: BTreeMap<(u32, u32, u32), u32>,
+    ranks: u32,
+    row: f64,
+}
+
+/// The first `cap` transfers by round, and the rows and columns that they need.
+pub(super) fn lay_out(graph: &StepGraph, cap: usize) -> (Vec<Shown<'_>>, Layout) {
+    let mut order: Vec<_> = graph.graph.node_indices().collect();
+    order.sort_by_key(|&id| (graph.graph[id].round, id));
+    let mut twins = BTreeMap::new();
+    let mut shown = Vec::new();
+    for &id in order.iter().take(cap) {
+        let transfer = &graph.graph[id];
+        let count: &mut u32 = twins.entry((transfer.round, transfer.src, transfer.dst)).or_default();
+        shown.push(Shown { id: id.index(), transfer, twin: *count });
+        *count += 1;
+    }
+    let rounds = match shown.last() {
+        Some(last) if shown.len() < order.len() => last.transfer.round + 1,
+        _ => graph.rounds,
+    };
+    let mut widths = vec![30.0f64; rounds as usize];
+    for (&(round, src, dst), &count) in &twins {
+        let need = if src == dst {
+            (2.0 * MARGIN + count as f64 * 24.0).clamp(76.0, 760.0)
+        } else {
+            (84.0 + 8.0 * src.abs_diff(dst) as f64).clamp(96.0, 260.0)
+        };
+        let width = &mut widths[round as usize];
+        *width = width.max(need);
+    }
+    let mut at = 0.0;
+    let mut columns = Vec::with_capacity(widths.len());
+    for width in widths {
+        columns.push((at, width));
+        at += width;
+    }
+    let ranks = graph.instance.ranks();
+    let row = if ranks <= 32 { 44.0 } else { 34.0 };
+    (shown, Layout { columns, twins, ranks, row })
+}
+
+impl Layout {
+    /// Width of all columns.
+    pub(super) fn width(&self) -> f64 {
+        self.columns.last().map_or(120.0, |(x, w)| x + w)
+    }
+
+    /// Height of all rows.
+    pub(super) fn height(&self) -> f64 {
+        2.0 * PAD + self.row * self.ranks.saturating_sub(1) as f64
+    }
+
+    /// The line of a rank.
+    pub(super) fn y(&self, rank: u32) -> f64 {
+        PAD + self.row * rank as f64
+    }
+
+    /// Top and height of the rows of `count` ranks.
+    pub(super) fn rows(&self, first: u32, count: u32) -> (f64, f64) {
+        (self.y(first) - self.row / 2.0, self.row * count as f64)
+    }
+
+    /// Where the arrows of a column start and end.
+    pub(super) fn ends(column: (f64, f64)) -> (f64, f64) {
+        (column.0 + MARGIN, column.0 + column.1 - MARGIN)
+    }
+
+    /// The lines of a transfer.
+    pub(super) fn arrow(&self, shown: &Shown<'_>) -> Arrow {
+        let t = shown.transfer;
+        let count = t.to.chunks().min(STRANDS);
+        let chunks: Vec<u32> =
+            (0..count).map(|i| nth(&t.to, i as u64 * t.to.chunks() as u64 / count as u64)).collect();
+        let twins = self.twins.get(&(t.round, t.src, t.dst)).copied().unwrap_or(1);
+        let beside = shown.twin as f64 - (twins - 1) as f64 / 2.0;
+        let column = self.columns[t.round as usize];
+        if t.src == t.dst {
+            let step = (12.0 + 6.0 * count as f64).min((column.1 - 2.0 * MARGIN) / twins as f64);
+            curl(column.0 + column.1 / 2.0 + beside * step, self.y(t.src), &chunks)
+        } else {
+            let step = (PITCH * count as f64 + 4.0).min(26.0 / twins as f64);
+            let (left, right) = Self::ends(column);
+            straight((left, self.y(t.src)), (right, self.y(t.dst)), beside * step, &chunks)
+        }
+    }
+}
+
+/// From rank to rank, moved sideways by `shift`.
+fn straight(from: (f64, f64), to: (f64, f64), shift: f64, chunks: &[u32]) -> Arrow {
+    let (dx, dy) = (to.0 - from.0, to.1 - from.1);
+    let length = (dx * dx + dy * dy).sqrt();
+    let (ux, uy) = (dx / length, dy / length);
+    // `along` from the start, `side` to the right.
+    let point = |along: f64, side: f64| {
+        format!("{:.1} {:.1}", from.0 + ux * along - uy * side, from.1 + uy * along + ux * side)
+    };
+    let half = (chunks.len() as f64 - 1.0) / 2.0;
+    let strand = |i: usize| shift + (i as f64 - half) * PITCH;
+    let neck = length - HEAD + 1.0;
+    let line = |side: f64, end: f64| format!("M{}L{}", point(0.0, side), point(end, side));
+    let wide = 4.4 + half * PITCH;
+    Arrow {
+        strands: chunks.iter().enumerate().map(|(i, &c)| (line(strand(i), neck), c)).collect(),
+        head: format!(
+            "M{}L{}L{}z",
+            point(length, shift),
+            point(length - HEAD, shift - wide),
+            point(length - HEAD, shift + wide)
+        ),
+        hit: line(shift, length),
+    }
+}
+
+/// From a rank to itself: a loop above its line.
+fn curl(x: f64, y: f64, chunks: &[u32]) -> Arrow {
+    let arc = |i: usize| {
+        let (half, top) = (4.0 + 2.8 * i as f64, 17.0 + 4.4 * i as f64);
+        let mut path = format!("M{:.1} {:.1}", x - half, y);
+        let (y1, y2) = (y - top, y - 4.0);
+        let _ = write!(
+            path,
+            "C{:.1} {y1:.1} {:.1} {y1:.1} {:.1} {y2:.1}",
+            x - 1.6 * half,
+            x + 1.6 * half,
+            x + half
+        );
+        path
+    };
+    let reach = 4.0 + 2.8 * (chunks.len() as f64 - 1.0);
+    Arrow {
+        strands: chunks.iter().enumerate().map(|(i, &c)| (arc(i), c)).collect(),
+        head: format!(
+            "M{:.1} {:.1}L{:.1} {:.1}L{:.1} {:.1}z",
+            x + (4.0 + reach) / 2.0,
+            y,
+            x + 0.4,
+            y - 7.0,
+            x + reach + 3.6,
+            y - 7.0
+        ),
+        hit: arc(chunks.len().saturating_sub(1)),
+    }
+}
+
+/// The k-th chunk of a region.
+fn nth(region: &Region, mut k: u64) -> u32 {
+    for piece in &region.pieces {
+        if k < piece.set.total as u64 {
+            return piece.set.nth(k as u32);
+        }
+        k -= piece.set.total as u64;
+    }
+    0
+}

@@ -1,0 +1,441 @@
+//! Expressions with numbers in them: exact values, and bounds over a range of ranks.
+
+use roundelay_dsl::ast::{BinOp, UnOp};
+use roundelay_dsl::diag::codes;
+use roundelay_dsl::span::Span;
+
+use crate::program::{Builtin, Expr, Node, Slot};
+
+/// Arithmetic without a result, at its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EvalError {
+    /// The expression at fault.
+    pub span: Span,
+    /// What happened, with the operands.
+    pub message: String,
+}
+
+impl EvalError {
+    /// As a diagnostic.
+    pub(crate) fn diagnostic(self) -> roundelay_dsl::diag::Diagnostic {
+        roundelay_dsl::diag::Diagnostic::error(codes::ARITHMETIC, self.message).label(self.span, "here")
+    }
+}
+
+/// The value of `e`.
+pub(crate) fn eval(e: &Expr, env: &mut [i64]) -> Result<i64, EvalError> {
+    Ok(match &e.node {
+        Node::Int(v) => *v,
+        Node::Var(s) => env[*s as usize],
+        Node::Unary(UnOp::Neg, a) => {
+            let a = eval(a, env)?;
+            a.checked_neg().ok_or_else(|| overflow(e.span, format!("-({a})")))?
+        }
+        Node::Unary(UnOp::Not, a) => (eval(a, env)? == 0) as i64,
+        Node::Binary(BinOp::And, a, b) => (eval(a, env)? != 0 && eval(b, env)? != 0) as i64,
+        Node::Binary(BinOp::Or, a, b) => (eval(a, env)? != 0 || eval(b, env)? != 0) as i64,
+        Node::Binary(op, a, b) => {
+            let (a, b) = (eval(a, env)?, eval(b, env)?);
+            binary(*op, a, b).map_err(|m| EvalError { span: e.span, message: m })?
+        }
+        Node::Call(f, args) => {
+            let first = eval(&args[0], env)?;
+            let mut acc = first;
+            if args.len() == 1 {
+                acc = unary_builtin(*f, first).map_err(|m| EvalError { span: e.span, message: m })?;
+            }
+            for arg in &args[1..] {
+                let b = eval(arg, env)?;
+                acc = binary_builtin(*f, acc, b).map_err(|m| EvalError { span: e.span, message: m })?;
+            }
+            acc
+        }
+        Node::If(c, a, b) => {
+            if eval(c, env)? != 0 {
+                eval(a, env)?
+            } else {
+                eval(b, env)?
+            }
+        }
+        Node::Let(slot, value, body) => {
+            let value = eval(value, env)?;
+            env[*slot as usize] = value;
+            eval(body, env)?
+        }
+    })
+}
+
+fn overflow(span: Span, what: String) -> EvalError {
+    EvalError { span, message: format!("{what} overflows 64 bits") }
+}
+
+fn binary(op: BinOp, a: i64, b: i64) -> Result<i64, String> {
+    let checked = |v: Option<i64>| v.ok_or_else(|| format!("{a} {} {b} overflows 64 bits", op.symbol()));
+    let shift = || {
+        u32::try_from(b).ok().filter(|&b| b < 63).ok_or_else(|| {
+            format!("{a} {} {b}: shifts go from 0 to 62", op.symbol())
+        })
+    };
+    Ok(match op {
+        BinOp::Or => (a != 0 || b != 0) as i64,
+        BinOp::And => (a != 0 && b != 0) as i64,
+        BinOp::Eq => (a == b) as i64,
+        BinOp::Ne => (a != b) as i64,
+        BinOp::Lt => (a < b) as i64,
+        BinOp::Le => (a <= b) as i64,
+        BinOp::Gt => (a > b) as i64,
+        BinOp::Ge => (a >= b) as i64,
+        BinOp::BitOr => a | b,
+        BinOp::BitXor => a ^ b,
+        BinOp::BitAnd => a & b,
+        BinOp::Shl => {
+            let s = shift()?;
+            checked(a.checked_mul(1i64 << s))?
+        }
+        BinOp::Shr => a >> shift()?,
+        BinOp::Add => checked(a.checked_add(b))?,
+        BinOp::Sub => checked(a.checked_sub(b))?,
+        BinOp::Mul => checked(a.checked_mul(b))?,
+        BinOp::Div | BinOp::Mod if b == 0 => return Err(format!("{a} {} 0 has no value", op.symbol())),
+        BinOp::Div => floor_div(a, b).ok_or_else(|| format!("{a} / {b} overflows 64 bits"))?,
+        BinOp::Mod => a.wrapping_sub(floor_div(a, b).unwrap_or(0).wrapping_mul(b)),
+    })
+}
+
+/// Division that rounds down.
+fn floor_div(a: i64, b: i64) -> Option<i64> {
+    let q = a.checked_div(b)?;
+    Some(if a % b != 0 && (a < 0) != (b < 0) { q - 1 } else { q })
+}
+
+fn unary_builtin(f: Builtin, a: i64) -> Result<i64, String> {
+    let positive = |name: &str| {
+        if a > 0 { Ok(a as u64) } else { Err(format!("{name}({a}) has no value: it needs a positive number")) }
+    };
+    Ok(match f {
+        Builtin::Log2 => positive("log2")?.ilog2() as i64,
+        Builtin::CeilLog2 => {
+            let a = positive("ceil_log2")?;
+            (u64::BITS - (a - 1).leading_zeros()) as i64
+        }
+        Builtin::Pow2 => (a > 0 && a.count_ones() == 1) as i64,
+        Builtin::Abs => a.checked_abs().ok_or_else(|| format!("abs({a}) overflows 64 bits"))?,
+        Builtin::Popcount => a.count_ones() as i64,
+        Builtin::TrailingZeros => positive("trailing_zeros")?.trailing_zeros() as i64,
+        Builtin::Lowbit => a & a.wrapping_neg(),
+        Builtin::Even => (a & 1 == 0) as i64,
+        Builtin::Odd => (a & 1 == 1) as i64,
+        Builtin::Min | Builtin::Max => a,
+        Builtin::Pow | Builtin::CeilDiv | Builtin::BitReverse | Builtin::Gcd => a,
+    })
+}
+
+fn binary_builtin(f: Builtin, a: i64, b: i64) -> Result<i64, String> {
+    Ok(match f {
+        Builtin::Min => a.min(b),
+        Builtin::Max => a.max(b),
+        Builtin::Pow => u32::try_from(b)
+            .ok()
+            .and_then(|e| a.checked_pow(e))
+            .ok_or_else(|| format!("pow({a}, {b}) has no value in 64 bits"))?,
+        Builtin::CeilDiv => {
+            if b == 0 {
+                return Err(format!("ceil_div({a}, 0) has no value"));
+            }
+            let q = floor_div(a, b).ok_or_else(|| format!("ceil_div({a}, {b}) overflows 64 bits"))?;
+            q + (q * b != a) as i64
+        }
+        Builtin::BitReverse => {
+            if !(0..=62).contains(&b) || a < 0 || (a >> b) != 0 {
+                return Err(format!("bit_reverse({a}, {b}): the number must have at most {b} bits"));
+            }
+            if b == 0 { 0 } else { ((a as u64).reverse_bits() >> (64 - b)) as i64 }
+        }
+        Builtin::Gcd => {
+            let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
+            while b != 0 {
+                (a, b) = (b, a % b);
+            }
+            i64::try_from(a).map_err(|_| "gcd overflows 64 bits".to_string())?
+        }
+        _ => a,
+    })
+}
+
+/// A closed range of values.
+pub(crate) type Range = (i64, i64);
+
+/// What is known of the slots when bounds are taken: those of an `each` vary.
+pub(crate) struct Bounds<'a> {
+    /// The values of the other slots.
+    pub env: &'a [i64],
+    /// The slots that vary, with their ranges.
+    pub vary: &'a [(Slot, Range)],
+    /// Definitions of slots that depend on varying ones.
+    pub defs: &'a [(Slot, Expr)],
+}
+
+/// Wide enough to mean "anything" and narrow enough to add without overflow.
+const WIDE: i64 = 1 << 60;
+
+impl Bounds<'_> {
+    fn def(&self, slot: Slot) -> Option<&Expr> {
+        self.defs.iter().rev().find(|(s, _)| *s == slot).map(|(_, e)| e)
+    }
+
+    /// Whether `e` depends on a varying slot.
+    pub(crate) fn varies(&self, e: &Expr) -> bool {
+        match &e.node {
+            Node::Int(_) => false,
+            Node::Var(s) => {
+                self.vary.iter().any(|(v, _)| v == s) || self.def(*s).is_some_and(|d| self.varies(d))
+            }
+            Node::Unary(_, a) => self.varies(a),
+            Node::Binary(_, a, b) => self.varies(a) || self.varies(b),
+            Node::Call(_, args) => args.iter().any(|a| self.varies(a)),
+            Node::If(c, a, b) => self.varies(c) || self.varies(a) || self.varies(b),
+            Node::Let(_, value, body) => self.varies(value) || self.varies(body),
+        }
+    }
+
+    /// A range that holds every value of `e`.
+    pub(crate) fn range(&self, e: &Expr) -> Range {
+        let (lo, hi) = self.raw(e);
+        (lo.max(-WIDE), hi.min(WIDE))
+    }
+
+    fn raw(&self, e: &Expr) -> Range {
+        match &e.node {
+            Node::Int(v) => (*v, *v),
+            Node::Var(s) => match self.vary.iter().find(|(v, _)| v == s) {
+                Some((_, r)) => *r,
+                None => match self.def(*s) {
+                    Some(d) => self.range(d),
+                    None => (self.env[*s as usize], self.env[*s as usize]),
+                },
+            },
+            Node::Unary(UnOp::Neg, a) => {
+                let (lo, hi) = self.range(a);
+                (-hi, -lo)
+            }
+            Node::Unary(UnOp::Not, _) => (0, 1),
+            Node::Binary(op, a, b) => self.binary(*op, self.range(a), self.range(b)),
+            Node::Call(f, args) => self.call(*f, args),
+            Node::If(_, a, b) => {
+                let (a, b) = (self.range(a), self.range(b));
+                (a.0.min(b.0), a.1.max(b.1))
+            }
+            Node::Let(slot, value, body) => {
+                let mut vary = self.vary.to_vec();
+                vary.push((*slot, self.range(value)));
+                Bounds { env: self.env, vary: &vary, defs: self.defs }.range(body)
+            }
+        }
+    }
+
+    fn binary(&self, op: BinOp, a: Range, b: Range) -> Range {
+        let point = b.0 == b.1;
+        match op {
+            BinOp::Add => (a.0 + b.0, a.1 + b.1),
+            BinOp::Sub => (a.0 - b.1, a.1 - b.0),
+            BinOp::Mul => {
+                let all = [a.0, a.1].map(|x| [b.0, b.1].map(|y| x.saturating_mul(y)));
+                let all = all.concat();
+                (all.iter().copied().min().unwrap_or(-WIDE), all.iter().copied().max().unwrap_or(WIDE))
+            }
+            BinOp::Div if point && b.0 > 0 => (a.0.div_euclid(b.0), a.1.div_euclid(b.0)),
+            BinOp::Div if b.0 > 0 && a.0 >= 0 => (a.0 / b.1, a.1 / b.0),
+            BinOp::Shr if point && (0..63).contains(&b.0) => (a.0 >> b.0, a.1 >> b.0),
+            BinOp::Shl if point && (0..60).contains(&b.0) => {
+                (a.0.saturating_mul(1 << b.0), a.1.saturating_mul(1 << b.0))
+            }
+            BinOp::Mod if b.0 > 0 => {
+                let m = b.0;
+                if point && a.0.div_euclid(m) == a.1.div_euclid(m) {
+                    (a.0.rem_euclid(m), a.1.rem_euclid(m))
+                } else if a.0 >= 0 && a.1 < b.0 {
+                    a
+                } else {
+                    (0, b.1 - 1)
+                }
+            }
+            BinOp::BitAnd if a.0 >= 0 && b.0 >= 0 => (0, a.1.min(b.1)),
+            BinOp::BitOr if a.0 >= 0 && b.0 >= 0 => (a.0.max(b.0), mask(a.1 | b.1)),
+            BinOp::BitXor if a.0 >= 0 && b.0 >= 0 => {
+                let free = mask((a.0 ^ a.1) | (b.0 ^ b.1));
+                let fixed = (a.0 ^ b.0) & !free;
+                (fixed, fixed | free)
+            }
+            BinOp::Or | BinOp::And | BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt
+            | BinOp::Ge => (0, 1),
+            _ => (-WIDE, WIDE),
+        }
+    }
+
+    fn call(&self, f: Builtin, args: &[Expr]) -> Range {
+        let r: Vec<Range> = args.iter().map(|a| self.range(a)).collect();
+        let bits = |x: i64| if x > 0 { x.ilog2() as i64 } else { 0 };
+        match f {
+            Builtin::Min => (r.iter().map(|r| r.0).min().unwrap_or(0), r.iter().map(|r| r.1).min().unwrap_or(0)),
+            Builtin::Max => (r.iter().map(|r| r.0).max().unwrap_or(0), r.iter().map(|r| r.1).max().unwrap_or(0)),
+            Builtin::Log2 | Builtin::TrailingZeros => (0, bits(r[0].1)),
+            Builtin::CeilLog2 => (0, bits(r[0].1) + 1),
+            Builtin::Pow2 | Builtin::Even | Builtin::Odd => (0, 1),
+            Builtin::Popcount => (0, 64),
+            Builtin::Lowbit if r[0].0 >= 0 => (0, r[0].1),
+            Builtin::CeilDiv if r[1].0 > 0 && r[0].0 >= 0 => (0, r[0].1 / r[1].0 + 1),
+            Builtin::Pow if r[0].0 == r[0].1 && r[1].0 == r[1].1 => {
+                let v = u32::try_from(r[1].0).ok().and_then(|e| r[0].0.checked_pow(e));
+                v.map_or((-WIDE, WIDE), |v| (v, v))
+            }
+            Builtin::BitReverse if (0..60).contains(&r[1].1) => (0, (1 << r[1].1) - 1),
+            Builtin::Abs => (0, r[0].0.abs().max(r[0].1.abs())),
+            _ => (-WIDE, WIDE),
+        }
+    }
+
+    /// Ranges that hold every value of `slot` (one that varies) for which `e` lies in `target`; `None`
+    /// where the form of `e` does not tell.
+    pub(crate) fn invert(&self, e: &Expr, slot: Slot, target: &[Range]) -> Option<Vec<Range>> {
+        let whole = self.vary.iter().find(|(v, _)| *v == slot)?.1;
+        if !self.varies(e) {
+            let v = self.range(e);
+            if v.0 != v.1 {
+                return None;
+            }
+            let hit = target.iter().any(|t| t.0 <= v.0 && v.0 <= t.1);
+            return Some(if hit { vec![whole] } else { Vec::new() });
+        }
+        let shifted = |f: &dyn Fn(Range) -> Range| target.iter().map(|t| f(*t)).collect::<Vec<_>>();
+        match &e.node {
+            Node::Var(s) if *s == slot => Some(
+                target
+                    .iter()
+                    .map(|t| (t.0.max(whole.0), t.1.min(whole.1)))
+                    .filter(|t| t.0 <= t.1)
+                    .collect(),
+            ),
+            Node::Var(s) => self.invert(self.def(*s)?, slot, target),
+            Node::Unary(UnOp::Neg, a) => self.invert(a, slot, &shifted(&|t| (-t.1, -t.0))),
+            Node::Binary(op, a, b) => {
+                let (va, vb) = (self.varies(a), self.varies(b));
+                if va && vb {
+                    return None;
+                }
+                let c = self.range(if va { b } else { a });
+                if c.0 != c.1 {
+                    return None;
+                }
+                self.invert_binary(*op, if va { a } else { b }, c.0, va, slot, target)
+            }
+            Node::If(_, a, b) => {
+                let mut both = self.invert(a, slot, target)?;
+                both.extend(self.invert(b, slot, target)?);
+                Some(both)
+            }
+            _ => None,
+        }
+    }
+
+    /// Inverts `e op c` (`left`) or `c op e`.
+    fn invert_binary(
+        &self,
+        op: BinOp,
+        e: &Expr,
+        c: i64,
+        left: bool,
+        slot: Slot,
+        target: &[Range],
+    ) -> Option<Vec<Range>> {
+        let map = |f: &dyn Fn(Range) -> Range| target.iter().map(|t| f(*t)).collect::<Vec<_>>();
+        let next = match (op, left) {
+            (BinOp::Add, _) => map(&|t| (t.0 - c, t.1 - c)),
+            (BinOp::Sub, true) => map(&|t| (t.0 + c, t.1 + c)),
+            (BinOp::Sub, false) => map(&|t| (c - t.1, c - t.0)),
+            (BinOp::Mul, _) if c > 0 => map(&|t| (-(-t.0).div_euclid(c), t.1.div_euclid(c))),
+            (BinOp::Div, true) if c > 0 => map(&|t| (t.0 * c, t.1 * c + c - 1)),
+            (BinOp::Shr, true) if (0..32).contains(&c) => map(&|t| (t.0 << c, (t.1 << c) + (1 << c) - 1)),
+            (BinOp::BitXor, _) => {
+                let mut out = Vec::new();
+                for t in target {
+                    if t.1 - t.0 > 64 {
+                        return None;
+                    }
+                    out.extend((t.0..=t.1).map(|v| (v ^ c, v ^ c)));
+                }
+                out
+            }
+            (BinOp::Mod, true) if c > 0 => {
+                let r = self.range(e);
+                let (first, last) = (r.0.div_euclid(c), r.1.div_euclid(c));
+                if last - first > 64 {
+                    return None;
+                }
+                let mut out = Vec::new();
+                for t in target {
+                    let t = (t.0.max(0), t.1.min(c - 1));
+                    if t.0 <= t.1 {
+                        out.extend((first..=last).map(|k| (t.0 + k * c, t.1 + k * c)));
+                    }
+                }
+                out
+            }
+            _ => return None,
+        };
+        self.invert(e, slot, &next)
+    }
+}
+
+/// All bits up to the highest one of `x`.
+fn mask(x: i64) -> i64 {
+    if x <= 0 { 0 } else { (((1u64 << x.ilog2()) << 1) - 1) as i64 }
+}
+
+impl Bounds<'_> {
+    /// The greatest value of `a - b`, where both have the same form and differ in constants only:
+    /// `(x / d + 1) * d - x / d * d` is `d`, whatever `x` is.
+    pub(crate) fn slope(&self, a: &Expr, b: &Expr) -> Option<i64> {
+        if same(a, b) {
+            return Some(0);
+        }
+        let constant = |e: &Expr| {
+            let r = self.range(e);
+            (!self.varies(e) && r.0 == r.1).then_some(r.0)
+        };
+        if let (Some(x), Some(y)) = (constant(a), constant(b)) {
+            return x.checked_sub(y);
+        }
+        match (&a.node, &b.node) {
+            (Node::Binary(BinOp::Mul, x, d), Node::Binary(BinOp::Mul, y, e)) if same(d, e) => {
+                constant(d).filter(|d| *d >= 0)?.checked_mul(self.slope(x, y)?)
+            }
+            (Node::Binary(BinOp::Add, x, d), _) if constant(d).is_some() => {
+                constant(d)?.checked_add(self.slope(x, b)?)
+            }
+            (Node::Binary(BinOp::Sub, x, d), _) if constant(d).is_some() => {
+                self.slope(x, b)?.checked_sub(constant(d)?)
+            }
+            (_, Node::Binary(BinOp::Add, y, d)) if constant(d).is_some() => {
+                self.slope(a, y)?.checked_sub(constant(d)?)
+            }
+            (_, Node::Binary(BinOp::Sub, y, d)) if constant(d).is_some() => {
+                constant(d)?.checked_add(self.slope(a, y)?)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether two expressions are the same but for their places.
+pub(crate) fn same(a: &Expr, b: &Expr) -> bool {
+    match (&a.node, &b.node) {
+        (Node::Int(x), Node::Int(y)) => x == y,
+        (Node::Var(x), Node::Var(y)) => x == y,
+        (Node::Unary(o, x), Node::Unary(p, y)) => o == p && same(x, y),
+        (Node::Binary(o, x, y), Node::Binary(p, u, v)) => o == p && same(x, u) && same(y, v),
+        (Node::Call(f, x), Node::Call(g, y)) => {
+            f == g && x.len() == y.len() && x.iter().zip(y).all(|(a, b)| same(a, b))
+        }
+        _ => false,
+    }
+}

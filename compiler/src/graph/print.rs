@@ -1,0 +1,90 @@
+//! Step graphs as text and as DOT.
+
+use std::fmt::Write;
+
+use petgraph::visit::EdgeRef;
+use roundelay_dsl::ast::Op;
+use roundelay_dsl::span::SourceMap;
+
+use super::{Dep, StepGraph, Transfer, buf_name};
+use crate::instance::Instance;
+use crate::plan::Region;
+
+/// `data[0..2]`
+pub(crate) fn region(instance: &Instance, region: &Region) -> String {
+    let parts: Vec<String> =
+        region.pieces.iter().map(|p| format!("{}[{}]", buf_name(instance, p.buf), p.set)).collect();
+    parts.join(" + ")
+}
+
+/// `r0 -> r1 : reduce data[2]`
+pub(crate) fn transfer(instance: &Instance, t: &Transfer) -> String {
+    let op = match t.op {
+        Op::Copy => "copy",
+        Op::Reduce => "reduce",
+    };
+    let (from, to) = (region(instance, &t.from), region(instance, &t.to));
+    let to = if from == to { String::new() } else { format!(" -> {to}") };
+    let wire = t.wire.map_or(String::new(), |w| format!(" as {}", w.name()));
+    format!("r{} -> r{} : {op} {from}{to}{wire}", t.src, t.dst)
+}
+
+/// The graph, a line a step, grouped by round.
+pub fn text(g: &StepGraph, sources: &SourceMap) -> String {
+    let i = &g.instance;
+    let mut out = format!(
+        "graph {}.{} on {} ranks, {} chunks, {} steps, {} dependences\n",
+        i.program.kind.name(),
+        i.program.name,
+        i.shape,
+        i.spec.chunks,
+        g.graph.node_count(),
+        g.graph.edge_count()
+    );
+    let mut round = u32::MAX;
+    for id in g.graph.node_indices() {
+        let t = &g.graph[id];
+        if t.round != round {
+            round = t.round;
+            let (line, _) = sources.line_column(t.span);
+            let _ = writeln!(out, "round {round}  ; line {line}: {}", sources.line_text(t.span).trim());
+        }
+        let mut waits: Vec<(usize, Dep)> =
+            g.graph.edges_directed(id, petgraph::Direction::Incoming).map(|e| (e.source().index(), *e.weight())).collect();
+        waits.sort_unstable();
+        let waits: Vec<String> = waits
+            .iter()
+            .map(|(s, d)| {
+                let mark = match d {
+                    Dep::Flow => "",
+                    Dep::Anti => "~",
+                    Dep::Output => "=",
+                };
+                format!("{mark}s{s}")
+            })
+            .collect();
+        let lane = if t.lane == 0 { String::new() } else { format!(" lane {}", t.lane) };
+        let after = if waits.is_empty() { String::new() } else { format!("  after {}", waits.join(" ")) };
+        let _ = writeln!(out, "  s{}: {}{lane}{after}", id.index(), transfer(i, t));
+    }
+    out
+}
+
+/// The graph in DOT.
+pub fn dot(g: &StepGraph) -> String {
+    let mut out = String::from("digraph steps {\n  rankdir=LR;\n  node [shape=box, fontname=monospace];\n");
+    for id in g.graph.node_indices() {
+        let label = transfer(&g.instance, &g.graph[id]);
+        let _ = writeln!(out, "  s{} [label=\"{label}\", group=r{}];", id.index(), g.graph[id].dst);
+    }
+    for e in g.graph.edge_references() {
+        let style = match e.weight() {
+            Dep::Flow => "solid",
+            Dep::Anti => "dashed",
+            Dep::Output => "dotted",
+        };
+        let _ = writeln!(out, "  s{} -> s{} [style={style}];", e.source().index(), e.target().index());
+    }
+    out.push_str("}\n");
+    out
+}

@@ -1,0 +1,260 @@
+//! The oracle: runs an instance on data, and looks whether the data is right.
+//!
+//! It shares nothing with the proofs but the walk over the rounds and the specification: no
+//! contributions, no graph, no plan. Every rank fills its buffers with random numbers, every round is
+//! played on them, and at the end each place is compared with the sum that the specification asks
+//! for, computed from the inputs alone. Elements are 128-bit numbers, so that two different sums are
+//! never equal by chance.
+//!
+//! A run is repeated for enough element counts to tell any two chunks of different length apart. What
+//! the language forbids whatever becomes of the data is found here by itself:
+//!
+//! * a read of, or a reduction into, a place where nothing was stored;
+//! * two copies into one place in one round;
+//! * writes of one round that overlap without being into the same region;
+//! * a chunk moved onto, or added to, one of another length.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use roundelay_dsl::ast::Op;
+use roundelay_dsl::diag::Diagnostics;
+
+use crate::collective::{Kind, Ranks, Spec};
+use crate::instance::Instance;
+use crate::plan::Buf;
+use crate::program::{Buffer, Style};
+use crate::walk::{Transfer, walk};
+
+/// What a run showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether every place ends with what the collective asks for.
+    pub right: bool,
+    /// If not, why; empty otherwise.
+    pub why: String,
+}
+
+/// Runs the instance on data that `seed` decides.
+///
+/// # Errors
+/// Faults of evaluation: an index or a rank out of bounds, arithmetic without a result.
+pub fn interpret(instance: &Instance, seed: u64) -> Result<Outcome, Diagnostics> {
+    let mut rounds: Vec<Vec<Transfer>> = Vec::new();
+    let done = walk(instance, &mut |round| {
+        let mut transfers = Vec::new();
+        round.all(&mut transfers)?;
+        rounds.push(transfers);
+        Ok(ControlFlow::Continue(()))
+    });
+    done.map_err(|d| vec![*d])?;
+    let fault = counts(&instance.spec).into_iter().find_map(|count| {
+        let mut run = Run { instance, seed, count, memory: BTreeMap::new() };
+        run.play(&rounds).err().map(|why| format!("with {count} elements: {why}"))
+    });
+    let fault = fault.or_else(|| barrier(instance, &rounds).err());
+    Ok(Outcome { right: fault.is_none(), why: fault.unwrap_or_default() })
+}
+
+/// Lengths of the whole vector that tell apart every two chunks whose lengths can differ.
+fn counts(spec: &Spec) -> Vec<u64> {
+    let (blocks, per) = (spec.blocks() as u64, spec.per_block() as u64);
+    let blocks = blocks.max(1);
+    if per <= 64 {
+        (1..=per + 1).map(|c| c * blocks).collect()
+    } else {
+        [1, 2, 3, 5, per / 3, per / 2 + 1, per - 1, per, per + 1].map(|c| c * blocks).to_vec()
+    }
+}
+
+/// A place: rank, buffer, chunk.
+type Place = (u32, Buf, u32);
+
+/// One run with one element count.
+struct Run<'a> {
+    instance: &'a Instance,
+    seed: u64,
+    /// Elements of the whole vector.
+    count: u64,
+    /// What is stored, by place.
+    memory: BTreeMap<Place, Vec<u128>>,
+}
+
+/// What one round writes into one place.
+#[derive(Default)]
+struct Writes<'t> {
+    copied: Vec<Vec<u128>>,
+    added: Vec<Vec<u128>>,
+    /// The regions of the transfers.
+    regions: Vec<Vec<(Buf, u32)>>,
+    by: Vec<&'t Transfer>,
+}
+
+impl Run<'_> {
+    /// The elements of chunk `chunk` of the whole vector: first, and one past the last.
+    fn elements(&self, chunk: u32) -> std::ops::Range<u64> {
+        let at = |c: u64| c * self.count / self.instance.spec.chunks as u64;
+        at(chunk as u64)..at(chunk as u64 + 1)
+    }
+
+    /// What a rank brings along for a chunk.
+    fn input(&self, rank: u32, chunk: u32) -> Vec<u128> {
+        self.elements(chunk).map(|e| random(self.seed, rank, e)).collect()
+    }
+
+    fn play(&mut self, rounds: &[Vec<Transfer>]) -> Result<(), String> {
+        let spec = &self.instance.spec;
+        let (first, last) = match self.instance.program.style {
+            Style::Data => ((Buffer::Data, Buf::Data), (Buffer::Data, Buf::Data)),
+            Style::InputOutput => ((Buffer::Input, Buf::Input), (Buffer::Output, Buf::Output)),
+        };
+        for rank in 0..spec.ranks {
+            for chunk in 0..spec.size(first.0) {
+                if let Some((from, c)) = spec.initial(first.0, rank, chunk) {
+                    self.memory.insert((rank, first.1, chunk), self.input(from, c));
+                }
+            }
+        }
+        for round in rounds {
+            self.round(round)?;
+        }
+        for rank in 0..spec.ranks {
+            for chunk in 0..spec.size(last.0) {
+                let Some(asked) = spec.expected(last.0, rank, chunk) else { continue };
+                let ranks: Vec<u32> = match asked.ranks {
+                    Ranks::All => (0..spec.ranks).collect(),
+                    Ranks::One(r) => vec![r],
+                    Ranks::These(list) => list,
+                };
+                let mut sum = vec![0u128; self.elements(asked.chunk).count()];
+                for r in ranks {
+                    add(&mut sum, &self.input(r, asked.chunk));
+                }
+                let is = self.memory.get(&(rank, last.1, chunk));
+                if spec.kind != Kind::Barrier && is != Some(&sum) {
+                    return Err(format!("rank {rank}'s chunk {chunk} is wrong at the end"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Plays one round: all reads first, then all writes.
+    fn round(&mut self, round: &[Transfer]) -> Result<(), String> {
+        let mut writes: BTreeMap<Place, Writes<'_>> = BTreeMap::new();
+        for t in round {
+            let region: Vec<(Buf, u32)> = t.to.iter().collect();
+            for ((buf, chunk), &(to, at)) in t.from.iter().zip(&region) {
+                let Some(value) = self.memory.get(&(t.src, buf, chunk)) else {
+                    return Err(format!("round {}: rank {} sends {buf:?} {chunk}, where nothing is", t.round, t.src));
+                };
+                let w = writes.entry((t.dst, to, at)).or_default();
+                if t.op == Op::Copy { &mut w.copied } else { &mut w.added }.push(value.clone());
+                w.regions.push(region.clone());
+                w.by.push(t);
+            }
+        }
+        for (place, w) in writes {
+            let (rank, buf, chunk) = place;
+            let fault = |what: &str| {
+                let from: Vec<u32> = w.by.iter().map(|t| t.src).collect();
+                Err(format!("round {}: rank {rank}'s {buf:?} {chunk} from ranks {from:?}: {what}", w.by[0].round))
+            };
+            if w.copied.len() > 1 {
+                return fault("two copies");
+            }
+            if w.regions.iter().any(|r| *r != w.regions[0]) {
+                return fault("regions overlap in part");
+            }
+            let Some(mut value) = w.copied.first().or(self.memory.get(&place)).cloned() else {
+                return fault("added to nothing");
+            };
+            for operand in &w.added {
+                if operand.len() != value.len() {
+                    return fault("operands of different length");
+                }
+                add(&mut value, operand);
+            }
+            let fits = match buf {
+                Buf::Scratch(_) => value.len() as u64 <= self.count.div_ceil(self.instance.spec.chunks as u64),
+                _ => value.len() == self.elements(chunk).count(),
+            };
+            if !fits {
+                return fault("a chunk of another length");
+            }
+            self.memory.insert(place, value);
+        }
+        Ok(())
+    }
+}
+
+/// Element by element, wrapping.
+fn add(sum: &mut [u128], operand: &[u128]) {
+    for (s, o) in sum.iter_mut().zip(operand) {
+        *s = s.wrapping_add(*o);
+    }
+}
+
+/// Of a barrier: every rank hears of every other. What a rank has heard on one lane it sends on
+/// there; lanes do not wait for each other.
+fn barrier(instance: &Instance, rounds: &[Vec<Transfer>]) -> Result<(), String> {
+    if instance.spec.kind != Kind::Barrier {
+        return Ok(());
+    }
+    let n = instance.ranks() as usize;
+    let lanes = rounds.iter().flatten().map(|t| t.lane as usize + 1).max().unwrap_or(1);
+    let mut knows = vec![vec![vec![false; n]; n]; lanes];
+    for lane in &mut knows {
+        for (rank, of) in lane.iter_mut().enumerate() {
+            of[rank] = true;
+        }
+    }
+    for round in rounds {
+        let before = knows.clone();
+        for t in round {
+            let told = &before[t.lane as usize][t.src as usize];
+            for (k, told) in knows[t.lane as usize][t.dst as usize].iter_mut().zip(told) {
+                *k |= told;
+            }
+        }
+    }
+    for rank in 0..n {
+        if let Some(other) = (0..n).find(|&o| knows.iter().all(|lane| !lane[rank][o])) {
+            return Err(format!("rank {rank} never hears of rank {other}"));
+        }
+    }
+    Ok(())
+}
+
+/// The element of a rank's input.
+fn random(seed: u64, rank: u32, element: u64) -> u128 {
+    let half = |salt: u64| {
+        let mut z = seed ^ salt;
+        for word in [rank as u64, element, salt] {
+            z = (z ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^= z >> 31;
+        }
+        z as u128
+    };
+    half(0x1234_5678_9abc_def0) << 64 | half(0x0fed_cba9_8765_4321)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counts_tell_all_chunks_apart() {
+        for chunks in 1..=64u32 {
+            let spec = Spec { kind: Kind::AllReduce, ranks: 2, chunks, root: 0, custom: None };
+            let len = |c: u64, n: u64| (c + 1) * n / chunks as u64 - c * n / chunks as u64;
+            let lens: Vec<Vec<u64>> =
+                (0..chunks as u64).map(|c| counts(&spec).iter().map(|&n| len(c, n)).collect()).collect();
+            for (i, a) in lens.iter().enumerate() {
+                assert!(!lens[..i].contains(a), "chunk {i} of {chunks}");
+            }
+        }
+    }
+}

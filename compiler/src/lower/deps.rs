@@ -1,0 +1,108 @@
+//! What an operation waits for on its own rank: operations of other lanes that touch the same
+//! memory, and messages that peers may still be reading out of it.
+
+use smallvec::SmallVec;
+
+use crate::instance::Instance;
+use crate::plan::{Buf, Input, MessageRef, Op, OpRef, Region};
+use crate::program::Buffer;
+
+#[derive(Clone, Default)]
+struct Cell {
+    writer: Option<OpRef>,
+    readers: SmallVec<[OpRef; 2]>,
+    /// Messages that offer this chunk for reading.
+    offers: SmallVec<[MessageRef; 1]>,
+}
+
+/// The memory of one rank, chunk by chunk.
+pub(super) struct Deps {
+    first: Vec<u32>,
+    cells: Vec<Cell>,
+}
+
+impl Deps {
+    pub(super) fn new(instance: &Instance, scratch: &[u32]) -> Self {
+        let spec = &instance.spec;
+        let sizes = [spec.chunks, spec.size(Buffer::Input), spec.size(Buffer::Output)];
+        let mut first = Vec::new();
+        let mut at = 0;
+        for size in sizes.iter().chain(scratch) {
+            first.push(at);
+            at += size;
+        }
+        Deps { first, cells: vec![Cell::default(); at as usize] }
+    }
+
+    fn at(&self, buf: Buf, chunk: u32) -> usize {
+        let i = match buf {
+            Buf::Data => 0,
+            Buf::Input => 1,
+            Buf::Output => 2,
+            Buf::Scratch(i) => 3 + i as usize,
+        };
+        (self.first[i] + chunk) as usize
+    }
+
+    /// The one operation that wrote all of the region last.
+    pub(super) fn writer(&self, region: &Region) -> Option<OpRef> {
+        let mut all = region.iter().map(|(b, c)| self.cells[self.at(b, c)].writer);
+        let first = all.next()??;
+        all.all(|w| w == Some(first)).then_some(first)
+    }
+
+    /// Records that a message offers the region for reading.
+    pub(super) fn offered(&mut self, region: &Region, conn: u32, message: u32) {
+        for (b, c) in region.iter() {
+            let i = self.at(b, c);
+            self.cells[i].offers.push(MessageRef { conn, message });
+        }
+    }
+
+    /// Fills `after` and `drained` of an operation about to be placed at `at`, and records it.
+    pub(super) fn order(&mut self, at: OpRef, op: &mut Op) {
+        let mut after: SmallVec<[OpRef; 4]> = SmallVec::new();
+        for input in &op.inputs {
+            if let Input::Local(region) = input {
+                for (b, c) in region.iter() {
+                    let i = self.at(b, c);
+                    let cell = &mut self.cells[i];
+                    after.extend(cell.writer);
+                    if cell.readers.last() != Some(&at) {
+                        cell.readers.retain(|r| r.lane != at.lane);
+                        cell.readers.push(at);
+                    }
+                }
+            }
+        }
+        if let Some(store) = &op.store {
+            let mut drained: SmallVec<[MessageRef; 4]> = SmallVec::new();
+            for (b, c) in store.region.iter() {
+                let i = self.at(b, c);
+                let cell = &mut self.cells[i];
+                after.extend(cell.writer);
+                after.extend(cell.readers.drain(..));
+                drained.extend(cell.offers.drain(..));
+                cell.writer = Some(at);
+            }
+            op.drained = latest(&drained, |m| m.conn, |m| m.message);
+        }
+        after.retain(|r| r.lane != at.lane);
+        op.after = latest(&after, |r| r.lane as u32, |r| r.op);
+    }
+}
+
+/// Of each group the last one: lanes and connections are in order, so the others are implied.
+fn latest<T: Copy + Ord>(list: &[T], group: impl Fn(&T) -> u32, order: impl Fn(&T) -> u32) -> Vec<T> {
+    let mut sorted: Vec<T> = list.to_vec();
+    sorted.sort_unstable_by_key(|x| (group(x), order(x)));
+    sorted.dedup();
+    let mut out: Vec<T> = Vec::new();
+    for x in sorted {
+        match out.last_mut() {
+            Some(last) if group(last) == group(&x) => *last = x,
+            _ => out.push(x),
+        }
+    }
+    out
+}

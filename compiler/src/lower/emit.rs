@@ -1,0 +1,279 @@
+//! One rank's operations, round by round, with sends fused into the operations that made what they
+//! send.
+
+use std::collections::BTreeMap;
+
+use roundelay_dsl::ast::Op as Does;
+use roundelay_dsl::diag::{Diagnostic, codes};
+
+use super::deps::Deps;
+use super::place::Place;
+use super::{Sites, scratch};
+use crate::graph::{Places, Transfer};
+use crate::instance::Instance;
+use crate::plan::{Buf, Conn, Dir, Input, Lane, Op, OpRef, Out, Placement, Region, Sizes, Store};
+
+/// An operation may carry so many messages away.
+const MAX_OUTS: usize = 8;
+
+/// Builds the lanes of one rank.
+pub(super) struct Emit<'a> {
+    instance: &'a Instance,
+    rank: u32,
+    place: Place,
+    lanes: Vec<Lane>,
+    conns: Vec<Conn>,
+    index: BTreeMap<(u32, u16, Dir), u32>,
+    /// Of each connection that sends: lane and operation of its latest message, and the rounds in
+    /// which its messages will be consumed.
+    sent: Vec<Option<OpRef>>,
+    consumed: Vec<Vec<u32>>,
+    deps: Deps,
+    /// Places of the program's own buffers, and the last round that wrote each.
+    places: Places,
+    stamp: Vec<u32>,
+    slots: u32,
+}
+
+impl<'a> Emit<'a> {
+    pub(super) fn new(instance: &'a Instance, placement: Placement, rank: u32) -> Self {
+        let places = Places::new(instance);
+        let stamp = vec![u32::MAX; places.per_rank as usize];
+        Emit {
+            instance,
+            rank,
+            place: Place::new(instance, placement, rank),
+            lanes: vec![Lane::default()],
+            conns: Vec::new(),
+            index: BTreeMap::new(),
+            sent: Vec::new(),
+            consumed: Vec::new(),
+            deps: Deps::new(instance, &scratch(instance, placement)),
+            places,
+            stamp,
+            slots: instance.slots.unwrap_or(super::DEFAULT_SLOTS),
+        }
+    }
+
+    pub(super) fn into_parts(self) -> (Vec<Lane>, Vec<Conn>) {
+        (self.lanes, self.conns)
+    }
+
+    fn conn(&mut self, peer: u32, channel: u16, dir: Dir) -> u32 {
+        let next = self.conns.len() as u32;
+        let i = *self.index.entry((peer, channel, dir)).or_insert(next);
+        if i == next {
+            self.conns.push(Conn { peer, channel, dir, messages: 0 });
+            self.sent.push(None);
+            self.consumed.push(Vec::new());
+        }
+        i
+    }
+
+    /// Lowers what the rank does in one round.
+    pub(super) fn round(&mut self, round: &[&Transfer], sites: &mut Sites<'_>) -> Result<(), Diagnostic> {
+        let number = round[0].round;
+        let mut incoming: Vec<&Transfer> = Vec::new();
+        let mut sends: Vec<&Transfer> = Vec::new();
+        for t in round {
+            if t.dst == self.rank {
+                for place in self.places.region(0, &t.to) {
+                    self.stamp[place] = number;
+                }
+                incoming.push(t);
+            } else {
+                sends.push(t);
+            }
+        }
+        // Local work whose source is overwritten in this round goes through a message to oneself.
+        let through: Vec<bool> = incoming
+            .iter()
+            .map(|t| t.src == self.rank && self.overwritten(&t.from, number))
+            .collect();
+        let looped: Vec<&Transfer> =
+            incoming.iter().zip(&through).filter(|(_, th)| **th).map(|(t, _)| *t).collect();
+        sends.extend(looped.iter());
+        // Both ends order the messages of a round by the region written, then by key.
+        sends.sort_by(|a, b| (&a.to, a.key).cmp(&(&b.to, b.key)));
+        for t in sends {
+            self.send(t, number, sites);
+        }
+        let mut order: Vec<(&Transfer, bool)> = incoming.into_iter().zip(through).collect();
+        order.sort_by(|a, b| (&a.0.to, a.0.key).cmp(&(&b.0.to, b.0.key)));
+        for group in order.chunk_by(|a, b| a.0.to == b.0.to) {
+            self.write(group, sites)?;
+        }
+        for (t, _) in &order {
+            self.place.wrote(&t.to);
+        }
+        Ok(())
+    }
+
+    fn overwritten(&self, region: &Region, round: u32) -> bool {
+        self.places.region(0, region).any(|p| self.stamp[p] == round)
+    }
+
+    fn lane(&mut self, lane: u16) -> usize {
+        while self.lanes.len() <= lane as usize {
+            self.lanes.push(Lane::default());
+        }
+        lane as usize
+    }
+
+    /// A region that the peer may read in place: one buffer, addressed alike on both sides.
+    fn offer(&self, t: &Transfer, local: &Region, round: u32) -> Option<Region> {
+        let extra = self.instance.scratch.len() as u16;
+        let first = local.pieces.first()?.buf;
+        let one = local.pieces.iter().all(|p| p.buf == first);
+        let shared = one && !matches!(first, Buf::Scratch(i) if i >= extra);
+        let allowed = t.wire.is_none() && t.src != t.dst && shared && single(&t.from);
+        (allowed && !self.overwritten(&t.from, round)).then(|| local.clone())
+    }
+
+    fn send(&mut self, t: &Transfer, round: u32, sites: &mut Sites<'_>) {
+        let conn = self.conn(t.dst, t.lane, Dir::Send);
+        let message = self.conns[conn as usize].messages;
+        let from = self.place.read(&t.from);
+        let sizes = sizes(t);
+        let pull = self.offer(t, &from, round);
+        let out = Out { conn, wire: t.wire, pull };
+        let lane = self.lane(t.lane);
+        let at = match self.fusible(&from, &sizes, lane as u16, conn, round) {
+            Some(at) => {
+                self.lanes[lane].ops[at.op as usize].outs.push(out.clone());
+                at
+            }
+            None => {
+                let op = Op {
+                    inputs: vec![Input::Local(from.clone())],
+                    store: None,
+                    outs: vec![out.clone()],
+                    sizes,
+                    after: Vec::new(),
+                    drained: Vec::new(),
+                    site: sites.of(t.span),
+                    round,
+                };
+                self.push(lane, op)
+            }
+        };
+        if let Some(region) = &out.pull {
+            self.deps.offered(region, conn, message);
+        }
+        self.conns[conn as usize].messages += 1;
+        self.sent[conn as usize] = Some(at);
+        self.consumed[conn as usize].push(round);
+    }
+
+    /// The operation that stored exactly this region last, if the message can leave with it: it is
+    /// on the same lane, in an earlier round, and no message of the connection left later. So that
+    /// slots suffice whatever the peers do, the message whose slot is reused must be consumed in an
+    /// earlier round too.
+    fn fusible(&self, from: &Region, sizes: &Sizes, lane: u16, conn: u32, round: u32) -> Option<OpRef> {
+        let at = self.deps.writer(from)?;
+        let op = self.lanes[lane as usize].ops.get(at.op as usize)?;
+        let consumed = &self.consumed[conn as usize];
+        let slots = self.slots.clamp(2, super::DEFAULT_SLOTS) as usize;
+        let free = consumed.len() < slots || consumed[consumed.len() - slots] < op.round;
+        let fits = at.lane == lane
+            && op.round < round
+            && op.store.as_ref().is_some_and(|s| s.region == *from)
+            && op.sizes == *sizes
+            && op.outs.len() < MAX_OUTS
+            && self.sent[conn as usize].is_none_or(|last| last.lane == lane && last.op < at.op)
+            && free;
+        fits.then_some(at)
+    }
+
+    /// One operation for all writes of a round into one region.
+    fn write(&mut self, group: &[(&Transfer, bool)], sites: &mut Sites<'_>) -> Result<(), Diagnostic> {
+        let first = group[0].0;
+        let copied = group.iter().any(|(t, _)| t.op == Does::Copy);
+        let mut operands: Vec<(u32, bool, Input)> = Vec::new();
+        let mut own = sizes(first);
+        for (t, through) in group {
+            let size = sizes(t);
+            if size != own {
+                own = common(t, own, size)?;
+            }
+            let input = if t.src == self.rank && !through {
+                Input::Local(self.place.read(&t.from))
+            } else {
+                let conn = self.conn(t.src, t.lane, Dir::Recv);
+                self.conns[conn as usize].messages += 1;
+                let pull = (t.wire.is_none() && t.src != t.dst && single(&t.from)).then(|| t.from.clone());
+                Input::Message { conn, wire: t.wire, pull }
+            };
+            operands.push((t.src, true, input));
+        }
+        if !copied {
+            operands.push((self.rank, false, Input::Local(self.place.read(&first.to))));
+        }
+        // In order of source rank; the old value before what the rank itself adds.
+        operands.sort_by_key(|o| (o.0, o.1));
+        let lane = self.lane(first.lane);
+        let op = Op {
+            inputs: operands.into_iter().map(|o| o.2).collect(),
+            store: Some(Store { region: self.place.write(&first.to), dead: false }),
+            outs: Vec::new(),
+            sizes: own,
+            after: Vec::new(),
+            drained: Vec::new(),
+            site: sites.of(first.span),
+            round: first.round,
+        };
+        self.push(lane, op);
+        Ok(())
+    }
+
+    fn push(&mut self, lane: usize, mut op: Op) -> OpRef {
+        let at = OpRef { lane: lane as u16, op: self.lanes[lane].ops.len() as u32 };
+        self.deps.order(at, &mut op);
+        self.lanes[lane].ops.push(op);
+        at
+    }
+
+    /// What remains after the last round.
+    pub(super) fn finish(&mut self, sites: &mut Sites<'_>) {
+        let Some((from, to)) = self.place.rest(self.instance) else { return };
+        let chunks = to.pieces.iter().map(|p| p.set).collect();
+        let op = Op {
+            inputs: vec![Input::Local(from)],
+            store: Some(Store { region: to, dead: false }),
+            outs: Vec::new(),
+            sizes: Sizes::Of(chunks),
+            after: Vec::new(),
+            drained: Vec::new(),
+            site: sites.of(self.instance.program.header),
+            round: u32::MAX,
+        };
+        self.push(0, op);
+    }
+}
+
+fn single(region: &Region) -> bool {
+    region.pieces.first().is_some_and(|f| region.pieces.iter().all(|p| p.buf == f.buf))
+}
+
+/// Element counts of a transfer, as both its ends see them.
+fn sizes(t: &Transfer) -> Sizes {
+    let vector = |r: &Region| {
+        let plain = r.pieces.iter().all(|p| !matches!(p.buf, Buf::Scratch(_)));
+        plain.then(|| Sizes::Of(r.pieces.iter().map(|p| p.set).collect()))
+    };
+    vector(&t.from).or_else(|| vector(&t.to)).unwrap_or(Sizes::Full(t.from.chunks()))
+}
+
+/// The sizes of operands that were written differently: equal where all chunks are of equal size.
+fn common(t: &Transfer, a: Sizes, b: Sizes) -> Result<Sizes, Diagnostic> {
+    match (&a, &b) {
+        // The proof of the rounds showed that the values are of one class.
+        (Sizes::Of(_), Sizes::Of(_)) => Ok(a),
+        _ => Err(Diagnostic::error(
+            codes::SIZES,
+            "operands of one sum come from scratch and from the vector, whose chunks may differ in bytes",
+        )
+        .label(t.span, "here")
+        .help("move the operands to scratch first, or sum them in separate `each`")),
+    }
+}

@@ -1,0 +1,190 @@
+//! Endpoint projection and lowering: what one rank does, as a plan.
+//!
+//! Lowering is local: a rank's plan follows from the transfers that the rank takes part in, in
+//! program order, and from nothing else. So the same code serves all ranks of an unrolled graph
+//! ([`plans`]) and one rank of 131,072 whose transfers were found by solving ([`project`]).
+//!
+//! In each round a rank first sends (reads of the state before), then receives and works locally,
+//! all writes into one region being one operation. `place` decides which buffers a `data` program
+//! touches when input and output are apart; `fuse` (a send of what an operation just stored becomes
+//! an out of it), `deps` (waits between lanes, drains) and `dead` (stores that nobody reads) are the
+//! passes. Everything they make is proved again by [`crate::verify::plan`].
+
+mod dead;
+mod deps;
+mod emit;
+mod place;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use roundelay_dsl::diag::{Diagnostic, Diagnostics};
+use roundelay_dsl::span::{SourceMap, Span};
+use sha2::{Digest, Sha256};
+
+use crate::graph::{StepGraph, Transfer};
+use crate::instance::Instance;
+use crate::plan::{Header, Placement, Plan, RankPlan, Site, VERSION};
+use crate::program::{Buffer, Style};
+use crate::verify::Verified;
+use crate::walk::walk;
+
+/// Slots a connection where the schedule does not say.
+pub const DEFAULT_SLOTS: u32 = 4;
+
+/// Source lines by span; every rank numbers them alike.
+pub(crate) struct Sites<'a> {
+    sources: &'a SourceMap,
+    by_span: BTreeMap<Span, u32>,
+    list: Vec<Site>,
+}
+
+impl<'a> Sites<'a> {
+    fn new(sources: &'a SourceMap) -> Self {
+        Sites { sources, by_span: BTreeMap::new(), list: Vec::new() }
+    }
+
+    fn of(&mut self, span: Span) -> u32 {
+        if let Some(&i) = self.by_span.get(&span) {
+            return i;
+        }
+        let (line, column) = self.sources.line_column(span);
+        self.list.push(Site {
+            file: self.sources.get(span.source).name.clone(),
+            line,
+            column,
+            text: self.sources.snippet(span).split_whitespace().collect::<Vec<_>>().join(" "),
+        });
+        let i = self.list.len() as u32 - 1;
+        self.by_span.insert(span, i);
+        i
+    }
+}
+
+/// Lowers every rank of a proved graph. The result is not yet proved itself.
+pub(crate) fn plans(
+    graph: &Verified<StepGraph>,
+    sources: &SourceMap,
+    placement: Placement,
+) -> Result<Vec<Plan>, Diagnostics> {
+    let graph = graph.get();
+    let instance = &graph.instance;
+    let header = header(instance, sources, placement, graph.message, graph.graph.node_weights().any(|t| t.wire.is_some()));
+    let mut by_rank: Vec<Vec<&Transfer>> = vec![Vec::new(); instance.ranks() as usize];
+    for t in graph.graph.node_weights() {
+        by_rank[t.src as usize].push(t);
+        if t.dst != t.src {
+            by_rank[t.dst as usize].push(t);
+        }
+    }
+    let mut plans = Vec::with_capacity(by_rank.len());
+    for (rank, transfers) in by_rank.into_iter().enumerate() {
+        let part = rank_plan(instance, sources, placement, rank as u32, &transfers)?;
+        plans.push(Plan { header: header.clone(), part });
+    }
+    Ok(plans)
+}
+
+/// One rank's plan without looking at what other ranks do among themselves. Not proved: for `show`,
+/// and for counts at which a proof by symmetry stands beside it.
+pub fn project(
+    instance: &Arc<Instance>,
+    sources: &SourceMap,
+    placement: Placement,
+    rank: u32,
+) -> Result<Plan, Diagnostics> {
+    let mut transfers = Vec::new();
+    let mut message = 0;
+    let done = walk(instance, &mut |round| {
+        message = message.max(round.message_bound()?);
+        round.of(rank, &mut transfers)?;
+        Ok(ControlFlow::Continue(()))
+    });
+    done.map_err(|d| vec![*d])?;
+    let lossy = transfers.iter().any(|t| t.wire.is_some());
+    let list: Vec<&Transfer> = transfers.iter().collect();
+    let part = rank_plan(instance, sources, placement, rank, &list)?;
+    Ok(Plan { header: header(instance, sources, placement, message, lossy), part })
+}
+
+fn rank_plan(
+    instance: &Instance,
+    sources: &SourceMap,
+    placement: Placement,
+    rank: u32,
+    transfers: &[&Transfer],
+) -> Result<RankPlan, Diagnostics> {
+    let mut sites = Sites::new(sources);
+    let mut emit = emit::Emit::new(instance, placement, rank);
+    for round in transfers.chunk_by(|a, b| a.round == b.round) {
+        emit.round(round, &mut sites).map_err(|d: Diagnostic| vec![d])?;
+    }
+    emit.finish(&mut sites);
+    let (mut lanes, conns) = emit.into_parts();
+    dead::mark(instance, placement, rank, &mut lanes);
+    Ok(RankPlan { rank, conns, lanes, sites: sites.list })
+}
+
+/// Scratch buffers of the plan: those of the program, and one for the partial sums of a `data`
+/// program whose output is shorter than its vector.
+fn scratch(instance: &Instance, placement: Placement) -> Vec<u32> {
+    let mut sizes: Vec<u32> = instance.scratch.iter().map(|s| s.1).collect();
+    if place::needs_scratch(instance, placement) {
+        sizes.push(instance.spec.chunks);
+    }
+    sizes
+}
+
+fn header(instance: &Instance, sources: &SourceMap, placement: Placement, message: u32, lossy: bool) -> Header {
+    let program = &instance.program;
+    let spec = &instance.spec;
+    let placement = match program.style {
+        Style::Data => placement,
+        Style::InputOutput => Placement::OutOfPlace,
+    };
+    Header {
+        hash: identity(instance, sources, placement),
+        algorithm: program.name.clone(),
+        collective: program.kind.name().to_string(),
+        ranks: spec.ranks,
+        root: spec.root,
+        placement,
+        chunks: spec.chunks,
+        blocks: spec.blocks(),
+        input_chunks: spec.size(Buffer::Input),
+        output_chunks: spec.size(Buffer::Output),
+        scratch: scratch(instance, placement),
+        slots: instance.slots.unwrap_or(DEFAULT_SLOTS),
+        pipeline: instance.pipeline,
+        message,
+        lossy,
+        protocol: program.schedule.protocol,
+    }
+}
+
+/// The identity of the plans of an instance: the texts, the shape, and what else decides them. The
+/// compiler is deterministic, so equal identities mean equal plans.
+fn identity(instance: &Instance, sources: &SourceMap, placement: Placement) -> [u8; 16] {
+    let mut h = Sha256::new();
+    h.update(VERSION.to_le_bytes());
+    h.update(env!("CARGO_PKG_VERSION").as_bytes());
+    for &id in &instance.program.sources {
+        let text = &sources.get(id).text;
+        h.update((text.len() as u64).to_le_bytes());
+        h.update(text.as_bytes());
+    }
+    let rest = format!(
+        "{}.{} {:?} {} {} {placement:?}",
+        instance.program.kind.name(),
+        instance.program.name,
+        instance.shape,
+        instance.options.root,
+        instance.options.paths
+    );
+    h.update(rest.as_bytes());
+    let digest = h.finalize();
+    let mut out = [0; 16];
+    out.copy_from_slice(&digest[..16]);
+    out
+}

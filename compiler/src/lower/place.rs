@@ -1,0 +1,135 @@
+//! Which buffers a `data` program touches when input and output are apart.
+//!
+//! Nothing is copied beforehand: a chunk is read from the input until it is first written, and from
+//! then on lives in the output (or, where the output is shorter than the vector, in scratch). What
+//! must end in the output and was never written is copied at the end.
+
+use crate::chunks::ChunkSet;
+use crate::collective::Kind;
+use crate::instance::Instance;
+use crate::plan::{Buf, Piece, Placement, Region};
+use crate::program::{Buffer, Style};
+use crate::walk::merge;
+
+/// Where each chunk of `data` lives right now, on one rank.
+pub(super) struct Place {
+    active: bool,
+    kind: Kind,
+    rank: u32,
+    chunks: u32,
+    per_block: u32,
+    /// Scratch buffer for partial sums.
+    extra: u16,
+    /// Whether a chunk was written.
+    written: Vec<bool>,
+}
+
+/// Whether partial sums of this collective need a buffer of their own.
+pub(super) fn needs_scratch(instance: &Instance, placement: Placement) -> bool {
+    let short = matches!(instance.spec.kind, Kind::ReduceScatter | Kind::Scatter);
+    short && instance.program.style == Style::Data && placement == Placement::OutOfPlace
+}
+
+impl Place {
+    pub(super) fn new(instance: &Instance, placement: Placement, rank: u32) -> Self {
+        let active = instance.program.style == Style::Data && placement == Placement::OutOfPlace;
+        let chunks = instance.spec.chunks;
+        Place {
+            active,
+            kind: instance.spec.kind.clone(),
+            rank,
+            chunks,
+            per_block: instance.spec.per_block(),
+            extra: instance.scratch.len() as u16,
+            written: vec![false; if active { chunks as usize } else { 0 }],
+        }
+    }
+
+    /// Where chunk `c` is read from: buffer, its number there, and that buffer's chunks.
+    fn source(&self, c: u32) -> (Buf, u32, u32) {
+        if self.written[c as usize] {
+            return self.target(c);
+        }
+        match self.kind {
+            Kind::AllGather | Kind::Gather => {
+                (Buf::Input, c.wrapping_sub(self.rank * self.per_block), self.per_block)
+            }
+            _ => (Buf::Input, c, self.chunks),
+        }
+    }
+
+    /// Where chunk `c` is written to.
+    fn target(&self, c: u32) -> (Buf, u32, u32) {
+        match self.kind {
+            Kind::ReduceScatter | Kind::Scatter if c / self.per_block == self.rank => {
+                (Buf::Output, c - self.rank * self.per_block, self.per_block)
+            }
+            Kind::ReduceScatter | Kind::Scatter => (Buf::Scratch(self.extra), c, self.chunks),
+            _ => (Buf::Output, c, self.chunks),
+        }
+    }
+
+    fn map(&self, region: &Region, of: impl Fn(u32) -> (Buf, u32, u32)) -> Region {
+        let mut pieces: Vec<Piece> = Vec::new();
+        for p in &region.pieces {
+            if p.buf != Buf::Data {
+                pieces.push(*p);
+                continue;
+            }
+            let mut same = p.set.iter().map(|c| {
+                let (buf, at, modulus) = of(c);
+                (buf, c.wrapping_sub(at), modulus)
+            });
+            let first = same.next();
+            let uniform = first.is_some() && same.all(|s| Some(s) == first);
+            if let (true, Some((buf, shift, modulus))) = (uniform, first) {
+                let start = p.set.start.wrapping_sub(shift);
+                if modulus == p.set.modulus || p.set.runs().count() <= p.set.blocks() as usize {
+                    pieces.push(Piece { buf, set: ChunkSet { start, modulus, ..p.set } });
+                    continue;
+                }
+            }
+            for c in p.set.iter() {
+                let (buf, at, modulus) = of(c);
+                pieces.push(Piece { buf, set: ChunkSet::interval(at, 1, modulus) });
+            }
+        }
+        Region { pieces: merge(pieces) }
+    }
+
+    /// The region where the content of `region` is now.
+    pub(super) fn read(&self, region: &Region) -> Region {
+        if self.active { self.map(region, |c| self.source(c)) } else { region.clone() }
+    }
+
+    /// The region to which a write of `region` goes.
+    pub(super) fn write(&self, region: &Region) -> Region {
+        if self.active { self.map(region, |c| self.target(c)) } else { region.clone() }
+    }
+
+    /// Records writes, once a round's reads are done.
+    pub(super) fn wrote(&mut self, region: &Region) {
+        if self.active {
+            for (buf, c) in region.iter() {
+                if buf == Buf::Data {
+                    self.written[c as usize] = true;
+                }
+            }
+        }
+    }
+
+    /// Copies that remain: results that were never written, from the input to the output.
+    pub(super) fn rest(&self, instance: &Instance) -> Option<(Region, Region)> {
+        if !self.active {
+            return None;
+        }
+        let (buffer, set) = instance.spec.result(Style::Data, self.rank)?;
+        debug_assert!(buffer == Buffer::Data);
+        let held = set.iter().filter(|&c| {
+            !self.written[c as usize] && instance.spec.initial(Buffer::Data, self.rank, c).is_some()
+        });
+        let pieces = held.map(|c| Piece { buf: Buf::Data, set: ChunkSet::interval(c, 1, self.chunks) }).collect();
+        let region = Region { pieces: merge(pieces) };
+        if region.pieces.is_empty() { None } else { Some((self.read(&region), self.write(&region))) }
+    }
+}

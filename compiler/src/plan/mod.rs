@@ -1,0 +1,326 @@
+//! Plans: what one rank plays. A plan is data, serialisable, and everything in it was proved.
+//!
+//! A rank plays its lanes side by side, the operations of a lane in order. An operation folds its
+//! inputs, element by element and in the order listed, and hands the result to a store in local
+//! memory, to outgoing messages, or both. One form serves send (a local input, an out), receive (a
+//! message input, a store), receive-reduce (two inputs), receive-reduce-send, local copies, and the
+//! reduction of many messages at once.
+//!
+//! **Messages** travel on connections: ordered pairs of ranks, one for each channel, first in first
+//! out, with `slots` messages in flight. The i-th message sent on a connection is the i-th received
+//! on it. A message's content is its chunks' elements in set order, without gaps. Where both sides
+//! name a `pull` region, the sender may offer its own memory in place of a copy, for each message as
+//! it sees fit at run time; the message then carries the address, and the sender must not overwrite
+//! the region before the message was consumed: operations that would say so in `drained`.
+//!
+//! **Sizes.** The whole vector has N elements (`blocks * count`); chunk c of C is the elements
+//! `[c*N/C, (c+1)*N/C)`, rounded down. `Data`, `Input` and `Output` are addressed so. In a scratch
+//! buffer chunk c begins at `c * ceil(N/C)`. `Op::sizes` says how many elements each chunk of an
+//! operation has, the same for all its inputs, its store and its outs.
+//!
+//! **Passes.** Where a message would not fit a slot, or to pipeline, a plan is played T times, each
+//! pass t on its own part of every chunk: elements `[len*t/T, len*(t+1)/T)` of a chunk of `len`
+//! elements. Lanes run through their passes without waiting for each other beyond `after`.
+//! `drained` and `after` refer to operations and messages of the same pass.
+
+mod check;
+mod encode;
+mod print;
+
+pub use encode::{DecodeError, VERSION};
+
+use serde::{Deserialize, Serialize};
+
+use crate::chunks::ChunkSet;
+
+/// What one rank plays. Made by the compiler from a proof, or decoded and checked again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What all ranks have in common.
+    pub header: Header,
+    /// What this rank does.
+    pub part: RankPlan,
+}
+
+/// The part of a plan that is the same on every rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Identity of the plan over all ranks: ranks compare it before the first byte moves.
+    pub hash: [u8; 16],
+    /// Name of the algorithm.
+    pub algorithm: String,
+    /// Name of the collective.
+    pub collective: String,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// The root, 0 where the collective has none.
+    pub root: u32,
+    /// Which user buffers the plan addresses.
+    pub placement: Placement,
+    /// C: chunks in the whole vector.
+    pub chunks: u32,
+    /// N = `blocks` times the element count that the caller gives.
+    pub blocks: u32,
+    /// Chunks in a rank's input, 0 where it has none. The same number on every rank.
+    pub input_chunks: u32,
+    /// Chunks in a rank's output.
+    pub output_chunks: u32,
+    /// Scratch buffers by their number of chunks.
+    pub scratch: Vec<u32>,
+    /// Messages in flight a connection, as proved free of deadlock.
+    pub slots: u32,
+    /// Least number of passes worth playing (the schedule's `pipeline`), 1 by default.
+    pub pipeline: u32,
+    /// Upper bound of the chunks in one message, over all ranks.
+    pub message: u32,
+    /// Whether messages are ever rounded to a narrower type.
+    pub lossy: bool,
+    /// Protocol asked for by the schedule.
+    pub protocol: Protocol,
+}
+
+/// Which user buffers a plan addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Placement {
+    /// [`Buf::Data`]: C chunks, read and written.
+    InPlace,
+    /// [`Buf::Input`], never written, and [`Buf::Output`].
+    OutOfPlace,
+}
+
+/// How messages travel where memory could be shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Protocol {
+    /// The runtime decides by size and memory.
+    Auto,
+    /// Always through slots.
+    Staged,
+    /// By pulling wherever it is allowed.
+    Direct,
+}
+
+/// The part of a plan that is one rank's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankPlan {
+    /// Which rank.
+    pub rank: u32,
+    /// Connection ends that this rank uses; operations refer to them by index.
+    pub conns: Vec<Conn>,
+    /// Lanes, played side by side.
+    pub lanes: Vec<Lane>,
+    /// Source lines; operations refer to them by index.
+    pub sites: Vec<Site>,
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Conn {
+    /// The other rank; may be the rank itself.
+    pub peer: u32,
+    /// Which of the parallel connections to it.
+    pub channel: u16,
+    /// Whether this end sends or receives.
+    pub dir: Dir,
+    /// Messages a pass.
+    pub messages: u32,
+}
+
+/// Which end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Dir {
+    /// This end sends.
+    Send,
+    /// This end receives.
+    Recv,
+}
+
+/// Operations in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lane {
+    /// The operations.
+    pub ops: Vec<Op>,
+}
+
+/// Folds `inputs` in order and hands the result to `store` and `outs`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Op {
+    /// At least one. With one the operation copies; with more it reduces, first to last.
+    pub inputs: Vec<Input>,
+    /// Where the result is kept.
+    pub store: Option<Store>,
+    /// Messages that carry the result, each on a connection of its own.
+    pub outs: Vec<Out>,
+    /// Elements of each chunk.
+    pub sizes: Sizes,
+    /// Operations of other lanes, of the same pass, that must be done before.
+    pub after: Vec<OpRef>,
+    /// Own messages of the same pass that the peer must have consumed before this stores.
+    pub drained: Vec<MessageRef>,
+    /// Index into [`RankPlan::sites`].
+    pub site: u32,
+    /// Which `each` of the program this is, counted from 0: the step in messages and drawings.
+    pub round: u32,
+}
+
+/// One operand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input {
+    /// A region of this rank's own memory.
+    Local(Region),
+    /// The next message of a connection.
+    Message {
+        /// Index into [`RankPlan::conns`], an end that receives.
+        conn: u32,
+        /// Element type on the wire, if not the buffer's.
+        wire: Option<Wire>,
+        /// The region of the peer's memory that holds the content, if the peer may offer it.
+        pull: Option<Region>,
+    },
+}
+
+/// Where a result is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Store {
+    /// The region.
+    pub region: Region,
+    /// Nobody reads it here: it may be left out unless an out of the operation is offered for pulling.
+    pub dead: bool,
+}
+
+/// One outgoing message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Out {
+    /// Index into [`RankPlan::conns`], an end that sends.
+    pub conn: u32,
+    /// Element type on the wire, if not the buffer's.
+    pub wire: Option<Wire>,
+    /// The region of this rank's memory that the peer may read in place of a copy: the local input
+    /// of a send, or the store. It lies in one buffer.
+    pub pull: Option<Region>,
+}
+
+/// An operation of this rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct OpRef {
+    /// Index of the lane.
+    pub lane: u16,
+    /// Index in the lane.
+    pub op: u32,
+}
+
+/// The `message`-th message of a pass on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MessageRef {
+    /// Index into [`RankPlan::conns`], an end that sends.
+    pub conn: u32,
+    /// Counted from 0 in each pass.
+    pub message: u32,
+}
+
+/// Elements of each chunk of an operation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sizes {
+    /// The k-th chunk has as many elements as this chunk of the whole vector, k-th in order.
+    Of(Vec<ChunkSet>),
+    /// Each of so many chunks has `ceil(N/C)` elements (between scratch buffers).
+    Full(u32),
+}
+
+/// Chunks of memory, in order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Region {
+    /// Pieces, in order.
+    pub pieces: Vec<Piece>,
+}
+
+/// Chunks of one buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Piece {
+    /// Which buffer.
+    pub buf: Buf,
+    /// Which of its chunks.
+    pub set: ChunkSet,
+}
+
+/// A buffer of one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Buf {
+    /// The user's buffer of an in-place call: C chunks. In the `pull` region of a message it stands
+    /// for the peer's vector in whatever buffer the peer offers.
+    Data,
+    /// The user's input.
+    Input,
+    /// The user's output.
+    Output,
+    /// A scratch buffer.
+    Scratch(u16),
+}
+
+/// Element types that a message may be rounded to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Wire {
+    /// IEEE binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// IEEE binary32.
+    F32,
+}
+
+/// A line of source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    /// File or name.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1.
+    pub column: u32,
+    /// The text of the statement.
+    pub text: String,
+}
+
+impl Region {
+    /// A region of one piece.
+    pub fn of(buf: Buf, set: ChunkSet) -> Self {
+        Region { pieces: vec![Piece { buf, set }] }
+    }
+
+    /// Number of chunks.
+    pub fn chunks(&self) -> u32 {
+        self.pieces.iter().map(|p| p.set.total).sum()
+    }
+
+    /// The chunks, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (Buf, u32)> + '_ {
+        self.pieces.iter().flat_map(|p| p.set.iter().map(move |c| (p.buf, c)))
+    }
+
+    /// Whether both hold a common chunk of a common buffer.
+    pub fn overlaps(&self, other: &Region) -> bool {
+        self.pieces
+            .iter()
+            .any(|a| other.pieces.iter().any(|b| a.buf == b.buf && a.set.overlaps(&b.set)))
+    }
+}
+
+impl Sizes {
+    /// Number of chunks.
+    pub fn chunks(&self) -> u32 {
+        match self {
+            Sizes::Of(sets) => sets.iter().map(|s| s.total).sum(),
+            Sizes::Full(n) => *n,
+        }
+    }
+}
+
+impl Wire {
+    /// As it is written after `as`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Wire::F16 => "f16",
+            Wire::Bf16 => "bf16",
+            Wire::F32 => "f32",
+        }
+    }
+}

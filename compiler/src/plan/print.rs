@@ -1,0 +1,87 @@
+//! A plan as text.
+
+use std::fmt::{Display, Formatter, Result, Write};
+
+use super::{Buf, Dir, Input, Op, Plan, Region, Sizes, Wire};
+
+struct Show<'a>(&'a Region);
+
+impl Display for Show<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        for (i, p) in self.0.pieces.iter().enumerate() {
+            if i > 0 {
+                f.write_str(" + ")?;
+            }
+            match p.buf {
+                Buf::Data => f.write_str("data")?,
+                Buf::Input => f.write_str("input")?,
+                Buf::Output => f.write_str("output")?,
+                Buf::Scratch(s) => write!(f, "scratch{s}")?,
+            }
+            write!(f, "[{}]", p.set)?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Plan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let (h, part) = (&self.header, &self.part);
+        let hash: String = h.hash.iter().fold(String::new(), |mut s, b| {
+            let _ = write!(s, "{b:02x}");
+            s
+        });
+        writeln!(f, "plan {}.{} rank {} of {}", h.collective, h.algorithm, part.rank, h.ranks)?;
+        writeln!(f, "  hash {hash}  {:?}  chunks {}  blocks {}  slots {}  pipeline {}  message {}", h.placement, h.chunks, h.blocks, h.slots, h.pipeline, h.message)?;
+        if !h.scratch.is_empty() {
+            writeln!(f, "  scratch {:?}", h.scratch)?;
+        }
+        for (i, lane) in part.lanes.iter().enumerate().filter(|(_, l)| !l.ops.is_empty()) {
+            writeln!(f, "lane {i}")?;
+            for (k, op) in lane.ops.iter().enumerate() {
+                write!(f, "  {k:>3}: ")?;
+                self.op_text(f, op)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn op_text(&self, f: &mut Formatter<'_>, op: &Op) -> Result {
+        let wire = |w: Option<Wire>| w.map_or(String::new(), |w| format!(" as {}", w.name()));
+        let end = |conn: u32| {
+            let c = self.part.conns[conn as usize];
+            let lane = if c.channel == 0 { String::new() } else { format!("/{}", c.channel) };
+            match c.dir {
+                Dir::Send => format!("to r{}{lane}", c.peer),
+                Dir::Recv => format!("from r{}{lane}", c.peer),
+            }
+        };
+        let mut parts = Vec::new();
+        for input in &op.inputs {
+            parts.push(match input {
+                Input::Local(r) => Show(r).to_string(),
+                Input::Message { conn, wire: w, .. } => format!("<{}{}>", end(*conn), wire(*w)),
+            });
+        }
+        write!(f, "{}", parts.join(" + "))?;
+        if let Some(store) = &op.store {
+            write!(f, " => {}{}", Show(&store.region), if store.dead { " (dead)" } else { "" })?;
+        }
+        for out in &op.outs {
+            write!(f, " => <{}{}{}>", end(out.conn), wire(out.wire), if out.pull.is_some() { ", may be pulled" } else { "" })?;
+        }
+        if let Sizes::Full(n) = op.sizes {
+            write!(f, "  [{n} full]")?;
+        }
+        for a in &op.after {
+            write!(f, "  after {}:{}", a.lane, a.op)?;
+        }
+        for m in &op.drained {
+            write!(f, "  drained #{} {}", m.message, end(m.conn))?;
+        }
+        let site = &self.part.sites[op.site as usize];
+        writeln!(f, "  ; line {}", site.line)
+    }
+}

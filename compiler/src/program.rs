@@ -1,0 +1,337 @@
+//! The resolved program: names are slots, types are checked, `each` bodies are flat lists of rules.
+//!
+//! Still symbolic: no rank count is known here. [`crate::walk`] executes it for one.
+
+use std::sync::Arc;
+
+use roundelay_dsl::ast::{BinOp, Op, UnOp};
+use roundelay_dsl::span::{SourceId, Span};
+
+use crate::collective::Kind;
+use crate::plan::{Protocol, Wire};
+
+/// Index of a variable of one program.
+pub type Slot = u16;
+
+/// An algorithm, resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    /// Its name.
+    pub name: String,
+    /// What it claims to implement.
+    pub kind: Kind,
+    /// Its ranks.
+    pub axes: Axes,
+    /// Conditions on the shape, in order.
+    pub requires: Vec<Expr>,
+    /// Whether it needs a commutative operator (`requires commutative(op)`).
+    pub commutative: bool,
+    /// Chunks of the whole vector.
+    pub chunks: Option<Expr>,
+    /// Scratch buffers and their chunks.
+    pub scratch: Vec<(String, Expr)>,
+    /// Whether it moves `data` or `input` and `output`.
+    pub style: Style,
+    /// What moves.
+    pub body: Vec<Stmt>,
+    /// How it is played.
+    pub schedule: Schedule,
+    /// Names of the variables, by slot; empty for those that the user cannot see.
+    pub slots: Vec<String>,
+    /// Slot of `root`.
+    pub root: Slot,
+    /// Slots of the coordinates of a group, one an axis (set where the program is used `over` an
+    /// axis of this one).
+    pub coordinates: Vec<Slot>,
+    /// Of the header.
+    pub header: Span,
+    /// Whether a `use` or a `split` occurs in it.
+    pub composed: bool,
+    /// All texts that it depends on, ascending.
+    pub sources: Vec<SourceId>,
+}
+
+/// The ranks of a program. Slot 0 holds the number of ranks; the sizes of several axes follow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Axes {
+    /// Their names, slowest first; one for `n ranks`.
+    pub names: Vec<String>,
+    /// Slots of their sizes.
+    pub sizes: Vec<Slot>,
+    /// Whether it was written as a grid.
+    pub grid: bool,
+}
+
+/// Which user buffers a program names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// `data`, in place.
+    Data,
+    /// `input` and `output`.
+    InputOutput,
+}
+
+/// The schedule block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// Least number of passes.
+    pub pipeline: Option<Expr>,
+    /// Parallel copies.
+    pub channels: Option<Expr>,
+    /// Messages in flight a connection.
+    pub slots: Option<Expr>,
+    /// How messages travel.
+    pub protocol: Protocol,
+    /// Of the block.
+    pub span: Option<Span>,
+}
+
+/// A statement outside of `each`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Stmt {
+    /// A variable.
+    Let(Slot, Expr),
+    /// A loop.
+    For { slot: Slot, from: Expr, to: Expr, filter: Option<Expr>, body: Vec<Stmt> },
+    /// A choice.
+    If { cond: Expr, then: Vec<Stmt>, otherwise: Vec<Stmt> },
+    /// A simultaneous round.
+    Each(Each),
+    /// A sub-algorithm.
+    Use(Use),
+    /// Independent parts.
+    Split(Split),
+}
+
+/// One `each`, as rules that every rank follows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Each {
+    /// The linear rank.
+    pub var: Slot,
+    /// The transfers.
+    pub rules: Vec<Rule>,
+    /// Slots whose values depend on the rank, with their definitions, for the solver.
+    pub defs: Vec<(Slot, Expr)>,
+    /// A transfer outside `each`: it happens once, not once a rank.
+    pub once: bool,
+    /// Of the header.
+    pub span: Span,
+}
+
+/// One transfer of an `each`, with what leads to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule {
+    /// In order.
+    pub binders: Vec<Binder>,
+    /// Whether all loop bounds are the same for every rank.
+    pub uniform: bool,
+    /// Reads here.
+    pub src: Rank,
+    /// Writes there.
+    pub dst: Rank,
+    /// Copy or reduce.
+    pub op: Op,
+    /// Read at `src`.
+    pub from: Region,
+    /// Written at `dst`.
+    pub to: Region,
+    /// Narrower type on the wire.
+    pub wire: Option<Wire>,
+    /// Of the statement.
+    pub span: Span,
+}
+
+/// What stands between an `each` and a transfer in it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Binder {
+    /// A variable.
+    Let(Slot, Expr),
+    /// A condition.
+    Where(Expr),
+    /// A loop.
+    For(Slot, Expr, Expr),
+}
+
+/// A rank as an expression of its linear number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rank {
+    /// The linear number.
+    pub linear: Expr,
+    /// Coordinates of a tuple with the slots of the sizes that bound them.
+    pub coordinates: Vec<(Expr, Slot)>,
+    /// Where.
+    pub span: Span,
+}
+
+/// A region of a buffer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Region {
+    /// The buffer.
+    pub buf: Buffer,
+    /// Which chunks.
+    pub index: Index,
+    /// Where.
+    pub span: Span,
+}
+
+/// A buffer as the program names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Buffer {
+    /// `data`
+    Data,
+    /// `input`
+    Input,
+    /// `output`
+    Output,
+    /// A scratch buffer of the program.
+    Scratch(u16),
+}
+
+/// Which chunks.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Index {
+    /// All.
+    All,
+    /// One.
+    At(Expr),
+    /// `from..to by stride take block`
+    Range { from: Expr, to: Expr, by: Option<Expr>, take: Option<Expr> },
+    /// `from ..+ count by stride take block`
+    Cyclic { from: Expr, count: Expr, by: Option<Expr>, take: Option<Expr> },
+}
+
+/// `use`, resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Use {
+    /// The sub-algorithm.
+    pub program: Arc<Program>,
+    /// Index of the axis along which groups are formed.
+    pub over: Option<usize>,
+    /// Its `data` or `input`.
+    pub on: Option<Region>,
+    /// Its `output`.
+    pub to: Option<Region>,
+    /// Its root.
+    pub root: Option<Expr>,
+    /// Of the statement.
+    pub span: Span,
+}
+
+/// `split`, resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Split {
+    /// Number of the part.
+    pub slot: Slot,
+    /// Bounds; `None` is one part a path.
+    pub range: Option<(Expr, Expr)>,
+    /// The body.
+    pub body: Vec<Stmt>,
+    /// Of the header.
+    pub span: Span,
+}
+
+/// A declared collective, resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Custom {
+    /// Its name.
+    pub name: String,
+    /// Its ranks.
+    pub axes: Axes,
+    /// Chunks of every input.
+    pub input: Expr,
+    /// Chunks of every output.
+    pub output: Expr,
+    /// What is ensured, in order.
+    pub ensures: Vec<Ensure>,
+    /// Names of the variables.
+    pub slots: Vec<String>,
+    /// Of the header.
+    pub span: Span,
+}
+
+/// One postcondition of a declared collective.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ensure {
+    /// The linear rank, if it stands in an `each`.
+    pub var: Option<Slot>,
+    /// What leads to it, loops outside `each` included.
+    pub binders: Vec<Binder>,
+    /// Slots of the rank itself that must be bound first (coordinates).
+    pub target: Index,
+    /// Where the output is, if not in an `each`: rank 0.
+    pub source: Index,
+    /// The bound variable of a reduction, its range and filter.
+    pub reduce: Option<(Slot, Expr, Expr, Option<Expr>)>,
+    /// Whose input.
+    pub at: Rank,
+    /// Of the statement.
+    pub span: Span,
+}
+
+/// An expression over slots. Truth values are 0 and 1.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expr {
+    /// What it is.
+    pub node: Node,
+    /// Where.
+    pub span: Span,
+}
+
+/// The kinds of expression.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Node {
+    /// A constant.
+    Int(i64),
+    /// A variable.
+    Var(Slot),
+    /// `-`, `!`
+    Unary(UnOp, Box<Expr>),
+    /// All binary operators.
+    Binary(BinOp, Box<Expr>, Box<Expr>),
+    /// A built-in function.
+    Call(Builtin, Vec<Expr>),
+    /// A choice.
+    If(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// A parameter or `let` of a function, bound in the body.
+    Let(Slot, Box<Expr>, Box<Expr>),
+}
+
+/// Built-in functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "named in BUILTINS with their meaning")]
+pub enum Builtin {
+    Log2,
+    CeilLog2,
+    Pow2,
+    Pow,
+    Min,
+    Max,
+    Abs,
+    CeilDiv,
+    BitReverse,
+    Popcount,
+    TrailingZeros,
+    Lowbit,
+    Gcd,
+    Even,
+    Odd,
+}
+
+/// Name, function, arguments (none: two or more), whether it gives a truth value.
+pub const BUILTINS: &[(&str, Builtin, Option<usize>, bool)] = &[
+    ("log2", Builtin::Log2, Some(1), false),
+    ("ceil_log2", Builtin::CeilLog2, Some(1), false),
+    ("pow2", Builtin::Pow2, Some(1), true),
+    ("pow", Builtin::Pow, Some(2), false),
+    ("min", Builtin::Min, None, false),
+    ("max", Builtin::Max, None, false),
+    ("abs", Builtin::Abs, Some(1), false),
+    ("ceil_div", Builtin::CeilDiv, Some(2), false),
+    ("bit_reverse", Builtin::BitReverse, Some(2), false),
+    ("popcount", Builtin::Popcount, Some(1), false),
+    ("trailing_zeros", Builtin::TrailingZeros, Some(1), false),
+    ("lowbit", Builtin::Lowbit, Some(1), false),
+    ("gcd", Builtin::Gcd, Some(2), false),
+    ("even", Builtin::Even, Some(1), true),
+    ("odd", Builtin::Odd, Some(1), true),
+];

@@ -1,0 +1,244 @@
+//! Expressions: names, arity, types; calls of `fn` become bindings in place.
+
+use roundelay_dsl::ast::{self, BinOp, ExprKind, UnOp};
+use roundelay_dsl::diag::{Diagnostic, codes, similar};
+use roundelay_dsl::span::SourceId;
+
+use super::{Names, Resolver};
+use crate::program::{BUILTINS, Expr, Node};
+
+/// What is wanted of an expression.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Want {
+    Number,
+    Truth,
+    Any,
+}
+
+/// Functions being expanded, to find recursion; and how large the expansion grew.
+#[derive(Default)]
+pub(super) struct Expansion {
+    stack: Vec<String>,
+    nodes: usize,
+}
+
+/// More nodes than this in one expression are refused: nested calls multiply.
+const MAX_NODES: usize = 100_000;
+
+impl Resolver<'_> {
+    /// A number.
+    pub(super) fn number(&mut self, id: SourceId, names: &mut Names, e: &ast::Expr) -> Option<Expr> {
+        self.expr(id, names, e, Want::Number, &mut Expansion::default()).map(|(e, _)| e)
+    }
+
+    /// A truth value.
+    pub(super) fn truth(&mut self, id: SourceId, names: &mut Names, e: &ast::Expr) -> Option<Expr> {
+        self.expr(id, names, e, Want::Truth, &mut Expansion::default()).map(|(e, _)| e)
+    }
+
+    /// Either; says which.
+    pub(super) fn any(&mut self, id: SourceId, names: &mut Names, e: &ast::Expr) -> Option<(Expr, bool)> {
+        self.expr(id, names, e, Want::Any, &mut Expansion::default())
+    }
+
+    fn expr(
+        &mut self,
+        id: SourceId,
+        names: &mut Names,
+        e: &ast::Expr,
+        want: Want,
+        x: &mut Expansion,
+    ) -> Option<(Expr, bool)> {
+        x.nodes += 1;
+        if x.nodes > MAX_NODES {
+            self.report(
+                Diagnostic::error(codes::TOO_LARGE, "the expression grows too large when its functions are expanded")
+                    .label(e.span, "here"),
+            );
+            return None;
+        }
+        let (node, truth) = match &e.kind {
+            ExprKind::Int(v) => (Node::Int(*v), false),
+            ExprKind::Name(name) => {
+                let Some((slot, truth)) = names.find(name) else {
+                    self.unknown(names, name, e);
+                    return None;
+                };
+                (Node::Var(slot), truth)
+            }
+            ExprKind::Field(base, field) => {
+                let full = format!("{}.{}", base.text, field.text);
+                let Some((slot, truth)) = names.find(&full) else {
+                    self.unknown(names, &full, e);
+                    return None;
+                };
+                (Node::Var(slot), truth)
+            }
+            ExprKind::Unary(op, a) => {
+                let want = if *op == UnOp::Not { Want::Truth } else { Want::Number };
+                let (a, _) = self.expr(id, names, a, want, x)?;
+                (Node::Unary(*op, Box::new(a)), *op == UnOp::Not)
+            }
+            ExprKind::Binary(op, a, b) => {
+                let logic = matches!(op, BinOp::And | BinOp::Or);
+                let compare = matches!(
+                    op,
+                    BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge
+                );
+                let want = if logic { Want::Truth } else { Want::Number };
+                let a = self.expr(id, names, a, want, x);
+                let b = self.expr(id, names, b, want, x);
+                (Node::Binary(*op, Box::new(a?.0), Box::new(b?.0)), logic || compare)
+            }
+            ExprKind::If(c, a, b) => {
+                let (c, _) = self.expr(id, names, c, Want::Truth, x)?;
+                let (a, truth) = self.expr(id, names, a, want, x)?;
+                let same = if truth { Want::Truth } else { Want::Number };
+                let (b, _) = self.expr(id, names, b, same, x)?;
+                (Node::If(Box::new(c), Box::new(a), Box::new(b)), truth)
+            }
+            ExprKind::Call(name, args) => self.call(id, names, name, args, e, x)?,
+        };
+        let wrong = match want {
+            Want::Number => truth,
+            Want::Truth => !truth,
+            Want::Any => false,
+        };
+        if wrong {
+            let (is, should) =
+                if truth { ("a truth value", "a number") } else { ("a number", "a truth value") };
+            self.report(
+                Diagnostic::error(codes::TYPE, format!("{should} is needed here"))
+                    .label(e.span, format!("this is {is}"))
+                    .help(if truth {
+                        "write `if … { 1 } else { 0 }` to make a number of it"
+                    } else {
+                        "compare it, as in `… != 0`"
+                    }),
+            );
+            return None;
+        }
+        Some((Expr { node, span: e.span }, truth))
+    }
+
+    fn call(
+        &mut self,
+        id: SourceId,
+        names: &mut Names,
+        name: &ast::Name,
+        args: &[ast::Expr],
+        e: &ast::Expr,
+        x: &mut Expansion,
+    ) -> Option<(Node, bool)> {
+        let wrong_count = |this: &mut Self, takes: String| {
+            this.report(
+                Diagnostic::error(
+                    codes::ARITY,
+                    format!("`{}` takes {takes}, not {}", name.text, args.len()),
+                )
+                .label(e.span, "called here"),
+            );
+        };
+        let plural = |n: usize| format!("{n} argument{}", if n == 1 { "" } else { "s" });
+        if let Some(f) = self.scope(id).functions.get(&name.text).cloned() {
+            if f.params.len() != args.len() {
+                wrong_count(self, plural(f.params.len()));
+                return None;
+            }
+            if x.stack.contains(&name.text) {
+                self.report(
+                    Diagnostic::error(codes::RECURSION, format!("function `{}` calls itself", name.text))
+                        .label(name.span, "called again here")
+                        .label(f.name.span, "declared here")
+                        .help("functions cannot recurse; use a closed form or a built-in such as `pow` or `log2`"),
+                );
+                return None;
+            }
+            let mut bound = Vec::new();
+            for arg in args {
+                bound.push(self.expr(id, names, arg, Want::Number, x)?.0);
+            }
+            return self.expand(names, &f, bound, x);
+        }
+        let Some(&(_, builtin, arity, truth)) = BUILTINS.iter().find(|b| b.0 == name.text) else {
+            let scope = self.scope(id);
+            let known = BUILTINS.iter().map(|b| b.0).chain(scope.functions.keys().map(String::as_str));
+            let mut d = Diagnostic::error(codes::UNKNOWN_NAME, format!("no function is named `{}`", name.text))
+                .label(name.span, "not known");
+            if let Some(near) = similar(&name.text, known) {
+                d = d.help(format!("did you mean `{near}`?"));
+            }
+            self.report(d);
+            return None;
+        };
+        if arity.is_some_and(|a| a != args.len()) || args.is_empty() || (arity.is_none() && args.len() < 2) {
+            wrong_count(self, arity.map_or("two arguments or more".into(), plural));
+            return None;
+        }
+        let mut list = Vec::new();
+        for arg in args {
+            list.push(self.expr(id, names, arg, Want::Number, x)?.0);
+        }
+        Some((Node::Call(builtin, list), truth))
+    }
+
+    /// The body of a function with its parameters bound; it sees nothing else of the caller.
+    fn expand(
+        &mut self,
+        names: &mut Names,
+        f: &ast::FnDef,
+        args: Vec<Expr>,
+        x: &mut Expansion,
+    ) -> Option<(Node, bool)> {
+        let home = f.span.source;
+        let caller = std::mem::take(&mut names.visible);
+        x.stack.push(f.name.text.clone());
+        let mut bound = Vec::new();
+        for (param, arg) in f.params.iter().zip(args) {
+            let slot = names.hidden();
+            bound.push((param.text.clone(), slot, false, arg));
+        }
+        names.visible = bound.iter().map(|(n, s, t, _)| (n.clone(), *s, *t)).collect();
+        let mut ok = true;
+        for (name, value) in &f.lets {
+            match self.expr(home, names, value, Want::Any, x) {
+                Some((value, truth)) => {
+                    let slot = names.hidden();
+                    names.visible.push((name.text.clone(), slot, truth));
+                    bound.push((name.text.clone(), slot, truth, value));
+                }
+                None => ok = false,
+            }
+        }
+        let body = if ok { self.expr(home, names, &f.value, Want::Any, x) } else { None };
+        x.stack.pop();
+        names.visible = caller;
+        let (body, truth) = body?;
+        let nested = bound.into_iter().rev().fold(body, |body, (_, slot, _, value)| {
+            let span = body.span;
+            Expr { node: Node::Let(slot, Box::new(value), Box::new(body)), span }
+        });
+        Some((nested.node, truth))
+    }
+
+    /// Checks a function that may never be called.
+    pub(super) fn check_function(&mut self, id: SourceId, f: &ast::FnDef) {
+        let mut names = Names::new();
+        let zero = |span| Expr { node: Node::Int(0), span };
+        let args = f.params.iter().map(|p| zero(p.span)).collect();
+        let _ = id;
+        self.expand(&mut names, f, args, &mut Expansion::default());
+    }
+
+    fn unknown(&mut self, names: &Names, name: &str, e: &ast::Expr) {
+        let known: Vec<&str> = names.visible.iter().map(|(n, _, _)| n.as_str()).collect();
+        let mut d = Diagnostic::error(codes::UNKNOWN_NAME, format!("`{name}` is not declared"))
+            .label(e.span, "not known here");
+        d = match similar(name, known.iter().copied()) {
+            Some(near) => d.help(format!("did you mean `{near}`?")),
+            None if known.is_empty() => d,
+            None => d.help(format!("known here: {}", known.join(", "))),
+        };
+        self.report(d);
+    }
+}

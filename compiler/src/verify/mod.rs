@@ -1,0 +1,87 @@
+//! The proofs. One file a property:
+//!
+//! * `rounds`: what one `each` may do. No two plain writes to one place; reductions into one place
+//!   cover the same chunks; every read is of something stored; chunks that may differ in bytes never
+//!   meet. Replays the contributions of every place.
+//! * `result`: after the last round every place holds exactly what the collective asks for, each
+//!   contribution once; and whether the trees of additions agree on all ranks.
+//! * `race`: conflicting accesses are ordered by a path of the step graph.
+//! * `deadlock`: the step graph has no cycle, each step taken as its read and its write.
+//! * `plan`: the same again on the lowered plans: matching, deadlock with bounded slots, races with
+//!   peers that read this rank's memory, and the result, replayed from the operations that will run.
+//! * `symmetry`: one rank stands for all, where the program maps onto itself.
+//!
+//! Only [`verify`] makes a [`Verified`] graph; only a verified graph becomes plans.
+
+pub mod deadlock;
+pub mod plan;
+pub mod race;
+pub mod result;
+pub mod rounds;
+pub mod symmetry;
+pub mod value;
+
+use roundelay_dsl::diag::Diagnostics;
+
+use crate::graph::StepGraph;
+
+/// Something that was proved. Cannot be made outside of this module.
+#[derive(Debug, Clone)]
+pub struct Verified<T> {
+    inner: T,
+    facts: Facts,
+}
+
+impl<T> Verified<T> {
+    /// What was proved.
+    pub fn get(&self) -> &T {
+        &self.inner
+    }
+
+    /// What the proof found out on its way.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+}
+
+/// What a proof finds out on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Length of the longest chain of messages.
+    pub depth: u32,
+    /// Messages between different ranks.
+    pub messages: u64,
+    /// Most chunks that one rank sends to others.
+    pub sent: u64,
+    /// Most chunks that one rank receives from others.
+    pub received: u64,
+    /// Whether every rank that holds a sum holds the same tree of additions, so that results are
+    /// bitwise equal; `None` where the proof does not tell.
+    pub bitwise: Option<bool>,
+    /// Whether a value is ever rounded to a narrower type.
+    pub lossy: bool,
+}
+
+/// Proves a step graph, or says what is wrong with it.
+pub fn verify(graph: StepGraph) -> Result<Verified<StepGraph>, Diagnostics> {
+    let state = rounds::replay(&graph)?;
+    let bitwise = result::check(&graph, &state)?;
+    race::check(&graph)?;
+    let depth = deadlock::check(&graph)?;
+    let facts = facts(&graph, depth, bitwise);
+    Ok(Verified { inner: graph, facts })
+}
+
+fn facts(graph: &StepGraph, depth: u32, bitwise: Option<bool>) -> Facts {
+    let n = graph.instance.ranks() as usize;
+    let (mut sent, mut received) = (vec![0u64; n], vec![0u64; n]);
+    let (mut messages, mut lossy) = (0, false);
+    for t in graph.graph.node_weights().filter(|t| t.src != t.dst) {
+        messages += 1;
+        sent[t.src as usize] += t.from.chunks() as u64;
+        received[t.dst as usize] += t.from.chunks() as u64;
+        lossy |= t.wire.is_some();
+    }
+    let most = |v: Vec<u64>| v.into_iter().max().unwrap_or(0);
+    Facts { depth, messages, sent: most(sent), received: most(received), bitwise, lossy }
+}

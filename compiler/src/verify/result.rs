@@ -1,0 +1,182 @@
+//! After the last round: does every rank hold what the collective asks for?
+
+
+use roundelay_dsl::ast::Op;
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
+
+use super::rounds::{State, initial, place_name, values};
+use super::value::Value;
+use crate::collective::{Expected, Kind, Ranks};
+use crate::graph::{StepGraph, Transfer};
+use crate::instance::Instance;
+use crate::plan::Buf;
+use crate::program::{Buffer, Style};
+
+/// Checks the final state; gives whether sums are bitwise equal on all ranks that hold them.
+pub fn check(graph: &StepGraph, state: &State) -> Result<Option<bool>, Diagnostics> {
+    let instance = &graph.instance;
+    if instance.spec.kind == Kind::Barrier {
+        return barrier(graph, state).map(|()| None);
+    }
+    let (buffer, buf) = match instance.program.style {
+        Style::Data => (Buffer::Data, Buf::Data),
+        Style::InputOutput => (Buffer::Output, Buf::Output),
+    };
+    let n = instance.ranks();
+    let mut trees: Vec<Option<u64>> = vec![None; instance.spec.chunks as usize];
+    let mut equal = true;
+    for rank in 0..n {
+        for chunk in 0..instance.spec.size(buffer) {
+            let Some(expected) = instance.spec.expected(buffer, rank, chunk) else { continue };
+            let place = state.places.of(rank, buf, chunk);
+            match &state.values[place] {
+                Some(value) if value.is(&expected, n) => {
+                    let tree = &mut trees[expected.chunk as usize];
+                    equal &= *tree.get_or_insert(value.tree) == value.tree;
+                }
+                value => return Err(vec![explain(graph, state, place, rank, &expected, value.as_ref())]),
+            }
+        }
+    }
+    Ok(instance.spec.kind.reduces().then_some(equal))
+}
+
+fn barrier(graph: &StepGraph, state: &State) -> Result<(), Diagnostics> {
+    let instance = &graph.instance;
+    for (rank, heard) in state.heard.iter().enumerate() {
+        if let Some(missing) = (0..instance.ranks()).find(|&r| !heard.contains(r)) {
+            return Err(vec![
+                Diagnostic::error(codes::MISSING, format!("rank {rank} can leave before rank {missing} has come"))
+                    .label(instance.program.header, format!("on {} ranks", instance.shape))
+                    .note(format!("rank {rank} has heard of {heard} only"))
+                    .help("every rank must hear, over some chain of messages, of every other"),
+            ]);
+        }
+    }
+    Ok(())
+}
+
+fn asked(expected: &Expected, n: u32) -> String {
+    match &expected.ranks {
+        Ranks::All if n == 1 => format!("chunk {} of {{r0}}", expected.chunk),
+        Ranks::All => format!("chunk {} of {{r0..r{}}}", expected.chunk, n - 1),
+        Ranks::One(r) => format!("chunk {} of {{r{r}}}", expected.chunk),
+        Ranks::These(list) => {
+            let list: Vec<String> = list.iter().take(8).map(|r| format!("r{r}")).collect();
+            format!("chunk {} of {{{}}}", expected.chunk, list.join(", "))
+        }
+    }
+}
+
+/// What became of the contribution that is missing, with the shortest trace that shows it.
+fn explain(
+    graph: &StepGraph,
+    state: &State,
+    place: usize,
+    rank: u32,
+    expected: &Expected,
+    value: Option<&Value>,
+) -> Diagnostic {
+    let instance = &graph.instance;
+    let n = instance.ranks();
+    let name = place_name(instance, &state.places, place);
+    let ends = value.map_or("nothing".to_string(), Value::to_string);
+    let wanted: Vec<u32> = match &expected.ranks {
+        Ranks::All => (0..n).collect(),
+        Ranks::One(r) => vec![*r],
+        Ranks::These(list) => list.clone(),
+    };
+    let held = |r: &u32| {
+        value.is_some_and(|v| v.parts.iter().any(|(c, s)| *c == expected.chunk && s.contains(*r)))
+    };
+    let missing: Vec<u32> = wanted.iter().copied().filter(|r| !held(r)).collect();
+    let only_missing = value.is_none_or(|v| {
+        v.parts.iter().all(|(c, s)| *c == expected.chunk && s.iter().all(|r| wanted.contains(&r)))
+    });
+    let history = history(graph, place);
+    let d = if only_missing && !missing.is_empty() {
+        let who: Vec<String> = missing.iter().take(6).map(|r| format!("r{r}")).collect();
+        let more = if missing.len() > 6 { format!(" and {} more", missing.len() - 6) } else { String::new() };
+        let verb = if missing.len() == 1 { "is" } else { "are" };
+        Diagnostic::error(
+            codes::MISSING,
+            format!("on {} ranks, {name} ends as {ends}: {}{more} {verb} missing", instance.shape, who.join(", ")),
+        )
+    } else {
+        Diagnostic::error(
+            codes::WRONG_VALUE,
+            format!("on {} ranks, {name} ends as {ends}, not as {}", instance.shape, asked(expected, n)),
+        )
+    };
+    let d = d.note(format!("{} asks that rank {rank} ends with {}", instance.spec.kind.name(), asked(expected, n)));
+    place_label(instance, d, &history, &missing, expected)
+}
+
+/// A write to the place at fault.
+struct Event {
+    step: Transfer,
+    after: Option<Value>,
+}
+
+/// All writes to one place, with what it held after each.
+fn history(graph: &StepGraph, place: usize) -> Vec<Event> {
+    let instance = &graph.instance;
+    let mut state = initial(instance);
+    let mut events = Vec::new();
+    let steps: Vec<&Transfer> = graph.graph.node_weights().collect();
+    for round in steps.chunk_by(|a, b| a.round == b.round) {
+        super::rounds::replay_round(instance, &mut state, round);
+        for t in round {
+            if state.places.region(t.dst, &t.to).any(|p| p == place) {
+                events.push(Event { step: (*t).clone(), after: state.values[place].clone() });
+            }
+        }
+    }
+    events
+}
+
+fn place_label(
+    instance: &Instance,
+    d: Diagnostic,
+    history: &[Event],
+    missing: &[u32],
+    expected: &Expected,
+) -> Diagnostic {
+    let has = |v: &Option<Value>, r: u32| {
+        v.as_ref().is_some_and(|v| v.parts.iter().any(|(c, s)| *c == expected.chunk && s.contains(r)))
+    };
+    let Some(last) = history.last() else {
+        return d
+            .label(instance.program.header, "nothing is ever stored there")
+            .help("some rank must send it there");
+    };
+    // The write that lost a contribution which was there before.
+    let lost = history.windows(2).find_map(|w| {
+        let gone = missing.iter().find(|r| has(&w[0].after, **r) && !has(&w[1].after, **r))?;
+        (w[1].step.op == Op::Copy).then_some((&w[1].step, *gone))
+    });
+    let (d, at) = match lost {
+        Some((step, r)) => (
+            d.label(step.span, format!("r{r}'s contribution was there, and is overwritten here, in round {}", step.round)),
+            step,
+        ),
+        None => (
+            d.label(last.step.span, format!("last written here, in round {}, by rank {}", last.step.round, last.step.src)),
+            &last.step,
+        ),
+    };
+    let d = match values(instance, at) {
+        Some(note) => d.note(note),
+        None => d,
+    };
+    let shown = history.len().saturating_sub(6);
+    let trace: Vec<String> = history[shown..]
+        .iter()
+        .map(|e| {
+            let after = e.after.as_ref().map_or("nothing".into(), Value::to_string);
+            let op = if e.step.op == Op::Copy { "copies" } else { "adds" };
+            format!("round {}: rank {} {op}, it holds {after}", e.step.round, e.step.src)
+        })
+        .collect();
+    d.note(format!("the place in time: {}", trace.join("; "))).help("follow the missing contribution from its rank: who should have sent it on?")
+}

@@ -1,0 +1,294 @@
+//! Replays the rounds on symbolic values, and checks what one round may do.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use roundelay_dsl::ast::Op;
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
+use roundelay_dsl::span::Span;
+
+use super::value::{Clash, RankSet, Value};
+use crate::collective::Kind;
+use crate::graph::{Places, StepGraph, Transfer, buf_name};
+use crate::instance::Instance;
+use crate::plan::Buf;
+use crate::program::Buffer;
+use crate::walk::walk;
+
+/// What every place holds after the last round.
+pub struct State {
+    /// By place; see [`Places`].
+    pub(crate) values: Vec<Option<Value>>,
+    pub(crate) places: Places,
+    /// Of a barrier: whom each rank has heard of.
+    pub(crate) heard: Vec<RankSet>,
+}
+
+/// At most this many findings are reported.
+const MOST: usize = 10;
+
+/// Replays the graph from the initial state of its collective.
+pub fn replay(graph: &StepGraph) -> Result<State, Diagnostics> {
+    let instance = &graph.instance;
+    let mut state = initial(instance);
+    let mut found = Vec::new();
+    let steps: Vec<&Transfer> = graph.graph.node_weights().collect();
+    for round in steps.chunk_by(|a, b| a.round == b.round) {
+        if instance.spec.kind == Kind::Barrier {
+            hear(&mut state, round);
+            continue;
+        }
+        step(instance, &mut state, round, &mut found);
+        if !found.is_empty() {
+            break;
+        }
+    }
+    if found.is_empty() { Ok(state) } else { Err(found) }
+}
+
+/// The state before the first round.
+pub(crate) fn initial(instance: &Instance) -> State {
+    let places = Places::new(instance);
+    let n = instance.ranks();
+    let mut values = vec![None; places.per_rank as usize * n as usize];
+    for rank in 0..n {
+        for (buffer, buf) in [(Buffer::Data, Buf::Data), (Buffer::Input, Buf::Input)] {
+            let used = match instance.program.style {
+                crate::program::Style::Data => buffer == Buffer::Data,
+                crate::program::Style::InputOutput => buffer == Buffer::Input,
+            };
+            if !used {
+                continue;
+            }
+            for chunk in 0..instance.spec.size(buffer) {
+                if let Some((from, c)) = instance.spec.initial(buffer, rank, chunk) {
+                    let class = class_of(instance, chunk);
+                    values[places.of(rank, buf, chunk)] = Some(Value::leaf(from, c, class));
+                }
+            }
+        }
+    }
+    State { values, places, heard: (0..n).map(RankSet::one).collect() }
+}
+
+/// Chunks of one class have the same number of elements, whatever the count.
+pub(crate) fn class_of(instance: &Instance, chunk: u32) -> u32 {
+    if instance.spec.blocks() > 1 { chunk % instance.spec.per_block().max(1) } else { chunk }
+}
+
+fn hear(state: &mut State, round: &[&Transfer]) {
+    let before = state.heard.clone();
+    for t in round {
+        let heard = &mut state.heard[t.dst as usize];
+        *heard = heard.union(&before[t.src as usize]);
+    }
+}
+
+/// One write into one place.
+struct Write {
+    step: usize,
+    src: u32,
+    op: Op,
+    value: Value,
+}
+
+fn step(instance: &Instance, state: &mut State, round: &[&Transfer], found: &mut Diagnostics) {
+    let mut writes: BTreeMap<usize, Vec<Write>> = BTreeMap::new();
+    for (i, t) in round.iter().enumerate() {
+        let sources = state.places.region(t.src, &t.from);
+        let targets: Vec<usize> = state.places.region(t.dst, &t.to).collect();
+        for (from, to) in sources.zip(targets) {
+            let Some(value) = state.values[from].clone() else {
+                report(found, instance, t, || uninitialised(instance, state, t, from));
+                return;
+            };
+            let value = if t.wire.is_some() && t.src != t.dst { value.rounded() } else { value };
+            writes.entry(to).or_default().push(Write { step: i, src: t.src, op: t.op, value });
+        }
+    }
+    let shapes = targets(round);
+    for (to, list) in writes {
+        let rank = (to / state.places.per_rank as usize) as u32;
+        if let Some(d) = conflict(instance, state, round, to, &list, &shapes) {
+            report(found, instance, round[list[0].step], || d);
+            continue;
+        }
+        match fold(instance, state, round, to, rank, list) {
+            Ok(value) => state.values[to] = Some(value),
+            Err((step, d)) => report(found, instance, round[step], || d),
+        }
+        if found.len() >= MOST {
+            return;
+        }
+    }
+}
+
+/// Adds a finding with the values of the variables, unless its line has one already.
+fn report(found: &mut Diagnostics, instance: &Instance, t: &Transfer, d: impl FnOnce() -> Diagnostic) {
+    if found.iter().any(|f| f.span() == Some(t.span)) {
+        return;
+    }
+    let d = d();
+    found.push(match values(instance, t) {
+        Some(note) => d.note(note),
+        None => d,
+    });
+}
+
+/// The values of the variables that made a transfer.
+pub(crate) fn values(instance: &Instance, t: &Transfer) -> Option<String> {
+    let mut note = None;
+    let done = walk(instance, &mut |round| {
+        if round.index == t.round {
+            note = round.values(t.key);
+            return Ok(ControlFlow::Break(()));
+        }
+        Ok(ControlFlow::Continue(()))
+    });
+    done.ok().and(note)
+}
+
+/// Which transfers of the round write which region, as numbers to compare.
+fn targets(round: &[&Transfer]) -> Vec<usize> {
+    let mut seen: BTreeMap<(u32, &crate::plan::Region), usize> = BTreeMap::new();
+    round
+        .iter()
+        .map(|t| {
+            let next = seen.len();
+            *seen.entry((t.dst, &t.to)).or_insert(next)
+        })
+        .collect()
+}
+
+/// `rank 1's data[2]`
+pub(crate) fn place_name(instance: &Instance, places: &Places, place: usize) -> String {
+    let rank = place / places.per_rank as usize;
+    let (buf, chunk) = places.name((place % places.per_rank as usize) as u32);
+    format!("rank {rank}'s {}[{chunk}]", buf_name(instance, buf))
+}
+
+fn second(d: Diagnostic, first: Span, other: Span, text: &str) -> Diagnostic {
+    if first == other { d } else { d.label(other, text) }
+}
+
+fn conflict(
+    instance: &Instance,
+    state: &State,
+    round: &[&Transfer],
+    to: usize,
+    list: &[Write],
+    shapes: &[usize],
+) -> Option<Diagnostic> {
+    if list.len() == 1 {
+        return None;
+    }
+    let name = place_name(instance, &state.places, to);
+    let copies: Vec<&Write> = list.iter().filter(|w| w.op == Op::Copy).collect();
+    if let [a, b, ..] = copies.as_slice() {
+        let (x, y) = (round[a.step], round[b.step]);
+        let d = Diagnostic::error(codes::TWO_WRITES, format!("{name} is written twice in one `each`"))
+            .label(x.span, format!("written from rank {}", x.src));
+        return Some(
+            second(d, x.span, y.span, "and here")
+                .note(format!("on {} ranks, from ranks {} and {}", instance.shape, x.src, y.src))
+                .help("put the writes into two `each`, or send to different chunks"),
+        );
+    }
+    let odd = list.iter().find(|w| shapes[w.step] != shapes[list[0].step])?;
+    let (x, y) = (round[list[0].step], round[odd.step]);
+    let d = Diagnostic::error(
+        codes::OVERLAP,
+        format!("two writes of one `each` into {name} cover different chunks"),
+    )
+    .label(x.span, format!("writes {}", crate::graph::region_text(instance, &x.to)));
+    Some(
+        second(d, x.span, y.span, "and this differs")
+            .note(format!("on {} ranks, from ranks {} and {}", instance.shape, x.src, y.src))
+            .help("reductions into one place must cover the same chunks; split them, or use two `each`"),
+    )
+}
+
+/// Folds what arrives at one place in one round, in order of source rank; the place's old value (or
+/// the one copied there) at its own rank's position.
+fn fold(
+    instance: &Instance,
+    state: &State,
+    round: &[&Transfer],
+    to: usize,
+    rank: u32,
+    mut list: Vec<Write>,
+) -> Result<Value, (usize, Diagnostic)> {
+    list.sort_by_key(|w| w.src);
+    let name = || place_name(instance, &state.places, to);
+    let first = list[0].step;
+    let copied = list.iter().any(|w| w.op == Op::Copy);
+    // (rank, step, value); the old value goes before what the rank itself adds.
+    let mut operands: Vec<(u32, usize, Value)> = list.into_iter().map(|w| (w.src, w.step, w.value)).collect();
+    if !copied {
+        let Some(old) = state.values[to].clone() else {
+            let t = round[first];
+            let d = Diagnostic::error(codes::UNINITIALISED, format!("{} is added to before anything was stored there", name()))
+                .label(t.span, format!("rank {} adds to it", t.src))
+                .note(format!("on {} ranks, in round {}", instance.shape, t.round))
+                .help("copy the first contribution, and reduce the others");
+            return Err((first, d));
+        };
+        let at = operands.partition_point(|o| o.0 < rank);
+        operands.insert(at, (rank, first, old));
+    }
+    let mut sum: Option<Value> = None;
+    for (_, step, value) in operands {
+        let t = round[step];
+        sum = Some(match sum {
+            None => value,
+            Some(sum) => sum.sum(&value).map_err(|clash| (step, clashed(instance, t, &name(), &sum, &value, clash)))?,
+        });
+    }
+    let value = sum.ok_or_else(|| (first, Diagnostic::error(codes::UNINITIALISED, "nothing arrives")))?;
+    let (buf, chunk) = state.places.name((to % state.places.per_rank as usize) as u32);
+    if !matches!(buf, Buf::Scratch(_)) && class_of(instance, chunk) != value.class {
+        let t = round[first];
+        let d = Diagnostic::error(codes::SIZES, format!("{} may differ in bytes from what is stored there", name()))
+            .label(t.span, format!("stores {value}"))
+            .note(format!("on {} ranks: chunk i of C over N elements is [iN/C, (i+1)N/C), rounded down", instance.shape))
+            .help("keep the chunk's index (or, in collectives with blocks, its place in the block); scratch takes any chunk");
+        return Err((first, d));
+    }
+    Ok(value)
+}
+
+fn clashed(instance: &Instance, t: &Transfer, name: &str, sum: &Value, value: &Value, clash: Clash) -> Diagnostic {
+    let at = format!("on {} ranks, in round {}: it holds {sum}; rank {} adds {value}", instance.shape, t.round, t.src);
+    match clash {
+        Clash::Twice(r, c) => {
+            Diagnostic::error(codes::DUPLICATE, format!("rank {r}'s chunk {c} is counted twice in {name}"))
+                .label(t.span, format!("rank {} adds it again", t.src))
+                .note(at)
+                .help("reduce each contribution once; use `copy` to spread a finished sum")
+        }
+        Clash::Chunks(a, b) => {
+            Diagnostic::error(codes::MIXED, format!("chunk {b} is added to chunk {a} in {name}"))
+                .label(t.span, format!("rank {} adds chunk {b}", t.src))
+                .note(at)
+                .help("check the chunk index on both sides")
+        }
+        Clash::Sizes => Diagnostic::error(codes::SIZES, format!("chunks that may differ in bytes are added in {name}"))
+            .label(t.span, format!("rank {} adds {value}", t.src))
+            .note(at)
+            .help("keep the chunk's index, so that lengths agree for every element count"),
+    }
+}
+
+fn uninitialised(instance: &Instance, state: &State, t: &Transfer, place: usize) -> Diagnostic {
+    let name = place_name(instance, &state.places, place);
+    Diagnostic::error(codes::UNINITIALISED, format!("{name} is read before anything was stored there"))
+        .label(t.span, format!("rank {} sends it to rank {}", t.src, t.dst))
+        .note(format!("on {} ranks, in round {}", instance.shape, t.round))
+        .help("every read of an `each` sees the state before it; move the chunk here in an earlier `each`")
+}
+
+/// Replays one round of a graph that is known to fold without fault up to there; faults leave the
+/// place as it was.
+pub(crate) fn replay_round(instance: &Instance, state: &mut State, round: &[&Transfer]) {
+    step(instance, state, round, &mut Vec::new());
+}

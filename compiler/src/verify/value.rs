@@ -1,0 +1,219 @@
+//! What a place holds, symbolically: whose contributions, of which chunk, summed in which order.
+
+use smallvec::SmallVec;
+
+use crate::collective::{Expected, Ranks};
+
+/// A set of ranks as ascending, disjoint, non-adjacent half-open intervals.
+#[derive(Debug, Clone, PartialEq, Eq, Default, PartialOrd, Ord)]
+pub struct RankSet(pub SmallVec<[(u32, u32); 2]>);
+
+impl RankSet {
+    /// One rank.
+    pub fn one(r: u32) -> Self {
+        RankSet(SmallVec::from_slice(&[(r, r + 1)]))
+    }
+
+    /// Ranks `0..n`.
+    pub fn all(n: u32) -> Self {
+        RankSet(SmallVec::from_slice(&[(0, n)]))
+    }
+
+    /// Both; or the lowest rank that is in both.
+    pub fn disjoint_union(&self, other: &RankSet) -> Result<RankSet, u32> {
+        let mut out: SmallVec<[(u32, u32); 2]> = SmallVec::with_capacity(self.0.len() + other.0.len());
+        let (mut a, mut b) = (self.0.iter().copied().peekable(), other.0.iter().copied().peekable());
+        loop {
+            let next = match (a.peek(), b.peek()) {
+                (Some(x), Some(y)) if x.0 <= y.0 => a.next(),
+                (Some(_), Some(_)) | (None, Some(_)) => b.next(),
+                (Some(_), None) => a.next(),
+                (None, None) => return Ok(RankSet(out)),
+            };
+            let Some(next) = next else { return Ok(RankSet(out)) };
+            match out.last_mut() {
+                Some(last) if next.0 < last.1 => return Err(next.0),
+                Some(last) if next.0 == last.1 => last.1 = next.1,
+                _ => out.push(next),
+            }
+        }
+    }
+
+    /// Both, which may overlap.
+    pub fn union(&self, other: &RankSet) -> RankSet {
+        let mut all: Vec<(u32, u32)> = self.0.iter().chain(&other.0).copied().collect();
+        all.sort_unstable();
+        let mut out: SmallVec<[(u32, u32); 2]> = SmallVec::new();
+        for next in all {
+            match out.last_mut() {
+                Some(last) if next.0 <= last.1 => last.1 = last.1.max(next.1),
+                _ => out.push(next),
+            }
+        }
+        RankSet(out)
+    }
+
+    /// Every rank moved by `by`, modulo n.
+    pub fn shifted(&self, by: u32, n: u32) -> RankSet {
+        if by == 0 || self.0.as_slice() == [(0, n)] {
+            return self.clone();
+        }
+        let mut all: Vec<(u32, u32)> = Vec::with_capacity(self.0.len() + 1);
+        for &(a, b) in &self.0 {
+            let (a, b) = (a as u64 + by as u64, b as u64 + by as u64);
+            let n = n as u64;
+            if a >= n {
+                all.push(((a - n) as u32, (b - n) as u32));
+            } else if b > n {
+                all.push((a as u32, n as u32));
+                all.push((0, (b - n) as u32));
+            } else {
+                all.push((a as u32, b as u32));
+            }
+        }
+        all.sort_unstable();
+        Self::joined(all)
+    }
+
+    /// Every rank xor `with`.
+    pub fn xored(&self, with: u32, n: u32) -> RankSet {
+        if with == 0 || self.0.as_slice() == [(0, n)] {
+            return self.clone();
+        }
+        let mut all: Vec<(u32, u32)> = Vec::new();
+        for &(a, b) in &self.0 {
+            // Aligned power-of-two blocks stay blocks.
+            let mut at = a;
+            while at < b {
+                let align = if at == 0 { u32::MAX } else { 1 << at.trailing_zeros() };
+                let fit = 1u32 << (b - at).ilog2();
+                let size = fit.min(align);
+                let start = (at ^ with) & !(size - 1);
+                all.push((start, start + size));
+                at += size;
+            }
+        }
+        all.sort_unstable();
+        Self::joined(all)
+    }
+
+    fn joined(all: Vec<(u32, u32)>) -> RankSet {
+        let mut out: SmallVec<[(u32, u32); 2]> = SmallVec::new();
+        for next in all {
+            match out.last_mut() {
+                Some(last) if last.1 == next.0 => last.1 = next.1,
+                _ => out.push(next),
+            }
+        }
+        RankSet(out)
+    }
+
+    /// Whether the rank is in it.
+    pub fn contains(&self, r: u32) -> bool {
+        self.0.iter().any(|&(a, b)| a <= r && r < b)
+    }
+
+    /// The ranks, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().flat_map(|&(a, b)| a..b)
+    }
+}
+
+impl std::fmt::Display for RankSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut parts = Vec::new();
+        for &(a, b) in self.0.iter().take(9) {
+            match b - a {
+                1 => parts.push(format!("r{a}")),
+                2 => parts.push(format!("r{a}, r{}", a + 1)),
+                _ => parts.push(format!("r{a}..r{}", b - 1)),
+            }
+        }
+        if self.0.len() > 9 {
+            parts.push("…".into());
+        }
+        write!(f, "{{{}}}", parts.join(", "))
+    }
+}
+
+/// What a place holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// Contributions by chunk, ascending. Nearly always one chunk.
+    pub parts: SmallVec<[(u32, RankSet); 1]>,
+    /// Hash of the tree of additions, up to swapping the two sides of one (addition commutes).
+    pub tree: u64,
+    /// Which chunks have the same number of elements as this one.
+    pub class: u32,
+}
+
+/// Why two values cannot be summed into something that a collective asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Clash {
+    /// This rank's contribution of this chunk is in both.
+    Twice(u32, u32),
+    /// They are of different chunks.
+    Chunks(u32, u32),
+    /// Their lengths may differ.
+    Sizes,
+}
+
+impl Value {
+    /// The contribution of one rank.
+    pub fn leaf(rank: u32, chunk: u32, class: u32) -> Self {
+        Value {
+            parts: SmallVec::from_buf([(chunk, RankSet::one(rank))]),
+            tree: mix(mix(0x9e37_79b9_7f4a_7c15, rank as u64), chunk as u64),
+            class,
+        }
+    }
+
+    /// The sum. Contributions that are in both are an error.
+    pub fn sum(&self, other: &Value) -> Result<Value, Clash> {
+        if self.class != other.class {
+            return Err(Clash::Sizes);
+        }
+        let (a, b) = (&self.parts[0], &other.parts[0]);
+        if self.parts.len() > 1 || other.parts.len() > 1 || a.0 != b.0 {
+            return Err(Clash::Chunks(a.0, b.0));
+        }
+        let ranks = a.1.disjoint_union(&b.1).map_err(|r| Clash::Twice(r, a.0))?;
+        Ok(Value {
+            parts: SmallVec::from_buf([(a.0, ranks)]),
+            tree: mix(mix(1, self.tree.min(other.tree)), self.tree.max(other.tree)),
+            class: self.class,
+        })
+    }
+
+    /// The same value after rounding on the wire.
+    pub fn rounded(mut self) -> Self {
+        self.tree = mix(self.tree, 0xb16);
+        self
+    }
+
+    /// Whether this is what was asked for.
+    pub fn is(&self, expected: &Expected, n: u32) -> bool {
+        let [(chunk, ranks)] = self.parts.as_slice() else { return false };
+        *chunk == expected.chunk
+            && match &expected.ranks {
+                Ranks::All => ranks.0.as_slice() == [(0, n)],
+                Ranks::One(r) => ranks.0.as_slice() == [(*r, r + 1)],
+                Ranks::These(list) => ranks.iter().eq(list.iter().copied()),
+            }
+    }
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let parts: Vec<String> = self.parts.iter().map(|(c, r)| format!("chunk {c} of {r}")).collect();
+        f.write_str(&parts.join(" + "))
+    }
+}
+
+/// A 64-bit mix with good avalanche (splitmix64's finaliser over the sum of both).
+pub(crate) fn mix(a: u64, b: u64) -> u64 {
+    let mut z = a.rotate_left(5).wrapping_mul(0x517c_c1b7_2722_0a95).wrapping_add(b).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
