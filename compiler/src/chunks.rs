@@ -56,7 +56,9 @@ impl ChunkSet {
         if self.is_interval() {
             return ((self.start as u64 + k as u64) % self.modulus as u64) as u32;
         }
-        let at = self.start as u64 + (k / self.block) as u64 * self.stride as u64 + (k % self.block) as u64;
+        let at = self.start as u64
+            + (k / self.block) as u64 * self.stride as u64
+            + (k % self.block) as u64;
         (at % self.modulus as u64) as u32
     }
 
@@ -73,7 +75,8 @@ impl ChunkSet {
                 return None;
             }
             let first = self.nth(k);
-            let in_block = if self.is_interval() { self.total - k } else { self.block - k % self.block };
+            let in_block =
+                if self.is_interval() { self.total - k } else { self.block - k % self.block };
             let len = in_block.min(self.total - k).min(self.modulus - first);
             k += len;
             Some((first, len))

@@ -18,7 +18,8 @@ pub(crate) struct EvalError {
 impl EvalError {
     /// As a diagnostic.
     pub(crate) fn diagnostic(self) -> roundelay_dsl::diag::Diagnostic {
-        roundelay_dsl::diag::Diagnostic::error(codes::ARITHMETIC, self.message).label(self.span, "here")
+        roundelay_dsl::diag::Diagnostic::error(codes::ARITHMETIC, self.message)
+            .label(self.span, "here")
     }
 }
 
@@ -42,11 +43,13 @@ pub(crate) fn eval(e: &Expr, env: &mut [i64]) -> Result<i64, EvalError> {
             let first = eval(&args[0], env)?;
             let mut acc = first;
             if args.len() == 1 {
-                acc = unary_builtin(*f, first).map_err(|m| EvalError { span: e.span, message: m })?;
+                acc =
+                    unary_builtin(*f, first).map_err(|m| EvalError { span: e.span, message: m })?;
             }
             for arg in &args[1..] {
                 let b = eval(arg, env)?;
-                acc = binary_builtin(*f, acc, b).map_err(|m| EvalError { span: e.span, message: m })?;
+                acc = binary_builtin(*f, acc, b)
+                    .map_err(|m| EvalError { span: e.span, message: m })?;
             }
             acc
         }
@@ -70,11 +73,13 @@ fn overflow(span: Span, what: String) -> EvalError {
 }
 
 fn binary(op: BinOp, a: i64, b: i64) -> Result<i64, String> {
-    let checked = |v: Option<i64>| v.ok_or_else(|| format!("{a} {} {b} overflows 64 bits", op.symbol()));
+    let checked =
+        |v: Option<i64>| v.ok_or_else(|| format!("{a} {} {b} overflows 64 bits", op.symbol()));
     let shift = || {
-        u32::try_from(b).ok().filter(|&b| b < 63).ok_or_else(|| {
-            format!("{a} {} {b}: shifts go from 0 to 62", op.symbol())
-        })
+        u32::try_from(b)
+            .ok()
+            .filter(|&b| b < 63)
+            .ok_or_else(|| format!("{a} {} {b}: shifts go from 0 to 62", op.symbol()))
     };
     Ok(match op {
         BinOp::Or => (a != 0 || b != 0) as i64,
@@ -96,7 +101,9 @@ fn binary(op: BinOp, a: i64, b: i64) -> Result<i64, String> {
         BinOp::Add => checked(a.checked_add(b))?,
         BinOp::Sub => checked(a.checked_sub(b))?,
         BinOp::Mul => checked(a.checked_mul(b))?,
-        BinOp::Div | BinOp::Mod if b == 0 => return Err(format!("{a} {} 0 has no value", op.symbol())),
+        BinOp::Div | BinOp::Mod if b == 0 => {
+            return Err(format!("{a} {} 0 has no value", op.symbol()));
+        }
         BinOp::Div => floor_div(a, b).ok_or_else(|| format!("{a} / {b} overflows 64 bits"))?,
         BinOp::Mod => a.wrapping_sub(floor_div(a, b).unwrap_or(0).wrapping_mul(b)),
     })
@@ -110,7 +117,11 @@ fn floor_div(a: i64, b: i64) -> Option<i64> {
 
 fn unary_builtin(f: Builtin, a: i64) -> Result<i64, String> {
     let positive = |name: &str| {
-        if a > 0 { Ok(a as u64) } else { Err(format!("{name}({a}) has no value: it needs a positive number")) }
+        if a > 0 {
+            Ok(a as u64)
+        } else {
+            Err(format!("{name}({a}) has no value: it needs a positive number"))
+        }
     };
     Ok(match f {
         Builtin::Log2 => positive("log2")?.ilog2() as i64,
@@ -142,12 +153,15 @@ fn binary_builtin(f: Builtin, a: i64, b: i64) -> Result<i64, String> {
             if b == 0 {
                 return Err(format!("ceil_div({a}, 0) has no value"));
             }
-            let q = floor_div(a, b).ok_or_else(|| format!("ceil_div({a}, {b}) overflows 64 bits"))?;
+            let q =
+                floor_div(a, b).ok_or_else(|| format!("ceil_div({a}, {b}) overflows 64 bits"))?;
             q + (q * b != a) as i64
         }
         Builtin::BitReverse => {
             if !(0..=62).contains(&b) || a < 0 || (a >> b) != 0 {
-                return Err(format!("bit_reverse({a}, {b}): the number must have at most {b} bits"));
+                return Err(format!(
+                    "bit_reverse({a}, {b}): the number must have at most {b} bits"
+                ));
             }
             if b == 0 { 0 } else { ((a as u64).reverse_bits() >> (64 - b)) as i64 }
         }
@@ -188,7 +202,8 @@ impl Bounds<'_> {
         match &e.node {
             Node::Int(_) => false,
             Node::Var(s) => {
-                self.vary.iter().any(|(v, _)| v == s) || self.def(*s).is_some_and(|d| self.varies(d))
+                self.vary.iter().any(|(v, _)| v == s)
+                    || self.def(*s).is_some_and(|d| self.varies(d))
             }
             Node::Unary(_, a) => self.varies(a),
             Node::Binary(_, a, b) => self.varies(a) || self.varies(b),
@@ -241,7 +256,10 @@ impl Bounds<'_> {
             BinOp::Mul => {
                 let all = [a.0, a.1].map(|x| [b.0, b.1].map(|y| x.saturating_mul(y)));
                 let all = all.concat();
-                (all.iter().copied().min().unwrap_or(-WIDE), all.iter().copied().max().unwrap_or(WIDE))
+                (
+                    all.iter().copied().min().unwrap_or(-WIDE),
+                    all.iter().copied().max().unwrap_or(WIDE),
+                )
             }
             BinOp::Div if point && b.0 > 0 => (a.0.div_euclid(b.0), a.1.div_euclid(b.0)),
             BinOp::Div if b.0 > 0 && a.0 >= 0 => (a.0 / b.1, a.1 / b.0),
@@ -266,7 +284,13 @@ impl Bounds<'_> {
                 let fixed = (a.0 ^ b.0) & !free;
                 (fixed, fixed | free)
             }
-            BinOp::Or | BinOp::And | BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt
+            BinOp::Or
+            | BinOp::And
+            | BinOp::Eq
+            | BinOp::Ne
+            | BinOp::Lt
+            | BinOp::Le
+            | BinOp::Gt
             | BinOp::Ge => (0, 1),
             _ => (-WIDE, WIDE),
         }
@@ -276,8 +300,12 @@ impl Bounds<'_> {
         let r: Vec<Range> = args.iter().map(|a| self.range(a)).collect();
         let bits = |x: i64| if x > 0 { x.ilog2() as i64 } else { 0 };
         match f {
-            Builtin::Min => (r.iter().map(|r| r.0).min().unwrap_or(0), r.iter().map(|r| r.1).min().unwrap_or(0)),
-            Builtin::Max => (r.iter().map(|r| r.0).max().unwrap_or(0), r.iter().map(|r| r.1).max().unwrap_or(0)),
+            Builtin::Min => {
+                (r.iter().map(|r| r.0).min().unwrap_or(0), r.iter().map(|r| r.1).min().unwrap_or(0))
+            }
+            Builtin::Max => {
+                (r.iter().map(|r| r.0).max().unwrap_or(0), r.iter().map(|r| r.1).max().unwrap_or(0))
+            }
             Builtin::Log2 | Builtin::TrailingZeros => (0, bits(r[0].1)),
             Builtin::CeilLog2 => (0, bits(r[0].1) + 1),
             Builtin::Pow2 | Builtin::Even | Builtin::Odd => (0, 1),
@@ -354,7 +382,9 @@ impl Bounds<'_> {
             (BinOp::Sub, false) => map(&|t| (c - t.1, c - t.0)),
             (BinOp::Mul, _) if c > 0 => map(&|t| (-(-t.0).div_euclid(c), t.1.div_euclid(c))),
             (BinOp::Div, true) if c > 0 => map(&|t| (t.0 * c, t.1 * c + c - 1)),
-            (BinOp::Shr, true) if (0..32).contains(&c) => map(&|t| (t.0 << c, (t.1 << c) + (1 << c) - 1)),
+            (BinOp::Shr, true) if (0..32).contains(&c) => {
+                map(&|t| (t.0 << c, (t.1 << c) + (1 << c) - 1))
+            }
             (BinOp::BitXor, _) => {
                 let mut out = Vec::new();
                 for t in target {

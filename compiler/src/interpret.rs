@@ -6,8 +6,11 @@
 //! for, computed from the inputs alone. Elements are 128-bit numbers, so that two different sums are
 //! never equal by chance.
 //!
-//! A run is repeated for enough element counts to tell any two chunks of different length apart. What
-//! the language forbids whatever becomes of the data is found here by itself:
+//! A run is repeated for many element counts, and once with chunks of which no two in a block are
+//! equally long: the language lets a chunk onto another one only by their place in the block, and not
+//! because their lengths happen to agree (with a prime number of chunks those of i and C - 1 - i do).
+//!
+//! What the language forbids whatever becomes of the data is found here by itself:
 //!
 //! * a read of, or a reduction into, a place where nothing was stored;
 //! * two copies into one place in one round;
@@ -48,34 +51,61 @@ pub fn interpret(instance: &Instance, seed: u64) -> Result<Outcome, Diagnostics>
         Ok(ControlFlow::Continue(()))
     });
     done.map_err(|d| vec![*d])?;
-    let fault = counts(&instance.spec).into_iter().find_map(|count| {
-        let mut run = Run { instance, seed, count, memory: BTreeMap::new() };
-        run.play(&rounds).err().map(|why| format!("with {count} elements: {why}"))
+    let fault = cuts(&instance.spec).into_iter().find_map(|cut| {
+        let mut run = Run { instance, seed, cut, memory: BTreeMap::new() };
+        run.play(&rounds).err().map(|why| format!("with {cut:?}: {why}"))
     });
     let fault = fault.or_else(|| barrier(instance, &rounds).err());
     Ok(Outcome { right: fault.is_none(), why: fault.unwrap_or_default() })
 }
 
-/// Lengths of the whole vector that tell apart every two chunks whose lengths can differ.
-fn counts(spec: &Spec) -> Vec<u64> {
-    let (blocks, per) = (spec.blocks() as u64, spec.per_block() as u64);
-    let blocks = blocks.max(1);
-    if per <= 64 {
-        (1..=per + 1).map(|c| c * blocks).collect()
-    } else {
-        [1, 2, 3, 5, per / 3, per / 2 + 1, per - 1, per, per + 1].map(|c| c * blocks).to_vec()
+/// How long chunks are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// As they are when the whole vector has so many elements.
+    Elements(u64),
+    /// The k-th chunk of every block has k + 1 elements.
+    Stairs,
+}
+
+impl Cut {
+    /// Where the chunk begins in the whole vector.
+    fn start(self, chunk: u64, spec: &Spec) -> u64 {
+        let per = spec.per_block().max(1) as u64;
+        match self {
+            Cut::Elements(n) => chunk * n / spec.chunks as u64,
+            Cut::Stairs => {
+                let (block, k) = (chunk / per, chunk % per);
+                block * (per * (per + 1) / 2) + k * (k + 1) / 2
+            }
+        }
     }
+
+    /// Elements that a chunk of scratch has room for.
+    fn most(self, spec: &Spec) -> u64 {
+        match self {
+            Cut::Elements(n) => n.div_ceil(spec.chunks as u64),
+            Cut::Stairs => spec.per_block().max(1) as u64,
+        }
+    }
+}
+
+/// Every cut that is worth a run.
+fn cuts(spec: &Spec) -> Vec<Cut> {
+    let (blocks, per) = (spec.blocks().max(1) as u64, spec.per_block() as u64);
+    let counts: Vec<u64> =
+        if per <= 16 { (1..=per + 1).collect() } else { vec![1, 3, per / 2 + 1, per - 1, per + 1] };
+    counts.into_iter().map(|count| Cut::Elements(count * blocks)).chain([Cut::Stairs]).collect()
 }
 
 /// A place: rank, buffer, chunk.
 type Place = (u32, Buf, u32);
 
-/// One run with one element count.
+/// One run with one cut.
 struct Run<'a> {
     instance: &'a Instance,
     seed: u64,
-    /// Elements of the whole vector.
-    count: u64,
+    cut: Cut,
     /// What is stored, by place.
     memory: BTreeMap<Place, Vec<u128>>,
 }
@@ -93,8 +123,8 @@ struct Writes<'t> {
 impl Run<'_> {
     /// The elements of chunk `chunk` of the whole vector: first, and one past the last.
     fn elements(&self, chunk: u32) -> std::ops::Range<u64> {
-        let at = |c: u64| c * self.count / self.instance.spec.chunks as u64;
-        at(chunk as u64)..at(chunk as u64 + 1)
+        let at = |c: u32| self.cut.start(c as u64, &self.instance.spec);
+        at(chunk)..at(chunk + 1)
     }
 
     /// What a rank brings along for a chunk.
@@ -146,7 +176,10 @@ impl Run<'_> {
             let region: Vec<(Buf, u32)> = t.to.iter().collect();
             for ((buf, chunk), &(to, at)) in t.from.iter().zip(&region) {
                 let Some(value) = self.memory.get(&(t.src, buf, chunk)) else {
-                    return Err(format!("round {}: rank {} sends {buf:?} {chunk}, where nothing is", t.round, t.src));
+                    return Err(format!(
+                        "round {}: rank {} sends {buf:?} {chunk}, where nothing is",
+                        t.round, t.src
+                    ));
                 };
                 let w = writes.entry((t.dst, to, at)).or_default();
                 if t.op == Op::Copy { &mut w.copied } else { &mut w.added }.push(value.clone());
@@ -158,7 +191,10 @@ impl Run<'_> {
             let (rank, buf, chunk) = place;
             let fault = |what: &str| {
                 let from: Vec<u32> = w.by.iter().map(|t| t.src).collect();
-                Err(format!("round {}: rank {rank}'s {buf:?} {chunk} from ranks {from:?}: {what}", w.by[0].round))
+                Err(format!(
+                    "round {}: rank {rank}'s {buf:?} {chunk} from ranks {from:?}: {what}",
+                    w.by[0].round
+                ))
             };
             if w.copied.len() > 1 {
                 return fault("two copies");
@@ -176,7 +212,7 @@ impl Run<'_> {
                 add(&mut value, operand);
             }
             let fits = match buf {
-                Buf::Scratch(_) => value.len() as u64 <= self.count.div_ceil(self.instance.spec.chunks as u64),
+                Buf::Scratch(_) => value.len() as u64 <= self.cut.most(&self.instance.spec),
                 _ => value.len() == self.elements(chunk).count(),
             };
             if !fits {
@@ -246,14 +282,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counts_tell_all_chunks_apart() {
-        for chunks in 1..=64u32 {
-            let spec = Spec { kind: Kind::AllReduce, ranks: 2, chunks, root: 0, custom: None };
-            let len = |c: u64, n: u64| (c + 1) * n / chunks as u64 - c * n / chunks as u64;
-            let lens: Vec<Vec<u64>> =
-                (0..chunks as u64).map(|c| counts(&spec).iter().map(|&n| len(c, n)).collect()).collect();
-            for (i, a) in lens.iter().enumerate() {
-                assert!(!lens[..i].contains(a), "chunk {i} of {chunks}");
+    fn chunks_agree_by_their_place_in_the_block() {
+        let spec = Spec { kind: Kind::AllGather, ranks: 3, chunks: 12, root: 0, custom: None };
+        for cut in cuts(&spec) {
+            let len = |c: u64| cut.start(c + 1, &spec) - cut.start(c, &spec);
+            for chunk in 0..12 {
+                assert_eq!(len(chunk), len(chunk % 4), "{cut:?}");
+                assert!(len(chunk) <= cut.most(&spec), "{cut:?}");
+                assert!(cut != Cut::Stairs || len(chunk) == chunk % 4 + 1);
             }
         }
     }

@@ -12,6 +12,7 @@
 
 pub mod chunks;
 pub mod collective;
+pub mod emit;
 mod eval;
 pub mod graph;
 pub mod instance;
@@ -134,11 +135,19 @@ pub fn check(
     if instance.ranks() > UNROLL
         && let Some((facts, group)) = verify::symmetry::prove(&instance, sources)?
     {
-        return Ok(Checked { facts, method: Method::Symmetry { group }, least_slots: None, chunks });
+        return Ok(Checked {
+            facts,
+            method: Method::Symmetry { group },
+            least_slots: None,
+            chunks,
+        });
     }
+    let beyond = instance.ranks() > UNROLL;
+    drop(instance);
     let mut checked = None;
     for &placement in verify::plan::placements(program.style) {
-        let proved = compile(program, sources, shape, options, placement)?;
+        let proved = compile(program, sources, shape, options, placement);
+        let proved = proved.map_err(|d| if beyond { reach(d, program, options) } else { d })?;
         checked.get_or_insert(Checked {
             facts: proved.facts().clone(),
             method: Method::Unrolled,
@@ -147,6 +156,32 @@ pub fn check(
         });
     }
     checked.ok_or_else(Vec::new)
+}
+
+/// Adds to a refusal to unroll that no symmetry was found, and how far unrolling would reach: the
+/// growth between 64 and 128 ranks, continued.
+fn reach(mut found: Diagnostics, program: &Arc<Program>, options: &Options) -> Diagnostics {
+    if !found.iter().any(|d| d.code == roundelay_dsl::diag::codes::TOO_BIG) {
+        return found;
+    }
+    let steps = |n| {
+        let instance = Arc::new(Instance::new(program, &Shape::flat(n), options).ok()?);
+        let places = graph::Places::new(&instance).per_rank as f64 * n as f64;
+        let graph = graph::unroll(&instance).ok()?;
+        let moves: f64 = graph.graph.node_weights().map(|t| t.from.chunks() as f64).sum();
+        Some((moves.max(places), graph.graph.node_count() as f64))
+    };
+    let mut note = "no symmetry was recognised, by which one rank would stand for all".to_string();
+    if let (Some(a), Some(b)) = (steps(64), steps(128)) {
+        let most =
+            |a: f64, b: f64, limit: f64| 128.0 * (limit / b).powf(1.0 / (b / a).log2().max(0.5));
+        let n = most(a.0, b.0, options.limit as f64).min(most(a.1, b.1, graph::MOST_STEPS as f64));
+        note = format!("{note}; it can be unrolled up to about n = {}", n as u64);
+    }
+    for d in &mut found {
+        d.notes.push(note.clone());
+    }
+    found
 }
 
 /// Up to so many ranks a check unrolls without looking for a symmetry.

@@ -92,15 +92,33 @@ pub enum Stmt {
     /// A variable.
     Let(Slot, Expr),
     /// A loop.
-    For { slot: Slot, from: Expr, to: Expr, filter: Option<Expr>, body: Vec<Stmt> },
+    For {
+        /// The loop variable.
+        slot: Slot,
+        /// First value.
+        from: Expr,
+        /// One past the last value.
+        to: Expr,
+        /// Skips values for which it is false.
+        filter: Option<Expr>,
+        /// The body.
+        body: Vec<Stmt>,
+    },
     /// A choice.
-    If { cond: Expr, then: Vec<Stmt>, otherwise: Vec<Stmt> },
+    If {
+        /// The condition.
+        cond: Expr,
+        /// If true.
+        then: Vec<Stmt>,
+        /// If false.
+        otherwise: Vec<Stmt>,
+    },
     /// A simultaneous round.
     Each(Each),
     /// A sub-algorithm.
-    Use(Use),
+    Use(Box<Use>),
     /// Independent parts.
-    Split(Split),
+    Split(Box<Split>),
 }
 
 /// One `each`, as rules that every rank follows.
@@ -195,9 +213,27 @@ pub enum Index {
     /// One.
     At(Expr),
     /// `from..to by stride take block`
-    Range { from: Expr, to: Expr, by: Option<Expr>, take: Option<Expr> },
+    Range {
+        /// First chunk.
+        from: Expr,
+        /// One past the last chunk.
+        to: Expr,
+        /// Distance between block starts.
+        by: Option<Expr>,
+        /// Chunks a block.
+        take: Option<Expr>,
+    },
     /// `from ..+ count by stride take block`
-    Cyclic { from: Expr, count: Expr, by: Option<Expr>, take: Option<Expr> },
+    Cyclic {
+        /// First chunk.
+        from: Expr,
+        /// How many chunks in all.
+        count: Expr,
+        /// Distance between block starts.
+        by: Option<Expr>,
+        /// Chunks a block.
+        take: Option<Expr>,
+    },
 }
 
 /// `use`, resolved.

@@ -14,7 +14,9 @@ use roundelay_dsl::span::Span;
 use crate::chunks::ChunkSet;
 use crate::collective::Spec;
 use crate::eval::{Bounds, eval};
-use crate::instance::{Instance, enter, environment, index_set, parent_buffer, split_range, sub_regions};
+use crate::instance::{
+    Instance, enter, environment, index_set, parent_buffer, split_range, sub_regions,
+};
 use crate::plan::{Buf, Piece, Region, Wire};
 use crate::program::{Binder, Buffer, Each, Expr, Index, Program, Rule, Slot, Stmt, Style};
 
@@ -111,9 +113,12 @@ impl View {
         let (total, units) = (self.total(), self.units.max(1));
         if total % units != 0 {
             return Err(Box::new(
-                Diagnostic::error(codes::CHUNKS, format!("{total} chunks cannot be seen as {units}"))
-                    .label(span, "here")
-                    .help("let the region's size be a multiple of the sub-algorithm's chunks"),
+                Diagnostic::error(
+                    codes::CHUNKS,
+                    format!("{total} chunks cannot be seen as {units}"),
+                )
+                .label(span, "here")
+                .help("let the region's size be a multiple of the sub-algorithm's chunks"),
             ));
         }
         let w = total / units;
@@ -149,12 +154,17 @@ impl View {
                 let mut k = a - at;
                 let end = b - at;
                 if p.set.is_interval() {
-                    out.push(Piece { buf: p.buf, set: ChunkSet::interval(p.set.nth(k), end - k, p.set.modulus) });
+                    out.push(Piece {
+                        buf: p.buf,
+                        set: ChunkSet::interval(p.set.nth(k), end - k, p.set.modulus),
+                    });
                 } else {
                     let block = p.set.block;
                     let head = if k % block == 0 { 0 } else { (block - k % block).min(end - k) };
                     let body = (end - k - head) / block * block;
-                    for (len, periodic) in [(head, false), (body, true), (end - k - head - body, false)] {
+                    for (len, periodic) in
+                        [(head, false), (body, true), (end - k - head - body, false)]
+                    {
                         if len > 0 {
                             let start = p.set.nth(k);
                             let set = if periodic {
@@ -187,7 +197,8 @@ pub(crate) fn merge(pieces: Vec<Piece>) -> Vec<Piece> {
             && last.set.modulus == p.set.modulus
             && last.set.start + last.set.total == p.set.start
         {
-            last.set = ChunkSet::interval(last.set.start, last.set.total + p.set.total, p.set.modulus);
+            last.set =
+                ChunkSet::interval(last.set.start, last.set.total + p.set.total, p.set.modulus);
             continue;
         }
         out.push(p);
@@ -205,8 +216,22 @@ struct Walk<'w, 'v> {
     path: Vec<u32>,
     on_round: OnRound<'v>,
     /// Scratch being laid out: first index by path, and sizes; `None` once that is done.
-    layout: Option<(std::collections::BTreeMap<Vec<u32>, u16>, Vec<(String, u32)>)>,
+    layout: Option<Scratch>,
     stop: bool,
+    /// Turns of all loops so far.
+    turns: u64,
+}
+
+/// Loops that turn more often than this in all are refused.
+const MOST_TURNS: u64 = 1 << 24;
+
+/// More transfers than this are not listed at once.
+const MOST_TRANSFERS: usize = 1 << 23;
+
+fn too_many(turns: u64, span: Span) -> Diagnostic {
+    Diagnostic::error(codes::TOO_BIG, format!("this would be unrolled {turns} times and more"))
+        .label(span, "here")
+        .help("check the bounds of the loops, or use fewer ranks")
 }
 
 /// Calls `on_round` for every round of the instance, in order.
@@ -214,6 +239,7 @@ pub fn walk(instance: &Instance, on_round: OnRound<'_>) -> Result<(), Fail> {
     run(instance, on_round, false).map(|_| ())
 }
 
+/// First scratch buffer by path, and all of them with their sizes.
 type Scratch = (std::collections::BTreeMap<Vec<u32>, u16>, Vec<(String, u32)>);
 
 /// Numbers the scratch buffers of all frames and finds their sizes.
@@ -244,10 +270,12 @@ fn run(instance: &Instance, on_round: OnRound<'_>, layout: bool) -> Result<Optio
         on_round,
         layout: layout.then(Default::default),
         stop: false,
+        turns: 0,
     };
     let scratch = walk.scratch(program, &env, instance.spec.chunks / instance.units.max(1))?;
     let views = Views::Whole { spec: &instance.spec, scratch };
-    let frame = Frame { program, axes, env, live, size: ranks, stride: 1, ranks, lane: 0, spec, views };
+    let frame =
+        Frame { program, axes, env, live, size: ranks, stride: 1, ranks, lane: 0, spec, views };
     if instance.channels > 1 {
         for t in 0..instance.channels {
             walk.part(&frame, &program.body, None, t, instance.channels, 0)?;
@@ -272,12 +300,16 @@ impl Walk<'_, '_> {
         });
         for (i, (_, e)) in p.scratch.iter().enumerate() {
             let v = eval(e, &mut env.to_vec()).map_err(|e| Box::new(e.diagnostic()))?;
-            let size = v.checked_mul(w as i64).filter(|v| (0..1 << 28).contains(v)).ok_or_else(|| {
-                Box::new(
-                    Diagnostic::error(codes::CHUNKS, format!("{v} chunks of scratch are out of range"))
+            let size =
+                v.checked_mul(w as i64).filter(|v| (0..1 << 28).contains(v)).ok_or_else(|| {
+                    Box::new(
+                        Diagnostic::error(
+                            codes::CHUNKS,
+                            format!("{v} chunks of scratch are out of range"),
+                        )
                         .label(e.span, "here"),
-                )
-            })?;
+                    )
+                })?;
             let entry = &mut sizes[first as usize + i].1;
             *entry = (*entry).max(size as u32);
         }
@@ -296,6 +328,7 @@ impl Walk<'_, '_> {
                     frame.live.push(*slot);
                 }
                 Stmt::For { slot, from, to, filter, body } => {
+                    let from_span = from.span;
                     let (from, to) = (frame.value(from)?, frame.value(to)?);
                     if self.layout.is_some() && !composed(body) {
                         continue;
@@ -303,6 +336,10 @@ impl Walk<'_, '_> {
                     frame.live.push(*slot);
                     for v in from..to {
                         frame.env[*slot as usize] = v;
+                        self.turns += 1;
+                        if self.turns > MOST_TURNS {
+                            return Err(Box::new(too_many(self.turns, from_span)));
+                        }
                         let pass = match filter {
                             Some(f) => frame.value(f)? != 0,
                             None => true,
@@ -331,11 +368,19 @@ impl Walk<'_, '_> {
                 }
                 Stmt::Use(u) => self.use_(frame, u)?,
                 Stmt::Split(s) => {
-                    let (from, to) = split_range(s, &mut frame.env.clone(), self.instance.options.paths)?;
+                    let (from, to) =
+                        split_range(s, &mut frame.env.clone(), self.instance.options.paths)?;
                     for t in from..to {
                         let frame: &Frame<'_> = frame;
                         self.path.push(s.span.start);
-                        let done = self.part(frame, &s.body, Some((s.slot, t)), (t - from) as u32, (to - from) as u32, frame.lane);
+                        let done = self.part(
+                            frame,
+                            &s.body,
+                            Some((s.slot, t)),
+                            (t - from) as u32,
+                            (to - from) as u32,
+                            frame.lane,
+                        );
                         self.path.pop();
                         done?;
                     }
@@ -386,13 +431,22 @@ impl Walk<'_, '_> {
         let size: u32 = axes.iter().product();
         let inner: u32 = u.over.map_or(1, |axis| outer.axes[axis + 1..].iter().product());
         let program = &*u.program;
-        let spec = Spec { kind: program.kind.clone(), ranks: size, chunks: units, root: env[program.root as usize] as u32, custom: None };
+        let spec = Spec {
+            kind: program.kind.clone(),
+            ranks: size,
+            chunks: units,
+            root: env[program.root as usize] as u32,
+            custom: None,
+        };
         let spec = match &program.kind {
             crate::collective::Kind::Custom(_) => {
                 return Err(Box::new(
-                    Diagnostic::error(codes::MISPLACED, "an algorithm of a declared collective cannot be used by another")
-                        .label(u.span, "used here")
-                        .help("copy its body"),
+                    Diagnostic::error(
+                        codes::MISPLACED,
+                        "an algorithm of a declared collective cannot be used by another",
+                    )
+                    .label(u.span, "used here")
+                    .help("copy its body"),
                 ));
             }
             _ => spec,
@@ -428,7 +482,7 @@ impl Walk<'_, '_> {
     }
 }
 
-fn composed(stmts: &[Stmt]) -> bool {
+pub(crate) fn composed(stmts: &[Stmt]) -> bool {
     stmts.iter().any(|s| match s {
         Stmt::Use(_) | Stmt::Split(_) => true,
         Stmt::For { body, .. } => composed(body),
@@ -470,7 +524,9 @@ impl Frame<'_> {
     /// Lowest ranks of all groups.
     fn bases(&self) -> impl Iterator<Item = u32> + '_ {
         let span = self.size * self.stride;
-        (0..self.ranks).step_by(span.max(1) as usize).flat_map(move |hi| (0..self.stride).map(move |lo| hi + lo))
+        (0..self.ranks)
+            .step_by(span.max(1) as usize)
+            .flat_map(move |hi| (0..self.stride).map(move |lo| hi + lo))
     }
 
     /// Group and place in it of a rank.
@@ -484,7 +540,9 @@ impl Frame<'_> {
         let size = self.spec.size(buffer);
         if let Buffer::Scratch(i) = buffer {
             let first = match &self.views {
-                Views::Whole { scratch, .. } | Views::Part { scratch, .. } | Views::Used { scratch, .. } => *scratch,
+                Views::Whole { scratch, .. }
+                | Views::Part { scratch, .. }
+                | Views::Used { scratch, .. } => *scratch,
             };
             let mut env = self.env.clone();
             let e = &self.program.scratch[i as usize].1;
@@ -513,7 +571,8 @@ impl Frame<'_> {
                     && set.is_interval()
                 {
                     let start = set.nth(part * share);
-                    let set = ChunkSet::periodic(start, share, per_block, share * blocks, set.modulus);
+                    let set =
+                        ChunkSet::periodic(start, share, per_block, share * blocks, set.modulus);
                     pieces.push(Piece { buf: *buf, set });
                 } else {
                     for b in 0..blocks {
@@ -613,6 +672,11 @@ impl Round<'_> {
         Ok(())
     }
 
+    /// Whether the round may round what it sends. The same whichever rank asks.
+    pub fn lossy(&self) -> bool {
+        self.each.rules.iter().any(|rule| rule.wire.is_some())
+    }
+
     /// The largest number of chunks that a message of the round can have.
     pub fn message_bound(&self) -> Result<u32, Fail> {
         let mut most = 0;
@@ -622,7 +686,8 @@ impl Round<'_> {
             let mut vary = vec![(self.each.var, (0, self.frame.size as i64 - 1))];
             for b in &rule.binders {
                 if let Binder::For(slot, from, to) = b {
-                    let bounds = Bounds { env: &self.frame.env, vary: &vary, defs: &self.each.defs };
+                    let bounds =
+                        Bounds { env: &self.frame.env, vary: &vary, defs: &self.each.defs };
                     let (lo, hi) = (bounds.range(from).0, bounds.range(to).1 - 1);
                     vary.push((*slot, (lo, hi.max(lo))));
                 }
@@ -637,6 +702,58 @@ impl Round<'_> {
             most = most.max(chunks.clamp(0, view.units as i64) as u32 * w);
         }
         Ok(most)
+    }
+
+    /// Whether, by its form alone, the round maps onto itself when every rank r becomes r + 1 modulo
+    /// n; with `moves` the chunks of the vector move along, else they stay.
+    pub(crate) fn shifts(&self, moves: bool) -> bool {
+        let n = self.frame.size as i64;
+        let form = Form { round: self, n };
+        let whole = self.frame.size == self.frame.ranks && !self.each.once;
+        whole
+            && self.each.rules.iter().all(|rule| {
+                let index = |region: &crate::program::Region| {
+                    let unit = match region.buf {
+                        Buffer::Scratch(_) => 0,
+                        b if moves && self.frame.spec.size(b) as i64 == n => 1,
+                        // A rank's own block does not move; other cuts of the vector do, in another way.
+                        b if moves && self.frame.spec.size(b) == self.frame.spec.chunks => {
+                            return matches!(region.index, Index::All);
+                        }
+                        _ => 0,
+                    };
+                    let is = |e: &Expr, unit: i64| match form.of(e) {
+                        Some((0, _)) => unit == 0,
+                        Some((k, wrapped)) => unit == 1 && k.rem_euclid(n) == 1 && wrapped,
+                        None => false,
+                    };
+                    match &region.index {
+                        Index::All => true,
+                        Index::At(e) => is(e, unit),
+                        Index::Cyclic { from, count, by, take } => {
+                            is(from, unit)
+                                && [Some(count), by.as_ref(), take.as_ref()].into_iter().flatten().all(|e| is(e, 0))
+                        }
+                        Index::Range { from, to, by, take } => {
+                            unit == 0
+                                && [Some(from), Some(to), by.as_ref(), take.as_ref()].into_iter().flatten().all(|e| is(e, 0))
+                        }
+                    }
+                };
+                let rank = |r: &crate::program::Rank| {
+                    matches!(form.of(&r.linear), Some((k, true)) if k.rem_euclid(n) == 1)
+                };
+                let binder = |b: &Binder| match b {
+                    Binder::Let(..) => true,
+                    Binder::Where(e) => matches!(form.of(e), Some((0, _))),
+                    Binder::For(_, a, b) => [a, b].into_iter().all(|e| matches!(form.of(e), Some((0, _)))),
+                };
+                rank(&rule.src)
+                    && rank(&rule.dst)
+                    && index(&rule.from)
+                    && index(&rule.to)
+                    && rule.binders.iter().all(binder)
+            })
     }
 
     /// The values of the variables of one transfer of the round, as messages show them.
@@ -675,7 +792,14 @@ impl Round<'_> {
     }
 
     /// Calls `leaf` for every combination of the inner loops that passes.
-    fn leaves(&self, rule: &Rule, env: &mut Vec<i64>, at: usize, inner: u64, leaf: &mut dyn FnMut(u64, &[i64])) {
+    fn leaves(
+        &self,
+        rule: &Rule,
+        env: &mut Vec<i64>,
+        at: usize,
+        inner: u64,
+        leaf: &mut dyn FnMut(u64, &[i64]),
+    ) {
         match rule.binders.get(at) {
             None => leaf(inner, env),
             Some(Binder::Let(slot, e)) => {
@@ -693,7 +817,13 @@ impl Round<'_> {
                 if let (Ok(a), Ok(b)) = (eval(from, env), eval(to, env)) {
                     for v in a..b {
                         env[*slot as usize] = v;
-                        self.leaves(rule, env, at + 1, inner * (b - a) as u64 + (v - a) as u64, leaf);
+                        self.leaves(
+                            rule,
+                            env,
+                            at + 1,
+                            inner * (b - a) as u64 + (v - a) as u64,
+                            leaf,
+                        );
                     }
                 }
             }
@@ -727,9 +857,10 @@ impl Round<'_> {
             }
             Some(Binder::For(slot, from, to)) => {
                 let (a, b) = (self.value(scene, from, env)?, self.value(scene, to, env)?);
+                let width = self.width(scene, a, b)?;
                 for v in a..b {
                     env[*slot as usize] = v;
-                    let inner = inner.wrapping_mul((b - a) as u64).wrapping_add((v - a) as u64);
+                    let inner = inner.wrapping_mul(width).wrapping_add((v - a) as u64);
                     self.rule(scene, env, at + 1, inner, r, only, out)?;
                 }
                 Ok(())
@@ -754,9 +885,10 @@ impl Round<'_> {
         match scene.rule.binders.get(at) {
             Some(Binder::For(slot, from, to)) => {
                 let (a, b) = (self.value(scene, from, env)?, self.value(scene, to, env)?);
+                let width = self.width(scene, a, b)?;
                 for v in a..b {
                     env[*slot as usize] = v;
-                    let inner = inner.wrapping_mul((b - a) as u64).wrapping_add((v - a) as u64);
+                    let inner = inner.wrapping_mul(width).wrapping_add((v - a) as u64);
                     self.solve(scene, env, at + 1, inner, place, rank, out)?;
                 }
                 return Ok(());
@@ -785,7 +917,9 @@ impl Round<'_> {
                         candidates.extend(lo.max(0)..=hi.min(whole.1));
                     }
                 }
-                None => search(&bounds, target, self.each.var, place as i64, whole, &mut candidates),
+                None => {
+                    search(&bounds, target, self.each.var, place as i64, whole, &mut candidates)
+                }
             }
         }
         candidates.sort_unstable();
@@ -808,11 +942,24 @@ impl Round<'_> {
         Ok(())
     }
 
+    /// How often a loop runs, if that is within reason.
+    fn width(&self, scene: &Scene<'_>, from: i64, to: i64) -> Result<u64, Fail> {
+        match to.saturating_sub(from) {
+            w if w <= MOST_TURNS as i64 => Ok(w.max(0) as u64),
+            w => Err(Box::new(too_many(w as u64, scene.rule.span))),
+        }
+    }
+
     fn value(&self, scene: &Scene<'_>, e: &Expr, env: &mut [i64]) -> Result<i64, Fail> {
         eval(e, env).map_err(|e| self.frame.note(e.diagnostic(), env, &self.slots(scene.rule)))
     }
 
-    fn rank(&self, scene: &Scene<'_>, rank: &crate::program::Rank, env: &mut [i64]) -> Result<u32, Fail> {
+    fn rank(
+        &self,
+        scene: &Scene<'_>,
+        rank: &crate::program::Rank,
+        env: &mut [i64],
+    ) -> Result<u32, Fail> {
         let out_of = |v: i64, n: i64, span: Span, env: &[i64]| {
             let d = Diagnostic::error(codes::RANK, format!("rank {v} is not one of {n}"))
                 .label(span, "out of bounds")
@@ -850,21 +997,29 @@ impl Round<'_> {
             return Ok(());
         }
         let located = |d: Fail, env: &[i64]| self.frame.note(*d, env, &self.slots(rule));
-        let from = index_set(&rule.from.index, env, scene.from.units, rule.from.span).map_err(|d| located(d, env))?;
-        let to = index_set(&rule.to.index, env, scene.to.units, rule.to.span).map_err(|d| located(d, env))?;
+        let from = index_set(&rule.from.index, env, scene.from.units, rule.from.span)
+            .map_err(|d| located(d, env))?;
+        let to = index_set(&rule.to.index, env, scene.to.units, rule.to.span)
+            .map_err(|d| located(d, env))?;
         let (a, b) = (
             from.total as u64 * (scene.from.total() / scene.from.units.max(1)) as u64,
             to.total as u64 * (scene.to.total() / scene.to.units.max(1)) as u64,
         );
         if a != b {
-            let d = Diagnostic::error(codes::LENGTHS, format!("{} chunks go to {}", from.total, to.total))
-                .label(rule.from.span, format!("chunks {from}"))
-                .label(rule.to.span, format!("chunks {to}"))
-                .help("both regions must have the same number of chunks");
+            let d = Diagnostic::error(
+                codes::LENGTHS,
+                format!("{} chunks go to {}", from.total, to.total),
+            )
+            .label(rule.from.span, format!("chunks {from}"))
+            .label(rule.to.span, format!("chunks {to}"))
+            .help("both regions must have the same number of chunks");
             return Err(self.frame.note(d, env, &self.slots(rule)));
         }
-        if from.total == 0 {
+        if a == 0 {
             return Ok(());
+        }
+        if out.len() >= MOST_TRANSFERS {
+            return Err(Box::new(too_many(out.len() as u64, rule.span)));
         }
         out.push(Transfer {
             round: self.index,
@@ -887,7 +1042,14 @@ fn blank() -> Diagnostic {
 }
 
 /// Ranks for which `e` may be `target`, by halving: branches whose bounds exclude it are cut.
-fn search(bounds: &Bounds<'_>, e: &Expr, var: Slot, target: i64, whole: (i64, i64), out: &mut Vec<i64>) {
+fn search(
+    bounds: &Bounds<'_>,
+    e: &Expr,
+    var: Slot,
+    target: i64,
+    whole: (i64, i64),
+    out: &mut Vec<i64>,
+) {
     let mut stack = vec![whole];
     while let Some((lo, hi)) = stack.pop() {
         if lo > hi {
@@ -915,4 +1077,60 @@ fn span_bound(bounds: &Bounds<'_>, from: &Expr, to: &Expr) -> i64 {
         return bounds.range(to).1 - bounds.range(from).0;
     }
     bounds.slope(to, from).unwrap_or_else(|| bounds.range(to).1 - bounds.range(from).0)
+}
+
+/// Expressions as `k * r + c` modulo n, for the rank r of an `each`.
+struct Form<'a> {
+    round: &'a Round<'a>,
+    n: i64,
+}
+
+impl Form<'_> {
+    /// The factor k, and whether the value lies in 0..n. `None` if the form is another.
+    fn of(&self, e: &Expr) -> Option<(i64, bool)> {
+        use crate::program::Node;
+        use roundelay_dsl::ast::{BinOp, UnOp};
+        match &e.node {
+            Node::Int(_) => Some((0, false)),
+            Node::Var(s) if *s == self.round.each.var => Some((1, true)),
+            Node::Var(s) => match self.round.each.defs.iter().find(|(d, _)| d == s) {
+                Some((_, def)) => self.of(def),
+                None => Some((0, false)),
+            },
+            Node::Unary(UnOp::Neg, a) => self.of(a).map(|(k, _)| (-k, false)),
+            Node::Binary(BinOp::Add, a, b) => {
+                Some((self.of(a)?.0.checked_add(self.of(b)?.0)?, false))
+            }
+            Node::Binary(BinOp::Sub, a, b) => {
+                Some((self.of(a)?.0.checked_sub(self.of(b)?.0)?, false))
+            }
+            Node::Binary(BinOp::Mul, a, b) => {
+                let (x, y) = (self.of(a)?.0, self.of(b)?.0);
+                match (x, y, &a.node, &b.node) {
+                    (0, 0, ..) => Some((0, false)),
+                    (0, k, Node::Int(c), _) | (k, 0, _, Node::Int(c)) => {
+                        Some((k.checked_mul(*c)?, false))
+                    }
+                    _ => None,
+                }
+            }
+            Node::Binary(BinOp::Mod, a, b) if self.of(b)?.0 == 0 => {
+                let k = self.of(a)?.0;
+                let modulus = eval(b, &mut self.round.frame.env.clone()).ok()?;
+                if k == 0 { Some((0, false)) } else { (modulus == self.n).then_some((k, true)) }
+            }
+            Node::Binary(_, a, b) => {
+                (self.of(a)?.0 == 0 && self.of(b)?.0 == 0).then_some((0, false))
+            }
+            Node::Unary(_, a) => (self.of(a)?.0 == 0).then_some((0, false)),
+            Node::Call(_, args) => {
+                args.iter().all(|a| matches!(self.of(a), Some((0, _)))).then_some((0, false))
+            }
+            Node::If(a, b, c) => [a, b, c]
+                .into_iter()
+                .all(|e| matches!(self.of(e), Some((0, _))))
+                .then_some((0, false)),
+            Node::Let(_, a, b) => (self.of(a)?.0 == 0 && self.of(b)?.0 == 0).then_some((0, false)),
+        }
+    }
 }

@@ -59,7 +59,8 @@ pub(super) fn lay_out(graph: &StepGraph, cap: usize) -> (Vec<Shown<'_>>, Layout)
     let mut shown = Vec::new();
     for &id in order.iter().take(cap) {
         let transfer = &graph.graph[id];
-        let count: &mut u32 = twins.entry((transfer.round, transfer.src, transfer.dst)).or_default();
+        let count: &mut u32 =
+            twins.entry((transfer.round, transfer.src, transfer.dst)).or_default();
         shown.push(Shown { id: id.index(), transfer, twin: *count });
         *count += 1;
     }
@@ -67,25 +68,42 @@ pub(super) fn lay_out(graph: &StepGraph, cap: usize) -> (Vec<Shown<'_>>, Layout)
         Some(last) if shown.len() < order.len() => last.transfer.round + 1,
         _ => graph.rounds,
     };
-    let mut widths = vec![30.0f64; rounds as usize];
-    for (&(round, src, dst), &count) in &twins {
-        let need = if src == dst {
-            (2.0 * MARGIN + count as f64 * 24.0).clamp(76.0, 760.0)
-        } else {
-            (84.0 + 8.0 * src.abs_diff(dst) as f64).clamp(96.0, 260.0)
-        };
-        let width = &mut widths[round as usize];
-        *width = width.max(need);
-    }
+    let ranks = graph.instance.ranks();
+    let widths = widths(&twins, rounds as usize, ranks);
     let mut at = 0.0;
     let mut columns = Vec::with_capacity(widths.len());
     for width in widths {
         columns.push((at, width));
         at += width;
     }
-    let ranks = graph.instance.ranks();
     let row = if ranks <= 32 { 44.0 } else { 34.0 };
     (shown, Layout { columns, twins, ranks, row })
+}
+
+/// Widths of the columns: room for the loops of a rank side by side, and for arrows that are neither
+/// too steep nor too dense on average.
+fn widths(twins: &BTreeMap<(u32, u32, u32), u32>, rounds: usize, ranks: u32) -> Vec<f64> {
+    // By round: most loops of one rank, arrows, and rows that they cross together.
+    let mut needs = vec![(0u32, 0u32, 0.0f64); rounds];
+    for (&(round, src, dst), &count) in twins {
+        let need = &mut needs[round as usize];
+        if src == dst {
+            need.0 = need.0.max(count);
+        } else {
+            need.1 += 1;
+            need.2 += src.abs_diff(dst) as f64;
+        }
+    }
+    let width = |&(loops, arrows, rows): &(u32, u32, f64)| {
+        let curls = 24.0 * loops as f64;
+        if arrows == 0 {
+            return if loops == 0 { 30.0 } else { (2.0 * MARGIN + curls).clamp(76.0, 760.0) };
+        }
+        let slope = (8.0 * rows / arrows as f64).min(180.0);
+        let fan = (22.0 * (arrows as f64 / ranks as f64 - 1.0)).clamp(0.0, 400.0);
+        (84.0 + slope + fan).max(2.0 * MARGIN + curls).clamp(96.0, 760.0).round()
+    };
+    needs.iter().map(width).collect()
 }
 
 impl Layout {
@@ -118,8 +136,9 @@ impl Layout {
     pub(super) fn arrow(&self, shown: &Shown<'_>) -> Arrow {
         let t = shown.transfer;
         let count = t.to.chunks().min(STRANDS);
-        let chunks: Vec<u32> =
-            (0..count).map(|i| nth(&t.to, i as u64 * t.to.chunks() as u64 / count as u64)).collect();
+        let chunks: Vec<u32> = (0..count)
+            .map(|i| nth(&t.to, i as u64 * t.to.chunks() as u64 / count as u64))
+            .collect();
         let twins = self.twins.get(&(t.round, t.src, t.dst)).copied().unwrap_or(1);
         let beside = shown.twin as f64 - (twins - 1) as f64 / 2.0;
         let column = self.columns[t.round as usize];

@@ -145,17 +145,23 @@
     const chunk = Number(chosen.dataset.c);
     svg.style.setProperty("--iso", getComputedStyle(chosen).getPropertyValue("--c"));
     for (const a of arrows) a.classList.toggle("is", holds(a, chunk));
-    if (!open(current ?? svg)) {
-      const first = arrows.find(open);
-      if (!first) return;
+    const left = arrows.filter(open);
+    if (!left.length) return;
+    if (!open(current)) {
       current.setAttribute("tabindex", "-1");
-      current = first;
+      current = left[0];
       current.setAttribute("tabindex", "0");
     }
+    const view = pane.getBoundingClientRect();
+    const seen = left.some((a) => {
+      const box = a.getBoundingClientRect();
+      return box.right > view.left && box.left < view.right && box.bottom > view.top && box.top < view.bottom;
+    });
+    if (!seen) left[0].scrollIntoView({ block: "center", inline: "nearest" });
   }
   legend.addEventListener("click", (e) => {
     const button = e.target.closest("button");
-    if (button) isolate(button);
+    if (button) isolate(button.dataset.c ? button : null);
   });
 
   document.addEventListener("keydown", (e) => {

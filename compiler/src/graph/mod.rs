@@ -18,6 +18,7 @@ use crate::program::Style;
 pub use crate::walk::Transfer;
 pub(crate) use print::region as region_text;
 pub use print::{dot, text};
+pub(crate) use unroll::MOST_STEPS;
 pub use unroll::unroll;
 
 /// Index of a step.
@@ -45,6 +46,8 @@ pub struct StepGraph {
     pub rounds: u32,
     /// Upper bound of the chunks in one message.
     pub message: u32,
+    /// Whether messages may be rounded to a narrower type.
+    pub lossy: bool,
 }
 
 /// Numbers every chunk of every buffer of every rank.
@@ -108,7 +111,11 @@ impl Places {
     }
 
     /// The places of a region of a rank, in order.
-    pub(crate) fn region<'a>(&'a self, rank: u32, region: &'a Region) -> impl Iterator<Item = usize> + 'a {
+    pub(crate) fn region<'a>(
+        &'a self,
+        rank: u32,
+        region: &'a Region,
+    ) -> impl Iterator<Item = usize> + 'a {
         region.iter().map(move |(buf, chunk)| self.of(rank, buf, chunk))
     }
 }
@@ -119,6 +126,8 @@ pub(crate) fn buf_name(instance: &Instance, buf: Buf) -> String {
         Buf::Data => "data".into(),
         Buf::Input => "input".into(),
         Buf::Output => "output".into(),
-        Buf::Scratch(i) => instance.scratch.get(i as usize).map_or("scratch".into(), |s| s.0.clone()),
+        Buf::Scratch(i) => {
+            instance.scratch.get(i as usize).map_or("scratch".into(), |s| s.0.clone())
+        }
     }
 }

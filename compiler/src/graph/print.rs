@@ -47,10 +47,14 @@ pub fn text(g: &StepGraph, sources: &SourceMap) -> String {
         if t.round != round {
             round = t.round;
             let (line, _) = sources.line_column(t.span);
-            let _ = writeln!(out, "round {round}  ; line {line}: {}", sources.line_text(t.span).trim());
+            let _ =
+                writeln!(out, "round {round}  ; line {line}: {}", sources.line_text(t.span).trim());
         }
-        let mut waits: Vec<(usize, Dep)> =
-            g.graph.edges_directed(id, petgraph::Direction::Incoming).map(|e| (e.source().index(), *e.weight())).collect();
+        let mut waits: Vec<(usize, Dep)> = g
+            .graph
+            .edges_directed(id, petgraph::Direction::Incoming)
+            .map(|e| (e.source().index(), *e.weight()))
+            .collect();
         waits.sort_unstable();
         let waits: Vec<String> = waits
             .iter()
@@ -64,7 +68,8 @@ pub fn text(g: &StepGraph, sources: &SourceMap) -> String {
             })
             .collect();
         let lane = if t.lane == 0 { String::new() } else { format!(" lane {}", t.lane) };
-        let after = if waits.is_empty() { String::new() } else { format!("  after {}", waits.join(" ")) };
+        let after =
+            if waits.is_empty() { String::new() } else { format!("  after {}", waits.join(" ")) };
         let _ = writeln!(out, "  s{}: {}{lane}{after}", id.index(), transfer(i, t));
     }
     out
@@ -72,7 +77,8 @@ pub fn text(g: &StepGraph, sources: &SourceMap) -> String {
 
 /// The graph in DOT.
 pub fn dot(g: &StepGraph) -> String {
-    let mut out = String::from("digraph steps {\n  rankdir=LR;\n  node [shape=box, fontname=monospace];\n");
+    let mut out =
+        String::from("digraph steps {\n  rankdir=LR;\n  node [shape=box, fontname=monospace];\n");
     for id in g.graph.node_indices() {
         let label = transfer(&g.instance, &g.graph[id]);
         let _ = writeln!(out, "  s{} [label=\"{label}\", group=r{}];", id.index(), g.graph[id].dst);
@@ -83,7 +89,8 @@ pub fn dot(g: &StepGraph) -> String {
             Dep::Anti => "dashed",
             Dep::Output => "dotted",
         };
-        let _ = writeln!(out, "  s{} -> s{} [style={style}];", e.source().index(), e.target().index());
+        let _ =
+            writeln!(out, "  s{} -> s{} [style={style}];", e.source().index(), e.target().index());
     }
     out.push_str("}\n");
     out

@@ -39,7 +39,10 @@ impl Live {
         let mut first = Vec::new();
         let mut at = 0;
         let scratch = super::scratch(instance, placement);
-        for size in [spec.chunks, spec.size(Buffer::Input), spec.size(Buffer::Output)].iter().chain(&scratch) {
+        for size in [spec.chunks, spec.size(Buffer::Input), spec.size(Buffer::Output)]
+            .iter()
+            .chain(&scratch)
+        {
             first.push(at);
             at += size;
         }

@@ -93,7 +93,11 @@ impl Deps {
 }
 
 /// Of each group the last one: lanes and connections are in order, so the others are implied.
-fn latest<T: Copy + Ord>(list: &[T], group: impl Fn(&T) -> u32, order: impl Fn(&T) -> u32) -> Vec<T> {
+fn latest<T: Copy + Ord>(
+    list: &[T],
+    group: impl Fn(&T) -> u32,
+    order: impl Fn(&T) -> u32,
+) -> Vec<T> {
     let mut sorted: Vec<T> = list.to_vec();
     sorted.sort_unstable_by_key(|x| (group(x), order(x)));
     sorted.dedup();

@@ -71,7 +71,11 @@ impl<'a> Emit<'a> {
     }
 
     /// Lowers what the rank does in one round.
-    pub(super) fn round(&mut self, round: &[&Transfer], sites: &mut Sites<'_>) -> Result<(), Diagnostic> {
+    pub(super) fn round(
+        &mut self,
+        round: &[&Transfer],
+        sites: &mut Sites<'_>,
+    ) -> Result<(), Diagnostic> {
         let number = round[0].round;
         let mut incoming: Vec<&Transfer> = Vec::new();
         let mut sends: Vec<&Transfer> = Vec::new();
@@ -169,7 +173,14 @@ impl<'a> Emit<'a> {
     /// on the same lane, in an earlier round, and no message of the connection left later. So that
     /// slots suffice whatever the peers do, the message whose slot is reused must be consumed in an
     /// earlier round too.
-    fn fusible(&self, from: &Region, sizes: &Sizes, lane: u16, conn: u32, round: u32) -> Option<OpRef> {
+    fn fusible(
+        &self,
+        from: &Region,
+        sizes: &Sizes,
+        lane: u16,
+        conn: u32,
+        round: u32,
+    ) -> Option<OpRef> {
         let at = self.deps.writer(from)?;
         let op = self.lanes[lane as usize].ops.get(at.op as usize)?;
         let consumed = &self.consumed[conn as usize];
@@ -186,7 +197,11 @@ impl<'a> Emit<'a> {
     }
 
     /// One operation for all writes of a round into one region.
-    fn write(&mut self, group: &[(&Transfer, bool)], sites: &mut Sites<'_>) -> Result<(), Diagnostic> {
+    fn write(
+        &mut self,
+        group: &[(&Transfer, bool)],
+        sites: &mut Sites<'_>,
+    ) -> Result<(), Diagnostic> {
         let first = group[0].0;
         let copied = group.iter().any(|(t, _)| t.op == Does::Copy);
         let mut operands: Vec<(u32, bool, Input)> = Vec::new();
@@ -201,7 +216,8 @@ impl<'a> Emit<'a> {
             } else {
                 let conn = self.conn(t.src, t.lane, Dir::Recv);
                 self.conns[conn as usize].messages += 1;
-                let pull = (t.wire.is_none() && t.src != t.dst && single(&t.from)).then(|| t.from.clone());
+                let pull =
+                    (t.wire.is_none() && t.src != t.dst && single(&t.from)).then(|| t.from.clone());
                 Input::Message { conn, wire: t.wire, pull }
             };
             operands.push((t.src, true, input));

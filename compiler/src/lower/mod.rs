@@ -70,7 +70,7 @@ pub(crate) fn plans(
 ) -> Result<Vec<Plan>, Diagnostics> {
     let graph = graph.get();
     let instance = &graph.instance;
-    let header = header(instance, sources, placement, graph.message, graph.graph.node_weights().any(|t| t.wire.is_some()));
+    let header = header(instance, sources, placement, graph.message, graph.lossy);
     let mut by_rank: Vec<Vec<&Transfer>> = vec![Vec::new(); instance.ranks() as usize];
     for t in graph.graph.node_weights() {
         by_rank[t.src as usize].push(t);
@@ -95,14 +95,14 @@ pub fn project(
     rank: u32,
 ) -> Result<Plan, Diagnostics> {
     let mut transfers = Vec::new();
-    let mut message = 0;
+    let (mut message, mut lossy) = (0, false);
     let done = walk(instance, &mut |round| {
         message = message.max(round.message_bound()?);
+        lossy |= round.lossy();
         round.of(rank, &mut transfers)?;
         Ok(ControlFlow::Continue(()))
     });
     done.map_err(|d| vec![*d])?;
-    let lossy = transfers.iter().any(|t| t.wire.is_some());
     let list: Vec<&Transfer> = transfers.iter().collect();
     let part = rank_plan(instance, sources, placement, rank, &list)?;
     Ok(Plan { header: header(instance, sources, placement, message, lossy), part })
@@ -136,7 +136,13 @@ fn scratch(instance: &Instance, placement: Placement) -> Vec<u32> {
     sizes
 }
 
-fn header(instance: &Instance, sources: &SourceMap, placement: Placement, message: u32, lossy: bool) -> Header {
+fn header(
+    instance: &Instance,
+    sources: &SourceMap,
+    placement: Placement,
+    message: u32,
+    lossy: bool,
+) -> Header {
     let program = &instance.program;
     let spec = &instance.spec;
     let placement = match program.style {
@@ -158,6 +164,7 @@ fn header(instance: &Instance, sources: &SourceMap, placement: Placement, messag
         slots: instance.slots.unwrap_or(DEFAULT_SLOTS),
         pipeline: instance.pipeline,
         message,
+        reduces: program.kind.reduces(),
         lossy,
         protocol: program.schedule.protocol,
     }

@@ -128,8 +128,14 @@ impl Place {
         let held = set.iter().filter(|&c| {
             !self.written[c as usize] && instance.spec.initial(Buffer::Data, self.rank, c).is_some()
         });
-        let pieces = held.map(|c| Piece { buf: Buf::Data, set: ChunkSet::interval(c, 1, self.chunks) }).collect();
+        let pieces = held
+            .map(|c| Piece { buf: Buf::Data, set: ChunkSet::interval(c, 1, self.chunks) })
+            .collect();
         let region = Region { pieces: merge(pieces) };
-        if region.pieces.is_empty() { None } else { Some((self.read(&region), self.write(&region))) }
+        if region.pieces.is_empty() {
+            None
+        } else {
+            Some((self.read(&region), self.write(&region)))
+        }
     }
 }

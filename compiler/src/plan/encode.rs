@@ -28,9 +28,14 @@ impl std::fmt::Display for DecodeError {
         match self {
             DecodeError::NotAPlan => f.write_str("this is not a roundelay plan"),
             DecodeError::Version(v) => {
-                write!(f, "the plan has format {v}, this program reads format {VERSION}; compile it again")
+                write!(
+                    f,
+                    "the plan has format {v}, this program reads format {VERSION}; compile it again"
+                )
             }
-            DecodeError::Damaged => f.write_str("the plan is truncated or altered: its digest does not fit; compile it again"),
+            DecodeError::Damaged => f.write_str(
+                "the plan is truncated or altered: its digest does not fit; compile it again",
+            ),
             DecodeError::Inconsistent(what) => write!(f, "the plan contradicts itself: {what}"),
         }
     }

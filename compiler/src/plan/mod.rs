@@ -73,6 +73,8 @@ pub struct Header {
     pub pipeline: u32,
     /// Upper bound of the chunks in one message, over all ranks.
     pub message: u32,
+    /// Whether the collective sums, so that a call's operator has a meaning.
+    pub reduces: bool,
     /// Whether messages are ever rounded to a narrower type.
     pub lossy: bool,
     /// Protocol asked for by the schedule.

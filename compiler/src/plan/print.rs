@@ -32,7 +32,11 @@ impl Display for Plan {
             s
         });
         writeln!(f, "plan {}.{} rank {} of {}", h.collective, h.algorithm, part.rank, h.ranks)?;
-        writeln!(f, "  hash {hash}  {:?}  chunks {}  blocks {}  slots {}  pipeline {}  message {}", h.placement, h.chunks, h.blocks, h.slots, h.pipeline, h.message)?;
+        writeln!(
+            f,
+            "  hash {hash}  {:?}  chunks {}  blocks {}  slots {}  pipeline {}  message {}",
+            h.placement, h.chunks, h.blocks, h.slots, h.pipeline, h.message
+        )?;
         if !h.scratch.is_empty() {
             writeln!(f, "  scratch {:?}", h.scratch)?;
         }
@@ -70,7 +74,13 @@ impl Plan {
             write!(f, " => {}{}", Show(&store.region), if store.dead { " (dead)" } else { "" })?;
         }
         for out in &op.outs {
-            write!(f, " => <{}{}{}>", end(out.conn), wire(out.wire), if out.pull.is_some() { ", may be pulled" } else { "" })?;
+            write!(
+                f,
+                " => <{}{}{}>",
+                end(out.conn),
+                wire(out.wire),
+                if out.pull.is_some() { ", may be pulled" } else { "" }
+            )?;
         }
         if let Sizes::Full(n) = op.sizes {
             write!(f, "  [{n} full]")?;

@@ -40,9 +40,12 @@ impl Resolver<'_> {
         self.ensures(id, &mut names, &ranks, &c.body, None, &mut Vec::new(), &mut ensures);
         if ensures.is_empty() && self.diagnostics.len() == before {
             self.report(
-                Diagnostic::error(codes::MISPLACED, format!("collective `{}` asks for nothing", c.name.text))
-                    .label(c.name.span, "has no postcondition")
-                    .help("write `each r { output[0] = input[0] at … }`"),
+                Diagnostic::error(
+                    codes::MISPLACED,
+                    format!("collective `{}` asks for nothing", c.name.text),
+                )
+                .label(c.name.span, "has no postcondition")
+                .help("write `each r { output[0] = input[0] at … }`"),
             );
         }
         if self.diagnostics.len() != before {
@@ -122,9 +125,12 @@ impl Resolver<'_> {
                         .help("write `each r where r == 0 { … }`"),
                 ),
                 _ => self.report(
-                    Diagnostic::error(codes::MISPLACED, "a collective says what must hold, not what moves")
-                        .label(stmt_span(s), "not a postcondition")
-                        .help("write `output[…] = input[…] at …`"),
+                    Diagnostic::error(
+                        codes::MISPLACED,
+                        "a collective says what must hold, not what moves",
+                    )
+                    .label(stmt_span(s), "not a postcondition")
+                    .help("write `output[…] = input[…] at …`"),
                 ),
             }
         }
@@ -142,7 +148,8 @@ impl Resolver<'_> {
         out: &mut Vec<Ensure>,
     ) {
         let (depth, bound) = (names.visible.len(), binders.len());
-        let slot = if e.vars.len() == 1 { names.bind(&e.vars[0].text, false) } else { names.hidden() };
+        let slot =
+            if e.vars.len() == 1 { names.bind(&e.vars[0].text, false) } else { names.hidden() };
         if e.vars.len() > 1 && e.vars.len() == ranks.names.len() {
             let span = e.span;
             let v = |slot| Expr { node: Node::Var(slot), span };
@@ -178,8 +185,11 @@ impl Resolver<'_> {
         for (region, want) in [(&e.target, "output"), (&e.source, "input")] {
             if region.buffer.text != want {
                 self.report(
-                    Diagnostic::error(codes::MISPLACED, "a postcondition reads `output[…] = input[…] at …`")
-                        .label(region.buffer.span, format!("must be `{want}`")),
+                    Diagnostic::error(
+                        codes::MISPLACED,
+                        "a postcondition reads `output[…] = input[…] at …`",
+                    )
+                    .label(region.buffer.span, format!("must be `{want}`")),
                 );
                 return None;
             }
@@ -189,7 +199,8 @@ impl Resolver<'_> {
         let reduce = match &e.reduce {
             None => None,
             Some(red) => {
-                let (from, to) = (self.number(id, names, &red.from)?, self.number(id, names, &red.to)?);
+                let (from, to) =
+                    (self.number(id, names, &red.from)?, self.number(id, names, &red.to)?);
                 let slot = names.bind(&red.var.text, false);
                 let filter = match &red.filter {
                     Some(f) => Some(self.truth(id, names, f)?),

@@ -27,7 +27,12 @@ const MAX_NODES: usize = 100_000;
 
 impl Resolver<'_> {
     /// A number.
-    pub(super) fn number(&mut self, id: SourceId, names: &mut Names, e: &ast::Expr) -> Option<Expr> {
+    pub(super) fn number(
+        &mut self,
+        id: SourceId,
+        names: &mut Names,
+        e: &ast::Expr,
+    ) -> Option<Expr> {
         self.expr(id, names, e, Want::Number, &mut Expansion::default()).map(|(e, _)| e)
     }
 
@@ -37,7 +42,12 @@ impl Resolver<'_> {
     }
 
     /// Either; says which.
-    pub(super) fn any(&mut self, id: SourceId, names: &mut Names, e: &ast::Expr) -> Option<(Expr, bool)> {
+    pub(super) fn any(
+        &mut self,
+        id: SourceId,
+        names: &mut Names,
+        e: &ast::Expr,
+    ) -> Option<(Expr, bool)> {
         self.expr(id, names, e, Want::Any, &mut Expansion::default())
     }
 
@@ -52,8 +62,11 @@ impl Resolver<'_> {
         x.nodes += 1;
         if x.nodes > MAX_NODES {
             self.report(
-                Diagnostic::error(codes::TOO_LARGE, "the expression grows too large when its functions are expanded")
-                    .label(e.span, "here"),
+                Diagnostic::error(
+                    codes::TOO_LARGE,
+                    "the expression grows too large when its functions are expanded",
+                )
+                .label(e.span, "here"),
             );
             return None;
         }
@@ -162,16 +175,23 @@ impl Resolver<'_> {
         }
         let Some(&(_, builtin, arity, truth)) = BUILTINS.iter().find(|b| b.0 == name.text) else {
             let scope = self.scope(id);
-            let known = BUILTINS.iter().map(|b| b.0).chain(scope.functions.keys().map(String::as_str));
-            let mut d = Diagnostic::error(codes::UNKNOWN_NAME, format!("no function is named `{}`", name.text))
-                .label(name.span, "not known");
+            let known =
+                BUILTINS.iter().map(|b| b.0).chain(scope.functions.keys().map(String::as_str));
+            let mut d = Diagnostic::error(
+                codes::UNKNOWN_NAME,
+                format!("no function is named `{}`", name.text),
+            )
+            .label(name.span, "not known");
             if let Some(near) = similar(&name.text, known) {
                 d = d.help(format!("did you mean `{near}`?"));
             }
             self.report(d);
             return None;
         };
-        if arity.is_some_and(|a| a != args.len()) || args.is_empty() || (arity.is_none() && args.len() < 2) {
+        if arity.is_some_and(|a| a != args.len())
+            || args.is_empty()
+            || (arity.is_none() && args.len() < 2)
+        {
             wrong_count(self, arity.map_or("two arguments or more".into(), plural));
             return None;
         }

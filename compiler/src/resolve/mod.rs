@@ -82,7 +82,12 @@ pub fn resolve(
     for item in &file.items {
         match item {
             Item::Algorithm(a) => {
-                programs.extend(resolver.program(id, &a.collective.text, &a.name.text, a.name.span));
+                programs.extend(resolver.program(
+                    id,
+                    &a.collective.text,
+                    &a.name.text,
+                    a.name.span,
+                ));
             }
             Item::Collective(c) => drop(resolver.custom(id, &c.name.text)),
             Item::Fn(f) => resolver.check_function(id, f),
@@ -156,7 +161,12 @@ impl Resolver<'_> {
         self.scopes.insert(id, Arc::new(scope));
     }
 
-    fn import(&mut self, from: SourceId, import: &ast::Import, path: &mut Vec<SourceId>) -> Option<(SourceId, Arc<Scope>)> {
+    fn import(
+        &mut self,
+        from: SourceId,
+        import: &ast::Import,
+        path: &mut Vec<SourceId>,
+    ) -> Option<(SourceId, Arc<Scope>)> {
         let name = self.sources.get(from).name.clone();
         let fail = |why: String| {
             Diagnostic::error(codes::IMPORT, format!("cannot import `{}`: {why}", import.path))
@@ -169,7 +179,9 @@ impl Resolver<'_> {
         };
         let id = self.sources.find(&name).unwrap_or_else(|| self.sources.add(name, text));
         if path.contains(&id) {
-            self.report(fail("the file imports itself".into()).help("move what both need to a third file"));
+            self.report(
+                fail("the file imports itself".into()).help("move what both need to a third file"),
+            );
             return None;
         }
         if !self.scopes.contains_key(&id) {
@@ -198,20 +210,36 @@ impl Resolver<'_> {
         }
         let known: Vec<String> = NAMES.iter().map(|(n, _)| n.to_string()).collect();
         let scope = self.scope(id);
-        let all: Vec<&str> =
-            known.iter().map(String::as_str).chain(scope.collectives.keys().map(String::as_str)).collect();
-        let mut d = Diagnostic::error(codes::UNKNOWN_COLLECTIVE, format!("no collective is named `{}`", name.text))
-            .label(name.span, "not known");
+        let all: Vec<&str> = known
+            .iter()
+            .map(String::as_str)
+            .chain(scope.collectives.keys().map(String::as_str))
+            .collect();
+        let mut d = Diagnostic::error(
+            codes::UNKNOWN_COLLECTIVE,
+            format!("no collective is named `{}`", name.text),
+        )
+        .label(name.span, "not known");
         d = match similar(&name.text, all.iter().copied()) {
             Some(near) => d.help(format!("did you mean `{near}`?")),
-            None => d.help(format!("known are {}; or declare `collective {} on …`", known.join(", "), name.text)),
+            None => d.help(format!(
+                "known are {}; or declare `collective {} on …`",
+                known.join(", "),
+                name.text
+            )),
         };
         self.report(d);
         None
     }
 
     /// Finds `collective.name` in the file, its imports, then the library; resolves it.
-    fn program(&mut self, from: SourceId, collective: &str, name: &str, at: Span) -> Option<Arc<Program>> {
+    fn program(
+        &mut self,
+        from: SourceId,
+        collective: &str,
+        name: &str,
+        at: Span,
+    ) -> Option<Arc<Program>> {
         let key = (collective.to_string(), name.to_string());
         let mut home = from;
         let mut found = self.scope(from).algorithms.get(&key).cloned();
@@ -232,8 +260,12 @@ impl Resolver<'_> {
         }
         let Some(algorithm) = found else {
             let scope = self.scope(from);
-            let near: Vec<&str> =
-                scope.algorithms.keys().filter(|k| k.0 == collective).map(|k| k.1.as_str()).collect();
+            let near: Vec<&str> = scope
+                .algorithms
+                .keys()
+                .filter(|k| k.0 == collective)
+                .map(|k| k.1.as_str())
+                .collect();
             let mut d = Diagnostic::error(
                 codes::UNKNOWN_ALGORITHM,
                 format!("no algorithm `{collective}.{name}` in this file, its imports or the book"),
@@ -314,7 +346,8 @@ fn axes(names: &mut Names, axes: &ast::Axes) -> Axes {
         }
         ast::Axes::Grid(list, _) => {
             names.hidden();
-            let sizes = list.iter().map(|a| names.bind(&format!("{}.size", a.text), false)).collect();
+            let sizes =
+                list.iter().map(|a| names.bind(&format!("{}.size", a.text), false)).collect();
             Axes { names: list.iter().map(|a| a.text.clone()).collect(), sizes, grid: true }
         }
     }

@@ -8,8 +8,8 @@ use super::{Names, Resolver, axes, no_schedule, style};
 use crate::collective::Kind;
 use crate::plan::{Protocol, Wire};
 use crate::program::{
-    Axes, Binder, Buffer, Each, Expr, Index, Node, Program, Rank, Region, Rule, Schedule, Slot, Split,
-    Stmt, Style, Use,
+    Axes, Binder, Buffer, Each, Expr, Index, Node, Program, Rank, Region, Rule, Schedule, Slot,
+    Split, Stmt, Style, Use,
 };
 
 /// What statements of one algorithm share.
@@ -41,7 +41,12 @@ pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) ->
         r.report(
             Diagnostic::error(
                 codes::SHAPE,
-                format!("`{}` has {} axes, the algorithm {}", c.name, c.axes.names.len(), ranks.names.len()),
+                format!(
+                    "`{}` has {} axes, the algorithm {}",
+                    c.name,
+                    c.axes.names.len(),
+                    ranks.names.len()
+                ),
             )
             .label(a.header, if grid { "on a grid" } else { "on one axis" })
             .label(c.span, "declared here"),
@@ -80,9 +85,12 @@ pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) ->
             || a.scratch.iter().filter(|o| o.name.text == s.name.text).count() > 1
         {
             r.report(
-                Diagnostic::error(codes::DUPLICATE_NAME, format!("buffer `{}` exists already", s.name.text))
-                    .label(s.name.span, "declared again here")
-                    .help("choose another name"),
+                Diagnostic::error(
+                    codes::DUPLICATE_NAME,
+                    format!("buffer `{}` exists already", s.name.text),
+                )
+                .label(s.name.span, "declared again here")
+                .help("choose another name"),
             );
         }
         if let Some(e) = r.number(id, &mut body.names, &s.chunks) {
@@ -108,7 +116,11 @@ pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) ->
     sources.dedup();
     Some(Program {
         name: a.name.text.clone(),
-        style: if matches!(kind, Kind::Custom(_)) { Style::InputOutput } else { style(body.split_buffers.is_none()) },
+        style: if matches!(kind, Kind::Custom(_)) {
+            Style::InputOutput
+        } else {
+            style(body.split_buffers.is_none())
+        },
         kind,
         axes: body.axes,
         requires,
@@ -172,12 +184,23 @@ impl Body {
             ast::Stmt::Each(e) => Stmt::Each(self.each(r, e)?),
             ast::Stmt::Transfer(t) => {
                 let var = self.names.hidden();
-                let mut flat =
-                    Flat { var, binders: Vec::new(), dependent: vec![var], defs: Vec::new(), rules: Vec::new() };
+                let mut flat = Flat {
+                    var,
+                    binders: Vec::new(),
+                    dependent: vec![var],
+                    defs: Vec::new(),
+                    rules: Vec::new(),
+                };
                 self.transfer(r, t, &mut flat);
-                Stmt::Each(Each { var, rules: flat.rules, defs: Vec::new(), once: true, span: t.span })
+                Stmt::Each(Each {
+                    var,
+                    rules: flat.rules,
+                    defs: Vec::new(),
+                    once: true,
+                    span: t.span,
+                })
             }
-            ast::Stmt::Use(u) => Stmt::Use(self.use_(r, u)?),
+            ast::Stmt::Use(u) => Stmt::Use(Box::new(self.use_(r, u)?)),
             ast::Stmt::Split(s) => {
                 self.composed = true;
                 if s.buffer.text != "data" {
@@ -203,13 +226,16 @@ impl Body {
                 }
                 let body = self.block(r, &s.body);
                 self.names.visible.truncate(depth);
-                Stmt::Split(Split { slot, range, body, span: s.span })
+                Stmt::Split(Box::new(Split { slot, range, body, span: s.span }))
             }
             ast::Stmt::Ensure(e) => {
                 r.report(
-                    Diagnostic::error(codes::MISPLACED, "a postcondition belongs into a `collective`")
-                        .label(e.span, "stands in an algorithm")
-                        .help("write `a -> b : copy …` to move data"),
+                    Diagnostic::error(
+                        codes::MISPLACED,
+                        "a postcondition belongs into a `collective`",
+                    )
+                    .label(e.span, "stands in an algorithm")
+                    .help("write `a -> b : copy …` to move data"),
                 );
                 return None;
             }
@@ -229,8 +255,11 @@ impl Body {
             Some(name) => match self.axes.names.iter().position(|a| *a == name.text) {
                 Some(axis) if self.axes.grid => Some(axis),
                 _ => {
-                    let mut d = Diagnostic::error(codes::UNKNOWN_NAME, format!("no axis is named `{}`", name.text))
-                        .label(name.span, "not an axis of this algorithm");
+                    let mut d = Diagnostic::error(
+                        codes::UNKNOWN_NAME,
+                        format!("no axis is named `{}`", name.text),
+                    )
+                    .label(name.span, "not an axis of this algorithm");
                     d = match similar(&name.text, self.axes.names.iter().map(String::as_str)) {
                         Some(near) if self.axes.grid => d.help(format!("did you mean `{near}`?")),
                         _ => d.help("declare axes as in `on (node, gpu) ranks`"),
@@ -291,7 +320,13 @@ impl Body {
         let depth = self.names.visible.len();
         let mut flat = if e.vars.len() == 1 {
             let var = self.names.bind(&e.vars[0].text, false);
-            Flat { var, binders: Vec::new(), dependent: vec![var], defs: Vec::new(), rules: Vec::new() }
+            Flat {
+                var,
+                binders: Vec::new(),
+                dependent: vec![var],
+                defs: Vec::new(),
+                rules: Vec::new(),
+            }
         } else {
             if e.vars.len() != self.axes.names.len() {
                 r.report(
@@ -304,8 +339,13 @@ impl Body {
                 return None;
             }
             let var = self.names.hidden();
-            let mut flat =
-                Flat { var, binders: Vec::new(), dependent: vec![var], defs: Vec::new(), rules: Vec::new() };
+            let mut flat = Flat {
+                var,
+                binders: Vec::new(),
+                dependent: vec![var],
+                defs: Vec::new(),
+                rules: Vec::new(),
+            };
             let span = e.span;
             let v = |slot| Expr { node: Node::Var(slot), span };
             let op = |op, a, b| Expr { node: Node::Binary(op, Box::new(a), Box::new(b)), span };
@@ -380,17 +420,43 @@ impl Body {
                     }
                 }
                 ast::Stmt::Transfer(t) => self.transfer(r, t, flat),
-                ast::Stmt::Each(e) => self.misplaced(r, e.span, "an `each` cannot stand in another", "use `for p in 0..n` inside an `each`"),
-                ast::Stmt::Use(u) => self.misplaced(r, u.span, "a `use` cannot stand in an `each`", "write it outside; it runs on every group at once"),
-                ast::Stmt::Split(s) => self.misplaced(r, s.span, "a `split` cannot stand in an `each`", "write the `each` inside the `split`"),
-                ast::Stmt::Ensure(e) => self.misplaced(r, e.span, "a postcondition belongs into a `collective`", "write `a -> b : copy …` to move data"),
+                ast::Stmt::Each(e) => self.misplaced(
+                    r,
+                    e.span,
+                    "an `each` cannot stand in another",
+                    "use `for p in 0..n` inside an `each`",
+                ),
+                ast::Stmt::Use(u) => self.misplaced(
+                    r,
+                    u.span,
+                    "a `use` cannot stand in an `each`",
+                    "write it outside; it runs on every group at once",
+                ),
+                ast::Stmt::Split(s) => self.misplaced(
+                    r,
+                    s.span,
+                    "a `split` cannot stand in an `each`",
+                    "write the `each` inside the `split`",
+                ),
+                ast::Stmt::Ensure(e) => self.misplaced(
+                    r,
+                    e.span,
+                    "a postcondition belongs into a `collective`",
+                    "write `a -> b : copy …` to move data",
+                ),
             }
         }
         self.names.visible.truncate(depth);
         flat.binders.truncate(binders);
     }
 
-    fn misplaced(&self, r: &mut Resolver<'_>, span: roundelay_dsl::span::Span, what: &str, help: &str) {
+    fn misplaced(
+        &self,
+        r: &mut Resolver<'_>,
+        span: roundelay_dsl::span::Span,
+        what: &str,
+        help: &str,
+    ) {
         r.report(Diagnostic::error(codes::MISPLACED, what).label(span, "here").help(help));
     }
 
@@ -405,12 +471,16 @@ impl Body {
         let wire = match &t.wire {
             None => None,
             Some(w) => {
-                let wire = [Wire::F16, Wire::Bf16, Wire::F32].into_iter().find(|k| k.name() == w.text);
+                let wire =
+                    [Wire::F16, Wire::Bf16, Wire::F32].into_iter().find(|k| k.name() == w.text);
                 if wire.is_none() {
                     r.report(
-                        Diagnostic::error(codes::UNKNOWN_WIRE, format!("no wire type is named `{}`", w.text))
-                            .label(w.span, "not known")
-                            .help("wire types are f16, bf16 and f32"),
+                        Diagnostic::error(
+                            codes::UNKNOWN_WIRE,
+                            format!("no wire type is named `{}`", w.text),
+                        )
+                        .label(w.span, "not known")
+                        .help("wire types are f16, bf16 and f32"),
                     );
                 }
                 wire
@@ -426,7 +496,9 @@ impl Body {
             return;
         }
         let uniform = flat.binders.iter().all(|b| match b {
-            Binder::For(_, from, to) => !depends(from, &flat.dependent) && !depends(to, &flat.dependent),
+            Binder::For(_, from, to) => {
+                !depends(from, &flat.dependent) && !depends(to, &flat.dependent)
+            }
             _ => true,
         });
         flat.rules.push(Rule {
@@ -446,7 +518,12 @@ impl Body {
         rank_expr(r, self.id, &mut self.names, &self.axes, rank)
     }
 
-    fn region(&mut self, r: &mut Resolver<'_>, region: &ast::Region, _flat: &mut Flat) -> Option<Region> {
+    fn region(
+        &mut self,
+        r: &mut Resolver<'_>,
+        region: &ast::Region,
+        _flat: &mut Flat,
+    ) -> Option<Region> {
         let name = region.buffer.text.as_str();
         let buf = match name {
             "data" => {
@@ -462,11 +539,16 @@ impl Body {
                 None => {
                     let known = ["data", "input", "output"];
                     let all = known.iter().copied().chain(self.scratch.iter().map(String::as_str));
-                    let mut d = Diagnostic::error(codes::UNKNOWN_NAME, format!("no buffer is named `{name}`"))
-                        .label(region.buffer.span, "not known");
+                    let mut d = Diagnostic::error(
+                        codes::UNKNOWN_NAME,
+                        format!("no buffer is named `{name}`"),
+                    )
+                    .label(region.buffer.span, "not known");
                     d = match similar(name, all) {
                         Some(near) => d.help(format!("did you mean `{near}`?")),
-                        None => d.help(format!("buffers are data, input, output; declare others: `scratch {name}[…]`")),
+                        None => d.help(format!(
+                            "buffers are data, input, output; declare others: `scratch {name}[…]`"
+                        )),
                     };
                     r.report(d);
                     return None;
@@ -483,7 +565,9 @@ impl Body {
         for (key, value) in &s.entries {
             let bad = |r: &mut Resolver<'_>, message: String, help: &str| {
                 r.report(
-                    Diagnostic::error(codes::BAD_SCHEDULE, message).label(key.span, "here").help(help),
+                    Diagnostic::error(codes::BAD_SCHEDULE, message)
+                        .label(key.span, "here")
+                        .help(help),
                 );
             };
             match key.text.as_str() {
@@ -540,7 +624,10 @@ pub(super) fn rank_expr(
             let mut linear: Option<Expr> = None;
             for (e, &size) in list.iter().zip(&axes.sizes) {
                 let e = r.number(id, names, e)?;
-                let op = |op, a, b| Expr { node: Node::Binary(op, Box::new(a), Box::new(b)), span: *span };
+                let op = |op, a, b| Expr {
+                    node: Node::Binary(op, Box::new(a), Box::new(b)),
+                    span: *span,
+                };
                 linear = Some(match linear {
                     None => e.clone(),
                     Some(l) => op(

@@ -55,7 +55,13 @@ pub fn check(graph: &StepGraph) -> Result<u32, Diagnostics> {
     let stuck = (0..n).find(|&i| waiting[2 * i] > 0 || waiting[2 * i + 1] > 0).unwrap_or(0);
     let step = &g[StepId::new(stuck)];
     Err(vec![
-        Diagnostic::error(codes::DEADLOCK, format!("step s{stuck} waits for itself over a chain of others"))
-            .label(step.span, format!("in round {}, from rank {} to rank {}", step.round, step.src, step.dst)),
+        Diagnostic::error(
+            codes::DEADLOCK,
+            format!("step s{stuck} waits for itself over a chain of others"),
+        )
+        .label(
+            step.span,
+            format!("in round {}, from rank {} to rank {}", step.round, step.src, step.dst),
+        ),
     ])
 }

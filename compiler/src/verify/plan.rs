@@ -12,27 +12,35 @@
 //! * **Result**: replayed from the operations, dead stores left out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceMap, Span};
 
 use super::rounds::class_of;
-use super::value::Value;
+use super::value::{Clash, Spoilt, Value};
 use crate::collective::Kind;
 use crate::instance::Instance;
 use crate::plan::{Buf, Dir, Input, MessageRef, Op, OpRef, Placement, Plan, RankPlan, Region};
 use crate::program::{Buffer, Style};
 
 /// Proves the plans of all ranks; gives the least number of slots with which they cannot deadlock.
-pub fn verify(instance: &Instance, sources: &SourceMap, plans: &mut [Plan]) -> Result<u32, Diagnostics> {
+pub fn verify(
+    instance: &Instance,
+    sources: &SourceMap,
+    plans: &mut [Plan],
+) -> Result<u32, Diagnostics> {
     let one = |d: Diagnostic| vec![d];
     for plan in plans.iter() {
         plan.check().map_err(|e| one(fault(instance, format!("rank {}: {e}", plan.part.rank))))?;
         races(instance, sources, &plan.part).map_err(one)?;
     }
     let events = Events::new(instance, plans).map_err(one)?;
-    let most = plans.iter().flat_map(|p| &p.part.conns).map(|c| c.messages).max().unwrap_or(0).max(1);
-    let order = events.order(most).map_err(|stuck| one(events.explain(instance, sources, plans, &stuck, None)))?;
+    let most =
+        plans.iter().flat_map(|p| &p.part.conns).map(|c| c.messages).max().unwrap_or(0).max(1);
+    let order = events
+        .order(most)
+        .map_err(|stuck| one(events.explain(instance, sources, plans, &stuck, None)))?;
     let mut least = 1;
     while least < most && events.order(least).is_err() {
         least += 1;
@@ -92,7 +100,13 @@ struct Events {
 
 impl Events {
     fn new(instance: &Instance, plans: &[Plan]) -> Result<Self, Diagnostic> {
-        let mut e = Events { first: Vec::new(), at: Vec::new(), edges: Vec::new(), messages: Vec::new(), conn: Vec::new() };
+        let mut e = Events {
+            first: Vec::new(),
+            at: Vec::new(),
+            edges: Vec::new(),
+            messages: Vec::new(),
+            conn: Vec::new(),
+        };
         let mut index: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
         for plan in plans {
             let part = &plan.part;
@@ -157,7 +171,11 @@ impl Events {
             if sent.len() != received.len() {
                 return Err(fault(
                     instance,
-                    format!("rank {a} sends {} messages to rank {b} on channel {channel}, which receives {}", sent.len(), received.len()),
+                    format!(
+                        "rank {a} sends {} messages to rank {b} on channel {channel}, which receives {}",
+                        sent.len(),
+                        received.len()
+                    ),
                 ));
             }
             e.edges.extend(sent.iter().copied().zip(received.iter().copied()));
@@ -199,7 +217,11 @@ impl Events {
                 }
             }
         }
-        if order.len() == n { Ok(order) } else { Err((0..n as u32).filter(|&v| waiting[v as usize] > 0).collect()) }
+        if order.len() == n {
+            Ok(order)
+        } else {
+            Err((0..n as u32).filter(|&v| waiting[v as usize] > 0).collect())
+        }
     }
 
     /// Names a cycle among the events that wait for ever.
@@ -228,7 +250,16 @@ impl Events {
                     && waits(r)
                     && waits(later)
                 {
-                    before.insert(later, (r, format!("a free slot, once rank {} has taken a message", self.at[r as usize].0)));
+                    before.insert(
+                        later,
+                        (
+                            r,
+                            format!(
+                                "a free slot, once rank {} has taken a message",
+                                self.at[r as usize].0
+                            ),
+                        ),
+                    );
                 }
             }
         }
@@ -249,17 +280,23 @@ impl Events {
             let op = &part.lanes[at.lane as usize].ops[at.op as usize];
             let site = &part.sites[op.site as usize];
             let what = before.get(&x).map_or("…", |b| b.1.as_str());
-            notes.push(format!("rank {rank}, round {} (line {}: {}) waits for {what}", op.round, site.line, site.text));
+            notes.push(format!(
+                "rank {rank}, round {} (line {}: {}) waits for {what}",
+                op.round, site.line, site.text
+            ));
         }
         let message = match slots {
-            Some((k, least)) => format!("with {k} slot{} the schedule deadlocks; it needs {least}", if k == 1 { "" } else { "s" }),
+            Some((k, least)) => format!(
+                "with {k} slot{} the schedule deadlocks; it needs {least}",
+                if k == 1 { "" } else { "s" }
+            ),
             None => "the schedule deadlocks whatever the number of slots".to_string(),
         };
         let mut d = Diagnostic::error(codes::DEADLOCK, message);
         d = match (slots, instance.program.schedule.span) {
-            (Some((_, least)), Some(span)) => {
-                d.label(span, "asked for here").help(format!("write `slots {least}`, or leave `slots` out"))
-            }
+            (Some((_, least)), Some(span)) => d
+                .label(span, "asked for here")
+                .help(format!("write `slots {least}`, or leave `slots` out")),
             _ => {
                 let op = cycle.first().or(stuck.first()).map(|&x| {
                     let (rank, at) = self.at[x as usize];
@@ -274,15 +311,25 @@ impl Events {
 }
 
 /// Races of one rank.
-pub(super) fn races(instance: &Instance, sources: &SourceMap, part: &RankPlan) -> Result<(), Diagnostic> {
+pub(super) fn races(
+    instance: &Instance,
+    sources: &SourceMap,
+    part: &RankPlan,
+) -> Result<(), Diagnostic> {
     let race = |op: &Op, what: String| {
         let d = Diagnostic::error(codes::RACE, what);
-        d.label(span(sources, part, op).unwrap_or(instance.program.header), format!("rank {}, round {}", part.rank, op.round))
+        d.label(
+            span(sources, part, op).unwrap_or(instance.program.header),
+            format!("rank {}, round {}", part.rank, op.round),
+        )
     };
     let used = part.lanes.iter().filter(|l| !l.ops.is_empty()).count();
     let order = local_order(part).ok_or_else(|| {
-        Diagnostic::error(codes::DEADLOCK, format!("the lanes of rank {} wait for each other", part.rank))
-            .label(instance.program.header, "here")
+        Diagnostic::error(
+            codes::DEADLOCK,
+            format!("the lanes of rank {} wait for each other", part.rank),
+        )
+        .label(instance.program.header, "here")
     })?;
     // Memory that peers may be reading: by place, messages offered. Drained up to, by connection.
     let mut offers: BTreeMap<(Buf, u32), Vec<MessageRef>> = BTreeMap::new();
@@ -295,7 +342,13 @@ pub(super) fn races(instance: &Instance, sources: &SourceMap, part: &RankPlan) -
             for place in store.region.iter() {
                 for m in offers.remove(&place).unwrap_or_default() {
                     if !op.drained.iter().any(|d| d.conn == m.conn && d.message >= m.message) {
-                        return Err(race(op, format!("rank {} overwrites memory that a peer may still be reading", part.rank)));
+                        return Err(race(
+                            op,
+                            format!(
+                                "rank {} overwrites memory that a peer may still be reading",
+                                part.rank
+                            ),
+                        ));
                     }
                 }
             }
@@ -363,8 +416,17 @@ fn lanes<'p>(part: &'p RankPlan, order: &[OpRef]) -> Result<(), (&'p Op, String)
             for place in region.iter() {
                 let list = accesses.entry(place).or_default();
                 for &(other, wrote) in list.iter() {
-                    if other.lane != at.lane && (wrote || write) && clock[other.lane as usize] <= other.op {
-                        return Err((op, format!("lanes {} and {} of rank {} touch one place without waiting", other.lane, at.lane, part.rank)));
+                    if other.lane != at.lane
+                        && (wrote || write)
+                        && clock[other.lane as usize] <= other.op
+                    {
+                        return Err((
+                            op,
+                            format!(
+                                "lanes {} and {} of rank {} touch one place without waiting",
+                                other.lane, at.lane, part.rank
+                            ),
+                        ));
                     }
                 }
                 list.push((at, write));
@@ -433,7 +495,8 @@ fn replay(
         return Ok(());
     }
     let mut memory: Vec<Memory> = plans.iter().map(|p| Memory::new(instance, p)).collect();
-    let mut wires: Vec<std::collections::VecDeque<Sent>> = events.messages.iter().map(|_| Default::default()).collect();
+    let mut wires: Vec<std::collections::VecDeque<Sent>> =
+        events.messages.iter().map(|_| Default::default()).collect();
     for &event in order {
         let (rank, at) = events.at[event as usize];
         let part = &plans[rank as usize].part;
@@ -450,30 +513,52 @@ fn replay(
             let values: Vec<Value> = match input {
                 Input::Local(region) => {
                     let m = &memory[rank as usize];
-                    let read: Option<Vec<Value>> = region.iter().map(|(b, c)| m.values[m.at(b, c)].clone()).collect();
+                    let read: Option<Vec<Value>> =
+                        region.iter().map(|(b, c)| m.values[m.at(b, c)].clone()).collect();
                     read.ok_or_else(|| wrong("reads what was never stored".into()))?
                 }
                 Input::Message { conn, wire, .. } => {
                     let c = events.conn[rank as usize][*conn as usize] as usize;
-                    let (values, pull) = wires[c].pop_front().ok_or_else(|| wrong("no message is there".into()))?;
+                    let (values, pull) =
+                        wires[c].pop_front().ok_or_else(|| wrong("no message is there".into()))?;
                     if let Some((peer, region)) = pull {
                         let m = &memory[peer as usize];
-                        let same = region.iter().zip(&values).all(|((b, c), v)| m.values[m.at(b, c)].as_ref() == Some(v));
+                        let same = region
+                            .iter()
+                            .zip(&values)
+                            .all(|((b, c), v)| m.values[m.at(b, c)].as_ref() == Some(v));
                         if !same {
-                            return Err(wrong("the peer's memory changed before it was pulled".into()));
+                            return Err(wrong(
+                                "the peer's memory changed before it was pulled".into(),
+                            ));
                         }
                     }
-                    if wire.is_some() { values.into_iter().map(Value::rounded).collect() } else { values }
+                    if wire.is_some() {
+                        values.into_iter().map(Value::rounded).collect()
+                    } else {
+                        values
+                    }
                 }
             };
             if values.len() != op.sizes.chunks() as usize {
-                return Err(wrong(format!("{} chunks arrive for {}", values.len(), op.sizes.chunks())));
+                return Err(wrong(format!(
+                    "{} chunks arrive for {}",
+                    values.len(),
+                    op.sizes.chunks()
+                )));
             }
             sum = Some(match sum {
                 None => values,
                 Some(sum) => {
-                    let added: Result<Vec<Value>, _> = sum.iter().zip(&values).map(|(a, b)| a.sum(b)).collect();
-                    added.map_err(|c| wrong(format!("{c:?}")))?
+                    let added = sum.iter().zip(&values).map(|(a, b)| match a.sum(b) {
+                        // Proved of the graph already: no result holds it. If one does here, it is found below.
+                        Err(c @ (Clash::Twice(..) | Clash::Chunks(..))) => Ok(a.spoilt_by(
+                            b,
+                            Arc::new(Spoilt { reason: wrong(format!("{c:?}")), step: None }),
+                        )),
+                        other => other.map_err(|c| wrong(format!("{c:?}"))),
+                    });
+                    added.collect::<Result<Vec<Value>, Diagnostic>>()?
                 }
             });
         }

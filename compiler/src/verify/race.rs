@@ -41,7 +41,13 @@ pub fn check(graph: &StepGraph) -> Result<(), Diagnostics> {
                     ordered(graph, &places, round[0].0, before, w)?;
                 }
             }
-            if writes.len() > 1 && writes.iter().filter(|&&w| graph.graph[StepId::new(w as usize)].op == Op::Copy).count() > 1 {
+            if writes.len() > 1
+                && writes
+                    .iter()
+                    .filter(|&&w| graph.graph[StepId::new(w as usize)].op == Op::Copy)
+                    .count()
+                    > 1
+            {
                 return Err(vec![race(graph, &places, round[0].0, writes[0], writes[1])]);
             }
             if !writes.is_empty() {
@@ -53,9 +59,16 @@ pub fn check(graph: &StepGraph) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-fn ordered(graph: &StepGraph, places: &Places, place: usize, before: u32, after: u32) -> Result<(), Diagnostics> {
+fn ordered(
+    graph: &StepGraph,
+    places: &Places,
+    place: usize,
+    before: u32,
+    after: u32,
+) -> Result<(), Diagnostics> {
     let (a, b) = (StepId::new(before as usize), StepId::new(after as usize));
-    let direct = graph.graph.edges_directed(b, petgraph::Direction::Incoming).any(|e| e.source() == a);
+    let direct =
+        graph.graph.edges_directed(b, petgraph::Direction::Incoming).any(|e| e.source() == a);
     if direct || petgraph::algo::has_path_connecting(&graph.graph, a, b, None) {
         return Ok(());
     }
@@ -65,7 +78,10 @@ fn ordered(graph: &StepGraph, places: &Places, place: usize, before: u32, after:
 fn race(graph: &StepGraph, places: &Places, place: usize, a: u32, b: u32) -> Diagnostic {
     let (x, y) = (&graph.graph[StepId::new(a as usize)], &graph.graph[StepId::new(b as usize)]);
     let name = place_name(&graph.instance, places, place);
-    let d = Diagnostic::error(codes::RACE, format!("steps s{a} and s{b} both touch {name}, and neither waits for the other"))
-        .label(x.span, format!("step s{a}, round {}", x.round));
+    let d = Diagnostic::error(
+        codes::RACE,
+        format!("steps s{a} and s{b} both touch {name}, and neither waits for the other"),
+    )
+    .label(x.span, format!("step s{a}, round {}", x.round));
     if x.span == y.span { d } else { d.label(y.span, format!("step s{b}, round {}", y.round)) }
 }

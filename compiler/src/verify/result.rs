@@ -1,11 +1,10 @@
 //! After the last round: does every rank hold what the collective asks for?
 
-
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 
 use super::rounds::{State, initial, place_name, values};
-use super::value::Value;
+use super::value::{Spoilt, Value};
 use crate::collective::{Expected, Kind, Ranks};
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
@@ -25,6 +24,7 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<bool>, Diagnosti
     let n = instance.ranks();
     let mut trees: Vec<Option<u64>> = vec![None; instance.spec.chunks as usize];
     let mut equal = true;
+    let mut wrong = None;
     for rank in 0..n {
         for chunk in 0..instance.spec.size(buffer) {
             let Some(expected) = instance.spec.expected(buffer, rank, chunk) else { continue };
@@ -34,9 +34,24 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<bool>, Diagnosti
                     let tree = &mut trees[expected.chunk as usize];
                     equal &= *tree.get_or_insert(value.tree) == value.tree;
                 }
-                value => return Err(vec![explain(graph, state, place, rank, &expected, value.as_ref())]),
+                Some(Value { spoilt: Some(spoilt), .. }) => {
+                    return Err(vec![unmeant(graph, state, place, spoilt)]);
+                }
+                _ => {
+                    wrong.get_or_insert((place, rank, expected));
+                }
             }
         }
+    }
+    if let Some((place, rank, expected)) = wrong {
+        return Err(vec![explain(
+            graph,
+            state,
+            place,
+            rank,
+            &expected,
+            state.values[place].as_ref(),
+        )]);
     }
     Ok(instance.spec.kind.reduces().then_some(equal))
 }
@@ -46,10 +61,13 @@ fn barrier(graph: &StepGraph, state: &State) -> Result<(), Diagnostics> {
     for (rank, heard) in state.heard.iter().enumerate() {
         if let Some(missing) = (0..instance.ranks()).find(|&r| !heard.contains(r)) {
             return Err(vec![
-                Diagnostic::error(codes::MISSING, format!("rank {rank} can leave before rank {missing} has come"))
-                    .label(instance.program.header, format!("on {} ranks", instance.shape))
-                    .note(format!("rank {rank} has heard of {heard} only"))
-                    .help("every rank must hear, over some chain of messages, of every other"),
+                Diagnostic::error(
+                    codes::MISSING,
+                    format!("rank {rank} can leave before rank {missing} has come"),
+                )
+                .label(instance.program.header, format!("on {} ranks", instance.shape))
+                .note(format!("rank {rank} has heard of {heard} only"))
+                .help("every rank must hear, over some chain of messages, of every other"),
             ]);
         }
     }
@@ -66,6 +84,14 @@ fn asked(expected: &Expected, n: u32) -> String {
             format!("chunk {} of {{{}}}", expected.chunk, list.join(", "))
         }
     }
+}
+
+/// A result that holds a sum of what does not go together.
+fn unmeant(graph: &StepGraph, state: &State, place: usize, spoilt: &Spoilt) -> Diagnostic {
+    let instance = &graph.instance;
+    let mut d = spoilt.reason.clone();
+    d.notes.extend(spoilt.step.as_ref().and_then(|step| values(instance, step)));
+    d.note(format!("{} ends with that sum", place_name(instance, &state.places, place)))
 }
 
 /// What became of the contribution that is missing, with the shortest trace that shows it.
@@ -96,19 +122,35 @@ fn explain(
     let history = history(graph, place);
     let d = if only_missing && !missing.is_empty() {
         let who: Vec<String> = missing.iter().take(6).map(|r| format!("r{r}")).collect();
-        let more = if missing.len() > 6 { format!(" and {} more", missing.len() - 6) } else { String::new() };
+        let more = if missing.len() > 6 {
+            format!(" and {} more", missing.len() - 6)
+        } else {
+            String::new()
+        };
         let verb = if missing.len() == 1 { "is" } else { "are" };
         Diagnostic::error(
             codes::MISSING,
-            format!("on {} ranks, {name} ends as {ends}: {}{more} {verb} missing", instance.shape, who.join(", ")),
+            format!(
+                "on {} ranks, {name} ends as {ends}: {}{more} {verb} missing",
+                instance.shape,
+                who.join(", ")
+            ),
         )
     } else {
         Diagnostic::error(
             codes::WRONG_VALUE,
-            format!("on {} ranks, {name} ends as {ends}, not as {}", instance.shape, asked(expected, n)),
+            format!(
+                "on {} ranks, {name} ends as {ends}, not as {}",
+                instance.shape,
+                asked(expected, n)
+            ),
         )
     };
-    let d = d.note(format!("{} asks that rank {rank} ends with {}", instance.spec.kind.name(), asked(expected, n)));
+    let d = d.note(format!(
+        "{} asks that rank {rank} ends with {}",
+        instance.spec.kind.name(),
+        asked(expected, n)
+    ));
     place_label(instance, d, &history, &missing, expected)
 }
 
@@ -143,7 +185,8 @@ fn place_label(
     expected: &Expected,
 ) -> Diagnostic {
     let has = |v: &Option<Value>, r: u32| {
-        v.as_ref().is_some_and(|v| v.parts.iter().any(|(c, s)| *c == expected.chunk && s.contains(r)))
+        v.as_ref()
+            .is_some_and(|v| v.parts.iter().any(|(c, s)| *c == expected.chunk && s.contains(r)))
     };
     let Some(last) = history.last() else {
         return d
@@ -157,11 +200,23 @@ fn place_label(
     });
     let (d, at) = match lost {
         Some((step, r)) => (
-            d.label(step.span, format!("r{r}'s contribution was there, and is overwritten here, in round {}", step.round)),
+            d.label(
+                step.span,
+                format!(
+                    "r{r}'s contribution was there, and is overwritten here, in round {}",
+                    step.round
+                ),
+            ),
             step,
         ),
         None => (
-            d.label(last.step.span, format!("last written here, in round {}, by rank {}", last.step.round, last.step.src)),
+            d.label(
+                last.step.span,
+                format!(
+                    "last written here, in round {}, by rank {}",
+                    last.step.round, last.step.src
+                ),
+            ),
             &last.step,
         ),
     };
@@ -178,5 +233,6 @@ fn place_label(
             format!("round {}: rank {} {op}, it holds {after}", e.step.round, e.step.src)
         })
         .collect();
-    d.note(format!("the place in time: {}", trace.join("; "))).help("follow the missing contribution from its rank: who should have sent it on?")
+    d.note(format!("the place in time: {}", trace.join("; ")))
+        .help("follow the missing contribution from its rank: who should have sent it on?")
 }

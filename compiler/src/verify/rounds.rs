@@ -1,13 +1,17 @@
 //! Replays the rounds on symbolic values, and checks what one round may do.
+//!
+//! A sum that counts a contribution twice, or adds different chunks, is no fault of its round: nobody
+//! may ask for it. It is remembered as spoilt, with the reason, and reported if a result holds it.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::Span;
 
-use super::value::{Clash, RankSet, Value};
+use super::value::{Clash, RankSet, Spoilt, Value};
 use crate::collective::Kind;
 use crate::graph::{Places, StepGraph, Transfer, buf_name};
 use crate::instance::Instance;
@@ -32,15 +36,21 @@ pub fn replay(graph: &StepGraph) -> Result<State, Diagnostics> {
     let instance = &graph.instance;
     let mut state = initial(instance);
     let mut found = Vec::new();
+    let barrier = instance.spec.kind == Kind::Barrier;
+    let mut lanes: BTreeMap<u16, Vec<RankSet>> = BTreeMap::new();
     let steps: Vec<&Transfer> = graph.graph.node_weights().collect();
     for round in steps.chunk_by(|a, b| a.round == b.round) {
-        if instance.spec.kind == Kind::Barrier {
-            hear(&mut state, round);
-            continue;
+        if barrier {
+            hear(&mut lanes, &state.heard, round);
         }
         step(instance, &mut state, round, &mut found);
         if !found.is_empty() {
             break;
+        }
+    }
+    for lane in lanes.values() {
+        for (heard, on_lane) in state.heard.iter_mut().zip(lane) {
+            *heard = heard.union(on_lane);
         }
     }
     if found.is_empty() { Ok(state) } else { Err(found) }
@@ -76,11 +86,16 @@ pub(crate) fn class_of(instance: &Instance, chunk: u32) -> u32 {
     if instance.spec.blocks() > 1 { chunk % instance.spec.per_block().max(1) } else { chunk }
 }
 
-fn hear(state: &mut State, round: &[&Transfer]) {
-    let before = state.heard.clone();
-    for t in round {
-        let heard = &mut state.heard[t.dst as usize];
-        *heard = heard.union(&before[t.src as usize]);
+/// What ranks hear of each other in a round. Lanes do not wait for each other, so what was heard on
+/// one is sent on by it alone.
+fn hear(lanes: &mut BTreeMap<u16, Vec<RankSet>>, start: &[RankSet], round: &[&Transfer]) {
+    for steps in round.chunk_by(|a, b| a.lane == b.lane) {
+        let after = lanes.entry(steps[0].lane).or_insert_with(|| start.to_vec());
+        let before = after.clone();
+        for t in steps {
+            let heard = &mut after[t.dst as usize];
+            *heard = heard.union(&before[t.src as usize]);
+        }
     }
 }
 
@@ -92,14 +107,34 @@ struct Write {
     value: Value,
 }
 
+/// The value that a transfer reads at a chunk of a buffer of its source.
+type Read<'r> = &'r dyn Fn(&State, &Transfer, Buf, u32) -> Option<Value>;
+
+/// What a place of a rank holds.
+pub(crate) fn place_value(state: &State, rank: u32, buf: Buf, chunk: u32) -> Option<&Value> {
+    state.values[state.places.of(rank, buf, chunk)].as_ref()
+}
+
 fn step(instance: &Instance, state: &mut State, round: &[&Transfer], found: &mut Diagnostics) {
+    round_of(instance, state, round, found, &|state, t, buf, chunk| {
+        place_value(state, t.src, buf, chunk).cloned()
+    });
+}
+
+/// Plays one round on the places of the state, reading through `read`.
+pub(crate) fn round_of(
+    instance: &Instance,
+    state: &mut State,
+    round: &[&Transfer],
+    found: &mut Diagnostics,
+    read: Read<'_>,
+) {
     let mut writes: BTreeMap<usize, Vec<Write>> = BTreeMap::new();
     for (i, t) in round.iter().enumerate() {
-        let sources = state.places.region(t.src, &t.from);
-        let targets: Vec<usize> = state.places.region(t.dst, &t.to).collect();
-        for (from, to) in sources.zip(targets) {
-            let Some(value) = state.values[from].clone() else {
-                report(found, instance, t, || uninitialised(instance, state, t, from));
+        let targets = t.to.iter().map(|(buf, chunk)| state.places.of(t.dst, buf, chunk));
+        for ((buf, chunk), to) in t.from.iter().zip(targets) {
+            let Some(value) = read(state, t, buf, chunk) else {
+                report(found, instance, t, || uninitialised(instance, t, buf, chunk));
                 return;
             };
             let value = if t.wire.is_some() && t.src != t.dst { value.rounded() } else { value };
@@ -107,15 +142,16 @@ fn step(instance: &Instance, state: &mut State, round: &[&Transfer], found: &mut
         }
     }
     let shapes = targets(round);
+    let mut reasons = BTreeMap::new();
     for (to, list) in writes {
         let rank = (to / state.places.per_rank as usize) as u32;
         if let Some(d) = conflict(instance, state, round, to, &list, &shapes) {
             report(found, instance, round[list[0].step], || d);
             continue;
         }
-        match fold(instance, state, round, to, rank, list) {
+        match fold(instance, state, round, to, rank, list, &mut reasons) {
             Ok(value) => state.values[to] = Some(value),
-            Err((step, d)) => report(found, instance, round[step], || d),
+            Err((step, d)) => report(found, instance, round[step], || *d),
         }
         if found.len() >= MOST {
             return;
@@ -124,7 +160,12 @@ fn step(instance: &Instance, state: &mut State, round: &[&Transfer], found: &mut
 }
 
 /// Adds a finding with the values of the variables, unless its line has one already.
-fn report(found: &mut Diagnostics, instance: &Instance, t: &Transfer, d: impl FnOnce() -> Diagnostic) {
+fn report(
+    found: &mut Diagnostics,
+    instance: &Instance,
+    t: &Transfer,
+    d: impl FnOnce() -> Diagnostic,
+) {
     if found.iter().any(|f| f.span() == Some(t.span)) {
         return;
     }
@@ -186,8 +227,9 @@ fn conflict(
     let copies: Vec<&Write> = list.iter().filter(|w| w.op == Op::Copy).collect();
     if let [a, b, ..] = copies.as_slice() {
         let (x, y) = (round[a.step], round[b.step]);
-        let d = Diagnostic::error(codes::TWO_WRITES, format!("{name} is written twice in one `each`"))
-            .label(x.span, format!("written from rank {}", x.src));
+        let d =
+            Diagnostic::error(codes::TWO_WRITES, format!("{name} is written twice in one `each`"))
+                .label(x.span, format!("written from rank {}", x.src));
         return Some(
             second(d, x.span, y.span, "and here")
                 .note(format!("on {} ranks, from ranks {} and {}", instance.shape, x.src, y.src))
@@ -208,6 +250,9 @@ fn conflict(
     )
 }
 
+/// Why sums of one round are spoilt: the first reason of each statement.
+type Reasons = BTreeMap<Span, Arc<Spoilt>>;
+
 /// Folds what arrives at one place in one round, in order of source rank; the place's old value (or
 /// the one copied there) at its own rank's position.
 fn fold(
@@ -217,21 +262,26 @@ fn fold(
     to: usize,
     rank: u32,
     mut list: Vec<Write>,
-) -> Result<Value, (usize, Diagnostic)> {
+    reasons: &mut Reasons,
+) -> Result<Value, (usize, Box<Diagnostic>)> {
     list.sort_by_key(|w| w.src);
     let name = || place_name(instance, &state.places, to);
     let first = list[0].step;
     let copied = list.iter().any(|w| w.op == Op::Copy);
     // (rank, step, value); the old value goes before what the rank itself adds.
-    let mut operands: Vec<(u32, usize, Value)> = list.into_iter().map(|w| (w.src, w.step, w.value)).collect();
+    let mut operands: Vec<(u32, usize, Value)> =
+        list.into_iter().map(|w| (w.src, w.step, w.value)).collect();
     if !copied {
         let Some(old) = state.values[to].clone() else {
             let t = round[first];
-            let d = Diagnostic::error(codes::UNINITIALISED, format!("{} is added to before anything was stored there", name()))
-                .label(t.span, format!("rank {} adds to it", t.src))
-                .note(format!("on {} ranks, in round {}", instance.shape, t.round))
-                .help("copy the first contribution, and reduce the others");
-            return Err((first, d));
+            let d = Diagnostic::error(
+                codes::UNINITIALISED,
+                format!("{} is added to before anything was stored there", name()),
+            )
+            .label(t.span, format!("rank {} adds to it", t.src))
+            .note(format!("on {} ranks, in round {}", instance.shape, t.round))
+            .help("copy the first contribution, and reduce the others");
+            return Err((first, Box::new(d)));
         };
         let at = operands.partition_point(|o| o.0 < rank);
         operands.insert(at, (rank, first, old));
@@ -239,12 +289,23 @@ fn fold(
     let mut sum: Option<Value> = None;
     for (_, step, value) in operands {
         let t = round[step];
-        sum = Some(match sum {
-            None => value,
-            Some(sum) => sum.sum(&value).map_err(|clash| (step, clashed(instance, t, &name(), &sum, &value, clash)))?,
+        let Some(before) = sum else {
+            sum = Some(value);
+            continue;
+        };
+        let reason = |clash| clashed(instance, t, &name(), &before, &value, clash);
+        sum = Some(match before.sum(&value) {
+            Ok(sum) => sum,
+            Err(Clash::Sizes) => return Err((step, Box::new(reason(Clash::Sizes)))),
+            Err(clash) => {
+                let spoilt = || Arc::new(Spoilt { reason: reason(clash), step: Some(t.clone()) });
+                before.spoilt_by(&value, reasons.entry(t.span).or_insert_with(spoilt).clone())
+            }
         });
     }
-    let value = sum.ok_or_else(|| (first, Diagnostic::error(codes::UNINITIALISED, "nothing arrives")))?;
+    let value = sum.ok_or_else(|| {
+        (first, Box::new(Diagnostic::error(codes::UNINITIALISED, "nothing arrives")))
+    })?;
     let (buf, chunk) = state.places.name((to % state.places.per_rank as usize) as u32);
     if !matches!(buf, Buf::Scratch(_)) && class_of(instance, chunk) != value.class {
         let t = round[first];
@@ -252,35 +313,49 @@ fn fold(
             .label(t.span, format!("stores {value}"))
             .note(format!("on {} ranks: chunk i of C over N elements is [iN/C, (i+1)N/C), rounded down", instance.shape))
             .help("keep the chunk's index (or, in collectives with blocks, its place in the block); scratch takes any chunk");
-        return Err((first, d));
+        return Err((first, Box::new(d)));
     }
     Ok(value)
 }
 
-fn clashed(instance: &Instance, t: &Transfer, name: &str, sum: &Value, value: &Value, clash: Clash) -> Diagnostic {
-    let at = format!("on {} ranks, in round {}: it holds {sum}; rank {} adds {value}", instance.shape, t.round, t.src);
+fn clashed(
+    instance: &Instance,
+    t: &Transfer,
+    name: &str,
+    sum: &Value,
+    value: &Value,
+    clash: Clash,
+) -> Diagnostic {
+    let at = format!(
+        "on {} ranks, in round {}: it holds {sum}; rank {} adds {value}",
+        instance.shape, t.round, t.src
+    );
     match clash {
-        Clash::Twice(r, c) => {
-            Diagnostic::error(codes::DUPLICATE, format!("rank {r}'s chunk {c} is counted twice in {name}"))
-                .label(t.span, format!("rank {} adds it again", t.src))
-                .note(at)
-                .help("reduce each contribution once; use `copy` to spread a finished sum")
-        }
+        Clash::Twice(r, c) => Diagnostic::error(
+            codes::DUPLICATE,
+            format!("rank {r}'s chunk {c} is counted twice in {name}"),
+        )
+        .label(t.span, format!("rank {} adds it again", t.src))
+        .note(at)
+        .help("reduce each contribution once; use `copy` to spread a finished sum"),
         Clash::Chunks(a, b) => {
             Diagnostic::error(codes::MIXED, format!("chunk {b} is added to chunk {a} in {name}"))
                 .label(t.span, format!("rank {} adds chunk {b}", t.src))
                 .note(at)
                 .help("check the chunk index on both sides")
         }
-        Clash::Sizes => Diagnostic::error(codes::SIZES, format!("chunks that may differ in bytes are added in {name}"))
-            .label(t.span, format!("rank {} adds {value}", t.src))
-            .note(at)
-            .help("keep the chunk's index, so that lengths agree for every element count"),
+        Clash::Sizes => Diagnostic::error(
+            codes::SIZES,
+            format!("chunks that may differ in bytes are added in {name}"),
+        )
+        .label(t.span, format!("rank {} adds {value}", t.src))
+        .note(at)
+        .help("keep the chunk's index, so that lengths agree for every element count"),
     }
 }
 
-fn uninitialised(instance: &Instance, state: &State, t: &Transfer, place: usize) -> Diagnostic {
-    let name = place_name(instance, &state.places, place);
+fn uninitialised(instance: &Instance, t: &Transfer, buf: Buf, chunk: u32) -> Diagnostic {
+    let name = format!("rank {}'s {}[{chunk}]", t.src, buf_name(instance, buf));
     Diagnostic::error(codes::UNINITIALISED, format!("{name} is read before anything was stored there"))
         .label(t.span, format!("rank {} sends it to rank {}", t.src, t.dst))
         .note(format!("on {} ranks, in round {}", instance.shape, t.round))

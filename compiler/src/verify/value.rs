@@ -1,8 +1,12 @@
 //! What a place holds, symbolically: whose contributions, of which chunk, summed in which order.
 
+use std::sync::Arc;
+
+use roundelay_dsl::diag::Diagnostic;
 use smallvec::SmallVec;
 
 use crate::collective::{Expected, Ranks};
+use crate::walk::Transfer;
 
 /// A set of ranks as ascending, disjoint, non-adjacent half-open intervals.
 #[derive(Debug, Clone, PartialEq, Eq, Default, PartialOrd, Ord)]
@@ -21,8 +25,10 @@ impl RankSet {
 
     /// Both; or the lowest rank that is in both.
     pub fn disjoint_union(&self, other: &RankSet) -> Result<RankSet, u32> {
-        let mut out: SmallVec<[(u32, u32); 2]> = SmallVec::with_capacity(self.0.len() + other.0.len());
-        let (mut a, mut b) = (self.0.iter().copied().peekable(), other.0.iter().copied().peekable());
+        let mut out: SmallVec<[(u32, u32); 2]> =
+            SmallVec::with_capacity(self.0.len() + other.0.len());
+        let (mut a, mut b) =
+            (self.0.iter().copied().peekable(), other.0.iter().copied().peekable());
         loop {
             let next = match (a.peek(), b.peek()) {
                 (Some(x), Some(y)) if x.0 <= y.0 => a.next(),
@@ -145,6 +151,18 @@ pub struct Value {
     pub tree: u64,
     /// Which chunks have the same number of elements as this one.
     pub class: u32,
+    /// Why the value is a sum that no collective asks for, if it is. That is no fault as long as no
+    /// result holds it: what nobody asks for may be anything.
+    pub spoilt: Option<Arc<Spoilt>>,
+}
+
+/// Why a value is a sum that no collective asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spoilt {
+    /// What is wrong with it.
+    pub reason: Diagnostic,
+    /// The transfer that spoilt it, where it is known.
+    pub step: Option<Transfer>,
 }
 
 /// Why two values cannot be summed into something that a collective asks for.
@@ -165,13 +183,18 @@ impl Value {
             parts: SmallVec::from_buf([(chunk, RankSet::one(rank))]),
             tree: mix(mix(0x9e37_79b9_7f4a_7c15, rank as u64), chunk as u64),
             class,
+            spoilt: None,
         }
     }
 
-    /// The sum. Contributions that are in both are an error.
+    /// The sum. Contributions that are in both are an error; so are different chunks, and different
+    /// lengths. A sum with a spoilt value is spoilt for the same reason.
     pub fn sum(&self, other: &Value) -> Result<Value, Clash> {
         if self.class != other.class {
             return Err(Clash::Sizes);
+        }
+        if let Some(reason) = self.spoilt.as_ref().or(other.spoilt.as_ref()) {
+            return Ok(self.spoilt_by(other, reason.clone()));
         }
         let (a, b) = (&self.parts[0], &other.parts[0]);
         if self.parts.len() > 1 || other.parts.len() > 1 || a.0 != b.0 {
@@ -182,7 +205,14 @@ impl Value {
             parts: SmallVec::from_buf([(a.0, ranks)]),
             tree: mix(mix(1, self.tree.min(other.tree)), self.tree.max(other.tree)),
             class: self.class,
+            spoilt: None,
         })
+    }
+
+    /// The sum of values that clash in what they are of, though not in length.
+    pub fn spoilt_by(&self, other: &Value, reason: Arc<Spoilt>) -> Value {
+        let tree = mix(mix(1, self.tree.min(other.tree)), self.tree.max(other.tree));
+        Value { tree, spoilt: Some(reason), ..self.clone() }
     }
 
     /// The same value after rounding on the wire.
@@ -193,7 +223,7 @@ impl Value {
 
     /// Whether this is what was asked for.
     pub fn is(&self, expected: &Expected, n: u32) -> bool {
-        let [(chunk, ranks)] = self.parts.as_slice() else { return false };
+        let ([(chunk, ranks)], None) = (self.parts.as_slice(), &self.spoilt) else { return false };
         *chunk == expected.chunk
             && match &expected.ranks {
                 Ranks::All => ranks.0.as_slice() == [(0, n)],
@@ -205,14 +235,22 @@ impl Value {
 
 impl std::fmt::Display for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let parts: Vec<String> = self.parts.iter().map(|(c, r)| format!("chunk {c} of {r}")).collect();
+        if self.spoilt.is_some() {
+            return f.write_str("a sum that cannot be meant");
+        }
+        let parts: Vec<String> =
+            self.parts.iter().map(|(c, r)| format!("chunk {c} of {r}")).collect();
         f.write_str(&parts.join(" + "))
     }
 }
 
 /// A 64-bit mix with good avalanche (splitmix64's finaliser over the sum of both).
 pub(crate) fn mix(a: u64, b: u64) -> u64 {
-    let mut z = a.rotate_left(5).wrapping_mul(0x517c_c1b7_2722_0a95).wrapping_add(b).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = a
+        .rotate_left(5)
+        .wrapping_mul(0x517c_c1b7_2722_0a95)
+        .wrapping_add(b)
+        .wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -1,0 +1,322 @@
+//! `roundelay check`: what was proved of an algorithm at each rank count, and how good it is.
+
+use std::sync::Arc;
+
+use roundelay_compiler::collective::{Kind, Spec};
+use roundelay_compiler::{Checked, Instance, Options, Plan, Program, Shape, check as prove};
+use roundelay_dsl::diag::render::{Json, json};
+use roundelay_dsl::diag::{Diagnostic, codes};
+use roundelay_dsl::span::SourceMap;
+use serde::Serialize;
+
+use crate::args::Check;
+use crate::load::{Input, Loaded, load};
+use crate::progress::Progress;
+use crate::report::{Failure, Outcome, Report, WRONG_INPUT};
+use crate::values::{Ranks, size_text};
+
+/// Time of one round, in microseconds, in the model of a prediction.
+const ROUND_US: f64 = 2.0;
+/// Bytes a microsecond that a rank sends, in the model of a prediction.
+const BYTES_PER_US: f64 = 10e3;
+
+/// A result as programs read it. What is not known is left null.
+#[derive(Debug, Default, Serialize)]
+struct Line {
+    algorithm: Option<String>,
+    collective: Option<String>,
+    ranks: Option<u64>,
+    shape: Option<String>,
+    /// `proved`, `refuted`, or `undecided` where the proof would be too large.
+    verdict: &'static str,
+    method: Option<String>,
+    rounds: Option<u32>,
+    rounds_bound: Option<u32>,
+    /// What the busiest rank sends of a vector of `bytes`.
+    bytes_per_rank: Option<f64>,
+    bytes_per_rank_bound: Option<f64>,
+    bytes: Option<u64>,
+    slots: Option<u32>,
+    bitwise: Option<bool>,
+    lossy: Option<bool>,
+    time_us: Option<f64>,
+    diagnostics: Vec<Json>,
+}
+
+/// Runs the verb.
+pub(crate) fn check(args: &Check, report: Report) -> Outcome {
+    let loaded = match load(&args.target) {
+        Ok(Input::Programs(loaded)) => loaded,
+        Ok(Input::Plan(plan)) => return checked_plan(&plan, report),
+        Err(failure) => {
+            if let Failure::Input(sources, found) = &failure {
+                let diagnostics = found.iter().map(|d| json(sources, d)).collect();
+                report.result(&Line { verdict: "refuted", diagnostics, ..Line::default() });
+            }
+            return Err(failure);
+        }
+    };
+    let mut failed = false;
+    for program in &loaded.programs {
+        failed |= !Table::new(args, report, &loaded, program).fill()?;
+    }
+    if failed { Err(Failure::Said(WRONG_INPUT)) } else { Ok(()) }
+}
+
+/// A plan that was read is checked: it decoded.
+fn checked_plan(plan: &Plan, report: Report) -> Outcome {
+    let h = &plan.header;
+    let hash: String = h.hash.iter().map(|b| format!("{b:02x}")).collect();
+    let (rank, ranks) = (plan.part.rank, h.ranks);
+    report.line(format!(
+        "plan of rank {rank} of {ranks} for {}.{}: whole and consistent in itself, hash {hash}",
+        h.collective, h.algorithm
+    ));
+    report.result(&serde_json::json!({
+        "algorithm": h.algorithm, "collective": h.collective, "ranks": ranks, "rank": rank,
+        "verdict": "consistent", "hash": hash, "diagnostics": [],
+    }));
+    Ok(())
+}
+
+/// The results of one algorithm.
+struct Table<'a> {
+    args: &'a Check,
+    report: Report,
+    sources: &'a SourceMap,
+    program: &'a Arc<Program>,
+    options: Options,
+}
+
+/// One rank count.
+enum Found {
+    Proved(Box<(Checked, Spec)>),
+    Failed(Vec<Diagnostic>),
+}
+
+impl<'a> Table<'a> {
+    fn new(args: &'a Check, report: Report, loaded: &'a Loaded, program: &'a Arc<Program>) -> Self {
+        let options = Options { root: args.target.root, ..Options::default() };
+        Table { args, report, sources: &loaded.sources, program, options }
+    }
+
+    /// Proves all rank counts; whether all were proved.
+    fn fill(&self) -> Result<bool, Failure> {
+        let ranks = self.args.n.clone().unwrap_or_else(|| usual_ranks(self.program));
+        let name = format!("{}.{}", self.program.kind.name(), self.program.name);
+        self.head(&name);
+        let mut progress = Progress::new(&name, ranks.shapes.len());
+        let (mut skipped, mut shown) = (Vec::new(), 0);
+        let mut failed: Option<Vec<Diagnostic>> = None;
+        for shape in &ranks.shapes {
+            let found = self.one(shape);
+            match found {
+                Found::Failed(found) if ranks.range && not_allowed(&found) => {
+                    skipped.push((shape.clone(), found));
+                }
+                found => {
+                    shown += 1;
+                    progress.aside(|| self.row(shape, &found));
+                    if let Found::Failed(found) = found {
+                        failed.get_or_insert(found);
+                    }
+                }
+            }
+            progress.step();
+        }
+        drop(progress);
+        if shown == 0
+            && let Some((shape, found)) = skipped.first()
+        {
+            self.row(shape, &Found::Failed(found.clone()));
+            failed = Some(found.clone());
+        } else if !skipped.is_empty() {
+            self.name_skipped(&name, &skipped);
+        }
+        let Some(found) = failed else { return Ok(true) };
+        self.report.diagnostics(self.sources, &found);
+        Ok(false)
+    }
+
+    fn one(&self, shape: &Shape) -> Found {
+        let instance = match Instance::new(self.program, shape, &self.options) {
+            Ok(instance) => instance,
+            Err(found) => return Found::Failed(found),
+        };
+        match prove(self.program, self.sources, shape, &self.options) {
+            Ok(checked) => Found::Proved(Box::new((checked, instance.spec))),
+            Err(found) => Found::Failed(found),
+        }
+    }
+
+    fn name_skipped(&self, name: &str, skipped: &[(Shape, Vec<Diagnostic>)]) {
+        let all: Vec<u32> = skipped.iter().filter_map(|(s, _)| s.axes.first().copied()).collect();
+        let text = format!("{name} does not allow n = {}", spans(&all));
+        if self.report.json {
+            self.report.remark(&text)
+        } else {
+            self.report.line(format!("  {text}"))
+        }
+    }
+
+    fn head(&self, name: &str) {
+        let file = &self.sources.get(self.program.header.source).name;
+        self.report.line(format!("{name} ({file})"));
+        self.report.line(format!(
+            "  {:>9}  {:9}  {:16}  {:>14}  {:>17}  {:>6}  {:>5}  {:27}  {:>10}",
+            "ranks",
+            "verdict",
+            "method",
+            "rounds (bound)",
+            "sent/size (bound)",
+            "gap",
+            "slots",
+            "reduction order",
+            format!("time of {}", size_text(self.args.bytes)),
+        ));
+    }
+
+    fn row(&self, shape: &Shape, found: &Found) {
+        let line = self.result(shape, found);
+        self.report.result(&line);
+        let Found::Proved(proved) = found else {
+            let code = line.diagnostics.first().map_or("", |d| d.code.as_str());
+            self.report.line(format!("  {:>9}  {:9}  {code}", shape.to_string(), line.verdict));
+            return;
+        };
+        let (checked, spec) = &**proved;
+        let bounds = spec.lower_bounds();
+        let sent = sent(checked, &spec.kind);
+        let moves = spec.kind != Kind::Barrier;
+        let bound = bounds.filter(|_| moves).map(|(_, (num, den))| num as f64 / den.max(1) as f64);
+        let gap = match bound {
+            Some(b) if b > 0.0 => format!("{:+.0}%", (sent / b - 1.0) * 100.0),
+            _ => "-".into(),
+        };
+        let with = |x: String, bound: Option<String>| match bound {
+            Some(b) => format!("{x} ({b})"),
+            None => x,
+        };
+        let slots = checked.least_slots.map_or("-".into(), |s| s.to_string());
+        self.report.line(format!(
+            "  {:>9}  {:9}  {:16}  {:>14}  {:>17}  {gap:>6}  {slots:>5}  {:27}  {:>10}",
+            shape.to_string(),
+            line.verdict,
+            checked.method.to_string(),
+            with(checked.facts.depth.to_string(), bounds.map(|b| b.0.to_string())),
+            with(
+                if moves { format!("{sent:.3}") } else { "-".into() },
+                bound.map(|b| format!("{b:.3}"))
+            ),
+            order(checked, &spec.kind),
+            line.time_us.map_or("-".into(), time_text),
+        ));
+    }
+
+    fn result(&self, shape: &Shape, found: &Found) -> Line {
+        let mut line = Line {
+            algorithm: Some(self.program.name.clone()),
+            collective: Some(self.program.kind.name().into()),
+            ranks: Some(shape.ranks()),
+            shape: Some(shape.to_string()),
+            bytes: Some(self.args.bytes),
+            ..Line::default()
+        };
+        match found {
+            Found::Failed(found) => {
+                let big = found.iter().all(|d| d.code == codes::TOO_BIG);
+                line.verdict = if big { "undecided" } else { "refuted" };
+                line.diagnostics = found.iter().map(|d| json(self.sources, d)).collect();
+            }
+            Found::Proved(proved) => {
+                let (checked, spec) = &**proved;
+                let bytes = self.args.bytes as f64;
+                line.verdict = "proved";
+                line.method = Some(checked.method.to_string());
+                line.rounds = Some(checked.facts.depth);
+                line.bytes_per_rank = Some(sent(checked, &spec.kind) * bytes);
+                if let Some((rounds, (num, den))) = spec.lower_bounds() {
+                    line.rounds_bound = Some(rounds);
+                    line.bytes_per_rank_bound = Some(bytes * num as f64 / den.max(1) as f64);
+                }
+                line.slots = checked.least_slots;
+                line.bitwise = checked.facts.bitwise;
+                line.lossy = Some(checked.facts.lossy);
+                line.time_us = Some(predict(checked, &spec.kind, self.args.bytes));
+            }
+        }
+        line
+    }
+}
+
+/// What the busiest rank sends, in vectors.
+fn sent(checked: &Checked, kind: &Kind) -> f64 {
+    if *kind == Kind::Barrier {
+        // Its messages are empty.
+        return 0.0;
+    }
+    checked.facts.sent as f64 / f64::from(checked.chunks.max(1))
+}
+
+/// The time of a call in the simple model.
+fn predict(checked: &Checked, kind: &Kind, bytes: u64) -> f64 {
+    f64::from(checked.facts.depth) * ROUND_US + sent(checked, kind) * bytes as f64 / BYTES_PER_US
+}
+
+fn time_text(us: f64) -> String {
+    match us {
+        us if us < 1e3 => format!("{us:.0} us"),
+        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
+}
+
+fn order(checked: &Checked, kind: &Kind) -> &'static str {
+    match (kind.reduces(), checked.facts.bitwise, checked.facts.lossy) {
+        (false, _, true) => "rounded on the wire",
+        (false, ..) => "nothing is reduced",
+        (_, Some(true), _) => "bitwise equal on all ranks",
+        (_, Some(false), _) => "differs between ranks",
+        (_, None, _) => "not compared",
+    }
+}
+
+/// Whether the rank count is at fault, and not the algorithm.
+fn not_allowed(found: &[Diagnostic]) -> bool {
+    found.iter().all(|d| d.code == codes::REQUIRES || d.code == codes::SHAPE)
+}
+
+/// Small counts, even and odd, powers of two and others.
+fn usual_ranks(program: &Program) -> Ranks {
+    let grid = |a: u32, b: u32| {
+        let mut axes = vec![1; program.axes.names.len().saturating_sub(2)];
+        axes.extend([a, b]);
+        Shape { axes }
+    };
+    match program.axes.names.len() {
+        0 | 1 => Ranks { shapes: (2..=9).map(Shape::flat).collect(), range: true },
+        _ => Ranks { shapes: vec![grid(2, 2), grid(2, 3), grid(3, 2), grid(2, 4)], range: true },
+    }
+}
+
+/// `3, 5..7, 9`
+fn spans(numbers: &[u32]) -> String {
+    let parts = numbers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
+        [a] => a.to_string(),
+        [a, b] => format!("{a}, {b}"),
+        [a, .., b] => format!("{a}..{b}"),
+        [] => String::new(),
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_numbers_are_joined() {
+        assert_eq!(spans(&[3, 5, 6, 7, 9, 10]), "3, 5..7, 9, 10");
+        assert_eq!(time_text(1234.0), "1.23 ms");
+    }
+}

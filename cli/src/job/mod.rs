@@ -1,0 +1,105 @@
+//! Jobs: an algorithm played by local processes on random data, checked and timed.
+//!
+//! The process that the user started proves the algorithm and starts this same program once for each
+//! rank (`rank`), with a [`Job`] to do. Every rank compiles for itself; the runtime compares plans
+//! before the first byte moves. Ranks report [`Event`]s, a line of JSON each. `places` says what each
+//! collective reads and must write, `data` makes and judges elements, `buffers` is memory with guard
+//! bytes, `measure` times, `table` prints; `prove` and `launch` are the first process's side.
+
+mod buffers;
+mod data;
+mod launch;
+mod measure;
+mod places;
+mod prove;
+pub(crate) mod rank;
+pub(crate) mod table;
+
+use roundelay::{DType, RedOp};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use launch::{Start, play};
+pub(crate) use prove::{Proof, prove, resolve};
+
+/// What all ranks of a job do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Job {
+    /// The algorithms.
+    pub(crate) pieces: Vec<Piece>,
+    /// Ranks, as `8` or `2x4`.
+    pub(crate) shape: String,
+    /// The root of rooted collectives.
+    pub(crate) root: u32,
+    /// Calls of which size, in order.
+    pub(crate) cases: Vec<Case>,
+    /// Type of the elements.
+    pub(crate) dtype: DType,
+    /// Operator.
+    pub(crate) op: RedOp,
+    /// Whether buffers are in memory that others cannot read.
+    pub(crate) private: bool,
+    /// Of the data.
+    pub(crate) seed: u64,
+    /// Timed calls of each case.
+    pub(crate) iters: Option<u32>,
+    /// Calls before.
+    pub(crate) warmup: u32,
+    /// Seconds to spend on the timed calls of a case, where `iters` does not say.
+    pub(crate) budget: f64,
+}
+
+/// One algorithm of a job.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Piece {
+    /// As the user named it.
+    target: String,
+    /// Which algorithm of a file.
+    algorithm: Option<String>,
+    /// In place or not.
+    in_place: bool,
+    /// Whether results were proved to be bitwise equal on all ranks.
+    bitwise: bool,
+    /// The coarsest rounding on the wire, relative to the value; 0 if there is none.
+    wire: f64,
+}
+
+impl Piece {
+    /// Whether calls are in place.
+    pub(crate) fn in_place(&self) -> bool {
+        self.in_place
+    }
+}
+
+/// One size.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Case {
+    /// Index of the algorithm.
+    pub(crate) piece: usize,
+    /// Elements, in the unit of the collective.
+    pub(crate) count: u64,
+}
+
+/// What a rank reports.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Event {
+    /// A case is done, says rank 0.
+    Done {
+        /// Which.
+        case: usize,
+        /// Time of one call.
+        time_us: f64,
+        /// Wrong elements on all ranks.
+        wrong: u64,
+    },
+    /// Something is wrong in the result of a case, in words.
+    Wrong(String),
+    /// The rank gives up.
+    Error {
+        /// Stable code.
+        code: String,
+        /// The error.
+        message: String,
+        /// Whether it only follows another rank.
+        aborted: bool,
+    },
+}

@@ -1,0 +1,116 @@
+//! Before a job: which algorithm is meant, and its proof.
+
+use std::sync::Arc;
+
+use roundelay::{DType, RedOp};
+use roundelay_compiler::verify::Facts;
+use roundelay_compiler::{Options, Placement, Program, Proved, Shape, compile};
+use roundelay_dsl::diag::{Diagnostics, codes};
+use roundelay_dsl::span::SourceMap;
+
+use super::{Piece, data};
+use crate::args::{Play, Target};
+use crate::load::{is_collective, load_one, placement};
+use crate::report::{Failure, fault, refused};
+use roundelay::choose;
+
+/// An algorithm that was proved for a job.
+pub(crate) struct Proof {
+    /// For the ranks.
+    pub(crate) piece: Piece,
+    /// Its name.
+    pub(crate) algorithm: String,
+    /// What it implements.
+    pub(crate) collective: String,
+    /// Blocks of the vector: a size of B bytes is `B / blocks / size` elements of the count.
+    pub(crate) blocks: u32,
+    /// What was proved, in words.
+    pub(crate) words: String,
+}
+
+/// The algorithm to be played for a target at a size: its own, or that of the choice table.
+pub(crate) fn resolve(target: &Target, shape: Option<&Shape>, bytes: u64) -> Target {
+    let mut name = target.target.clone();
+    if is_collective(&name) && target.algorithm.is_none() {
+        let ranks = shape.map_or(4, Shape::ranks);
+        if let Some(chosen) = choose(&name, ranks, bytes) {
+            name = format!("{name}.{}", chosen.name);
+        }
+    } else if let (true, Some(algorithm)) = (is_collective(&name), &target.algorithm) {
+        name = format!("{name}.{algorithm}");
+    }
+    Target { target: name, algorithm: target.algorithm.clone(), root: target.root }
+}
+
+/// Proves an algorithm for a job.
+pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof, Failure> {
+    let (sources, program) = load_one(target)?;
+    let placement = placement(&program, play.in_place, play.out_of_place);
+    let proved = match proof(&sources, &program, shape, target.root, placement) {
+        Ok(proved) => proved,
+        Err(found) => return Err(Failure::Input(Box::new(sources), found)),
+    };
+    let header = proved.plans().first().map(|p| p.header.clone());
+    let Some(header) = header else { return Err(Failure::Usage("no ranks".into())) };
+    let wire = wire(&proved);
+    let name = format!("{}.{}", header.collective, header.algorithm);
+    if wire > 0.0 && !lossy_allowed(play) {
+        return Err(refused(fault(
+            codes::UNSUPPORTED,
+            format!(
+                "{name} rounds on the wire, which is for sums of floats; this is {} of {}",
+                play.op, play.dtype
+            ),
+        )));
+    }
+    let facts = proved.facts();
+    let words = words(&name, shape, facts, header.chunks);
+    let piece = Piece {
+        target: target.target.clone(),
+        algorithm: target.algorithm.clone(),
+        in_place: header.placement == Placement::InPlace,
+        bitwise: facts.bitwise == Some(true) && header.collective == "all_reduce",
+        wire,
+    };
+    let (algorithm, collective) = (header.algorithm, header.collective);
+    Ok(Proof { piece, algorithm, collective, blocks: header.blocks, words })
+}
+
+fn proof(
+    sources: &SourceMap,
+    program: &Arc<Program>,
+    shape: &Shape,
+    root: u32,
+    placement: Placement,
+) -> Result<Proved, Diagnostics> {
+    let options = Options { root, ..Options::default() };
+    compile(program, sources, shape, &options, placement)
+}
+
+/// What was proved, in a line.
+fn words(name: &str, shape: &Shape, facts: &Facts, chunks: u32) -> String {
+    let several = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let (rounds, messages) =
+        (several(facts.depth.into(), "round"), several(facts.messages, "message"));
+    let ranks = if shape.ranks() == 1 { "rank" } else { "ranks" };
+    let mut words = format!("{name} on {shape} {ranks}: proved, {rounds}, {messages}");
+    if !name.starts_with("barrier.") {
+        let sent = facts.sent as f64 / f64::from(chunks.max(1));
+        words += &format!(", a rank sends at most {sent:.3} vectors");
+    }
+    if facts.bitwise == Some(true) {
+        words += ", bitwise equal on all ranks";
+    }
+    words
+}
+
+fn lossy_allowed(play: &Play) -> bool {
+    matches!(play.dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64)
+        && matches!(play.op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum)
+}
+
+/// The coarsest rounding of a message.
+fn wire(proved: &Proved) -> f64 {
+    let wires = proved.graph().graph.node_weights().filter_map(|t| t.wire);
+    wires.map(data::wire_epsilon).fold(0.0, f64::max)
+}

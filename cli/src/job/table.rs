@@ -1,0 +1,180 @@
+//! Result lines of `run` and `bench`: the columns and definitions of nccl-tests.
+
+use roundelay::{DType, RedOp};
+use serde::Serialize;
+
+use crate::report::Report;
+
+/// A result as programs read it.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Line {
+    /// Name of the algorithm; of the peer's, what it chose itself.
+    pub(crate) algorithm: String,
+    /// Collective.
+    pub(crate) collective: String,
+    /// Number of ranks.
+    pub(crate) ranks: u64,
+    /// Size: the larger of one rank's input and output.
+    pub(crate) bytes: u64,
+    /// Elements, in the unit of the collective.
+    pub(crate) count: u64,
+    /// Type of the elements.
+    pub(crate) dtype: &'static str,
+    /// Operator, `none` where nothing is reduced.
+    pub(crate) op: &'static str,
+    /// Root, or -1.
+    pub(crate) root: i64,
+    /// How the data went.
+    pub(crate) transport: &'static str,
+    /// Time of a call.
+    pub(crate) time_us: f64,
+    /// Size over time.
+    pub(crate) algbw_gbs: f64,
+    /// That, times what the collective must move.
+    pub(crate) busbw_gbs: f64,
+    /// Wrong elements on all ranks.
+    pub(crate) wrong: u64,
+    /// Another library, if this is its result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) peer: Option<String>,
+    /// Its time over ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ratio: Option<f64>,
+}
+
+/// What all lines of a table share.
+#[derive(Debug, Clone)]
+pub(crate) struct Columns {
+    /// Collective.
+    pub(crate) collective: String,
+    /// Number of ranks.
+    pub(crate) ranks: u64,
+    /// Type of the elements.
+    pub(crate) dtype: DType,
+    /// Operator.
+    pub(crate) op: RedOp,
+    /// Root.
+    pub(crate) root: u32,
+}
+
+impl Columns {
+    /// A result; `blocks * count` elements took `time_us`.
+    pub(crate) fn line(
+        &self,
+        algorithm: &str,
+        count: u64,
+        blocks: u32,
+        time_us: f64,
+        wrong: u64,
+    ) -> Line {
+        let bytes = count * u64::from(blocks) * self.dtype.size() as u64;
+        let algbw_gbs = if time_us > 0.0 { bytes as f64 / time_us / 1e3 } else { 0.0 };
+        let reduces =
+            matches!(self.collective.as_str(), "all_reduce" | "reduce" | "reduce_scatter");
+        let rooted =
+            matches!(self.collective.as_str(), "broadcast" | "reduce" | "gather" | "scatter");
+        Line {
+            algorithm: algorithm.into(),
+            collective: self.collective.clone(),
+            ranks: self.ranks,
+            bytes,
+            count,
+            dtype: self.dtype.name(),
+            op: if reduces { self.op.name() } else { "none" },
+            root: if rooted { self.root.into() } else { -1 },
+            transport: "shm",
+            time_us,
+            algbw_gbs,
+            busbw_gbs: algbw_gbs * bus_factor(&self.collective, self.ranks),
+            wrong,
+            peer: None,
+            ratio: None,
+        }
+    }
+}
+
+/// What each rank must send for a vector of one, by nccl-tests' definitions.
+fn bus_factor(collective: &str, ranks: u64) -> f64 {
+    let n = ranks as f64;
+    match collective {
+        "all_reduce" => 2.0 * (n - 1.0) / n,
+        "all_gather" | "reduce_scatter" | "all_to_all" => (n - 1.0) / n,
+        _ => 1.0,
+    }
+}
+
+/// The titles of the columns.
+pub(crate) fn head(report: Report) {
+    report.line(format!(
+        "{:>12} {:>12} {:>6} {:>10} {:>5} {:>11} {:>9} {:>9} {:>7}  {:9}  {}",
+        "size",
+        "count",
+        "type",
+        "redop",
+        "root",
+        "time",
+        "algbw",
+        "busbw",
+        "#wrong",
+        "transport",
+        "algorithm"
+    ));
+    report.line(format!(
+        "{:>12} {:>12} {:>6} {:>10} {:>5} {:>11} {:>9} {:>9}",
+        "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)"
+    ));
+}
+
+/// One result, for people and for programs.
+pub(crate) fn row(report: Report, line: &Line) {
+    report.result(line);
+    let who = match (&line.peer, line.ratio) {
+        (Some(peer), Some(ratio)) => format!("{peer} (ratio {ratio:.2})"),
+        (Some(peer), None) => peer.clone(),
+        (None, _) => format!("{}.{}", line.collective, line.algorithm),
+    };
+    report.line(format!(
+        "{:>12} {:>12} {:>6} {:>10} {:>5} {:>11} {:>9.3} {:>9.3} {:>7}  {:9}  {who}",
+        line.bytes,
+        line.count,
+        line.dtype,
+        line.op,
+        line.root,
+        time_text(line.time_us),
+        line.algbw_gbs,
+        line.busbw_gbs,
+        line.wrong,
+        line.transport,
+    ));
+}
+
+/// Microseconds with as many decimals as mean something.
+fn time_text(us: f64) -> String {
+    match us {
+        us if us < 10.0 => format!("{us:.3}"),
+        us if us < 100.0 => format!("{us:.2}"),
+        us if us < 1e5 => format!("{us:.1}"),
+        us => format!("{us:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bandwidths_are_those_of_nccl_tests() {
+        let columns = |collective: &str| Columns {
+            collective: collective.into(),
+            ranks: 4,
+            dtype: DType::F32,
+            op: RedOp::Sum,
+            root: 0,
+        };
+        let line = columns("all_reduce").line("ring", 1_000_000, 1, 1000.0, 0);
+        assert_eq!((line.bytes, line.algbw_gbs, line.busbw_gbs), (4_000_000, 4.0, 6.0));
+        let line = columns("all_gather").line("ring", 250_000, 4, 1000.0, 0);
+        assert_eq!((line.bytes, line.algbw_gbs, line.busbw_gbs), (4_000_000, 4.0, 3.0));
+        assert_eq!((line.op, line.root), ("none", -1));
+    }
+}

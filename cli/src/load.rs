@@ -1,0 +1,260 @@
+//! From what the user names to programs: files, `collective.name` of the book, whole collectives,
+//! plan files.
+
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use roundelay_algorithms::{Book, CATALOGUE};
+use roundelay_compiler::collective::NAMES;
+use roundelay_compiler::{Library, Placement, Plan, Program, Shape, resolve};
+use roundelay_dsl::diag::{Diagnostic, codes, similar};
+use roundelay_dsl::span::SourceMap;
+use roundelay_dsl::{MAX_BYTES, check_text};
+
+use crate::args::Target;
+use crate::report::{Failure, fault, refused};
+
+/// How a plan file begins.
+const PLAN_MAGIC: &[u8] = b"RLPLAN";
+/// The largest plan file that is read.
+const MAX_PLAN_BYTES: usize = 1 << 30;
+
+/// Programs with the texts that they come from.
+pub(crate) struct Loaded {
+    /// All texts.
+    pub(crate) sources: SourceMap,
+    /// The programs, in order of declaration.
+    pub(crate) programs: Vec<Arc<Program>>,
+}
+
+/// What a name stands for.
+pub(crate) enum Input {
+    /// Text.
+    Programs(Loaded),
+    /// A plan of one rank, checked.
+    Plan(Box<Plan>),
+}
+
+/// The book, and files relative to the one that imports them.
+struct Files;
+
+impl Library for Files {
+    fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
+        Book.algorithm(collective, name)
+    }
+
+    fn file(&self, from: &str, path: &str) -> Option<(String, String)> {
+        if from.starts_with("book:") {
+            return None;
+        }
+        let path = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
+        let text = text(&path).ok()?;
+        Some((path.display().to_string(), text))
+    }
+}
+
+/// Everything that the target names.
+pub(crate) fn load(target: &Target) -> Result<Input, Failure> {
+    let name = target.target.as_str();
+    let input = match entry(name) {
+        Some((collective, algorithm)) => book(collective, algorithm)?,
+        None if is_collective(name) => book_of(name)?,
+        None => file(name)?,
+    };
+    match (input, &target.algorithm) {
+        (Input::Programs(loaded), Some(wanted)) => narrow(loaded, wanted).map(Input::Programs),
+        (input, _) => Ok(input),
+    }
+}
+
+/// The one program that the target names.
+pub(crate) fn load_one(target: &Target) -> Result<(SourceMap, Arc<Program>), Failure> {
+    let loaded = match load(target)? {
+        Input::Programs(loaded) => loaded,
+        Input::Plan(plan) => {
+            return Err(Failure::Usage(format!(
+                "`{}` is the plan of rank {} alone; `check` and `show` read it, and to play the \
+                 algorithm give its file or name",
+                target.target, plan.part.rank
+            )));
+        }
+    };
+    match &loaded.programs[..] {
+        [one] => Ok((loaded.sources, one.clone())),
+        several => {
+            let names: Vec<&str> = several.iter().map(|p| p.name.as_str()).collect();
+            Err(Failure::Usage(format!(
+                "`{}` has several algorithms ({}): choose one with --algorithm NAME",
+                target.target,
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// Whether that is the name of a collective, and not of a file.
+pub(crate) fn is_collective(name: &str) -> bool {
+    NAMES.iter().any(|(n, _)| *n == name) && !Path::new(name).exists()
+}
+
+/// The parts of `collective.name`, if it is not a file.
+fn entry(name: &str) -> Option<(&str, &str)> {
+    let (collective, algorithm) = name.split_once('.')?;
+    let word = |s: &str| !s.is_empty() && s.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let named = word(collective) && word(algorithm) && !matches!(algorithm, "algo" | "plan");
+    (named && !Path::new(name).exists()).then_some((collective, algorithm))
+}
+
+fn book(collective: &str, name: &str) -> Result<Input, Failure> {
+    let Some((source, text)) = Book.algorithm(collective, name) else {
+        return Err(refused(unknown(collective, name)));
+    };
+    let mut loaded = programs(source, text)?;
+    loaded.programs.retain(|p| p.name == name && p.kind.name() == collective);
+    Ok(Input::Programs(loaded))
+}
+
+/// All algorithms that the book has for a collective.
+fn book_of(collective: &str) -> Result<Input, Failure> {
+    let mut all = Loaded { sources: SourceMap::new(), programs: Vec::new() };
+    for e in roundelay_algorithms::of(collective) {
+        let id = all.sources.add(format!("book:{}", e.path), e.text);
+        match resolve(&mut all.sources, id, &Files) {
+            Ok(programs) => all.programs.extend(programs),
+            Err(found) => return Err(Failure::Input(Box::new(all.sources), found)),
+        }
+    }
+    Ok(Input::Programs(all))
+}
+
+fn unknown(collective: &str, name: &str) -> Diagnostic {
+    if !NAMES.iter().any(|(n, _)| *n == collective) {
+        let d = fault(
+            codes::UNKNOWN_COLLECTIVE,
+            format!("`{collective}.{name}`: no collective is named `{collective}`, and no file is"),
+        );
+        let names = NAMES.iter().map(|(n, _)| *n);
+        return match similar(collective, names.clone()) {
+            Some(near) => d.help(format!("did you mean `{near}`?")),
+            None => d.help(format!("known are {}", names.collect::<Vec<_>>().join(", "))),
+        };
+    }
+    let d = fault(codes::UNKNOWN_ALGORITHM, format!("the book has no `{collective}.{name}`"));
+    let names: Vec<&str> = roundelay_algorithms::of(collective).map(|e| e.name).collect();
+    match similar(name, names.iter().copied()) {
+        Some(near) => d.help(format!("did you mean `{collective}.{near}`?")),
+        None => d.help(format!("for {collective} it has {}", names.join(", "))),
+    }
+}
+
+fn file(name: &str) -> Result<Input, Failure> {
+    let bytes = bytes(Path::new(name)).map_err(refused)?;
+    if bytes.starts_with(PLAN_MAGIC) || name.ends_with(".plan") {
+        return Plan::decode(&bytes)
+            .map(|plan| Input::Plan(Box::new(plan)))
+            .map_err(|e| refused(fault(codes::PLAN_DAMAGED, format!("{name}: {e}"))));
+    }
+    match check_text(&bytes) {
+        Ok(text) => programs(name.into(), text.into()).map(Input::Programs),
+        Err(d) => Err(refused(d.note(format!("in {name}")))),
+    }
+}
+
+fn programs(name: String, text: String) -> Result<Loaded, Failure> {
+    let mut sources = SourceMap::new();
+    let id = sources.add(name.clone(), text);
+    match resolve(&mut sources, id, &Files) {
+        Ok(programs) if programs.is_empty() => {
+            let d = fault(codes::EMPTY, format!("{name} declares no algorithm"));
+            Err(Failure::Input(Box::new(sources), vec![d]))
+        }
+        Ok(programs) => Ok(Loaded { sources, programs }),
+        Err(found) => Err(Failure::Input(Box::new(sources), found)),
+    }
+}
+
+/// Keeps the algorithm of that name.
+fn narrow(mut loaded: Loaded, wanted: &str) -> Result<Loaded, Failure> {
+    let names: Vec<String> = loaded.programs.iter().map(|p| p.name.clone()).collect();
+    loaded
+        .programs
+        .retain(|p| p.name == wanted || format!("{}.{}", p.kind.name(), p.name) == wanted);
+    if !loaded.programs.is_empty() {
+        return Ok(loaded);
+    }
+    let d = fault(codes::UNKNOWN_ALGORITHM, format!("no algorithm is named `{wanted}` there"));
+    Err(refused(match similar(wanted, names.iter().map(String::as_str)) {
+        Some(near) => d.help(format!("did you mean `{near}`?")),
+        None => d.help(format!("there are {}", names.join(", "))),
+    }))
+}
+
+/// The text of a file that holds one.
+pub(crate) fn text(path: &Path) -> Result<String, Diagnostic> {
+    let bytes = bytes(path)?;
+    match check_text(&bytes) {
+        Ok(text) => Ok(text.into()),
+        Err(d) => Err(d.note(format!("in {}", path.display()))),
+    }
+}
+
+/// The bytes of a file, unless there are too many for a text, or for a plan.
+fn bytes(path: &Path) -> Result<Vec<u8>, Diagnostic> {
+    let fail = |why: &str| fault(codes::FILE, format!("{}: {why}", path.display()));
+    let mut file = std::fs::File::open(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => missing(path),
+        _ => fail(&e.to_string()),
+    })?;
+    if file.metadata().is_ok_and(|m| m.is_dir()) {
+        return Err(fail("it is a directory"));
+    }
+    let mut bytes = Vec::new();
+    let mut read = |limit: usize, bytes: &mut Vec<u8>| {
+        // One more byte than allowed tells that there are too many.
+        file.by_ref().take((limit + 1 - bytes.len()) as u64).read_to_end(bytes)
+    };
+    read(MAX_BYTES, &mut bytes).map_err(|e| fail(&e.to_string()))?;
+    if bytes.len() > MAX_BYTES && bytes.starts_with(PLAN_MAGIC) {
+        read(MAX_PLAN_BYTES, &mut bytes).map_err(|e| fail(&e.to_string()))?;
+    } else if bytes.len() > MAX_BYTES {
+        return Err(fault(
+            codes::TOO_LARGE,
+            format!("{} has more than {MAX_BYTES} bytes", path.display()),
+        )
+        .help("an algorithm is a page of text; is this the right file?"));
+    }
+    Ok(bytes)
+}
+
+fn missing(path: &Path) -> Diagnostic {
+    let d = fault(codes::FILE, format!("{}: no such file", path.display()));
+    let name = path.to_string_lossy();
+    let known: Vec<String> =
+        CATALOGUE.iter().map(|e| format!("{}.{}", e.collective, e.name)).collect();
+    let words = known.iter().map(String::as_str).chain(NAMES.iter().map(|(n, _)| *n));
+    match similar(&name, words) {
+        Some(near) => d.help(format!("the book has `{near}`")),
+        None => d.help(
+            "an algorithm of the book is named `collective.name`; `roundelay info` lists them",
+        ),
+    }
+}
+
+/// The ranks for a program where none were asked for.
+pub(crate) fn default_shape(program: &Program) -> Shape {
+    match program.axes.names.len() {
+        _ if program.kind.name() == "sendrecv" => Shape::flat(2),
+        1 => Shape::flat(4),
+        axes => Shape { axes: vec![2; axes] },
+    }
+}
+
+/// In place or not: what was asked for, or what is usual for the collective.
+pub(crate) fn placement(program: &Program, in_place: bool, out_of_place: bool) -> Placement {
+    let usual = matches!(program.kind.name(), "all_reduce" | "broadcast" | "barrier");
+    match in_place || (usual && !out_of_place) {
+        true => Placement::InPlace,
+        false => Placement::OutOfPlace,
+    }
+}

@@ -1,0 +1,55 @@
+//! The command line of roundelay: one file a verb, [`args`] what each of them takes.
+//!
+//! Exit codes: 0 done; 1 the input is wrong, with diagnostics on standard error; 2 usage; 3 a run
+//! failed. With `--json`, standard output carries one object a result and nothing else.
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod check;
+mod draw;
+mod explain;
+mod fmt;
+mod info;
+mod job;
+mod load;
+mod peer;
+mod progress;
+mod report;
+mod run;
+mod show;
+mod values;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Verb};
+use report::Report;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version come this way too; a closed pipe is no fault.
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { report::USAGE } else { 0 });
+        }
+    };
+    let report = Report { json: cli.json };
+    let outcome = match &cli.verb {
+        Verb::Check(args) => check::check(args, report),
+        Verb::Run(args) => run::run(args, report),
+        Verb::Bench(args) => bench::bench(args, report),
+        Verb::Show(args) => show::show(args, report),
+        Verb::Draw(args) => draw::draw(args, report),
+        Verb::Fmt(args) => fmt::fmt(args, report),
+        Verb::Explain(args) => explain::explain(args, report),
+        Verb::Info => info::info(report),
+        Verb::Rank { job } => job::rank::rank(job),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => ExitCode::from(report.failure(&failure)),
+    }
+}

@@ -1,0 +1,120 @@
+//! What the verbs say: results on standard output, diagnostics on standard error, and the exit code.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+
+use roundelay_dsl::diag::{Code, Diagnostic, Diagnostics, codes, render};
+use roundelay_dsl::span::SourceMap;
+use serde::Serialize;
+
+/// The input is wrong.
+pub(crate) const WRONG_INPUT: u8 = 1;
+/// The command line is wrong.
+pub(crate) const USAGE: u8 = 2;
+/// A run failed.
+pub(crate) const FAILED: u8 = 3;
+
+/// Why a verb could not do what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The input is wrong, for these reasons.
+    Input(Box<SourceMap>, Diagnostics),
+    /// The command line makes no sense.
+    Usage(String),
+    /// A run failed.
+    Run(Diagnostic),
+    /// Everything was said already; end with this code.
+    Said(u8),
+}
+
+/// What a verb returns.
+pub(crate) type Outcome = Result<(), Failure>;
+
+/// A finding that is about no text: the title of its code, and what happened.
+pub(crate) fn fault(code: Code, what: impl Into<String>) -> Diagnostic {
+    let title = codes::find(code.0).map_or("an error", |(_, title)| title);
+    Diagnostic::error(code, title).note(what)
+}
+
+/// A [`Failure::Input`] that is about no text.
+pub(crate) fn refused(diagnostic: Diagnostic) -> Failure {
+    Failure::Input(Box::default(), vec![diagnostic])
+}
+
+/// Where results and diagnostics go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Report {
+    /// Results as JSON, one object a line.
+    pub(crate) json: bool,
+}
+
+impl Report {
+    /// A line for people; nothing where programs read.
+    pub(crate) fn line(&self, text: impl AsRef<str>) {
+        if !self.json {
+            print(text.as_ref());
+        }
+    }
+
+    /// A result for programs; nothing where people read.
+    pub(crate) fn result(&self, result: &impl Serialize) {
+        if self.json {
+            match serde_json::to_string(result) {
+                Ok(text) => print(&text),
+                Err(e) => complain(&format!("error: a result has no JSON form: {e}")),
+            }
+        }
+    }
+
+    /// Renders findings on standard error.
+    pub(crate) fn diagnostics(&self, sources: &SourceMap, diagnostics: &[Diagnostic]) {
+        let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        for d in diagnostics {
+            complain(&render::human(sources, d, colour));
+            complain("");
+        }
+    }
+
+    /// A remark on standard error.
+    pub(crate) fn remark(&self, text: &str) {
+        complain(text);
+    }
+
+    /// Says why a verb failed, and with which code to end.
+    pub(crate) fn failure(&self, failure: &Failure) -> u8 {
+        match failure {
+            Failure::Input(sources, diagnostics) => {
+                self.diagnostics(sources, diagnostics);
+                WRONG_INPUT
+            }
+            Failure::Usage(text) => {
+                complain(&format!("error: {text}\n\nFor more information, try '--help'."));
+                USAGE
+            }
+            Failure::Run(diagnostic) => {
+                self.diagnostics(&SourceMap::new(), std::slice::from_ref(diagnostic));
+                FAILED
+            }
+            Failure::Said(code) => *code,
+        }
+    }
+}
+
+/// Text to standard output, with an end of line. A reader who has seen enough ends the program.
+pub(crate) fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let written =
+        writeln!(out, "{}", text.strip_suffix('\n').unwrap_or(text)).and_then(|()| out.flush());
+    match written {
+        Ok(()) => {}
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(e) => {
+            complain(&format!("error: cannot write to standard output: {e}"));
+            std::process::exit(FAILED.into());
+        }
+    }
+}
+
+/// A line to standard error; if that fails there is nobody to tell.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}

@@ -1,0 +1,135 @@
+//! `roundelay run`: an algorithm on real data between real processes, checked against a reference.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use roundelay_compiler::Shape;
+
+use crate::args::{Play, Run, Target};
+use crate::job::table::{Columns, head, row};
+use crate::job::{self, Case, Job, Proof, Start};
+use crate::load::{default_shape, load_one};
+use crate::progress::Progress;
+use crate::report::{Failure, Outcome, Report};
+use crate::values::Ranks;
+
+/// Seconds for the timed calls of a size.
+const BUDGET: f64 = 0.2;
+
+/// Runs the verb.
+pub(crate) fn run(args: &Run, report: Report) -> Outcome {
+    let sizes = args.bytes.list(args.factor);
+    let seed = seed(&args.play);
+    for shape in shapes(&args.play, &args.target, report)? {
+        one_shape(args, report, &shape, &sizes, seed)?;
+    }
+    Ok(())
+}
+
+/// The seed, from the clock if none was given.
+pub(crate) fn seed(play: &Play) -> u64 {
+    play.seed.unwrap_or_else(|| {
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH);
+        clock.map_or(1, |d| d.as_nanos() as u64 ^ u64::from(std::process::id()) << 40)
+    })
+}
+
+/// The ranks to be used, without those of a range that the algorithm does not allow.
+pub(crate) fn shapes(play: &Play, target: &Target, report: Report) -> Result<Vec<Shape>, Failure> {
+    let (_, program) = load_one(&job::resolve(target, None, 0))?;
+    let ranks = match &play.n {
+        Some(ranks) => ranks.clone(),
+        None => Ranks { shapes: vec![default_shape(&program)], range: false },
+    };
+    if !ranks.range {
+        return Ok(ranks.shapes);
+    }
+    let options = roundelay_compiler::Options { root: target.root, ..Default::default() };
+    let allowed = |s: &Shape| roundelay_compiler::Instance::new(&program, s, &options).is_ok();
+    let (good, bad): (Vec<Shape>, Vec<Shape>) = ranks.shapes.into_iter().partition(allowed);
+    if good.is_empty() {
+        // The first says why.
+        return Ok(bad.into_iter().take(1).collect());
+    }
+    if !bad.is_empty() {
+        let bad: Vec<String> = bad.iter().map(Shape::to_string).collect();
+        let name = format!("{}.{}", program.kind.name(), program.name);
+        report.remark(&format!("{name} does not allow n = {}", bad.join(", ")));
+    }
+    Ok(good)
+}
+
+/// Proves what is needed for all sizes at one shape; sizes may be played by different algorithms.
+pub(crate) fn plan_job(
+    target: &Target,
+    play: &Play,
+    shape: &Shape,
+    sizes: &[u64],
+    seed: u64,
+    budget: f64,
+) -> Result<(Job, Vec<Proof>), Failure> {
+    let mut proofs: Vec<(Target, Proof)> = Vec::new();
+    let mut cases: Vec<Case> = Vec::new();
+    for &bytes in sizes {
+        let resolved = job::resolve(target, Some(shape), bytes);
+        let known = proofs.iter().position(|(t, _)| t.target == resolved.target);
+        let piece = match known {
+            Some(piece) => piece,
+            None => {
+                let proof = job::prove(&resolved, shape, play)?;
+                proofs.push((resolved, proof));
+                proofs.len() - 1
+            }
+        };
+        let proof = &proofs[piece].1;
+        let barrier = proof.collective == "barrier";
+        let count = bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64;
+        let case = Case { piece, count: if barrier { 0 } else { count } };
+        // A barrier has one size.
+        if !(barrier && !cases.is_empty()) {
+            cases.push(case);
+        }
+    }
+    let proofs: Vec<Proof> = proofs.into_iter().map(|(_, proof)| proof).collect();
+    let job = Job {
+        pieces: proofs.iter().map(|p| p.piece.clone()).collect(),
+        shape: shape.to_string(),
+        root: target.root,
+        cases,
+        dtype: play.dtype,
+        op: play.op,
+        private: play.private,
+        seed,
+        iters: play.iters,
+        warmup: play.warmup,
+        budget,
+    };
+    Ok((job, proofs))
+}
+
+fn one_shape(args: &Run, report: Report, shape: &Shape, sizes: &[u64], seed: u64) -> Outcome {
+    let play = &args.play;
+    let (job, proofs) = plan_job(&args.target, play, shape, sizes, seed, BUDGET)?;
+    for proof in &proofs {
+        report.line(&proof.words);
+    }
+    let place = if job.pieces.iter().all(|p| p.in_place()) { "in place" } else { "out of place" };
+    report.line(format!("seed {seed}, {place}"));
+    let Some(first) = proofs.first() else { return Ok(()) };
+    let columns = Columns {
+        collective: first.collective.clone(),
+        ranks: shape.ranks(),
+        dtype: play.dtype,
+        op: play.op,
+        root: args.target.root,
+    };
+    head(report);
+    let mut progress = Progress::new("run", job.cases.len());
+    let start = Start { timeout: play.timeout, pin: false, slot_bytes: play.slot_bytes };
+    job::play(&job, &start, |case, time_us, wrong| {
+        let case = job.cases[case];
+        let proof = &proofs[case.piece];
+        let line = columns.line(&proof.algorithm, case.count, proof.blocks, time_us, wrong);
+        progress.aside(|| row(report, &line));
+        progress.step();
+    })
+}

@@ -1,0 +1,115 @@
+//! `roundelay show`: the stages of the compiler as text.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use roundelay_compiler::graph;
+use roundelay_compiler::{Instance, Options, Plan, Program, Shape, compile, project};
+use roundelay_dsl::diag::{Diagnostics, codes};
+use roundelay_dsl::span::SourceMap;
+
+use crate::args::{Show, Stage};
+use crate::load::{Input, default_shape, load, load_one, placement};
+use crate::report::{Failure, Outcome, Report, fault, print, refused};
+use crate::values::Ranks;
+
+/// Runs the verb.
+pub(crate) fn show(args: &Show, report: Report) -> Outcome {
+    if args.stage == Stage::Plan
+        && let Input::Plan(plan) = load(&args.target)?
+    {
+        print(&plan.to_string());
+        return Ok(());
+    }
+    let (sources, program) = load_one(&args.target)?;
+    match args.stage {
+        Stage::Ast => ast(&sources, &program),
+        Stage::Program => {
+            print(&format!("{program:#?}"));
+            Ok(())
+        }
+        Stage::Graph | Stage::Plan => {
+            let wrapped = stage(args, report, &sources, &program);
+            wrapped.map_err(|e| match e {
+                Stop::Found(found) => Failure::Input(Box::new(sources), found),
+                Stop::Failure(failure) => failure,
+            })
+        }
+    }
+}
+
+/// The shape that was asked for, or the usual one.
+pub(crate) fn one_shape(n: &Option<Ranks>, program: &Program) -> Result<Shape, Failure> {
+    match n.as_ref().map(|r| &r.shapes[..]) {
+        None => Ok(default_shape(program)),
+        Some([shape]) => Ok(shape.clone()),
+        Some(_) => Err(Failure::Usage("one rank count is wanted here, such as `-n 4`".into())),
+    }
+}
+
+/// Why a stage cannot be shown.
+enum Stop {
+    Found(Diagnostics),
+    Failure(Failure),
+}
+
+impl From<Diagnostics> for Stop {
+    fn from(found: Diagnostics) -> Self {
+        Stop::Found(found)
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Stop::Failure(failure)
+    }
+}
+
+fn ast(sources: &SourceMap, program: &Program) -> Outcome {
+    let tree = roundelay_dsl::parse(sources, program.header.source);
+    let tree = tree.map_err(|found| Failure::Input(Box::new(sources.clone()), found))?;
+    print(&format!("{tree:#?}"));
+    Ok(())
+}
+
+fn stage(
+    args: &Show,
+    report: Report,
+    sources: &SourceMap,
+    program: &Arc<Program>,
+) -> Result<(), Stop> {
+    let shape = one_shape(&args.n, program)?;
+    let options = Options { root: args.target.root, ..Options::default() };
+    let placement = placement(program, args.in_place, args.out_of_place);
+    if args.stage == Stage::Graph {
+        let instance = Arc::new(Instance::new(program, &shape, &options)?);
+        let graph = graph::unroll(&instance)?;
+        print(&if args.dot { graph::dot(&graph) } else { graph::text(&graph, sources) });
+        return Ok(());
+    }
+    let Some(rank) = args.rank else {
+        for plan in compile(program, sources, &shape, &options, placement)?.plans() {
+            print(&plan.to_string());
+        }
+        return Ok(());
+    };
+    let n = shape.ranks();
+    if u64::from(rank) >= n {
+        return Err(Stop::Failure(Failure::Usage(format!("rank {rank} is not one of {n} ranks"))));
+    }
+    let instance = Arc::new(Instance::new(program, &shape, &options)?);
+    let plan = project(&instance, sources, placement, rank)?;
+    match &args.output {
+        None => print(&plan.to_string()),
+        Some(path) => write(report, &plan, path)?,
+    }
+    Ok(())
+}
+
+fn write(report: Report, plan: &Plan, path: &Path) -> Outcome {
+    let file = path.display().to_string();
+    std::fs::write(path, plan.encode())
+        .map_err(|e| refused(fault(codes::FILE, format!("{file}: {e}"))))?;
+    report.line(format!("rank {} of {}: {file}", plan.part.rank, plan.header.ranks));
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! Ranks that are killed or stopped in the middle of a run: an error in time, and nothing left behind.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Ran, command};
+
+const RANKS: usize = 3;
+
+/// The fields of `/proc/PID/stat` after the name.
+fn stat(pid: i32) -> Option<Vec<String>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = text.rsplit_once(") ")?;
+    Some(fields.split(' ').map(str::to_owned).collect())
+}
+
+fn children(parent: u32) -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").expect("a process table");
+    let pids = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
+    let ours = |pid: &i32| stat(*pid).is_some_and(|f| f[1] == parent.to_string());
+    let mut found: Vec<i32> = pids.filter(ours).collect();
+    found.sort_unstable();
+    found
+}
+
+/// Clock ticks that a process has used.
+fn used(pid: i32) -> u64 {
+    stat(pid).map_or(0, |f| f[11].parse().unwrap_or(0) + f[12].parse().unwrap_or(0))
+}
+
+/// A run that goes on for ever, deep in its timed calls: every rank has computed for a while.
+fn endless(timeout: &str) -> (Child, Vec<i32>) {
+    let args = ["run", "all_reduce.ring", "-n", "3", "--bytes", "64K", "--iters", "1000000000"];
+    let child = command(&[&args[..], &["--timeout", timeout]].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let ranks = children(child.id());
+        if ranks.len() == RANKS && ranks.iter().all(|&pid| used(pid) >= 50) {
+            return (child, ranks);
+        }
+        assert!(Instant::now() < deadline, "the ranks did not come to work");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn ended(child: Child, ranks: &[i32]) -> Ran {
+    let ran = Ran::of(child.wait_with_output().expect("it ends"));
+    for pid in ranks {
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "process {pid} is left behind");
+    }
+    ran
+}
+
+fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).expect("a process"), signal).expect("a signal is sent");
+}
+
+#[test]
+fn a_killed_rank_is_named_at_once() {
+    let (child, ranks) = endless("60s");
+    let began = Instant::now();
+    signal(ranks[1], Signal::KILL);
+    let ran = ended(child, &ranks);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    ran.fails(3, &["RL0704", "rank 1", "SIGKILL", "all_reduce.ring, step", "ring.algo:"]);
+}
+
+#[test]
+fn a_stopped_rank_is_named_at_the_deadline() {
+    let (child, ranks) = endless("1s");
+    let began = Instant::now();
+    signal(ranks[1], Signal::STOP);
+    let ran = ended(child, &ranks);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    ran.fails(3, &["RL0703", "rank 1 is stopped", "all_reduce.ring, step", "ring.algo:"]);
+}
+
+#[test]
+fn ranks_end_with_the_process_that_started_them() {
+    let (mut child, ranks) = endless("60s");
+    child.kill().expect("the end");
+    child.wait().expect("it ends");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let gone = |pid: &i32| stat(*pid).is_none_or(|f| f[0] == "Z");
+    while !ranks.iter().all(gone) {
+        assert!(Instant::now() < deadline, "ranks are left behind");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

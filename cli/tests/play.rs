@@ -1,0 +1,163 @@
+//! `run` and `bench`: real data between real processes.
+
+mod support;
+
+use roundelay::{DType, RedOp};
+use roundelay_algorithms::CATALOGUE;
+use serde_json::Value;
+use support::{file, roundelay};
+
+/// Runs, and returns the results, all of them right.
+#[track_caller]
+fn right(args: &[&str]) -> Vec<Value> {
+    let mut all = vec!["run", "--json", "--iters", "1", "--warmup", "0"];
+    all.extend(args);
+    let lines = roundelay(&all).ok().json();
+    assert!(!lines.is_empty());
+    for line in &lines {
+        assert_eq!(line["wrong"], 0, "{args:?}: {line}");
+    }
+    lines
+}
+
+#[test]
+fn the_whole_book_is_right() {
+    for e in CATALOGUE {
+        let name = format!("{}.{}", e.collective, e.name);
+        for placement in ["--in-place", "--out-of-place"] {
+            right(&[&name, placement, "--bytes", "0,4,28,4092,70000", "--dtype", "f32"]);
+        }
+    }
+}
+
+#[test]
+fn all_types_and_operators_are_right() {
+    for &dtype in DType::ALL {
+        for &op in RedOp::ALL {
+            let (dtype, op) = (dtype.name(), op.name());
+            let float = dtype.contains('f');
+            let bits = matches!(op, "and" | "or" | "xor");
+            let args = [
+                "all_reduce.circulant",
+                "-n",
+                "3",
+                "--bytes",
+                "1000",
+                "--dtype",
+                dtype,
+                "--op",
+                op,
+            ];
+            let has = match dtype {
+                "bool" => bits || matches!(op, "min" | "max"),
+                _ => !(float && bits),
+            };
+            if has {
+                right(&args);
+            } else {
+                let mut all = vec!["run"];
+                all.extend(args);
+                roundelay(&all).fails(1, &["RL0706", op]);
+            }
+        }
+        right(&["all_to_all.pairwise", "-n", "3", "--bytes", "1000", "--dtype", dtype.name()]);
+    }
+}
+
+#[test]
+fn rank_counts_roots_and_memory() {
+    for n in ["1", "2", "3", "5", "8"] {
+        right(&["all_reduce.ring", "-n", n, "--bytes", "4092"]);
+        right(&["broadcast.binomial", "-n", n, "--bytes", "4092", "--private"]);
+    }
+    right(&["gather.binomial", "-n", "5", "--root", "3", "--bytes", "4000"]);
+    right(&["scatter.binomial", "-n", "5", "--root", "4", "--bytes", "4000", "--in-place"]);
+    right(&["all_reduce.two_level", "-n", "2x3", "--bytes", "4000", "--slot-bytes", "256"]);
+    right(&["all_reduce.compressed", "-n", "3", "--bytes", "100K"]);
+    right(&["all_reduce.ring", "-n", "2", "--bytes", "4194316", "--private"]);
+    let lines = right(&["all_reduce.swing", "-n", "2..5", "--bytes", "64"]);
+    let ranks: Vec<u64> = lines.iter().filter_map(|l| l["ranks"].as_u64()).collect();
+    assert_eq!(ranks, [2, 4]);
+}
+
+#[test]
+fn lossy_algorithms_are_for_sums_of_floats() {
+    let compressed = ["run", "all_reduce.compressed", "-n", "2"];
+    for more in [["--dtype", "i32"], ["--op", "max"]] {
+        roundelay(&[&compressed[..], &more].concat()).fails(1, &["RL0706", "floats"]);
+    }
+}
+
+#[test]
+fn results_have_the_columns_of_nccl_tests() {
+    let lines = right(&["all_gather", "-n", "2", "--bytes", "1K,2K", "--dtype", "f64"]);
+    assert_eq!(lines.len(), 2);
+    let line = &lines[0];
+    for key in ["algorithm", "collective", "ranks", "bytes", "dtype", "op", "transport"] {
+        assert!(!line[key].is_null(), "{key}");
+    }
+    assert_eq!((&line["bytes"], &line["count"]), (&Value::from(1024), &Value::from(64)));
+    let number = |key: &str| line[key].as_f64().expect("a number");
+    assert!(number("time_us") > 0.0);
+    let algbw = 1024.0 / number("time_us") / 1e3;
+    assert!((number("algbw_gbs") / algbw - 1.0).abs() < 1e-6);
+    assert!((number("busbw_gbs") / algbw - 0.5).abs() < 1e-6);
+    let barrier = right(&["barrier", "-n", "3", "--bytes", "1,2,3"]);
+    assert_eq!((barrier.len(), &barrier[0]["bytes"]), (1, &Value::from(0)));
+}
+
+#[test]
+fn declared_collectives_run() {
+    let text = "collective scan on n ranks {
+    input 2
+    output 1
+    each r { output[0] = reduce p in 0..n where p <= r : input[1] at p }
+}
+algorithm chain implements scan on n ranks {
+    each r { r -> r : copy input[1] -> output[0] }
+    for s in 0..n-1 { s -> s + 1 : reduce output[0] }
+}
+";
+    let path = file("scan.algo", text);
+    right(&[&path, "-n", "4", "--bytes", "4K", "--dtype", "i32"]);
+}
+
+#[test]
+fn what_was_proved_and_the_seed_are_said() {
+    let ran =
+        roundelay(&["run", "all_reduce.ring", "-n", "2", "--bytes", "1K", "--seed", "7"]).ok();
+    assert!(ran.out.starts_with("all_reduce.ring on 2 ranks: proved"), "{}", ran.out);
+    assert!(ran.out.contains("seed 7, in place") && ran.out.contains("#wrong"));
+}
+
+#[test]
+fn what_does_not_fit_the_memory_is_an_error() {
+    roundelay(&["run", "all_reduce.ring", "-n", "2", "--bytes", "1024G"])
+        .fails(3, &["RL0705", "no room"]);
+}
+
+#[test]
+fn bench_names_missing_peers_and_measures_the_others() {
+    let args = [
+        "bench",
+        "all_reduce.ring",
+        "all_reduce.two_shot",
+        "-n",
+        "2",
+        "-b",
+        "64",
+        "-e",
+        "1K",
+        "-f",
+        "16",
+    ];
+    let quick = ["--iters", "5", "--turns", "1", "--json"];
+    let lines = roundelay(&[&args[..], &quick].concat()).ok().json();
+    let sizes: Vec<_> = lines.iter().filter_map(|l| l["bytes"].as_u64()).collect();
+    assert_eq!(sizes, [64, 1024, 64, 1024]);
+    let ran = roundelay(&[&args[..], &quick, &["--vs", "mpi"]].concat()).ok();
+    for peer in ["ompi", "mpich"] {
+        let measured = ran.json().iter().any(|l| l["peer"] == peer && l["wrong"] == 0);
+        assert!(measured || ran.err.contains(peer), "{peer}: {}\n{}", ran.out, ran.err);
+    }
+}

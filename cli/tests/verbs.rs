@@ -1,0 +1,163 @@
+//! The verbs that start no ranks.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Stdio;
+
+use roundelay_algorithms::CATALOGUE;
+use support::{command, file, roundelay};
+
+#[test]
+fn check_proves_and_measures() {
+    let ran =
+        roundelay(&["check", "all_reduce.ring", "-n", "2..9", "--bytes", "1M", "--json"]).ok();
+    let lines = ran.json();
+    assert_eq!(lines.len(), 8);
+    let four = &lines[2];
+    assert_eq!(four["algorithm"], "ring");
+    assert_eq!(four["collective"], "all_reduce");
+    assert_eq!(four["ranks"], 4);
+    assert_eq!(four["verdict"], "proved");
+    assert_eq!(four["method"], "unrolled");
+    assert_eq!(four["rounds"], 6);
+    assert_eq!(four["bytes_per_rank"], 1.5 * f64::from(1 << 20));
+    assert_eq!(four["bytes_per_rank"], four["bytes_per_rank_bound"]);
+    assert_eq!(four["bitwise"], true);
+    assert_eq!(four["diagnostics"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn check_passes_over_what_requires_forbids() {
+    let ran = roundelay(&["check", "all_reduce.halving_doubling", "-n", "2..9"]).ok();
+    assert!(ran.out.contains("does not allow n = 3, 5..7, 9"), "{}", ran.out);
+    assert_eq!(ran.out.matches("proved").count(), 3);
+    let ran = roundelay(&["check", "all_reduce.two_level", "--json"]).ok();
+    let shapes: Vec<String> = ran.json().iter().map(|l| l["shape"].to_string()).collect();
+    assert_eq!(shapes, [r#""2x2""#, r#""2x3""#, r#""3x2""#, r#""2x4""#]);
+}
+
+#[test]
+fn check_shows_the_smallest_failing_count() {
+    let text = "algorithm a implements all_reduce on n ranks {
+    each r { r -> (r + 1) % n : reduce data }
+}";
+    let path = file("small.algo", text);
+    let ran = roundelay(&["check", &path, "-n", "2..5"]).fails(1, &["RL0501", "on 3 ranks"]);
+    assert_eq!(ran.err.matches("error[").count(), 1, "{}", ran.err);
+    assert_eq!((ran.out.matches("proved").count(), ran.out.matches("refuted").count()), (1, 3));
+}
+
+#[test]
+fn check_takes_whole_collectives() {
+    let ran = roundelay(&["check", "broadcast", "-n", "4", "--json"]).ok();
+    assert_eq!(ran.json().len(), roundelay_algorithms::of("broadcast").count());
+}
+
+#[test]
+fn show_prints_every_stage() {
+    let show = |stage: &str, more: &[&str]| {
+        let mut args = vec!["show", "all_reduce.ring", "--stage", stage];
+        args.extend(more);
+        roundelay(&args).ok().out
+    };
+    assert!(show("ast", &[]).contains("Each chunk goes round"));
+    assert!(show("program", &[]).contains("Program"));
+    assert!(show("graph", &["-n", "2"]).contains("r0 -> r1 : reduce data[0]"));
+    assert!(show("graph", &["-n", "2", "--dot"]).starts_with("digraph"));
+    assert_eq!(show("plan", &["-n", "3"]).matches("plan all_reduce.ring rank").count(), 3);
+    let one = show("plan", &["-n", "131072", "--rank", "7"]);
+    assert!(one.starts_with("plan all_reduce.ring rank 7 of 131072"), "{}", &one[..80]);
+    assert!(show("plan", &["-n", "2", "--out-of-place"]).contains("OutOfPlace"));
+}
+
+#[test]
+fn draw_writes_a_page() {
+    let page = file("ring.html", "");
+    roundelay(&["draw", "all_reduce.ring", "-n", "4", "-o", &page]).ok();
+    let page = std::fs::read_to_string(page).expect("the page");
+    assert!(page.contains("<html") && page.contains("all_reduce.ring"));
+}
+
+#[test]
+fn fmt_is_idempotent_on_the_book() {
+    for e in CATALOGUE {
+        let path = file(&format!("fmt_{}_{}.algo", e.collective, e.name), e.text);
+        roundelay(&["fmt", &path]).ok();
+        let once = std::fs::read_to_string(&path).expect("the file");
+        roundelay(&["fmt", "--check", &path]).ok();
+        roundelay(&["fmt", &path]).ok();
+        assert_eq!(once, std::fs::read_to_string(&path).expect("the file"), "{}", e.path);
+    }
+}
+
+#[test]
+fn fmt_checks_and_streams() {
+    let ugly = "algorithm  a implements all_gather on n ranks{use all_gather.ring}";
+    let path = file("ugly.algo", ugly);
+    let ran = roundelay(&["fmt", "--check", &path]).fails(1, &[]);
+    assert_eq!(ran.out.trim(), path);
+    assert_eq!(std::fs::read_to_string(&path).expect("the file"), ugly);
+    roundelay(&["fmt", &path, "nowhere.algo"]).fails(1, &["RL0708"]);
+    roundelay(&["fmt", "--check", &path]).ok();
+    let mut child = command(&["fmt", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    child.stdin.take().expect("a pipe").write_all(ugly.as_bytes()).expect("written");
+    let out = child.wait_with_output().expect("it ends");
+    assert_eq!(
+        String::from_utf8_lossy(&out.stdout),
+        std::fs::read_to_string(&path).expect("a file")
+    );
+}
+
+#[test]
+fn explain_has_all_pages() {
+    let list = roundelay(&["explain", "--json"]).ok();
+    for entry in list.json() {
+        let code = entry["code"].as_str().expect("a code").to_owned();
+        let page = roundelay(&["explain", &code.to_lowercase()]).ok();
+        assert!(page.out.starts_with(&format!("# {code}: ")), "{code}");
+    }
+    roundelay(&["explain", "RL0599"]).fails(2, &["RL0501"]);
+}
+
+#[test]
+fn info_lists_the_book() {
+    let ran = roundelay(&["info"]).ok();
+    for e in CATALOGUE {
+        assert!(ran.out.contains(&format!("{}.{}", e.collective, e.name)));
+    }
+    let info = &roundelay(&["info", "--json"]).ok().json()[0];
+    assert_eq!(info["algorithms"].as_array().map(Vec::len), Some(CATALOGUE.len()));
+    assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn every_help_has_an_example() {
+    for verb in ["check", "run", "bench", "show", "draw", "fmt", "explain"] {
+        let ran = roundelay(&[verb, "--help"]).ok();
+        assert!(ran.out.contains(&format!("roundelay {verb}")) && ran.out.contains("Example"));
+    }
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_is_no_fault() {
+    for args in [&["check", "all_reduce", "-n", "2..9"][..], &["explain", "RL0501"], &["--help"]] {
+        let mut child = command(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let mut first = String::new();
+        let mut out = BufReader::with_capacity(1, child.stdout.take().expect("a pipe"));
+        out.read_line(&mut first).expect("a line");
+        drop(out);
+        let status = child.wait().expect("it ends");
+        let mut err = String::new();
+        child.stderr.take().expect("a pipe").read_to_string(&mut err).expect("text");
+        assert_eq!((status.code(), err.as_str()), (Some(0), ""), "{args:?}");
+    }
+}

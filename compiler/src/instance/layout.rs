@@ -1,0 +1,223 @@
+//! How fine the chunks must be for every sub-algorithm and part, and how programs enter others.
+
+use roundelay_dsl::diag::{Diagnostic, codes};
+use roundelay_dsl::span::Span;
+
+use super::{Fail, MAX_CHUNKS, chunks, environment, index_set, requires, value};
+use crate::collective::Spec;
+use crate::program::{Buffer, Program, Region, Split, Stmt, Style, Use};
+
+/// Finds how fine the chunks must be, without walking any `each`.
+pub(super) struct Layout {
+    pub(super) paths: u32,
+}
+
+impl Layout {
+    /// Chunks that the whole vector of this program must have at least (a multiple of `units`).
+    pub(super) fn program(
+        &self,
+        p: &Program,
+        axes: &[u32],
+        env: &mut Vec<i64>,
+        units: u32,
+        channels: u32,
+    ) -> Result<u32, Fail> {
+        let fine = if p.composed {
+            lcm(units, self.block(p, axes, env, &p.body, units)?, p.header)?
+        } else {
+            units
+        };
+        checked(fine as u64 * channels as u64, p.header)
+    }
+
+    /// Chunks that the vector must have for a block of statements, if it has `units` as written.
+    fn block(
+        &self,
+        p: &Program,
+        axes: &[u32],
+        env: &mut Vec<i64>,
+        stmts: &[Stmt],
+        units: u32,
+    ) -> Result<u32, Fail> {
+        let mut fine = units;
+        for s in stmts {
+            match s {
+                Stmt::Let(slot, e) => env[*slot as usize] = value(e, env)?,
+                Stmt::For { body, .. } if !crate::walk::composed(body) => {}
+                Stmt::For { slot, from, to, filter, body } => {
+                    for v in value(from, env)?..value(to, env)? {
+                        env[*slot as usize] = v;
+                        if filter.as_ref().map_or(Ok(1), |f| value(f, env))? != 0 {
+                            fine = lcm(fine, self.block(p, axes, env, body, units)?, p.header)?;
+                        }
+                    }
+                }
+                Stmt::If { cond, then, otherwise } => {
+                    let body = if value(cond, env)? != 0 { then } else { otherwise };
+                    fine = lcm(fine, self.block(p, axes, env, body, units)?, p.header)?;
+                }
+                Stmt::Each(_) => {}
+                Stmt::Use(u) => fine = lcm(fine, self.use_(p, axes, env, u, units)?, u.span)?,
+                Stmt::Split(s) => {
+                    let (from, to) = split_range(s, env, self.paths)?;
+                    for t in from..to {
+                        env[s.slot as usize] = t;
+                        let inner = self.block(p, axes, env, &s.body, units)?;
+                        fine =
+                            lcm(fine, checked(inner as u64 * (to - from) as u64, s.span)?, s.span)?;
+                    }
+                }
+            }
+        }
+        Ok(fine)
+    }
+
+    /// Chunks that the vector must have for the sub-algorithm's chunks to fit the region.
+    fn use_(
+        &self,
+        p: &Program,
+        axes: &[u32],
+        env: &mut [i64],
+        u: &Use,
+        units: u32,
+    ) -> Result<u32, Fail> {
+        let (sub_axes, mut sub_env, sub_units) = enter(p, axes, env, u)?;
+        let inner = self.program(&u.program, &sub_axes, &mut sub_env, sub_units, 1)?;
+        let part = |p: &Program, axes: &[u32], chunks| Spec {
+            kind: p.kind.clone(),
+            ranks: axes.iter().product(),
+            chunks,
+            root: 0,
+            custom: None,
+        };
+        let (spec, sub) = (part(p, axes, units), part(&u.program, &sub_axes, sub_units));
+        let mut fine = units;
+        for (region, buffer) in sub_regions(u) {
+            // The coordinates of a group do not change how many chunks a region has.
+            for &c in &p.coordinates {
+                env[c as usize] = 0;
+            }
+            let have = match region {
+                None => spec.size(parent_buffer(p, buffer)),
+                Some(r) => {
+                    let size = match r.buf {
+                        Buffer::Scratch(i) => {
+                            value(&p.scratch[i as usize].1, env)?.clamp(0, MAX_CHUNKS) as u32
+                        }
+                        b => spec.size(b),
+                    };
+                    index_set(&r.index, env, size, r.span)?.total
+                }
+            };
+            if have == 0 {
+                continue;
+            }
+            let need = sub.size(buffer) as u64 * (inner / sub_units) as u64;
+            let factor = need / gcd(need, have as u64).max(1);
+            fine = lcm(fine, checked(units as u64 * factor.max(1), u.span)?, u.span)?;
+        }
+        Ok(fine)
+    }
+}
+
+/// The regions that a `use` hands down, with the buffer that each becomes.
+pub(crate) fn sub_regions(u: &Use) -> Vec<(Option<&Region>, Buffer)> {
+    match u.program.style {
+        Style::Data => vec![(u.on.as_ref(), Buffer::Data)],
+        Style::InputOutput => {
+            vec![(u.on.as_ref(), Buffer::Input), (u.to.as_ref().or(u.on.as_ref()), Buffer::Output)]
+        }
+    }
+}
+
+/// The buffer of the using program that stands for a buffer of the used one by default.
+pub(crate) fn parent_buffer(p: &Program, buffer: Buffer) -> Buffer {
+    match (p.style, buffer) {
+        (Style::Data, _) => Buffer::Data,
+        (Style::InputOutput, Buffer::Data) => Buffer::Output,
+        (Style::InputOutput, b) => b,
+    }
+}
+
+/// Axes, environment and chunks of a used program.
+pub(crate) fn enter(
+    p: &Program,
+    axes: &[u32],
+    env: &mut [i64],
+    u: &Use,
+) -> Result<(Vec<u32>, Vec<i64>, u32), Fail> {
+    let total: u32 = axes.iter().product();
+    let m = u.over.map_or(total, |axis| axes[axis]);
+    let sub = &u.program;
+    let sub_axes = match (sub.axes.names.len(), u.over) {
+        (1, _) => vec![m],
+        (k, None) if k == axes.len() => axes.to_vec(),
+        (k, _) => {
+            return Err(Box::new(
+                Diagnostic::error(
+                    codes::SHAPE,
+                    format!("`{}` runs on a grid of {k} axes", sub.name),
+                )
+                .label(u.span, "used here")
+                .help("use it on all ranks of a grid with as many axes"),
+            ));
+        }
+    };
+    let root = match &u.root {
+        Some(e) => value(e, env)?,
+        None if u.over.is_none() && sub.kind.rooted() && p.kind.rooted() => env[p.root as usize],
+        None => 0,
+    };
+    if !(0..m as i64).contains(&root) {
+        return Err(Box::new(
+            Diagnostic::error(codes::ROOT, format!("root {root} is not one of {m} ranks"))
+                .label(u.span, "used here"),
+        ));
+    }
+    let mut sub_env = environment(sub, &sub_axes, root as u32);
+    let located = |d: Fail| Box::new(d.label(u.span, "used here"));
+    requires(sub, &mut sub_env).map_err(located)?;
+    let units = chunks(sub, &mut sub_env, m).map_err(located)?;
+    Ok((sub_axes, sub_env, units))
+}
+
+/// Bounds of a split.
+pub(crate) fn split_range(s: &Split, env: &mut [i64], paths: u32) -> Result<(i64, i64), Fail> {
+    let (from, to) = match &s.range {
+        Some((a, b)) => (value(a, env)?, value(b, env)?),
+        None => (0, paths as i64),
+    };
+    if to <= from || to - from > 4096 {
+        return Err(Box::new(
+            Diagnostic::error(codes::CHUNKS, format!("a split into {} parts", to - from))
+                .label(s.span, "here")
+                .help("between 1 and 4096 parts are possible"),
+        ));
+    }
+    Ok((from, to))
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+fn lcm(a: u32, b: u32, span: Span) -> Result<u32, Fail> {
+    checked(a as u64 / gcd(a as u64, b.max(1) as u64).max(1) * b.max(1) as u64, span)
+}
+
+fn checked(v: u64, span: Span) -> Result<u32, Fail> {
+    if v <= MAX_CHUNKS as u64 {
+        return Ok(v as u32);
+    }
+    Err(Box::new(
+        Diagnostic::error(
+            codes::CHUNKS,
+            format!("{v} chunks are needed to nest the parts; the limit is {MAX_CHUNKS}"),
+        )
+        .label(span, "for this")
+        .help("use fewer parts, or part counts that divide each other"),
+    ))
+}

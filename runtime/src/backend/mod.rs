@@ -1,0 +1,89 @@
+//! The seam between playing a plan and computing: a backend owns memory and arithmetic.
+//!
+//! Everything above this seam moves addresses and counts; only a backend reads or writes elements.
+//! Today there is one, the host's processor ([`host`]). A second one offers the same three things
+//! under the same rules, and an executor picks one backend for a whole call.
+//!
+//! **What a backend promises**
+//!
+//! - *One form.* [`Kernel::fold`] is the only operation of a plan: it folds some inputs, element by
+//!   element, and hands the result to some outputs. With one input it copies. [`Kernel::scale`] and
+//!   [`Kernel::divide`] are what `premul_sum` and `avg` need before and after.
+//! - *Order.* The operands of an element are combined strictly first to last. Nothing about count,
+//!   alignment, block size or instruction set changes a bit of the result, except which NaN a NaN is.
+//! - *Rounding.* `f32` and `f64` round at every step, as written. `f16` and `bf16` are accumulated in
+//!   `f32` over all inputs of one fold and rounded once, when stored. All roundings are to nearest,
+//!   ties to even; a NaN stays a NaN.
+//! - *Integers wrap.* `min` and `max` of floats are NaN if any operand is; of operands that compare
+//!   equal (the two zeros) they keep the first.
+//! - *Wire types.* A source or destination may hold another float type than the buffer's
+//!   ([`Src::wire`], [`Dst::wire`]). It is converted when loaded and when stored; the arithmetic
+//!   between is the same. A value goes from the accumulator to each destination in one rounding.
+//! - *Memory is passed once.* Long folds go in blocks that stay in the first-level cache. Nothing is
+//!   allocated, locked or logged.
+//!
+//! **What a caller promises** (and the seam does not check)
+//!
+//! - Every address is good for `count` elements of its type for the length of the call; no alignment
+//!   is needed. Nobody else writes the sources, or touches the destinations.
+//! - A destination is apart from all other operands, or begins exactly where a source of the same
+//!   type begins (reducing in place). It overlaps nothing in part, and no two destinations overlap.
+//! - [`Kernel::wire_size`] was asked before a wire type is used.
+//!
+//! Kernels order nothing between threads: who hands the result to another thread or process stores a
+//! flag with `Release` afterwards. Streaming stores are fenced before `fold` returns.
+
+pub(crate) mod host;
+
+use roundelay_compiler::plan::Wire;
+
+use crate::dtype::{DType, RedOp};
+
+pub(crate) use host::{Kernel, kernel};
+
+/// Where an operand of a fold is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Src {
+    /// The first element; no alignment needed.
+    pub(crate) ptr: *const u8,
+    /// Element type there, if not the kernel's.
+    pub(crate) wire: Option<Wire>,
+}
+
+/// Where the result of a fold is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dst {
+    /// The first element; no alignment needed.
+    pub(crate) ptr: *mut u8,
+    /// Element type there, if not the kernel's.
+    pub(crate) wire: Option<Wire>,
+    /// Nobody reads the result soon: long ones may go past the caches.
+    pub(crate) stream: bool,
+}
+
+/// A combination of element type and operator, or of element type and wire type, without meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unsupported {
+    /// The type has no such operator.
+    #[error("`{op}` of {dtype} has no meaning; {dtype} has {}", operators(*.dtype))]
+    Op {
+        /// The element type.
+        dtype: DType,
+        /// The operator asked for.
+        op: RedOp,
+    },
+    /// Only floats can be rounded on the wire.
+    #[error("{dtype} cannot travel as {}: only f16, bf16, f32 and f64 are rounded on the wire", .wire.name())]
+    Wire {
+        /// The element type.
+        dtype: DType,
+        /// The wire type asked for.
+        wire: Wire,
+    },
+}
+
+/// The operators of a type, in words.
+fn operators(dtype: DType) -> String {
+    let has = RedOp::ALL.iter().filter(|&&op| kernel(dtype, op).is_ok());
+    has.map(|op| op.name()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,150 @@
+//! What must hold of a plan before addresses are made of it, whoever made the plan.
+
+use roundelay_compiler::plan::{Dir, Input, Op, Plan, Region};
+
+use super::Shape;
+use crate::error::Error;
+use crate::transport::shm::{Layout, RING};
+
+/// A plan fits the job, and its parts refer to each other.
+pub(crate) fn references(plan: &Plan, rank: u32, layout: &Layout) -> Result<(), Error> {
+    let (header, part) = (&plan.header, &plan.part);
+    if header.ranks != layout.ranks || part.rank != rank {
+        return Err(Error::Usage(format!(
+            "the plan of {}.{} is rank {}'s of {}, and this is rank {rank} of {}",
+            header.collective, header.algorithm, part.rank, header.ranks, layout.ranks
+        )));
+    }
+    if header.slots == 0 || u64::from(header.slots) > RING {
+        return Err(Error::Usage(format!(
+            "{}.{} wants {} slots for a connection, and shared memory has {RING}: \
+             schedule fewer `slots`",
+            header.collective, header.algorithm, header.slots
+        )));
+    }
+    for conn in &part.conns {
+        if conn.peer >= header.ranks {
+            return damaged(format!("it has a connection to rank {}", conn.peer));
+        }
+        if u32::from(conn.channel) >= layout.channels {
+            return Err(Error::Usage(format!(
+                "{}.{} uses channel {}, and shared memory has {}: schedule fewer `channels`",
+                header.collective, header.algorithm, conn.channel, layout.channels
+            )));
+        }
+    }
+    let mut messages = vec![0u64; part.conns.len()];
+    for op in part.lanes.iter().flat_map(|lane| &lane.ops) {
+        operation(plan, op, &mut messages)?;
+    }
+    for (conn, messages) in part.conns.iter().zip(messages) {
+        if messages != u64::from(conn.messages) {
+            return damaged(format!(
+                "{messages} operations use the connection to rank {} that announces {} messages",
+                conn.peer, conn.messages
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn operation(plan: &Plan, op: &Op, messages: &mut [u64]) -> Result<(), Error> {
+    let (header, part) = (&plan.header, &plan.part);
+    let mut end = |conn: u32, dir: Dir| {
+        match part.conns.get(conn as usize) {
+            Some(c) if c.dir == dir => messages[conn as usize] += 1,
+            _ => return damaged(format!("an operation uses connection {conn}, which it cannot")),
+        }
+        match op.sizes.chunks() <= header.message {
+            true => Ok(()),
+            false => damaged("a message has more chunks than the header allows".into()),
+        }
+    };
+    if op.inputs.is_empty() {
+        return damaged("an operation has no input".into());
+    }
+    for input in &op.inputs {
+        if let Input::Message { conn, .. } = input {
+            end(*conn, Dir::Recv)?;
+        }
+    }
+    for (i, out) in op.outs.iter().enumerate() {
+        end(out.conn, Dir::Send)?;
+        if op.outs[..i].iter().any(|o| o.conn == out.conn) {
+            return damaged("an operation sends twice on one connection".into());
+        }
+        if let Some(region) = &out.pull {
+            let first = region.pieces.first().map(|p| p.buf);
+            if region.pieces.iter().any(|p| Some(p.buf) != first) {
+                return damaged("memory offered for pulling lies in several buffers".into());
+            }
+        }
+    }
+    let lane = |r: &roundelay_compiler::plan::OpRef| part.lanes.get(usize::from(r.lane));
+    if op.after.iter().any(|r| lane(r).is_none_or(|l| r.op as usize >= l.ops.len())) {
+        return damaged("an operation waits for one that does not exist".into());
+    }
+    for message in &op.drained {
+        match part.conns.get(message.conn as usize) {
+            Some(c) if c.dir == Dir::Send && message.message < c.messages => {}
+            _ => return damaged("an operation waits for a message that is never sent".into()),
+        }
+    }
+    Ok(())
+}
+
+/// Played in several passes, a connection end must be one lane's: only within a lane is it certain
+/// in which order the messages of different passes come.
+pub(crate) fn lanes_apart(plan: &Plan) -> Result<(), Error> {
+    let mut owners = vec![None; plan.part.conns.len()];
+    for (lane, ops) in plan.part.lanes.iter().enumerate() {
+        for op in &ops.ops {
+            let received = op.inputs.iter().filter_map(|input| match input {
+                Input::Message { conn, .. } => Some(*conn),
+                Input::Local(_) => None,
+            });
+            for conn in received.chain(op.outs.iter().map(|out| out.conn)) {
+                if *owners[conn as usize].get_or_insert(lane) != lane {
+                    return damaged("two lanes share a connection in a plan of many passes".into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The chunks of a region, as buffer and first element, each with room for its elements.
+pub(crate) fn places(
+    shape: &Shape,
+    region: &Region,
+    lens: &[u64],
+) -> Result<Vec<(usize, u64)>, Error> {
+    let mut places = Vec::with_capacity(lens.len());
+    for piece in &region.pieces {
+        let Some(index) = shape.index(piece.buf) else {
+            return damaged(format!("it has no buffer {:?}", piece.buf));
+        };
+        if piece.set.modulus == 0 || (piece.set.block == 0 && piece.set.total > 0) {
+            return damaged("it has a chunk set without chunks".into());
+        }
+        let (chunks, room) = (shape.buffers[index], shape.lens[index]);
+        for chunk in piece.set.iter().map(u64::from) {
+            let Some(&len) = lens.get(places.len()) else {
+                return damaged("a region has more chunks than its operation".into());
+            };
+            let first = shape.offset(index, chunk.min(chunks));
+            if chunk >= chunks || first + len > room {
+                return damaged(format!("chunk {chunk} is not in {:?}", piece.buf));
+            }
+            places.push((index, first));
+        }
+    }
+    match places.len() == lens.len() {
+        true => Ok(places),
+        false => damaged("a region has fewer chunks than its operation".into()),
+    }
+}
+
+pub(crate) fn damaged<T>(text: String) -> Result<T, Error> {
+    Err(Error::Plan(text))
+}

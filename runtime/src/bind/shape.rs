@@ -1,0 +1,205 @@
+//! Sizes: what the header, a count and a type say about bytes, the same on every rank.
+
+use roundelay_compiler::plan::{Buf, Header};
+
+use super::Key;
+use crate::dtype::DType;
+use crate::error::Error;
+
+/// A pass for pipelining alone moves at least so many bytes a message: smaller ones cost more in
+/// exchanges of flags (about 0.3 us) than they gain in overlap.
+const LEAST_PIECE: u64 = 16 << 10;
+
+/// The sizes of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Bytes of an element in memory.
+    pub(crate) size: u64,
+    /// N: elements of the whole vector.
+    pub(crate) elements: u64,
+    /// C: chunks of the whole vector.
+    pub(crate) chunks: u64,
+    /// `ceil(N/C)`.
+    pub(crate) ceil: u64,
+    /// T: how often the plan is played, each time on a part of every chunk.
+    pub(crate) passes: u32,
+    /// Number of chunks of each buffer: data, input, output, then scratch buffers.
+    pub(crate) buffers: Vec<u64>,
+    /// Number of elements of each buffer.
+    pub(crate) lens: Vec<u64>,
+}
+
+impl Shape {
+    pub(crate) fn new(
+        header: &Header,
+        count: u64,
+        dtype: DType,
+        slot_bytes: u64,
+    ) -> Result<Self, Error> {
+        let size = dtype.size() as u64;
+        let chunks = u64::from(header.chunks);
+        let damaged = |text: &str| Error::Plan(text.into());
+        if chunks == 0 {
+            return Err(damaged("it has no chunks"));
+        }
+        let elements = u64::from(header.blocks)
+            .checked_mul(count)
+            .filter(|n| n.checked_mul(size).is_some_and(|b| b < 1 << 46))
+            .ok_or_else(|| Error::Usage(format!("{count} elements exceed the address space")))?;
+        if header.input_chunks > header.chunks || header.output_chunks > header.chunks {
+            return Err(damaged("its input or output has more chunks than the whole vector"));
+        }
+        let mut buffers = vec![chunks, header.input_chunks.into(), header.output_chunks.into()];
+        buffers.extend(header.scratch.iter().map(|&s| u64::from(s)));
+        let ceil = elements.div_ceil(chunks);
+        let lens = Vec::new();
+        let mut shape = Shape { size, elements, chunks, ceil, passes: 1, buffers, lens };
+        shape.lens = (0..shape.buffers.len())
+            .map(|index| shape.offset(index, shape.buffers[index]))
+            .collect();
+        shape.passes = shape.count_passes(header, slot_bytes)?;
+        Ok(shape)
+    }
+
+    fn count_passes(&self, header: &Header, slot_bytes: u64) -> Result<u32, Error> {
+        let message = u64::from(header.message.max(1));
+        // A narrower type may be wider than the call's: f32 on the wire of an f16 call.
+        let size = if header.lossy { self.size.max(4) } else { self.size };
+        let fits = slot_bytes / (message * size);
+        if fits == 0 && self.elements > 0 {
+            return Err(Error::Memory {
+                what: format!("messages of {message} chunks"),
+                wanted: message * size,
+                cause: format!("slots have {slot_bytes} bytes"),
+                remedy: "start the ranks with larger slots (`--slot-bytes`)".into(),
+            });
+        }
+        let needed = if fits == 0 { 1 } else { self.ceil.div_ceil(fits).max(1) };
+        let worthwhile = (message * self.ceil * size / LEAST_PIECE).max(1);
+        let passes = needed.max(u64::from(header.pipeline.max(1)).min(worthwhile));
+        u32::try_from(passes).map_err(|_| Error::Memory {
+            what: "the messages of this call".into(),
+            wanted: message * self.ceil * size,
+            cause: format!("in slots of {slot_bytes} bytes they would take {passes} passes"),
+            remedy: "start the ranks with larger slots (`--slot-bytes`)".into(),
+        })
+    }
+
+    /// First element of a chunk of the whole vector; of chunk C, the end.
+    pub(crate) fn start(&self, chunk: u64) -> u64 {
+        (u128::from(chunk) * u128::from(self.elements) / u128::from(self.chunks)) as u64
+    }
+
+    /// Elements of a chunk of the whole vector.
+    pub(crate) fn len(&self, chunk: u64) -> u64 {
+        self.start(chunk + 1) - self.start(chunk)
+    }
+
+    /// Which buffer that is, if there is such a buffer.
+    pub(crate) fn index(&self, buf: Buf) -> Option<usize> {
+        let index = match buf {
+            Buf::Data => 0,
+            Buf::Input => 1,
+            Buf::Output => 2,
+            Buf::Scratch(i) => 3 + usize::from(i),
+        };
+        (index < self.buffers.len()).then_some(index)
+    }
+
+    /// First element of a chunk of a buffer; of one past the last chunk, the buffer's end.
+    pub(crate) fn offset(&self, index: usize, chunk: u64) -> u64 {
+        if index < 3 { self.start(chunk) } else { chunk * self.ceil }
+    }
+
+    /// The part of `elements` that a pass moves: where it begins, and how many.
+    #[inline]
+    pub(crate) fn piece(&self, elements: u64, pass: u32) -> (u64, u64) {
+        if self.passes == 1 {
+            return (0, elements);
+        }
+        let (pass, passes) = (u64::from(pass), u64::from(self.passes));
+        // `elements` is below 2^46; only absurdly many passes need wider arithmetic.
+        let (from, to) = if passes < 1 << 17 {
+            (elements * pass / passes, elements * (pass + 1) / passes)
+        } else {
+            let wide = |p: u64| (u128::from(elements) * u128::from(p) / u128::from(passes)) as u64;
+            (wide(pass), wide(pass + 1))
+        };
+        (from, to - from)
+    }
+}
+
+/// One word for everything that the ranks of a call must agree on.
+pub(crate) fn digest(key: &Key) -> u64 {
+    let (low, high) = key.hash.split_at(8);
+    let word = |bytes: &[u8]| bytes.iter().fold(0u64, |w, &b| (w << 8) | u64::from(b));
+    [word(low), word(high), key.count, key.dtype as u64, key.op as u64].into_iter().fold(0, mix)
+}
+
+/// Mixes a word into a digest.
+#[inline]
+pub(crate) fn mix(digest: u64, word: u64) -> u64 {
+    let x = (digest.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x ^ (x >> 29)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roundelay_compiler::plan::{Placement, Protocol};
+
+    pub(crate) fn header() -> Header {
+        Header {
+            hash: [0; 16],
+            algorithm: "a".into(),
+            collective: "all_reduce".into(),
+            ranks: 2,
+            root: 0,
+            placement: Placement::InPlace,
+            chunks: 3,
+            blocks: 1,
+            input_chunks: 0,
+            output_chunks: 0,
+            scratch: vec![2],
+            slots: 2,
+            pipeline: 1,
+            message: 2,
+            reduces: true,
+            lossy: false,
+            protocol: Protocol::Auto,
+        }
+    }
+
+    #[test]
+    fn messages_fit_slots_in_every_pass() {
+        for count in [0, 1, 2, 3, 7, 100, 1023, 5000] {
+            for slot_bytes in [64, 128, 1024] {
+                let shape = Shape::new(&header(), count, DType::F32, slot_bytes).expect("a shape");
+                for pass in 0..shape.passes {
+                    let most = shape.piece(shape.ceil, pass).1;
+                    assert!(most * 2 * 4 <= slot_bytes, "{count} in {slot_bytes}: {shape:?}");
+                }
+                let all: u64 = (0..shape.passes).map(|p| shape.piece(shape.len(1), p).1).sum();
+                assert_eq!(all, shape.len(1));
+            }
+        }
+    }
+
+    #[test]
+    fn pipelining_does_not_make_tiny_pieces() {
+        let header = Header { pipeline: 8, ..header() };
+        let passes =
+            |count| Shape::new(&header, count, DType::F32, 1 << 20).expect("a shape").passes;
+        assert_eq!(passes(1000), 1);
+        assert_eq!(passes(1 << 14), 2);
+        assert_eq!(passes(1 << 18), 8);
+    }
+
+    #[test]
+    fn messages_of_more_chunks_than_a_slot_has_elements_are_refused() {
+        let header = Header { message: 100, ..header() };
+        let error = Shape::new(&header, 1000, DType::F64, 64).expect_err("too small");
+        assert!(error.to_string().contains("--slot-bytes"), "{error}");
+        assert!(Shape::new(&header, u64::MAX / 2, DType::F64, 1 << 20).is_err());
+    }
+}

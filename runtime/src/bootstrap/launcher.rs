@@ -1,0 +1,345 @@
+//! Starting the ranks of a job as processes of this machine, and watching them.
+//!
+//! One thread does everything, asleep in `poll` while nothing happens, so that it takes no time from
+//! the ranks. Children get the signal to end when this thread does: the job must be run from a
+//! thread that lives as long as it.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use roundelay_dsl::diag::codes;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use super::lines::Lines;
+use super::{RANK, SHM_FD, SIZE, TIMEOUT_MS};
+use crate::error::Error;
+use crate::transport::shm::{AbortRecord, Layout, Segment, State, cores};
+
+/// How long the other ranks may take to report after one has died.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A job to be started: how many ranks, and which program each of them runs.
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    layout: Layout,
+    program: OsString,
+    args: Vec<OsString>,
+    envs: Vec<(OsString, OsString)>,
+    timeout: Option<Duration>,
+    grace: Duration,
+    pin: bool,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// How each rank's process ended, by rank.
+    pub endings: Vec<Ending>,
+    /// The first failure that was noticed, in words, if any.
+    pub cause: Option<String>,
+}
+
+/// How a rank's process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It ended by itself, with that status.
+    Exited(i32),
+    /// That signal ended it.
+    Signalled(i32),
+    /// It was still there when the job was over, and the launcher ended it.
+    Killed,
+}
+
+impl Outcome {
+    /// Whether all ranks ended with status 0.
+    pub fn success(&self) -> bool {
+        self.endings.iter().all(|&ending| ending == Ending::Exited(0))
+    }
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ending::Exited(status) => write!(f, "its process ended with status {status}"),
+            Ending::Signalled(9) => write!(f, "signal 9 (SIGKILL) ended its process"),
+            Ending::Signalled(11) => write!(f, "signal 11 (SIGSEGV) ended its process"),
+            Ending::Signalled(6) => write!(f, "signal 6 (SIGABRT) ended its process"),
+            Ending::Signalled(signal) => write!(f, "signal {signal} ended its process"),
+            Ending::Killed => write!(f, "its process did not end and was killed"),
+        }
+    }
+}
+
+impl Launcher {
+    /// A job of that many ranks, each running this same program without arguments.
+    pub fn new(ranks: u32) -> Self {
+        let program = std::env::current_exe().map(Into::into).unwrap_or_default();
+        Launcher {
+            layout: Layout::new(ranks),
+            program,
+            args: Vec::new(),
+            envs: Vec::new(),
+            timeout: None,
+            grace: GRACE,
+            pin: false,
+        }
+    }
+
+    /// The program that each rank runs.
+    #[must_use]
+    pub fn program(mut self, program: impl AsRef<OsStr>) -> Self {
+        self.program = program.as_ref().into();
+        self
+    }
+
+    /// Arguments of the program.
+    #[must_use]
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(|a| a.as_ref().into()));
+        self
+    }
+
+    /// A variable in the environment of each rank, beside those of this process.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.envs.push((name.as_ref().into(), value.as_ref().into()));
+        self
+    }
+
+    /// How long ranks wait for each other, see
+    /// [`Communicator::set_timeout`](crate::Communicator::set_timeout).
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How long the others may go on after one rank has failed, 2 s by default.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Whether each rank is bound to a core of its own, if there are enough; not by default.
+    #[must_use]
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+
+    /// The parameters of the shared memory; the number of ranks is taken from here too.
+    #[must_use]
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// The parameters of the shared memory, as they are.
+    pub fn current_layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Runs the job to its end. `line` is given every line that a rank writes to its standard
+    /// output; standard error is shared with this process.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Memory`] if shared memory cannot be had, [`Error::Start`] if a process cannot be
+    /// started. How the ranks fared is not an error but the [`Outcome`].
+    pub fn run(&self, line: impl FnMut(u32, &str)) -> Result<Outcome, Error> {
+        let segment = Segment::create(self.layout)?;
+        let mut job = Job { segment, ranks: Vec::new(), cause: None, deadline: None };
+        for rank in 0..self.layout.ranks {
+            let started = self.start(&job.segment, rank).and_then(Rank::new);
+            match started {
+                Ok(rank) => job.ranks.push(rank),
+                Err(e) => {
+                    let program = self.program.to_string_lossy().into_owned();
+                    return Err(Error::Start(format!("cannot start `{program}`: {e}")));
+                }
+            }
+        }
+        job.watch(self.grace, line);
+        Ok(job.outcome())
+    }
+
+    fn start(&self, segment: &Arc<Segment>, rank: u32) -> std::io::Result<Child> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).envs(self.envs.iter().map(|(k, v)| (k, v)));
+        command.env(SHM_FD, segment.number().to_string());
+        command.env(RANK, rank.to_string()).env(SIZE, self.layout.ranks.to_string());
+        if let Some(timeout) = self.timeout {
+            command.env(TIMEOUT_MS, timeout.as_millis().to_string());
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let cores = cores();
+        let core =
+            (self.pin && self.layout.ranks as usize <= cores.len()).then(|| cores[rank as usize]);
+        let (inherited, parent) = (segment.clone(), rustix::process::getpid());
+        let prepare = move || {
+            rustix::io::fcntl_setfd(inherited.fd(), rustix::io::FdFlags::empty())?;
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The parent may have ended before the line above.
+            if rustix::process::getppid() != Some(parent) {
+                return Err(rustix::io::Errno::SRCH.into());
+            }
+            if let Some(core) = core {
+                let mut set = rustix::thread::CpuSet::new();
+                set.set(core);
+                rustix::thread::sched_setaffinity(None, &set)?;
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec the closure only makes system calls; it neither allocates
+        // nor locks.
+        unsafe { command.pre_exec(prepare) };
+        command.spawn()
+    }
+}
+
+/// A started process.
+struct Rank {
+    child: Child,
+    /// Becomes readable when the process ends.
+    pidfd: OwnedFd,
+    stdout: Option<ChildStdout>,
+    lines: Lines,
+    ending: Option<Ending>,
+}
+
+impl Rank {
+    fn new(mut child: Child) -> std::io::Result<Self> {
+        let stdout = child.stdout.take();
+        let pid = Pid::from_child(&child);
+        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Rank { child, pidfd, stdout, lines: Lines::default(), ending: None }),
+            Err(e) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(e.into())
+            }
+        }
+    }
+
+    /// Reads what the process wrote.
+    fn read(&mut self, mut each: impl FnMut(&str)) {
+        let mut buffer = [0; 16 << 10];
+        let read = self.stdout.as_mut().map_or(Ok(0), |out| out.read(&mut buffer));
+        match read {
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => {
+                self.stdout = None;
+                self.lines.end(each);
+            }
+            Ok(n) => self.lines.add(&buffer[..n], &mut each),
+        }
+    }
+}
+
+/// A job that runs. When it is dropped, what is left of it is ended.
+struct Job {
+    segment: Arc<Segment>,
+    ranks: Vec<Rank>,
+    cause: Option<String>,
+    /// When the ranks that are left are ended.
+    deadline: Option<Instant>,
+}
+
+impl Job {
+    fn watch(&mut self, grace: Duration, mut line: impl FnMut(u32, &str)) {
+        while self.ranks.iter().any(|r| r.ending.is_none() || r.stdout.is_some()) {
+            let now = Instant::now();
+            if self.deadline.is_some_and(|at| at <= now) {
+                return self.end();
+            }
+            for (rank, what) in self.poll(self.deadline.map(|at| at - now)) {
+                match what {
+                    What::Output => self.ranks[rank].read(|text| line(rank as u32, text)),
+                    What::Ended => self.ended(rank, grace),
+                }
+            }
+        }
+    }
+
+    /// What has happened, or nothing after a while.
+    fn poll(&self, patience: Option<Duration>) -> Vec<(usize, What)> {
+        let mut events = Vec::new();
+        let mut fds: Vec<PollFd<'_>> = Vec::new();
+        for (rank, r) in self.ranks.iter().enumerate() {
+            if let Some(out) = &r.stdout {
+                events.push((rank, What::Output));
+                fds.push(PollFd::new(out, PollFlags::IN));
+            }
+            if r.ending.is_none() {
+                events.push((rank, What::Ended));
+                fds.push(PollFd::new(&r.pidfd, PollFlags::IN));
+            }
+        }
+        let timeout = patience
+            .map(|p| Timespec { tv_sec: p.as_secs() as i64, tv_nsec: i64::from(p.subsec_nanos()) });
+        if rustix::event::poll(&mut fds, timeout.as_ref()).is_err() {
+            return Vec::new();
+        }
+        let happened = fds.iter().map(|fd| !fd.revents().is_empty());
+        events.into_iter().zip(happened).filter_map(|(e, h)| h.then_some(e)).collect()
+    }
+
+    fn ended(&mut self, rank: usize, grace: Duration) {
+        let Ok(Some(status)) = self.ranks[rank].child.try_wait() else { return };
+        let ending = ending(status);
+        self.ranks[rank].ending = Some(ending);
+        if ending != Ending::Exited(0) {
+            let text = ending.to_string();
+            self.cause.get_or_insert_with(|| format!("rank {rank}: {text}"));
+            self.deadline.get_or_insert_with(|| Instant::now() + grace);
+            let rank = rank as u32;
+            self.segment.abort(&AbortRecord { code: codes::LOST_RANK, rank, text });
+        }
+        // Also for a process that ended without saying so.
+        self.segment.set_state(rank as u32, State::Left);
+    }
+
+    /// Ends the processes that are left, all of them children of this one.
+    fn end(&mut self) {
+        for rank in &mut self.ranks {
+            if rank.ending.is_none() {
+                // A child that was not waited for keeps its number, so this can hit nobody else.
+                let _ = rank.child.kill();
+                let _ = rank.child.wait();
+                rank.ending = Some(Ending::Killed);
+            }
+        }
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        let endings = self.ranks.iter().map(|r| r.ending.unwrap_or(Ending::Killed)).collect();
+        Outcome { endings, cause: self.cause.take() }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Output,
+    Ended,
+}
+
+fn ending(status: ExitStatus) -> Ending {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ending::Exited(code),
+        (None, Some(signal)) => Ending::Signalled(signal),
+        (None, None) => Ending::Exited(-1),
+    }
+}

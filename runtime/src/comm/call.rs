@@ -1,0 +1,181 @@
+//! Preparing a call: the plan's addresses, the caller's buffers, scratch memory, and what `avg` and
+//! `premul_sum` do before and after.
+
+use roundelay_compiler::plan::{Placement, Plan};
+
+use super::{Args, Communicator};
+use crate::backend::{Dst, Kernel, Src, kernel};
+use crate::bind::{Bound, Key, bind};
+use crate::dtype::{DType, RedOp};
+use crate::error::Error;
+use crate::executor::wait::Wait;
+use crate::executor::{Base, Player, Stats, Work};
+
+/// Bound plans that are kept. All ranks forget the same ones, for they make the same calls.
+const KEPT: usize = 256;
+
+impl Communicator {
+    pub(super) fn bind(&mut self, plan: &Plan, key: Key) -> Result<usize, Error> {
+        let kernel = kernel_for(plan, key.dtype, key.op)?;
+        let bound = match bind(plan, key, kernel, plan.header.reduces, self.rank, &mut self.ends) {
+            Ok(bound) => bound,
+            // Memory is short on this rank only: the others must not wait for it.
+            Err(error @ Error::Memory { .. }) => return Err(self.fail(error)),
+            Err(error) => return Err(error),
+        };
+        let at = self.next_bound % KEPT;
+        self.next_bound += 1;
+        if at == self.bounds.len() {
+            self.bounds.push(bound);
+        } else {
+            self.bounds[at] = bound;
+        }
+        Ok(at)
+    }
+
+    /// Compares the buffers of a call with its plan, and notes where they lie.
+    pub(super) fn buffers(&mut self, at: usize, args: &mut Args<'_>) -> Result<(), Error> {
+        let bound = &self.bounds[at];
+        let placement = bound.header.placement;
+        let wanted = |index: usize| (bound.shape.lens[index] * bound.shape.size) as usize;
+        let refused = |what: &str, has: usize, wanted: usize| {
+            let Key { count, dtype, .. } = bound.key;
+            Err(Error::Usage(format!(
+                "the {what} has {has} bytes, and {}.{} of {count} x {dtype} needs {wanted}",
+                bound.header.collective, bound.header.algorithm
+            )))
+        };
+        let none = (std::ptr::null_mut(), 0);
+        let lent = match (args, placement) {
+            (Args::InPlace { data }, Placement::InPlace) => {
+                if data.len() != wanted(0) {
+                    return refused("data", data.len(), wanted(0));
+                }
+                [(data.as_mut_ptr(), data.len()), none, none]
+            }
+            (Args::OutOfPlace { input, output }, Placement::OutOfPlace) => {
+                if input.len() != wanted(1) && (bound.reads_input || !input.is_empty()) {
+                    return refused("input", input.len(), wanted(1));
+                }
+                if output.len() != wanted(2) && (bound.writes_output || !output.is_empty()) {
+                    return refused("output", output.len(), wanted(2));
+                }
+                // The plan never writes to its input: `bind` checked that.
+                let input = (input.as_ptr().cast_mut(), input.len());
+                [none, input, (output.as_mut_ptr(), output.len())]
+            }
+            (_, Placement::InPlace) => return Err(Error::Usage("the plan is in place".into())),
+            (_, Placement::OutOfPlace) => {
+                return Err(Error::Usage("the plan is out of place".into()));
+            }
+        };
+        self.work.bases.clear();
+        for (address, len) in lent {
+            let offered = self.arena.find(address, len);
+            self.work.bases.push(Base { address, offered });
+        }
+        Ok(())
+    }
+
+    /// Cuts the scratch buffers of a plan, and room for a scaled copy of the input, from memory that
+    /// is kept between calls.
+    fn scratch(&mut self, at: usize, copies_input: bool) -> Result<(), Error> {
+        let shape = &self.bounds[at].shape;
+        let size = |index: usize| (shape.lens[index] * shape.size).next_multiple_of(64) as usize;
+        let input = if copies_input { size(1) } else { 0 };
+        let total = input + (3..shape.buffers.len()).map(size).sum::<usize>();
+        if total == 0 {
+            return Ok(());
+        }
+        if self.scratch.as_ref().is_none_or(|cut| cut.len() < total) {
+            self.scratch = None;
+            self.scratch = Some(self.arena.cut(total)?);
+        }
+        let Some(cut) = &self.scratch else { return Ok(()) };
+        let mut address = cut.address();
+        let mut next = |len: usize| {
+            let base = Base { address, offered: self.arena.find(address, len) };
+            address = address.wrapping_add(len);
+            base
+        };
+        for index in 3..shape.buffers.len() {
+            self.work.bases.push(next(size(index)));
+        }
+        if copies_input {
+            self.work.bases.push(next(input));
+        }
+        Ok(())
+    }
+
+    pub(super) fn play(&mut self, at: usize, factor: f64, in_place: bool) -> Result<Stats, Error> {
+        let call_digest = self.enter(self.bounds[at].digest);
+        let op = self.bounds[at].key.op;
+        let reduces = self.bounds[at].reduces;
+        let (premul, avg) = (reduces && op == RedOp::PremulSum, reduces && op == RedOp::Avg);
+        self.scratch(at, premul && !in_place)?;
+        if !self.bounds[at].agreed {
+            self.agree(at, call_digest)?;
+            self.bounds[at].agreed = true;
+        }
+        let bound = &self.bounds[at];
+        if premul {
+            scale(bound, &mut self.work, factor, in_place);
+        }
+        let mut player = Player {
+            bound,
+            work: &mut self.work,
+            ends: &mut self.ends,
+            segment: &self.segment,
+            kernel: bound.kernel,
+            rank: self.rank,
+            call: self.calls,
+            digest: call_digest,
+            wait: Wait::new(self.timeout, self.segment.layout().crowded),
+            stats: Stats::default(),
+        };
+        let stats = player.play()?;
+        if avg {
+            let index = if in_place { 0 } else { 2 };
+            let data = self.work.bases[index].address;
+            let count = if data.is_null() { 0 } else { bound.shape.lens[index] };
+            let ranks = u64::from(self.segment.layout().ranks);
+            // SAFETY: `buffers` compared the buffer with that size, and the call is over: it is
+            // this rank's alone.
+            unsafe { bound.kernel.divide(data, count as usize, ranks) };
+        }
+        Ok(stats)
+    }
+}
+
+/// The arithmetic of a call. Copies need none, and so have no operator.
+fn kernel_for(plan: &Plan, dtype: DType, op: RedOp) -> Result<Kernel, Error> {
+    match plan.header.reduces {
+        true => kernel(dtype, op).map_err(|e| Error::Unsupported(e.to_string())),
+        false => Ok(Kernel::copies(dtype)),
+    }
+}
+
+/// Multiplies this rank's elements before a call: in place, or in a copy that replaces the input.
+fn scale(bound: &Bound, work: &mut Work, factor: f64, in_place: bool) {
+    let kernel = &bound.kernel;
+    let data = work.bases[usize::from(!in_place)];
+    let count = bound.shape.lens[usize::from(!in_place)] as usize;
+    if data.address.is_null() {
+        return;
+    }
+    let target = match in_place {
+        true => data.address,
+        false => {
+            let Some(copy) = work.bases.pop() else { return };
+            let from = Src { ptr: data.address, wire: None };
+            let to = Dst { ptr: copy.address, wire: None, stream: false };
+            // SAFETY: `buffers` compared the input with `count` elements, and `scratch` cut a copy
+            // of that size; they do not overlap.
+            unsafe { kernel.fold(&[from], &[to], count) };
+            work.bases[1] = copy;
+            copy.address
+        }
+    };
+    // SAFETY: `count` elements lie there, as above, and no call is in progress.
+    unsafe { kernel.scale(target, count, factor) };
+}

@@ -1,0 +1,54 @@
+//! Collective operations between the ranks of a job, played from proved plans.
+//!
+//! The compiler makes a [`Plan`](roundelay_compiler::plan::Plan) for each rank; a [`Communicator`]
+//! plays it together with the other ranks. Ranks are processes that a [`Launcher`] starts, or
+//! threads of one process; they share memory, and nothing is copied more often than it must be.
+//!
+//! ```
+//! # fn main() -> Result<(), roundelay::Error> {
+//! // Two ranks, as threads of this process.
+//! let ranks = roundelay::Communicator::local(2)?;
+//! std::thread::scope(|scope| {
+//!     for mut comm in ranks {
+//!         scope.spawn(move || {
+//!             let mut buffer = comm.alloc::<f32>(1000)?;
+//!             buffer.fill(comm.rank() as f32 + 1.0);
+//!             comm.all_reduce(&mut buffer, roundelay::RedOp::Sum)?;
+//!             assert!(buffer.iter().all(|&x| x == 3.0));
+//!             Ok::<(), roundelay::Error>(())
+//!         });
+//!     }
+//! });
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! * [`Communicator`]: calls, buffers, deadlines.
+//! * [`Buffer`]: memory that the other ranks read in place.
+//! * [`Launcher`]: ranks as processes.
+//! * [`DType`], [`RedOp`]: types and operators.
+//! * [`Error`]: what can go wrong, with stable codes.
+
+mod backend;
+mod bind;
+mod bootstrap;
+mod choose;
+mod collectives;
+mod comm;
+mod dtype;
+mod ends;
+mod error;
+mod executor;
+mod memory;
+pub mod transport;
+mod watchdog;
+
+pub use bootstrap::{Ending, Launcher, Outcome};
+pub use choose::choose;
+pub use collectives::plan_of;
+pub use comm::{Args, Call, Communicator};
+pub use dtype::{DType, Element, RedOp, UnknownName};
+pub use error::{Error, Place};
+pub use executor::Stats;
+pub use memory::Buffer;
+pub use transport::shm::Layout;

@@ -1,0 +1,221 @@
+//! Buffers in memory that the other ranks can read: a rank's arena, and what is cut from it.
+//!
+//! Data in such a buffer travels without being copied into slots: peers fold straight from it. Any
+//! other memory works too, through slots.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::dtype::Element;
+use crate::error::{Bytes, Error};
+use crate::transport::shm::{PAGE, Segment};
+
+/// The memory of one rank that its peers map as well.
+pub(crate) struct Arena {
+    segment: Arc<Segment>,
+    base: u64,
+    state: Mutex<Space>,
+}
+
+/// Free pieces `offset -> length`, none adjacent, and how far the arena was ever used.
+struct Space {
+    free: BTreeMap<u64, u64>,
+    used: u64,
+}
+
+impl Arena {
+    pub(crate) fn new(segment: Arc<Segment>, rank: u32) -> Arc<Self> {
+        let base = segment.layout().arena(rank);
+        let space = Space { free: BTreeMap::new(), used: 0 };
+        Arc::new(Arena { segment, base, state: Mutex::new(space) })
+    }
+
+    /// Cuts off `len` bytes, aligned to a page, all zero if never used before.
+    pub(crate) fn cut(self: &Arc<Self>, len: usize) -> Result<Cut, Error> {
+        let len = (len.max(1) as u64).next_multiple_of(PAGE);
+        let mut space = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let fit = space.free.iter().find(|&(_, &free)| free >= len).map(|(&at, &free)| (at, free));
+        if let Some((at, free)) = fit {
+            space.free.remove(&at);
+            if free > len {
+                space.free.insert(at + len, free - len);
+            }
+            return Ok(Cut { arena: self.clone(), offset: at, len });
+        }
+        let (at, end) = (space.used, space.used.saturating_add(len));
+        let arena_bytes = self.segment.layout().arena_bytes;
+        if end > arena_bytes {
+            return Err(Error::Memory {
+                what: "a buffer".into(),
+                wanted: len,
+                cause: format!("{} of the arena's {} are in use", Bytes(at), Bytes(arena_bytes)),
+                remedy: "free buffers, or start the ranks with larger arenas".into(),
+            });
+        }
+        self.segment.reserve(self.base + at, len, "a buffer")?;
+        self.segment.populate(self.base + at, len);
+        space.used = end;
+        Ok(Cut { arena: self.clone(), offset: at, len })
+    }
+
+    fn give_back(&self, offset: u64, len: u64) {
+        let mut space = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut at, mut len) = (offset, len);
+        if let Some((&before, &size)) = space.free.range(..at).next_back()
+            && before + size == at
+        {
+            space.free.remove(&before);
+            (at, len) = (before, len + size);
+        }
+        if let Some(size) = space.free.remove(&(at + len)) {
+            len += size;
+        }
+        space.free.insert(at, len);
+    }
+
+    /// The offset in the shared file of `len` bytes at an address, if they lie in this arena.
+    #[inline]
+    pub(crate) fn find(&self, address: *const u8, len: usize) -> Option<u64> {
+        let offset = self.segment.offset_of(address)?;
+        let end = self.base + self.segment.layout().arena_bytes;
+        (offset >= self.base && offset + len as u64 <= end).then_some(offset)
+    }
+}
+
+/// A piece of the arena; it goes back when dropped.
+pub(crate) struct Cut {
+    arena: Arc<Arena>,
+    offset: u64,
+    len: u64,
+}
+
+impl Cut {
+    /// Its first byte.
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.arena.segment.at(self.arena.base + self.offset)
+    }
+
+    /// Its size in bytes, at least what was asked for.
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        self.arena.give_back(self.offset, self.len);
+    }
+}
+
+/// Elements in memory that the other ranks can read. It behaves as a slice, is aligned to a page,
+/// and its memory returns to the communicator's arena when it is dropped.
+///
+/// A buffer may outlive its communicator.
+pub struct Buffer<T: Element> {
+    cut: Cut,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+// SAFETY: a buffer owns its piece of the arena as a `Vec` owns its heap memory, and elements are
+// plain values (`Element` is `Send` and `Sync`).
+unsafe impl<T: Element> Send for Buffer<T> {}
+// SAFETY: as above.
+unsafe impl<T: Element> Sync for Buffer<T> {}
+
+impl<T: Element> Buffer<T> {
+    pub(crate) fn zeroed(arena: &Arc<Arena>, len: usize) -> Result<Self, Error> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| {
+            Error::Usage(format!("a buffer of {len} elements exceeds the address space"))
+        })?;
+        let cut = arena.cut(bytes)?;
+        // SAFETY: the piece has at least that many bytes, is reserved, and nobody else's.
+        unsafe { cut.address().write_bytes(0, bytes) };
+        Ok(Buffer { cut, len, elements: PhantomData })
+    }
+}
+
+impl<T: Element> Deref for Buffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the piece holds `len` elements, aligned to a page; it was zeroed, which is a value
+        // of every element type, and is written only through `&mut self`, or by calls that had
+        // `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.cut.address().cast::<T>(), self.len) }
+    }
+}
+
+impl<T: Element> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`; the borrow is unique.
+        unsafe { std::slice::from_raw_parts_mut(self.cut.address().cast::<T>(), self.len) }
+    }
+}
+
+impl<T: Element> std::fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Buffer").field("dtype", &T::DTYPE).field("len", &self.len).finish()
+    }
+}
+
+/// The bytes of elements.
+pub(crate) fn bytes<T: Element>(elements: &[T]) -> &[u8] {
+    // SAFETY: elements are plain values without padding.
+    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+}
+
+/// The bytes of elements, to be filled by a call that writes elements of the same type.
+pub(crate) fn bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
+    let len = size_of_val(elements);
+    // SAFETY: elements are plain values without padding; the crate writes only values of `T` here
+    // (the results of a kernel of its type), so a `bool` stays one.
+    unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), len) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::shm::Layout;
+
+    fn arena(bytes: u64) -> Arc<Arena> {
+        let layout = Layout { arena_bytes: bytes, slot_bytes: 64, ..Layout::new(2) };
+        Arena::new(Segment::create(layout).expect("a small segment"), 1)
+    }
+
+    #[test]
+    fn memory_is_found_again_after_it_was_freed() {
+        let arena = arena(3 * PAGE);
+        for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [0, 2, 1]] {
+            let mut cuts: Vec<Option<Cut>> =
+                (0..3).map(|_| Some(arena.cut(4096).expect("room"))).collect();
+            assert!(arena.cut(1).is_err());
+            for i in order {
+                cuts[i] = None;
+            }
+            assert_eq!(arena.cut(3 * 4096).expect("one piece again").len(), 3 * 4096);
+        }
+    }
+
+    #[test]
+    fn a_full_arena_says_what_to_do() {
+        let error = arena(PAGE).cut(5000).err().expect("too large").to_string();
+        assert_eq!(
+            error,
+            "no room for a buffer (8 KiB wanted): 0 bytes of the arena's 4 KiB are in use; \
+             free buffers, or start the ranks with larger arenas"
+        );
+    }
+
+    #[test]
+    fn addresses_are_told_apart() {
+        let arena = arena(4 * PAGE);
+        let mut buffer = Buffer::<u32>::zeroed(&arena, 10).expect("room");
+        buffer[9] = 7;
+        assert_eq!(buffer.iter().sum::<u32>(), 7);
+        assert!(arena.find(buffer.as_ptr().cast(), 40).is_some());
+        assert!(arena.find([0u8; 4].as_ptr(), 4).is_none());
+    }
+}

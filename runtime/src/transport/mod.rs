@@ -1,0 +1,29 @@
+//! The seam to the other ranks.
+//!
+//! A transport reaches other ranks and holds no policy: which way a message takes, which algorithm
+//! is played and when a wait has failed is decided above it. It trusts plans: whatever arrives here
+//! was proved and, where it meets sizes and addresses, checked by `bind`.
+//!
+//! A link is one of two kinds, and a protocol is written once a kind:
+//!
+//! * **Mapped**: both sides load and store in the same memory. A message is a flag with content
+//!   beside it; the receiver may also *pull*, reading the sender's memory where it lies. What such a
+//!   transport gives is the ends of connections ([`shm`]): [`shm::Sender`] hands out the place of the
+//!   next message's content and then hands the message over; [`shm::Receiver`] says whether the next
+//!   message is there, where its content lies, and takes back the slot.
+//! * **Posted**: messages are posted to a queue and completions polled. None exists yet.
+//!
+//! Nothing here blocks. Every operation returns at once and says whether it could be done; waiting,
+//! deadlines and giving up belong to `executor::wait`. After setup nothing allocates, locks or calls
+//! the system, except that the first message of a new size on a connection reserves its memory.
+//!
+//! To add a transport: one file here, [`probe`] in its words, and the test-suite of this crate
+//! (`tests/`), which plays the same plans on every transport.
+
+pub(crate) mod shm;
+
+/// Whether shared memory can be used here; if not, why, in words.
+pub fn probe() -> Result<(), String> {
+    let layout = shm::Layout { slot_bytes: 64, arena_bytes: 4096, ..shm::Layout::new(1) };
+    shm::Segment::create(layout).map(|_| ()).map_err(|e| e.to_string())
+}

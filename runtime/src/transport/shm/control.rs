@@ -1,0 +1,233 @@
+//! The control pages: who is there, who failed, and words that all ranks exchange.
+//!
+//! Everything is an atomic word. Each rank writes to its own cache lines only; the abort record is
+//! written once, by whoever fails first.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use roundelay_dsl::diag::{Code, codes};
+
+use super::Segment;
+
+/// Calls of a rank that others can still compare with theirs.
+const CALLS: u64 = 4;
+
+/// The lines of a rank's control block.
+const PRESENCE: u64 = 0;
+const EXCHANGE: u64 = 1;
+const CALL: u64 = 2;
+
+/// Words of the abort record before its text.
+const ABORT_TEXT: u64 = 64;
+const ABORT_TEXT_MAX: usize = 2048;
+
+/// Whether a rank takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It has not started yet.
+    Absent,
+    /// It takes part.
+    Present,
+    /// It has left.
+    Left,
+}
+
+/// Why all ranks stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AbortRecord {
+    /// What kind of failure.
+    pub(crate) code: Code,
+    /// Whose failure it is: who reported it, or who is gone.
+    pub(crate) rank: u32,
+    /// The failure in words.
+    pub(crate) text: String,
+}
+
+impl Segment {
+    /// Enters or leaves.
+    pub(crate) fn set_state(&self, rank: u32, state: State) {
+        let line = self.layout.rank_line(rank, PRESENCE);
+        if state == State::Present {
+            let pid = rustix::process::getpid().as_raw_nonzero().get();
+            self.word(line).store(u64::from(pid.unsigned_abs()), Ordering::Relaxed);
+        }
+        self.word(line + 8).store(state as u64, Ordering::Release);
+    }
+
+    /// Whether a rank takes part, and in which process.
+    pub(crate) fn state(&self, rank: u32) -> (State, i32) {
+        let line = self.layout.rank_line(rank, PRESENCE);
+        let state = match self.word(line + 8).load(Ordering::Acquire) {
+            0 => State::Absent,
+            1 => State::Present,
+            _ => State::Left,
+        };
+        (state, self.word(line).load(Ordering::Relaxed) as i32)
+    }
+
+    /// Makes all ranks stop. The first cause is kept; later ones are consequences.
+    pub(crate) fn abort(&self, cause: &AbortRecord) {
+        let at = self.layout.abort();
+        let won = self.word(at).compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
+        if won.is_err() {
+            return;
+        }
+        let mut end = cause.text.len().min(ABORT_TEXT_MAX);
+        while !cause.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let text = &cause.text[..end];
+        let code = codes::ALL.iter().position(|(c, _)| *c == cause.code).unwrap_or(0);
+        self.word(at + 8).store(code as u64, Ordering::Relaxed);
+        self.word(at + 16).store(u64::from(cause.rank), Ordering::Relaxed);
+        self.word(at + 24).store(text.len() as u64, Ordering::Relaxed);
+        for (i, part) in text.as_bytes().chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            let at = at + ABORT_TEXT + 8 * i as u64;
+            self.word(at).store(u64::from_le_bytes(word), Ordering::Relaxed);
+        }
+        self.word(at).store(2, Ordering::Release);
+    }
+
+    /// Whether somebody failed.
+    #[inline]
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.word(self.layout.abort()).load(Ordering::Relaxed) != 0
+    }
+
+    /// Why everybody stops.
+    pub(crate) fn abort_record(&self) -> Option<AbortRecord> {
+        let at = self.layout.abort();
+        let mut state = self.word(at).load(Ordering::Acquire);
+        // Whoever won writes a few words now, unless it died in between.
+        for _ in 0..1000 {
+            if state != 1 {
+                break;
+            }
+            rustix::thread::sched_yield();
+            state = self.word(at).load(Ordering::Acquire);
+        }
+        if state == 0 {
+            return None;
+        }
+        let code = self.word(at + 8).load(Ordering::Relaxed) as usize;
+        let len = (self.word(at + 24).load(Ordering::Relaxed) as usize).min(ABORT_TEXT_MAX);
+        let words = (0..len.div_ceil(8) as u64).map(|i| at + ABORT_TEXT + 8 * i);
+        let mut bytes: Vec<u8> =
+            words.flat_map(|w| self.word(w).load(Ordering::Relaxed).to_le_bytes()).collect();
+        bytes.truncate(len);
+        Some(AbortRecord {
+            code: codes::ALL.get(code).map_or(codes::LOST_RANK, |(c, _)| *c),
+            rank: self.word(at + 16).load(Ordering::Relaxed) as u32,
+            text: String::from_utf8_lossy(&bytes).into_owned(),
+        })
+    }
+
+    /// Says which call this rank is in, for peers that wait and wonder.
+    #[inline]
+    pub(crate) fn publish_call(&self, rank: u32, call: u64, digest: u32) {
+        let line = self.layout.rank_line(rank, CALL);
+        let entry = (call << 32) | u64::from(digest);
+        self.word(line + 8 + 8 * (call % CALLS)).store(entry, Ordering::Relaxed);
+        self.word(line).store(call, Ordering::Release);
+    }
+
+    /// The number of a rank's latest call.
+    pub(crate) fn latest_call(&self, rank: u32) -> u64 {
+        self.word(self.layout.rank_line(rank, CALL)).load(Ordering::Acquire)
+    }
+
+    /// The digest of a rank's `call`-th call, if it got there and not far beyond.
+    pub(crate) fn call_of(&self, rank: u32, call: u64) -> Option<u32> {
+        let line = self.layout.rank_line(rank, CALL);
+        if self.latest_call(rank) < call {
+            return None;
+        }
+        let entry = self.word(line + 8 + 8 * (call % CALLS)).load(Ordering::Relaxed);
+        (entry >> 32 == call & 0xffff_ffff).then_some(entry as u32)
+    }
+}
+
+/// This rank's side of exchanging one word among all ranks. Two places for the value alternate: a
+/// rank that begins the next round but one knows that all have read this one.
+pub(crate) struct Exchange {
+    round: u64,
+}
+
+impl Exchange {
+    pub(crate) fn new() -> Self {
+        Exchange { round: 0 }
+    }
+
+    /// Begins the next round with this rank's word.
+    pub(crate) fn post(&mut self, segment: &Segment, rank: u32, value: u64) {
+        self.round += 1;
+        self.slot(segment, rank).store(value, Ordering::Relaxed);
+        let line = segment.layout.rank_line(rank, EXCHANGE);
+        segment.word(line).store(self.round, Ordering::Release);
+    }
+
+    /// The word of another rank in the round that was begun, once it is there.
+    pub(crate) fn read(&self, segment: &Segment, rank: u32) -> Option<u64> {
+        let line = segment.layout.rank_line(rank, EXCHANGE);
+        if segment.word(line).load(Ordering::Acquire) < self.round {
+            return None;
+        }
+        Some(self.slot(segment, rank).load(Ordering::Relaxed))
+    }
+
+    fn slot<'a>(&self, segment: &'a Segment, rank: u32) -> &'a AtomicU64 {
+        let line = segment.layout.rank_line(rank, EXCHANGE);
+        segment.word(line + 8 + 8 * (self.round % 2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Layout;
+    use super::*;
+
+    fn segment() -> std::sync::Arc<Segment> {
+        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
+        Segment::create(layout).expect("a small segment")
+    }
+
+    #[test]
+    fn the_first_cause_is_kept() {
+        let segment = segment();
+        assert_eq!(segment.abort_record(), None);
+        let long = "é".repeat(2000);
+        let first = AbortRecord { code: codes::TIMEOUT, rank: 1, text: long.clone() };
+        segment.abort(&first);
+        segment.abort(&AbortRecord { code: codes::MEMORY, rank: 0, text: "later".into() });
+        let read = segment.abort_record().expect("aborted");
+        assert_eq!((read.code, read.rank), (codes::TIMEOUT, 1));
+        assert_eq!(read.text, long[..2048]);
+    }
+
+    #[test]
+    fn words_are_exchanged_in_rounds() {
+        let segment = segment();
+        let (mut a, mut b) = (Exchange::new(), Exchange::new());
+        for round in 0..5 {
+            a.post(&segment, 0, round);
+            assert_eq!(a.read(&segment, 1), None);
+            b.post(&segment, 1, 10 + round);
+            assert_eq!(b.read(&segment, 0), Some(round));
+            assert_eq!(a.read(&segment, 1), Some(10 + round));
+        }
+    }
+
+    #[test]
+    fn calls_are_remembered_for_a_while() {
+        let segment = segment();
+        for call in 1..=9 {
+            segment.publish_call(0, call, 100 + call as u32);
+        }
+        assert_eq!(segment.call_of(0, 9), Some(109));
+        assert_eq!(segment.call_of(0, 6), Some(106));
+        assert_eq!(segment.call_of(0, 5), None);
+        assert_eq!(segment.call_of(0, 10), None);
+    }
+}

@@ -1,0 +1,183 @@
+//! Where everything lies in the shared memory of a job: offsets, and nothing else.
+//!
+//! ```text
+//! [ control: parameters, abort record, a few lines for each rank ]
+//! [ connections: for each ordered pair and channel, one page of headers, then the slots ]
+//! [ arenas: for each rank, the memory that its buffers come from ]
+//! ```
+//!
+//! The file is sparse: what nobody uses costs addresses, not memory.
+
+use crate::error::Error;
+
+pub(crate) const PAGE: u64 = 4096;
+/// Message headers of a connection: the most messages in flight, whatever a plan asks for.
+pub(crate) const RING: u64 = 16;
+/// Bytes that travel in the header itself.
+pub(crate) const INLINE: usize = 48;
+
+const ABORT: u64 = PAGE;
+const RANKS: u64 = 2 * PAGE;
+const RANK_BYTES: u64 = 256;
+const HEADERS: u64 = 128;
+const HEADER_BYTES: u64 = 64;
+/// Offset of the payload in a header.
+pub(crate) const HEADER_PAYLOAD: u64 = 16;
+
+/// The parameters of a job's shared memory, the same for all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Parallel connections from each rank to each.
+    pub channels: u32,
+    /// Capacity of one slot in bytes, a multiple of 64: the largest staged message.
+    pub slot_bytes: u64,
+    /// Addresses kept for the buffers of each rank, a multiple of the page size.
+    pub arena_bytes: u64,
+    /// Whether ranks outnumber cores, so that waiting ranks yield at once.
+    pub crowded: bool,
+}
+
+impl Layout {
+    /// Slots of 256 KiB: two of them, the data they come from and the data they go to fit the
+    /// second-level cache, and the exchange of flags costs under 5 % of copying one.
+    pub const SLOT_BYTES: u64 = 256 << 10;
+    /// Channels by default.
+    pub const CHANNELS: u32 = 32;
+
+    /// The default layout for that many ranks on this machine.
+    pub fn new(ranks: u32) -> Self {
+        let memory = rustix::system::sysinfo();
+        let total = (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit));
+        let cores = cores().len();
+        Layout {
+            ranks,
+            channels: Self::CHANNELS,
+            slot_bytes: Self::SLOT_BYTES,
+            arena_bytes: total.next_multiple_of(1 << 30).max(1 << 30),
+            crowded: ranks as usize > cores,
+        }
+    }
+
+    /// Refuses parameters that no memory could have.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let wrong = |text: &str| Err(Error::Usage(text.into()));
+        if self.ranks == 0 || self.ranks > 4096 {
+            return wrong("the number of local ranks must be between 1 and 4096");
+        }
+        if self.channels == 0 || self.channels > u32::from(u16::MAX) {
+            return wrong("the number of channels must be between 1 and 65535");
+        }
+        if self.slot_bytes < 64 || self.slot_bytes > 64 << 20 || !self.slot_bytes.is_multiple_of(64)
+        {
+            return wrong("slots must have between 64 bytes and 64 MiB, in multiples of 64 bytes");
+        }
+        if self.arena_bytes == 0 || !self.arena_bytes.is_multiple_of(PAGE) {
+            return wrong("the arena of a rank must be a positive multiple of 4096 bytes");
+        }
+        match self.total() {
+            Some(_) => Ok(()),
+            None => wrong("so many ranks, channels and slots exceed the address space"),
+        }
+    }
+
+    /// Size of the whole, if the address space can hold it.
+    pub(crate) fn total(&self) -> Option<u64> {
+        let ranks = u64::from(self.ranks);
+        let connections = (ranks * ranks * u64::from(self.channels))
+            .checked_mul(self.connection_bytes())?
+            .checked_add(self.control_bytes())?;
+        let total = ranks.checked_mul(self.arena_bytes)?.checked_add(connections)?;
+        (total < 1 << 46).then_some(total)
+    }
+
+    pub(crate) fn control_bytes(&self) -> u64 {
+        (RANKS + u64::from(self.ranks) * RANK_BYTES).next_multiple_of(PAGE)
+    }
+
+    fn connection_bytes(&self) -> u64 {
+        (PAGE + RING * self.slot_bytes).next_multiple_of(PAGE)
+    }
+
+    pub(crate) fn abort(&self) -> u64 {
+        ABORT
+    }
+
+    /// Line `line` of the control block of a rank.
+    pub(crate) fn rank_line(&self, rank: u32, line: u64) -> u64 {
+        debug_assert!(rank < self.ranks && line < RANK_BYTES / 64);
+        RANKS + u64::from(rank) * RANK_BYTES + line * 64
+    }
+
+    /// First byte of a connection: the page of its headers.
+    pub(crate) fn connection(&self, from: u32, to: u32, channel: u32) -> u64 {
+        debug_assert!(from < self.ranks && to < self.ranks && channel < self.channels);
+        let pair = u64::from(from) * u64::from(self.ranks) + u64::from(to);
+        let index = pair * u64::from(self.channels) + u64::from(channel);
+        self.control_bytes() + index * self.connection_bytes()
+    }
+
+    /// Offset in a connection of the header of a message.
+    pub(crate) fn header(message: u64) -> u64 {
+        HEADERS + (message % RING) * HEADER_BYTES
+    }
+
+    /// Offset in a connection of a slot.
+    pub(crate) fn slot(&self, slot: u64) -> u64 {
+        PAGE + slot * self.slot_bytes
+    }
+
+    /// First byte of a rank's arena.
+    pub(crate) fn arena(&self, rank: u32) -> u64 {
+        let ranks = u64::from(self.ranks);
+        let connections = ranks * ranks * u64::from(self.channels) * self.connection_bytes();
+        self.control_bytes() + connections + u64::from(rank) * self.arena_bytes
+    }
+}
+
+/// The cores that this process may use.
+pub(crate) fn cores() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None);
+    let cores: Vec<usize> = set
+        .map(|s| (0..rustix::thread::CpuSet::MAX_CPU).filter(|&c| s.is_set(c)).collect())
+        .unwrap_or_default();
+    if cores.is_empty() { vec![0] } else { cores }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_do_not_overlap() {
+        let layout = Layout { channels: 3, slot_bytes: 192, arena_bytes: 8192, ..Layout::new(5) };
+        layout.check().expect("a small layout");
+        let mut ends = layout.control_bytes();
+        for from in 0..5 {
+            for to in 0..5 {
+                for channel in 0..3 {
+                    assert_eq!(layout.connection(from, to, channel), ends);
+                    assert!(Layout::header(RING - 1) + HEADER_BYTES <= PAGE);
+                    ends += layout.slot(RING).next_multiple_of(PAGE);
+                }
+            }
+        }
+        assert_eq!(layout.arena(0), ends);
+        assert_eq!(layout.arena(4) + 8192, layout.total().expect("small"));
+    }
+
+    #[test]
+    fn impossible_layouts_are_refused() {
+        let good = Layout::new(2);
+        assert!(good.check().is_ok());
+        for bad in [
+            Layout { ranks: 0, ..good },
+            Layout { channels: 0, ..good },
+            Layout { slot_bytes: 100, ..good },
+            Layout { arena_bytes: 1 << 60, ..good },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Shared memory of one machine: one anonymous file, mapped whole by every rank.
+//!
+//! The launcher makes the file with `memfd_create`; its processes inherit it by number. It has no
+//! name anywhere, so when the last process is gone the memory is gone, however they ended.
+//!
+//! **No SIGBUS.** The file is sparse. Before anybody touches a page for the first time it is
+//! reserved with `fallocate`, and a refusal is [`Error::Memory`]. Reserving is a system call, so it
+//! happens when a connection is opened, when a buffer is allocated, and when a slot first carries a
+//! message of that size; never again afterwards.
+
+mod control;
+mod layout;
+mod limits;
+mod slots;
+
+pub(crate) use control::{AbortRecord, Exchange, State};
+pub use layout::Layout;
+pub(crate) use layout::{INLINE, PAGE, RING, cores};
+pub(crate) use slots::{Kind, Receiver, Sender, meta};
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::error::{Bytes, Error};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"rndly\x00\x00\x01");
+
+/// The shared memory of a job, mapped into this process.
+pub(crate) struct Segment {
+    fd: OwnedFd,
+    base: *mut u8,
+    len: usize,
+    layout: Layout,
+}
+
+// SAFETY: the mapping belongs to the segment and lives as long as it; what is shared inside is
+// atomics, and bytes that the protocols of `control` and `slots` hand from one owner to the next.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Makes the memory of a new job.
+    pub(crate) fn create(layout: Layout) -> Result<Arc<Self>, Error> {
+        layout.check()?;
+        let len = layout.total().unwrap_or(u64::MAX);
+        let refused = |what: &str, cause: String| Error::Memory {
+            what: what.into(),
+            wanted: len,
+            cause,
+            remedy: "these are addresses, not memory: raise the limit on file sizes (`ulimit -f`) \
+                     or on address space (`ulimit -v`), or make the arenas smaller"
+                .into(),
+        };
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        if limit.is_some_and(|limit| limit < len) {
+            let cause = format!("files may have {} here", Bytes(limit.unwrap_or(0)));
+            return Err(refused("the shared file of the ranks", cause));
+        }
+        let fd = rustix::fs::memfd_create("roundelay", MemfdFlags::CLOEXEC)
+            .map_err(|e| refused("the shared file of the ranks", e.to_string()))?;
+        rustix::fs::ftruncate(&fd, len)
+            .map_err(|e| refused("the shared file of the ranks", e.to_string()))?;
+        let segment = Self::map(fd, layout)?;
+        segment.reserve(0, layout.control_bytes(), "the control pages")?;
+        let words = [
+            u64::from(layout.ranks),
+            u64::from(layout.channels),
+            layout.slot_bytes,
+            layout.arena_bytes,
+            u64::from(layout.crowded),
+        ];
+        for (i, word) in words.into_iter().enumerate() {
+            segment.word(8 + 8 * i as u64).store(word, Ordering::Relaxed);
+        }
+        segment.word(0).store(MAGIC, Ordering::Release);
+        Ok(Arc::new(segment))
+    }
+
+    /// Maps the memory of the job that this process was started for.
+    pub(crate) fn inherit(number: RawFd) -> Result<Arc<Self>, Error> {
+        let foreign = |why: String| {
+            Error::Start(format!(
+                "file descriptor {number} is not the shared memory of a job: {why}; \
+                 start the ranks with the launcher, which passes it on"
+            ))
+        };
+        if number < 3 {
+            return Err(foreign("it is a standard stream".into()));
+        }
+        // SAFETY: the launcher passed this number to this process for this purpose, and the
+        // environment is read once; a number that is not open is refused by `fstat`.
+        let fd = unsafe { OwnedFd::from_raw_fd(number) };
+        let result = Self::read(&fd).map_err(&foreign);
+        let layout = match result {
+            Ok(layout) => layout,
+            Err(error) => {
+                // It is somebody else's: leave it open.
+                let _ = fd.into_raw_fd();
+                return Err(error);
+            }
+        };
+        // Children of this process have no business with it.
+        let _ = rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC);
+        Self::map(fd, layout).map(Arc::new)
+    }
+
+    fn read(fd: &OwnedFd) -> Result<Layout, String> {
+        let stat = rustix::fs::fstat(fd).map_err(|e| e.to_string())?;
+        let mut bytes = [0u8; 48];
+        let n = rustix::io::pread(fd, &mut bytes, 0).map_err(|e| e.to_string())?;
+        let word = |i: usize| {
+            let mut w = [0; 8];
+            w.copy_from_slice(&bytes[8 * i..8 * i + 8]);
+            u64::from_le_bytes(w)
+        };
+        if n < bytes.len() || word(0) != MAGIC {
+            return Err("it does not begin as one of this version".into());
+        }
+        let layout = Layout {
+            ranks: word(1) as u32,
+            channels: word(2) as u32,
+            slot_bytes: word(3),
+            arena_bytes: word(4),
+            crowded: word(5) != 0,
+        };
+        layout.check().map_err(|e| e.to_string())?;
+        if layout.total() != u64::try_from(stat.st_size).ok() {
+            return Err("its size is wrong".into());
+        }
+        Ok(layout)
+    }
+
+    fn map(fd: OwnedFd, layout: Layout) -> Result<Self, Error> {
+        let wanted = layout.total().unwrap_or(u64::MAX);
+        let len = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let mapped = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, &fd, 0)
+        };
+        let base = mapped.map_err(|e| Error::Memory {
+            what: "the mapping of the shared file".into(),
+            wanted,
+            cause: e.to_string(),
+            remedy: "raise the limit on address space (`ulimit -v`) or make the arenas smaller"
+                .into(),
+        })?;
+        Ok(Segment { fd, base: base.cast(), len, layout })
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The descriptor, for a child that inherits it.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The descriptor's number, for the environment of a child.
+    pub(crate) fn number(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// The address of a byte of the file.
+    pub(crate) fn at(&self, offset: u64) -> *mut u8 {
+        self.base.wrapping_add(offset as usize)
+    }
+
+    /// A word of the control pages or of a connection's headers, which were reserved.
+    pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && (offset as usize) < self.len);
+        // SAFETY: in bounds and aligned; the mapping outlives `self`; these words are only ever
+        // accessed as atomics.
+        unsafe { &*self.at(offset).cast::<AtomicU64>() }
+    }
+
+    /// Makes sure that the pages of a range exist, so that touching them cannot fail.
+    pub(crate) fn reserve(&self, offset: u64, len: u64, what: &str) -> Result<(), Error> {
+        let from = offset / PAGE * PAGE;
+        let len = (offset + len).next_multiple_of(PAGE) - from;
+        let refused = |cause| Error::Memory {
+            what: what.into(),
+            wanted: len,
+            cause,
+            remedy: "give the machine or container more memory, or ask for smaller buffers, fewer \
+                     ranks, or smaller slots (`--slot-bytes`)"
+                .into(),
+        };
+        if let Some(cause) = limits::objection(len) {
+            return Err(refused(cause));
+        }
+        loop {
+            match rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), from, len) {
+                Ok(()) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(refused(e.to_string())),
+            }
+        }
+    }
+
+    /// Brings reserved pages into this process's page table, as well as that can be done.
+    pub(crate) fn populate(&self, offset: u64, len: u64) {
+        let from = offset.next_multiple_of(PAGE);
+        let len = (offset + len).saturating_sub(from) / PAGE * PAGE;
+        if len == 0 {
+            return;
+        }
+        // SAFETY: the range lies in this mapping, and neither advice changes its content.
+        unsafe {
+            let _ = rustix::mm::madvise(self.at(from).cast(), len as usize, Advice::LinuxHugepage);
+            let advice = Advice::LinuxPopulateWrite;
+            let _ = rustix::mm::madvise(self.at(from).cast(), len as usize, advice);
+        }
+    }
+
+    /// The offset in the file of an address in this mapping.
+    pub(crate) fn offset_of(&self, address: *const u8) -> Option<u64> {
+        let offset = (address as usize).wrapping_sub(self.base as usize);
+        (offset < self.len).then_some(offset as u64)
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `map`; every handle into it holds the `Arc` of `self`.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+    }
+}

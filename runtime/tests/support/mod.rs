@@ -1,0 +1,315 @@
+//! Plans made by hand, small enough to be right by inspection, and threads that play them.
+#![allow(dead_code, reason = "each test file uses a part of this")]
+
+use roundelay::{Communicator, Layout};
+use roundelay_compiler::chunks::ChunkSet;
+use roundelay_compiler::plan::{
+    Buf, Conn, Dir, Header, Input, Lane, MessageRef, Op, OpRef, Out, Placement, Plan, Protocol,
+    RankPlan, Region, Site, Sizes, Store, Wire,
+};
+
+/// A header for `ranks` ranks and `chunks` chunks in place.
+pub(crate) fn header(collective: &str, algorithm: &str, ranks: u32, chunks: u32) -> Header {
+    let mut hash = [0; 16];
+    for (i, byte) in format!("{collective}.{algorithm}/{ranks}").bytes().enumerate() {
+        hash[i % 16] = (hash[i % 16] as u32 * 31 + u32::from(byte)) as u8;
+    }
+    Header {
+        hash,
+        algorithm: algorithm.into(),
+        collective: collective.into(),
+        ranks,
+        root: 0,
+        placement: Placement::InPlace,
+        chunks,
+        blocks: 1,
+        input_chunks: 0,
+        output_chunks: 0,
+        scratch: vec![],
+        slots: 2,
+        pipeline: 1,
+        message: chunks,
+        reduces: true,
+        lossy: false,
+        protocol: Protocol::Auto,
+    }
+}
+
+/// The part of one rank, being written.
+pub(crate) struct Part {
+    pub(crate) header: Header,
+    part: RankPlan,
+}
+
+impl Part {
+    pub(crate) fn new(header: &Header, rank: u32) -> Self {
+        let site = |line| Site {
+            file: "hand.algo".into(),
+            line,
+            column: 5,
+            text: format!("statement {line}"),
+        };
+        let sites = (1..9).map(site).collect();
+        let part = RankPlan { rank, conns: vec![], lanes: vec![Lane::default()], sites };
+        Part { header: header.clone(), part }
+    }
+
+    fn conn(&mut self, peer: u32, channel: u16, dir: Dir) -> u32 {
+        let found = |c: &Conn| (c.peer, c.channel, c.dir) == (peer, channel, dir);
+        let at = self.part.conns.iter().position(found).unwrap_or_else(|| {
+            self.part.conns.push(Conn { peer, channel, dir, messages: 0 });
+            self.part.conns.len() - 1
+        });
+        self.part.conns[at].messages += 1;
+        at as u32
+    }
+
+    /// A message from a peer, whose memory at `pull` may be read instead.
+    pub(crate) fn recv(&mut self, peer: u32, channel: u16, pull: Option<Region>) -> Input {
+        Input::Message { conn: self.conn(peer, channel, Dir::Recv), wire: None, pull }
+    }
+
+    /// A message to a peer, which may read `pull` instead.
+    pub(crate) fn send(&mut self, peer: u32, channel: u16, pull: Option<Region>) -> Out {
+        Out { conn: self.conn(peer, channel, Dir::Send), wire: None, pull }
+    }
+
+    /// The message that the next [`Part::send`] on that connection will be.
+    pub(crate) fn next_message(&mut self, peer: u32, channel: u16) -> MessageRef {
+        let conn = self.conn(peer, channel, Dir::Send);
+        let messages = &mut self.part.conns[conn as usize].messages;
+        *messages -= 1;
+        MessageRef { conn, message: *messages }
+    }
+
+    pub(crate) fn lane(&mut self, lane: usize) -> &mut Vec<Op> {
+        self.part.lanes.resize(self.part.lanes.len().max(lane + 1), Lane::default());
+        &mut self.part.lanes[lane].ops
+    }
+
+    pub(crate) fn op(
+        &mut self,
+        inputs: Vec<Input>,
+        store: Option<Region>,
+        outs: Vec<Out>,
+        set: ChunkSet,
+    ) {
+        self.op_in(0, inputs, store, outs, set);
+    }
+
+    pub(crate) fn op_in(
+        &mut self,
+        lane: usize,
+        inputs: Vec<Input>,
+        store: Option<Region>,
+        outs: Vec<Out>,
+        set: ChunkSet,
+    ) {
+        let round = self.lane(lane).len() as u32;
+        let store = store.map(|region| Store { region, dead: false });
+        let sizes = Sizes::Of(vec![set]);
+        let (after, drained) = (vec![], vec![]);
+        let site = round % 8;
+        self.lane(lane).push(Op { inputs, store, outs, sizes, after, drained, site, round });
+    }
+
+    /// The latest operation of the first lane.
+    pub(crate) fn last(&mut self) -> &mut Op {
+        self.lane(0).last_mut().expect("an operation")
+    }
+
+    pub(crate) fn wire(mut self, wire: Wire) -> Self {
+        self.header.lossy = true;
+        for op in self.part.lanes.iter_mut().flat_map(|l| &mut l.ops) {
+            for input in &mut op.inputs {
+                if let Input::Message { wire: w, pull, .. } = input {
+                    (*w, *pull) = (Some(wire), None);
+                }
+            }
+            for out in &mut op.outs {
+                (out.wire, out.pull) = (Some(wire), None);
+            }
+        }
+        self
+    }
+
+    pub(crate) fn plan(self) -> Plan {
+        Plan { header: self.header, part: self.part }
+    }
+}
+
+pub(crate) fn chunk(c: u32, of: u32) -> ChunkSet {
+    ChunkSet::interval(c, 1, of)
+}
+
+pub(crate) fn data(set: ChunkSet) -> Region {
+    Region::of(Buf::Data, set)
+}
+
+pub(crate) fn local(region: Region) -> Input {
+    Input::Local(region)
+}
+
+/// Rank 0 sends everything to rank 1.
+pub(crate) fn send_recv(header: &Header) -> Vec<Plan> {
+    let all = ChunkSet::all(header.chunks);
+    let mut parts = [Part::new(header, 0), Part::new(header, 1)];
+    let out = parts[0].send(1, 0, Some(data(all)));
+    parts[0].op(vec![local(data(all))], None, vec![out], all);
+    let message = parts[1].recv(0, 0, Some(data(all)));
+    parts[1].op(vec![message], Some(data(all)), vec![], all);
+    parts.map(Part::plan).into()
+}
+
+/// The ring, one operation a message, fused. Message `s` of a rank carries chunk `r - s`, message
+/// `n - 1 + t` the result in chunk `r + 1 - t`.
+pub(crate) fn ring(header: &Header) -> Vec<Plan> {
+    let n = header.ranks;
+    let mut header = header.clone();
+    header.message = 1;
+    let part = |r: u32| {
+        let mut part = Part::new(&header, r);
+        let (left, right) = ((r + n - 1) % n, (r + 1) % n);
+        let region = |c: u32| data(chunk(c % n, n));
+        let out = part.send(right, 0, Some(region(r)));
+        part.op(vec![local(region(r))], None, vec![out], chunk(r, n));
+        for s in 1..n {
+            let c = (r + n - s) % n;
+            let inputs = vec![local(region(c)), part.recv(left, 0, Some(region(c)))];
+            let out = part.send(right, 0, Some(region(c)));
+            part.op(inputs, Some(region(c)), vec![out], chunk(c, n));
+            part.last().store.as_mut().expect("a store").dead = s + 1 < n;
+        }
+        for t in 1..n {
+            let c = (r + 1 + n - t) % n;
+            let drained = MessageRef { conn: 0, message: t - 1 };
+            let message = part.recv(left, 0, Some(region(c)));
+            let outs = match t + 1 < n {
+                true => vec![part.send(right, 0, Some(region(c)))],
+                false => vec![],
+            };
+            part.op(vec![message], Some(region(c)), outs, chunk(c, n));
+            part.last().drained = vec![drained];
+        }
+        part.plan()
+    };
+    (0..n).map(part).collect()
+}
+
+/// Everybody sends everything to everybody and folds in rank order. With `pull`, peers may read the
+/// data where it lies; as nobody may overwrite it before, the sum goes to scratch first.
+pub(crate) fn one_shot(header: &Header, pull: bool) -> Vec<Plan> {
+    let (n, all) = (header.ranks, ChunkSet::all(header.chunks));
+    let mut header = header.clone();
+    header.scratch = if pull { vec![header.chunks] } else { vec![] };
+    let part = |r: u32| {
+        let mut part = Part::new(&header, r);
+        let peers = || (1..n).map(move |d| (r + d) % n);
+        let region = || pull.then(|| data(all));
+        let drained: Vec<MessageRef> = peers().map(|p| part.next_message(p, 0)).collect();
+        let outs: Vec<Out> = peers().map(|p| part.send(p, 0, region())).collect();
+        if n > 1 {
+            part.op(vec![local(data(all))], None, outs, all);
+        }
+        let inputs = (0..n)
+            .map(|p| match p == r {
+                true => local(data(all)),
+                false => part.recv(p, 0, region()),
+            })
+            .collect();
+        if !pull {
+            part.op(inputs, Some(data(all)), vec![], all);
+            return part.plan();
+        }
+        let scratch = || Region::of(Buf::Scratch(0), all);
+        part.op(inputs, Some(scratch()), vec![], all);
+        part.op(vec![local(scratch())], Some(data(all)), vec![], all);
+        part.last().drained = drained;
+        part.plan()
+    };
+    (0..n).map(part).collect()
+}
+
+/// Everybody reduces one chunk and sends it to everybody; each peer's result in a lane of its own,
+/// and therefore on a channel of its own.
+pub(crate) fn two_shot(header: &Header) -> Vec<Plan> {
+    let n = header.ranks;
+    let mut header = header.clone();
+    header.message = 1;
+    let part = |r: u32| {
+        let mut part = Part::new(&header, r);
+        let region = |c: u32| data(chunk(c, n));
+        let peers = || (1..n).map(move |d| (r + d) % n);
+        let mut drained = Vec::new();
+        for p in peers() {
+            drained.push(part.next_message(p, 0));
+            let out = part.send(p, 0, Some(region(p)));
+            part.op(vec![local(region(p))], None, vec![out], chunk(p, n));
+        }
+        let inputs = (0..n)
+            .map(|p| match p == r {
+                true => local(region(r)),
+                false => part.recv(p, 0, Some(region(r))),
+            })
+            .collect();
+        let outs = peers().map(|p| part.send(p, 1, Some(region(r)))).collect();
+        part.op(inputs, Some(region(r)), outs, chunk(r, n));
+        let reduce = OpRef { lane: 0, op: part.lane(0).len() as u32 - 1 };
+        for (i, p) in peers().enumerate() {
+            let message = part.recv(p, 1, Some(region(p)));
+            part.op_in(i + 1, vec![message], Some(region(p)), vec![], chunk(p, n));
+            let op = part.lane(i + 1).last_mut().expect("an operation");
+            (op.after, op.drained) = (vec![reduce], vec![drained[i]]);
+        }
+        part.plan()
+    };
+    (0..n).map(part).collect()
+}
+
+/// All ranks have come when all ranks leave.
+pub(crate) fn barrier(ranks: u32) -> Vec<Plan> {
+    let header = header("barrier", "dissemination", ranks, 1);
+    let part = |r: u32| {
+        let mut part = Part::new(&header, r);
+        let none = Region::of(Buf::Data, chunk(0, 1));
+        let mut distance = 1;
+        while distance < ranks {
+            let out = part.send((r + distance) % ranks, 0, None);
+            part.op(vec![local(none.clone())], None, vec![out], chunk(0, 1));
+            let message = part.recv((r + ranks - distance) % ranks, 0, None);
+            part.op(vec![message], Some(none.clone()), vec![], chunk(0, 1));
+            distance *= 2;
+        }
+        part.plan()
+    };
+    (0..ranks).map(part).collect()
+}
+
+/// A small layout: slots so small that plans take many passes.
+pub(crate) fn layout(ranks: u32, slot_bytes: u64) -> Layout {
+    Layout { slot_bytes, arena_bytes: 64 << 20, ..Layout::new(ranks) }
+}
+
+/// Runs `body` for every rank of a job, each in a thread.
+pub(crate) fn threads<T: Send>(
+    layout: Layout,
+    body: impl Fn(&mut Communicator, usize) -> T + Sync,
+) -> Vec<T> {
+    let ranks = Communicator::local_with(layout).expect("shared memory");
+    std::thread::scope(|scope| {
+        let body = &body;
+        let start = |(r, mut comm): (usize, Communicator)| scope.spawn(move || body(&mut comm, r));
+        let threads: Vec<_> = ranks.into_iter().enumerate().map(start).collect();
+        threads.into_iter().map(|t| t.join().expect("a rank")).collect()
+    })
+}
+
+/// What a rank contributes: small whole numbers, so that every sum is exact.
+pub(crate) fn contribution(rank: usize, i: usize, salt: usize) -> f32 {
+    ((i * 7 + rank * 13 + salt * 5) % 101) as f32 - 50.0
+}
+
+/// The sum of all contributions.
+pub(crate) fn total(ranks: usize, i: usize, salt: usize) -> f32 {
+    (0..ranks).map(|r| contribution(r, i, salt)).sum()
+}

@@ -1,0 +1,97 @@
+//! Helpers of the suite that crosses packages.
+#![forbid(unsafe_code)]
+
+pub mod mutate;
+
+use std::sync::Arc;
+
+use roundelay_algorithms::{Book, Entry};
+use roundelay_compiler::{Instance, Options, Program, Shape, resolve};
+use roundelay_dsl::diag::{Diagnostics, render};
+use roundelay_dsl::span::SourceMap;
+
+/// A text, resolved against the book.
+pub struct Source {
+    /// All texts that it needed.
+    pub sources: SourceMap,
+    /// Its algorithms, in order.
+    pub programs: Vec<Arc<Program>>,
+}
+
+/// Parses and resolves a text; the map is given either way, for messages.
+///
+/// # Errors
+/// Whatever is wrong with the text.
+pub fn read(name: &str, text: &str) -> Result<Source, (SourceMap, Diagnostics)> {
+    let mut sources = SourceMap::new();
+    let id = sources.add(name, text);
+    match resolve(&mut sources, id, &Book) {
+        Ok(programs) => Ok(Source { sources, programs }),
+        Err(faults) => Err((sources, faults)),
+    }
+}
+
+/// The algorithm of a file of the book, with its texts.
+///
+/// # Errors
+/// Diagnostics as text; a file of the book has none.
+pub fn of_book(entry: &Entry) -> Result<(SourceMap, Arc<Program>), String> {
+    let source =
+        read(entry.path, entry.text).map_err(|(sources, faults)| say(&sources, &faults))?;
+    let own = source.programs.iter().find(|p| p.name == entry.name);
+    let program = own.ok_or("the file does not declare its algorithm")?.clone();
+    Ok((source.sources, program))
+}
+
+/// Diagnostics in one line.
+pub fn say(sources: &SourceMap, faults: &Diagnostics) -> String {
+    let lines: Vec<String> =
+        faults.iter().map(|d| render::short(sources, d).trim().to_string()).collect();
+    lines.join(" | ")
+}
+
+/// Whether the algorithm runs on a grid of several axes.
+pub fn is_grid(program: &Program) -> bool {
+    program.axes.names.len() > 1
+}
+
+/// Roots worth trying on `n` ranks: all of few, the first two and the last of many.
+pub fn roots(program: &Program, n: u32) -> Vec<u32> {
+    match (program.kind.rooted(), n) {
+        (false, _) | (true, 1) => vec![0],
+        (true, 2..=9) => (0..n).collect(),
+        (true, _) => vec![0, 1, n - 1],
+    }
+}
+
+/// The instance, or `None` where `requires` forbids the shape.
+///
+/// # Errors
+/// Any other diagnostics.
+pub fn instance(
+    program: &Arc<Program>,
+    shape: &Shape,
+    root: u32,
+) -> Result<Option<Arc<Instance>>, Diagnostics> {
+    match Instance::new(program, shape, &Options { root, ..Options::default() }) {
+        Ok(instance) => Ok(Some(Arc::new(instance))),
+        Err(faults) if faults.iter().any(|d| d.code == roundelay_dsl::diag::codes::REQUIRES) => {
+            Ok(None)
+        }
+        Err(faults) => Err(faults),
+    }
+}
+
+/// Random numbers from a seed (splitmix64).
+pub struct Dice(pub u64);
+
+impl Dice {
+    /// A number below `n`, or 0 if `n` is 0.
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
+    }
+}

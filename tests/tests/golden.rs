@@ -1,0 +1,63 @@
+//! What the stages print, for algorithms whose output a person has read.
+//! `UPDATE_EXPECT=1 cargo test -p roundelay-tests --test golden` writes new texts.
+
+use std::sync::Arc;
+
+use expect_test::{ExpectFile, expect_file};
+use roundelay_algorithms::find;
+use roundelay_compiler::{Options, Placement, Shape, compile, graph, project};
+use roundelay_tests::{instance, of_book};
+
+/// The graph, and one rank's plan.
+fn golden(collective: &str, name: &str, n: u32, rank: u32, text: ExpectFile) {
+    let entry = find(collective, name).expect("the book has it");
+    let (sources, program) = of_book(entry).expect("the book resolves");
+    let shape = Shape::flat(n);
+    let instance: Option<Arc<_>> = instance(&program, &shape, 0).expect("the shape fits");
+    let instance = instance.expect("the shape is allowed");
+    let steps = graph::unroll(&instance).expect("it unrolls");
+    let mut all = graph::text(&steps, &sources);
+    let proved = compile(&program, &sources, &shape, &Options::default(), Placement::InPlace)
+        .expect("it is proved");
+    all += &proved.plans()[rank as usize].to_string();
+    let apart = project(&instance, &sources, Placement::OutOfPlace, rank).expect("it is lowered");
+    all += &apart.to_string();
+    text.assert_eq(&all);
+}
+
+#[test]
+fn ring() {
+    golden("all_reduce", "ring", 3, 0, expect_file!["../golden/ring_3.txt"]);
+}
+
+#[test]
+fn halving_doubling() {
+    golden(
+        "all_reduce",
+        "halving_doubling",
+        4,
+        1,
+        expect_file!["../golden/halving_doubling_4.txt"],
+    );
+}
+
+#[test]
+fn two_shot() {
+    golden("all_reduce", "two_shot", 3, 0, expect_file!["../golden/two_shot_3.txt"]);
+}
+
+#[test]
+fn double_binary_tree() {
+    golden(
+        "all_reduce",
+        "double_binary_tree",
+        4,
+        1,
+        expect_file!["../golden/double_binary_tree_4.txt"],
+    );
+}
+
+#[test]
+fn bruck() {
+    golden("all_to_all", "bruck", 3, 2, expect_file!["../golden/all_to_all_bruck_3.txt"]);
+}

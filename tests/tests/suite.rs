@@ -1,0 +1,152 @@
+//! Files of `suite/`, one test each. A file says in comments what is to happen:
+//!
+//! * `// error: RL0401 -n 3` on the line at fault: on 3 ranks, the first finding is that code on that
+//!   line. Without `-n` the file itself is at fault, and all its findings are so marked.
+//! * `// check: -n 2..9 -n 2x3`: every algorithm of the file is proved on so many ranks.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use roundelay_algorithms::Book;
+use roundelay_compiler::{Library, Options, Placement, Program, Shape, compile, resolve};
+use roundelay_dsl::diag::{Diagnostic, Diagnostics};
+use roundelay_dsl::span::SourceMap;
+use roundelay_tests::say;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("suite")
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder())
+        .into_iter()
+        .flatten()
+        .filter_map(|e| Some(e.ok()?.path()))
+        .filter(|p| p.extension().is_some_and(|e| e == "algo"))
+        .collect();
+    files.sort();
+    let trials = files
+        .into_iter()
+        .map(|path| {
+            let name = path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
+            Trial::test(name, move || holds(&path))
+        })
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// The book, and files beside the one that imports them.
+struct Shelf;
+
+impl Library for Shelf {
+    fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
+        Book.algorithm(collective, name)
+    }
+
+    fn file(&self, _: &str, path: &str) -> Option<(String, String)> {
+        Some((path.to_string(), std::fs::read_to_string(folder().join(path)).ok()?))
+    }
+}
+
+/// What a file says is to happen.
+#[derive(Default)]
+struct Expected {
+    /// Code, line.
+    errors: BTreeSet<(String, u32)>,
+    /// The same with a shape.
+    at: Vec<(String, u32, Shape)>,
+    /// Shapes to be proved.
+    checks: Vec<Shape>,
+}
+
+fn expected(text: &str) -> Result<Expected, Failed> {
+    let mut all = Expected::default();
+    for (i, line) in text.lines().enumerate() {
+        let line_number = i as u32 + 1;
+        if let Some((_, rest)) = line.split_once("// error: ") {
+            let mut words = rest.split_whitespace();
+            let code = words.next().unwrap_or_default().to_string();
+            let shapes = shapes(words)?;
+            if shapes.is_empty() {
+                all.errors.insert((code, line_number));
+            } else {
+                all.at.extend(shapes.into_iter().map(|s| (code.clone(), line_number, s)));
+            }
+        } else if let Some((_, rest)) = line.split_once("// check: ") {
+            all.checks.extend(shapes(rest.split_whitespace())?);
+        }
+    }
+    Ok(all)
+}
+
+/// `-n 3 -n 2..9 -n 2x4`
+fn shapes<'a>(words: impl Iterator<Item = &'a str>) -> Result<Vec<Shape>, Failed> {
+    let mut shapes = Vec::new();
+    for word in words.filter(|w| *w != "-n") {
+        match word.split_once("..") {
+            Some((a, b)) => shapes.extend((a.parse()?..=b.parse()?).map(Shape::flat)),
+            None => shapes.push(word.parse()?),
+        }
+    }
+    Ok(shapes)
+}
+
+fn holds(path: &Path) -> Result<(), Failed> {
+    let text = std::fs::read_to_string(path)?;
+    let expected = expected(&text)?;
+    let mut sources = SourceMap::new();
+    let id = sources.add("suite.algo", text);
+    let place = |sources: &SourceMap, d: &Diagnostic| {
+        (d.code.to_string(), d.span().map_or(0, |s| sources.line_column(s).0))
+    };
+    let programs = match resolve(&mut sources, id, &Shelf) {
+        Ok(programs) => programs,
+        Err(faults) => {
+            let found: BTreeSet<(String, u32)> =
+                faults.iter().map(|d| place(&sources, d)).collect();
+            if found == expected.errors {
+                return Ok(());
+            }
+            return Err(format!(
+                "{found:?} instead of {:?}: {}",
+                expected.errors,
+                say(&sources, &faults)
+            )
+            .into());
+        }
+    };
+    if !expected.errors.is_empty() {
+        return Err(format!("no error, but {:?} expected", expected.errors).into());
+    }
+    if expected.at.is_empty() && expected.checks.is_empty() {
+        return Err("nothing is expected".into());
+    }
+    for (code, line, shape) in expected.at {
+        let faults =
+            prove(&programs, &sources, &shape).err().ok_or(format!("no error on {shape}"))?;
+        if faults.first().map(|d| place(&sources, d)) != Some((code.clone(), line)) {
+            return Err(format!(
+                "on {shape}: {} instead of {code} on line {line}",
+                say(&sources, &faults)
+            )
+            .into());
+        }
+    }
+    for shape in expected.checks {
+        prove(&programs, &sources, &shape)
+            .map_err(|d| format!("on {shape}: {}", say(&sources, &d)))?;
+    }
+    Ok(())
+}
+
+fn prove(programs: &[Arc<Program>], sources: &SourceMap, shape: &Shape) -> Result<(), Diagnostics> {
+    for program in programs {
+        for placement in [Placement::InPlace, Placement::OutOfPlace] {
+            compile(program, sources, shape, &Options::default(), placement)?;
+        }
+    }
+    Ok(())
+}
