@@ -153,9 +153,9 @@ impl<'a> Table<'a> {
         let all: Vec<u32> = skipped.iter().filter_map(|(s, _)| s.axes.first().copied()).collect();
         let text = format!("{name} does not allow n = {}", spans(&all));
         if self.report.json {
-            self.report.remark(&text)
+            self.report.remark(&text);
         } else {
-            self.report.line(format!("  {text}"))
+            self.report.line(format!("  {text}"));
         }
     }
 

@@ -85,7 +85,7 @@ pub(crate) fn plan_job(
         let count = bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64;
         let case = Case { piece, count: if barrier { 0 } else { count } };
         // A barrier has one size.
-        if !(barrier && !cases.is_empty()) {
+        if !barrier || cases.is_empty() {
             cases.push(case);
         }
     }
@@ -120,6 +120,7 @@ fn one_shape(args: &Run, report: Report, shape: &Shape, sizes: &[u64], seed: u64
         ranks: shape.ranks(),
         dtype: play.dtype,
         op: play.op,
+        reduces: first.reduces,
         root: args.target.root,
     };
     head(report);

@@ -35,7 +35,7 @@ fn used(pid: i32) -> u64 {
 /// A run that goes on for ever, deep in its timed calls: every rank has computed for a while.
 fn endless(timeout: &str) -> (Child, Vec<i32>) {
     let args = ["run", "all_reduce.ring", "-n", "3", "--bytes", "64K", "--iters", "1000000000"];
-    let child = command(&[&args[..], &["--timeout", timeout]].concat())
+    let mut child = command(&[&args[..], &["--timeout", timeout]].concat())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -46,7 +46,11 @@ fn endless(timeout: &str) -> (Child, Vec<i32>) {
         if ranks.len() == RANKS && ranks.iter().all(|&pid| used(pid) >= 50) {
             return (child, ranks);
         }
-        assert!(Instant::now() < deadline, "the ranks did not come to work");
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!("the ranks did not come to work");
+        }
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -159,7 +159,9 @@ fn all_gather(n: u32, per_rank: u32, protocol: Protocol) -> Vec<Plan> {
         let mut part = Part::new(&header, r);
         let block = |p: u32| ChunkSet::interval(p * per_rank, per_rank, chunks);
         let input = || Region::of(Buf::Input, ChunkSet::all(per_rank));
-        let outs = (1..n).map(|d| part.send((r + d) % n, 0, Some(input()))).collect();
+        let origin = r * per_rank;
+        let send = |d| Out { origin, ..part.send((r + d) % n, 0, Some(input())) };
+        let outs = (1..n).map(send).collect();
         let store = Region::of(Buf::Output, block(r));
         part.op(vec![local(input())], Some(store), outs, block(r));
         for p in (1..n).map(|d| (r + n - d) % n) {

@@ -22,6 +22,8 @@ pub(crate) struct Proof {
     pub(crate) algorithm: String,
     /// What it implements.
     pub(crate) collective: String,
+    /// Whether it sums.
+    pub(crate) reduces: bool,
     /// Blocks of the vector: a size of B bytes is `B / blocks / size` elements of the count.
     pub(crate) blocks: u32,
     /// What was proved, in words.
@@ -73,7 +75,8 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
         wire,
     };
     let (algorithm, collective) = (header.algorithm, header.collective);
-    Ok(Proof { piece, algorithm, collective, blocks: header.blocks, words })
+    let (reduces, blocks) = (header.reduces, header.blocks);
+    Ok(Proof { piece, algorithm, collective, reduces, blocks, words })
 }
 
 fn proof(

@@ -53,6 +53,8 @@ pub(crate) struct Columns {
     pub(crate) dtype: DType,
     /// Operator.
     pub(crate) op: RedOp,
+    /// Whether the collective sums at all.
+    pub(crate) reduces: bool,
     /// Root.
     pub(crate) root: u32,
 }
@@ -69,8 +71,6 @@ impl Columns {
     ) -> Line {
         let bytes = count * u64::from(blocks) * self.dtype.size() as u64;
         let algbw_gbs = if time_us > 0.0 { bytes as f64 / time_us / 1e3 } else { 0.0 };
-        let reduces =
-            matches!(self.collective.as_str(), "all_reduce" | "reduce" | "reduce_scatter");
         let rooted =
             matches!(self.collective.as_str(), "broadcast" | "reduce" | "gather" | "scatter");
         Line {
@@ -80,7 +80,7 @@ impl Columns {
             bytes,
             count,
             dtype: self.dtype.name(),
-            op: if reduces { self.op.name() } else { "none" },
+            op: if self.reduces { self.op.name() } else { "none" },
             root: if rooted { self.root.into() } else { -1 },
             transport: "shm",
             time_us,
@@ -169,6 +169,7 @@ mod tests {
             ranks: 4,
             dtype: DType::F32,
             op: RedOp::Sum,
+            reduces: true,
             root: 0,
         };
         let line = columns("all_reduce").line("ring", 1_000_000, 1, 1000.0, 0);

@@ -140,7 +140,8 @@ impl<'a> Emit<'a> {
         let from = self.place.read(&t.from);
         let sizes = sizes(t);
         let pull = self.offer(t, &from, round);
-        let out = Out { conn, wire: t.wire, pull };
+        let origin = pull.as_ref().map_or(0, |local| self.place.origin(&t.from, local));
+        let out = Out { conn, wire: t.wire, pull, origin };
         let lane = self.lane(t.lane);
         let at = match self.fusible(&from, &sizes, lane as u16, conn, round) {
             Some(at) => {

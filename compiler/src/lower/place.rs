@@ -107,6 +107,14 @@ impl Place {
         if self.active { self.map(region, |c| self.target(c)) } else { region.clone() }
     }
 
+    /// Which chunk of `region` (as the peer counts) the first chunk of the buffer of `local` is.
+    pub(super) fn origin(&self, region: &Region, local: &Region) -> u32 {
+        match (region.pieces.first(), local.pieces.first()) {
+            (Some(r), Some(l)) if self.active && r.buf == Buf::Data => r.set.start.wrapping_sub(l.set.start),
+            _ => 0,
+        }
+    }
+
     /// Records writes, once a round's reads are done.
     pub(super) fn wrote(&mut self, region: &Region) {
         if self.active {

@@ -75,6 +75,7 @@ impl Plan {
             self.conn(out.conn, Dir::Send, used)?;
             need(!seen.contains(&out.conn), "two messages of one operation on one connection")?;
             seen.push(out.conn);
+            need(out.origin < self.header.chunks, "an offer beyond the vector")?;
             if let Some(region) = &out.pull {
                 self.region(region, chunks)?;
             }

@@ -199,6 +199,9 @@ pub struct Out {
     /// The region of this rank's memory that the peer may read in place of a copy: the local input
     /// of a send, or the store. It lies in one buffer.
     pub pull: Option<Region>,
+    /// Which chunk, as the peer counts, the first chunk of that buffer is: not 0 where a rank's own
+    /// block is offered as a part of the whole vector.
+    pub origin: u32,
 }
 
 /// An operation of this rank.

@@ -190,10 +190,10 @@ impl Builder<'_> {
             places(shape, region, lens)?;
             if let Some(piece) = region.pieces.first() {
                 let index = shape.index(piece.buf).unwrap_or(0);
-                // A buffer shorter than the vector is this rank's block of it.
-                let short = index < 3 && shape.buffers[index] < shape.chunks;
-                let first = u64::from(self.plan.part.rank) * shape.buffers[index];
-                before = if short { shape.start(first) * shape.size } else { 0 };
+                if u64::from(out.origin) >= shape.chunks {
+                    return Err(Error::Plan("an offer begins beyond the vector".into()));
+                }
+                before = shape.offset(index, out.origin.into()) * shape.size;
                 buffer = index as u32;
             }
         }

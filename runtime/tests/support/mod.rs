@@ -71,7 +71,7 @@ impl Part {
 
     /// A message to a peer, which may read `pull` instead.
     pub(crate) fn send(&mut self, peer: u32, channel: u16, pull: Option<Region>) -> Out {
-        Out { conn: self.conn(peer, channel, Dir::Send), wire: None, pull }
+        Out { conn: self.conn(peer, channel, Dir::Send), wire: None, pull, origin: 0 }
     }
 
     /// The message that the next [`Part::send`] on that connection will be.
