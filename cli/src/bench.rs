@@ -58,7 +58,7 @@ impl Table<'_> {
             ranks: self.shape.ranks(),
             dtype: play.dtype,
             op: play.op,
-        reduces: first.reduces,
+            reduces: first.reduces,
             root: self.args.root,
         };
         for proof in &self.proofs {

@@ -11,6 +11,10 @@ use crate::job::{Case, Job, Proof};
 
 const SOURCE: &str = include_str!("../peers/mpi.c");
 
+/// The types and operators that the program knows.
+const TYPES: [&str; 8] = ["f32", "f64", "i8", "u8", "i32", "u32", "i64", "u64"];
+const OPS: [&str; 4] = ["sum", "prod", "min", "max"];
+
 /// How long a peer may take for one size.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -104,7 +108,12 @@ fn compile(mpi: &Mpi, source: &Path, program: PathBuf) -> Result<PathBuf, String
 
 fn last_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
-    text.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("no message").trim().into()
+    text.lines()
+        .rev()
+        .find(|l| l.contains(char::is_alphanumeric))
+        .unwrap_or("no message")
+        .trim()
+        .into()
 }
 
 impl Ready {
@@ -121,12 +130,20 @@ impl Ready {
         case: &Case,
         ranks: u64,
     ) -> Result<(f64, u64), String> {
+        let (dtype, op) = (job.dtype.name(), job.op.name());
+        if !TYPES.contains(&dtype) || !OPS.contains(&op) {
+            return Err(format!(
+                "it is measured for {} and {} only",
+                TYPES.join(", "),
+                OPS.join(", ")
+            ));
+        }
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
         let pin = ranks <= cores;
         let flag = |b: bool| u8::from(b).to_string();
         let mut command = Command::new(self.mpi.launcher);
         command.args(self.mpi.args).args(["-n", &ranks.to_string()]).arg(&self.program);
-        command.args([&proof.collective, job.dtype.name(), job.op.name(), &case.count.to_string()]);
+        command.args([&proof.collective, dtype, op, &case.count.to_string()]);
         command.args([job.root.to_string(), flag(proof.piece.in_place()), flag(pin)]);
         command.args([
             job.warmup.to_string(),

@@ -32,23 +32,26 @@ fn used(pid: i32) -> u64 {
     stat(pid).map_or(0, |f| f[11].parse().unwrap_or(0) + f[12].parse().unwrap_or(0))
 }
 
-/// A run that goes on for ever, deep in its timed calls: every rank has computed for a while.
+/// A run that goes on for ever, deep in its timed calls.
 fn endless(timeout: &str) -> (Child, Vec<i32>) {
     let args = ["run", "all_reduce.ring", "-n", "3", "--bytes", "64K", "--iters", "1000000000"];
-    let mut child = command(&[&args[..], &["--timeout", timeout]].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
+    let mut command = command(&[&args[..], &["--timeout", timeout]].concat());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("the binary runs");
+    let ranks = at_work(child.id());
+    (child, ranks)
+}
+
+/// The ranks, once each of them has computed for a while.
+fn at_work(parent: u32) -> Vec<i32> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        let ranks = children(child.id());
+        let ranks = children(parent);
         if ranks.len() == RANKS && ranks.iter().all(|&pid| used(pid) >= 50) {
-            return (child, ranks);
+            return ranks;
         }
         if Instant::now() > deadline {
-            let _ = child.kill();
-            let _ = child.wait();
+            signal(parent as i32, Signal::KILL);
             panic!("the ranks did not come to work");
         }
         std::thread::sleep(Duration::from_millis(10));

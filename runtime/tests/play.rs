@@ -5,7 +5,7 @@ mod support;
 use roundelay::{Args, Call, DType, RedOp};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
-    Buf, Header, Placement, Plan, Protocol, Region, Sizes, Store, Wire,
+    Buf, Header, Out, Placement, Plan, Protocol, Region, Sizes, Store, Wire,
 };
 use support::{
     Part, barrier, chunk, contribution, data, header, layout, local, one_shot, ring, send_recv,

@@ -169,7 +169,7 @@ mod tests {
             ranks: 4,
             dtype: DType::F32,
             op: RedOp::Sum,
-            reduces: true,
+            reduces: collective == "all_reduce",
             root: 0,
         };
         let line = columns("all_reduce").line("ring", 1_000_000, 1, 1000.0, 0);

@@ -110,7 +110,9 @@ impl Place {
     /// Which chunk of `region` (as the peer counts) the first chunk of the buffer of `local` is.
     pub(super) fn origin(&self, region: &Region, local: &Region) -> u32 {
         match (region.pieces.first(), local.pieces.first()) {
-            (Some(r), Some(l)) if self.active && r.buf == Buf::Data => r.set.start.wrapping_sub(l.set.start),
+            (Some(r), Some(l)) if self.active && r.buf == Buf::Data => {
+                r.set.start.wrapping_sub(l.set.start)
+            }
             _ => 0,
         }
     }

@@ -83,7 +83,13 @@ pub fn prove(
     let spec = &instance.spec;
     let kind = &spec.kind;
     let shape = instance.shape.axes.len() == 1 && instance.channels == 1;
-    if !shape || kind.rooted() || matches!(kind, Kind::Custom(_) | Kind::SendRecv) || spec.ranks < 2
+    // Knowledge spreads lane by lane, which the replay of one rank does not follow.
+    let torn = *kind == Kind::Barrier && instance.program.composed;
+    if !shape
+        || torn
+        || kind.rooted()
+        || matches!(kind, Kind::Custom(_) | Kind::SendRecv)
+        || spec.ranks < 2
     {
         return Ok(None);
     }

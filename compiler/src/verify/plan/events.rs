@@ -1,0 +1,236 @@
+//! All operations of all ranks, and who waits for whom.
+
+use std::collections::BTreeMap;
+
+use roundelay_dsl::diag::{Diagnostic, codes};
+use roundelay_dsl::span::SourceMap;
+
+use super::{fault, span};
+use crate::instance::Instance;
+use crate::plan::{Dir, Input, OpRef, Plan};
+
+/// All operations of all ranks, and who waits for whom.
+pub(super) struct Events {
+    /// First event of each (rank, lane).
+    pub(super) first: Vec<Vec<u32>>,
+    /// Rank and operation of each event.
+    pub(super) at: Vec<(u32, OpRef)>,
+    /// Waits that slots do not change: (before, after).
+    pub(super) edges: Vec<(u32, u32)>,
+    /// Senders and receivers of each connection, message by message.
+    pub(super) messages: Vec<(Vec<u32>, Vec<u32>)>,
+    /// Connection of a rank's connection end.
+    pub(super) conn: Vec<Vec<u32>>,
+}
+
+impl Events {
+    pub(super) fn new(instance: &Instance, plans: &[Plan]) -> Result<Self, Diagnostic> {
+        let mut e = Events {
+            first: Vec::new(),
+            at: Vec::new(),
+            edges: Vec::new(),
+            messages: Vec::new(),
+            conn: Vec::new(),
+        };
+        let mut index: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
+        for plan in plans {
+            let part = &plan.part;
+            e.conn.push(Vec::with_capacity(part.conns.len()));
+            for c in &part.conns {
+                let key = match c.dir {
+                    Dir::Send => (part.rank, c.peer, c.channel),
+                    Dir::Recv => (c.peer, part.rank, c.channel),
+                };
+                let next = index.len() as u32;
+                let id = *index.entry(key).or_insert(next);
+                if id == next {
+                    e.messages.push(Default::default());
+                }
+                if let Some(list) = e.conn.last_mut() {
+                    list.push(id);
+                }
+            }
+            let mut first = Vec::new();
+            for (l, lane) in part.lanes.iter().enumerate() {
+                first.push(e.at.len() as u32);
+                for (i, op) in lane.ops.iter().enumerate() {
+                    let id = e.at.len() as u32;
+                    e.at.push((part.rank, OpRef { lane: l as u16, op: i as u32 }));
+                    if i > 0 {
+                        e.edges.push((id - 1, id));
+                    }
+                    for input in &op.inputs {
+                        if let Input::Message { conn, .. } = input {
+                            let c = e.conn[part.rank as usize][*conn as usize];
+                            e.messages[c as usize].1.push(id);
+                        }
+                    }
+                    for out in &op.outs {
+                        let c = e.conn[part.rank as usize][out.conn as usize];
+                        e.messages[c as usize].0.push(id);
+                    }
+                }
+            }
+            e.first.push(first);
+        }
+        for plan in plans {
+            let part = &plan.part;
+            let rank = part.rank as usize;
+            for (l, lane) in part.lanes.iter().enumerate() {
+                for (i, op) in lane.ops.iter().enumerate() {
+                    let id = e.first[rank][l] + i as u32;
+                    for a in &op.after {
+                        e.edges.push((e.first[rank][a.lane as usize] + a.op, id));
+                    }
+                    for m in &op.drained {
+                        let c = e.conn[rank][m.conn as usize];
+                        if let Some(&receiver) = e.messages[c as usize].1.get(m.message as usize) {
+                            e.edges.push((receiver, id));
+                        }
+                    }
+                }
+            }
+        }
+        for (&(a, b, channel), &c) in &index {
+            let (sent, received) = &e.messages[c as usize];
+            if sent.len() != received.len() {
+                return Err(fault(
+                    instance,
+                    format!(
+                        "rank {a} sends {} messages to rank {b} on channel {channel}, which receives {}",
+                        sent.len(),
+                        received.len()
+                    ),
+                ));
+            }
+            e.edges.extend(sent.iter().copied().zip(received.iter().copied()));
+        }
+        Ok(e)
+    }
+
+    /// An order in which everything can be played, or the events that wait for ever.
+    pub(super) fn order(&self, slots: u32) -> Result<Vec<u32>, Vec<u32>> {
+        let n = self.at.len();
+        let credits = self.messages.iter().flat_map(|(sent, received)| {
+            received.iter().copied().zip(sent.iter().copied().skip(slots as usize))
+        });
+        let mut waiting = vec![0u32; n];
+        let mut start = vec![0u32; n + 1];
+        let all: Vec<(u32, u32)> = self.edges.iter().copied().chain(credits).collect();
+        for &(a, b) in &all {
+            start[a as usize + 1] += 1;
+            waiting[b as usize] += 1;
+        }
+        for i in 0..n {
+            start[i + 1] += start[i];
+        }
+        let mut fill = start.clone();
+        let mut next = vec![0u32; all.len()];
+        for &(a, b) in &all {
+            next[fill[a as usize] as usize] = b;
+            fill[a as usize] += 1;
+        }
+        let mut order: Vec<u32> = (0..n as u32).filter(|&v| waiting[v as usize] == 0).collect();
+        let mut at = 0;
+        while at < order.len() {
+            let v = order[at] as usize;
+            at += 1;
+            for &w in &next[start[v] as usize..start[v + 1] as usize] {
+                waiting[w as usize] -= 1;
+                if waiting[w as usize] == 0 {
+                    order.push(w);
+                }
+            }
+        }
+        if order.len() == n {
+            Ok(order)
+        } else {
+            Err((0..n as u32).filter(|&v| waiting[v as usize] > 0).collect())
+        }
+    }
+
+    /// Names a cycle among the events that wait for ever.
+    pub(super) fn explain(
+        &self,
+        instance: &Instance,
+        sources: &SourceMap,
+        plans: &[Plan],
+        stuck: &[u32],
+        slots: Option<(u32, u32)>,
+    ) -> Diagnostic {
+        let k = slots.map_or(u32::MAX, |s| s.0);
+        let mut before: BTreeMap<u32, (u32, String)> = BTreeMap::new();
+        let waits = |v: u32| stuck.binary_search(&v).is_ok();
+        for &(a, b) in &self.edges {
+            if waits(a) && waits(b) {
+                before.entry(b).or_insert((a, "what comes before it".into()));
+            }
+        }
+        for (sent, received) in &self.messages {
+            for (i, (&s, &r)) in sent.iter().zip(received).enumerate() {
+                if waits(s) && waits(r) && s != r {
+                    before.insert(r, (s, format!("a message from rank {}", self.at[s as usize].0)));
+                }
+                if let Some(&later) = sent.get(i + k.min(u32::MAX - 1) as usize)
+                    && waits(r)
+                    && waits(later)
+                {
+                    before.insert(
+                        later,
+                        (
+                            r,
+                            format!(
+                                "a free slot, once rank {} has taken a message",
+                                self.at[r as usize].0
+                            ),
+                        ),
+                    );
+                }
+            }
+        }
+        let mut path: Vec<u32> = Vec::new();
+        let mut v = stuck.first().copied().unwrap_or(0);
+        while !path.contains(&v) {
+            path.push(v);
+            match before.get(&v) {
+                Some((next, _)) => v = *next,
+                None => break,
+            }
+        }
+        let cycle: Vec<u32> = path.iter().copied().skip_while(|&x| x != v).collect();
+        let mut notes = Vec::new();
+        for &x in cycle.iter().take(6) {
+            let (rank, at) = self.at[x as usize];
+            let part = &plans[rank as usize].part;
+            let op = &part.lanes[at.lane as usize].ops[at.op as usize];
+            let site = &part.sites[op.site as usize];
+            let what = before.get(&x).map_or("…", |b| b.1.as_str());
+            notes.push(format!(
+                "rank {rank}, round {} (line {}: {}) waits for {what}",
+                op.round, site.line, site.text
+            ));
+        }
+        let message = match slots {
+            Some((k, least)) => format!(
+                "with {k} slot{} the schedule deadlocks; it needs {least}",
+                if k == 1 { "" } else { "s" }
+            ),
+            None => "the schedule deadlocks whatever the number of slots".to_string(),
+        };
+        let mut d = Diagnostic::error(codes::DEADLOCK, message);
+        d = match (slots, instance.program.schedule.span) {
+            (Some((_, least)), Some(span)) => d
+                .label(span, "asked for here")
+                .help(format!("write `slots {least}`, or leave `slots` out")),
+            _ => {
+                let op = cycle.first().or(stuck.first()).map(|&x| {
+                    let (rank, at) = self.at[x as usize];
+                    let part = &plans[rank as usize].part;
+                    span(sources, part, &part.lanes[at.lane as usize].ops[at.op as usize])
+                });
+                d.label(op.flatten().unwrap_or(instance.program.header), "waits here")
+            }
+        };
+        d.note(format!("on {} ranks: {}", instance.shape, notes.join("; ")))
+    }
+}

@@ -1,0 +1,137 @@
+//! Races of one rank: its lanes, and memory that peers may be reading.
+
+use std::collections::BTreeMap;
+
+use roundelay_dsl::diag::{Diagnostic, codes};
+use roundelay_dsl::span::SourceMap;
+
+use super::span;
+use crate::instance::Instance;
+use crate::plan::{Buf, Input, MessageRef, Op, OpRef, RankPlan, Region};
+
+/// Races of one rank.
+pub(in crate::verify) fn races(
+    instance: &Instance,
+    sources: &SourceMap,
+    part: &RankPlan,
+) -> Result<(), Diagnostic> {
+    let race = |op: &Op, what: String| {
+        let d = Diagnostic::error(codes::RACE, what);
+        d.label(
+            span(sources, part, op).unwrap_or(instance.program.header),
+            format!("rank {}, round {}", part.rank, op.round),
+        )
+    };
+    let used = part.lanes.iter().filter(|l| !l.ops.is_empty()).count();
+    let order = local_order(part).ok_or_else(|| {
+        Diagnostic::error(
+            codes::DEADLOCK,
+            format!("the lanes of rank {} wait for each other", part.rank),
+        )
+        .label(instance.program.header, "here")
+    })?;
+    // Memory that peers may be reading: by place, messages offered. Drained up to, by connection.
+    let mut offers: BTreeMap<(Buf, u32), Vec<MessageRef>> = BTreeMap::new();
+    let mut sent: Vec<u32> = vec![0; part.conns.len()];
+    for &at in &order {
+        let op = &part.lanes[at.lane as usize].ops[at.op as usize];
+        if let Some(store) = &op.store
+            && !offers.is_empty()
+        {
+            for place in store.region.iter() {
+                for m in offers.remove(&place).unwrap_or_default() {
+                    if !op.drained.iter().any(|d| d.conn == m.conn && d.message >= m.message) {
+                        return Err(race(
+                            op,
+                            format!(
+                                "rank {} overwrites memory that a peer may still be reading",
+                                part.rank
+                            ),
+                        ));
+                    }
+                }
+            }
+        }
+        for out in &op.outs {
+            let message = sent[out.conn as usize];
+            sent[out.conn as usize] += 1;
+            for place in out.pull.iter().flat_map(Region::iter) {
+                offers.entry(place).or_default().push(MessageRef { conn: out.conn, message });
+            }
+        }
+    }
+    if used > 1 { lanes(part, &order).map_err(|(op, what)| race(op, what)) } else { Ok(()) }
+}
+
+/// Operations of a rank in an order that its lanes and `after` allow.
+fn local_order(part: &RankPlan) -> Option<Vec<OpRef>> {
+    let mut done: Vec<u32> = vec![0; part.lanes.len()];
+    let total: usize = part.lanes.iter().map(|l| l.ops.len()).sum();
+    let mut order = Vec::with_capacity(total);
+    while order.len() < total {
+        let before = order.len();
+        for (l, lane) in part.lanes.iter().enumerate() {
+            while let Some(op) = lane.ops.get(done[l] as usize) {
+                if op.after.iter().any(|a| done[a.lane as usize] <= a.op) {
+                    break;
+                }
+                order.push(OpRef { lane: l as u16, op: done[l] });
+                done[l] += 1;
+            }
+        }
+        if order.len() == before {
+            return None;
+        }
+    }
+    Some(order)
+}
+
+/// Conflicting operations of different lanes are ordered by `after`.
+fn lanes<'p>(part: &'p RankPlan, order: &[OpRef]) -> Result<(), (&'p Op, String)> {
+    let width = part.lanes.len();
+    // How far each lane is known to be done when an operation starts.
+    let mut clocks: Vec<Vec<Vec<u32>>> = part.lanes.iter().map(|_| Vec::new()).collect();
+    let mut accesses: BTreeMap<(Buf, u32), Vec<(OpRef, bool)>> = BTreeMap::new();
+    for &at in order {
+        let lane = &part.lanes[at.lane as usize];
+        let op = &lane.ops[at.op as usize];
+        let mut clock = match clocks[at.lane as usize].last() {
+            Some(c) => c.clone(),
+            None => vec![0; width],
+        };
+        clock[at.lane as usize] = at.op;
+        for a in &op.after {
+            let other = &clocks[a.lane as usize][a.op as usize];
+            for (c, o) in clock.iter_mut().zip(other) {
+                *c = (*c).max(*o);
+            }
+            clock[a.lane as usize] = clock[a.lane as usize].max(a.op + 1);
+        }
+        let reads = op.inputs.iter().filter_map(|i| match i {
+            Input::Local(r) => Some((r, false)),
+            Input::Message { .. } => None,
+        });
+        for (region, write) in reads.chain(op.store.iter().map(|s| (&s.region, true))) {
+            for place in region.iter() {
+                let list = accesses.entry(place).or_default();
+                for &(other, wrote) in list.iter() {
+                    if other.lane != at.lane
+                        && (wrote || write)
+                        && clock[other.lane as usize] <= other.op
+                    {
+                        return Err((
+                            op,
+                            format!(
+                                "lanes {} and {} of rank {} touch one place without waiting",
+                                other.lane, at.lane, part.rank
+                            ),
+                        ));
+                    }
+                }
+                list.push((at, write));
+            }
+        }
+        clocks[at.lane as usize].push(clock);
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! The proofs on what will run: all ranks' plans together.
+//!
+//! * **Matching**: every message sent is received, in the same order and with the same lengths.
+//! * **Deadlock** with `slots` messages in flight a connection: operations wait for those before them
+//!   on their lane, for `after`, for their messages, for a free slot (the consumption of the message
+//!   `slots` before), and for drained messages. There must be no cycle. Whether a message is copied
+//!   or pulled is decided at run time; all waits of both ways are edges here, so every mixture is
+//!   covered.
+//! * **Races**, rank by rank: operations of different lanes that touch one place are ordered by lanes
+//!   and `after`; and memory offered to a peer is not overwritten before the message was drained.
+//!   Nobody else touches a rank's memory, so this is all.
+//! * **Result**: replayed from the operations, dead stores left out.
+
+mod events;
+mod local;
+mod replay;
+
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
+use roundelay_dsl::span::{SourceMap, Span};
+
+use crate::instance::Instance;
+use crate::plan::{Op, Placement, Plan, RankPlan};
+use crate::program::Style;
+use events::Events;
+pub(in crate::verify) use local::races;
+
+/// Proves the plans of all ranks; gives the least number of slots with which they cannot deadlock.
+pub fn verify(
+    instance: &Instance,
+    sources: &SourceMap,
+    plans: &mut [Plan],
+) -> Result<u32, Diagnostics> {
+    let one = |d: Diagnostic| vec![d];
+    for plan in plans.iter() {
+        plan.check().map_err(|e| one(fault(instance, format!("rank {}: {e}", plan.part.rank))))?;
+        races(instance, sources, &plan.part).map_err(one)?;
+    }
+    let events = Events::new(instance, plans).map_err(one)?;
+    let most =
+        plans.iter().flat_map(|p| &p.part.conns).map(|c| c.messages).max().unwrap_or(0).max(1);
+    let order = events
+        .order(most)
+        .map_err(|stuck| one(events.explain(instance, sources, plans, &stuck, None)))?;
+    let mut least = 1;
+    while least < most && events.order(least).is_err() {
+        least += 1;
+    }
+    let slots = match instance.slots {
+        Some(k) if k < least => {
+            let stuck = events.order(k).err().unwrap_or_default();
+            return Err(one(events.explain(instance, sources, plans, &stuck, Some((k, least)))));
+        }
+        Some(k) => k,
+        None => least.max(crate::lower::DEFAULT_SLOTS),
+    };
+    if slots > 64 {
+        return Err(one(
+            Diagnostic::error(codes::SLOTS, format!("{slots} messages are in flight on one connection; 64 are possible"))
+                .label(instance.program.header, format!("on {} ranks", instance.shape))
+                .help("send fewer messages between two ranks in one `each`: join their chunks into one region"),
+        ));
+    }
+    for plan in plans.iter_mut() {
+        plan.header.slots = slots;
+    }
+    replay::replay(instance, sources, plans, &order, &events).map_err(one)?;
+    Ok(least)
+}
+
+fn fault(instance: &Instance, message: String) -> Diagnostic {
+    Diagnostic::error(codes::PLAN_DAMAGED, message)
+        .label(instance.program.header, format!("lowered for {} ranks", instance.shape))
+        .help("this is a fault of the compiler: please report it with the file")
+}
+
+/// The span of the statement that an operation comes from.
+fn span(sources: &SourceMap, part: &RankPlan, op: &Op) -> Option<Span> {
+    let site = &part.sites[op.site as usize];
+    let id = sources.find(&site.file)?;
+    let text = &sources.get(id).text;
+    let line: usize = text.split_inclusive('\n').take(site.line as usize - 1).map(str::len).sum();
+    let column = text[line..].char_indices().nth(site.column as usize - 1).map_or(0, |(i, _)| i);
+    let end = text[line + column..].find('\n').map_or(text.len(), |i| line + column + i);
+    Some(Span::new(id, line + column, end))
+}
+
+/// The placements that a program can be lowered to.
+pub(crate) fn placements(style: Style) -> &'static [Placement] {
+    match style {
+        Style::Data => &[Placement::InPlace, Placement::OutOfPlace],
+        Style::InputOutput => &[Placement::OutOfPlace],
+    }
+}

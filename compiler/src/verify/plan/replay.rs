@@ -1,0 +1,221 @@
+//! The result once more, from the operations that will run.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use roundelay_dsl::diag::Diagnostic;
+use roundelay_dsl::span::SourceMap;
+
+use super::events::Events;
+use super::{fault, span};
+use crate::collective::Kind;
+use crate::instance::Instance;
+use crate::plan::{Buf, Input, Placement, Plan, Region};
+use crate::program::Buffer;
+use crate::verify::rounds::class_of;
+use crate::verify::value::{Clash, RankSet, Spoilt, Value};
+
+/// A rank's memory, and the messages under way.
+struct Memory {
+    first: Vec<u32>,
+    values: Vec<Option<Value>>,
+}
+
+impl Memory {
+    fn new(instance: &Instance, plan: &Plan) -> Self {
+        let mut first = Vec::new();
+        let mut at = 0;
+        let sizes: Vec<u32> = [Buf::Data, Buf::Input, Buf::Output]
+            .into_iter()
+            .map(|b| plan.buffer_chunks(b).unwrap_or(0))
+            .chain(plan.header.scratch.iter().copied())
+            .collect();
+        for size in &sizes {
+            first.push(at);
+            at += size;
+        }
+        let mut memory = Memory { first, values: vec![None; at as usize] };
+        let (buf, buffer) = match plan.header.placement {
+            Placement::InPlace => (Buf::Data, Buffer::Data),
+            Placement::OutOfPlace => (Buf::Input, Buffer::Input),
+        };
+        for chunk in 0..plan.buffer_chunks(buf).unwrap_or(0) {
+            if let Some((rank, c)) = instance.spec.initial(buffer, plan.part.rank, chunk) {
+                let at = memory.at(buf, chunk);
+                memory.values[at] = Some(Value::leaf(rank, c, class_of(instance, chunk)));
+            }
+        }
+        memory
+    }
+
+    fn at(&self, buf: Buf, chunk: u32) -> usize {
+        let i = match buf {
+            Buf::Data => 0,
+            Buf::Input => 1,
+            Buf::Output => 2,
+            Buf::Scratch(i) => 3 + i as usize,
+        };
+        (self.first[i] + chunk) as usize
+    }
+}
+
+/// A message under way: its values, and where they may be pulled from.
+type Sent = (Vec<Value>, Option<(u32, Region)>);
+
+pub(super) fn replay(
+    instance: &Instance,
+    sources: &SourceMap,
+    plans: &[Plan],
+    order: &[u32],
+    events: &Events,
+) -> Result<(), Diagnostic> {
+    if instance.spec.kind == Kind::Barrier {
+        return heard(instance, plans, order, events);
+    }
+    let mut memory: Vec<Memory> = plans.iter().map(|p| Memory::new(instance, p)).collect();
+    let mut wires: Vec<VecDeque<Sent>> =
+        events.messages.iter().map(|_| Default::default()).collect();
+    for &event in order {
+        let (rank, at) = events.at[event as usize];
+        let part = &plans[rank as usize].part;
+        let op = &part.lanes[at.lane as usize].ops[at.op as usize];
+        let wrong = |what: String| {
+            let d = fault(instance, format!("rank {rank}, round {}: {what}", op.round));
+            match span(sources, part, op) {
+                Some(s) => d.label(s, "lowered from here"),
+                None => d,
+            }
+        };
+        let mut sum: Option<Vec<Value>> = None;
+        for input in &op.inputs {
+            let values: Vec<Value> = match input {
+                Input::Local(region) => {
+                    let m = &memory[rank as usize];
+                    let read: Option<Vec<Value>> =
+                        region.iter().map(|(b, c)| m.values[m.at(b, c)].clone()).collect();
+                    read.ok_or_else(|| wrong("reads what was never stored".into()))?
+                }
+                Input::Message { conn, wire, .. } => {
+                    let c = events.conn[rank as usize][*conn as usize] as usize;
+                    let (values, pull) =
+                        wires[c].pop_front().ok_or_else(|| wrong("no message is there".into()))?;
+                    if let Some((peer, region)) = pull {
+                        let m = &memory[peer as usize];
+                        let same = region
+                            .iter()
+                            .zip(&values)
+                            .all(|((b, c), v)| m.values[m.at(b, c)].as_ref() == Some(v));
+                        if !same {
+                            return Err(wrong(
+                                "the peer's memory changed before it was pulled".into(),
+                            ));
+                        }
+                    }
+                    if wire.is_some() {
+                        values.into_iter().map(Value::rounded).collect()
+                    } else {
+                        values
+                    }
+                }
+            };
+            if values.len() != op.sizes.chunks() as usize {
+                return Err(wrong(format!(
+                    "{} chunks arrive for {}",
+                    values.len(),
+                    op.sizes.chunks()
+                )));
+            }
+            sum = Some(match sum {
+                None => values,
+                Some(sum) => {
+                    let added = sum.iter().zip(&values).map(|(a, b)| match a.sum(b) {
+                        // Proved of the graph already: no result holds it. If one does here, it is found below.
+                        Err(c @ (Clash::Twice(..) | Clash::Chunks(..))) => Ok(a.spoilt_by(
+                            b,
+                            Arc::new(Spoilt { reason: wrong(format!("{c:?}")), step: None }),
+                        )),
+                        other => other.map_err(|c| wrong(format!("{c:?}"))),
+                    });
+                    added.collect::<Result<Vec<Value>, Diagnostic>>()?
+                }
+            });
+        }
+        let values = sum.unwrap_or_default();
+        let mut dead = false;
+        if let Some(store) = &op.store {
+            dead = store.dead;
+            for ((b, c), v) in store.region.iter().zip(&values) {
+                let m = &mut memory[rank as usize];
+                let at = m.at(b, c);
+                // What is not kept must not be read: leave nothing there.
+                m.values[at] = (!dead).then(|| v.clone());
+            }
+        }
+        for out in &op.outs {
+            let c = events.conn[rank as usize][out.conn as usize] as usize;
+            let pull = if dead { None } else { out.pull.clone().map(|r| (rank, r)) };
+            wires[c].push_back((values.clone(), pull));
+        }
+    }
+    results(instance, plans, &memory)
+}
+
+/// Of a barrier: every rank's end depends on every rank's start. Knowledge travels with messages,
+/// and inside a rank along its lanes.
+fn heard(
+    instance: &Instance,
+    plans: &[Plan],
+    order: &[u32],
+    events: &Events,
+) -> Result<(), Diagnostic> {
+    let n = instance.ranks();
+    let known = |p: &Plan| vec![RankSet::one(p.part.rank); p.part.lanes.len().max(1)];
+    let mut lanes: Vec<Vec<RankSet>> = plans.iter().map(known).collect();
+    let mut wires: Vec<VecDeque<RankSet>> =
+        events.messages.iter().map(|_| VecDeque::new()).collect();
+    for &event in order {
+        let (rank, at) = events.at[event as usize];
+        let op = &plans[rank as usize].part.lanes[at.lane as usize].ops[at.op as usize];
+        let mut now = lanes[rank as usize][at.lane as usize].clone();
+        for input in &op.inputs {
+            if let Input::Message { conn, .. } = input {
+                let c = events.conn[rank as usize][*conn as usize] as usize;
+                now = now.union(&wires[c].pop_front().unwrap_or_default());
+            }
+        }
+        for out in &op.outs {
+            let c = events.conn[rank as usize][out.conn as usize] as usize;
+            wires[c].push_back(now.clone());
+        }
+        lanes[rank as usize][at.lane as usize] = now;
+    }
+    for (rank, lanes) in lanes.iter().enumerate() {
+        let all = lanes.iter().fold(RankSet::default(), |a, b| a.union(b));
+        if all != RankSet::all(n) {
+            return Err(fault(
+                instance,
+                format!("rank {rank} can leave having heard of {all} only"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn results(instance: &Instance, plans: &[Plan], memory: &[Memory]) -> Result<(), Diagnostic> {
+    for (plan, m) in plans.iter().zip(memory) {
+        let (buf, buffer) = match plan.header.placement {
+            Placement::InPlace => (Buf::Data, Buffer::Data),
+            Placement::OutOfPlace => (Buf::Output, Buffer::Output),
+        };
+        let rank = plan.part.rank;
+        for chunk in 0..plan.buffer_chunks(buf).unwrap_or(0) {
+            let Some(expected) = instance.spec.expected(buffer, rank, chunk) else { continue };
+            let value = &m.values[m.at(buf, chunk)];
+            if !value.as_ref().is_some_and(|v| v.is(&expected, instance.ranks())) {
+                let ends = value.as_ref().map_or("nothing".into(), Value::to_string);
+                return Err(fault(instance, format!("rank {rank}'s chunk {chunk} ends as {ends}")));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! A program being executed, on groups of ranks: variables, groups, views of buffers.
+
+use roundelay_dsl::diag::Diagnostic;
+
+use super::Fail;
+use super::view::View;
+use crate::chunks::ChunkSet;
+use crate::collective::Spec;
+use crate::eval::eval;
+use crate::instance::{index_set, parent_buffer, sub_regions};
+use crate::plan::{Buf, Piece};
+use crate::program::{Buffer, Expr, Program, Slot, Style};
+
+/// A program being executed, on groups of ranks.
+pub(super) struct Frame<'a> {
+    pub(super) program: &'a Program,
+    pub(super) axes: Vec<u32>,
+    pub(super) env: Vec<i64>,
+    /// Slots that are set and that users know.
+    pub(super) live: Vec<Slot>,
+    /// Ranks a group.
+    pub(super) size: u32,
+    /// Distance between the ranks of a group.
+    pub(super) stride: u32,
+    /// All ranks.
+    pub(super) ranks: u32,
+    pub(super) lane: u16,
+    pub(super) spec: Spec,
+    pub(super) views: Views<'a>,
+}
+
+/// Where the buffers of a frame lie in those of the instance.
+pub(super) enum Views<'a> {
+    /// They are those of the instance.
+    Whole { spec: &'a Spec, scratch: u16 },
+    /// A part of a split of the frame.
+    Part { outer: &'a Frame<'a>, part: u32, parts: u32, scratch: u16 },
+    /// Regions handed down by a `use`.
+    Used { outer: &'a Frame<'a>, stmt: &'a crate::program::Use, scratch: u16 },
+}
+
+impl Frame<'_> {
+    pub(super) fn value(&mut self, e: &Expr) -> Result<i64, Fail> {
+        eval(e, &mut self.env).map_err(|e| self.note(e.diagnostic(), &self.env, &[]))
+    }
+
+    /// Adds the values of the variables.
+    pub(super) fn note(&self, d: Diagnostic, env: &[i64], more: &[Slot]) -> Fail {
+        let mut parts: Vec<String> = Vec::new();
+        for &slot in self.live.iter().chain(more) {
+            let name = &self.program.slots[slot as usize];
+            if !name.is_empty() {
+                let value = format!("{name} = {}", env[slot as usize]);
+                if !parts.contains(&value) {
+                    parts.push(value);
+                }
+            }
+        }
+        Box::new(if parts.is_empty() { d } else { d.note(format!("with {}", parts.join(", "))) })
+    }
+
+    /// How many chunks of the instance one chunk of the frame is.
+    pub(super) fn fine(&self) -> Result<u32, Fail> {
+        let buffer = match self.program.style {
+            Style::Data => Buffer::Data,
+            Style::InputOutput => Buffer::Output,
+        };
+        let view = self.view(buffer, 0)?;
+        Ok((view.total() / view.units.max(1)).max(1))
+    }
+
+    /// Lowest ranks of all groups.
+    pub(super) fn bases(&self) -> impl Iterator<Item = u32> + '_ {
+        let span = self.size * self.stride;
+        (0..self.ranks)
+            .step_by(span.max(1) as usize)
+            .flat_map(move |hi| (0..self.stride).map(move |lo| hi + lo))
+    }
+
+    /// Group and place in it of a rank.
+    pub(super) fn locate(&self, rank: u32) -> (u32, u32) {
+        let place = rank / self.stride % self.size;
+        (rank - place * self.stride, place)
+    }
+
+    /// Where a buffer of the frame lies, for the group of this base.
+    pub(super) fn view(&self, buffer: Buffer, base: u32) -> Result<View, Fail> {
+        let size = self.spec.size(buffer);
+        if let Buffer::Scratch(i) = buffer {
+            let first = match &self.views {
+                Views::Whole { scratch, .. }
+                | Views::Part { scratch, .. }
+                | Views::Used { scratch, .. } => *scratch,
+            };
+            let mut env = self.env.clone();
+            let e = &self.program.scratch[i as usize].1;
+            let units = eval(e, &mut env).map_err(|e| Box::new(e.diagnostic()))?.max(0) as u32;
+            let fine = units * self.fine()?;
+            let set = ChunkSet::interval(0, fine, fine.max(1));
+            return Ok(View { pieces: vec![Piece { buf: Buf::Scratch(first + i), set }], units });
+        }
+        match &self.views {
+            Views::Whole { spec, .. } => {
+                let buf = match buffer {
+                    Buffer::Input => Buf::Input,
+                    Buffer::Output => Buf::Output,
+                    _ => Buf::Data,
+                };
+                let set = ChunkSet::all(spec.size(buffer));
+                Ok(View { pieces: vec![Piece { buf, set }], units: size })
+            }
+            Views::Part { outer, part, parts, .. } => {
+                let whole = outer.view(buffer, base)?;
+                let blocks = self.spec.blocks_of(buffer).max(1);
+                let per_block = whole.total() / blocks;
+                let share = per_block / parts;
+                let mut pieces = Vec::new();
+                if let [Piece { buf, set }] = whole.pieces.as_slice()
+                    && set.is_interval()
+                {
+                    let start = set.nth(part * share);
+                    let set =
+                        ChunkSet::periodic(start, share, per_block, share * blocks, set.modulus);
+                    pieces.push(Piece { buf: *buf, set });
+                } else {
+                    for b in 0..blocks {
+                        let from = b * per_block + part * share;
+                        whole.slice(from, from + share, &mut pieces);
+                    }
+                }
+                Ok(View { pieces, units: size })
+            }
+            Views::Used { outer, stmt, .. } => {
+                let region = sub_regions(stmt).into_iter().find(|(_, b)| *b == buffer);
+                let (region, buffer) = region.unwrap_or((stmt.on.as_ref(), buffer));
+                let outer_base = outer.locate(base).0;
+                let pieces = match region {
+                    None => outer.view(parent_buffer(outer.program, buffer), outer_base)?.pieces,
+                    Some(r) => {
+                        let mut env = outer.env.clone();
+                        outer.coordinates(base, &mut env);
+                        let view = outer.view(r.buf, outer_base)?;
+                        let set = index_set(&r.index, &mut env, view.units, r.span)
+                            .map_err(|d| outer.note(*d, &env, &outer.program.coordinates))?;
+                        view.map(&set, r.span)?.pieces
+                    }
+                };
+                Ok(View { pieces, units: size })
+            }
+        }
+    }
+
+    /// Sets the coordinates of the rank in this frame's axes.
+    pub(super) fn coordinates(&self, rank: u32, env: &mut [i64]) {
+        let mut place = self.locate(rank).1;
+        for (axis, &slot) in self.program.coordinates.iter().enumerate().rev() {
+            env[slot as usize] = (place % self.axes[axis]) as i64;
+            place /= self.axes[axis];
+        }
+    }
+}

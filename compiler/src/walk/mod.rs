@@ -1,0 +1,349 @@
+//! Executes a program at one shape, round by round.
+//!
+//! A *round* is one execution of an `each`, over all groups of the frame that it stands in. The
+//! walk itself depends on no rank; the transfers of a round are asked for, either all of them
+//! ([`Round::all`]), or those of one rank ([`Round::of`]). The latter solves for the ranks that send
+//! to it and does not visit the others, so that one rank's part of 131,072 costs what that rank does.
+
+mod bounds;
+mod frame;
+mod round;
+mod view;
+
+use std::ops::ControlFlow;
+
+use roundelay_dsl::ast::Op;
+use roundelay_dsl::diag::{Diagnostic, codes};
+use roundelay_dsl::span::Span;
+
+use crate::collective::Spec;
+use crate::eval::eval;
+use crate::instance::{Instance, enter, environment, split_range};
+use crate::plan::{Region, Wire};
+use crate::program::{Program, Slot, Stmt};
+use frame::{Frame, Views};
+pub use round::Round;
+pub(crate) use view::merge;
+
+type Fail = Box<Diagnostic>;
+
+/// Lanes that the parts of splits are dealt to; lane 0 is everything else.
+pub const MAX_LANES: u16 = 16;
+
+/// One thing that moves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transfer {
+    /// The round, counted from 0.
+    pub round: u32,
+    /// Order inside the round, the same whoever asks.
+    pub key: Key,
+    /// The lane that plays it.
+    pub lane: u16,
+    /// Reads here.
+    pub src: u32,
+    /// Writes there.
+    pub dst: u32,
+    /// Copy or reduce.
+    pub op: Op,
+    /// What is read.
+    pub from: Region,
+    /// What is written.
+    pub to: Region,
+    /// Narrower type on the wire.
+    pub wire: Option<Wire>,
+    /// Its statement.
+    pub span: Span,
+}
+
+/// Rule, group and rank of the `each`, and the values of its inner loops as one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    rule: u16,
+    inner: u64,
+    rank: u32,
+}
+
+/// What the walk calls for every round; `Break` ends it.
+pub type OnRound<'v> = &'v mut dyn FnMut(&Round<'_>) -> Result<ControlFlow<()>, Fail>;
+
+/// The state of one walk.
+struct Walk<'w, 'v> {
+    instance: &'w Instance,
+    round: u32,
+    path: Vec<u32>,
+    on_round: OnRound<'v>,
+    /// Scratch being laid out: first index by path, and sizes; `None` once that is done.
+    layout: Option<Scratch>,
+    stop: bool,
+    /// Turns of all loops so far.
+    turns: u64,
+}
+
+/// Loops that turn more often than this in all are refused.
+const MOST_TURNS: u64 = 1 << 24;
+
+/// More transfers than this are not listed at once.
+const MOST_TRANSFERS: usize = 1 << 23;
+
+fn too_many(turns: u64, span: Span) -> Diagnostic {
+    Diagnostic::error(codes::TOO_BIG, format!("this would be unrolled {turns} times and more"))
+        .label(span, "here")
+        .help("check the bounds of the loops, or use fewer ranks")
+}
+
+/// Calls `on_round` for every round of the instance, in order.
+pub fn walk(instance: &Instance, on_round: OnRound<'_>) -> Result<(), Fail> {
+    run(instance, on_round, false).map(|_| ())
+}
+
+/// First scratch buffer by path, and all of them with their sizes.
+type Scratch = (std::collections::BTreeMap<Vec<u32>, u16>, Vec<(String, u32)>);
+
+/// Numbers the scratch buffers of all frames and finds their sizes.
+pub(crate) fn lay_out_scratch(instance: &mut Instance) -> Result<(), Fail> {
+    let layout = run(instance, &mut |_| Ok(ControlFlow::Continue(())), true)?;
+    if let Some((of, sizes)) = layout {
+        instance.scratch_of = of;
+        instance.scratch = sizes;
+    }
+    Ok(())
+}
+
+fn run(instance: &Instance, on_round: OnRound<'_>, layout: bool) -> Result<Option<Scratch>, Fail> {
+    let program = &instance.program;
+    let axes = instance.shape.axes.clone();
+    let env = environment(program, &axes, instance.options.root);
+    let mut live = vec![];
+    live.extend(&program.axes.sizes);
+    if program.kind.rooted() {
+        live.push(program.root);
+    }
+    let ranks = instance.ranks();
+    let spec = Spec { chunks: instance.units, ..instance.spec.clone() };
+    let mut walk = Walk {
+        instance,
+        round: 0,
+        path: Vec::new(),
+        on_round,
+        layout: layout.then(Default::default),
+        stop: false,
+        turns: 0,
+    };
+    let scratch = walk.scratch(program, &env, instance.spec.chunks / instance.units.max(1))?;
+    let views = Views::Whole { spec: &instance.spec, scratch };
+    let frame =
+        Frame { program, axes, env, live, size: ranks, stride: 1, ranks, lane: 0, spec, views };
+    if instance.channels > 1 {
+        for t in 0..instance.channels {
+            walk.part(&frame, &program.body, None, t, instance.channels, 0)?;
+        }
+    } else {
+        let mut frame = frame;
+        walk.block(&mut frame, &program.body)?;
+    }
+    Ok(walk.layout)
+}
+
+impl Walk<'_, '_> {
+    /// Finds or makes the scratch buffers of a frame whose chunks are `w` of the instance's.
+    fn scratch(&mut self, p: &Program, env: &[i64], w: u32) -> Result<u16, Fail> {
+        let Some((of, sizes)) = &mut self.layout else {
+            return Ok(self.instance.scratch_of.get(&self.path).copied().unwrap_or(0));
+        };
+        let first = *of.entry(self.path.clone()).or_insert_with(|| {
+            let first = sizes.len();
+            sizes.extend(p.scratch.iter().map(|(name, _)| (name.clone(), 0)));
+            first as u16
+        });
+        for (i, (_, e)) in p.scratch.iter().enumerate() {
+            let v = eval(e, &mut env.to_vec()).map_err(|e| Box::new(e.diagnostic()))?;
+            let size =
+                v.checked_mul(w as i64).filter(|v| (0..1 << 28).contains(v)).ok_or_else(|| {
+                    Box::new(
+                        Diagnostic::error(
+                            codes::CHUNKS,
+                            format!("{v} chunks of scratch are out of range"),
+                        )
+                        .label(e.span, "here"),
+                    )
+                })?;
+            let entry = &mut sizes[first as usize + i].1;
+            *entry = (*entry).max(size as u32);
+        }
+        Ok(first)
+    }
+
+    fn block<'f>(&mut self, frame: &mut Frame<'f>, stmts: &'f [Stmt]) -> Result<(), Fail> {
+        let depth = frame.live.len();
+        for s in stmts {
+            if self.stop {
+                break;
+            }
+            match s {
+                Stmt::Let(slot, e) => {
+                    frame.env[*slot as usize] = frame.value(e)?;
+                    frame.live.push(*slot);
+                }
+                Stmt::For { slot, from, to, filter, body } => {
+                    let from_span = from.span;
+                    let (from, to) = (frame.value(from)?, frame.value(to)?);
+                    if self.layout.is_some() && !composed(body) {
+                        continue;
+                    }
+                    frame.live.push(*slot);
+                    for v in from..to {
+                        frame.env[*slot as usize] = v;
+                        self.turns += 1;
+                        if self.turns > MOST_TURNS {
+                            return Err(Box::new(too_many(self.turns, from_span)));
+                        }
+                        let pass = match filter {
+                            Some(f) => frame.value(f)? != 0,
+                            None => true,
+                        };
+                        if pass {
+                            self.block(frame, body)?;
+                        }
+                        if self.stop {
+                            break;
+                        }
+                    }
+                    frame.live.pop();
+                }
+                Stmt::If { cond, then, otherwise } => {
+                    let body = if frame.value(cond)? != 0 { then } else { otherwise };
+                    self.block(frame, body)?;
+                }
+                Stmt::Each(each) => {
+                    if self.layout.is_none() {
+                        let round = Round { frame, each, index: self.round, lane: frame.lane };
+                        if (self.on_round)(&round)?.is_break() {
+                            self.stop = true;
+                        }
+                        self.round += 1;
+                    }
+                }
+                Stmt::Use(u) => self.use_(frame, u)?,
+                Stmt::Split(s) => {
+                    let (from, to) =
+                        split_range(s, &mut frame.env.clone(), self.instance.options.paths)?;
+                    for t in from..to {
+                        let frame: &Frame<'_> = frame;
+                        self.path.push(s.span.start);
+                        let done = self.part(
+                            frame,
+                            &s.body,
+                            Some((s.slot, t)),
+                            (t - from) as u32,
+                            (to - from) as u32,
+                            frame.lane,
+                        );
+                        self.path.pop();
+                        done?;
+                    }
+                }
+            }
+        }
+        frame.live.truncate(depth);
+        Ok(())
+    }
+
+    fn part(
+        &mut self,
+        outer: &Frame<'_>,
+        body: &[Stmt],
+        var: Option<(Slot, i64)>,
+        part: u32,
+        parts: u32,
+        lane: u16,
+    ) -> Result<(), Fail> {
+        self.path.push(part);
+        let w = outer.fine()? / parts;
+        let scratch = self.scratch(outer.program, &outer.env, w.max(1));
+        let mut env = outer.env.clone();
+        let mut live = outer.live.clone();
+        if let Some((slot, t)) = var {
+            env[slot as usize] = t;
+            live.push(slot);
+        }
+        let lane = 1 + ((lane as u32 * parts + part) % (MAX_LANES as u32 - 1)) as u16;
+        let views = Views::Part { outer, part, parts, scratch: scratch? };
+        let mut frame = Frame {
+            program: outer.program,
+            axes: outer.axes.clone(),
+            env,
+            live,
+            lane,
+            spec: outer.spec.clone(),
+            views,
+            ..*outer
+        };
+        let done = self.block(&mut frame, body);
+        self.path.pop();
+        done
+    }
+
+    fn use_(&mut self, outer: &Frame<'_>, u: &crate::program::Use) -> Result<(), Fail> {
+        let (axes, env, units) = enter(outer.program, &outer.axes, &mut outer.env.clone(), u)?;
+        let size: u32 = axes.iter().product();
+        let inner: u32 = u.over.map_or(1, |axis| outer.axes[axis + 1..].iter().product());
+        let program = &*u.program;
+        let spec = Spec {
+            kind: program.kind.clone(),
+            ranks: size,
+            chunks: units,
+            root: env[program.root as usize] as u32,
+            custom: None,
+        };
+        let spec = match &program.kind {
+            crate::collective::Kind::Custom(_) => {
+                return Err(Box::new(
+                    Diagnostic::error(
+                        codes::MISPLACED,
+                        "an algorithm of a declared collective cannot be used by another",
+                    )
+                    .label(u.span, "used here")
+                    .help("copy its body"),
+                ));
+            }
+            _ => spec,
+        };
+        let mut live: Vec<Slot> = program.axes.sizes.clone();
+        if program.kind.rooted() {
+            live.push(program.root);
+        }
+        self.path.push(u.span.start);
+        let mut frame = Frame {
+            program,
+            axes,
+            env,
+            live,
+            size,
+            stride: outer.stride * inner,
+            ranks: outer.ranks,
+            lane: outer.lane,
+            spec,
+            views: Views::Used { outer, stmt: u, scratch: 0 },
+        };
+        let w = frame.fine()?;
+        let scratch = self.scratch(program, &frame.env, w);
+        let done = match scratch {
+            Ok(scratch) => {
+                frame.views = Views::Used { outer, stmt: u, scratch };
+                self.block(&mut frame, &program.body)
+            }
+            Err(e) => Err(e),
+        };
+        self.path.pop();
+        done
+    }
+}
+
+pub(crate) fn composed(stmts: &[Stmt]) -> bool {
+    stmts.iter().any(|s| match s {
+        Stmt::Use(_) | Stmt::Split(_) => true,
+        Stmt::For { body, .. } => composed(body),
+        Stmt::If { then, otherwise, .. } => composed(then) || composed(otherwise),
+        Stmt::Let(..) | Stmt::Each(_) => false,
+    })
+}

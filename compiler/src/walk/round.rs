@@ -1,0 +1,401 @@
+//! The transfers of one round: all of them, or those of one rank.
+
+use roundelay_dsl::diag::{Diagnostic, codes};
+use roundelay_dsl::span::Span;
+
+use super::frame::Frame;
+use super::view::View;
+use super::{Fail, Key, MOST_TRANSFERS, MOST_TURNS, Transfer, too_many};
+use crate::eval::{Bounds, eval};
+use crate::instance::index_set;
+use crate::program::{Binder, Each, Expr, Rule, Slot};
+
+/// One execution of an `each`.
+pub struct Round<'a> {
+    pub(super) frame: &'a Frame<'a>,
+    pub(super) each: &'a Each,
+    /// Counted from 0.
+    pub index: u32,
+    /// The lane that plays it.
+    pub lane: u16,
+}
+
+/// The environment of one rule while its transfers are found.
+struct Scene<'r> {
+    rule: &'r Rule,
+    number: u16,
+    base: u32,
+    /// Views of the rule's buffers for this group.
+    from: View,
+    to: View,
+}
+
+impl Round<'_> {
+    /// Where the `each` was written.
+    pub fn span(&self) -> Span {
+        self.each.span
+    }
+
+    /// All transfers of the round in order.
+    pub fn all(&self, out: &mut Vec<Transfer>) -> Result<(), Fail> {
+        let start = out.len();
+        let mut env = self.frame.env.clone();
+        for base in self.frame.bases() {
+            for (number, rule) in self.each.rules.iter().enumerate() {
+                let scene = self.scene(rule, number as u16, base)?;
+                let last = if self.each.once { 1 } else { self.frame.size };
+                for r in 0..last {
+                    env[self.each.var as usize] = r as i64;
+                    self.rule(&scene, &mut env, 0, 0, r, None, out)?;
+                }
+            }
+        }
+        out[start..].sort_unstable_by_key(|t| t.key);
+        Ok(())
+    }
+
+    /// The transfers of the round in which `rank` takes part, in order.
+    pub fn of(&self, rank: u32, out: &mut Vec<Transfer>) -> Result<(), Fail> {
+        let start = out.len();
+        let (base, place) = self.frame.locate(rank);
+        let mut env = self.frame.env.clone();
+        for (number, rule) in self.each.rules.iter().enumerate() {
+            let scene = self.scene(rule, number as u16, base)?;
+            if self.each.once {
+                env[self.each.var as usize] = 0;
+                self.rule(&scene, &mut env, 0, 0, 0, Some(rank), out)?;
+            } else if rule.uniform {
+                self.solve(&scene, &mut env, 0, 0, place, rank, out)?;
+            } else {
+                for r in 0..self.frame.size {
+                    env[self.each.var as usize] = r as i64;
+                    self.rule(&scene, &mut env, 0, 0, r, Some(rank), out)?;
+                }
+            }
+        }
+        let mut own = out.split_off(start);
+        own.sort_unstable_by_key(|t| t.key);
+        own.dedup_by_key(|t| t.key);
+        out.append(&mut own);
+        Ok(())
+    }
+
+    /// Whether the round may round what it sends. The same whichever rank asks.
+    pub fn lossy(&self) -> bool {
+        self.each.rules.iter().any(|rule| rule.wire.is_some())
+    }
+
+    /// The values of the variables of one transfer of the round, as messages show them.
+    pub fn values(&self, key: Key) -> Option<String> {
+        let rule = self.each.rules.get(key.rule as usize)?;
+        let mut text = None;
+        let mut env = self.frame.env.clone();
+        let place = self.frame.locate(key.rank).1;
+        env[self.each.var as usize] = place as i64;
+        self.leaves(rule, &mut env, 0, 0, &mut |inner, env| {
+            if inner == key.inner && text.is_none() {
+                text = Some(self.frame.note(blank(), env, &self.slots(rule)).notes.join(""));
+            }
+        });
+        text.filter(|t| !t.is_empty())
+    }
+
+    /// Slots of a rule that users know.
+    fn slots(&self, rule: &Rule) -> Vec<Slot> {
+        let mut slots = if self.each.once { Vec::new() } else { vec![self.each.var] };
+        slots.extend(rule.binders.iter().filter_map(|b| match b {
+            Binder::Let(slot, _) | Binder::For(slot, _, _) => Some(*slot),
+            Binder::Where(_) => None,
+        }));
+        slots
+    }
+
+    fn scene<'r>(&self, rule: &'r Rule, number: u16, base: u32) -> Result<Scene<'r>, Fail> {
+        Ok(Scene {
+            rule,
+            number,
+            base,
+            from: self.frame.view(rule.from.buf, base)?,
+            to: self.frame.view(rule.to.buf, base)?,
+        })
+    }
+
+    /// Calls `leaf` for every combination of the inner loops that passes.
+    fn leaves(
+        &self,
+        rule: &Rule,
+        env: &mut Vec<i64>,
+        at: usize,
+        inner: u64,
+        leaf: &mut dyn FnMut(u64, &[i64]),
+    ) {
+        match rule.binders.get(at) {
+            None => leaf(inner, env),
+            Some(Binder::Let(slot, e)) => {
+                if let Ok(v) = eval(e, env) {
+                    env[*slot as usize] = v;
+                    self.leaves(rule, env, at + 1, inner, leaf);
+                }
+            }
+            Some(Binder::Where(e)) => {
+                if eval(e, env).is_ok_and(|v| v != 0) {
+                    self.leaves(rule, env, at + 1, inner, leaf);
+                }
+            }
+            Some(Binder::For(slot, from, to)) => {
+                if let (Ok(a), Ok(b)) = (eval(from, env), eval(to, env)) {
+                    for v in a..b {
+                        env[*slot as usize] = v;
+                        self.leaves(
+                            rule,
+                            env,
+                            at + 1,
+                            inner * (b - a) as u64 + (v - a) as u64,
+                            leaf,
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Follows the binders of a rule for one rank of the `each`. With `only`, keeps what that rank
+    /// takes part in.
+    #[allow(clippy::too_many_arguments, reason = "the state of one recursive descent")]
+    fn rule(
+        &self,
+        scene: &Scene<'_>,
+        env: &mut Vec<i64>,
+        at: usize,
+        inner: u64,
+        r: u32,
+        only: Option<u32>,
+        out: &mut Vec<Transfer>,
+    ) -> Result<(), Fail> {
+        match scene.rule.binders.get(at) {
+            None => self.transfer(scene, env, inner, r, only, out),
+            Some(Binder::Let(slot, e)) => {
+                env[*slot as usize] = self.value(scene, e, env)?;
+                self.rule(scene, env, at + 1, inner, r, only, out)
+            }
+            Some(Binder::Where(e)) => {
+                if self.value(scene, e, env)? != 0 {
+                    self.rule(scene, env, at + 1, inner, r, only, out)?;
+                }
+                Ok(())
+            }
+            Some(Binder::For(slot, from, to)) => {
+                let (a, b) = (self.value(scene, from, env)?, self.value(scene, to, env)?);
+                let width = self.width(scene, a, b)?;
+                for v in a..b {
+                    env[*slot as usize] = v;
+                    let inner = inner.wrapping_mul(width).wrapping_add((v - a) as u64);
+                    self.rule(scene, env, at + 1, inner, r, only, out)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Enumerates the loops of a uniform rule, and at each leaf solves for the rank of the `each`.
+    #[allow(clippy::too_many_arguments, reason = "the state of one recursive descent")]
+    fn solve(
+        &self,
+        scene: &Scene<'_>,
+        env: &mut Vec<i64>,
+        at: usize,
+        inner: u64,
+        place: u32,
+        rank: u32,
+        out: &mut Vec<Transfer>,
+    ) -> Result<(), Fail> {
+        let whole = (0, self.frame.size as i64 - 1);
+        let vary = [(self.each.var, whole)];
+        match scene.rule.binders.get(at) {
+            Some(Binder::For(slot, from, to)) => {
+                let (a, b) = (self.value(scene, from, env)?, self.value(scene, to, env)?);
+                let width = self.width(scene, a, b)?;
+                for v in a..b {
+                    env[*slot as usize] = v;
+                    let inner = inner.wrapping_mul(width).wrapping_add((v - a) as u64);
+                    self.solve(scene, env, at + 1, inner, place, rank, out)?;
+                }
+                return Ok(());
+            }
+            Some(Binder::Let(slot, e)) => {
+                if !self.each.defs.iter().any(|(s, _)| s == slot) {
+                    env[*slot as usize] = self.value(scene, e, env)?;
+                }
+                return self.solve(scene, env, at + 1, inner, place, rank, out);
+            }
+            Some(Binder::Where(e)) => {
+                let varies = Bounds { env, vary: &vary, defs: &self.each.defs }.varies(e);
+                if varies || self.value(scene, e, env)? != 0 {
+                    self.solve(scene, env, at + 1, inner, place, rank, out)?;
+                }
+                return Ok(());
+            }
+            None => {}
+        }
+        let mut candidates: Vec<i64> = Vec::new();
+        for target in [&scene.rule.src.linear, &scene.rule.dst.linear] {
+            let bounds = Bounds { env, vary: &vary, defs: &self.each.defs };
+            match bounds.invert(target, self.each.var, &[(place as i64, place as i64)]) {
+                Some(ranges) => {
+                    for (lo, hi) in ranges {
+                        candidates.extend(lo.max(0)..=hi.min(whole.1));
+                    }
+                }
+                None => {
+                    search(&bounds, target, self.each.var, place as i64, whole, &mut candidates);
+                }
+            }
+        }
+        candidates.sort_unstable();
+        candidates.dedup();
+        'next: for r in candidates {
+            env[self.each.var as usize] = r;
+            for b in &scene.rule.binders {
+                match b {
+                    Binder::Let(slot, e) => env[*slot as usize] = self.value(scene, e, env)?,
+                    Binder::Where(e) => {
+                        if self.value(scene, e, env)? == 0 {
+                            continue 'next;
+                        }
+                    }
+                    Binder::For(..) => {}
+                }
+            }
+            self.transfer(scene, env, inner, r as u32, Some(rank), out)?;
+        }
+        Ok(())
+    }
+
+    /// How often a loop runs, if that is within reason.
+    fn width(&self, scene: &Scene<'_>, from: i64, to: i64) -> Result<u64, Fail> {
+        match to.saturating_sub(from) {
+            w if w <= MOST_TURNS as i64 => Ok(w.max(0) as u64),
+            w => Err(Box::new(too_many(w as u64, scene.rule.span))),
+        }
+    }
+
+    fn value(&self, scene: &Scene<'_>, e: &Expr, env: &mut [i64]) -> Result<i64, Fail> {
+        eval(e, env).map_err(|e| self.frame.note(e.diagnostic(), env, &self.slots(scene.rule)))
+    }
+
+    fn rank(
+        &self,
+        scene: &Scene<'_>,
+        rank: &crate::program::Rank,
+        env: &mut [i64],
+    ) -> Result<u32, Fail> {
+        let out_of = |v: i64, n: i64, span: Span, env: &[i64]| {
+            let d = Diagnostic::error(codes::RANK, format!("rank {v} is not one of {n}"))
+                .label(span, "out of bounds")
+                .help("write `%` to wrap around, or exclude it with `where`");
+            self.frame.note(d, env, &self.slots(scene.rule))
+        };
+        for (e, size) in &rank.coordinates {
+            let v = self.value(scene, e, env)?;
+            let n = env[*size as usize];
+            if !(0..n).contains(&v) {
+                return Err(out_of(v, n, e.span, env));
+            }
+        }
+        let v = self.value(scene, &rank.linear, env)?;
+        if !(0..self.frame.size as i64).contains(&v) {
+            return Err(out_of(v, self.frame.size as i64, rank.span, env));
+        }
+        Ok(v as u32)
+    }
+
+    fn transfer(
+        &self,
+        scene: &Scene<'_>,
+        env: &mut [i64],
+        inner: u64,
+        r: u32,
+        only: Option<u32>,
+        out: &mut Vec<Transfer>,
+    ) -> Result<(), Fail> {
+        let rule = scene.rule;
+        let global = |place: u32| scene.base + place * self.frame.stride;
+        let src = global(self.rank(scene, &rule.src, env)?);
+        let dst = global(self.rank(scene, &rule.dst, env)?);
+        if only.is_some_and(|x| x != src && x != dst) {
+            return Ok(());
+        }
+        let located = |d: Fail, env: &[i64]| self.frame.note(*d, env, &self.slots(rule));
+        let from = index_set(&rule.from.index, env, scene.from.units, rule.from.span)
+            .map_err(|d| located(d, env))?;
+        let to = index_set(&rule.to.index, env, scene.to.units, rule.to.span)
+            .map_err(|d| located(d, env))?;
+        let (a, b) = (
+            from.total as u64 * (scene.from.total() / scene.from.units.max(1)) as u64,
+            to.total as u64 * (scene.to.total() / scene.to.units.max(1)) as u64,
+        );
+        if a != b {
+            let d = Diagnostic::error(
+                codes::LENGTHS,
+                format!("{} chunks go to {}", from.total, to.total),
+            )
+            .label(rule.from.span, format!("chunks {from}"))
+            .label(rule.to.span, format!("chunks {to}"))
+            .help("both regions must have the same number of chunks");
+            return Err(self.frame.note(d, env, &self.slots(rule)));
+        }
+        if a == 0 {
+            return Ok(());
+        }
+        if out.len() >= MOST_TRANSFERS {
+            return Err(Box::new(too_many(out.len() as u64, rule.span)));
+        }
+        out.push(Transfer {
+            round: self.index,
+            key: Key { rule: scene.number, inner, rank: global(r.min(self.frame.size - 1)) },
+            lane: self.lane,
+            src,
+            dst,
+            op: rule.op,
+            from: scene.from.map(&from, rule.from.span)?,
+            to: scene.to.map(&to, rule.to.span)?,
+            wire: rule.wire,
+            span: rule.span,
+        });
+        Ok(())
+    }
+}
+
+fn blank() -> Diagnostic {
+    Diagnostic::error(codes::SYNTAX, "")
+}
+
+/// Ranks for which `e` may be `target`, by halving: branches whose bounds exclude it are cut.
+fn search(
+    bounds: &Bounds<'_>,
+    e: &Expr,
+    var: Slot,
+    target: i64,
+    whole: (i64, i64),
+    out: &mut Vec<i64>,
+) {
+    let mut stack = vec![whole];
+    while let Some((lo, hi)) = stack.pop() {
+        if lo > hi {
+            continue;
+        }
+        let vary = [(var, (lo, hi))];
+        let range = Bounds { env: bounds.env, vary: &vary, defs: bounds.defs }.range(e);
+        if target < range.0 || target > range.1 {
+            continue;
+        }
+        if hi - lo < 4 {
+            out.extend(lo..=hi);
+        } else {
+            let half = (hi - lo + 1) as u64;
+            let step = (half.next_power_of_two() / 2) as i64;
+            stack.push((lo, lo + step - 1));
+            stack.push((lo + step, hi));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Where the buffers of a frame lie in those of the instance.
+
+use roundelay_dsl::diag::{Diagnostic, codes};
+use roundelay_dsl::span::Span;
+
+use super::Fail;
+use crate::chunks::ChunkSet;
+use crate::plan::{Piece, Region};
+
+/// A buffer of a frame: chunks of the instance, seen as `units` equal ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct View {
+    pub(super) pieces: Vec<Piece>,
+    pub(super) units: u32,
+}
+
+impl View {
+    pub(super) fn total(&self) -> u32 {
+        self.pieces.iter().map(|p| p.set.total).sum()
+    }
+
+    /// Chunks of the instance for chunks of the view.
+    pub(super) fn map(&self, set: &ChunkSet, span: Span) -> Result<Region, Fail> {
+        let (total, units) = (self.total(), self.units.max(1));
+        if total % units != 0 {
+            return Err(Box::new(
+                Diagnostic::error(
+                    codes::CHUNKS,
+                    format!("{total} chunks cannot be seen as {units}"),
+                )
+                .label(span, "here")
+                .help("let the region's size be a multiple of the sub-algorithm's chunks"),
+            ));
+        }
+        let w = total / units;
+        if let [Piece { buf, set: base }] = self.pieces.as_slice()
+            && base.is_interval()
+        {
+            let extent = if set.is_interval() {
+                set.total as u64
+            } else {
+                (set.blocks() as u64 - 1) * set.stride as u64 + set.block as u64
+            };
+            let wraps = set.start as u64 + extent > units as u64;
+            if base.total == base.modulus || !wraps {
+                let start = (base.start as u64 + set.start as u64 * w as u64) % base.modulus as u64;
+                let fine = set.refined(w);
+                let set = ChunkSet { start: start as u32, modulus: base.modulus, ..fine };
+                return Ok(Region::of(*buf, set));
+            }
+        }
+        let mut pieces = Vec::new();
+        for (first, len) in set.runs() {
+            self.slice(first * w, (first + len) * w, &mut pieces);
+        }
+        Ok(Region { pieces: merge(pieces) })
+    }
+
+    /// The chunks at positions `from..to` of the view, as pieces.
+    pub(super) fn slice(&self, from: u32, to: u32, out: &mut Vec<Piece>) {
+        let mut at = 0;
+        for p in &self.pieces {
+            let (a, b) = (from.max(at), to.min(at + p.set.total));
+            if a < b {
+                let mut k = a - at;
+                let end = b - at;
+                if p.set.is_interval() {
+                    out.push(Piece {
+                        buf: p.buf,
+                        set: ChunkSet::interval(p.set.nth(k), end - k, p.set.modulus),
+                    });
+                } else {
+                    let block = p.set.block;
+                    let head = if k % block == 0 { 0 } else { (block - k % block).min(end - k) };
+                    let body = (end - k - head) / block * block;
+                    for (len, periodic) in
+                        [(head, false), (body, true), (end - k - head - body, false)]
+                    {
+                        if len > 0 {
+                            let start = p.set.nth(k);
+                            let set = if periodic {
+                                ChunkSet::periodic(start, block, p.set.stride, len, p.set.modulus)
+                            } else {
+                                ChunkSet::interval(start, len, p.set.modulus)
+                            };
+                            out.push(Piece { buf: p.buf, set });
+                            k += len;
+                        }
+                    }
+                }
+            }
+            at += p.set.total;
+        }
+    }
+}
+
+/// Joins neighbouring intervals.
+pub(crate) fn merge(pieces: Vec<Piece>) -> Vec<Piece> {
+    let mut out: Vec<Piece> = Vec::with_capacity(pieces.len());
+    for p in pieces {
+        if p.set.total == 0 {
+            continue;
+        }
+        if let Some(last) = out.last_mut()
+            && last.buf == p.buf
+            && last.set.is_interval()
+            && p.set.is_interval()
+            && last.set.modulus == p.set.modulus
+            && last.set.start + last.set.total == p.set.start
+        {
+            last.set =
+                ChunkSet::interval(last.set.start, last.set.total + p.set.total, p.set.modulus);
+            continue;
+        }
+        out.push(p);
+    }
+    out
+}
