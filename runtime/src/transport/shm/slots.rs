@@ -111,6 +111,8 @@ pub(crate) struct Sender {
     seen: u64,
     /// One more than the last message offered for pulling.
     offered: u64,
+    /// One more than the last message in a slot.
+    slotted: u64,
     /// Slots in use, and bytes reserved in each.
     slots: u64,
     reserved: u64,
@@ -124,7 +126,7 @@ impl Sender {
         channel: u32,
     ) -> Result<Self, Error> {
         let end = End::open(segment, from, to, channel)?;
-        Ok(Sender { end, sent: 0, seen: 0, offered: 0, slots: 0, reserved: 0 })
+        Ok(Sender { end, sent: 0, seen: 0, offered: 0, slotted: 0, slots: 0, reserved: 0 })
     }
 
     /// Messages sent since the job began.
@@ -151,7 +153,8 @@ impl Sender {
     /// Whether the next message may use a slot of a plan with `slots` of them.
     #[inline]
     pub(crate) fn has_slot(&mut self, slots: u64) -> bool {
-        self.has_room(if slots == self.slots { slots } else { 1 })
+        let same = slots == self.slots || self.slotted == 0 || self.is_consumed(self.slotted - 1);
+        same && self.has_room(slots)
     }
 
     /// Whether the peer has consumed a message.
@@ -176,6 +179,7 @@ impl Sender {
         if slots != self.slots || len > self.reserved {
             self.grow(slots, len)?;
         }
+        self.slotted = self.sent + 1;
         Ok(self.end.slot(self.sent % slots))
     }
 
