@@ -331,7 +331,7 @@ fn no_elements_no_messages() {
 
 #[test]
 fn a_store_may_be_dead_and_unused() {
-    let header = header("custom", "nothing", 1, 1);
+    let header = Header { reduces: false, ..header("custom", "nothing", 1, 1) };
     let mut part = Part::new(&header, 0);
     let all = ChunkSet::all(1);
     part.op(vec![local(data(all))], None, vec![], all);

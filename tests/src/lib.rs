@@ -6,7 +6,7 @@ pub mod mutate;
 use std::sync::Arc;
 
 use roundelay_algorithms::{Book, Entry};
-use roundelay_compiler::{Instance, Options, Program, Shape, resolve};
+use roundelay_compiler::{Instance, Options, Placement, Program, Shape, compile, resolve};
 use roundelay_dsl::diag::{Diagnostics, render};
 use roundelay_dsl::span::SourceMap;
 
@@ -80,6 +80,39 @@ pub fn instance(
         }
         Err(faults) => Err(faults),
     }
+}
+
+/// The shapes of `-n 3 -n 2..9 -n 2x4`; the end of a range is one of them.
+///
+/// # Errors
+/// A word that is no shape.
+pub fn shapes<'a>(words: impl Iterator<Item = &'a str>) -> Result<Vec<Shape>, String> {
+    let mut shapes = Vec::new();
+    for word in words.filter(|w| *w != "-n") {
+        let number = |text: &str| text.parse::<u32>().map_err(|e| format!("`{word}`: {e}"));
+        match word.split_once("..") {
+            Some((a, b)) => shapes.extend((number(a)?..=number(b)?).map(Shape::flat)),
+            None => shapes.push(word.parse()?),
+        }
+    }
+    Ok(shapes)
+}
+
+/// Proves all algorithms at a shape, in both placements.
+///
+/// # Errors
+/// What refutes the first of them.
+pub fn prove(
+    programs: &[Arc<Program>],
+    sources: &SourceMap,
+    shape: &Shape,
+) -> Result<(), Diagnostics> {
+    for program in programs {
+        for placement in [Placement::InPlace, Placement::OutOfPlace] {
+            compile(program, sources, shape, &Options::default(), placement)?;
+        }
+    }
+    Ok(())
 }
 
 /// Random numbers from a seed (splitmix64).

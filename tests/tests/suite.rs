@@ -6,14 +6,13 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use roundelay_algorithms::Book;
-use roundelay_compiler::{Library, Options, Placement, Program, Shape, compile, resolve};
-use roundelay_dsl::diag::{Diagnostic, Diagnostics};
+use roundelay_compiler::{Library, Shape, resolve};
+use roundelay_dsl::diag::Diagnostic;
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::say;
+use roundelay_tests::{prove, say, shapes};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("suite")
@@ -82,18 +81,6 @@ fn expected(text: &str) -> Result<Expected, Failed> {
     Ok(all)
 }
 
-/// `-n 3 -n 2..9 -n 2x4`
-fn shapes<'a>(words: impl Iterator<Item = &'a str>) -> Result<Vec<Shape>, Failed> {
-    let mut shapes = Vec::new();
-    for word in words.filter(|w| *w != "-n") {
-        match word.split_once("..") {
-            Some((a, b)) => shapes.extend((a.parse()?..=b.parse()?).map(Shape::flat)),
-            None => shapes.push(word.parse()?),
-        }
-    }
-    Ok(shapes)
-}
-
 fn holds(path: &Path) -> Result<(), Failed> {
     let text = std::fs::read_to_string(path)?;
     let expected = expected(&text)?;
@@ -138,15 +125,6 @@ fn holds(path: &Path) -> Result<(), Failed> {
     for shape in expected.checks {
         prove(&programs, &sources, &shape)
             .map_err(|d| format!("on {shape}: {}", say(&sources, &d)))?;
-    }
-    Ok(())
-}
-
-fn prove(programs: &[Arc<Program>], sources: &SourceMap, shape: &Shape) -> Result<(), Diagnostics> {
-    for program in programs {
-        for placement in [Placement::InPlace, Placement::OutOfPlace] {
-            compile(program, sources, shape, &Options::default(), placement)?;
-        }
     }
     Ok(())
 }

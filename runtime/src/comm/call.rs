@@ -149,6 +149,16 @@ impl Communicator {
 
 /// The arithmetic of a call. Copies need none, and so have no operator.
 fn kernel_for(plan: &Plan, dtype: DType, op: RedOp) -> Result<Kernel, Error> {
+    let sums = matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum);
+    if plan.header.lossy && plan.header.reduces && !sums {
+        return Err(Error::Unsupported(format!(
+            "{}.{} rounds on the wire, which is for sums only, not for {}: choose an algorithm \
+             without a wire type",
+            plan.header.collective,
+            plan.header.algorithm,
+            op.name()
+        )));
+    }
     match plan.header.reduces {
         true => kernel(dtype, op).map_err(|e| Error::Unsupported(e.to_string())),
         false => Ok(Kernel::copies(dtype)),
