@@ -131,7 +131,9 @@ impl<'a> Emit<'a> {
         let one = local.pieces.iter().all(|p| p.buf == first);
         let shared = one && !matches!(first, Buf::Scratch(i) if i >= extra);
         let allowed = t.wire.is_none() && t.src != t.dst && shared && single(&t.from);
-        (allowed && !self.overwritten(&t.from, round)).then(|| local.clone())
+        // The input is never written; anything else must not be while the peer may be reading.
+        let kept = first == Buf::Input || !self.overwritten(&t.from, round);
+        (allowed && kept).then(|| local.clone())
     }
 
     fn send(&mut self, t: &Transfer, round: u32, sites: &mut Sites<'_>) {

@@ -151,7 +151,63 @@ fn explain(
         instance.spec.kind.name(),
         asked(expected, n)
     ));
-    place_label(instance, d, &history, &missing, expected)
+    let d = match holders(graph, state, expected) {
+        Some(note) => d.note(note),
+        None => d,
+    };
+    let d = place_label(instance, d, &history, &missing, expected);
+    let steps = journey(graph, place);
+    if steps.is_empty() { d } else { d.note(format!("how it came: {}", steps.join("; "))) }
+}
+
+/// Who does hold what is asked for, if it only was not sent on.
+fn holders(graph: &StepGraph, state: &State, expected: &Expected) -> Option<String> {
+    let n = graph.instance.ranks();
+    let mut found: Vec<String> = Vec::new();
+    for (place, value) in state.values.iter().enumerate() {
+        if value.as_ref().is_some_and(|v| v.is(expected, n)) {
+            found.push(place_name(&graph.instance, &state.places, place));
+            if found.len() == 4 {
+                break;
+            }
+        }
+    }
+    (!found.is_empty()).then(|| format!("it is in {}, and is not sent on from there", found.join(", ")))
+}
+
+/// The way back of what a place ends with, last step first: over copies to where it was made.
+fn journey(graph: &StepGraph, place: usize) -> Vec<String> {
+    let instance = &graph.instance;
+    let start = initial(instance);
+    let name = |p| place_name(instance, &start.places, p);
+    let (mut at, mut before, mut lines) = (place, u32::MAX, Vec::new());
+    while lines.len() < 6 {
+        let mut events = history(graph, at);
+        events.retain(|e| e.step.round < before);
+        let Some(last) = events.last() else {
+            if let Some(value) = &start.values[at] {
+                lines.push(format!("{} is {value} from the start", name(at)));
+            }
+            break;
+        };
+        let (round, t) = (last.step.round, &last.step);
+        let after = last.after.as_ref().map_or("nothing".into(), Value::to_string);
+        if t.op == Op::Copy && events.iter().filter(|e| e.step.round == round).count() == 1 {
+            let position = start.places.region(t.dst, &t.to).position(|p| p == at).unwrap_or(0);
+            let Some(from) = start.places.region(t.src, &t.from).nth(position) else { break };
+            lines.push(format!("in round {round} {} is copied to {}, which is then {after}", name(from), name(at)));
+            (at, before) = (from, round);
+        } else {
+            let from: Vec<String> = events
+                .iter()
+                .filter(|e| e.step.round == round)
+                .map(|e| format!("rank {}", e.step.src))
+                .collect();
+            lines.push(format!("in round {round} {} adds to {}, which is then {after}", from.join(", "), name(at)));
+            before = round;
+        }
+    }
+    lines
 }
 
 /// A write to the place at fault.
@@ -224,15 +280,5 @@ fn place_label(
         Some(note) => d.note(note),
         None => d,
     };
-    let shown = history.len().saturating_sub(6);
-    let trace: Vec<String> = history[shown..]
-        .iter()
-        .map(|e| {
-            let after = e.after.as_ref().map_or("nothing".into(), Value::to_string);
-            let op = if e.step.op == Op::Copy { "copies" } else { "adds" };
-            format!("round {}: rank {} {op}, it holds {after}", e.step.round, e.step.src)
-        })
-        .collect();
-    d.note(format!("the place in time: {}", trace.join("; ")))
-        .help("follow the missing contribution from its rank: who should have sent it on?")
+    d.help("follow the missing contribution from its rank: who should have sent it on?")
 }

@@ -1,0 +1,341 @@
+//! One call of all ranks: its data, playing one rank of it, and judging what came of that.
+
+use std::sync::Arc;
+
+use roundelay::{Args, Buffer, Call, Communicator, DType, RedOp, Stats};
+use roundelay_algorithms::find;
+use roundelay_compiler::plan::Protocol;
+use roundelay_compiler::{Options, Placement, Plan, Program, Shape, compile};
+use roundelay_dsl::diag::codes;
+use roundelay_dsl::span::SourceMap;
+use roundelay_tests::{Dice, of_book, say};
+
+use crate::reference::{Block, Collective, From};
+use crate::values::{Data, epsilon, factor, number, pairs, random, reduce};
+
+/// The plans of an algorithm of the book, at one shape.
+pub(crate) struct Plans {
+    pub(crate) name: String,
+    pub(crate) collective: Collective,
+    pub(crate) in_place: bool,
+    /// Whether all ranks' results were proved to be bitwise equal.
+    pub(crate) bitwise: bool,
+    pub(crate) lossy: bool,
+    /// By schedule and rank. The first schedule is the compiler's.
+    pub(crate) plans: Vec<Vec<Plan>>,
+}
+
+/// Schedules that any plan may be played with.
+pub(crate) const SCHEDULES: usize = 5;
+
+/// The plans under another schedule, with another identity.
+fn scheduled(plans: &[Plan], schedule: usize, least_slots: u32) -> Vec<Plan> {
+    let mut plans = plans.to_vec();
+    for header in plans.iter_mut().map(|p| &mut p.header) {
+        header.hash[0] ^= schedule as u8;
+        match schedule {
+            0 => {}
+            1 => header.protocol = Protocol::Staged,
+            2 => header.protocol = Protocol::Direct,
+            3 => header.slots = least_slots,
+            _ => {
+                header.protocol = Protocol::Direct;
+                header.slots = least_slots;
+                header.pipeline = 3;
+            }
+        }
+    }
+    plans
+}
+
+impl Plans {
+    /// Compiles; `None` where the algorithm does not allow the shape, or has plans for the other
+    /// placement only (those written with `input` and `output` are played out of place).
+    pub(crate) fn compile(
+        program: &Arc<Program>,
+        sources: &SourceMap,
+        shape: &Shape,
+        root: u32,
+        placement: Placement,
+    ) -> Option<Plans> {
+        let collective = roundelay_compiler::collective::NAMES
+            .iter()
+            .find(|(_, kind)| *kind == program.kind)
+            .map(|(name, _)| Collective { name, ranks: shape.ranks() as u32, root })
+            .expect("a collective of the book");
+        let options = Options { root, ..Options::default() };
+        let proved = match compile(program, sources, shape, &options, placement) {
+            Ok(proved) => proved,
+            Err(d) if d.iter().any(|d| d.code == codes::REQUIRES) => return None,
+            Err(d) => panic!("{}", say(sources, &d)),
+        };
+        if proved.plans().iter().any(|p| p.header.placement != placement) {
+            return None;
+        }
+        let name =
+            format!("{}.{} on {shape} root {root} {placement:?}", collective.name, program.name);
+        Some(Plans {
+            name,
+            collective,
+            in_place: placement == Placement::InPlace,
+            bitwise: proved.facts().bitwise == Some(true),
+            lossy: proved.facts().lossy,
+            plans: (0..SCHEDULES)
+                .map(|s| scheduled(proved.plans(), s, proved.least_slots()))
+                .collect(),
+        })
+    }
+
+    /// The plans of `collective.name` of the book.
+    pub(crate) fn of(path: &str, shape: &str, root: u32, placement: Placement) -> Plans {
+        let (collective, name) = path.split_once('.').expect("collective.name");
+        let entry = find(collective, name).expect("an algorithm of the book");
+        let (sources, program) = of_book(entry).expect("the book resolves");
+        let shape = shape.parse().expect("a shape");
+        Plans::compile(&program, &sources, &shape, root, placement).expect("an allowed shape")
+    }
+
+    /// Whether a call of that type and operator is one. What is rounded on the wire must be sums of
+    /// floats.
+    pub(crate) fn takes(&self, dtype: DType, op: RedOp) -> bool {
+        let sum = matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum);
+        pairs().contains(&(dtype, op)) && (!self.lossy || sum && epsilon(dtype).is_some())
+    }
+
+    /// Bytes of the slots that the largest message needs, if chunks have one element.
+    pub(crate) fn least_slot(&self, dtype: DType) -> u64 {
+        let size = if self.lossy { dtype.size().max(4) } else { dtype.size() };
+        self.plans[0].iter().map(|p| u64::from(p.header.message)).max().unwrap_or(1) * size as u64
+    }
+}
+
+/// A call of all ranks.
+pub(crate) struct Case<'a> {
+    pub(crate) plans: &'a Plans,
+    pub(crate) count: usize,
+    pub(crate) dtype: DType,
+    pub(crate) op: RedOp,
+    pub(crate) data: Data,
+    pub(crate) seed: u64,
+}
+
+/// How a call is played: what must not change its result.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// Which schedule.
+    pub(crate) schedule: usize,
+    /// The least capacity of a slot in bytes, 0 for the usual one.
+    pub(crate) slot_bytes: u64,
+    /// Whether buffers lie in memory that the other ranks can read.
+    pub(crate) shared: bool,
+    /// Guard elements on each side.
+    pub(crate) guard: usize,
+}
+
+/// What one rank has after a call.
+pub(crate) struct Played {
+    /// The input of a call out of manner.
+    pub(crate) input: Option<Guarded>,
+    /// The data or the output.
+    pub(crate) result: Guarded,
+    pub(crate) stats: Stats,
+}
+
+impl std::fmt::Display for Case<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Case { plans, count, dtype, op, data, seed } = self;
+        write!(f, "{}, {count} x {dtype} {op}, {data:?} data of seed {seed}", plans.name)
+    }
+}
+
+impl Case<'_> {
+    /// The vectors of all ranks.
+    pub(crate) fn vectors(&self) -> Vec<Vec<u8>> {
+        let Collective { ranks, .. } = self.plans.collective;
+        let len = self.plans.collective.input() as usize * self.count;
+        let vector = |rank: u32| {
+            let mut dice = Dice(self.seed ^ u64::from(rank + 1) << 40);
+            random(self.data, self.dtype, self.op, ranks, len, &mut dice)
+        };
+        (0..ranks).map(vector).collect()
+    }
+
+    /// Plays this rank's part.
+    pub(crate) fn play(
+        &self,
+        comm: &mut Communicator,
+        manner: Manner,
+        vectors: &[Vec<u8>],
+    ) -> Result<Played, roundelay::Error> {
+        let Plans { collective, in_place, plans, .. } = self.plans;
+        let rank = comm.rank();
+        let block = self.count * self.dtype.size();
+        let mut dice = Dice(self.seed ^ u64::from(rank));
+        let mut first = Guarded::new(
+            comm,
+            manner,
+            self.dtype,
+            if *in_place { collective.data() } else { collective.input() } as usize * self.count,
+            &mut dice,
+        )?;
+        for b in collective.before(rank, *in_place) {
+            let from = &vectors[rank as usize][b.index as usize * block..][..block];
+            first.body_mut()[b.at as usize * block..][..block].copy_from_slice(from);
+        }
+        let mut second = match in_place {
+            true => None,
+            false => Some(Guarded::new(
+                comm,
+                manner,
+                self.dtype,
+                collective.output() as usize * self.count,
+                &mut dice,
+            )?),
+        };
+        let before = first.body().to_vec();
+        let args = match &mut second {
+            None => Args::InPlace { data: first.body_mut() },
+            Some(output) => Args::OutOfPlace { input: first.body(), output: output.body_mut() },
+        };
+        let (count, dtype, op) = (self.count as u64, self.dtype, self.op);
+        let call = Call { count, dtype, op, factor: factor(self.data, rank), args };
+        let stats = comm.run(&plans[manner.schedule][rank as usize], call)?;
+        Ok(match second {
+            None => Played { input: None, result: first, stats },
+            Some(result) => {
+                first.untouched = first.body() == before;
+                Played { input: Some(first), result, stats }
+            }
+        })
+    }
+
+    /// Compares with the reference.
+    pub(crate) fn judge(
+        &self,
+        rank: u32,
+        vectors: &[Vec<u8>],
+        played: &Played,
+    ) -> Result<(), String> {
+        let intact = |name: &str, buffer: &Guarded| match (buffer.guards_intact(), buffer.untouched)
+        {
+            (false, _) => Err(format!("rank {rank}: a guard of the {name} was written")),
+            (_, false) => Err(format!("rank {rank}: the {name} was written")),
+            _ => Ok(()),
+        };
+        played.input.as_ref().map_or(Ok(()), |input| intact("input", input))?;
+        intact("result", &played.result)?;
+        for block in self.plans.collective.after(rank, self.plans.in_place) {
+            self.judge_block(&block, vectors, played.result.body())
+                .map_err(|e| format!("rank {rank}, block {}: {e}", block.at))?;
+        }
+        Ok(())
+    }
+
+    fn judge_block(&self, block: &Block, vectors: &[Vec<u8>], result: &[u8]) -> Result<(), String> {
+        let size = self.dtype.size();
+        let bytes = self.count * size;
+        let got = &result[block.at as usize * bytes..][..bytes];
+        let of = |rank: usize| &vectors[rank][block.index as usize * bytes..][..bytes];
+        if let From::One(rank) = block.from {
+            return match got.iter().zip(of(rank as usize)).position(|(a, b)| a != b) {
+                None => Ok(()),
+                Some(at) => Err(format!("element {} is not rank {rank}'s", at / size)),
+            };
+        }
+        let wire = if self.plans.lossy { epsilon(DType::Bf16) } else { None };
+        let precision = epsilon(self.dtype).unwrap_or(0.0).max(wire.unwrap_or(0.0));
+        let from: Vec<&[u8]> = (0..vectors.len()).map(of).collect();
+        let mut numbers = Vec::with_capacity(from.len());
+        for (i, got) in got.chunks_exact(size).enumerate() {
+            let at = i * size..(i + 1) * size;
+            numbers.clear();
+            numbers.extend(from.iter().map(|v| number(self.dtype, &v[at.clone()])));
+            let wanted = reduce(self.dtype, self.op, self.data, precision, &numbers);
+            let got = number(self.dtype, got);
+            if !wanted.accepts(got) {
+                return Err(format!("element {i} is {got:?}, the reference has {wanted:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the rank was to end with, as bytes.
+    pub(crate) fn result(&self, rank: u32, played: &Played) -> Vec<u8> {
+        let bytes = self.count * self.dtype.size();
+        let body = played.result.body();
+        let blocks = self.plans.collective.after(rank, self.plans.in_place);
+        blocks.iter().flat_map(|b| &body[b.at as usize * bytes..][..bytes]).copied().collect()
+    }
+}
+
+/// A buffer of poisoned elements between guards.
+pub(crate) struct Guarded {
+    memory: Memory,
+    guard: usize,
+    pub(crate) untouched: bool,
+}
+
+enum Memory {
+    Own(Vec<u8>),
+    Shared(Buffer<u8>),
+}
+
+impl Guarded {
+    fn new(
+        comm: &Communicator,
+        manner: Manner,
+        dtype: DType,
+        len: usize,
+        dice: &mut Dice,
+    ) -> Result<Self, roundelay::Error> {
+        let (guard, len) = (manner.guard * dtype.size(), len * dtype.size());
+        let memory = match manner.shared {
+            true => Memory::Shared(comm.alloc::<u8>(len + 2 * guard)?),
+            false => Memory::Own(vec![0; len + 2 * guard]),
+        };
+        let mut buffer = Guarded { memory, guard, untouched: true };
+        for (i, byte) in buffer.all_mut().iter_mut().enumerate() {
+            *byte = guard_byte(i);
+        }
+        // NaN in floats; no value spoils every operator of integers, so any one will do.
+        let poison = if epsilon(dtype).is_some() { 0xff } else { dice.below(256) as u8 };
+        buffer.body_mut().fill(poison);
+        Ok(buffer)
+    }
+
+    fn all(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Own(memory) => memory,
+            Memory::Shared(memory) => memory,
+        }
+    }
+
+    pub(crate) fn all_mut(&mut self) -> &mut [u8] {
+        match &mut self.memory {
+            Memory::Own(memory) => memory,
+            Memory::Shared(memory) => memory,
+        }
+    }
+
+    fn body(&self) -> &[u8] {
+        let all = self.all();
+        &all[self.guard..all.len() - self.guard]
+    }
+
+    pub(crate) fn body_mut(&mut self) -> &mut [u8] {
+        let guard = self.guard;
+        let all = self.all_mut();
+        let end = all.len() - guard;
+        &mut all[guard..end]
+    }
+
+    fn guards_intact(&self) -> bool {
+        let all = self.all();
+        let guards = (0..self.guard).chain(all.len() - self.guard..all.len());
+        guards.into_iter().all(|i| all[i] == guard_byte(i))
+    }
+}
+
+fn guard_byte(i: usize) -> u8 {
+    (i as u8).wrapping_mul(37) ^ 0xc3
+}

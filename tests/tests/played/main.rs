@@ -1,0 +1,385 @@
+//! Every algorithm of the book, played on real data by the runtime, and compared with a reference that
+//! knows nothing of plans: `reference` says what the collectives are, `values` what the operators do,
+//! `case` plays a call and judges it.
+//!
+//! Types, operators, counts, memory and slots are drawn from a seed. `SEED=7` draws others, `PLAYS=20`
+//! more, `ONLY=all_reduce.ring` plays one algorithm.
+
+mod case;
+mod job;
+mod reference;
+mod values;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use case::{Case, Manner, Plans, SCHEDULES};
+use job::Jobs;
+use roundelay::{Args, Call, Communicator, DType, Error, Launcher, RedOp};
+use roundelay_algorithms::CATALOGUE;
+use roundelay_compiler::{Placement, Program, Shape};
+use roundelay_tests::{Dice, is_grid, of_book};
+use values::{Data, epsilon, pairs};
+
+const COUNTS: [usize; 5] = [0, 1, 7, 1023, 20_011];
+const MILLION: usize = (1 << 20) + 3;
+/// Calls for each plan and count.
+const PLAYS: usize = 3;
+/// Tells a rank process that it is one.
+const RANK: &str = "PLAYED_RANK";
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+fn shapes(program: &Program) -> Vec<Shape> {
+    if is_grid(program) {
+        [[1, 2], [2, 2], [2, 3], [4, 2]].map(|axes| Shape { axes: axes.to_vec() }).to_vec()
+    } else {
+        [1, 2, 3, 4, 5, 8].map(Shape::flat).to_vec()
+    }
+}
+
+/// What was covered.
+#[derive(Default)]
+struct Tally {
+    algorithms: BTreeSet<&'static str>,
+    plans: usize,
+    pairs: BTreeSet<(DType, RedOp)>,
+    calls: usize,
+    failures: Vec<String>,
+}
+
+impl Tally {
+    fn report(&self, jobs: &Jobs, began: Instant) {
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "{} algorithms, {} sets of plans, {} calls in {:.1} s; {} of {} pairs of type and operator reduced",
+            self.algorithms.len(),
+            self.plans,
+            self.calls,
+            began.elapsed().as_secs_f64(),
+            self.pairs.len(),
+            pairs().len(),
+        );
+        let _ = writeln!(
+            text,
+            "{} messages, {} of them read in place; {} calls in several passes, at most {}",
+            jobs.messages, jobs.pulled, jobs.in_passes, jobs.most_passes
+        );
+        say(&text);
+        assert!(self.failures.is_empty(), "{}", self.failures.join("\n"));
+    }
+}
+
+/// Draws pairs of type and operator, each as often as any other.
+struct Deck {
+    cards: Vec<(DType, RedOp)>,
+    dice: Dice,
+}
+
+impl Deck {
+    fn draw(&mut self) -> (DType, RedOp) {
+        if self.cards.is_empty() {
+            self.cards = pairs();
+        }
+        let at = self.dice.below(self.cards.len());
+        self.cards.swap_remove(at)
+    }
+
+    /// A call of the plans.
+    fn case<'a>(&mut self, plans: &'a Plans, count: usize) -> Case<'a> {
+        let (dtype, op) = loop {
+            let (dtype, op) = self.draw();
+            if plans.takes(dtype, op) {
+                break (dtype, op);
+            }
+        };
+        let data = match (plans.collective.reduces(), self.dice.below(2)) {
+            (false, _) => Data::Bits,
+            (true, 0) => Data::Exact,
+            (true, _) => Data::Rough,
+        };
+        Case { plans, count, dtype, op, data, seed: self.dice.below(1 << 40) as u64 }
+    }
+}
+
+#[test]
+fn the_book_is_right_on_real_data() {
+    let began = Instant::now();
+    let seed = setting("SEED", 1);
+    let plays = setting("PLAYS", PLAYS as u64) as usize;
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let mut deck = Deck { cards: vec![], dice: Dice(seed) };
+    let (mut jobs, mut tally) = (Jobs::default(), Tally::default());
+    for entry in CATALOGUE {
+        let name = format!("{}.{}", entry.collective, entry.name);
+        if entry.collective == "barrier" || !name.contains(&only) {
+            continue;
+        }
+        let (sources, program) = of_book(entry).expect("the book resolves");
+        for shape in shapes(&program) {
+            let last = if program.kind.rooted() { shape.ranks() as u32 - 1 } else { 0 };
+            for (root, placement) in BTreeSet::from([0, last])
+                .into_iter()
+                .flat_map(|root| [(root, Placement::InPlace), (root, Placement::OutOfPlace)])
+            {
+                let Some(plans) = Plans::compile(&program, &sources, &shape, root, placement)
+                else {
+                    continue;
+                };
+                tally.plans += 1;
+                tally.algorithms.insert(entry.path);
+                for _ in 0..plays {
+                    for count in COUNTS {
+                        let case = deck.case(&plans, count);
+                        play_twice(&case, &mut jobs, &mut tally, &mut deck.dice);
+                    }
+                }
+            }
+        }
+    }
+    tally.report(&jobs, began);
+}
+
+/// Plays a call in two manners; the results must be right, and equal.
+fn play_twice(case: &Case<'_>, jobs: &mut Jobs, tally: &mut Tally, dice: &mut Dice) {
+    if tally.failures.len() >= 20 {
+        return;
+    }
+    tally.calls += 4;
+    if case.plans.collective.reduces() && case.count > 0 {
+        tally.pairs.insert((case.dtype, case.op));
+    }
+    let vectors = case.vectors();
+    let shared = dice.below(2) == 0;
+    // Slots in which messages of more than a few elements take many passes, and usual ones.
+    let tiny = if case.count > 2000 { 4096 } else { 64 };
+    let mut manner = |shared, slot_bytes| Manner {
+        schedule: dice.below(SCHEDULES),
+        slot_bytes,
+        shared,
+        guard: 1 + dice.below(17),
+    };
+    let manners = [manner(shared, tiny), manner(!shared, 0)];
+    match manners.map(|manner| jobs.play(case, manner, &vectors)) {
+        [Ok(a), Ok(b)] if a == b => {}
+        [Ok(_), Ok(_)] => {
+            tally.failures.push(format!("{case}: {manners:?} have different results"));
+        }
+        [a, b] => {
+            for e in [a.err(), b.err()].into_iter().flatten() {
+                tally.failures.push(format!("{case}: {e}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_million_elements() {
+    let began = Instant::now();
+    let (mut jobs, mut tally) = (Jobs::default(), Tally::default());
+    let mut dice = Dice(setting("SEED", 1));
+    let (inside, apart) = (Placement::InPlace, Placement::OutOfPlace);
+    for (path, shape, root, placement, dtype, op, data) in [
+        ("all_reduce.ring", "3", 0, inside, DType::F32, RedOp::Sum, Data::Rough),
+        ("all_reduce.halving_doubling", "4", 0, apart, DType::Bf16, RedOp::Avg, Data::Exact),
+        (
+            "all_reduce.double_binary_tree",
+            "5",
+            0,
+            inside,
+            DType::I64,
+            RedOp::PremulSum,
+            Data::Exact,
+        ),
+        ("all_reduce.two_level", "2x2", 0, inside, DType::F16, RedOp::Max, Data::Rough),
+        ("all_gather.bruck", "3", 0, apart, DType::I8, RedOp::Sum, Data::Bits),
+        ("all_to_all.bruck", "3", 0, apart, DType::U8, RedOp::Sum, Data::Bits),
+        ("reduce_scatter.ring", "2", 0, inside, DType::F64, RedOp::Prod, Data::Rough),
+        ("broadcast.chain", "8", 7, inside, DType::U32, RedOp::Sum, Data::Bits),
+        ("reduce.binomial", "5", 4, apart, DType::U8, RedOp::Xor, Data::Exact),
+    ] {
+        let plans = Plans::of(path, shape, root, placement);
+        tally.plans += 1;
+        tally.algorithms.insert(path);
+        tally.pairs.insert((dtype, op));
+        let case = Case {
+            plans: &plans,
+            count: MILLION,
+            dtype,
+            op,
+            data,
+            seed: dice.below(1 << 40) as u64,
+        };
+        let vectors = case.vectors();
+        for shared in [true, false] {
+            let manner = Manner { schedule: 0, slot_bytes: 0, shared, guard: 1 };
+            tally.calls += 2;
+            if let Err(e) = jobs.play(&case, manner, &vectors) {
+                tally.failures.push(format!("{case}: {e}"));
+            }
+        }
+    }
+    tally.report(&jobs, began);
+}
+
+#[test]
+fn a_barrier_lets_nobody_out_before_all_are_in() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    for n in [1, 2, 3, 4, 5, 8] {
+        for placement in [Placement::InPlace, Placement::OutOfPlace] {
+            let plans = Plans::of("barrier.dissemination", &n.to_string(), 0, placement);
+            let arrived = AtomicUsize::new(0);
+            job::together(&mut job::ranks(n, 0), |comm| {
+                for round in 1..=100 {
+                    arrived.fetch_add(1, Ordering::SeqCst);
+                    let args = match placement {
+                        Placement::InPlace => Args::InPlace { data: &mut [] },
+                        Placement::OutOfPlace => Args::OutOfPlace { input: &[], output: &mut [] },
+                    };
+                    let (dtype, op) = (DType::U8, RedOp::Sum);
+                    let call = Call { count: 0, dtype, op, factor: 1.0, args };
+                    comm.run(&plans.plans[0][comm.rank() as usize], call).expect("a barrier");
+                    assert!(arrived.load(Ordering::SeqCst) >= n as usize * round);
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_fault_is_reported() {
+    for placement in [Placement::InPlace, Placement::OutOfPlace] {
+        let plans = Plans::of("all_reduce.ring", "3", 0, placement);
+        let mut dice = Dice(3);
+        for &dtype in DType::ALL {
+            let op = if dtype == DType::Bool { RedOp::Xor } else { RedOp::Sum };
+            for data in [Data::Exact, Data::Rough] {
+                let case = Case { plans: &plans, count: 100, dtype, op, data, seed: 5 };
+                let vectors = case.vectors();
+                let shared = dice.below(2) == 0;
+                let manner = Manner { schedule: 0, slot_bytes: 0, shared, guard: 2 };
+                let played = job::together(&mut job::ranks(3, 0), |comm| {
+                    case.play(comm, manner, &vectors).expect("a run")
+                });
+                for (rank, mut played) in (0..).zip(played) {
+                    assert_eq!(case.judge(rank, &vectors, &played), Ok(()), "{case}");
+                    let mut changed = vectors.clone();
+                    let at = dice.below(100) * dtype.size();
+                    // The byte with the sign, the exponent or the only bit there is.
+                    changed[dice.below(3)][at + dtype.size() - 1] ^=
+                        if dtype == DType::Bool { 1 } else { 0x40 };
+                    assert!(case.judge(rank, &changed, &played).is_err(), "{case}");
+                    let wrong = dice.below(played.result.all_mut().len());
+                    played.result.all_mut()[wrong] ^= 0x41;
+                    let seen = case.judge(rank, &vectors, &played).is_err();
+                    // In the low byte of a float it may be a rounding.
+                    assert!(seen || data == Data::Rough && epsilon(dtype).is_some(), "{case}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_go_together_is_refused_and_does_no_harm() {
+    let ring = Plans::of("all_reduce.ring", "2", 0, Placement::InPlace);
+    let compressed = Plans::of("all_reduce.compressed", "2", 0, Placement::InPlace);
+    job::together(&mut job::ranks(2, 0), |comm| {
+        for plans in [&ring, &compressed] {
+            for &dtype in DType::ALL {
+                for &op in RedOp::ALL {
+                    let mut bytes = vec![1; 16 * dtype.size()];
+                    let args = Args::InPlace { data: &mut bytes };
+                    let call = Call { count: 16, dtype, op, factor: 1.0, args };
+                    let result = comm.run(&plans.plans[0][comm.rank() as usize], call);
+                    let fits = plans.takes(dtype, op);
+                    match result {
+                        Ok(_) => assert!(fits, "{} takes {dtype} {op}", plans.name),
+                        Err(Error::Unsupported(e)) => {
+                            assert!(!fits, "{}: {dtype} {op}: {e}", plans.name)
+                        }
+                        Err(e) => panic!("{}: {dtype} {op}: {e}", plans.name),
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// Calls that processes make.
+fn of_processes(n: u32) -> Vec<Plans> {
+    let mut all = Vec::new();
+    for (path, root) in [
+        ("all_reduce.ring", 0),
+        ("all_reduce.one_shot", 0),
+        ("all_reduce.double_binary_tree", 0),
+        ("broadcast.binomial", n - 1),
+        ("reduce_scatter.circulant", 0),
+        ("gather.binomial", 1 % n),
+    ] {
+        for placement in [Placement::InPlace, Placement::OutOfPlace] {
+            all.push(Plans::of(path, &n.to_string(), root, placement));
+        }
+    }
+    all.push(Plans::of("all_to_all.bruck", &n.to_string(), 0, Placement::OutOfPlace));
+    all
+}
+
+/// Not a test by itself: what each rank of a launched job does.
+#[test]
+fn rank_process() {
+    if std::env::var(RANK).is_err() {
+        return;
+    }
+    let mut comm = Communicator::from_env().expect("a job");
+    let (rank, n) = (comm.rank(), comm.size());
+    let mut deck = Deck { cards: vec![], dice: Dice(setting("SEED", 1)) };
+    let mut said = String::new();
+    for plans in of_processes(n) {
+        for count in [1, 1023, 100_003] {
+            let case = deck.case(&plans, count);
+            let vectors = case.vectors();
+            let (schedule, shared) = (deck.dice.below(SCHEDULES), deck.dice.below(2) == 0);
+            let manner = Manner { schedule, slot_bytes: 0, shared, guard: 1 };
+            let played =
+                case.play(&mut comm, manner, &vectors).unwrap_or_else(|e| panic!("{case}: {e}"));
+            case.judge(rank, &vectors, &played).unwrap_or_else(|e| panic!("{case}: {e}"));
+            let equal = plans.bitwise && plans.collective.name == "all_reduce";
+            let result = if equal { case.result(rank, &played) } else { vec![] };
+            let sum = result.iter().fold(0u64, |h, &b| h.wrapping_mul(31) ^ u64::from(b));
+            let _ = writeln!(said, "\n> {case}: {sum}");
+        }
+    }
+    let _ = std::io::stdout().write_all(said.as_bytes());
+}
+
+#[test]
+fn processes_are_right_too() {
+    for n in [1, 2, 3, 5] {
+        let mut said = vec![Vec::new(); n as usize];
+        let outcome = Launcher::new(n)
+            .args(["--exact", "rank_process", "--nocapture", "--test-threads=1"])
+            .env(RANK, "1")
+            .timeout(Duration::from_secs(20))
+            .run(|rank, line| {
+                if line.starts_with("> ") {
+                    said[rank as usize].push(line.to_string());
+                }
+            })
+            .expect("a job");
+        assert!(outcome.success(), "{outcome:?}");
+        assert_eq!(said[0].len(), 3 * of_processes(n).len());
+        for (rank, lines) in said.iter().enumerate() {
+            assert_eq!(*lines, said[0], "rank {rank} has not what rank 0 has");
+        }
+    }
+}
