@@ -144,7 +144,6 @@ impl Action {
         if self.classes {
             v.class = self.chunk(Buf::Data, v.class, g);
         }
-        v.tree = 0;
         v
     }
 }
@@ -249,7 +248,8 @@ fn orbit(
     sources: &SourceMap,
     action: &Action,
 ) -> Result<Facts, Diagnostics> {
-    let mut state = own_state(instance);
+    let mut state = own_state(instance, action);
+    let mut crowded = false;
     let barrier = instance.spec.kind == Kind::Barrier;
     let mut found: Vec<Diagnostic> = Vec::new();
     let mut facts =
@@ -274,6 +274,7 @@ fn orbit(
             .sum::<u64>();
         facts.lossy |= list.iter().any(|t| t.wire.is_some());
         let into: Vec<&Transfer> = list.iter().filter(|t| t.dst == 0).collect();
+        crowded |= into.iter().enumerate().any(|(i, t)| into[..i].iter().any(|u| u.to == t.to));
         if barrier {
             let before = state.heard[0].clone();
             for t in into {
@@ -296,7 +297,9 @@ fn orbit(
     if !found.is_empty() {
         return Err(found);
     }
-    result(instance, &state)?;
+    // Sums of more than two are ordered by rank, which the map permutes.
+    let same = result(instance, &state, action)?;
+    facts.bitwise = (same && !crowded).then_some(true);
     let placement = match instance.program.style {
         Style::Data => Placement::InPlace,
         Style::InputOutput => Placement::OutOfPlace,
@@ -314,7 +317,10 @@ fn fault(instance: &Instance, message: String) -> Diagnostic {
 }
 
 /// Rank 0's memory before the first round.
-fn own_state(instance: &Instance) -> State {
+///
+/// Leaves of the trees of additions are named by their rank as seen from the chunk's own rank, which
+/// the map does not change: so the image of a tree has the tree's hash.
+fn own_state(instance: &Instance, action: &Action) -> State {
     let places = Places::new(instance);
     let mut values = vec![None; places.per_rank as usize];
     let (buffer, buf) = match instance.program.style {
@@ -323,14 +329,20 @@ fn own_state(instance: &Instance) -> State {
     };
     for chunk in 0..instance.spec.size(buffer) {
         if let Some((rank, c)) = instance.spec.initial(buffer, 0, chunk) {
-            values[places.local(buf, chunk)] =
-                Some(Value::leaf(rank, c, super::rounds::class_of(instance, chunk)));
+            let class = super::rounds::class_of(instance, chunk);
+            let per = action.data.max(1);
+            let back = action.group.inverse(c / per % action.n, action.n);
+            let seen = Value::leaf(action.group.apply(rank, back, action.n), c % per, class);
+            let value = Value { tree: seen.tree, ..Value::leaf(rank, c, class) };
+            values[places.local(buf, chunk)] = Some(value);
         }
     }
     State { values, places, heard: vec![RankSet::one(0)] }
 }
 
-fn result(instance: &Instance, state: &State) -> Result<(), Diagnostics> {
+/// Checks rank 0's result; gives whether its sums, seen from their chunks' own ranks, are alike, so
+/// that every rank holds the same ones.
+fn result(instance: &Instance, state: &State, action: &Action) -> Result<bool, Diagnostics> {
     let n = instance.ranks();
     let missing = |text: String| {
         Err(vec![
@@ -343,7 +355,7 @@ fn result(instance: &Instance, state: &State) -> Result<(), Diagnostics> {
     if instance.spec.kind == Kind::Barrier {
         let heard = &state.heard[0];
         return if *heard == RankSet::all(n) {
-            Ok(())
+            Ok(false)
         } else {
             missing(format!("rank 0 has heard of {heard} only"))
         };
@@ -352,6 +364,7 @@ fn result(instance: &Instance, state: &State) -> Result<(), Diagnostics> {
         Style::Data => (Buffer::Data, Buf::Data),
         Style::InputOutput => (Buffer::Output, Buf::Output),
     };
+    let (mut trees, mut same) = (BTreeMap::new(), true);
     for chunk in 0..instance.spec.size(buffer) {
         let Some(expected) = instance.spec.expected(buffer, 0, chunk) else { continue };
         let value = place_value(state, 0, buf, chunk);
@@ -359,8 +372,13 @@ fn result(instance: &Instance, state: &State) -> Result<(), Diagnostics> {
             let ends = value.map_or("nothing".into(), Value::to_string);
             return missing(format!("rank 0's chunk {chunk} ends as {ends}, not as {expected:?}"));
         }
+        let per = action.data.max(1);
+        let tree = value.map_or(0, |v| v.tree);
+        let first = *trees.entry(expected.chunk % per).or_insert(tree);
+        same &= first == tree;
     }
-    Ok(())
+    let single = instance.spec.kind == Kind::ReduceScatter;
+    Ok(instance.spec.kind.reduces() && (single || (same && action.data != 0)))
 }
 
 /// Every wait of rank 0's plan is for an earlier time. The time of an operation is its round, sends

@@ -10,6 +10,11 @@
 //!   and `after`; and memory offered to a peer is not overwritten before the message was drained.
 //!   Nobody else touches a rank's memory, so this is all.
 //! * **Result**: replayed from the operations, dead stores left out.
+//! * **Reuse**: a plan may be played again, and in several passes, without a barrier in between. A
+//!   connection carries the same messages every time, so its order never slips; a wait of one playing
+//!   for another only ever points back to an earlier one, so an order for one playing gives one for
+//!   all; passes touch different elements; and a call returns only once every message that offered
+//!   this rank's memory was consumed, so nobody reads or writes a rank's buffers outside its calls.
 
 mod events;
 mod local;
