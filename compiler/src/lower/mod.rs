@@ -2,7 +2,7 @@
 //!
 //! Lowering is local: a rank's plan follows from the transfers that the rank takes part in, in
 //! program order, and from nothing else. So the same code serves all ranks of an unrolled graph
-//! ([`plans`]) and one rank of 131,072 whose transfers were found by solving ([`project`]).
+//! (`plans`) and one rank of 131,072 whose transfers were found by solving ([`project`]).
 //!
 //! In each round a rank first sends (reads of the state before), then receives and works locally,
 //! all writes into one region being one operation. `place` decides which buffers a `data` program

@@ -8,8 +8,8 @@
 //!
 //! * **Mapped**: both sides load and store in the same memory. A message is a flag with content
 //!   beside it; the receiver may also *pull*, reading the sender's memory where it lies. What such a
-//!   transport gives is the ends of connections ([`shm`]): [`shm::Sender`] hands out the place of the
-//!   next message's content and then hands the message over; [`shm::Receiver`] says whether the next
+//!   transport gives is the ends of connections (`shm`): `shm::Sender` hands out the place of the
+//!   next message's content and then hands the message over; `shm::Receiver` says whether the next
 //!   message is there, where its content lies, and takes back the slot.
 //! * **Posted**: messages are posted to a queue and completions polled. None exists yet.
 //!
