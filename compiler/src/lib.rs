@@ -18,6 +18,7 @@ pub mod graph;
 pub mod instance;
 pub mod interpret;
 pub mod lower;
+mod places;
 pub mod plan;
 pub mod program;
 mod resolve;
@@ -166,7 +167,7 @@ fn reach(mut found: Diagnostics, program: &Arc<Program>, options: &Options) -> D
     }
     let steps = |n| {
         let instance = Arc::new(Instance::new(program, &Shape::flat(n), options).ok()?);
-        let places = graph::Places::new(&instance).per_rank as f64 * n as f64;
+        let places = places::Places::new(&instance).per_rank as f64 * n as f64;
         let graph = graph::unroll(&instance).ok()?;
         let moves: f64 = graph.graph.node_weights().map(|t| t.from.chunks() as f64).sum();
         Some((moves.max(places), graph.graph.node_count() as f64))

@@ -13,8 +13,7 @@ use std::sync::Arc;
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use crate::instance::Instance;
-use crate::plan::{Buf, Region};
-use crate::program::Style;
+use crate::plan::Buf;
 pub use crate::walk::Transfer;
 pub(crate) use print::region as region_text;
 pub use print::{dot, text};
@@ -48,76 +47,6 @@ pub struct StepGraph {
     pub message: u32,
     /// Whether messages may be rounded to a narrower type.
     pub lossy: bool,
-}
-
-/// Numbers every chunk of every buffer of every rank.
-#[derive(Debug, Clone)]
-pub(crate) struct Places {
-    /// First place of Data, Input, Output, then of each scratch buffer, inside a rank.
-    first: Vec<u32>,
-    /// Places a rank.
-    pub(crate) per_rank: u32,
-}
-
-impl Places {
-    pub(crate) fn new(instance: &Instance) -> Self {
-        use crate::program::Buffer;
-        let data = instance.program.style == Style::Data;
-        let spec = &instance.spec;
-        let mut first = Vec::new();
-        let mut at = 0u32;
-        let user = [
-            if data { spec.size(Buffer::Data) } else { 0 },
-            if data { 0 } else { spec.size(Buffer::Input) },
-            if data { 0 } else { spec.size(Buffer::Output) },
-        ];
-        for size in user.into_iter().chain(instance.scratch.iter().map(|s| s.1)) {
-            first.push(at);
-            at = at.saturating_add(size);
-        }
-        Places { first, per_rank: at }
-    }
-
-    fn buffer(buf: Buf) -> usize {
-        match buf {
-            Buf::Data => 0,
-            Buf::Input => 1,
-            Buf::Output => 2,
-            Buf::Scratch(i) => 3 + i as usize,
-        }
-    }
-
-    /// The place of a chunk of a buffer, inside a rank.
-    pub(crate) fn local(&self, buf: Buf, chunk: u32) -> usize {
-        (self.first[Self::buffer(buf)] + chunk) as usize
-    }
-
-    /// The place of a chunk of a buffer of a rank.
-    pub(crate) fn of(&self, rank: u32, buf: Buf, chunk: u32) -> usize {
-        rank as usize * self.per_rank as usize + self.local(buf, chunk)
-    }
-
-    /// Buffer and chunk of a place inside a rank.
-    pub(crate) fn name(&self, local: u32) -> (Buf, u32) {
-        let i = self.first.partition_point(|&f| f <= local) - 1;
-        // Buffers of size 0 share their first place with the next one.
-        let buf = match i {
-            0 => Buf::Data,
-            1 => Buf::Input,
-            2 => Buf::Output,
-            i => Buf::Scratch(i as u16 - 3),
-        };
-        (buf, local - self.first[i])
-    }
-
-    /// The places of a region of a rank, in order.
-    pub(crate) fn region<'a>(
-        &'a self,
-        rank: u32,
-        region: &'a Region,
-    ) -> impl Iterator<Item = usize> + 'a {
-        region.iter().map(move |(buf, chunk)| self.of(rank, buf, chunk))
-    }
 }
 
 /// A buffer as messages name it.

@@ -7,8 +7,9 @@ use petgraph::graph::DiGraph;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use smallvec::SmallVec;
 
-use super::{Dep, Places, StepGraph, StepId, Transfer};
+use super::{Dep, StepGraph, StepId, Transfer};
 use crate::instance::Instance;
+use crate::places::Places;
 use crate::walk::walk;
 
 /// More steps than this are not kept: some 300 bytes each with their dependences.

@@ -1,7 +1,7 @@
 //! Stores that nobody reads: a sum that only travels on need not be kept.
 
-use crate::chunks::ChunkSet;
 use crate::instance::Instance;
+use crate::places::Places;
 use crate::plan::{Buf, Input, Lane, Op, Placement, Region};
 use crate::program::{Buffer, Style};
 
@@ -29,53 +29,33 @@ pub(super) fn mark(instance: &Instance, placement: Placement, rank: u32, lanes: 
 
 /// Which chunks are read later, or belong to the result.
 struct Live {
-    first: Vec<u32>,
+    places: Places,
     cells: Vec<bool>,
 }
 
 impl Live {
     fn new(instance: &Instance, placement: Placement, rank: u32) -> Self {
-        let spec = &instance.spec;
-        let mut first = Vec::new();
-        let mut at = 0;
-        let scratch = super::scratch(instance, placement);
-        for size in [spec.chunks, spec.size(Buffer::Input), spec.size(Buffer::Output)]
-            .iter()
-            .chain(&scratch)
-        {
-            first.push(at);
-            at += size;
-        }
-        let mut live = Live { first, cells: vec![false; at as usize] };
+        let places = super::memory(instance, placement);
+        let cells = vec![false; places.per_rank as usize];
+        let mut live = Live { places, cells };
         let style = match (instance.program.style, placement) {
             (Style::Data, Placement::InPlace) => Style::Data,
             _ => Style::InputOutput,
         };
-        if let Some((buffer, set)) = spec.result(style, rank) {
+        if let Some((buffer, set)) = instance.spec.result(style, rank) {
             let buf = if buffer == Buffer::Data { Buf::Data } else { Buf::Output };
-            let set: ChunkSet = set;
             live.set(&Region::of(buf, set), true);
         }
         live
     }
 
-    fn at(&self, buf: Buf, chunk: u32) -> usize {
-        let i = match buf {
-            Buf::Data => 0,
-            Buf::Input => 1,
-            Buf::Output => 2,
-            Buf::Scratch(i) => 3 + i as usize,
-        };
-        (self.first[i] + chunk) as usize
-    }
-
     fn any(&self, region: &Region) -> bool {
-        region.iter().any(|(b, c)| self.cells[self.at(b, c)])
+        region.iter().any(|(b, c)| self.cells[self.places.local(b, c)])
     }
 
     fn set(&mut self, region: &Region, to: bool) {
         for (b, c) in region.iter() {
-            let i = self.at(b, c);
+            let i = self.places.local(b, c);
             self.cells[i] = to;
         }
     }

@@ -3,9 +3,8 @@
 
 use smallvec::SmallVec;
 
-use crate::instance::Instance;
-use crate::plan::{Buf, Input, MessageRef, Op, OpRef, Region};
-use crate::program::Buffer;
+use crate::places::Places;
+use crate::plan::{Input, MessageRef, Op, OpRef, Region};
 
 #[derive(Clone, Default)]
 struct Cell {
@@ -17,36 +16,19 @@ struct Cell {
 
 /// The memory of one rank, chunk by chunk.
 pub(super) struct Deps {
-    first: Vec<u32>,
+    places: Places,
     cells: Vec<Cell>,
 }
 
 impl Deps {
-    pub(super) fn new(instance: &Instance, scratch: &[u32]) -> Self {
-        let spec = &instance.spec;
-        let sizes = [spec.chunks, spec.size(Buffer::Input), spec.size(Buffer::Output)];
-        let mut first = Vec::new();
-        let mut at = 0;
-        for size in sizes.iter().chain(scratch) {
-            first.push(at);
-            at += size;
-        }
-        Deps { first, cells: vec![Cell::default(); at as usize] }
-    }
-
-    fn at(&self, buf: Buf, chunk: u32) -> usize {
-        let i = match buf {
-            Buf::Data => 0,
-            Buf::Input => 1,
-            Buf::Output => 2,
-            Buf::Scratch(i) => 3 + i as usize,
-        };
-        (self.first[i] + chunk) as usize
+    pub(super) fn new(places: Places) -> Self {
+        let cells = vec![Cell::default(); places.per_rank as usize];
+        Deps { places, cells }
     }
 
     /// The one operation that wrote all of the region last.
     pub(super) fn writer(&self, region: &Region) -> Option<OpRef> {
-        let mut all = region.iter().map(|(b, c)| self.cells[self.at(b, c)].writer);
+        let mut all = region.iter().map(|(b, c)| self.cells[self.places.local(b, c)].writer);
         let first = all.next()??;
         all.all(|w| w == Some(first)).then_some(first)
     }
@@ -54,7 +36,7 @@ impl Deps {
     /// Records that a message offers the region for reading.
     pub(super) fn offered(&mut self, region: &Region, conn: u32, message: u32) {
         for (b, c) in region.iter() {
-            let i = self.at(b, c);
+            let i = self.places.local(b, c);
             self.cells[i].offers.push(MessageRef { conn, message });
         }
     }
@@ -65,7 +47,7 @@ impl Deps {
         for input in &op.inputs {
             if let Input::Local(region) = input {
                 for (b, c) in region.iter() {
-                    let i = self.at(b, c);
+                    let i = self.places.local(b, c);
                     let cell = &mut self.cells[i];
                     after.extend(cell.writer);
                     if cell.readers.last() != Some(&at) {
@@ -78,7 +60,7 @@ impl Deps {
         if let Some(store) = &op.store {
             let mut drained: SmallVec<[MessageRef; 4]> = SmallVec::new();
             for (b, c) in store.region.iter() {
-                let i = self.at(b, c);
+                let i = self.places.local(b, c);
                 let cell = &mut self.cells[i];
                 after.extend(cell.writer);
                 after.extend(cell.readers.drain(..));

@@ -8,9 +8,10 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::deps::Deps;
 use super::place::Place;
-use super::{Sites, scratch};
-use crate::graph::{Places, Transfer};
+use super::{Sites, memory};
+use crate::graph::Transfer;
 use crate::instance::Instance;
+use crate::places::Places;
 use crate::plan::{Buf, Conn, Dir, Input, Lane, Op, OpRef, Out, Placement, Region, Sizes, Store};
 
 /// An operation may carry so many messages away.
@@ -48,7 +49,7 @@ impl<'a> Emit<'a> {
             index: BTreeMap::new(),
             sent: Vec::new(),
             consumed: Vec::new(),
-            deps: Deps::new(instance, &scratch(instance, placement)),
+            deps: Deps::new(memory(instance, placement)),
             places,
             stamp,
             slots: instance.slots.unwrap_or(super::DEFAULT_SLOTS),

@@ -25,6 +25,7 @@ use sha2::{Digest, Sha256};
 
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
+use crate::places::Places;
 use crate::plan::{Header, Placement, Plan, RankPlan, Site, VERSION};
 use crate::program::{Buffer, Style};
 use crate::verify::Verified;
@@ -134,6 +135,13 @@ fn scratch(instance: &Instance, placement: Placement) -> Vec<u32> {
         sizes.push(instance.spec.chunks);
     }
     sizes
+}
+
+/// The memory of a rank as plans address it, whatever the placement.
+fn memory(instance: &Instance, placement: Placement) -> Places {
+    let spec = &instance.spec;
+    let user = [spec.chunks, spec.size(Buffer::Input), spec.size(Buffer::Output)];
+    Places::of_sizes(user, scratch(instance, placement))
 }
 
 fn header(

@@ -6,7 +6,7 @@ use roundelay_dsl::ast;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::SourceId;
 
-use super::stmt::{index, rank_expr};
+use super::region::{index, rank_expr};
 use super::{Names, Resolver, axes};
 use crate::program::{Axes, Binder, Custom, Ensure, Expr, Node, Slot};
 

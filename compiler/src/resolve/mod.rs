@@ -3,7 +3,9 @@
 //! Collects diagnostics; stops at the first only where nothing sensible can follow.
 
 mod collective;
+mod each;
 mod expr;
+mod region;
 mod stmt;
 
 use std::collections::BTreeMap;

@@ -8,7 +8,8 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 
 use super::rounds::place_name;
-use crate::graph::{Places, StepGraph, StepId};
+use crate::graph::{StepGraph, StepId};
+use crate::places::Places;
 
 /// One access: place, round, write or read, step.
 type Access = (usize, u32, bool, u32);

@@ -172,7 +172,8 @@ fn holders(graph: &StepGraph, state: &State, expected: &Expected) -> Option<Stri
             }
         }
     }
-    (!found.is_empty()).then(|| format!("it is in {}, and is not sent on from there", found.join(", ")))
+    (!found.is_empty())
+        .then(|| format!("it is in {}, and is not sent on from there", found.join(", ")))
 }
 
 /// The way back of what a place ends with, last step first: over copies to where it was made.
@@ -195,7 +196,11 @@ fn journey(graph: &StepGraph, place: usize) -> Vec<String> {
         if t.op == Op::Copy && events.iter().filter(|e| e.step.round == round).count() == 1 {
             let position = start.places.region(t.dst, &t.to).position(|p| p == at).unwrap_or(0);
             let Some(from) = start.places.region(t.src, &t.from).nth(position) else { break };
-            lines.push(format!("in round {round} {} is copied to {}, which is then {after}", name(from), name(at)));
+            lines.push(format!(
+                "in round {round} {} is copied to {}, which is then {after}",
+                name(from),
+                name(at)
+            ));
             (at, before) = (from, round);
         } else {
             let from: Vec<String> = events
@@ -203,7 +208,11 @@ fn journey(graph: &StepGraph, place: usize) -> Vec<String> {
                 .filter(|e| e.step.round == round)
                 .map(|e| format!("rank {}", e.step.src))
                 .collect();
-            lines.push(format!("in round {round} {} adds to {}, which is then {after}", from.join(", "), name(at)));
+            lines.push(format!(
+                "in round {round} {} adds to {}, which is then {after}",
+                from.join(", "),
+                name(at)
+            ));
             before = round;
         }
     }

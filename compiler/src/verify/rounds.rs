@@ -13,8 +13,9 @@ use roundelay_dsl::span::Span;
 
 use super::value::{Clash, RankSet, Spoilt, Value};
 use crate::collective::Kind;
-use crate::graph::{Places, StepGraph, Transfer, buf_name};
+use crate::graph::{StepGraph, Transfer, buf_name};
 use crate::instance::Instance;
+use crate::places::Places;
 use crate::plan::Buf;
 use crate::program::Buffer;
 use crate::walk::walk;

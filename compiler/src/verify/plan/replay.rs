@@ -10,6 +10,7 @@ use super::events::Events;
 use super::{fault, span};
 use crate::collective::Kind;
 use crate::instance::Instance;
+use crate::places::Places;
 use crate::plan::{Buf, Input, Placement, Plan, Region};
 use crate::program::Buffer;
 use crate::verify::rounds::class_of;
@@ -17,24 +18,17 @@ use crate::verify::value::{Clash, RankSet, Spoilt, Value};
 
 /// A rank's memory, and the messages under way.
 struct Memory {
-    first: Vec<u32>,
+    places: Places,
     values: Vec<Option<Value>>,
 }
 
 impl Memory {
     fn new(instance: &Instance, plan: &Plan) -> Self {
-        let mut first = Vec::new();
-        let mut at = 0;
-        let sizes: Vec<u32> = [Buf::Data, Buf::Input, Buf::Output]
-            .into_iter()
-            .map(|b| plan.buffer_chunks(b).unwrap_or(0))
-            .chain(plan.header.scratch.iter().copied())
-            .collect();
-        for size in &sizes {
-            first.push(at);
-            at += size;
-        }
-        let mut memory = Memory { first, values: vec![None; at as usize] };
+        let size = |b| plan.buffer_chunks(b).unwrap_or(0);
+        let user = [Buf::Data, Buf::Input, Buf::Output].map(size);
+        let places = Places::of_sizes(user, plan.header.scratch.iter().copied());
+        let values = vec![None; places.per_rank as usize];
+        let mut memory = Memory { places, values };
         let (buf, buffer) = match plan.header.placement {
             Placement::InPlace => (Buf::Data, Buffer::Data),
             Placement::OutOfPlace => (Buf::Input, Buffer::Input),
@@ -49,13 +43,7 @@ impl Memory {
     }
 
     fn at(&self, buf: Buf, chunk: u32) -> usize {
-        let i = match buf {
-            Buf::Data => 0,
-            Buf::Input => 1,
-            Buf::Output => 2,
-            Buf::Scratch(i) => 3 + i as usize,
-        };
-        (self.first[i] + chunk) as usize
+        self.places.local(buf, chunk)
     }
 }
 

@@ -1,0 +1,211 @@
+//! `each`: its body, flattened into rules that every rank follows.
+
+use roundelay_dsl::ast;
+use roundelay_dsl::diag::{Diagnostic, codes};
+use roundelay_dsl::span::Span;
+
+use super::Resolver;
+use super::region::depends;
+use super::stmt::Body;
+use crate::plan::Wire;
+use crate::program::{Binder, Buffer, Each, Expr, Node, Rule, Slot};
+
+/// An `each` while its body is being flattened.
+pub(super) struct Flat {
+    var: Slot,
+    binders: Vec<Binder>,
+    /// Slots that depend on the rank.
+    dependent: Vec<Slot>,
+    defs: Vec<(Slot, Expr)>,
+    pub(super) rules: Vec<Rule>,
+}
+
+impl Flat {
+    /// Nothing yet, for a rank in this slot.
+    pub(super) fn new(var: Slot) -> Self {
+        Flat { var, binders: Vec::new(), dependent: vec![var], defs: Vec::new(), rules: Vec::new() }
+    }
+}
+
+impl Body {
+    pub(super) fn each(&mut self, r: &mut Resolver<'_>, e: &ast::Each) -> Option<Each> {
+        let depth = self.names.visible.len();
+        let mut flat = if e.vars.len() == 1 {
+            let var = self.names.bind(&e.vars[0].text, false);
+            Flat::new(var)
+        } else {
+            if e.vars.len() != self.axes.names.len() {
+                r.report(
+                    Diagnostic::error(
+                        codes::SHAPE,
+                        format!("{} coordinates, but {} axes", e.vars.len(), self.axes.names.len()),
+                    )
+                    .label(e.span, "one name an axis, or one for the linear rank"),
+                );
+                return None;
+            }
+            let var = self.names.hidden();
+            let mut flat = Flat::new(var);
+            let span = e.span;
+            let v = |slot| Expr { node: Node::Var(slot), span };
+            let op = |op, a, b| Expr { node: Node::Binary(op, Box::new(a), Box::new(b)), span };
+            for (i, name) in e.vars.iter().enumerate() {
+                let mut value = v(var);
+                for &size in self.axes.sizes[i + 1..].iter().rev() {
+                    value = op(ast::BinOp::Div, value, v(size));
+                }
+                if i > 0 {
+                    value = op(ast::BinOp::Mod, value, v(self.axes.sizes[i]));
+                }
+                let slot = self.names.bind(&name.text, false);
+                flat.dependent.push(slot);
+                flat.defs.push((slot, value.clone()));
+                flat.binders.push(Binder::Let(slot, value));
+            }
+            flat
+        };
+        if let Some(filter) = &e.filter
+            && let Some(f) = r.truth(self.id, &mut self.names, filter)
+        {
+            flat.binders.push(Binder::Where(f));
+        }
+        self.flatten(r, &e.body, &mut flat);
+        self.names.visible.truncate(depth);
+        Some(Each { var: flat.var, rules: flat.rules, defs: flat.defs, once: false, span: e.span })
+    }
+
+    /// Flattens statements of an `each` into rules.
+    pub(super) fn flatten(&mut self, r: &mut Resolver<'_>, stmts: &[ast::Stmt], flat: &mut Flat) {
+        let (depth, binders) = (self.names.visible.len(), flat.binders.len());
+        for s in stmts {
+            match s {
+                ast::Stmt::Let(name, e) => {
+                    let value = r.any(self.id, &mut self.names, e);
+                    let slot = self.names.bind(&name.text, value.as_ref().is_some_and(|v| v.1));
+                    if let Some((e, _)) = value {
+                        if depends(&e, &flat.dependent) {
+                            flat.dependent.push(slot);
+                            flat.defs.push((slot, e.clone()));
+                        }
+                        flat.binders.push(Binder::Let(slot, e));
+                    }
+                }
+                ast::Stmt::For(f) => {
+                    let from = r.number(self.id, &mut self.names, &f.from);
+                    let to = r.number(self.id, &mut self.names, &f.to);
+                    let inner = (self.names.visible.len(), flat.binders.len());
+                    let slot = self.names.bind(&f.var.text, false);
+                    if let (Some(from), Some(to)) = (from, to) {
+                        flat.binders.push(Binder::For(slot, from, to));
+                        if let Some(filter) = &f.filter
+                            && let Some(filter) = r.truth(self.id, &mut self.names, filter)
+                        {
+                            flat.binders.push(Binder::Where(filter));
+                        }
+                        self.flatten(r, &f.body, flat);
+                    }
+                    self.names.visible.truncate(inner.0);
+                    flat.binders.truncate(inner.1);
+                }
+                ast::Stmt::If(i) => {
+                    if let Some(cond) = r.truth(self.id, &mut self.names, &i.cond) {
+                        let at = flat.binders.len();
+                        flat.binders.push(Binder::Where(cond.clone()));
+                        self.flatten(r, &i.then, flat);
+                        flat.binders.truncate(at);
+                        let span = cond.span;
+                        let not = Node::Unary(ast::UnOp::Not, Box::new(cond));
+                        flat.binders.push(Binder::Where(Expr { node: not, span }));
+                        self.flatten(r, &i.otherwise, flat);
+                        flat.binders.truncate(at);
+                    }
+                }
+                ast::Stmt::Transfer(t) => self.transfer(r, t, flat),
+                ast::Stmt::Each(e) => self.misplaced(
+                    r,
+                    e.span,
+                    "an `each` cannot stand in another",
+                    "use `for p in 0..n` inside an `each`",
+                ),
+                ast::Stmt::Use(u) => self.misplaced(
+                    r,
+                    u.span,
+                    "a `use` cannot stand in an `each`",
+                    "write it outside; it runs on every group at once",
+                ),
+                ast::Stmt::Split(s) => self.misplaced(
+                    r,
+                    s.span,
+                    "a `split` cannot stand in an `each`",
+                    "write the `each` inside the `split`",
+                ),
+                ast::Stmt::Ensure(e) => self.misplaced(
+                    r,
+                    e.span,
+                    "a postcondition belongs into a `collective`",
+                    "write `a -> b : copy …` to move data",
+                ),
+            }
+        }
+        self.names.visible.truncate(depth);
+        flat.binders.truncate(binders);
+    }
+
+    pub(super) fn misplaced(&self, r: &mut Resolver<'_>, span: Span, what: &str, help: &str) {
+        r.report(Diagnostic::error(codes::MISPLACED, what).label(span, "here").help(help));
+    }
+
+    pub(super) fn transfer(&mut self, r: &mut Resolver<'_>, t: &ast::Transfer, flat: &mut Flat) {
+        let src = self.rank(r, &t.src);
+        let dst = self.rank(r, &t.dst);
+        let from = self.region(r, &t.from);
+        let to = match &t.to {
+            Some(region) => self.region(r, region),
+            None => from.clone(),
+        };
+        let wire = match &t.wire {
+            None => None,
+            Some(w) => {
+                let wire =
+                    [Wire::F16, Wire::Bf16, Wire::F32].into_iter().find(|k| k.name() == w.text);
+                if wire.is_none() {
+                    r.report(
+                        Diagnostic::error(
+                            codes::UNKNOWN_WIRE,
+                            format!("no wire type is named `{}`", w.text),
+                        )
+                        .label(w.span, "not known")
+                        .help("wire types are f16, bf16 and f32"),
+                    );
+                }
+                wire
+            }
+        };
+        let (Some(src), Some(dst), Some(from), Some(to)) = (src, dst, from, to) else { return };
+        if to.buf == Buffer::Input {
+            r.report(
+                Diagnostic::error(codes::MISPLACED, "`input` is never written")
+                    .label(to.span, "written here")
+                    .help("move to `output` or a scratch buffer: `copy input[…] -> output[…]`"),
+            );
+            return;
+        }
+        let uniform = flat.binders.iter().all(|b| match b {
+            Binder::For(_, from, to) => {
+                !depends(from, &flat.dependent) && !depends(to, &flat.dependent)
+            }
+            _ => true,
+        });
+        flat.rules.push(Rule {
+            binders: flat.binders.clone(),
+            uniform,
+            src,
+            dst,
+            op: t.op,
+            from,
+            to,
+            wire,
+            span: t.span,
+        });
+    }
+}

@@ -1,0 +1,137 @@
+//! Ranks, regions and indices.
+
+use roundelay_dsl::ast;
+use roundelay_dsl::diag::{Diagnostic, codes, similar};
+use roundelay_dsl::span::SourceId;
+
+use super::stmt::Body;
+use super::{Names, Resolver};
+use crate::program::{Axes, Buffer, Expr, Index, Node, Rank, Region, Slot};
+
+impl Body {
+    pub(super) fn rank(&mut self, r: &mut Resolver<'_>, rank: &ast::Rank) -> Option<Rank> {
+        rank_expr(r, self.id, &mut self.names, &self.axes, rank)
+    }
+
+    pub(super) fn region(&mut self, r: &mut Resolver<'_>, region: &ast::Region) -> Option<Region> {
+        let name = region.buffer.text.as_str();
+        let buf = match name {
+            "data" => {
+                self.data.get_or_insert(region.buffer.span);
+                Buffer::Data
+            }
+            "input" | "output" => {
+                self.split_buffers.get_or_insert(region.buffer.span);
+                if name == "input" { Buffer::Input } else { Buffer::Output }
+            }
+            _ => match self.scratch.iter().position(|s| s == name) {
+                Some(i) => Buffer::Scratch(i as u16),
+                None => {
+                    let known = ["data", "input", "output"];
+                    let all = known.iter().copied().chain(self.scratch.iter().map(String::as_str));
+                    let mut d = Diagnostic::error(
+                        codes::UNKNOWN_NAME,
+                        format!("no buffer is named `{name}`"),
+                    )
+                    .label(region.buffer.span, "not known");
+                    d = match similar(name, all) {
+                        Some(near) => d.help(format!("did you mean `{near}`?")),
+                        None => d.help(format!(
+                            "buffers are data, input, output; declare others: `scratch {name}[…]`"
+                        )),
+                    };
+                    r.report(d);
+                    return None;
+                }
+            },
+        };
+        let index = index(r, self.id, &mut self.names, region.index.as_ref())?;
+        Some(Region { buf, index, span: region.span })
+    }
+}
+
+/// A rank expression; a tuple becomes its linear number.
+pub(super) fn rank_expr(
+    r: &mut Resolver<'_>,
+    id: SourceId,
+    names: &mut Names,
+    axes: &Axes,
+    rank: &ast::Rank,
+) -> Option<Rank> {
+    match rank {
+        ast::Rank::One(e) => {
+            Some(Rank { linear: r.number(id, names, e)?, coordinates: Vec::new(), span: e.span })
+        }
+        ast::Rank::Tuple(list, span) => {
+            if list.len() != axes.names.len() {
+                r.report(
+                    Diagnostic::error(
+                        codes::SHAPE,
+                        format!("{} coordinates, but {} axes", list.len(), axes.names.len()),
+                    )
+                    .label(*span, "one coordinate an axis, or one linear rank"),
+                );
+                return None;
+            }
+            let mut coordinates = Vec::new();
+            let mut linear: Option<Expr> = None;
+            for (e, &size) in list.iter().zip(&axes.sizes) {
+                let e = r.number(id, names, e)?;
+                let op = |op, a, b| Expr {
+                    node: Node::Binary(op, Box::new(a), Box::new(b)),
+                    span: *span,
+                };
+                linear = Some(match linear {
+                    None => e.clone(),
+                    Some(l) => op(
+                        ast::BinOp::Add,
+                        op(ast::BinOp::Mul, l, Expr { node: Node::Var(size), span: *span }),
+                        e.clone(),
+                    ),
+                });
+                coordinates.push((e, size));
+            }
+            Some(Rank { linear: linear?, coordinates, span: *span })
+        }
+    }
+}
+
+/// An index.
+pub(super) fn index(
+    r: &mut Resolver<'_>,
+    id: SourceId,
+    names: &mut Names,
+    index: Option<&ast::Index>,
+) -> Option<Index> {
+    let optional = |r: &mut Resolver<'_>, names: &mut Names, e: &Option<ast::Expr>| match e {
+        Some(e) => r.number(id, names, e).map(Some),
+        None => Some(None),
+    };
+    Some(match index {
+        None => Index::All,
+        Some(ast::Index::At(e)) => Index::At(r.number(id, names, e)?),
+        Some(ast::Index::Range { from, to, by, take }) => {
+            let (from, to) = (r.number(id, names, from), r.number(id, names, to));
+            let (by, take) = (optional(r, names, by)?, optional(r, names, take)?);
+            Index::Range { from: from?, to: to?, by, take }
+        }
+        Some(ast::Index::Cyclic { from, count, by, take }) => {
+            let (from, count) = (r.number(id, names, from), r.number(id, names, count));
+            let (by, take) = (optional(r, names, by)?, optional(r, names, take)?);
+            Index::Cyclic { from: from?, count: count?, by, take }
+        }
+    })
+}
+
+/// Whether an expression reads one of the slots.
+pub(super) fn depends(e: &Expr, slots: &[Slot]) -> bool {
+    match &e.node {
+        Node::Int(_) => false,
+        Node::Var(s) => slots.contains(s),
+        Node::Unary(_, a) => depends(a, slots),
+        Node::Binary(_, a, b) => depends(a, slots) || depends(b, slots),
+        Node::Call(_, args) => args.iter().any(|a| depends(a, slots)),
+        Node::If(a, b, c) => depends(a, slots) || depends(b, slots) || depends(c, slots),
+        Node::Let(_, a, b) => depends(a, slots) || depends(b, slots),
+    }
+}
