@@ -3,14 +3,42 @@
 
 pub mod mutate;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use roundelay_algorithms::{Book, Entry};
-use roundelay_compiler::{Instance, Options, Placement, Program, Shape, compile, resolve};
+use roundelay_compiler::{Instance, Library, Options, Placement, Program, Shape, compile, resolve};
 use roundelay_dsl::diag::{Diagnostics, render};
 use roundelay_dsl::span::SourceMap;
 
-/// A text, resolved against the book.
+/// The files of `suite/`, in order.
+pub fn suite() -> Vec<PathBuf> {
+    let files = std::fs::read_dir(folder());
+    let mut files: Vec<PathBuf> =
+        files.into_iter().flatten().filter_map(|e| Some(e.ok()?.path())).collect();
+    files.retain(|p| p.extension().is_some_and(|e| e == "algo"));
+    files.sort();
+    files
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("suite")
+}
+
+/// The book, and the files of `suite/` for those that import them.
+pub struct Shelf;
+
+impl Library for Shelf {
+    fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
+        Book.algorithm(collective, name)
+    }
+
+    fn file(&self, _: &str, path: &str) -> Option<(String, String)> {
+        Some((path.to_string(), std::fs::read_to_string(folder().join(path)).ok()?))
+    }
+}
+
+/// A text, resolved against the shelf.
 pub struct Source {
     /// All texts that it needed.
     pub sources: SourceMap,
@@ -25,7 +53,7 @@ pub struct Source {
 pub fn read(name: &str, text: &str) -> Result<Source, (SourceMap, Diagnostics)> {
     let mut sources = SourceMap::new();
     let id = sources.add(name, text);
-    match resolve(&mut sources, id, &Book) {
+    match resolve(&mut sources, id, &Shelf) {
         Ok(programs) => Ok(Source { sources, programs }),
         Err(faults) => Err((sources, faults)),
     }

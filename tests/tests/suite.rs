@@ -5,29 +5,17 @@
 //! * `// check: -n 2..9 -n 2x3`: every algorithm of the file is proved on so many ranks.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use roundelay_algorithms::Book;
-use roundelay_compiler::{Library, Shape, resolve};
+use roundelay_compiler::{Shape, resolve};
 use roundelay_dsl::diag::Diagnostic;
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::{prove, say, shapes};
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("suite")
-}
+use roundelay_tests::{Shelf, prove, say, shapes, suite};
 
 fn main() {
     let arguments = Arguments::from_args();
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder())
-        .into_iter()
-        .flatten()
-        .filter_map(|e| Some(e.ok()?.path()))
-        .filter(|p| p.extension().is_some_and(|e| e == "algo"))
-        .collect();
-    files.sort();
-    let trials = files
+    let trials = suite()
         .into_iter()
         .map(|path| {
             let name = path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
@@ -35,19 +23,6 @@ fn main() {
         })
         .collect();
     libtest_mimic::run(&arguments, trials).exit();
-}
-
-/// The book, and files beside the one that imports them.
-struct Shelf;
-
-impl Library for Shelf {
-    fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
-        Book.algorithm(collective, name)
-    }
-
-    fn file(&self, _: &str, path: &str) -> Option<(String, String)> {
-        Some((path.to_string(), std::fs::read_to_string(folder().join(path)).ok()?))
-    }
 }
 
 /// What a file says is to happen.

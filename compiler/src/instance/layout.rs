@@ -187,9 +187,10 @@ pub(crate) fn split_range(s: &Split, env: &mut [i64], paths: u32) -> Result<(i64
         Some((a, b)) => (value(a, env)?, value(b, env)?),
         None => (0, paths as i64),
     };
-    if to <= from || to - from > 4096 {
+    let parts = to.saturating_sub(from);
+    if !(1..=4096).contains(&parts) {
         return Err(Box::new(
-            Diagnostic::error(codes::CHUNKS, format!("a split into {} parts", to - from))
+            Diagnostic::error(codes::CHUNKS, format!("a split into {parts} parts"))
                 .label(s.span, "here")
                 .help("between 1 and 4096 parts are possible"),
         ));

@@ -15,6 +15,7 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 
 use crate::collective::{Kind, Spec};
 use crate::eval::eval;
+use crate::plan::MAX_SLOTS;
 use crate::program::{Expr, Program};
 use custom::{custom_sizes, custom_spec};
 pub(crate) use index::index_set;
@@ -157,7 +158,7 @@ impl Instance {
         };
         let channels = clause(&program.schedule.channels, &mut env, "channels", 64)?.unwrap_or(1);
         let pipeline = clause(&program.schedule.pipeline, &mut env, "pipeline", 4096)?.unwrap_or(1);
-        let slots = clause(&program.schedule.slots, &mut env, "slots", 64)?;
+        let slots = clause(&program.schedule.slots, &mut env, "slots", MAX_SLOTS.into())?;
         let fine =
             Layout { paths: options.paths }.program(program, &axes, &mut env, units, channels)?;
         let spec = spec(program, n as u32, &mut env, fine, options.root)?;

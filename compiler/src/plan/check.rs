@@ -23,7 +23,7 @@ impl Plan {
         let need = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_string()) };
         need(h.ranks >= 1 && part.rank < h.ranks, "the rank is not one of the ranks")?;
         need(h.root < h.ranks, "the root is not one of the ranks")?;
-        need((1..=64).contains(&h.slots), "slots are out of range")?;
+        need((1..=super::MAX_SLOTS).contains(&h.slots), "slots are out of range")?;
         need(h.chunks >= 1 && h.blocks >= 1, "there are no chunks")?;
         need((1..=4096).contains(&h.pipeline), "the pipeline is out of range")?;
         need(part.lanes.len() <= 64, "there are too many lanes")?;

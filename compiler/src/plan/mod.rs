@@ -19,8 +19,9 @@
 //! operation has, the same for all its inputs, its store and its outs.
 //!
 //! **Passes.** Where a message would not fit a slot, or to pipeline, a plan is played T times, each
-//! pass t on its own part of every chunk: elements `[len*t/T, len*(t+1)/T)` of a chunk of `len`
-//! elements. Lanes run through their passes without waiting for each other beyond `after`.
+//! pass t on its own part of every chunk: elements `[L*t/T, L*(t+1)/T)` with `L = ceil(N/C)`, as far as
+//! the chunk has them. So a pass begins at the same element of a short chunk and of the scratch chunk
+//! that it is kept in. Lanes run through their passes without waiting for each other beyond `after`.
 //! `drained` and `after` refer to operations and messages of the same pass.
 
 mod check;
@@ -32,6 +33,9 @@ pub use encode::{DecodeError, VERSION};
 use serde::{Deserialize, Serialize};
 
 use crate::chunks::ChunkSet;
+
+/// Most messages that may be in flight on one connection: what every transport can hold.
+pub const MAX_SLOTS: u32 = 32;
 
 /// What one rank plays. Made by the compiler from a proof, or decoded and checked again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -153,7 +153,9 @@ fn equivariant(instance: &Instance, action: &Action) -> Result<bool, Diagnostics
     let (mut holds, mut checks) = (true, 0u64);
     let mut all: Vec<Transfer> = Vec::new();
     let done = walk(instance, &mut |round| {
-        if action.group == Group::Shift && round.shifts(action.data != 0) {
+        if action.group == Group::Shift
+            && round.shifts(&|buf| action.data != 0 && action.moves(buf))
+        {
             return Ok(ControlFlow::Continue(()));
         }
         checks += action.n as u64;
@@ -272,19 +274,18 @@ fn orbit(
             .filter(|t| t.dst == 0 && away(t))
             .map(|t| t.from.chunks() as u64)
             .sum::<u64>();
-        facts.lossy |= list.iter().any(|t| t.wire.is_some());
+        facts.lossy |= list.iter().filter(away).any(|t| t.wire.is_some());
         let into: Vec<&Transfer> = list.iter().filter(|t| t.dst == 0).collect();
         crowded |= into.iter().enumerate().any(|(i, t)| into[..i].iter().any(|u| u.to == t.to));
         if barrier {
             let before = state.heard[0].clone();
-            for t in into {
+            for t in &into {
                 let of = match action.group {
                     Group::Shift => before.shifted(t.src, action.n),
                     Group::Xor => before.xored(t.src, action.n),
                 };
                 state.heard[0] = state.heard[0].union(&of);
             }
-            return Ok(ControlFlow::Continue(()));
         }
         round_of(instance, &mut state, &into, &mut found, &|state, t, buf, chunk| {
             let back = action.group.inverse(t.src, action.n);

@@ -5,7 +5,8 @@ use roundelay_dsl::ast::{BinOp, UnOp};
 use super::Fail;
 use super::round::Round;
 use crate::eval::{Bounds, eval};
-use crate::program::{Binder, Buffer, Expr, Index, Node};
+use crate::plan::Buf;
+use crate::program::{Binder, Expr, Index, Node, Rank, Region, Rule};
 
 impl Round<'_> {
     /// The largest number of chunks that a message of the round can have.
@@ -19,7 +20,7 @@ impl Round<'_> {
                 if let Binder::For(slot, from, to) = b {
                     let bounds =
                         Bounds { env: &self.frame.env, vary: &vary, defs: &self.each.defs };
-                    let (lo, hi) = (bounds.range(from).0, bounds.range(to).1 - 1);
+                    let (lo, hi) = (bounds.range(from).0, bounds.range(to).1.saturating_sub(1));
                     vary.push((*slot, (lo, hi.max(lo))));
                 }
             }
@@ -36,64 +37,32 @@ impl Round<'_> {
     }
 
     /// Whether, by its form alone, the round maps onto itself when every rank r becomes r + 1 modulo
-    /// n; with `moves` the chunks of the vector move along, else they stay.
-    pub(crate) fn shifts(&self, moves: bool) -> bool {
-        let n = self.frame.size as i64;
-        let form = Form { round: self, n };
+    /// n, and the chunks of the buffers that `moves` names become those one n-th of the vector on.
+    pub(crate) fn shifts(&self, moves: &dyn Fn(Buf) -> bool) -> bool {
+        let form = Form { round: self, n: self.frame.size as i64 };
         let whole = self.frame.size == self.frame.ranks && !self.each.once;
-        whole
-            && self.each.rules.iter().all(|rule| {
-                let index = |region: &crate::program::Region| {
-                    let unit = match region.buf {
-                        Buffer::Scratch(_) => 0,
-                        b if moves && self.frame.spec.size(b) as i64 == n => 1,
-                        // A rank's own block does not move; other cuts of the vector do, in another way.
-                        b if moves && self.frame.spec.size(b) == self.frame.spec.chunks => {
-                            return matches!(region.index, Index::All);
-                        }
-                        _ => 0,
-                    };
-                    let is = |e: &Expr, unit: i64| match form.of(e) {
-                        Some((0, _)) => unit == 0,
-                        Some((k, wrapped)) => unit == 1 && k.rem_euclid(n) == 1 && wrapped,
-                        None => false,
-                    };
-                    match &region.index {
-                        Index::All => true,
-                        Index::At(e) => is(e, unit),
-                        Index::Cyclic { from, count, by, take } => {
-                            is(from, unit)
-                                && [Some(count), by.as_ref(), take.as_ref()].into_iter().flatten().all(|e| is(e, 0))
-                        }
-                        Index::Range { from, to, by, take } => {
-                            unit == 0
-                                && [Some(from), Some(to), by.as_ref(), take.as_ref()].into_iter().flatten().all(|e| is(e, 0))
-                        }
-                    }
-                };
-                let rank = |r: &crate::program::Rank| {
-                    matches!(form.of(&r.linear), Some((k, true)) if k.rem_euclid(n) == 1)
-                };
-                let binder = |b: &Binder| match b {
-                    Binder::Let(..) => true,
-                    Binder::Where(e) => matches!(form.of(e), Some((0, _))),
-                    Binder::For(_, a, b) => [a, b].into_iter().all(|e| matches!(form.of(e), Some((0, _)))),
-                };
-                rank(&rule.src)
-                    && rank(&rule.dst)
-                    && index(&rule.from)
-                    && index(&rule.to)
-                    && rule.binders.iter().all(binder)
-            })
+        whole && self.each.rules.iter().all(|rule| form.shifts(rule, moves))
     }
+}
+
+/// What becomes of a region when every rank r becomes r + 1, the order of its chunks included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Motion {
+    /// It stays, and so do the chunks of its buffer.
+    Still,
+    /// It moves as the chunks of its buffer do: its k-th chunk becomes the k-th of the image.
+    Along,
+    /// It is the whole of a buffer whose chunks move: its k-th chunk becomes another one of it.
+    Within,
 }
 
 /// A bound of `to - from`: exact where both are the same but for constants.
 fn span_bound(bounds: &Bounds<'_>, from: &Expr, to: &Expr) -> i64 {
+    let widest = || bounds.range(to).1.saturating_sub(bounds.range(from).0);
     if !bounds.varies(from) && !bounds.varies(to) {
-        return bounds.range(to).1 - bounds.range(from).0;
+        return widest();
     }
-    bounds.slope(to, from).unwrap_or_else(|| bounds.range(to).1 - bounds.range(from).0)
+    bounds.slope(to, from).unwrap_or_else(widest)
 }
 
 /// Expressions as `k * r + c` modulo n, for the rank r of an `each`.
@@ -103,6 +72,58 @@ struct Form<'a> {
 }
 
 impl Form<'_> {
+    /// Whether a rule's transfers map onto themselves.
+    fn shifts(&self, rule: &Rule, moves: &dyn Fn(Buf) -> bool) -> bool {
+        let binder = |b: &Binder| match b {
+            Binder::Let(..) => true,
+            Binder::Where(e) => self.still(e),
+            Binder::For(_, a, b) => self.still(a) && self.still(b),
+        };
+        let rank =
+            |r: &Rank| matches!(self.of(&r.linear), Some((k, true)) if k.rem_euclid(self.n) == 1);
+        let (from, to) = (self.motion(&rule.from, moves), self.motion(&rule.to, moves));
+        // Chunks that move within their region must meet chunks that do so too.
+        let paired = |a, b| (a == Motion::Within) == (b == Motion::Within);
+        from.zip(to).is_some_and(|(a, b)| paired(a, b))
+            && rank(&rule.src)
+            && rank(&rule.dst)
+            && rule.binders.iter().all(binder)
+    }
+
+    /// What becomes of a region; `None` if its form does not tell, or it is not its own image.
+    fn motion(&self, region: &Region, moves: &dyn Fn(Buf) -> bool) -> Option<Motion> {
+        let view = self.round.frame.view(region.buf, 0).ok()?;
+        let moving = view.pieces.iter().any(|p| moves(p.buf));
+        if let (true, Index::All) = (moving, &region.index) {
+            return view.is_buffer().then_some(Motion::Within);
+        }
+        let (start, rest) = match &region.index {
+            Index::All => return Some(Motion::Still),
+            Index::At(e) => (e, [None; 3]),
+            Index::Cyclic { from, count, by, take } => {
+                (from, [Some(count), by.as_ref(), take.as_ref()])
+            }
+            Index::Range { .. } if moving => return None,
+            Index::Range { from, to, by, take } => (from, [Some(to), by.as_ref(), take.as_ref()]),
+        };
+        if !rest.into_iter().flatten().all(|e| self.still(e)) {
+            return None;
+        }
+        let turns = matches!(self.of(start), Some((k, true)) if k.rem_euclid(self.n) == 1);
+        match moving {
+            false => self.still(start).then_some(Motion::Still),
+            // One chunk of the view must be one n-th of the vector.
+            true => {
+                (turns && view.is_buffer() && view.units as i64 == self.n).then_some(Motion::Along)
+            }
+        }
+    }
+
+    /// Whether the value is the same for all ranks.
+    fn still(&self, e: &Expr) -> bool {
+        matches!(self.of(e), Some((0, _)))
+    }
+
     /// The factor k, and whether the value lies in 0..n. `None` if the form is another.
     fn of(&self, e: &Expr) -> Option<(i64, bool)> {
         match &e.node {

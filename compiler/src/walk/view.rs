@@ -19,6 +19,11 @@ impl View {
         self.pieces.iter().map(|p| p.set.total).sum()
     }
 
+    /// Whether it is one buffer of the instance, all of it, if perhaps turned.
+    pub(super) fn is_buffer(&self) -> bool {
+        matches!(self.pieces.as_slice(), [Piece { set, .. }] if set.is_interval() && set.total == set.modulus)
+    }
+
     /// Chunks of the instance for chunks of the view.
     pub(super) fn map(&self, set: &ChunkSet, span: Span) -> Result<Region, Fail> {
         let (total, units) = (self.total(), self.units.max(1));

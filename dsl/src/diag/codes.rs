@@ -40,7 +40,7 @@ codes! {
     UNKNOWN_WIRE "RL0212" "no such wire type";
     // 03xx: matching and deadlock
     DEADLOCK "RL0301" "the schedule can deadlock";
-    SLOTS "RL0302" "more messages are in flight than the schedule has slots for";
+    SLOTS "RL0302" "more messages are in flight than a connection can hold";
     // 04xx: bounds, races, initialised reads
     INDEX "RL0401" "a chunk index is out of bounds";
     RANK "RL0402" "a rank is out of bounds";

@@ -111,21 +111,24 @@ impl Shape {
         if index < 3 { self.start(chunk) } else { chunk * self.ceil }
     }
 
-    /// The part of `elements` that a pass moves: where it begins, and how many.
+    /// The part of a chunk of so many elements that a pass moves: where it begins, and how many. A pass
+    /// begins at the same element of every chunk, whatever the chunk's length: a scratch chunk is moved
+    /// with all elements that it has room for, and filled with those of a shorter one.
     #[inline]
     pub(crate) fn piece(&self, elements: u64, pass: u32) -> (u64, u64) {
         if self.passes == 1 {
             return (0, elements);
         }
         let (pass, passes) = (u64::from(pass), u64::from(self.passes));
-        // `elements` is below 2^46; only absurdly many passes need wider arithmetic.
+        // `ceil` is below 2^46; only absurdly many passes need wider arithmetic.
         let (from, to) = if passes < 1 << 17 {
-            (elements * pass / passes, elements * (pass + 1) / passes)
+            (self.ceil * pass / passes, self.ceil * (pass + 1) / passes)
         } else {
-            let wide = |p: u64| (u128::from(elements) * u128::from(p) / u128::from(passes)) as u64;
+            let wide = |p: u64| (u128::from(self.ceil) * u128::from(p) / u128::from(passes)) as u64;
             (wide(pass), wide(pass + 1))
         };
-        (from, to - from)
+        let from = from.min(elements);
+        (from, to.min(elements) - from)
     }
 }
 
@@ -181,6 +184,11 @@ mod tests {
                 }
                 let all: u64 = (0..shape.passes).map(|p| shape.piece(shape.len(1), p).1).sum();
                 assert_eq!(all, shape.len(1));
+                for pass in 0..shape.passes {
+                    let (short, full) =
+                        (shape.piece(shape.len(0), pass), shape.piece(shape.ceil, pass));
+                    assert!(short.1 == 0 || short.0 == full.0, "passes begin alike in all chunks");
+                }
             }
         }
     }

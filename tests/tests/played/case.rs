@@ -50,14 +50,16 @@ fn scheduled(plans: &[Plan], schedule: usize, least_slots: u32) -> Vec<Plan> {
 
 impl Plans {
     /// Compiles; `None` where the algorithm does not allow the shape, or has plans for the other
-    /// placement only (those written with `input` and `output` are played out of place).
+    /// placement only (those written with `input` and `output` are played out of place). What
+    /// refutes it is an error.
     pub(crate) fn compile(
+        name: &str,
         program: &Arc<Program>,
         sources: &SourceMap,
         shape: &Shape,
         root: u32,
         placement: Placement,
-    ) -> Option<Plans> {
+    ) -> Result<Option<Plans>, String> {
         let collective = roundelay_compiler::collective::NAMES
             .iter()
             .find(|(_, kind)| *kind == program.kind)
@@ -66,15 +68,14 @@ impl Plans {
         let options = Options { root, ..Options::default() };
         let proved = match compile(program, sources, shape, &options, placement) {
             Ok(proved) => proved,
-            Err(d) if d.iter().any(|d| d.code == codes::REQUIRES) => return None,
-            Err(d) => panic!("{}", say(sources, &d)),
+            Err(d) if d.iter().any(|d| d.code == codes::REQUIRES) => return Ok(None),
+            Err(d) => return Err(say(sources, &d)),
         };
         if proved.plans().iter().any(|p| p.header.placement != placement) {
-            return None;
+            return Ok(None);
         }
-        let name =
-            format!("{}.{} on {shape} root {root} {placement:?}", collective.name, program.name);
-        Some(Plans {
+        let name = format!("{name} on {shape} root {root} {placement:?}");
+        Ok(Some(Plans {
             name,
             collective,
             in_place: placement == Placement::InPlace,
@@ -83,7 +84,7 @@ impl Plans {
             plans: (0..SCHEDULES)
                 .map(|s| scheduled(proved.plans(), s, proved.least_slots()))
                 .collect(),
-        })
+        }))
     }
 
     /// The plans of `collective.name` of the book.
@@ -92,7 +93,9 @@ impl Plans {
         let entry = find(collective, name).expect("an algorithm of the book");
         let (sources, program) = of_book(entry).expect("the book resolves");
         let shape = shape.parse().expect("a shape");
-        Plans::compile(&program, &sources, &shape, root, placement).expect("an allowed shape")
+        Plans::compile(path, &program, &sources, &shape, root, placement)
+            .expect("it is proved")
+            .expect("an allowed shape")
     }
 
     /// Whether a call of that type and operator is one. What is rounded on the wire must be sums of

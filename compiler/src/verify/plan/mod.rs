@@ -24,7 +24,7 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceMap, Span};
 
 use crate::instance::Instance;
-use crate::plan::{Op, Placement, Plan, RankPlan};
+use crate::plan::{MAX_SLOTS, Op, Placement, Plan, RankPlan};
 use crate::program::Style;
 use events::Events;
 pub(in crate::verify) use local::races;
@@ -58,9 +58,9 @@ pub fn verify(
         Some(k) => k,
         None => least.max(crate::lower::DEFAULT_SLOTS),
     };
-    if slots > 64 {
+    if slots > MAX_SLOTS {
         return Err(one(
-            Diagnostic::error(codes::SLOTS, format!("{slots} messages are in flight on one connection; 64 are possible"))
+            Diagnostic::error(codes::SLOTS, format!("{slots} messages are in flight on one connection; {MAX_SLOTS} are possible"))
                 .label(instance.program.header, format!("on {} ranks", instance.shape))
                 .help("send fewer messages between two ranks in one `each`: join their chunks into one region"),
         ));

@@ -12,7 +12,7 @@ use crate::error::Error;
 
 pub(crate) const PAGE: u64 = 4096;
 /// Message headers of a connection: the most messages in flight, whatever a plan asks for.
-pub(crate) const RING: u64 = 16;
+pub(crate) const RING: u64 = roundelay_compiler::plan::MAX_SLOTS as u64;
 /// Bytes that travel in the header itself.
 pub(crate) const INLINE: usize = 48;
 
