@@ -105,7 +105,10 @@ fn binary(op: BinOp, a: i64, b: i64) -> Result<i64, String> {
             return Err(format!("{a} {} 0 has no value", op.symbol()));
         }
         BinOp::Div => floor_div(a, b).ok_or_else(|| format!("{a} / {b} overflows 64 bits"))?,
-        BinOp::Mod => a.wrapping_sub(floor_div(a, b).unwrap_or(0).wrapping_mul(b)),
+        BinOp::Mod => match a.checked_rem(b).unwrap_or(0) {
+            r if r != 0 && (r < 0) != (b < 0) => r + b,
+            r => r,
+        },
     })
 }
 
@@ -155,7 +158,7 @@ fn binary_builtin(f: Builtin, a: i64, b: i64) -> Result<i64, String> {
             }
             let q =
                 floor_div(a, b).ok_or_else(|| format!("ceil_div({a}, {b}) overflows 64 bits"))?;
-            q + (q * b != a) as i64
+            q + (a % b != 0) as i64
         }
         Builtin::BitReverse => {
             if !(0..=62).contains(&b) || a < 0 || (a >> b) != 0 {
@@ -231,7 +234,7 @@ impl Bounds<'_> {
             },
             Node::Unary(UnOp::Neg, a) => {
                 let (lo, hi) = self.range(a);
-                (-hi, -lo)
+                (hi.saturating_neg(), lo.saturating_neg())
             }
             Node::Unary(UnOp::Not, _) => (0, 1),
             Node::Binary(op, a, b) => self.binary(*op, self.range(a), self.range(b)),
@@ -251,8 +254,8 @@ impl Bounds<'_> {
     fn binary(&self, op: BinOp, a: Range, b: Range) -> Range {
         let point = b.0 == b.1;
         match op {
-            BinOp::Add => (a.0 + b.0, a.1 + b.1),
-            BinOp::Sub => (a.0 - b.1, a.1 - b.0),
+            BinOp::Add => (a.0.saturating_add(b.0), a.1.saturating_add(b.1)),
+            BinOp::Sub => (a.0.saturating_sub(b.1), a.1.saturating_sub(b.0)),
             BinOp::Mul => {
                 let all = [a.0, a.1].map(|x| [b.0, b.1].map(|y| x.saturating_mul(y)));
                 let all = all.concat();
@@ -311,13 +314,15 @@ impl Bounds<'_> {
             Builtin::Pow2 | Builtin::Even | Builtin::Odd => (0, 1),
             Builtin::Popcount => (0, 64),
             Builtin::Lowbit if r[0].0 >= 0 => (0, r[0].1),
-            Builtin::CeilDiv if r[1].0 > 0 && r[0].0 >= 0 => (0, r[0].1 / r[1].0 + 1),
+            Builtin::CeilDiv if r[1].0 > 0 && r[0].0 >= 0 => {
+                (0, (r[0].1 / r[1].0).saturating_add(1))
+            }
             Builtin::Pow if r[0].0 == r[0].1 && r[1].0 == r[1].1 => {
                 let v = u32::try_from(r[1].0).ok().and_then(|e| r[0].0.checked_pow(e));
                 v.map_or((-WIDE, WIDE), |v| (v, v))
             }
             Builtin::BitReverse if (0..60).contains(&r[1].1) => (0, (1 << r[1].1) - 1),
-            Builtin::Abs => (0, r[0].0.abs().max(r[0].1.abs())),
+            Builtin::Abs => (0, r[0].0.saturating_abs().max(r[0].1.saturating_abs())),
             _ => (-WIDE, WIDE),
         }
     }
@@ -344,7 +349,9 @@ impl Bounds<'_> {
                     .collect(),
             ),
             Node::Var(s) => self.invert(self.def(*s)?, slot, target),
-            Node::Unary(UnOp::Neg, a) => self.invert(a, slot, &shifted(&|t| (-t.1, -t.0))),
+            Node::Unary(UnOp::Neg, a) => {
+                self.invert(a, slot, &shifted(&|t| (t.1.saturating_neg(), t.0.saturating_neg())))
+            }
             Node::Binary(op, a, b) => {
                 let (va, vb) = (self.varies(a), self.varies(b));
                 if va && vb {
@@ -376,44 +383,53 @@ impl Bounds<'_> {
         target: &[Range],
     ) -> Option<Vec<Range>> {
         let map = |f: &dyn Fn(Range) -> Range| target.iter().map(|t| f(*t)).collect::<Vec<_>>();
-        let next = match (op, left) {
-            (BinOp::Add, _) => map(&|t| (t.0 - c, t.1 - c)),
-            (BinOp::Sub, true) => map(&|t| (t.0 + c, t.1 + c)),
-            (BinOp::Sub, false) => map(&|t| (c - t.1, c - t.0)),
-            (BinOp::Mul, _) if c > 0 => map(&|t| (-(-t.0).div_euclid(c), t.1.div_euclid(c))),
-            (BinOp::Div, true) if c > 0 => map(&|t| (t.0 * c, t.1 * c + c - 1)),
-            (BinOp::Shr, true) if (0..32).contains(&c) => {
-                map(&|t| (t.0 << c, (t.1 << c) + (1 << c) - 1))
-            }
-            (BinOp::BitXor, _) => {
-                let mut out = Vec::new();
-                for t in target {
-                    if t.1 - t.0 > 64 {
+        let next =
+            match (op, left) {
+                (BinOp::Add, _) => map(&|t| (t.0.saturating_sub(c), t.1.saturating_sub(c))),
+                (BinOp::Sub, true) => map(&|t| (t.0.saturating_add(c), t.1.saturating_add(c))),
+                (BinOp::Sub, false) => map(&|t| (c.saturating_sub(t.1), c.saturating_sub(t.0))),
+                (BinOp::Mul, _) if c > 0 => {
+                    map(&|t| (-t.0.saturating_neg().div_euclid(c), t.1.div_euclid(c)))
+                }
+                (BinOp::Div, true) if c > 0 => map(&|t| multiples(t, c)),
+                (BinOp::Shr, true) if (0..32).contains(&c) => map(&|t| multiples(t, 1 << c)),
+                (BinOp::BitXor, _) => {
+                    let mut out = Vec::new();
+                    for t in target {
+                        if t.1.saturating_sub(t.0) > 64 {
+                            return None;
+                        }
+                        out.extend((t.0..=t.1).map(|v| (v ^ c, v ^ c)));
+                    }
+                    out
+                }
+                (BinOp::Mod, true) if c > 0 => {
+                    let r = self.range(e);
+                    let (first, last) = (r.0.div_euclid(c), r.1.div_euclid(c));
+                    if last.saturating_sub(first) > 64 {
                         return None;
                     }
-                    out.extend((t.0..=t.1).map(|v| (v ^ c, v ^ c)));
-                }
-                out
-            }
-            (BinOp::Mod, true) if c > 0 => {
-                let r = self.range(e);
-                let (first, last) = (r.0.div_euclid(c), r.1.div_euclid(c));
-                if last - first > 64 {
-                    return None;
-                }
-                let mut out = Vec::new();
-                for t in target {
-                    let t = (t.0.max(0), t.1.min(c - 1));
-                    if t.0 <= t.1 {
-                        out.extend((first..=last).map(|k| (t.0 + k * c, t.1 + k * c)));
+                    let mut out = Vec::new();
+                    for t in target {
+                        let t = (t.0.max(0), t.1.min(c - 1));
+                        if t.0 <= t.1 {
+                            let block = |k: i64| k.saturating_mul(c);
+                            out.extend((first..=last).map(|k| {
+                                (t.0.saturating_add(block(k)), t.1.saturating_add(block(k)))
+                            }));
+                        }
                     }
+                    out
                 }
-                out
-            }
-            _ => return None,
-        };
+                _ => return None,
+            };
         self.invert(e, slot, &next)
     }
+}
+
+/// What divided by `c`, rounded down, lies in a range.
+fn multiples(t: Range, c: i64) -> Range {
+    (t.0.saturating_mul(c), t.1.saturating_mul(c).saturating_add(c - 1))
 }
 
 /// All bits up to the highest one of `x`.

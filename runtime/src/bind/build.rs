@@ -109,7 +109,9 @@ impl Builder<'_> {
         let mut regions: Vec<Vec<(usize, u64)>> = Vec::new();
         let inputs = bound.operands.len() as u32;
         for input in &op.inputs {
-            let operand = self.operand(bound, input, &lens, &mut regions)?;
+            let mut operand = self.operand(bound, input, &lens, &mut regions)?;
+            let before = &bound.operands[inputs as usize..];
+            operand.ahead = before.iter().filter(|o| o.receiver == operand.receiver).count() as u32;
             bound.operands.push(operand);
         }
         let mut store = NOWHERE;
@@ -159,7 +161,7 @@ impl Builder<'_> {
     ) -> Result<Operand, Error> {
         let shape = &bound.shape;
         let (size, place) = (shape.size as u32, regions.len() as u32);
-        let none = Operand { receiver: NOWHERE, place, wire: None, size, span: (0, 0) };
+        let none = Operand { receiver: NOWHERE, ahead: 0, place, wire: None, size, span: (0, 0) };
         match input {
             Input::Local(region) => {
                 regions.push(places(shape, region, lens)?);

@@ -90,6 +90,8 @@ pub(crate) struct Step {
 pub(crate) struct Operand {
     /// The receiver, or [`NOWHERE`] for local memory.
     pub(crate) receiver: u32,
+    /// Messages of the same connection that the operation takes before this one.
+    pub(crate) ahead: u32,
     /// Which place of each segment it is (of the peer's memory for a message), or [`NOWHERE`].
     pub(crate) place: u32,
     /// Type and bytes of an element of the message.

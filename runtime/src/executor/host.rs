@@ -195,11 +195,12 @@ impl Player<'_> {
             let operand = &bound.operands[(step.inputs.start + met - after) as usize];
             if operand.receiver != NOWHERE {
                 let receiver = &self.ends.receivers[operand.receiver as usize];
-                if !receiver.is_ready() {
+                if !receiver.is_ready(operand.ahead.into()) {
                     self.work.cursors[lane].met = met;
                     return Ok(Some(Blocked::Message(operand.receiver)));
                 }
-                let arrived = receiver.message(u64::from(bound.header.slots)).meta;
+                let arrived =
+                    receiver.message(u64::from(bound.header.slots), operand.ahead.into()).meta;
                 let len = elements as usize * operand.size as usize;
                 if (arrived ^ meta(self.digest, len, Kind::Inline)) >> 2 != 0 {
                     return Err(watchdog::mismatch(self, operand.receiver));
@@ -306,7 +307,8 @@ impl Player<'_> {
                 continue;
             }
             let receiver = &self.ends.receivers[operand.receiver as usize];
-            let message = receiver.message(u64::from(bound.header.slots));
+            let slots = u64::from(bound.header.slots);
+            let message = receiver.message(slots, operand.ahead.into());
             let source = match message.kind() {
                 Some(Kind::Inline | Kind::Slot) => Source::Dense(message.content),
                 Some(Kind::Pull) if operand.place != NOWHERE => {

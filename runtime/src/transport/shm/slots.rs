@@ -230,20 +230,21 @@ impl Receiver {
         Ok(Receiver { end: End::open(segment, from, to, channel)?, received: 0 })
     }
 
-    /// Whether the next message is there.
+    /// Whether the message is there that follows the next `ahead` ones.
     #[inline]
-    pub(crate) fn is_ready(&self) -> bool {
-        let at = Layout::header(self.received);
-        self.end.word(at).load(Ordering::Acquire) == self.received + 1
+    pub(crate) fn is_ready(&self, ahead: u64) -> bool {
+        let message = self.received + ahead;
+        self.end.word(Layout::header(message)).load(Ordering::Acquire) == message + 1
     }
 
-    /// The next message, after [`Self::is_ready`] said yes.
+    /// The message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
     #[inline]
-    pub(crate) fn message(&self, slots: u64) -> Message {
-        let at = Layout::header(self.received);
+    pub(crate) fn message(&self, slots: u64, ahead: u64) -> Message {
+        let message = self.received + ahead;
+        let at = Layout::header(message);
         let meta = self.end.word(at + 8).load(Ordering::Relaxed);
         let content = if meta & 3 == Kind::Slot as u64 {
-            self.end.slot(self.received % slots).cast_const()
+            self.end.slot(message % slots).cast_const()
         } else {
             self.end.base.wrapping_add((at + HEADER_PAYLOAD) as usize).cast_const()
         };
@@ -275,7 +276,7 @@ mod tests {
     fn messages_arrive_in_order_and_rooms_are_counted() {
         let (mut sender, mut receiver) = pair();
         for round in 0..50u64 {
-            assert!(!receiver.is_ready());
+            assert!(!receiver.is_ready(0));
             for m in 0..RING {
                 assert!(sender.has_room(RING));
                 // SAFETY: there is room, and 48 bytes of it.
@@ -284,8 +285,8 @@ mod tests {
             }
             assert!(!sender.has_room(RING));
             for m in 0..RING {
-                assert!(receiver.is_ready());
-                let message = receiver.message(2);
+                assert!(receiver.is_ready(0));
+                let message = receiver.message(2, 0);
                 assert_eq!(message.kind(), Some(Kind::Inline));
                 assert_eq!(message.pulled_from(), round * RING + m);
                 assert!(!sender.is_consumed(round * RING + m));
@@ -303,7 +304,7 @@ mod tests {
         sender.post(meta(0, 100, Kind::Slot));
         assert!(sender.has_slot(2));
         assert!(!sender.has_slot(3));
-        assert_eq!(receiver.message(2).kind(), Some(Kind::Slot));
+        assert_eq!(receiver.message(2, 0).kind(), Some(Kind::Slot));
         receiver.consume();
         assert!(sender.has_slot(3));
     }

@@ -1,0 +1,117 @@
+//! Programs on which something went wrong once.
+
+use roundelay_compiler::Shape;
+use roundelay_tests::{Dice, Source, read, say};
+
+use crate::judge::{At, Verdict};
+use crate::{noise, play};
+
+fn source(text: &str) -> Source {
+    read("kept.algo", text).unwrap_or_else(|(s, d)| panic!("{}", say(&s, &d)))
+}
+
+fn at(source: &Source, n: u32) -> At<'_> {
+    At { program: &source.programs[0], sources: &source.sources, shape: Shape::flat(n), root: 0 }
+}
+
+/// Chunks shorter than those of scratch, from which they are sent on in passes.
+#[test]
+fn passes_begin_alike_in_short_chunks() {
+    let source = source(
+        "algorithm a implements all_to_all on n ranks { use all_to_all.bruck
+            schedule { channels 3 pipeline 3 } }",
+    );
+    for seed in 0..60 {
+        let Ok(Verdict::Right(instance, plans)) = at(&source, 3).judge() else {
+            panic!("it is right");
+        };
+        for proved in &plans {
+            play::play(&instance, proved, &mut Dice(seed)).expect("it plays right");
+        }
+    }
+}
+
+/// Several messages of one connection meet in one operation.
+#[test]
+fn messages_of_one_connection_are_taken_one_by_one() {
+    let source = source(
+        "algorithm a implements all_reduce on n ranks { chunks 2  scratch t[2]
+            each r where r > 1 { r -> 1 : copy data -> t }
+            each r where r == 1 { r -> 0 : reduce data  r -> 0 : reduce t -> data }
+            each r where r > 0 { 0 -> r : copy data } }",
+    );
+    let Ok(Verdict::Right(instance, plans)) = at(&source, 3).judge() else { panic!("it is right") };
+    for proved in &plans {
+        assert!(proved.least_slots() >= 2);
+        for seed in 0..20 {
+            play::play(&instance, proved, &mut Dice(seed)).expect("it plays right");
+        }
+    }
+}
+
+/// What one rank may not do in a round, no rank of a barrier may.
+#[test]
+fn barriers_are_proved_round_by_round() {
+    let source = source(
+        "algorithm a implements barrier on n ranks {
+            each r { for p in 0..n where p != r { r -> p : copy data } } }",
+    );
+    assert_eq!(at(&source, 4).symmetry(), Ok(Some(false)));
+}
+
+/// Chunks of a part do not lie in the vector as its own do; scratch stays while the vector moves.
+#[test]
+fn regions_move_as_their_buffers_do() {
+    let texts = [
+        "algorithm a implements all_reduce on n ranks { chunks 3
+            split data over t in 0..2 { use all_reduce.circulant } }",
+        "algorithm a implements all_reduce on n ranks { chunks n
+            use all_reduce.one_shot on data[0..1]  use all_reduce.one_shot on data[1..n] }",
+        "algorithm a implements all_reduce on n ranks { chunks n  scratch t[n]
+            each r { r -> r : copy data -> t }
+            each r { for p in 0..n where p != r { r -> p : reduce t -> data } } }",
+        "algorithm a implements all_gather on n ranks { scratch t[n]
+            each r { r -> r : copy data[r] -> t[0] }
+            for s in 0..n-1 { each r { r -> (r + 1) % n : copy t[s] -> t[s + 1] } }
+            each r { r -> r : copy t -> data } }",
+        "algorithm a implements all_reduce on n ranks { chunks n
+            each r { r -> r : copy input -> output as bf16 }
+            each r { for p in 0..n where p != r { r -> p : reduce input -> output } } }",
+    ];
+    for text in texts {
+        let source = source(text);
+        for n in 2..=8 {
+            if let Err(why) = at(&source, n).symmetry() {
+                panic!("{text}: {why}");
+            }
+        }
+    }
+}
+
+/// Bounds at the ends of the numbers.
+#[test]
+fn bounds_do_not_overflow() {
+    let least = "(-9223372036854775807 - 1)";
+    for text in [
+        format!(
+            "algorithm a implements broadcast on n ranks {{ split data over t in {least}..2 {{ }} }}"
+        ),
+        format!(
+            "algorithm a implements broadcast on n ranks {{ each r {{ r -> r : copy data[r + 1..{least}] }} }}"
+        ),
+        format!(
+            "algorithm a implements broadcast on n ranks {{ each r {{ for q in 0..{least} {{ r -> q : copy data[q] }} }} }}"
+        ),
+        format!(
+            "algorithm a implements all_gather on n ranks {{ each r {{ r -> r : copy data[r ..+ ceil_div(n, {least})] }} }}"
+        ),
+        format!(
+            "algorithm a implements all_gather on n ranks {{ let d = {least} each r {{ r -> (r - d) % n - 1 : copy data[r] }} }}"
+        ),
+        format!(
+            "algorithm a implements all_gather on n ranks {{ let d = {least} each r {{ r -> d - r : copy data[-d % -1] }} }}"
+        ),
+    ] {
+        assert!(noise::survive(&text).is_ok(), "{text}");
+    }
+}

@@ -1,0 +1,227 @@
+//! Random programs, from a seed:
+//!
+//! * On 2 to 6 ranks the verifier's verdict, on the step graph and on the plans of both placements, is
+//!   the oracle's; a plan made alone is the plan made among all; and a sample of what is proved runs on
+//!   the real runtime, in passes, under changed schedules, and gives what the collective asks for.
+//! * On 2 to 16 ranks the proof by symmetry proves only what unrolling proves, with the same counts, and
+//!   refutes nothing else than unrolling does, but for waits, which its clock sees more strictly.
+//! * Texts that are no programs do no harm.
+//!
+//! What they found once is kept in `kept.rs`, and tried again.
+//!
+//! `ROUNDS=20` tries twenty times as many, `SEED=7` others.
+
+mod grid;
+mod judge;
+mod kept;
+mod make;
+mod noise;
+mod play;
+mod skeletons;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use judge::{At, Verdict};
+use roundelay_algorithms::CATALOGUE;
+use roundelay_compiler::Shape;
+use roundelay_tests::mutate::mutants;
+use roundelay_tests::{Dice, is_grid, read, roots, say};
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+/// The dice of the `i`-th trial.
+fn dice(i: u64) -> Dice {
+    Dice(number("SEED", 1) << 32 ^ i)
+}
+
+/// What happened, counted.
+#[derive(Default)]
+struct Count {
+    of: BTreeMap<&'static str, u64>,
+    differences: Vec<String>,
+}
+
+impl Count {
+    fn add(&mut self, what: &'static str, by: u64) {
+        *self.of.entry(what).or_default() += by;
+    }
+
+    fn differs(&mut self, i: u64, text: &str, why: &str) {
+        self.differences.push(format!("---- trial {i}: {why}\n{text}"));
+    }
+
+    fn finish(self, name: &str, least: &[(&str, u64)]) {
+        let _ = writeln!(std::io::stderr(), "{name}: {:?}", self.of);
+        assert!(
+            self.differences.is_empty(),
+            "{} differences\n{}",
+            self.differences.len(),
+            self.differences.join("\n")
+        );
+        for (what, least) in least {
+            let is = self.of.get(what).copied().unwrap_or(0);
+            assert!(is >= *least, "{what}: only {is}");
+        }
+    }
+}
+
+/// One in four is changed at a random place, as the mutants of the book are.
+fn changed(made: make::Made, dice: &mut Dice) -> make::Made {
+    if dice.below(4) > 0 {
+        return made;
+    }
+    let mut all = mutants(&made.text);
+    if all.is_empty() {
+        return made;
+    }
+    make::Made { text: all.swap_remove(dice.below(all.len())).text, ..made }
+}
+
+/// The verdict on the same program if its schedule asks for no number of slots.
+fn with_any_slots(text: &str, at: &At<'_>) -> Result<Verdict, String> {
+    let (before, after) =
+        text.split_once(" slots ").ok_or("refused for slots it did not ask for")?;
+    let text = format!("{before} {}", after.trim_start_matches(|c: char| c.is_ascii_digit()));
+    let source = read("random.algo", &text).map_err(|(s, d)| say(&s, &d))?;
+    let program = source.programs.iter().find(|p| p.name == "main").ok_or("no algorithm")?;
+    At { program, sources: &source.sources, shape: at.shape.clone(), root: at.root }.judge()
+}
+
+/// Does something that must not panic.
+fn guarded<T>(what: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|_| Err("panicked".into()))
+}
+
+#[test]
+fn verdicts_on_random_programs_equal_the_oracles() {
+    let mut count = Count::default();
+    for i in 0..400 * number("ROUNDS", 1) {
+        let mut dice = dice(i);
+        let made = make::program(&mut dice);
+        let made = changed(made, &mut dice);
+        let source = match read("random.algo", &made.text) {
+            Ok(source) => source,
+            Err((sources, faults)) => {
+                count.add("not resolved", 1);
+                if number("SHOW", 0) > 0 {
+                    let _ = writeln!(
+                        std::io::stderr(),
+                        "{i} {}\n{}",
+                        say(&sources, &faults),
+                        made.text
+                    );
+                }
+                continue;
+            }
+        };
+        let Some(program) = source.programs.iter().find(|p| p.name == "main") else { continue };
+        count.add("programs", 1);
+        let shapes: Vec<Shape> = match made.grid {
+            true => [[2, 2], [2, 3], [3, 2]].map(|axes| Shape { axes: axes.to_vec() }).to_vec(),
+            false => (2..=6).map(Shape::flat).collect(),
+        };
+        for shape in shapes {
+            let all = roots(program, shape.ranks() as u32);
+            let root = all[dice.below(all.len())];
+            let at = At { program, sources: &source.sources, shape, root };
+            match guarded(|| at.judge()) {
+                Err(why) => count.differs(i, &made.text, &why),
+                Ok(Verdict::Unfit) => count.add("unfit shape", 1),
+                Ok(Verdict::Refuted) => count.add("refuted", 1),
+                Ok(Verdict::Refused) => {
+                    count.add("refused for slots", 1);
+                    match guarded(|| with_any_slots(&made.text, &at)) {
+                        Ok(Verdict::Right(..)) => {}
+                        Ok(_) => count.differs(i, &made.text, "refused with any number of slots"),
+                        Err(why) => count.differs(i, &made.text, &why),
+                    }
+                }
+                Ok(Verdict::Right(instance, plans)) => {
+                    count.add("proved", 1);
+                    if dice.below(6) > 0 {
+                        continue;
+                    }
+                    for proved in &plans {
+                        match guarded(|| play::play(&instance, proved, &mut dice)) {
+                            Err(why) => {
+                                let why = format!("on {}: played: {why}", at.shape);
+                                count.differs(i, &made.text, &why);
+                            }
+                            Ok(stats) => {
+                                count.add("played", 1);
+                                count.add("played in passes", u64::from(stats.passes > 1));
+                                count.add("pulled", stats.pulled);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    count.finish("verdicts", &[("proved", 500), ("refuted", 200), ("played in passes", 50)]);
+}
+
+#[test]
+fn symmetry_proves_what_unrolling_proves() {
+    let mut count = Count::default();
+    let book: Vec<&str> = CATALOGUE.iter().map(|e| e.text).collect();
+    let trials = 150 * number("ROUNDS", 1);
+    for i in 0..book.len() as u64 + trials {
+        let mut dice = dice(i);
+        let text = match book.get(i as usize) {
+            Some(text) => text.to_string(),
+            None => {
+                let mut text = match dice.below(2) {
+                    0 => book[dice.below(book.len())].to_string(),
+                    _ => make::program(&mut dice).text,
+                };
+                for _ in 0..dice.below(3) {
+                    let mut all = mutants(&text);
+                    if !all.is_empty() {
+                        text = all.swap_remove(dice.below(all.len())).text;
+                    }
+                }
+                text
+            }
+        };
+        let Ok(source) = read("random.algo", &text) else { continue };
+        let Some(program) = source.programs.iter().find(|p| p.name != "helper") else { continue };
+        if is_grid(program) || program.kind.rooted() {
+            continue;
+        }
+        for n in 2..=16 {
+            // Beyond 8 some counts only.
+            if n > 8 && dice.below(4) > 0 && !(n == 16 && i < book.len() as u64) {
+                continue;
+            }
+            let at = At { program, sources: &source.sources, shape: Shape::flat(n), root: 0 };
+            match guarded(|| at.symmetry()) {
+                Err(why) => count.differs(i, &text, &why),
+                Ok(None) => count.add("no symmetry", 1),
+                Ok(Some(true)) => count.add("proved", 1),
+                Ok(Some(false)) => count.add("refuted", 1),
+            }
+        }
+    }
+    count.finish("symmetry", &[("proved", 100), ("refuted", 50)]);
+}
+
+#[test]
+fn no_text_does_harm() {
+    let mut count = Count::default();
+    for i in 0..600 * number("ROUNDS", 1) {
+        let text = noise::text(&mut dice(i));
+        match guarded(|| noise::survive(&text)) {
+            Err(why) => count.differs(i, &text, &why),
+            Ok(proved) => {
+                count.add("texts", 1);
+                count.add("proved", u64::from(proved > 0));
+            }
+        }
+    }
+    count.finish("noise", &[]);
+}

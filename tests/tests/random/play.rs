@@ -1,0 +1,171 @@
+//! Plans on the real runtime: ranks as threads, slots so small that calls take several passes.
+
+use std::time::Duration;
+
+use roundelay::{Communicator, Layout, RedOp, Stats};
+use roundelay_compiler::collective::{Expected, Ranks, Spec};
+use roundelay_compiler::plan::Protocol;
+use roundelay_compiler::program::Buffer;
+use roundelay_compiler::{Instance, Placement, Plan, Proved};
+use roundelay_tests::Dice;
+
+/// One call of all ranks.
+struct Case<'a> {
+    spec: &'a Spec,
+    plans: Vec<Plan>,
+    count: usize,
+    seed: u64,
+    shared: bool,
+}
+
+/// Plays a program with random counts and schedules; gives the most passes.
+///
+/// # Errors
+/// A hang, a refusal, or a wrong result.
+pub(crate) fn play(instance: &Instance, proved: &Proved, dice: &mut Dice) -> Result<Stats, String> {
+    let mut plans = proved.plans().to_vec();
+    let variant = dice.below(6);
+    for header in plans.iter_mut().map(|p| &mut p.header) {
+        match variant {
+            0 => {}
+            1 => header.protocol = Protocol::Staged,
+            2 => header.protocol = Protocol::Direct,
+            3 => header.slots = proved.least_slots(),
+            _ => {
+                header.protocol = if variant == 4 { Protocol::Direct } else { Protocol::Staged };
+                header.slots = proved.least_slots();
+                header.pipeline = 3;
+            }
+        }
+    }
+    let header = &plans[0].header;
+    let mut layout = Layout::new(header.ranks);
+    layout.slot_bytes = (u64::from(header.message) * 4).next_multiple_of(64).max(64);
+    let case = Case {
+        spec: &instance.spec,
+        count: 1 + dice.below(60),
+        seed: dice.below(1 << 30) as u64,
+        shared: dice.below(3) > 0,
+        plans,
+    };
+    let comms = Communicator::local_with(layout).map_err(|e| e.to_string())?;
+    let told = |e: String| {
+        format!("variant {variant}, {} elements a block, shared {}: {e}", case.count, case.shared)
+    };
+    std::thread::scope(|scope| {
+        let case = &case;
+        let threads: Vec<_> =
+            comms.into_iter().map(|comm| scope.spawn(move || case.rank(comm))).collect();
+        let ends: Vec<_> = threads.into_iter().map(|t| t.join()).collect();
+        let mut most = Stats::default();
+        for end in ends {
+            let stats = end.map_err(|_| told("a rank panicked".into()))?.map_err(&told)?;
+            most.passes = most.passes.max(stats.passes);
+            most.messages += stats.messages;
+            most.pulled += stats.pulled;
+        }
+        Ok(most)
+    })
+}
+
+impl Case<'_> {
+    /// Elements of a chunk of the whole vector.
+    fn elements(&self, chunk: u32) -> std::ops::Range<usize> {
+        let (all, chunks) =
+            (self.count * self.plans[0].header.blocks as usize, self.spec.chunks as usize);
+        let at = |c: usize| c * all / chunks;
+        at(chunk as usize)..at(chunk as usize + 1)
+    }
+
+    /// What a rank brings along: small whole numbers, so that sums are exact in every type.
+    fn element(&self, rank: u32, at: usize) -> f32 {
+        Dice(self.seed ^ u64::from(rank) << 32 ^ at as u64).below(8) as f32
+    }
+
+    /// Where a chunk of a buffer lies in it.
+    fn place(&self, chunk: u32) -> std::ops::Range<usize> {
+        self.elements(chunk)
+    }
+
+    fn rank(&self, mut comm: Communicator) -> Result<Stats, String> {
+        let rank = comm.rank();
+        comm.set_timeout(Duration::from_secs(5));
+        let plan = &self.plans[rank as usize];
+        let in_place = plan.header.placement == Placement::InPlace;
+        let (first, last) = match in_place {
+            true => (Buffer::Data, Buffer::Data),
+            false => (Buffer::Input, Buffer::Output),
+        };
+        let len = |buffer| match self.spec.size(buffer) {
+            0 => 0,
+            chunks => self.elements(chunks - 1).end,
+        };
+        let mut stats = Stats::default();
+        for _ in 0..3 {
+            let mut own = [vec![f32::NAN; len(first)], vec![f32::NAN; len(last)]];
+            for chunk in 0..self.spec.size(first) {
+                if let Some((from, c)) = self.spec.initial(first, rank, chunk) {
+                    let values = self.elements(c).map(|e| self.element(from, e));
+                    for (to, value) in own[0][self.place(chunk)].iter_mut().zip(values) {
+                        *to = value;
+                    }
+                }
+            }
+            let before = own[0].clone();
+            let mut shared = match self.shared {
+                true => Some([
+                    comm.alloc::<f32>(len(first)).map_err(|e| e.to_string())?,
+                    comm.alloc::<f32>(len(last)).map_err(|e| e.to_string())?,
+                ]),
+                false => None,
+            };
+            if let Some(shared) = &mut shared {
+                shared[0].copy_from_slice(&own[0]);
+                shared[1].copy_from_slice(&own[1]);
+            }
+            let (input, output): (&mut [f32], &mut [f32]) = match &mut shared {
+                Some([a, b]) => (a, b),
+                None => {
+                    let [a, b] = &mut own;
+                    (a, b)
+                }
+            };
+            stats = if in_place {
+                comm.run_in_place(plan, RedOp::Sum, input)
+            } else {
+                comm.run_out_of_place(plan, RedOp::Sum, self.count as u64, input, output)
+            }
+            .map_err(|e| e.to_string())?;
+            if !in_place && input.iter().zip(&before).any(|(a, b)| a.to_bits() != b.to_bits()) {
+                return Err(format!("rank {rank}: the input was written"));
+            }
+            self.compare(rank, last, if in_place { input } else { output })?;
+        }
+        Ok(stats)
+    }
+
+    fn compare(&self, rank: u32, buffer: Buffer, got: &[f32]) -> Result<(), String> {
+        for chunk in 0..self.spec.size(buffer) {
+            let Some(Expected { chunk: of, ranks }) = self.spec.expected(buffer, rank, chunk)
+            else {
+                continue;
+            };
+            let ranks: Vec<u32> = match ranks {
+                Ranks::All => (0..self.spec.ranks).collect(),
+                Ranks::One(r) => vec![r],
+                Ranks::These(list) => list,
+            };
+            let wanted: Vec<f32> = self
+                .elements(of)
+                .map(|e| ranks.iter().map(|&r| self.element(r, e)).sum())
+                .collect();
+            if got[self.place(chunk)] != wanted[..] {
+                return Err(format!(
+                    "rank {rank}'s chunk {chunk} is {:?}, not {wanted:?}",
+                    &got[self.place(chunk)]
+                ));
+            }
+        }
+        Ok(())
+    }
+}
