@@ -20,6 +20,9 @@ pub struct Round<'a> {
     pub lane: u16,
 }
 
+/// What is done with a combination of the inner loops, and its number.
+type Leaf<'f> = &'f mut dyn FnMut(&mut Vec<i64>, u64) -> Result<(), Fail>;
+
 /// The environment of one rule while its transfers are found.
 struct Scene<'r> {
     rule: &'r Rule,
@@ -46,7 +49,9 @@ impl Round<'_> {
                 let last = if self.each.once { 1 } else { self.frame.size };
                 for r in 0..last {
                     env[self.each.var as usize] = r as i64;
-                    self.rule(&scene, &mut env, 0, 0, r, None, out)?;
+                    self.leaves(rule, &mut env, 0, 0, &mut |env, inner| {
+                        self.transfer(&scene, env, inner, r, None, out)
+                    })?;
                 }
             }
         }
@@ -63,13 +68,17 @@ impl Round<'_> {
             let scene = self.scene(rule, number as u16, base)?;
             if self.each.once {
                 env[self.each.var as usize] = 0;
-                self.rule(&scene, &mut env, 0, 0, 0, Some(rank), out)?;
+                self.leaves(rule, &mut env, 0, 0, &mut |env, inner| {
+                    self.transfer(&scene, env, inner, 0, Some(rank), out)
+                })?;
             } else if rule.uniform {
                 self.solve(&scene, &mut env, 0, 0, place, rank, out)?;
             } else {
                 for r in 0..self.frame.size {
                     env[self.each.var as usize] = r as i64;
-                    self.rule(&scene, &mut env, 0, 0, r, Some(rank), out)?;
+                    self.leaves(rule, &mut env, 0, 0, &mut |env, inner| {
+                        self.transfer(&scene, env, inner, r, Some(rank), out)
+                    })?;
                 }
             }
         }
@@ -92,11 +101,13 @@ impl Round<'_> {
         let mut env = self.frame.env.clone();
         let place = self.frame.locate(key.rank).1;
         env[self.each.var as usize] = place as i64;
-        self.leaves(rule, &mut env, 0, 0, &mut |inner, env| {
+        let found = self.leaves(rule, &mut env, 0, 0, &mut |env, inner| {
             if inner == key.inner && text.is_none() {
                 text = Some(self.frame.note(blank(), env, &self.slots(rule)).notes.join(""));
             }
+            Ok(())
         });
+        found.ok()?;
         text.filter(|t| !t.is_empty())
     }
 
@@ -120,77 +131,35 @@ impl Round<'_> {
         })
     }
 
-    /// Calls `leaf` for every combination of the inner loops that passes.
+    /// Follows the binders of a rule for the rank that `env` holds; calls `leaf` for every
+    /// combination of the inner loops that passes, with its number.
     fn leaves(
         &self,
         rule: &Rule,
         env: &mut Vec<i64>,
         at: usize,
         inner: u64,
-        leaf: &mut dyn FnMut(u64, &[i64]),
-    ) {
-        match rule.binders.get(at) {
-            None => leaf(inner, env),
-            Some(Binder::Let(slot, e)) => {
-                if let Ok(v) = eval(e, env) {
-                    env[*slot as usize] = v;
-                    self.leaves(rule, env, at + 1, inner, leaf);
-                }
-            }
-            Some(Binder::Where(e)) => {
-                if eval(e, env).is_ok_and(|v| v != 0) {
-                    self.leaves(rule, env, at + 1, inner, leaf);
-                }
-            }
-            Some(Binder::For(slot, from, to)) => {
-                if let (Ok(a), Ok(b)) = (eval(from, env), eval(to, env)) {
-                    for v in a..b {
-                        env[*slot as usize] = v;
-                        self.leaves(
-                            rule,
-                            env,
-                            at + 1,
-                            inner * (b - a) as u64 + (v - a) as u64,
-                            leaf,
-                        );
-                    }
-                }
-            }
-        }
-    }
-
-    /// Follows the binders of a rule for one rank of the `each`. With `only`, keeps what that rank
-    /// takes part in.
-    #[allow(clippy::too_many_arguments, reason = "the state of one recursive descent")]
-    fn rule(
-        &self,
-        scene: &Scene<'_>,
-        env: &mut Vec<i64>,
-        at: usize,
-        inner: u64,
-        r: u32,
-        only: Option<u32>,
-        out: &mut Vec<Transfer>,
+        leaf: Leaf<'_>,
     ) -> Result<(), Fail> {
-        match scene.rule.binders.get(at) {
-            None => self.transfer(scene, env, inner, r, only, out),
+        match rule.binders.get(at) {
+            None => leaf(env, inner),
             Some(Binder::Let(slot, e)) => {
-                env[*slot as usize] = self.value(scene, e, env)?;
-                self.rule(scene, env, at + 1, inner, r, only, out)
+                env[*slot as usize] = self.value(rule, e, env)?;
+                self.leaves(rule, env, at + 1, inner, leaf)
             }
             Some(Binder::Where(e)) => {
-                if self.value(scene, e, env)? != 0 {
-                    self.rule(scene, env, at + 1, inner, r, only, out)?;
+                if self.value(rule, e, env)? != 0 {
+                    self.leaves(rule, env, at + 1, inner, leaf)?;
                 }
                 Ok(())
             }
             Some(Binder::For(slot, from, to)) => {
-                let (a, b) = (self.value(scene, from, env)?, self.value(scene, to, env)?);
-                let width = self.width(scene, a, b)?;
+                let (a, b) = (self.value(rule, from, env)?, self.value(rule, to, env)?);
+                let width = self.width(rule, a, b)?;
                 for v in a..b {
                     env[*slot as usize] = v;
                     let inner = inner.wrapping_mul(width).wrapping_add((v - a) as u64);
-                    self.rule(scene, env, at + 1, inner, r, only, out)?;
+                    self.leaves(rule, env, at + 1, inner, leaf)?;
                 }
                 Ok(())
             }
@@ -213,8 +182,8 @@ impl Round<'_> {
         let vary = [(self.each.var, whole)];
         match scene.rule.binders.get(at) {
             Some(Binder::For(slot, from, to)) => {
-                let (a, b) = (self.value(scene, from, env)?, self.value(scene, to, env)?);
-                let width = self.width(scene, a, b)?;
+                let (a, b) = (self.value(scene.rule, from, env)?, self.value(scene.rule, to, env)?);
+                let width = self.width(scene.rule, a, b)?;
                 for v in a..b {
                     env[*slot as usize] = v;
                     let inner = inner.wrapping_mul(width).wrapping_add((v - a) as u64);
@@ -224,13 +193,13 @@ impl Round<'_> {
             }
             Some(Binder::Let(slot, e)) => {
                 if !self.each.defs.iter().any(|(s, _)| s == slot) {
-                    env[*slot as usize] = self.value(scene, e, env)?;
+                    env[*slot as usize] = self.value(scene.rule, e, env)?;
                 }
                 return self.solve(scene, env, at + 1, inner, place, rank, out);
             }
             Some(Binder::Where(e)) => {
                 let varies = Bounds { env, vary: &vary, defs: &self.each.defs }.varies(e);
-                if varies || self.value(scene, e, env)? != 0 {
+                if varies || self.value(scene.rule, e, env)? != 0 {
                     self.solve(scene, env, at + 1, inner, place, rank, out)?;
                 }
                 return Ok(());
@@ -257,9 +226,9 @@ impl Round<'_> {
             env[self.each.var as usize] = r;
             for b in &scene.rule.binders {
                 match b {
-                    Binder::Let(slot, e) => env[*slot as usize] = self.value(scene, e, env)?,
+                    Binder::Let(slot, e) => env[*slot as usize] = self.value(scene.rule, e, env)?,
                     Binder::Where(e) => {
-                        if self.value(scene, e, env)? == 0 {
+                        if self.value(scene.rule, e, env)? == 0 {
                             continue 'next;
                         }
                     }
@@ -272,15 +241,15 @@ impl Round<'_> {
     }
 
     /// How often a loop runs, if that is within reason.
-    fn width(&self, scene: &Scene<'_>, from: i64, to: i64) -> Result<u64, Fail> {
+    fn width(&self, rule: &Rule, from: i64, to: i64) -> Result<u64, Fail> {
         match to.saturating_sub(from) {
             w if w <= MOST_TURNS as i64 => Ok(w.max(0) as u64),
-            w => Err(Box::new(too_many(w as u64, scene.rule.span))),
+            w => Err(Box::new(too_many(w as u64, rule.span))),
         }
     }
 
-    fn value(&self, scene: &Scene<'_>, e: &Expr, env: &mut [i64]) -> Result<i64, Fail> {
-        eval(e, env).map_err(|e| self.frame.note(e.diagnostic(), env, &self.slots(scene.rule)))
+    fn value(&self, rule: &Rule, e: &Expr, env: &mut [i64]) -> Result<i64, Fail> {
+        eval(e, env).map_err(|e| self.frame.note(e.diagnostic(), env, &self.slots(rule)))
     }
 
     fn rank(
@@ -296,13 +265,13 @@ impl Round<'_> {
             self.frame.note(d, env, &self.slots(scene.rule))
         };
         for (e, size) in &rank.coordinates {
-            let v = self.value(scene, e, env)?;
+            let v = self.value(scene.rule, e, env)?;
             let n = env[*size as usize];
             if !(0..n).contains(&v) {
                 return Err(out_of(v, n, e.span, env));
             }
         }
-        let v = self.value(scene, &rank.linear, env)?;
+        let v = self.value(scene.rule, &rank.linear, env)?;
         if !(0..self.frame.size as i64).contains(&v) {
             return Err(out_of(v, self.frame.size as i64, rank.span, env));
         }

@@ -377,10 +377,11 @@ impl Player<'_> {
                 let ptr = target.ptr.wrapping_add(done as usize * width);
                 dsts.push(Dst { ptr, ..*target });
             }
-            // SAFETY: `bind` checked every place against the size of its buffer, and the caller the
-            // buffers against those sizes; messages have as many bytes as `blocked` compared, slots
-            // room for them, and pulled memory lies in the peer's arena. The plan was proved free of
-            // races, and its order is kept by the messages and by `blocked`.
+            // `bind` checked every place against the size of its buffer, and the caller the buffers
+            // against those sizes; messages have as many bytes as `blocked` compared, slots room for
+            // them, and pulled memory lies in the peer's arena. The plan was proved free of races, and
+            // its order is kept by the messages and by `blocked`.
+            // SAFETY: so all places are valid for `count` elements, and nobody else writes them.
             unsafe { self.kernel.fold(srcs, dsts, count as usize) };
             done += count;
         }
