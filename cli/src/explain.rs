@@ -1,9 +1,10 @@
-//! `roundelay explain`: the page of an error code.
+//! `roundelay explain`: the page of an error code, or the choice of an algorithm (`choice`).
 
 use roundelay_dsl::diag::{codes, similar};
 use serde::Serialize;
 
 use crate::args::Explain;
+use crate::choice;
 use crate::report::{Failure, Outcome, Report, print};
 
 include!(concat!(env!("OUT_DIR"), "/pages.rs"));
@@ -19,13 +20,19 @@ struct Entry<'a> {
 
 /// Runs the verb.
 pub(crate) fn explain(args: &Explain, report: Report) -> Outcome {
-    let Some(wanted) = &args.code else {
+    let Some(wanted) = &args.what else {
         for (code, title) in codes::ALL {
             report.line(format!("{code}  {title}"));
             report.result(&Entry { code: code.0, title, page: None });
         }
         return Ok(());
     };
+    if wanted == "hints" {
+        return hints(report);
+    }
+    if !wanted.to_ascii_uppercase().starts_with("RL") {
+        return choice::explain(args, wanted, report);
+    }
     let Some((code, title)) = codes::find(wanted) else {
         return Err(Failure::Usage(unknown(wanted)));
     };
@@ -34,6 +41,18 @@ pub(crate) fn explain(args: &Explain, report: Report) -> Outcome {
         report.result(&Entry { code: code.0, title, page });
     } else {
         print(page.unwrap_or(title));
+    }
+    Ok(())
+}
+
+/// All hints, from the table that they are read by.
+fn hints(report: Report) -> Outcome {
+    for row in roundelay::hints::TABLE {
+        report.line(format!("{}={}", row.name, row.example));
+        report.line(format!("    takes {}. {}\n", row.values, row.meaning));
+        report.result(&serde_json::json!({
+            "hint": row.name, "values": row.values, "meaning": row.meaning, "example": row.example,
+        }));
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 
+use roundelay::Files;
 use roundelay_algorithms::{Book, CATALOGUE};
 use roundelay_compiler::collective::NAMES;
 use roundelay_compiler::{Library, Placement, Plan, Program, Shape, resolve};
@@ -34,24 +35,6 @@ pub(crate) enum Input {
     Programs(Loaded),
     /// A plan of one rank, checked.
     Plan(Box<Plan>),
-}
-
-/// The book, and files relative to the one that imports them.
-struct Files;
-
-impl Library for Files {
-    fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
-        Book.algorithm(collective, name)
-    }
-
-    fn file(&self, from: &str, path: &str) -> Option<(String, String)> {
-        if from.starts_with("book:") {
-            return None;
-        }
-        let path = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
-        let text = text(&path).ok()?;
-        Some((path.display().to_string(), text))
-    }
 }
 
 /// Everything that the target names.

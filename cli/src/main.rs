@@ -7,6 +7,7 @@
 mod args;
 mod bench;
 mod check;
+mod choice;
 mod draw;
 mod explain;
 mod fmt;
@@ -14,10 +15,13 @@ mod info;
 mod job;
 mod load;
 mod peer;
+mod plot;
 mod progress;
 mod report;
+mod route;
 mod run;
 mod show;
+mod tune;
 mod values;
 
 use std::process::ExitCode;
@@ -36,7 +40,14 @@ fn main() -> ExitCode {
             return ExitCode::from(if e.use_stderr() { report::USAGE } else { 0 });
         }
     };
-    let report = Report { json: cli.json };
+    // Of ranks that somebody else started together one speaks for all.
+    let quiet = match &cli.verb {
+        Verb::Run(args::Run { play, .. }) | Verb::Bench(args::Bench { play, .. }) => {
+            job::joined::membership(play).is_ok_and(|m| m.is_some_and(|m| m.rank > 0))
+        }
+        _ => false,
+    };
+    let report = Report { json: cli.json, quiet };
     let outcome = match &cli.verb {
         Verb::Check(args) => check::check(args, report),
         Verb::Run(args) => run::run(args, report),
@@ -45,6 +56,8 @@ fn main() -> ExitCode {
         Verb::Draw(args) => draw::draw(args, report),
         Verb::Fmt(args) => fmt::fmt(args, report),
         Verb::Explain(args) => explain::explain(args, report),
+        Verb::Tune(args) => tune::tune(args, report),
+        Verb::Route(args) => route::route(args, report),
         Verb::Info => info::info(report),
         Verb::Rank { job } => job::rank::rank(job),
     };

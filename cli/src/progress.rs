@@ -21,9 +21,19 @@ impl Progress {
         Progress { bar, began: Instant::now(), shown: false }
     }
 
+    /// What is being done.
+    pub(crate) fn now(&mut self, what: &str) {
+        self.bar.set_message(what.to_owned());
+        self.show();
+    }
+
     /// One part is done.
     pub(crate) fn step(&mut self) {
         self.bar.inc(1);
+        self.show();
+    }
+
+    fn show(&mut self) {
         if !self.shown && self.began.elapsed() > Duration::from_secs(1) {
             self.shown = true;
             self.bar.set_draw_target(ProgressDrawTarget::stderr());

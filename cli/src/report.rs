@@ -45,19 +45,21 @@ pub(crate) fn refused(diagnostic: Diagnostic) -> Failure {
 pub(crate) struct Report {
     /// Results as JSON, one object a line.
     pub(crate) json: bool,
+    /// No results: another rank says them.
+    pub(crate) quiet: bool,
 }
 
 impl Report {
     /// A line for people; nothing where programs read.
     pub(crate) fn line(&self, text: impl AsRef<str>) {
-        if !self.json {
+        if !self.json && !self.quiet {
             print(text.as_ref());
         }
     }
 
     /// A result for programs; nothing where people read.
     pub(crate) fn result(&self, result: &impl Serialize) {
-        if self.json {
+        if self.json && !self.quiet {
             match serde_json::to_string(result) {
                 Ok(text) => print(&text),
                 Err(e) => complain(&format!("error: a result has no JSON form: {e}")),

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use roundelay_compiler::Shape;
 
 use crate::args::{Play, Run, Target};
+use crate::job::joined::{membership, way};
 use crate::job::table::{Columns, head, row};
 use crate::job::{self, Case, Job, Proof, Start};
 use crate::load::{default_shape, load_one};
@@ -19,8 +20,9 @@ const BUDGET: f64 = 0.2;
 pub(crate) fn run(args: &Run, report: Report) -> Outcome {
     let sizes = args.bytes.list(args.factor);
     let seed = seed(&args.play);
+    let start = Start::of(&args.play, false)?;
     for shape in shapes(&args.play, &args.target, report)? {
-        one_shape(args, report, &shape, &sizes, seed)?;
+        one_shape(args, report, &shape, &sizes, seed, &start)?;
     }
     Ok(())
 }
@@ -35,10 +37,19 @@ pub(crate) fn seed(play: &Play) -> u64 {
 
 /// The ranks to be used, without those of a range that the algorithm does not allow.
 pub(crate) fn shapes(play: &Play, target: &Target, report: Report) -> Result<Vec<Shape>, Failure> {
-    let (_, program) = load_one(&job::resolve(target, None, 0))?;
-    let ranks = match &play.n {
-        Some(ranks) => ranks.clone(),
-        None => Ranks { shapes: vec![default_shape(&program)], range: false },
+    let (_, program) = load_one(&job::resolve(target, None, 0, play)?.0)?;
+    let member = membership(play)?;
+    let size = member.as_ref().map(|m| m.size);
+    let ranks = match (&play.n, size) {
+        (Some(ranks), Some(size)) if ranks.shapes.iter().any(|s| s.ranks() != u64::from(size)) => {
+            return Err(Failure::Usage(format!(
+                "-n does not fit: this is one of {size} ranks that were started together; leave -n \
+                 out, or give a grid of {size}"
+            )));
+        }
+        (Some(ranks), _) => ranks.clone(),
+        (None, Some(size)) => Ranks { shapes: vec![Shape::flat(size)], range: false },
+        (None, None) => Ranks { shapes: vec![default_shape(&program)], range: false },
     };
     if !ranks.range {
         return Ok(ranks.shapes);
@@ -70,12 +81,19 @@ pub(crate) fn plan_job(
     let mut proofs: Vec<(Target, Proof)> = Vec::new();
     let mut cases: Vec<Case> = Vec::new();
     for &bytes in sizes {
-        let resolved = job::resolve(target, Some(shape), bytes);
+        let (resolved, chosen) = job::resolve(target, Some(shape), bytes, play)?;
+        let (source, shape) = match &chosen {
+            Some((source, shape)) => (Some(source), shape),
+            None => (None, shape),
+        };
         let known = proofs.iter().position(|(t, _)| t.target == resolved.target);
         let piece = match known {
             Some(piece) => piece,
             None => {
-                let proof = job::prove(&resolved, shape, play)?;
+                let mut proof = job::prove(&resolved, shape, play)?;
+                if let Some(source) = source {
+                    proof.words += &format!(", chosen by {source}");
+                }
                 proofs.push((resolved, proof));
                 proofs.len() - 1
             }
@@ -93,7 +111,7 @@ pub(crate) fn plan_job(
     let job = Job {
         pieces: proofs.iter().map(|p| p.piece.clone()).collect(),
         shape: shape.to_string(),
-        root: target.root,
+        root: Some(target.root),
         cases,
         dtype: play.dtype,
         op: play.op,
@@ -102,11 +120,19 @@ pub(crate) fn plan_job(
         iters: play.iters,
         warmup: play.warmup,
         budget,
+        trace: play.trace.is_some(),
     };
     Ok((job, proofs))
 }
 
-fn one_shape(args: &Run, report: Report, shape: &Shape, sizes: &[u64], seed: u64) -> Outcome {
+fn one_shape(
+    args: &Run,
+    report: Report,
+    shape: &Shape,
+    sizes: &[u64],
+    seed: u64,
+    start: &Start,
+) -> Outcome {
     let play = &args.play;
     let (job, proofs) = plan_job(&args.target, play, shape, sizes, seed, BUDGET)?;
     for proof in &proofs {
@@ -121,12 +147,12 @@ fn one_shape(args: &Run, report: Report, shape: &Shape, sizes: &[u64], seed: u64
         dtype: play.dtype,
         op: play.op,
         reduces: first.reduces,
-        root: args.target.root,
+        root: Some(args.target.root),
+        way: way(play)?,
     };
     head(report);
     let mut progress = Progress::new("run", job.cases.len());
-    let start = Start { timeout: play.timeout, pin: false, slot_bytes: play.slot_bytes };
-    job::play(&job, &start, |case, time_us, wrong| {
+    job::play(&job, start, |case, time_us, wrong| {
         let case = job.cases[case];
         let proof = &proofs[case.piece];
         let line = columns.line(&proof.algorithm, case.count, proof.blocks, time_us, wrong);

@@ -33,9 +33,9 @@ fn used(pid: i32) -> u64 {
 }
 
 /// A run that goes on for ever, deep in its timed calls.
-fn endless(timeout: &str) -> (Child, Vec<i32>) {
+fn endless(timeout: &str, flight: &str) -> (Child, Vec<i32>) {
     let args = ["run", "all_reduce.ring", "-n", "3", "--bytes", "64K", "--iters", "1000000000"];
-    let mut command = command(&[&args[..], &["--timeout", timeout]].concat());
+    let mut command = command(&[&args[..], &["--timeout", timeout, "--flight", flight]].concat());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.expect("the binary runs");
     let ranks = at_work(child.id());
@@ -70,29 +70,51 @@ fn signal(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).expect("a process"), signal).expect("a signal is sent");
 }
 
+/// The dump names rank 1 and what became of it, and has the calls of the others.
+#[track_caller]
+fn blames(file: &str, class: &str) {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
+    let text = std::fs::read_to_string(path).expect("a dump");
+    assert!(text.len() < 1 << 20, "{} bytes", text.len());
+    let dump: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let verdict = &dump["verdict"];
+    assert_eq!(verdict["class"], class, "{verdict}");
+    assert_eq!(verdict["ranks"], serde_json::json!([1]), "{verdict}");
+    assert_eq!(verdict["waiters"], serde_json::json!([0, 2]), "{verdict}");
+    for flight in dump["flights"].as_array().expect("flights") {
+        assert_eq!(
+            flight["waiting"]["site"].as_str().map(|s| s.contains("ring.algo:")),
+            Some(true)
+        );
+        assert!(flight["events"].as_array().is_some_and(|e| e.len() > 100), "{flight}");
+    }
+}
+
 #[test]
 fn a_killed_rank_is_named_at_once() {
-    let (child, ranks) = endless("60s");
+    let (child, ranks) = endless("60s", "killed.json");
     let began = Instant::now();
     signal(ranks[1], Signal::KILL);
     let ran = ended(child, &ranks);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     ran.fails(3, &["RL0704", "rank 1", "SIGKILL", "all_reduce.ring, step", "ring.algo:"]);
+    blames("killed.json", "died");
 }
 
 #[test]
 fn a_stopped_rank_is_named_at_the_deadline() {
-    let (child, ranks) = endless("1s");
+    let (child, ranks) = endless("1s", "stopped.json");
     let began = Instant::now();
     signal(ranks[1], Signal::STOP);
     let ran = ended(child, &ranks);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     ran.fails(3, &["RL0703", "rank 1 is stopped", "all_reduce.ring, step", "ring.algo:"]);
+    blames("stopped.json", "stopped");
 }
 
 #[test]
 fn ranks_end_with_the_process_that_started_them() {
-    let (mut child, ranks) = endless("60s");
+    let (mut child, ranks) = endless("60s", "never.json");
     child.kill().expect("the end");
     child.wait().expect("it ends");
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -137,27 +137,8 @@ fn what_does_not_fit_the_memory_is_an_error() {
 }
 
 #[test]
-fn bench_names_missing_peers_and_measures_the_others() {
-    let args = [
-        "bench",
-        "all_reduce.ring",
-        "all_reduce.two_shot",
-        "-n",
-        "2",
-        "-b",
-        "64",
-        "-e",
-        "1K",
-        "-f",
-        "16",
-    ];
-    let quick = ["--iters", "5", "--turns", "1", "--json"];
-    let lines = roundelay(&[&args[..], &quick].concat()).ok().json();
-    let sizes: Vec<_> = lines.iter().filter_map(|l| l["bytes"].as_u64()).collect();
-    assert_eq!(sizes, [64, 1024, 64, 1024]);
-    let ran = roundelay(&[&args[..], &quick, &["--vs", "mpi"]].concat()).ok();
-    for peer in ["ompi", "mpich"] {
-        let measured = ran.json().iter().any(|l| l["peer"] == peer && l["wrong"] == 0);
-        assert!(measured || ran.err.contains(peer), "{peer}: {}\n{}", ran.out, ran.err);
-    }
+fn an_algorithm_over_several_hosts_can_be_chosen() {
+    let lines = right(&["all_reduce", "-n", "4", "--hosts", "2", "--bytes", "8,1M"]);
+    assert!(lines.iter().any(|line| line["algorithm"] == "two_level"), "{lines:?}");
+    assert!(lines.iter().all(|line| line["transport"] == "shm+tcp"), "{lines:?}");
 }

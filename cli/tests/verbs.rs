@@ -9,6 +9,18 @@ use roundelay_algorithms::CATALOGUE;
 use support::{command, file, roundelay};
 
 #[test]
+fn every_pair_has_a_link_and_a_reason() {
+    let text = roundelay(&["route", "-n", "3", "--hosts", "2"]).ok().out;
+    assert_eq!(text.lines().count(), 6, "{text}");
+    assert!(text.contains("rank 0 -> rank 1: shm (same machine)"), "{text}");
+    assert!(text.contains("rank 2 -> rank 0: tcp (another machine)"), "{text}");
+    let text = roundelay(&["route", "-n", "2", "--transport", "tcp", "--json"]).ok().out;
+    assert!(text.contains("excludes shm"), "{text}");
+    roundelay(&["route", "-n", "2", "--hosts", "2", "--transport", "shm"])
+        .fails(3, &["RL0709", "cannot reach rank"]);
+}
+
+#[test]
 fn check_proves_and_measures() {
     let ran =
         roundelay(&["check", "all_reduce.ring", "-n", "2..9", "--bytes", "1M", "--json"]).ok();
@@ -136,8 +148,31 @@ fn info_lists_the_book() {
 }
 
 #[test]
+fn info_says_what_communicators_take() {
+    let text = roundelay(&["info"]).ok().out;
+    assert!(text.contains("descriptors 1\n") && text.contains("(data sockets "), "{text}");
+    assert!(text.contains("131072 ranks: 17 steps"), "{text}");
+    let info = &roundelay(&["info", "--json"]).ok().json()[0];
+    let [shm, tcp] = &info["communicators"].as_array().expect("probes")[..] else {
+        panic!("two transports: {info}");
+    };
+    assert_eq!((&shm["transport"], &tcp["transport"]), (&"shm".into(), &"tcp".into()));
+    assert_eq!((&shm["used"]["data_sockets"], &shm["used"]["descriptors"]), (&0.into(), &1.into()));
+    let figure = |of: &serde_json::Value| of.as_u64().expect("a figure");
+    assert!(figure(&shm["used"]["shared_bytes"]) > figure(&shm["joined"]["shared_bytes"]));
+    // Eager: everything is connected once the ranks have joined.
+    assert!(figure(&tcp["joined"]["data_sockets"]) > 0);
+    assert_eq!(tcp["joined"]["descriptors"], tcp["used"]["descriptors"]);
+    assert!(figure(&tcp["used"]["staging_bytes"]) > 0);
+    let scale = &info["scale"];
+    assert_eq!((&scale["ranks"], &scale["complete"]), (&131_072.into(), &131_072.into()));
+    assert!(figure(&scale["board_a_rank"]) <= 3 && figure(&scale["links_a_rank"]) <= 2 * 17);
+    assert!(scale["seconds"].as_f64().is_some_and(|seconds| seconds < 10.0), "{scale}");
+}
+
+#[test]
 fn every_help_has_an_example() {
-    for verb in ["check", "run", "bench", "show", "draw", "fmt", "explain"] {
+    for verb in ["check", "run", "bench", "show", "draw", "fmt", "explain", "tune"] {
         let ran = roundelay(&[verb, "--help"]).ok();
         assert!(ran.out.contains(&format!("roundelay {verb}")) && ran.out.contains("Example"));
     }

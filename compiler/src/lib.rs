@@ -12,6 +12,7 @@
 
 pub mod chunks;
 pub mod collective;
+pub mod cost;
 pub mod emit;
 mod eval;
 pub mod graph;

@@ -1,7 +1,25 @@
-//! The examples stand beside this file, numbered; this library is empty.
+//! The examples stand beside this folder, numbered; this library is empty.
 //!
 //! * `01_ring.algo`: the whole of an algorithm. `roundelay run examples/01_ring.algo -n 4`
 //! * `02_wrong_ring.algo`: a mistake, and how it is shown. `roundelay check examples/02_wrong_ring.algo`
 //! * `03_halo.algo`: a collective of one's own. `roundelay run examples/03_halo.algo -n 4`
 //! * `04_threads.rs`: ranks as threads. `cargo run -p roundelay-examples --example 04_threads`
 //! * `05_processes.rs`: ranks as processes. `cargo run -p roundelay-examples --example 05_processes`
+//! * `06_async.rs`: calls in the background, and another algorithm on the way.
+//!   `cargo run -p roundelay-examples --example 06_async`
+//! * `07_split_and_batch.rs`: parts of the ranks, messages between single ranks, unequal blocks.
+//!   `cargo run -p roundelay-examples --example 07_split_and_batch`
+//! * `08_own_algorithm.rs`: load, play, install and replace an algorithm.
+//!   `cargo run -p roundelay-examples --example 08_own_algorithm`
+//! * `09_sockets.rs`: shared memory inside a machine, TCP between them.
+//!   `cargo run -p roundelay-examples --example 09_sockets`
+
+/// The page on the Rust API, whose blocks are tested as they stand.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/api.md")]
+pub struct Api;
+
+/// The page that everybody reads first.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

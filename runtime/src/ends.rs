@@ -1,49 +1,330 @@
-//! The connection ends that a rank has opened, by number.
+//! The connection ends that a rank has opened, by number, over memory or a socket.
+//!
+//! Both kinds of link offer the same to the executor: whether a message may go, where its content is
+//! written, the handing over; whether a message is there, where its content lies, the taking back.
+//! They differ in what happens to content that may stay where it is. A mapped link *offers* it: the
+//! receiver reads it there. A posted link writes it to the socket from there. Both ways the memory
+//! must not change until the message is consumed: by the receiver, or by the socket.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::bind::Bound;
 use crate::error::Error;
-use crate::transport::shm::{Layout, Receiver, Segment, Sender};
+use crate::group::Group;
+use crate::transport::shm::{self, Kind, Message, RING};
+use crate::transport::tcp::{self, Piece, PieceMut, Socket};
+
+/// The sending end of a connection.
+pub(crate) enum Sender {
+    /// Load and store in memory that the peer maps too.
+    Mapped(shm::Sender),
+    /// Post to a socket.
+    Posted(tcp::Sender),
+}
+
+/// The receiving end of a connection.
+pub(crate) enum Receiver {
+    /// See [`Sender`].
+    Mapped(shm::Receiver),
+    /// See [`Sender`].
+    Posted(tcp::Receiver),
+}
+
+impl Sender {
+    /// Messages sent since the connection was opened.
+    #[inline]
+    pub(crate) fn sent(&self) -> u64 {
+        match self {
+            Sender::Mapped(s) => s.sent(),
+            Sender::Posted(s) => s.sent(),
+        }
+    }
+
+    /// One more than the last message whose content stayed where it was.
+    #[inline]
+    pub(crate) fn offered(&self) -> u64 {
+        match self {
+            Sender::Mapped(s) => s.offered(),
+            Sender::Posted(s) => s.offered(),
+        }
+    }
+
+    /// Whether the content of a message is no longer read.
+    #[inline]
+    pub(crate) fn is_consumed(&mut self, message: u64) -> bool {
+        match self {
+            Sender::Mapped(s) => s.is_consumed(message),
+            Sender::Posted(s) => s.is_consumed(message),
+        }
+    }
+
+    /// Whether a message may go, under a plan with so many slots.
+    #[inline]
+    pub(crate) fn has_room(&mut self, kind: Kind, slots: u64) -> bool {
+        match (self, kind) {
+            (Sender::Mapped(s), Kind::Slot) => s.has_slot(slots),
+            (Sender::Mapped(s), Kind::Inline | Kind::Pull | Kind::Foreign) => s.has_room(RING),
+            (Sender::Posted(s), _) => s.has_room(slots),
+        }
+    }
+
+    /// Where the content of the next message is to be written, after [`Self::has_room`].
+    #[inline]
+    pub(crate) fn place(&mut self, kind: Kind, slots: u64, len: usize) -> Result<*mut u8, Error> {
+        match self {
+            Sender::Mapped(s) if kind == Kind::Inline => Ok(s.inline()),
+            Sender::Mapped(s) => s.slot(slots, len as u64),
+            Sender::Posted(s) => Ok(s.stage(slots, len)),
+        }
+    }
+
+    /// Hands the next message over, its content being written.
+    #[inline]
+    pub(crate) fn post(&mut self, meta: u64, len: usize) {
+        match self {
+            Sender::Mapped(s) => s.post(meta),
+            Sender::Posted(s) => s.post(meta, len),
+        }
+    }
+
+    /// Hands the next message over, its content staying where it is: at an offset of the pool for a
+    /// mapped link, in these pieces for a posted one.
+    #[inline]
+    pub(crate) fn offer(&mut self, meta: u64, base: u64, pieces: impl Iterator<Item = Piece>) {
+        match self {
+            Sender::Mapped(s) => s.post_pull(meta, base),
+            // SAFETY: the pieces are places of a plan, which `bind` checked against buffers that
+            // the call holds. It does not end, nor does the plan write there, before the message
+            // is consumed; a call that fails closes the connection's use for good.
+            Sender::Posted(s) => unsafe { s.post_from(meta, pieces) },
+        }
+    }
+
+    /// Whether the peer can read this process's own memory.
+    #[inline]
+    pub(crate) fn reads(&self) -> bool {
+        matches!(self, Sender::Mapped(s) if s.reads())
+    }
+
+    /// Learns whether the peer can read this process's own memory.
+    #[inline]
+    pub(crate) fn learn(&mut self) {
+        if let Sender::Mapped(s) = self {
+            s.learn();
+        }
+    }
+
+    /// Whether this end has nothing left to do; does it as far as it can be done now.
+    #[inline]
+    pub(crate) fn flush(&mut self) -> bool {
+        match self {
+            Sender::Mapped(_) => true,
+            Sender::Posted(s) => s.flush(),
+        }
+    }
+}
+
+impl Receiver {
+    /// Whether the message is there that follows the next `ahead` ones; a plan says that it has `len`
+    /// bytes.
+    #[inline]
+    pub(crate) fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
+        match self {
+            Receiver::Mapped(r) => r.is_ready(ahead),
+            Receiver::Posted(r) => r.is_ready(ahead, len),
+        }
+    }
+
+    /// Whether the next message has come to these places, where it goes without a detour. Only of
+    /// posted links; asked again with the same places until it says yes.
+    #[inline]
+    pub(crate) fn land(&mut self, len: usize, pieces: impl Iterator<Item = PieceMut>) -> bool {
+        match self {
+            Receiver::Mapped(r) => r.is_ready(0),
+            // SAFETY: the pieces are the store of the step at hand, which `bind` checked, and which
+            // nobody else touches until the step is done.
+            Receiver::Posted(r) => unsafe { r.land(len, pieces) },
+        }
+    }
+
+    /// The message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
+    #[inline]
+    pub(crate) fn message(&self, slots: u64, ahead: u64) -> Message {
+        match self {
+            Receiver::Mapped(r) => r.message(slots, ahead),
+            Receiver::Posted(r) => r.message(ahead),
+        }
+    }
+
+    /// The peer's process, if its own memory can be read.
+    pub(crate) fn reach(&self) -> Option<i32> {
+        match self {
+            Receiver::Mapped(r) => r.reach(),
+            Receiver::Posted(_) => None,
+        }
+    }
+
+    /// Says that the message's content is no longer needed.
+    #[inline]
+    pub(crate) fn consume(&mut self) {
+        match self {
+            Receiver::Mapped(r) => r.consume(),
+            Receiver::Posted(r) => r.consume(),
+        }
+    }
+}
 
 /// All open ends of one rank. Ends stay open: messages are numbered over the whole job.
+#[derive(Default)]
 pub(crate) struct Ends {
-    segment: Arc<Segment>,
-    rank: u32,
     pub(crate) senders: Vec<Sender>,
     pub(crate) receivers: Vec<Receiver>,
     to: Vec<(u32, u16)>,
     from: Vec<(u32, u16)>,
+    sockets: Vec<((u32, u16), Arc<Socket>)>,
 }
 
 impl Ends {
-    pub(crate) fn new(segment: Arc<Segment>, rank: u32) -> Self {
-        let (senders, receivers) = (Vec::new(), Vec::new());
-        Ends { segment, rank, senders, receivers, to: Vec::new(), from: Vec::new() }
+    /// Connects to peers that do not share memory with this rank, where that was not done before.
+    /// They do the same at the same time.
+    pub(crate) fn connect(
+        &mut self,
+        group: &mut Group,
+        wanted: impl Iterator<Item = (u32, u16)>,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        let mut missing: Vec<(u32, u16)> = wanted
+            .filter(|&(peer, _)| group.seat(peer).is_none())
+            .filter(|to| self.sockets.iter().all(|(known, _)| known != to))
+            .collect();
+        missing.sort_unstable();
+        missing.dedup();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let sockets = group.connect(&missing, timeout)?;
+        self.sockets.extend(missing.into_iter().zip(sockets));
+        Ok(())
     }
 
-    pub(crate) fn layout(&self) -> &Layout {
-        self.segment.layout()
-    }
-
-    /// The number of the end that sends to a peer.
-    pub(crate) fn sender(&mut self, peer: u32, channel: u16) -> Result<u32, Error> {
-        if let Some(at) = self.to.iter().position(|&to| to == (peer, channel)) {
+    /// The number of the end that sends to a peer, which is connected.
+    pub(crate) fn sender(&mut self, group: &Group, to: (u32, u16)) -> Result<u32, Error> {
+        if let Some(at) = self.to.iter().position(|&known| known == to) {
             return Ok(at as u32);
         }
-        let sender = Sender::open(&self.segment, self.rank, peer, channel.into())?;
+        let sender = match (group.seat(to.0), group.seat(group.rank())) {
+            (Some(peer), Some(own)) => {
+                let channel = to.1.into();
+                let s = shm::Sender::open(group.wires(), own.wires, peer.wires, channel)?;
+                Sender::Mapped(s)
+            }
+            _ => Sender::Posted(tcp::Sender::new(self.socket(to)?)),
+        };
         self.senders.push(sender);
-        self.to.push((peer, channel));
+        self.to.push(to);
         Ok(self.senders.len() as u32 - 1)
     }
 
-    /// The number of the end that receives from a peer.
-    pub(crate) fn receiver(&mut self, peer: u32, channel: u16) -> Result<u32, Error> {
-        if let Some(at) = self.from.iter().position(|&from| from == (peer, channel)) {
+    /// The number of the end that receives from a peer, which is connected.
+    pub(crate) fn receiver(&mut self, group: &Group, from: (u32, u16)) -> Result<u32, Error> {
+        if let Some(at) = self.from.iter().position(|&known| known == from) {
             return Ok(at as u32);
         }
-        let receiver = Receiver::open(&self.segment, peer, self.rank, channel.into())?;
+        let receiver = match (group.seat(from.0), group.seat(group.rank())) {
+            (Some(peer), Some(own)) => {
+                let channel = from.1.into();
+                let r = shm::Receiver::open(group.wires(), peer.wires, own.wires, channel)?;
+                Receiver::Mapped(r)
+            }
+            _ => Receiver::Posted(tcp::Receiver::new(self.socket(from)?)),
+        };
         self.receivers.push(receiver);
-        self.from.push((peer, channel));
+        self.from.push(from);
         Ok(self.receivers.len() as u32 - 1)
+    }
+
+    fn socket(&self, to: (u32, u16)) -> Result<Arc<Socket>, Error> {
+        let found = self.sockets.iter().find(|(known, _)| *known == to);
+        found.map(|(_, socket)| socket.clone()).ok_or_else(|| {
+            Error::Plan(format!("it uses a connection to rank {} that was not announced", to.0))
+        })
+    }
+
+    /// Finds out whose own memory can be read. All ranks have joined.
+    pub(crate) fn try_reach(&mut self) {
+        for receiver in &mut self.receivers {
+            if let Receiver::Mapped(r) = receiver {
+                r.try_reach();
+            }
+        }
+    }
+
+    /// Bytes that the sockets of a plan have moved, ever.
+    pub(crate) fn moved(&self, bound: &Bound) -> u64 {
+        let sent = bound.sends.iter().map(|send| match &self.senders[send.sender as usize] {
+            Sender::Posted(s) => s.bytes(),
+            Sender::Mapped(_) => 0,
+        });
+        let received =
+            bound.froms.iter().map(|from| match &self.receivers[from.receiver as usize] {
+                Receiver::Posted(r) => r.bytes(),
+                Receiver::Mapped(_) => 0,
+            });
+        sent.chain(received).sum()
+    }
+
+    /// Sleeps until a socket of a plan has something, for a millisecond at the most.
+    pub(crate) fn doze(&self, bound: &Bound) {
+        let mut fds = Vec::new();
+        for from in &bound.froms {
+            if let Receiver::Posted(r) = &self.receivers[from.receiver as usize] {
+                fds.push(PollFd::new(&**r.socket(), PollFlags::IN));
+            }
+        }
+        for send in &bound.sends {
+            match &self.senders[send.sender as usize] {
+                Sender::Posted(s) if s.has_backlog() => {
+                    fds.push(PollFd::new(&**s.socket(), PollFlags::OUT));
+                }
+                _ => {}
+            }
+        }
+        let moment = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        // Whatever it says, everything is looked at again.
+        let _ = rustix::event::poll(&mut fds, Some(&moment));
+    }
+
+    /// Connections over memory, one for each direction that is in use.
+    pub(crate) fn mapped(&self) -> u64 {
+        let senders = self.senders.iter().filter(|s| matches!(s, Sender::Mapped(_)));
+        let receivers = self.receivers.iter().filter(|r| matches!(r, Receiver::Mapped(_)));
+        (senders.count() + receivers.count()) as u64
+    }
+
+    /// Connections over sockets; each is one descriptor, for both directions.
+    pub(crate) fn sockets(&self) -> u64 {
+        self.sockets.len() as u64
+    }
+
+    /// Bytes of memory that are kept for messages on their way through sockets.
+    pub(crate) fn kept(&self) -> u64 {
+        let sent = self.senders.iter().map(|sender| match sender {
+            Sender::Mapped(_) => 0,
+            Sender::Posted(s) => s.kept(),
+        });
+        let received = self.receivers.iter().map(|receiver| match receiver {
+            Receiver::Mapped(_) => 0,
+            Receiver::Posted(r) => r.kept(),
+        });
+        sent.chain(received).sum()
+    }
+
+    /// What is wrong with the sockets to a peer, if anything.
+    pub(crate) fn fault(&self, peer: u32) -> Option<String> {
+        let mut sockets = self.sockets.iter().filter(|((to, _), _)| *to == peer);
+        sockets.find_map(|(_, socket)| socket.fault())
     }
 }

@@ -47,6 +47,20 @@ pub enum Error {
         /// What this rank calls.
         detail: String,
     },
+    /// A message is not the one that its receiver waits for.
+    #[error(
+        "{place}: rank {peer} sends {sent} instead; both ends of a message must name the same \
+         length and element type, and messages between two ranks are received in the order in \
+         which they are sent"
+    )]
+    MessageMismatch {
+        /// Who reports, and what it receives.
+        place: Box<Place>,
+        /// The sender.
+        peer: u32,
+        /// What it sends.
+        sent: String,
+    },
     /// Shared memory could not be had.
     #[error("no room for {what} ({} wanted): {cause}; {remedy}", Bytes(*.wanted))]
     Memory {
@@ -101,12 +115,12 @@ impl Error {
         match self {
             Error::Timeout { .. } => codes::TIMEOUT,
             Error::LostRank { .. } => codes::LOST_RANK,
-            Error::PlanMismatch { .. } => codes::PLAN_MISMATCH,
+            Error::PlanMismatch { .. } | Error::MessageMismatch { .. } => codes::PLAN_MISMATCH,
             Error::Memory { .. } => codes::MEMORY,
             Error::Unsupported(_) | Error::Usage(_) => codes::UNSUPPORTED,
             Error::Plan(_) => codes::PLAN_DAMAGED,
             Error::Aborted { code, .. } | Error::Refused { code, .. } => *code,
-            Error::Start(_) => codes::FILE,
+            Error::Start(_) => codes::START,
         }
     }
 }
@@ -116,23 +130,24 @@ impl Error {
 pub struct Place {
     /// The rank.
     pub rank: u32,
-    /// `collective.algorithm`.
+    /// `collective.algorithm`, or what is played without one: `batch`, `send`, ...
     pub name: String,
-    /// Which `each` of the program, from 0.
+    /// Which `each` of the program, or message of the batch, from 0.
     pub step: u32,
-    /// `file:line:column`, if the plan knows it.
+    /// `file:line:column`, if the plan knows it; nothing for a message of a batch.
     pub site: String,
-    /// The statement there.
+    /// The statement there, or the message in words.
     pub text: String,
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {}, {}, step {}", self.rank, self.name, self.step)?;
-        if self.site.is_empty() {
-            return Ok(());
+        match (self.site.as_str(), self.text.as_str()) {
+            ("", "") => Ok(()),
+            ("", text) => write!(f, " (`{text}`)"),
+            (site, text) => write!(f, " ({site}: `{text}`)"),
         }
-        write!(f, " ({}: `{}`)", self.site, self.text)
     }
 }
 

@@ -23,32 +23,44 @@
 //! # }
 //! ```
 //!
-//! * [`Communicator`]: calls, buffers, deadlines.
+//! * [`Communicator`]: calls, buffers, deadlines. [`Work`]: calls in the background.
+//! * [`Algorithm`]: an algorithm of one's own.
+//! * [`Batch`]: messages between single ranks, at once.
 //! * [`Buffer`]: memory that the other ranks read in place.
 //! * [`Launcher`]: ranks as processes.
 //! * [`DType`], [`RedOp`]: types and operators.
 //! * [`Error`]: what can go wrong, with stable codes.
 
+mod algorithm;
 mod backend;
 mod bind;
-mod bootstrap;
-mod choose;
+pub mod bootstrap;
+pub mod choose;
 mod collectives;
 mod comm;
 mod dtype;
 mod ends;
 mod error;
 mod executor;
+mod group;
+pub mod hints;
 mod memory;
+mod net;
+mod route;
+pub mod trace;
 pub mod transport;
 mod watchdog;
 
-pub use bootstrap::{Ending, Launcher, Outcome};
-pub use choose::choose;
-pub use collectives::plan_of;
-pub use comm::{Args, Call, Communicator};
+pub use algorithm::{Algorithm, Files, plan_of};
+pub use bootstrap::{Ending, Launcher, Outcome, Setup};
+pub use choose::{Choice, Machine, Request, Resolver, Source};
+pub use collectives::Reduction;
+pub use comm::{Args, Batch, Call, CallOptions, Communicator, Resources, Status, With, Work};
 pub use dtype::{DType, Element, RedOp, UnknownName};
 pub use error::{Error, Place};
 pub use executor::Stats;
+pub use hints::{HintError, Hints};
 pub use memory::Buffer;
+pub use net::scale;
+pub use route::{Link, Route, Transports};
 pub use transport::shm::Layout;

@@ -26,6 +26,7 @@ struct Space {
 }
 
 impl Arena {
+    /// The arena of a rank of the segment.
     pub(crate) fn new(segment: Arc<Segment>, rank: u32) -> Arc<Self> {
         let base = segment.layout().arena(rank);
         let space = Space { free: BTreeMap::new(), used: 0 };
@@ -58,6 +59,12 @@ impl Arena {
         self.segment.populate(self.base + at, len);
         space.used = end;
         Ok(Cut { arena: self.clone(), offset: at, len })
+    }
+
+    /// Bytes of it that are in use.
+    pub(crate) fn in_use(&self) -> u64 {
+        let space = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        space.used - space.free.values().sum::<u64>()
     }
 
     fn give_back(&self, offset: u64, len: u64) {

@@ -3,12 +3,16 @@
 
 use std::time::Duration;
 
+use roundelay_compiler::plan::Site;
 use roundelay_dsl::diag::codes;
 
+use crate::bind::{Step, Transfer, tagged};
 use crate::error::{Error, Place};
 use crate::executor::wait::Look;
 use crate::executor::{Blocked, Player};
-use crate::transport::shm::{AbortRecord, Segment, State};
+use crate::group::Group;
+use crate::trace::{Condition, Recorder, Seen, Standing, Wait, Waiting, diagnose, now};
+use crate::transport::shm::{AbortRecord, State};
 
 /// What is wrong with a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,35 +24,42 @@ pub(crate) enum Trouble {
 }
 
 /// Examines a peer that this rank waits for.
-pub(crate) fn examine(segment: &Segment, peer: u32, call: u64, digest: u32) -> Option<Trouble> {
-    if segment.call_of(peer, call).is_some_and(|theirs| theirs != digest) {
+pub(crate) fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) -> Option<Trouble> {
+    let theirs = digest.and_then(|_| group.call_of(peer, call));
+    if theirs.is_some() && theirs != digest {
         return Some(Trouble::OtherCall);
     }
-    match segment.state(peer) {
+    if let Some(how) = group.gone(peer) {
+        return Some(Trouble::Gone(how.into()));
+    }
+    match group.state(peer) {
         (State::Absent, _) => None,
         (State::Left, _) => Some(Trouble::Gone("it left the job".into())),
-        (State::Present, pid) => {
-            let pid = rustix::process::Pid::from_raw(pid)?;
-            let gone = rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
-            let number = pid.as_raw_nonzero();
-            gone.then(|| Trouble::Gone(format!("its process {number} no longer exists")))
-        }
+        (State::Present, pid) => missing(pid?).map(Trouble::Gone),
     }
 }
 
+/// That a process does not exist, if so.
+fn missing(pid: i32) -> Option<String> {
+    let pid = rustix::process::Pid::from_raw(pid)?;
+    let gone = rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
+    gone.then(|| format!("its process {} no longer exists", pid.as_raw_nonzero()))
+}
+
 /// The error of a rank that stops because somebody failed.
-pub(crate) fn aborted(segment: &Segment, rank: u32, place: Option<Place>) -> Error {
+pub(crate) fn aborted(group: &Group, place: Option<Place>) -> Error {
+    let rank = group.rank();
+    let stopped = || AbortRecord { code: codes::TIMEOUT, rank, text: "stopped".into() };
+    consequence(rank, group.abort_record().unwrap_or_else(stopped), place)
+}
+
+/// The error of a rank that stops because of what another one recorded.
+pub(crate) fn consequence(rank: u32, cause: AbortRecord, place: Option<Place>) -> Error {
+    let AbortRecord { code, rank: by, text } = cause;
     let place = place.map(Box::new);
-    match segment.abort_record() {
-        Some(AbortRecord { code, rank: lost, text }) if code == codes::LOST_RANK => {
-            Error::LostRank { rank, lost, how: text, place }
-        }
-        Some(AbortRecord { code, rank: by, text }) => {
-            Error::Aborted { rank, by, cause: text, code, place }
-        }
-        None => {
-            Error::Aborted { rank, by: rank, cause: "stopped".into(), code: codes::TIMEOUT, place }
-        }
+    match code == codes::LOST_RANK {
+        true => Error::LostRank { rank, lost: by, how: text, place },
+        false => Error::Aborted { rank, by, cause: text, code, place },
     }
 }
 
@@ -62,29 +73,99 @@ pub(crate) fn record(rank: u32, error: &Error) -> AbortRecord {
     }
 }
 
-/// What is known of a peer that does not answer, or of the rank that it waits for in turn, and the
-/// remedy.
-pub(crate) fn remark(segment: &Segment, peer: u32, call: u64) -> String {
-    let culprit = |is: &dyn Fn(u32) -> bool| {
-        let all = 0..segment.layout().ranks;
-        std::iter::once(peer).chain(all).find(|&rank| is(rank))
+/// Why a rank waits in vain, as far as that can be seen from here, and the remedy.
+pub(crate) fn remark(group: &Group, waiting: &Waiting, sites: &[Site]) -> String {
+    let mut standings = standings(group, sites);
+    // This rank's own wait is known best.
+    if let Some(own) = standings.get_mut(group.rank() as usize) {
+        own.waiting = Some(waiting.spell(sites));
+    }
+    let verdict = diagnose(&standings, Some(group.rank()));
+    verdict.map(|v| format!("; {v}")).unwrap_or_default()
+}
+
+/// What can be seen of all ranks.
+pub(crate) fn standings(group: &Group, sites: &[Site]) -> Vec<Standing> {
+    (0..group.size()).map(|rank| standing(group, rank, sites)).collect()
+}
+
+fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
+    let (state, pid) = group.state(rank);
+    let calls = group.latest_call(rank);
+    let condition = match (state, pid) {
+        (State::Absent, _) => Condition::Absent,
+        (State::Left, _) => Condition::Left,
+        (State::Present, Some(pid)) if rank != group.rank() => match missing(pid) {
+            Some(how) => Condition::Died(how),
+            None if is_stopped(pid) => Condition::Stopped,
+            None => Condition::Running,
+        },
+        (State::Present, None) if rank != group.rank() => Condition::Unknown,
+        (State::Present, _) => Condition::Running,
     };
-    let state = |rank| segment.state(rank).0;
-    let pid = |rank| segment.state(rank).1;
-    let is_here = |rank| state(rank) == State::Present;
-    let what = if let Some(rank) = culprit(&|r| is_here(r) && is_stopped(pid(r))) {
-        return format!(
-            "; rank {rank} is stopped: let its process go on with `kill -CONT {}`",
-            pid(rank)
-        );
-    } else if let Some(rank) = culprit(&|r| state(r) == State::Absent) {
-        format!("rank {rank} has not joined the job")
-    } else if let Some(rank) = culprit(&|r| is_here(r) && segment.latest_call(r) < call) {
-        format!("rank {rank} (process {}) has not made this call", pid(rank))
-    } else {
-        format!("rank {peer} (process {}) is alive", pid(peer))
+    let latest = calls.unwrap_or(0);
+    let seen = |call| Some(Seen { call, digest: group.call_of(rank, call)?, what: None });
+    let recent = (latest.saturating_sub(3).max(1)..=latest).filter_map(seen).collect();
+    let waiting: Option<Wait> = group.wait_of(rank).map(|w| w.spell(sites));
+    // Of a rank whose calls cannot be seen nothing is known but what it says.
+    let condition = match (&waiting, condition) {
+        (Some(_), Condition::Unknown) => Condition::Running,
+        (None, Condition::Running) if calls.is_none() => Condition::Unknown,
+        (_, condition) => condition,
     };
-    format!("; {what}; if it is only slow, allow more time (`--timeout`)")
+    let pid = pid.filter(|&pid| pid > 0);
+    Standing { rank, pid, condition, calls: latest, recent, waiting }
+}
+
+/// When a wait began that has lasted so long: as recorded, if it is.
+pub(crate) fn began(recorder: &Recorder, waited: Duration) -> u64 {
+    match recorder.waiting() {
+        Some(waiting) => waiting.since,
+        None => now().saturating_sub(u64::try_from(waited.as_nanos()).unwrap_or(0)),
+    }
+}
+
+/// Records and publishes a wait that has become long.
+pub(crate) fn waits(group: &mut Group, recorder: &mut Recorder, waiting: &Waiting) {
+    recorder.waits(waiting);
+    group.publish_wait(Some(waiting));
+}
+
+/// A wait that was long is over.
+#[cold]
+pub(crate) fn resumed(group: &mut Group, recorder: &mut Recorder) {
+    recorder.resumes();
+    group.publish_wait(None);
+}
+
+/// What the lanes of a blocked rank wait for.
+fn waiting(
+    player: &mut Player<'_>,
+    lane: Option<usize>,
+    blocked: Blocked,
+) -> Result<Waiting, Error> {
+    let since = began(player.recorder, player.wait.waited());
+    let (what, peer) = player.bound.awaited(blocked, player.rank);
+    let mut waiting = Waiting::new(what, peer, player.call, player.digest, since);
+    waiting.channel = match blocked {
+        Blocked::Message(receiver) => {
+            let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
+            from.map_or(0, |f| f.channel)
+        }
+        Blocked::Room(i) | Blocked::Drained(i) => {
+            player.bound.sends.get(i as usize).map_or(0, |s| s.channel)
+        }
+        Blocked::After(_) => 0,
+    };
+    if let Some(step) = player.at(lane, Some(blocked)) {
+        let site = player.bound.sites.get(step.site as usize);
+        (waiting.line, waiting.column) = site.map_or((0, 0), |s| (s.line, s.column));
+        waiting.step = step.round;
+    }
+    for other in player.obstacles()? {
+        waiting.also(player.bound.awaited(other, player.rank).1);
+    }
+    Ok(waiting)
 }
 
 /// Whether a process is stopped by a signal or a debugger.
@@ -93,6 +174,20 @@ fn is_stopped(pid: i32) -> bool {
     // The name before the state is in parentheses and may itself hold any character.
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     matches!(state, Some('T' | 't'))
+}
+
+/// The error of a message that is not the one that a step receives.
+#[cold]
+pub(crate) fn unexpected(player: &Player<'_>, step: &Step, receiver: u32, arrived: u64) -> Error {
+    let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
+    let (Some(_), Some(from)) = (&player.bound.batch, from) else {
+        return mismatch(player, receiver);
+    };
+    Error::MessageMismatch {
+        place: place(player, Some(step)).into(),
+        peer: from.peer,
+        sent: tagged((arrived >> 32) as u32 ^ player.digest),
+    }
 }
 
 /// The error of a message that belongs to another call.
@@ -116,27 +211,47 @@ pub(crate) fn look(
     lane: Option<usize>,
     blocked: Option<Blocked>,
 ) -> Result<(), Error> {
-    let segment = player.segment.clone();
-    let place = place(player, lane);
-    if look == Look::Aborted {
-        return Err(aborted(&segment, player.rank, Some(place)));
+    let place = place(player, player.at(lane, blocked));
+    let waits = blocked.map(|b| waiting(player, lane, b)).transpose()?;
+    if let Some(waits) = &waits {
+        self::waits(player.group, player.recorder, waits);
     }
-    let Some((peer, awaited)) = blocked.map(|b| describe(player, b)) else { return Ok(()) };
-    let trouble = examine(&segment, peer, player.call, player.digest);
+    if look == Look::Aborted {
+        return Err(aborted(player.group, Some(place)));
+    }
+    let described = blocked.map(|b| describe(player, b)).zip(waits);
+    let Some(((peer, awaited), waits)) = described else { return Ok(()) };
+    let trouble = examine(player.group, peer, player.call, player.entered)
+        .or_else(|| player.ends.fault(peer).map(Trouble::Gone));
+    if trouble.is_none() && look == Look::Expired {
+        player.group.ask_around();
+    }
     // Whatever the peer did before is visible now: it may have come just in time.
     let still = player.obstacle()? == (lane, blocked);
+    if still && matches!(trouble, Some(Trouble::Gone(_))) {
+        player.group.hear_out();
+    }
     match trouble {
         _ if !still => Ok(()),
         Some(Trouble::OtherCall) => Err(other_call(player, peer)),
-        Some(Trouble::Gone(_)) if segment.is_aborted() => {
-            Err(aborted(&segment, player.rank, Some(place)))
+        Some(Trouble::Gone(_)) if player.group.is_aborted() => {
+            Err(aborted(player.group, Some(place)))
         }
         Some(Trouble::Gone(how)) => {
             let how = format!("{how} while rank {} waited for {awaited}", player.rank);
             Err(Error::LostRank { rank: player.rank, lost: peer, how, place: Some(place.into()) })
         }
         None if look == Look::Expired => {
-            let remark = remark(&segment, peer, player.call);
+            let batch = player.bound.batch.as_ref();
+            let remark = match blocked.filter(|_| batch.is_some()) {
+                Some(blocked) => batch_remark(player, peer, blocked, &waits),
+                None => remark(player.group, &waits, &player.bound.sites),
+            };
+            // Others may have given up first, and a rank that did looks gone: theirs is the cause.
+            player.group.listen();
+            if player.group.is_aborted() {
+                return Err(aborted(player.group, Some(place)));
+            }
             let after: Duration = player.wait.timeout();
             Err(Error::Timeout { place: place.into(), awaited, peer, after, remark })
         }
@@ -148,6 +263,7 @@ pub(crate) fn look(
 fn describe(player: &Player<'_>, blocked: Blocked) -> (u32, String) {
     let channel = |channel: u16| match channel {
         0 => String::new(),
+        _ if player.bound.batch.is_some() => String::new(),
         c => format!(" (channel {c})"),
     };
     let send = |index: u32| player.bound.sends.get(index as usize);
@@ -180,8 +296,35 @@ fn describe(player: &Player<'_>, blocked: Blocked) -> (u32, String) {
     }
 }
 
-fn place(player: &Player<'_>, lane: Option<usize>) -> Place {
-    let step = player.at(lane);
+/// As [`remark`], of messages that only two ranks know of.
+fn batch_remark(player: &Player<'_>, peer: u32, blocked: Blocked, waits: &Waiting) -> String {
+    let rank = player.rank;
+    let known = remark(player.group, waits, &player.bound.sites);
+    match blocked {
+        Blocked::Message(_) => {
+            let known = known.strip_prefix(';').unwrap_or(&known);
+            format!("; does rank {peer} send to rank {rank}?{known}")
+        }
+        _ => format!(
+            "; does rank {peer} receive from rank {rank}? If both ranks send first, make one batch \
+             of what each sends and receives{known}"
+        ),
+    }
+}
+
+/// Where in its algorithm a rank is.
+pub(crate) fn place(player: &Player<'_>, step: Option<&Step>) -> Place {
+    if let Some(batch) = &player.bound.batch {
+        let index = step.map_or(0, |s| s.round);
+        let transfer = batch.transfers.get(index as usize);
+        return Place {
+            rank: player.rank,
+            name: batch.name.into(),
+            step: index,
+            site: String::new(),
+            text: transfer.map(Transfer::to_string).unwrap_or_default(),
+        };
+    }
     let site = step.and_then(|s| player.bound.sites.get(s.site as usize));
     Place {
         rank: player.rank,

@@ -120,7 +120,7 @@ fn a_slow_rank_is_waited_for_until_the_deadline() {
         "{text}"
     );
     assert!(
-        text.ends_with("has not made this call; if it is only slow, allow more time (`--timeout`)")
+        text.ends_with("has not made call 2; if it is only slow, allow more time (`--timeout`)")
     );
     // The late rank may still find the messages of rank 0, but then waits for the rest.
     let later = errors[1].0.to_string();

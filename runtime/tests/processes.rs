@@ -45,6 +45,9 @@ fn play(scene: &str) -> Result<(), Error> {
     say(&format!("pid {}", getpid().as_raw_nonzero()));
     let (rank, n) = (comm.rank() as usize, comm.size());
     assert!(Communicator::from_env().is_err());
+    if let Some(ill) = scene.strip_prefix("message ") {
+        return messages(&mut comm, ill);
+    }
     let plan = &ring(&header("all_reduce", "ring", n, n))[rank];
     let mut vector = comm.alloc::<f32>(100_000)?;
     for round in 0..20 {
@@ -59,10 +62,33 @@ fn play(scene: &str) -> Result<(), Error> {
             "fails" if ill => std::process::exit(7),
             _ => {}
         }
-        comm.run_in_place(plan, RedOp::Sum, &mut vector)?;
+        let began = Instant::now();
+        comm.run_in_place(plan, RedOp::Sum, &mut vector).inspect_err(|_| {
+            say(&format!("waited {}", began.elapsed().as_millis()));
+        })?;
         assert!((0..vector.len()).all(|i| vector[i] == total(n as usize, i, round)));
     }
     Ok(())
+}
+
+/// Rank 1 falls ill between two messages of a batch; rank 2 only waits for rank 0.
+fn messages(comm: &mut Communicator, ill: &str) -> Result<(), Error> {
+    let (mut a, mut b) = (vec![0u8; 100_000], [0u8; 9]);
+    if comm.rank() == 2 {
+        return comm.recv(&mut b, 0);
+    }
+    if comm.rank() == 0 {
+        let mut batch = comm.batch();
+        batch.recv(&mut a, 1).recv(&mut b, 1);
+        return batch.run(comm).map(drop);
+    }
+    comm.send(&a, 0)?;
+    let signal = if ill == "killed" { Signal::KILL } else { Signal::STOP };
+    kill_process(getpid(), signal).expect("a signal");
+    // It may come a little later.
+    loop {
+        std::thread::park();
+    }
 }
 
 struct Job {
@@ -107,7 +133,7 @@ fn a_killed_rank_is_named_long_before_the_deadline() {
     assert_eq!(job.outcome.cause.as_deref(), Some("rank 1: signal 9 (SIGKILL) ended its process"));
     for rank in [0, 2] {
         assert_eq!(job.outcome.endings[rank], Ending::Exited(3));
-        let text = &job.said[rank][1];
+        let text = &job.said[rank][2];
         assert!(text.starts_with("RL0704 rank 1 is gone: "), "{text}");
         assert!(text.contains("all_reduce.ring") && text.contains("hand.algo:"), "{text}");
     }
@@ -118,11 +144,16 @@ fn a_stopped_rank_is_named_at_the_deadline_and_ended() {
     let job = launch("stopped", Duration::from_millis(400));
     assert!(job.took < FOREVER / 2, "{:?}", job.took);
     assert_eq!(job.outcome.endings[1], Ending::Killed);
-    let texts = [&job.said[0][1], &job.said[2][1]];
+    let texts = [&job.said[0][2], &job.said[2][2]];
     for text in texts {
         assert!(text.starts_with("RL0703 "), "{text}");
         assert!(text.contains("all_reduce.ring, step ") && text.contains("hand.algo:"), "{text}");
     }
+    for said in [&job.said[0][1], &job.said[2][1]] {
+        let waited: u64 = said.strip_prefix("waited ").expect("a time").parse().expect("a number");
+        assert!(waited <= 1400, "{waited} ms");
+    }
+    assert!(texts.iter().all(|t| t.contains("ranks 0 and 2 wait for it")), "{texts:?}");
     let named = texts.iter().all(|t| t.contains("rank 1 is stopped: let its process go on"));
     assert!(named, "{texts:?}");
 }
@@ -132,13 +163,34 @@ fn a_rank_that_leaves_or_fails_is_named() {
     let job = launch("leaves", FOREVER);
     assert_eq!(job.outcome.endings[1], Ending::Exited(0));
     for rank in [0, 2] {
-        assert!(job.said[rank][1].starts_with("RL0704 rank 1 is gone: "), "{:?}", job.said);
+        assert!(job.said[rank][2].starts_with("RL0704 rank 1 is gone: "), "{:?}", job.said);
     }
     let job = launch("fails", FOREVER);
     assert_eq!(job.outcome.endings[1], Ending::Exited(7));
     for rank in [0, 2] {
-        assert!(job.said[rank][1].starts_with("RL0704 rank 1 is gone: "), "{:?}", job.said);
+        assert!(job.said[rank][2].starts_with("RL0704 rank 1 is gone: "), "{:?}", job.said);
     }
+}
+
+#[test]
+fn a_rank_that_ends_or_stops_between_messages_is_named() {
+    let place = "rank 0, batch, step 1 (`receive 9 bytes (9 x u8) from rank 1`)";
+    let job = launch("message killed", FOREVER);
+    assert!(job.took < FOREVER / 2, "{:?}", job.took);
+    assert_eq!(job.outcome.endings[1], Ending::Signalled(9));
+    let text = &job.said[0][1];
+    assert!(text.starts_with("RL0704 rank 1 is gone: ") && text.ends_with(place), "{text}");
+    let text = &job.said[2][1];
+    assert!(text.starts_with("RL0704 rank 1 is gone: "), "{text}");
+
+    let job = launch("message stopped", Duration::from_millis(400));
+    assert_eq!(job.outcome.endings[1], Ending::Killed);
+    let first = job.said[0][1].starts_with(&format!("RL0703 {place}: waited 400ms for a message"));
+    // Rank 2 waits for rank 0, began to do so earlier, and may say so first.
+    let second = job.said[2][1].starts_with("RL0703 rank 2, recv, step 0 (`receive 9 bytes");
+    assert!(first || second, "{:?}", job.said);
+    let named = [0, 2].iter().all(|&r: &usize| job.said[r][1].contains("rank 1 is stopped: let"));
+    assert!(named, "{:?}", job.said);
 }
 
 #[test]
@@ -154,7 +206,7 @@ fn a_limit_on_file_sizes_is_an_error_not_a_signal() {
 #[test]
 fn a_program_that_does_not_exist_is_an_error() {
     let error = Launcher::new(2).program("/nonexistent/program").run(|_, _| {});
-    assert_eq!(error.expect_err("no program").code(), codes::FILE);
+    assert_eq!(error.expect_err("no program").code(), codes::START);
     let layout = Layout { slot_bytes: 1, ..Layout::new(2) };
     assert!(Launcher::new(2).layout(layout).run(|_, _| {}).is_err());
 }

@@ -16,7 +16,8 @@ use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_tests::{prove, read, say, shapes};
 
 /// Verbs of the command line.
-const VERBS: [&str; 8] = ["check", "run", "bench", "show", "draw", "fmt", "explain", "info"];
+const VERBS: [&str; 9] =
+    ["check", "run", "bench", "show", "draw", "fmt", "explain", "tune", "info"];
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -42,7 +43,8 @@ fn root() -> PathBuf {
 
 /// The pages with examples, in order.
 fn pages() -> Vec<PathBuf> {
-    let mut pages = vec![root().join("README.md"), root().join("docs/language.md")];
+    let named = ["README.md", "docs/language.md", "docs/running.md", "docs/hints.md"];
+    let mut pages: Vec<PathBuf> = named.iter().map(|page| root().join(page)).collect();
     pages.extend(error_pages());
     pages.retain(|p| p.exists());
     pages
@@ -141,10 +143,14 @@ fn only(faults: &Diagnostics, code: &str) -> bool {
     !faults.is_empty() && faults.iter().all(|d| d.code.0 == code)
 }
 
-/// Verbs and options of the commands exist: clap makes an option of every field of `args.rs`.
+/// Verbs and options of the commands exist: clap makes an option of every field of `args.rs`, unless
+/// it has another name there.
 fn commands(text: &str) -> Result<(), Failed> {
     let fields = std::fs::read_to_string(root().join("cli/src/args.rs"))?;
-    let known = |option: &str| fields.contains(&format!(") {}: ", option.replace('-', "_")));
+    let field = |option: &str| format!(") {}: ", option.replace('-', "_"));
+    let named = |option: &str| format!("long = \"{option}\"");
+    let short = |option: &str| format!("short = '{option}'");
+    let known = |o: &str| [field(o), named(o), short(o)].iter().any(|text| fields.contains(text));
     for line in text.lines() {
         let line = line.strip_prefix("$ ").unwrap_or(line);
         let command = ["roundelay ", "cargo run --release -- "];

@@ -2,11 +2,20 @@
 
 use std::time::Duration;
 
+use roundelay::trace::Flight;
 use roundelay::{Launcher, Layout, Outcome};
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::{Code, codes};
 
-use super::{Event, Job};
+use roundelay::Hints;
+use roundelay::bootstrap::Membership;
+
+use super::cause::Cause;
+use super::joined::{self, membership};
+use super::traces::Traces;
+use super::{Event, Job, Output};
+use crate::args::Play;
+use crate::choice;
 use crate::report::{Failure, fault, refused};
 
 /// How the ranks of a job are started.
@@ -17,6 +26,61 @@ pub(crate) struct Start {
     pub(crate) pin: bool,
     /// See [`Play`].
     pub(crate) slot_bytes: Option<u64>,
+    /// What the user wishes of the job.
+    pub(crate) hints: Hints,
+    /// See [`Play`].
+    hosts: u32,
+    /// Which rank this process is, if somebody else started it as one.
+    membership: Option<Membership>,
+    /// Where traces go.
+    trace: Option<Output>,
+    /// Where dumps go.
+    flight: Option<Output>,
+}
+
+impl Start {
+    /// As options and hints say; an option goes before its hint.
+    pub(crate) fn of(play: &Play, pin: bool) -> Result<Self, Failure> {
+        let merged = choice::merged(play)?;
+        let hints = merged.hints();
+        let membership = membership(play)?;
+        let ours = [
+            ("--trace", play.trace.is_some()),
+            ("--flight", play.flight.is_some()),
+            ("--hosts", play.hosts > 1),
+        ];
+        if let (Some(_), Some((option, _))) = (&membership, ours.iter().find(|(_, given)| *given)) {
+            return Err(Failure::Usage(format!(
+                "{option} is for ranks that roundelay starts, and another launcher started these"
+            )));
+        }
+        Ok(Start {
+            timeout: hints.timeout().unwrap_or(play.timeout),
+            pin,
+            slot_bytes: play.slot_bytes.or(hints.slot_bytes()),
+            hints: hints.clone(),
+            hosts: play.hosts,
+            membership,
+            trace: play.trace.as_deref().map(Output::new),
+            flight: play.flight.as_deref().map(Output::new),
+        })
+    }
+}
+
+impl Start {
+    /// The hints that matter when ranks join over sockets, from wherever they were given.
+    fn joining(&self) -> String {
+        let h = &self.hints;
+        let pairs = [
+            ("transport", h.transport().map(|names| names.join(","))),
+            ("channels", h.channels().map(|n| n.to_string())),
+            ("slot_bytes", self.slot_bytes.map(|n| n.to_string())),
+            ("lazy", h.lazy().map(|b| b.to_string())),
+            ("interface", h.interface().map(String::from)),
+        ];
+        let given = pairs.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?)));
+        given.collect::<Vec<_>>().join(",")
+    }
 }
 
 /// What the ranks of a job said.
@@ -24,10 +88,13 @@ pub(crate) struct Start {
 struct Heard {
     /// Rank, code, message, and whether it only followed another rank.
     errors: Vec<(u32, String, String, bool)>,
+    /// What those ranks remember.
+    flights: Vec<Flight>,
     /// What was wrong in results.
     remarks: Vec<String>,
     /// Wrong elements.
     wrong: u64,
+    traces: Traces,
 }
 
 /// Starts the ranks and waits for their end. `done` is called with each case that is done: its index,
@@ -37,6 +104,9 @@ pub(crate) fn play(
     start: &Start,
     mut done: impl FnMut(usize, f64, u64),
 ) -> Result<(), Failure> {
+    if let Some(membership) = &start.membership {
+        return joined::play(job, start, membership, done);
+    }
     let shape: Shape = job.shape.parse().map_err(Failure::Usage)?;
     let ranks = u32::try_from(shape.ranks()).unwrap_or(u32::MAX);
     let text = serde_json::to_string(job).map_err(|e| Failure::Usage(e.to_string()))?;
@@ -46,7 +116,13 @@ pub(crate) fn play(
         .layout(layout)
         .args(["rank", &text])
         .timeout(start.timeout)
+        .hosts(start.hosts)
         .pin(start.pin);
+    // Sockets are tuned by hints, which ranks that inherit memory have no use for.
+    let launcher = match start.hints.transport() {
+        Some(_) => launcher.hints(start.joining()),
+        None => launcher,
+    };
     let mut heard = Heard::default();
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
         Ok(Event::Done { case, time_us, wrong }) => {
@@ -54,28 +130,38 @@ pub(crate) fn play(
             done(case, time_us, wrong);
         }
         Ok(Event::Wrong(text)) => heard.remarks.push(text),
-        Ok(Event::Error { code, message, aborted }) => {
+        Ok(Event::Error { code, message, aborted, flight }) => {
             heard.errors.push((rank, code, message, aborted));
+            heard.flights.extend(flight.map(|flight| *flight));
         }
+        Ok(Event::Trace(trace)) => heard.traces.add(*trace),
         // Not from this program.
         Err(_) => {}
     });
-    heard.verdict(outcome.map_err(|e| failure(e.code(), e.to_string()))?)
+    if let Some(output) = &start.trace {
+        std::mem::take(&mut heard.traces).save(output)?;
+    }
+    heard.verdict(outcome.map_err(|e| failure(e.code(), e.to_string(), None))?, start, ranks)
 }
 
 impl Heard {
-    fn verdict(mut self, outcome: Outcome) -> Result<(), Failure> {
+    fn verdict(mut self, outcome: Outcome, start: &Start, ranks: u32) -> Result<(), Failure> {
         // The rank that saw the cause itself comes first.
         self.errors.sort_by_key(|(rank, _, text, aborted)| {
             (*aborted, !text.contains("is stopped"), *rank)
         });
-        if let Some((_, code, message, _)) = self.errors.into_iter().next() {
+        if let Some((first, code, message, _)) = self.errors.into_iter().next() {
             let code = codes::find(&code).map_or(codes::LOST_RANK, |(code, _)| code);
-            return Err(failure(code, message));
+            let cause = Cause::new(ranks, self.flights, &outcome.endings, first);
+            if let Some(output) = &start.flight {
+                cause.save(output)?;
+            }
+            let note = cause.note(&message);
+            return Err(failure(code, message, note));
         }
         if !outcome.success() {
             let cause = outcome.cause.unwrap_or_else(|| "a rank ended early".into());
-            return Err(failure(codes::LOST_RANK, cause));
+            return Err(failure(codes::LOST_RANK, cause, None));
         }
         if self.wrong == 0 {
             return Ok(());
@@ -87,9 +173,10 @@ impl Heard {
 }
 
 /// Arguments that do not go together are the user's; everything else is a run that failed.
-fn failure(code: Code, message: String) -> Failure {
+fn failure(code: Code, message: String, note: Option<String>) -> Failure {
+    let finding = fault(code, message);
     match code {
-        codes::UNSUPPORTED => refused(fault(code, message)),
-        _ => Failure::Run(fault(code, message)),
+        codes::UNSUPPORTED => refused(finding),
+        _ => Failure::Run(note.into_iter().fold(finding, |f, note| f.note(note))),
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Effort {
     pub(crate) warmup: u32,
     /// Seconds for the timed calls, if it was not said how many.
     pub(crate) budget: f64,
+    /// Calls of a batch are a multiple of this.
+    pub(crate) unit: u32,
 }
 
 /// Microseconds a call. All ranks measure together and get the same.
@@ -43,6 +45,7 @@ pub(crate) fn measure(
             (if calls == 0 { 3 } else { BATCHES }, calls.clamp(1, MOST))
         }
     };
+    let calls = calls.next_multiple_of(effort.unit.max(1));
     let mut times = Vec::with_capacity(batches as usize);
     for _ in 0..batches {
         times.push(batch(comm, calls, &mut call)?);

@@ -4,22 +4,28 @@
 //! rank (`rank`), with a [`Job`] to do. Every rank compiles for itself; the runtime compares plans
 //! before the first byte moves. Ranks report [`Event`]s, a line of JSON each. `places` says what each
 //! collective reads and must write, `data` makes and judges elements, `buffers` is memory with guard
-//! bytes, `measure` times, `table` prints; `prove` and `launch` are the first process's side.
+//! bytes, `measure` times, `table` prints; `prove` and `launch` are the first process's side, `cause` and
+//! `traces` what it makes of what ranks remember; `joined` is for ranks that somebody else started.
 
 mod buffers;
+mod cause;
 mod data;
+pub(crate) mod joined;
 mod launch;
 mod measure;
 mod places;
 mod prove;
 pub(crate) mod rank;
 pub(crate) mod table;
+mod traces;
 
+use roundelay::trace::{Flight, Trace};
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use launch::{Start, play};
 pub(crate) use prove::{Proof, prove, resolve};
+pub(crate) use traces::Output;
 
 /// What all ranks of a job do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -28,8 +34,8 @@ pub(crate) struct Job {
     pub(crate) pieces: Vec<Piece>,
     /// Ranks, as `8` or `2x4`.
     pub(crate) shape: String,
-    /// The root of rooted collectives.
-    pub(crate) root: u32,
+    /// The root of rooted collectives; if there is none, it turns with every call.
+    pub(crate) root: Option<u32>,
     /// Calls of which size, in order.
     pub(crate) cases: Vec<Case>,
     /// Type of the elements.
@@ -46,6 +52,8 @@ pub(crate) struct Job {
     pub(crate) warmup: u32,
     /// Seconds to spend on the timed calls of a case, where `iters` does not say.
     pub(crate) budget: f64,
+    /// Whether a few calls of each case are traced.
+    pub(crate) trace: bool,
 }
 
 /// One algorithm of a job.
@@ -55,6 +63,8 @@ pub(crate) struct Piece {
     target: String,
     /// Which algorithm of a file.
     algorithm: Option<String>,
+    /// The ranks as its axes have them.
+    shape: String,
     /// In place or not.
     in_place: bool,
     /// Whether results were proved to be bitwise equal on all ranks.
@@ -101,5 +111,9 @@ pub(crate) enum Event {
         message: String,
         /// Whether it only follows another rank.
         aborted: bool,
+        /// What it remembers.
+        flight: Option<Box<Flight>>,
     },
+    /// Spans of the calls of a case.
+    Trace(Box<Trace>),
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use roundelay::{DType, RedOp};
+use roundelay::{DType, RedOp, Source};
 use roundelay_compiler::verify::Facts;
 use roundelay_compiler::{Options, Placement, Program, Proved, Shape, compile};
 use roundelay_dsl::diag::{Diagnostics, codes};
@@ -10,9 +10,9 @@ use roundelay_dsl::span::SourceMap;
 
 use super::{Piece, data};
 use crate::args::{Play, Target};
+use crate::choice;
 use crate::load::{is_collective, load_one, placement};
 use crate::report::{Failure, fault, refused};
-use roundelay::choose;
 
 /// An algorithm that was proved for a job.
 pub(crate) struct Proof {
@@ -30,18 +30,29 @@ pub(crate) struct Proof {
     pub(crate) words: String,
 }
 
-/// The algorithm to be played for a target at a size: its own, or that of the choice table.
-pub(crate) fn resolve(target: &Target, shape: Option<&Shape>, bytes: u64) -> Target {
+/// The algorithm to be played for a target at a size: its own, or the one that is chosen, and then by
+/// what, and on which grid of the ranks.
+pub(crate) fn resolve(
+    target: &Target,
+    shape: Option<&Shape>,
+    bytes: u64,
+    play: &Play,
+) -> Result<(Target, Option<(Source, Shape)>), Failure> {
+    let mut chosen = None;
     let mut name = target.target.clone();
-    if is_collective(&name) && target.algorithm.is_none() {
-        let ranks = shape.map_or(4, Shape::ranks);
-        if let Some(chosen) = choose(&name, ranks, bytes) {
-            name = format!("{name}.{}", chosen.name);
-        }
-    } else if let (true, Some(algorithm)) = (is_collective(&name), &target.algorithm) {
+    if is_collective(&name) {
+        let algorithm = match &target.algorithm {
+            Some(algorithm) => algorithm.clone(),
+            None => {
+                let choice = choice::of_play(&name, target.root, shape, bytes, play)?;
+                chosen = Some((choice.source, choice.shape));
+                choice.entry.name.into()
+            }
+        };
         name = format!("{name}.{algorithm}");
     }
-    Target { target: name, algorithm: target.algorithm.clone(), root: target.root }
+    let algorithm = target.algorithm.clone();
+    Ok((Target { target: name, algorithm, root: target.root }, chosen))
 }
 
 /// Proves an algorithm for a job.
@@ -70,6 +81,7 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
     let piece = Piece {
         target: target.target.clone(),
         algorithm: target.algorithm.clone(),
+        shape: shape.to_string(),
         in_place: header.placement == Placement::InPlace,
         bitwise: facts.bitwise == Some(true) && header.collective == "all_reduce",
         wire,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use roundelay::trace::SPANS;
 use roundelay::{Call, Communicator, Error};
 use roundelay_compiler::collective::Spec;
 use roundelay_compiler::{Instance, Options, Placement, Plan, Shape, compile};
@@ -9,7 +10,7 @@ use roundelay_compiler::{Instance, Options, Placement, Plan, Shape, compile};
 use super::buffers::{Buffers, digest};
 use super::data::{FACTOR, Rule, fill, judge};
 use super::measure::{Effort, measure};
-use super::places::{Part, Places};
+use super::places::Places;
 use super::{Event, Job, Piece};
 use crate::args::Target;
 use crate::load::load_one;
@@ -18,41 +19,63 @@ use crate::report::{FAILED, Failure, Outcome, print};
 /// Calls with fewer bytes are checked several times before they are timed.
 const SMALL: usize = 1 << 20;
 
-/// Does what the job asks of this process, and reports.
+/// Calls of each size that are traced.
+const TRACED: u32 = 3;
+
+/// Where a rank's events go.
+pub(super) type Say<'a> = dyn FnMut(Event) + 'a;
+
+/// Does what the job asks of this process, which the launcher started, and reports.
 pub(crate) fn rank(job: &str) -> Outcome {
     let job: Job =
         serde_json::from_str(job).map_err(|e| Failure::Usage(format!("not a job: {e}")))?;
+    let mut say = |event: Event| {
+        if let Ok(text) = serde_json::to_string(&event) {
+            print(&text);
+        }
+    };
     let mut comm = match Communicator::from_env() {
         Ok(comm) => comm,
-        Err(error) => return Err(give_up(&error)),
+        Err(error) => return Err(give_up(&error, None, &mut say)),
     };
-    let mut ready = Vec::new();
+    match work(&job, &mut comm, &mut say)? {
+        Ok(()) => Ok(()),
+        Err(error) => Err(give_up(&error, Some(&mut comm), &mut say)),
+    }
+}
+
+/// Plays all cases of a job. Rank 0 says what is done.
+///
+/// # Errors
+///
+/// A [`Failure`] if the job makes no sense, inside it an [`Error`] if a call failed.
+pub(super) fn work(
+    job: &Job,
+    comm: &mut Communicator,
+    say: &mut Say<'_>,
+) -> Result<Result<(), Error>, Failure> {
+    let (mut ready, mut room) = (Vec::new(), SPANS);
     for piece in &job.pieces {
-        ready.push(Ready::new(&job, piece, comm.rank())?);
+        ready.push(Ready::new(job, piece, comm.rank())?);
     }
     for (case, c) in job.cases.iter().enumerate() {
         let Some(ready) = ready.get(c.piece) else { continue };
         let count = usize::try_from(c.count).unwrap_or(usize::MAX);
-        let done = ready.play(&job, &mut comm, count);
-        let (time_us, wrong) = done.map_err(|error| give_up(&error))?;
-        if comm.rank() == 0 {
-            say(&Event::Done { case, time_us, wrong });
+        match ready.play(job, comm, count, &mut room, say) {
+            Ok((time_us, wrong)) if comm.rank() == 0 => say(Event::Done { case, time_us, wrong }),
+            Ok(_) => {}
+            Err(error) => return Ok(Err(error)),
         }
     }
-    Ok(())
+    Ok(Ok(()))
 }
 
-fn say(event: &Event) {
-    if let Ok(text) = serde_json::to_string(event) {
-        print(&text);
-    }
-}
-
-fn give_up(error: &Error) -> Failure {
-    say(&Event::Error {
+fn give_up(error: &Error, comm: Option<&mut Communicator>, say: &mut Say<'_>) -> Failure {
+    say(Event::Error {
         code: error.code().to_string(),
         message: error.to_string(),
         aborted: matches!(error, Error::Aborted { .. }),
+        flight: comm.and_then(|comm| comm.flight().ok()).map(Box::new),
     });
     Failure::Said(FAILED)
 }
@@ -60,68 +83,128 @@ fn give_up(error: &Error) -> Failure {
 /// An algorithm, compiled.
 struct Ready<'a> {
     piece: &'a Piece,
+    /// One; or one for each root, if it turns.
+    plans: Vec<Rooted>,
+}
+
+/// A plan for one root.
+struct Rooted {
+    root: u32,
     plan: Plan,
     spec: Spec,
 }
 
-impl<'a> Ready<'a> {
-    fn new(job: &Job, piece: &'a Piece, rank: u32) -> Result<Self, Failure> {
-        let target = Target {
-            target: piece.target.clone(),
-            algorithm: piece.algorithm.clone(),
-            root: job.root,
-        };
+impl Rooted {
+    fn new(piece: &Piece, shape: &Shape, root: u32, rank: u32) -> Result<Self, Failure> {
+        let target =
+            Target { target: piece.target.clone(), algorithm: piece.algorithm.clone(), root };
         let (sources, program) = load_one(&target)?;
-        let shape: Shape = job.shape.parse().map_err(Failure::Usage)?;
-        let options = Options { root: job.root, ..Options::default() };
+        let options = Options { root, ..Options::default() };
         let placement = if piece.in_place { Placement::InPlace } else { Placement::OutOfPlace };
         let found = |found| Failure::Input(Box::new(sources.clone()), found);
-        let instance = Arc::new(Instance::new(&program, &shape, &options).map_err(found)?);
-        let plans = compile(&program, &sources, &shape, &options, placement).map_err(found)?;
+        let instance = Arc::new(Instance::new(&program, shape, &options).map_err(found)?);
+        let plans = compile(&program, &sources, shape, &options, placement).map_err(found)?;
         let plan = plans.into_plans().into_iter().nth(rank as usize);
         let plan =
             plan.ok_or_else(|| Failure::Usage(format!("rank {rank} is not one of {shape}")))?;
-        Ok(Ready { piece, plan, spec: instance.spec.clone() })
+        Ok(Rooted { root, plan, spec: instance.spec.clone() })
     }
 
-    /// Plays calls of one size: the time of one, and how many elements were wrong on all ranks.
-    fn play(&self, job: &Job, comm: &mut Communicator, count: usize) -> Result<(f64, u64), Error> {
-        let places = Places {
+    fn places(&self, comm: &Communicator, count: usize) -> Places<'_> {
+        Places {
             kind: &self.spec.kind,
             custom: self.spec.custom.as_deref(),
             ranks: comm.size(),
-            root: job.root,
+            root: self.root,
             rank: comm.rank(),
             count,
-        };
+        }
+    }
+}
+
+/// Calls to be checked before those that are timed: several where they are small, one with each root.
+pub(crate) fn checks(bytes: usize, roots: usize) -> u64 {
+    if bytes <= SMALL { roots.max(3) as u64 } else { 1 }
+}
+
+impl<'a> Ready<'a> {
+    fn new(job: &Job, piece: &'a Piece, rank: u32) -> Result<Self, Failure> {
+        let shape: Shape = piece.shape.parse().map_err(Failure::Usage)?;
+        let first = Rooted::new(piece, &shape, job.root.unwrap_or(0), rank)?;
+        let mut plans = vec![first];
+        if job.root.is_none() && plans[0].spec.kind.rooted() {
+            for root in 1..u32::try_from(shape.ranks()).unwrap_or(1) {
+                plans.push(Rooted::new(piece, &shape, root, rank)?);
+            }
+        }
+        Ok(Ready { piece, plans })
+    }
+
+    /// The plan of a call, by the number of calls before it.
+    fn turn(&self, calls: u64) -> &Rooted {
+        &self.plans[(calls % self.plans.len() as u64) as usize]
+    }
+
+    /// Plays calls of one size: the time of one, and how many elements were wrong on all ranks.
+    fn play(
+        &self,
+        job: &Job,
+        comm: &mut Communicator,
+        count: usize,
+        room: &mut usize,
+        say: &mut Say<'_>,
+    ) -> Result<(f64, u64), Error> {
+        let places = self.plans[0].places(comm, count);
         let size = job.dtype.size();
         let lengths =
             [places.data(), places.input(), places.output()].map(|n| n.saturating_mul(size));
-        let in_place = self.piece.in_place;
-        let mut buffers = Buffers::new(comm, job.private, in_place, lengths)?;
-        let (before, after) = (places.before(in_place), places.after(in_place));
+        let mut buffers = Buffers::new(comm, job.private, self.piece.in_place, lengths)?;
         let mut wrong = 0;
-        let mut check = |comm: &mut Communicator, buffers: &mut Buffers, turn: u64| {
-            let rule = Rule {
-                seed: job.seed.wrapping_add(turn.wrapping_mul(0x5851_f42d_4c95_7f2d)),
-                ranks: comm.size(),
-                dtype: job.dtype,
-                op: job.op,
-                wire: self.piece.wire,
-            };
-            wrong += self.checked(job, comm, buffers, &rule, count, (&before, &after))?;
-            Ok::<(), Error>(())
-        };
-        let turns = if lengths[0] <= SMALL { 3 } else { 1 };
-        for turn in 0..turns {
-            check(comm, &mut buffers, turn)?;
+        let before = checks(lengths[0], self.plans.len());
+        for turn in 0..before {
+            wrong += self.checked(job, comm, &mut buffers, (count, turn), say)?;
         }
         buffers.set(0);
-        let effort = Effort { iters: job.iters, warmup: job.warmup, budget: job.budget };
-        let time = measure(comm, effort, |comm| self.call(job, comm, &mut buffers, count))?;
-        check(comm, &mut buffers, turns)?;
+        let effort = Effort {
+            iters: job.iters,
+            warmup: job.warmup,
+            budget: job.budget,
+            unit: self.plans.len() as u32,
+        };
+        let mut calls = 0;
+        let time = measure(comm, effort, |comm| {
+            calls += 1;
+            self.call(job, comm, &mut buffers, count, self.turn(calls - 1))
+        })?;
+        if job.trace {
+            self.trace(job, comm, &mut buffers, count, room, say)?;
+        }
+        // The last root of a turn: the first was checked before.
+        let last = before.next_multiple_of(self.plans.len() as u64) + self.plans.len() as u64 - 1;
+        wrong += self.checked(job, comm, &mut buffers, (count, last), say)?;
         let wrong = comm.all_gather_u64(wrong)?.into_iter().sum();
         Ok((time, wrong))
+    }
+
+    /// A few calls more, traced; `room` is how many spans this rank may still keep.
+    fn trace(
+        &self,
+        job: &Job,
+        comm: &mut Communicator,
+        buffers: &mut Buffers,
+        count: usize,
+        room: &mut usize,
+        say: &mut Say<'_>,
+    ) -> Result<(), Error> {
+        comm.start_trace(*room)?;
+        for call in 0..TRACED {
+            self.call(job, comm, buffers, count, self.turn(call.into()))?;
+        }
+        if let Some(trace) = comm.take_trace() {
+            *room -= trace.spans.len().min(*room);
+            say(Event::Trace(Box::new(trace)));
+        }
+        Ok(())
     }
 
     fn call(
@@ -130,10 +213,11 @@ impl<'a> Ready<'a> {
         comm: &mut Communicator,
         buffers: &mut Buffers,
         count: usize,
+        rooted: &Rooted,
     ) -> Result<(), Error> {
         let (dtype, op) = (job.dtype, job.op);
         let call = Call { count: count as u64, dtype, op, factor: FACTOR, args: buffers.args() };
-        comm.run(&self.plan, call).map(|_| ())
+        comm.run(&rooted.plan, call).map(|_| ())
     }
 
     /// One call on fresh data, with everything about it checked: the number of wrong elements here.
@@ -142,17 +226,26 @@ impl<'a> Ready<'a> {
         job: &Job,
         comm: &mut Communicator,
         buffers: &mut Buffers,
-        rule: &Rule,
-        count: usize,
-        (before, after): (&[Part], &[Part]),
+        (count, turn): (usize, u64),
+        say: &mut Say<'_>,
     ) -> Result<u64, Error> {
         let rank = comm.rank();
+        let rule = Rule {
+            seed: job.seed.wrapping_add(turn.wrapping_mul(0x5851_f42d_4c95_7f2d)),
+            ranks: comm.size(),
+            dtype: job.dtype,
+            op: job.op,
+            wire: self.piece.wire,
+        };
+        let rooted = self.turn(turn);
+        let places = rooted.places(comm, count);
         buffers.poison();
-        fill(rule, rank, before, buffers.source().get_mut());
+        fill(&rule, rank, &places.before(self.piece.in_place), buffers.source().get_mut());
         let input = buffers.input_digest();
-        self.call(job, comm, buffers, count)?;
-        let (mut wrong, first) = judge(rule, after, buffers.result());
-        let say_wrong = |what: String| say(&Event::Wrong(format!("rank {rank}, {what}")));
+        self.call(job, comm, buffers, count, rooted)?;
+        let after = places.after(self.piece.in_place);
+        let (mut wrong, first) = judge(&rule, &after, buffers.result());
+        let mut say_wrong = |what: String| say(Event::Wrong(format!("rank {rank}, {what}")));
         if let Some(first) = first {
             say_wrong(first);
         }

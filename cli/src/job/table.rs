@@ -3,6 +3,7 @@
 use roundelay::{DType, RedOp};
 use serde::Serialize;
 
+use crate::args::Way;
 use crate::report::Report;
 
 /// A result as programs read it.
@@ -22,7 +23,7 @@ pub(crate) struct Line {
     pub(crate) dtype: &'static str,
     /// Operator, `none` where nothing is reduced.
     pub(crate) op: &'static str,
-    /// Root, or -1.
+    /// Root; -1 if there is none, or it turns with every call.
     pub(crate) root: i64,
     /// How the data went.
     pub(crate) transport: &'static str,
@@ -55,8 +56,10 @@ pub(crate) struct Columns {
     pub(crate) op: RedOp,
     /// Whether the collective sums at all.
     pub(crate) reduces: bool,
-    /// Root.
-    pub(crate) root: u32,
+    /// Root; if there is none, it turns with every call.
+    pub(crate) root: Option<u32>,
+    /// How the data goes.
+    pub(crate) way: Way,
 }
 
 impl Columns {
@@ -71,8 +74,7 @@ impl Columns {
     ) -> Line {
         let bytes = count * u64::from(blocks) * self.dtype.size() as u64;
         let algbw_gbs = if time_us > 0.0 { bytes as f64 / time_us / 1e3 } else { 0.0 };
-        let rooted =
-            matches!(self.collective.as_str(), "broadcast" | "reduce" | "gather" | "scatter");
+        let rooted = rooted(&self.collective);
         Line {
             algorithm: algorithm.into(),
             collective: self.collective.clone(),
@@ -81,8 +83,8 @@ impl Columns {
             count,
             dtype: self.dtype.name(),
             op: if self.reduces { self.op.name() } else { "none" },
-            root: if rooted { self.root.into() } else { -1 },
-            transport: "shm",
+            root: self.root.filter(|_| rooted).map_or(-1, i64::from),
+            transport: self.way.name(),
             time_us,
             algbw_gbs,
             busbw_gbs: algbw_gbs * bus_factor(&self.collective, self.ranks),
@@ -91,6 +93,11 @@ impl Columns {
             ratio: None,
         }
     }
+}
+
+/// Whether a collective has a root.
+pub(crate) fn rooted(collective: &str) -> bool {
+    matches!(collective, "broadcast" | "reduce" | "gather" | "scatter")
 }
 
 /// What each rank must send for a vector of one, by nccl-tests' definitions.
@@ -133,13 +140,15 @@ pub(crate) fn row(report: Report, line: &Line) {
         (Some(peer), None) => peer.clone(),
         (None, _) => format!("{}.{}", line.collective, line.algorithm),
     };
+    let turns = line.root < 0 && rooted(&line.collective);
+    let root = if turns { "turns".into() } else { line.root.to_string() };
     report.line(format!(
         "{:>12} {:>12} {:>6} {:>10} {:>5} {:>11} {:>9.3} {:>9.3} {:>7}  {:9}  {who}",
         line.bytes,
         line.count,
         line.dtype,
         line.op,
-        line.root,
+        root,
         time_text(line.time_us),
         line.algbw_gbs,
         line.busbw_gbs,
@@ -170,7 +179,8 @@ mod tests {
             dtype: DType::F32,
             op: RedOp::Sum,
             reduces: collective == "all_reduce",
-            root: 0,
+            root: Some(0),
+            way: Way::Shm,
         };
         let line = columns("all_reduce").line("ring", 1_000_000, 1, 1000.0, 0);
         assert_eq!((line.bytes, line.algbw_gbs, line.busbw_gbs), (4_000_000, 4.0, 6.0));

@@ -48,6 +48,8 @@ impl Ran {
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_roundelay"));
     command.args(args).stdin(Stdio::null()).current_dir(env!("CARGO_TARGET_TMPDIR"));
+    // What a developer set for themselves must not decide.
+    command.env_remove("ROUNDELAY_HINTS").env("ROUNDELAY_TUNED", "");
     command
 }
 

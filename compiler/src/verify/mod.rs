@@ -58,6 +58,10 @@ pub struct Facts {
     /// Whether every rank that holds a sum holds the same tree of additions, so that results are
     /// bitwise equal; `None` where the proof does not tell.
     pub bitwise: Option<bool>,
+    /// Whether every sum is one of all ranks in ascending order, whatever the chunk and whoever holds
+    /// it, so that an element's bits depend on the contributions alone; `None` where the proof does
+    /// not tell.
+    pub ordered: Option<bool>,
     /// Whether a value is ever rounded to a narrower type.
     pub lossy: bool,
 }
@@ -65,14 +69,14 @@ pub struct Facts {
 /// Proves a step graph, or says what is wrong with it.
 pub fn verify(graph: StepGraph) -> Result<Verified<StepGraph>, Diagnostics> {
     let state = rounds::replay(&graph)?;
-    let bitwise = result::check(&graph, &state)?;
+    let sums = result::check(&graph, &state)?;
     race::check(&graph)?;
     let depth = deadlock::check(&graph)?;
-    let facts = facts(&graph, depth, bitwise);
+    let facts = facts(&graph, depth, sums);
     Ok(Verified { inner: graph, facts })
 }
 
-fn facts(graph: &StepGraph, depth: u32, bitwise: Option<bool>) -> Facts {
+fn facts(graph: &StepGraph, depth: u32, sums: Option<result::Sums>) -> Facts {
     let n = graph.instance.ranks() as usize;
     let (mut sent, mut received) = (vec![0u64; n], vec![0u64; n]);
     let (mut messages, mut lossy) = (0, false);
@@ -83,5 +87,13 @@ fn facts(graph: &StepGraph, depth: u32, bitwise: Option<bool>) -> Facts {
         lossy |= t.wire.is_some();
     }
     let most = |v: Vec<u64>| v.into_iter().max().unwrap_or(0);
-    Facts { depth, messages, sent: most(sent), received: most(received), bitwise, lossy }
+    Facts {
+        depth,
+        messages,
+        sent: most(sent),
+        received: most(received),
+        bitwise: sums.map(|s| s.equal),
+        ordered: sums.map(|s| s.ordered),
+        lossy,
+    }
 }

@@ -4,15 +4,24 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 
 use super::rounds::{State, initial, place_name, values};
-use super::value::{Spoilt, Value};
+use super::value::{Spoilt, Value, ordered_tree};
 use crate::collective::{Expected, Kind, Ranks};
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
 use crate::plan::Buf;
 use crate::program::{Buffer, Style};
 
-/// Checks the final state; gives whether sums are bitwise equal on all ranks that hold them.
-pub fn check(graph: &StepGraph, state: &State) -> Result<Option<bool>, Diagnostics> {
+/// What is known of the sums that ranks end with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sums {
+    /// They are bitwise equal on all ranks that hold them.
+    pub equal: bool,
+    /// Each is of all ranks in ascending order, one after the other.
+    pub ordered: bool,
+}
+
+/// Checks the final state; tells of the sums, if the collective has any.
+pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnostics> {
     let instance = &graph.instance;
     if instance.spec.kind == Kind::Barrier {
         return barrier(graph, state).map(|()| None);
@@ -23,7 +32,7 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<bool>, Diagnosti
     };
     let n = instance.ranks();
     let mut trees: Vec<Option<u64>> = vec![None; instance.spec.chunks as usize];
-    let mut equal = true;
+    let (mut equal, mut ordered) = (true, true);
     let mut wrong = None;
     for rank in 0..n {
         for chunk in 0..instance.spec.size(buffer) {
@@ -31,8 +40,11 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<bool>, Diagnosti
             let place = state.places.of(rank, buf, chunk);
             match &state.values[place] {
                 Some(value) if value.is(&expected, n) => {
-                    let tree = &mut trees[expected.chunk as usize];
-                    equal &= *tree.get_or_insert(value.tree) == value.tree;
+                    let tree = trees[expected.chunk as usize].get_or_insert_with(|| {
+                        ordered &= value.tree == in_order(&expected, n);
+                        value.tree
+                    });
+                    equal &= *tree == value.tree;
                 }
                 Some(Value { spoilt: Some(spoilt), .. }) => {
                     return Err(vec![unmeant(graph, state, place, spoilt)]);
@@ -53,7 +65,17 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<bool>, Diagnosti
             state.values[place].as_ref(),
         )]);
     }
-    Ok(instance.spec.kind.reduces().then_some(equal))
+    let sums = Sums { equal, ordered: equal && ordered };
+    Ok(instance.spec.kind.reduces().then_some(sums))
+}
+
+/// The tree of the sum that takes contributions in ascending order of rank.
+fn in_order(expected: &Expected, n: u32) -> u64 {
+    match &expected.ranks {
+        Ranks::All => ordered_tree(expected.chunk, 0..n),
+        Ranks::One(r) => ordered_tree(expected.chunk, [*r]),
+        Ranks::These(list) => ordered_tree(expected.chunk, list.iter().copied()),
+    }
 }
 
 fn barrier(graph: &StepGraph, state: &State) -> Result<(), Diagnostics> {

@@ -254,8 +254,15 @@ fn orbit(
     let mut crowded = false;
     let barrier = instance.spec.kind == Kind::Barrier;
     let mut found: Vec<Diagnostic> = Vec::new();
-    let mut facts =
-        Facts { depth: 0, messages: 0, sent: 0, received: 0, bitwise: None, lossy: false };
+    let mut facts = Facts {
+        depth: 0,
+        messages: 0,
+        sent: 0,
+        received: 0,
+        bitwise: None,
+        ordered: None,
+        lossy: false,
+    };
     let mut list: Vec<Transfer> = Vec::new();
     let done = walk(instance, &mut |round| {
         list.clear();

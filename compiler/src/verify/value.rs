@@ -181,7 +181,7 @@ impl Value {
     pub fn leaf(rank: u32, chunk: u32, class: u32) -> Self {
         Value {
             parts: SmallVec::from_buf([(chunk, RankSet::one(rank))]),
-            tree: mix(mix(0x9e37_79b9_7f4a_7c15, rank as u64), chunk as u64),
+            tree: leaf(rank, chunk),
             class,
             spoilt: None,
         }
@@ -203,7 +203,7 @@ impl Value {
         let ranks = a.1.disjoint_union(&b.1).map_err(|r| Clash::Twice(r, a.0))?;
         Ok(Value {
             parts: SmallVec::from_buf([(a.0, ranks)]),
-            tree: mix(mix(1, self.tree.min(other.tree)), self.tree.max(other.tree)),
+            tree: added(self.tree, other.tree),
             class: self.class,
             spoilt: None,
         })
@@ -211,7 +211,7 @@ impl Value {
 
     /// The sum of values that clash in what they are of, though not in length.
     pub fn spoilt_by(&self, other: &Value, reason: Arc<Spoilt>) -> Value {
-        let tree = mix(mix(1, self.tree.min(other.tree)), self.tree.max(other.tree));
+        let tree = added(self.tree, other.tree);
         Value { tree, spoilt: Some(reason), ..self.clone() }
     }
 
@@ -242,6 +242,22 @@ impl std::fmt::Display for Value {
             self.parts.iter().map(|(c, r)| format!("chunk {c} of {r}")).collect();
         f.write_str(&parts.join(" + "))
     }
+}
+
+/// The tree of one contribution.
+fn leaf(rank: u32, chunk: u32) -> u64 {
+    mix(mix(0x9e37_79b9_7f4a_7c15, rank as u64), chunk as u64)
+}
+
+/// The tree of a sum, whichever operand comes first.
+fn added(a: u64, b: u64) -> u64 {
+    mix(mix(1, a.min(b)), a.max(b))
+}
+
+/// The tree of the sum of a chunk that takes the ranks one after the other.
+pub(super) fn ordered_tree(chunk: u32, ranks: impl IntoIterator<Item = u32>) -> u64 {
+    let leaves = ranks.into_iter().map(|rank| leaf(rank, chunk));
+    leaves.reduce(added).unwrap_or(0)
 }
 
 /// A 64-bit mix with good avalanche (splitmix64's finaliser over the sum of both).

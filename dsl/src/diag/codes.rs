@@ -71,6 +71,7 @@ codes! {
     UNSUPPORTED "RL0706" "the data type, the operator and the algorithm do not go together";
     WRONG_RESULT "RL0707" "a run gave a wrong result";
     FILE "RL0708" "a file cannot be read";
+    START "RL0709" "the ranks could not come together";
 }
 
 /// The code and title of that text (`RL0501`, case-insensitive).

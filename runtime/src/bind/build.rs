@@ -1,90 +1,93 @@
 //! Making a [`Bound`] of a plan.
 
+use std::time::Duration;
+
 use roundelay_compiler::plan::{Buf, Dir, Input, Op, Out, Plan, Protocol, Region, Sizes};
 
-use super::check::{damaged, lanes_apart, places, references};
+use super::check::{chunk_by_chunk, damaged, lanes_apart, places, references};
 use super::{
     At, Bound, Drained, Key, NOWHERE, Operand, OutEnd, RecvEnd, Segment, SendEnd, Shape, Step,
-    digest,
+    digest, mix,
 };
 use crate::backend::Kernel;
 use crate::ends::Ends;
 use crate::error::Error;
+use crate::group::Group;
 
 /// Messages from this size on are pulled where they may be: below, copying into a slot costs less
 /// than having the sender wait until the peer has read its memory.
-const DIRECT_BYTES: usize = 8 << 10;
+pub(super) const DIRECT_BYTES: usize = 8 << 10;
 /// The same for the input, which nobody overwrites during the call.
 const DIRECT_INPUT: usize = 256;
 /// Memory that the call also writes is offered only where the vector exceeds the caches: lines that
 /// both sides read and write change owners more often than those of a slot (measured at 2 ranks:
-/// 64 KiB 17 against 10 us, 1 MiB 146 against 126 us, 2 MiB 253 against 294 us).
+/// 64 KiB 17 against 10 us, 1 MiB 146 against 126 us, 2 MiB 253 against 294 us). Ranks that share
+/// cores share caches, and every copy is a core's time: they always offer (4 ranks on 2 cores,
+/// all_reduce.two_shot: 256 KiB 43 against 75 us, 1 MiB 131 against 230 us).
 const DIRECT_VECTOR: u64 = 3 << 19;
+/// Messages of memory that peers do not map are read through the kernel from this size on: below, two
+/// copies cost less than its look at the other process.
+const FOREIGN: usize = 4 << 10;
+/// Messages from this size on go to a socket from where they lie; copying shorter ones behind their
+/// header makes one piece of both.
+pub(super) const DIRECT_POSTED: usize = 4 << 10;
 /// The index of the input among the buffers.
 const INPUT: u32 = 1;
 
 /// Vectors from this size on do not stay in the caches: results that nobody reads soon are streamed.
-const STREAM_BYTES: u64 = 8 << 20;
+pub(super) const STREAM_BYTES: u64 = 8 << 20;
 /// Plans of more operations are not searched for results that nobody reads.
 const STREAM_SEARCH: usize = 512;
 
-/// Makes addresses of a plan, and opens the connections that it uses.
+/// Makes addresses of a plan, and opens the connections that it uses. `counts` are the elements of
+/// each block, none where all have the call's count.
 pub(crate) fn bind(
     plan: &Plan,
     key: Key,
+    counts: &[u64],
     kernel: Kernel,
-    reduces: bool,
-    rank: u32,
+    group: &mut Group,
     ends: &mut Ends,
+    timeout: Duration,
 ) -> Result<Bound, Error> {
-    let layout = ends.layout();
-    references(plan, rank, layout)?;
-    let shape = Shape::new(&plan.header, key.count, key.dtype, layout.slot_bytes)?;
+    references(plan, group)?;
+    let slot_bytes = group.layout().slot_bytes;
+    let shape = match counts {
+        [] => Shape::new(&plan.header, key.count, key.dtype, slot_bytes)?,
+        _ => Shape::cut(&plan.header, group.rank(), counts, key.dtype, slot_bytes)?,
+    };
+    if !counts.is_empty() {
+        chunk_by_chunk(plan, &shape)?;
+    }
     if shape.passes > 1 {
         lanes_apart(plan)?;
     }
     let part = &plan.part;
     let ops = || part.lanes.iter().flat_map(|lane| &lane.ops);
-    let mut bound = Bound {
-        digest: digest(&key),
-        key,
-        shape,
-        kernel,
-        lanes: Vec::new(),
-        steps: Vec::new(),
-        operands: Vec::new(),
-        outs: Vec::new(),
-        after: Vec::new(),
-        drained: Vec::new(),
-        segments: Vec::new(),
-        places: Vec::new(),
-        sends: Vec::new(),
-        froms: Vec::new(),
-        widest: ops().map(|op| op.inputs.len().max(op.outs.len() + 1)).max().unwrap_or(0),
-        reads_input: false,
-        writes_output: false,
-        agreed: false,
-        reduces,
-        header: plan.header.clone(),
-        sites: part.sites.clone(),
-    };
-    let mut builder = Builder { plan, kernel, ends: Vec::new() };
+    let digest = counts.iter().copied().fold(digest(&key), mix);
+    let mut bound = Bound::new(key, shape, kernel, plan.header.clone());
+    (bound.digest, bound.counts, bound.sites) = (digest, counts.to_vec(), part.sites.clone());
+    bound.widest = ops().map(|op| op.inputs.len().max(op.outs.len() + 1)).max().unwrap_or(0);
+    ends.connect(group, part.conns.iter().map(|c| (c.peer, c.channel)), timeout)?;
+    let crowded = group.layout().crowded;
+    let mut builder = Builder { plan, kernel, crowded, ends: Vec::new() };
     for conn in &part.conns {
+        let (peer, channel, posted) = (conn.peer, conn.channel, group.seat(conn.peer).is_none());
         builder.ends.push(match conn.dir {
             Dir::Send => {
-                let sender = ends.sender(conn.peer, conn.channel)?;
-                let (peer, channel, messages) = (conn.peer, conn.channel, conn.messages.into());
-                bound.sends.push(SendEnd { sender, peer, channel, messages });
+                let sender = ends.sender(group, (peer, channel))?;
+                let messages = conn.messages.into();
+                bound.sends.push(SendEnd { sender, peer, channel, messages, posted });
                 bound.sends.len() - 1
             }
             Dir::Recv => {
-                let receiver = ends.receiver(conn.peer, conn.channel)?;
-                let (peer, channel) = (conn.peer, conn.channel);
-                bound.froms.push(RecvEnd { receiver, peer, channel });
+                let receiver = ends.receiver(group, (peer, channel))?;
+                bound.froms.push(RecvEnd { receiver, peer, channel, posted });
                 bound.froms.len() - 1
             }
         } as u32);
     }
+    bound.posted = bound.sends.iter().any(|s| s.posted) || bound.froms.iter().any(|f| f.posted);
     for (l, lane) in part.lanes.iter().enumerate() {
         let first = bound.steps.len() as u32;
         for (i, op) in lane.ops.iter().enumerate() {
@@ -99,6 +102,8 @@ pub(crate) fn bind(
 struct Builder<'a> {
     plan: &'a Plan,
     kernel: Kernel,
+    /// Whether ranks share cores.
+    crowded: bool,
     /// For each connection end of the plan, its index in `sends` or `froms`.
     ends: Vec<u32>,
 }
@@ -125,7 +130,7 @@ impl Builder<'_> {
         }
         let outs = bound.outs.len() as u32;
         for out in &op.outs {
-            let out = self.out(bound, out, &lens)?;
+            let out = self.out(bound, out, &lens, &mut regions)?;
             bound.outs.push(out);
         }
         let after = bound.after.len() as u32;
@@ -137,6 +142,10 @@ impl Builder<'_> {
             .extend(refs.map(|r| Drained { send: self.ends[r.conn as usize], message: r.message }));
         let segments = bound.segments.len() as u32;
         segment(bound, &lens, &regions);
+        let lands = match &bound.operands[inputs as usize..] {
+            [only] => only.posted && only.wire.is_none() && store != NOWHERE,
+            _ => false,
+        };
         Ok(Step {
             inputs: inputs..bound.operands.len() as u32,
             outs: outs..bound.outs.len() as u32,
@@ -146,6 +155,8 @@ impl Builder<'_> {
             store,
             dead: op.store.as_ref().is_some_and(|s| s.dead),
             stream: self.is_last_use(&bound.shape, op, at),
+            lands,
+            tag: 0,
             elements: lens.iter().sum(),
             site: op.site,
             round: op.round,
@@ -161,7 +172,15 @@ impl Builder<'_> {
     ) -> Result<Operand, Error> {
         let shape = &bound.shape;
         let (size, place) = (shape.size as u32, regions.len() as u32);
-        let none = Operand { receiver: NOWHERE, ahead: 0, place, wire: None, size, span: (0, 0) };
+        let none = Operand {
+            receiver: NOWHERE,
+            ahead: 0,
+            place,
+            wire: None,
+            size,
+            span: (0, 0),
+            posted: false,
+        };
         match input {
             Input::Local(region) => {
                 regions.push(places(shape, region, lens)?);
@@ -169,40 +188,58 @@ impl Builder<'_> {
                 Ok(none)
             }
             Input::Message { conn, wire, pull } => {
-                let receiver = bound.froms[self.ends[*conn as usize] as usize].receiver;
+                let RecvEnd { receiver, posted, .. } =
+                    bound.froms[self.ends[*conn as usize] as usize];
                 let size = self.wire_size(*wire)?;
-                let Some(region) = pull else {
-                    return Ok(Operand { receiver, place: NOWHERE, wire: *wire, size, ..none });
+                let none = Operand { receiver, wire: *wire, size, posted, ..none };
+                let Some(region) = pull.as_ref().filter(|_| !posted) else {
+                    return Ok(Operand { place: NOWHERE, ..none });
                 };
                 let at = places(shape, region, lens)?;
                 let low = at.iter().map(|&(_, first)| first).min().unwrap_or(0);
                 let ends = at.iter().zip(lens).map(|(&(_, first), len)| first + len);
                 let span = (low * shape.size, ends.max().unwrap_or(0) * shape.size);
                 regions.push(at);
-                Ok(Operand { receiver, wire: *wire, size, span, ..none })
+                Ok(Operand { span, ..none })
             }
         }
     }
 
-    fn out(&self, bound: &mut Bound, out: &Out, lens: &[u64]) -> Result<OutEnd, Error> {
+    fn out(
+        &self,
+        bound: &mut Bound,
+        out: &Out,
+        lens: &[u64],
+        regions: &mut Vec<Vec<(usize, u64)>>,
+    ) -> Result<OutEnd, Error> {
         let shape = &bound.shape;
         let send = self.ends[out.conn as usize];
-        let (mut buffer, mut before) = (NOWHERE, 0);
+        let SendEnd { sender, posted, .. } = bound.sends[send as usize];
+        let (mut buffer, mut before, mut place) = (NOWHERE, 0, NOWHERE);
         if let Some(region) = out.pull.as_ref().filter(|_| out.wire.is_none()) {
-            places(shape, region, lens)?;
+            let at = places(shape, region, lens)?;
+            if posted {
+                place = regions.len() as u32;
+                regions.push(at);
+            }
             if let Some(piece) = region.pieces.first() {
                 let index = shape.index(piece.buf).unwrap_or(0);
                 if u64::from(out.origin) >= shape.chunks {
                     return Err(Error::Plan("an offer begins beyond the vector".into()));
                 }
-                before = shape.offset(index, out.origin.into()) * shape.size;
+                before = shape.origin(index, out.origin.into()) * shape.size;
                 buffer = index as u32;
             }
         }
-        let sender = bound.sends[send as usize].sender;
         let size = self.wire_size(out.wire)?;
-        let direct = self.direct(&bound.shape, buffer);
-        Ok(OutEnd { send, sender, wire: out.wire, size, buffer, direct, before })
+        let direct = match place {
+            NOWHERE => self.direct(&bound.shape, buffer),
+            _ => DIRECT_POSTED,
+        };
+        let stays = !posted && buffer != NOWHERE && self.plan.header.protocol != Protocol::Staged;
+        let foreign = if stays { FOREIGN } else { usize::MAX };
+        bound.foreign |= stays && lens.iter().sum::<u64>() * bound.shape.size >= FOREIGN as u64;
+        Ok(OutEnd { send, sender, wire: out.wire, size, buffer, direct, foreign, before, place })
     }
 
     /// From which size on messages out of a buffer are offered for pulling.
@@ -211,6 +248,7 @@ impl Builder<'_> {
             (_, NOWHERE) | (Protocol::Staged, _) => usize::MAX,
             (Protocol::Direct, _) => 1,
             (Protocol::Auto, INPUT) => DIRECT_INPUT,
+            (Protocol::Auto, _) if self.crowded => DIRECT_BYTES,
             (Protocol::Auto, _) if shape.elements * shape.size >= DIRECT_VECTOR => DIRECT_BYTES,
             (Protocol::Auto, _) => usize::MAX,
         }

@@ -1,18 +1,21 @@
 //! What must hold of a plan before addresses are made of it, whoever made the plan.
 
-use roundelay_compiler::plan::{Dir, Input, Op, Plan, Region};
+use roundelay_compiler::chunks::ChunkSet;
+use roundelay_compiler::plan::{Dir, Input, Op, Plan, Region, Sizes};
 
 use super::Shape;
 use crate::error::Error;
-use crate::transport::shm::{Layout, RING};
+use crate::group::Group;
+use crate::transport::shm::RING;
 
 /// A plan fits the job, and its parts refer to each other.
-pub(crate) fn references(plan: &Plan, rank: u32, layout: &Layout) -> Result<(), Error> {
+pub(crate) fn references(plan: &Plan, group: &Group) -> Result<(), Error> {
     let (header, part) = (&plan.header, &plan.part);
-    if header.ranks != layout.ranks || part.rank != rank {
+    let (rank, size, layout) = (group.rank(), group.size(), group.layout());
+    if header.ranks != size || part.rank != rank {
         return Err(Error::Usage(format!(
-            "the plan of {}.{} is rank {}'s of {}, and this is rank {rank} of {}",
-            header.collective, header.algorithm, part.rank, header.ranks, layout.ranks
+            "the plan of {}.{} is rank {}'s of {}, and this is rank {rank} of {size}",
+            header.collective, header.algorithm, part.rank, header.ranks
         )));
     }
     if header.slots == 0 || u64::from(header.slots) > RING {
@@ -26,10 +29,12 @@ pub(crate) fn references(plan: &Plan, rank: u32, layout: &Layout) -> Result<(), 
         if conn.peer >= header.ranks {
             return damaged(format!("it has a connection to rank {}", conn.peer));
         }
-        if u32::from(conn.channel) >= layout.channels {
+        let last = super::channel(layout);
+        if conn.channel >= last {
             return Err(Error::Usage(format!(
-                "{}.{} uses channel {}, and shared memory has {}: schedule fewer `channels`",
-                header.collective, header.algorithm, conn.channel, layout.channels
+                "{}.{} uses channel {}, and plans may use those below {last}: schedule fewer \
+                 `channels`",
+                header.collective, header.algorithm, conn.channel
             )));
         }
     }
@@ -111,6 +116,49 @@ pub(crate) fn lanes_apart(plan: &Plan) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// With blocks of unequal length, every chunk keeps to its own places: what an operation touches
+/// with the size of a chunk is that chunk, in every buffer. Plans of programs that only speak of
+/// `data` are so; the proof of others holds only as long as chunks of different blocks are alike.
+pub(crate) fn chunk_by_chunk(plan: &Plan, shape: &Shape) -> Result<(), Error> {
+    let sound = |set: &ChunkSet| set.modulus > 0 && (set.block > 0 || set.total == 0);
+    let same = |region: &Region, chunks: &[u64]| {
+        if !region.pieces.iter().all(|piece| sound(&piece.set)) {
+            return false;
+        }
+        let at = region.iter().map(|(buf, c)| {
+            let index = shape.index(buf)?;
+            let whole = index < 3 || shape.buffers[index] == shape.chunks;
+            whole.then(|| shape.vector_chunk(index, c.into()))
+        });
+        at.eq(chunks.iter().map(|&c| Some(c)))
+    };
+    let keeps = |op: &Op| {
+        let Sizes::Of(sets) = &op.sizes else { return false };
+        if !sets.iter().all(|set| sound(set) && u64::from(set.modulus) == shape.chunks) {
+            return false;
+        }
+        let chunks: Vec<u64> = sets.iter().flat_map(|s| s.iter()).map(u64::from).collect();
+        let inputs = op.inputs.iter().all(|input| match input {
+            Input::Local(region) | Input::Message { pull: Some(region), .. } => {
+                same(region, &chunks)
+            }
+            Input::Message { pull: None, .. } => true,
+        });
+        inputs
+            && op.store.iter().all(|s| same(&s.region, &chunks))
+            && op.outs.iter().filter_map(|o| o.pull.as_ref()).all(|r| same(r, &chunks))
+    };
+    match plan.part.lanes.iter().flat_map(|lane| &lane.ops).all(keeps) {
+        true => Ok(()),
+        false => Err(Error::Unsupported(format!(
+            "{}.{} keeps chunks of one block in places of another, or in scratch of its own, and so \
+             cannot be played with blocks of unequal length: choose an algorithm that only moves \
+             `data`",
+            plan.header.collective, plan.header.algorithm
+        ))),
+    }
 }
 
 /// The chunks of a region, as buffer and first element, each with room for its elements.

@@ -8,10 +8,12 @@
 //! The number of passes is a function of what all ranks have in common (header, count, type and slot
 //! size), so that all ranks cut messages alike.
 
+mod batch;
 mod build;
 mod check;
 mod shape;
 
+pub(crate) use batch::{Batch, Transfer, bind_batch, channel, tagged};
 pub(crate) use build::bind;
 pub(crate) use shape::{Shape, digest, mix};
 
@@ -21,12 +23,14 @@ use roundelay_compiler::plan::{Header, OpRef, Site, Wire};
 
 use crate::backend::Kernel;
 use crate::dtype::{DType, RedOp};
+use crate::executor::Blocked;
+use crate::trace::What;
 
 /// No address in this rank's memory.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// What tells one bound plan from another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Key {
     pub(crate) hash: [u8; 16],
     pub(crate) count: u64,
@@ -34,9 +38,23 @@ pub(crate) struct Key {
     pub(crate) op: RedOp,
 }
 
+impl PartialEq for Key {
+    /// In every call: words, in the order in which they tell calls apart.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        let hash = |key: &Key| u128::from_ne_bytes(key.hash);
+        self.count == other.count
+            && hash(self) == hash(other)
+            && self.dtype == other.dtype
+            && self.op == other.op
+    }
+}
+
 /// A plan with addresses.
 pub(crate) struct Bound {
     pub(crate) key: Key,
+    /// Elements of each block, where they differ.
+    pub(crate) counts: Vec<u64>,
     /// The same on all ranks that make the same call.
     pub(crate) digest: u64,
     pub(crate) shape: Shape,
@@ -59,11 +77,17 @@ pub(crate) struct Bound {
     pub(crate) writes_output: bool,
     /// Whether all ranks are known to hold parts of this plan.
     pub(crate) agreed: bool,
+    /// Whether any link is a socket.
+    pub(crate) posted: bool,
+    /// Whether any message may stay in memory that peers read through the kernel.
+    pub(crate) foreign: bool,
     /// Whether the operator has a meaning for this plan.
     pub(crate) reduces: bool,
     /// What messages and errors need of the plan.
     pub(crate) header: Header,
     pub(crate) sites: Vec<Site>,
+    /// The messages that this was made of, if not of a plan.
+    pub(crate) batch: Option<Batch>,
 }
 
 /// An operation.
@@ -79,6 +103,10 @@ pub(crate) struct Step {
     pub(crate) dead: bool,
     /// Whether the stored result is not read soon and too long for the caches.
     pub(crate) stream: bool,
+    /// Whether the only input is a message that can go straight to the store.
+    pub(crate) lands: bool,
+    /// Mixed into the digest that its messages carry; 0 in plans.
+    pub(crate) tag: u32,
     /// Elements over all passes.
     pub(crate) elements: u64,
     pub(crate) site: u32,
@@ -99,6 +127,8 @@ pub(crate) struct Operand {
     pub(crate) size: u32,
     /// The lowest and the end of the highest byte of the peer's memory, from its base.
     pub(crate) span: (u64, u64),
+    /// Whether the message comes through a socket.
+    pub(crate) posted: bool,
 }
 
 /// An outgoing message.
@@ -110,10 +140,14 @@ pub(crate) struct OutEnd {
     pub(crate) wire: Option<Wire>,
     /// Bytes of an element of the message.
     pub(crate) size: u32,
-    /// The buffer that may be offered for pulling, or [`NOWHERE`].
+    /// The buffer in which the content may stay, or [`NOWHERE`].
     pub(crate) buffer: u32,
-    /// From which size on, in bytes, messages are offered.
+    /// From which size on, in bytes, it stays there if peers map it, or the link is a socket.
     pub(crate) direct: usize,
+    /// From which size on it stays there if peers can only read it through the kernel.
+    pub(crate) foreign: usize,
+    /// Which place of each segment it is then, of a posted link; else [`NOWHERE`].
+    pub(crate) place: u32,
     /// What lies before that buffer in the vector it is part of, in bytes.
     pub(crate) before: u64,
 }
@@ -134,6 +168,8 @@ pub(crate) struct SendEnd {
     pub(crate) channel: u16,
     /// Messages a pass.
     pub(crate) messages: u64,
+    /// Whether the link is a socket.
+    pub(crate) posted: bool,
 }
 
 /// A receiving end that the plan uses.
@@ -142,6 +178,8 @@ pub(crate) struct RecvEnd {
     pub(crate) receiver: u32,
     pub(crate) peer: u32,
     pub(crate) channel: u16,
+    /// Whether the link is a socket.
+    pub(crate) posted: bool,
 }
 
 /// Elements that lie together in every operand of a step.
@@ -162,16 +200,76 @@ pub(crate) struct At {
 }
 
 impl Bound {
-    /// `collective.algorithm`.
+    /// A plan without operations yet.
+    fn new(key: Key, shape: Shape, kernel: Kernel, header: Header) -> Self {
+        Bound {
+            key,
+            counts: Vec::new(),
+            digest: 0,
+            shape,
+            kernel,
+            lanes: Vec::new(),
+            steps: Vec::new(),
+            operands: Vec::new(),
+            outs: Vec::new(),
+            after: Vec::new(),
+            drained: Vec::new(),
+            segments: Vec::new(),
+            places: Vec::new(),
+            sends: Vec::new(),
+            froms: Vec::new(),
+            widest: 0,
+            reads_input: false,
+            writes_output: false,
+            agreed: false,
+            posted: false,
+            foreign: false,
+            reduces: header.reduces,
+            header,
+            sites: Vec::new(),
+            batch: None,
+        }
+    }
+
+    /// `collective.algorithm`, or what a batch is called.
     pub(crate) fn name(&self) -> String {
-        format!("{}.{}", self.header.collective, self.header.algorithm)
+        match &self.batch {
+            Some(batch) => batch.name.into(),
+            None => format!("{}.{}", self.header.collective, self.header.algorithm),
+        }
+    }
+
+    /// The number of elements, or of those of each block.
+    pub(crate) fn extent(&self) -> String {
+        match self.counts.as_slice() {
+            [] => self.key.count.to_string(),
+            counts if counts.len() <= 16 => format!("{counts:?}"),
+            counts => format!("{:?} and {} more", &counts[..16], counts.len() - 16),
+        }
     }
 
     /// The call in words.
     pub(crate) fn describe(&self) -> String {
-        let Key { hash, count, dtype, op } = &self.key;
+        if self.batch.is_some() {
+            return self.name();
+        }
+        let Key { hash, dtype, op, .. } = &self.key;
         let hash: String = hash[..4].iter().map(|b| format!("{b:02x}")).collect();
-        format!("{} of {count} x {dtype} with {op} (plan {hash})", self.name())
+        format!("{} of {} x {dtype} with {op} (plan {hash})", self.name(), self.extent())
+    }
+
+    /// What a blocked lane of a rank waits for, and for whom.
+    pub(crate) fn awaited(&self, blocked: Blocked, own: u32) -> (What, u32) {
+        let to = |send: u32| self.sends.get(send as usize).map_or(own, |s| s.peer);
+        match blocked {
+            Blocked::Message(receiver) => {
+                let from = self.froms.iter().find(|f| f.receiver == receiver);
+                (What::Message, from.map_or(own, |f| f.peer))
+            }
+            Blocked::Room(send) => (What::Room, to(send)),
+            Blocked::Drained(send) => (What::Drained, to(send)),
+            Blocked::After(_) => (What::Lane, own),
+        }
     }
 
     /// Elements that a step moves in a pass.

@@ -1,4 +1,14 @@
 //! Sizes: what the header, a count and a type say about bytes, the same on every rank.
+//!
+//! **Blocks of unequal length.** Where the vector has one block a rank (`all_gather`,
+//! `reduce_scatter`), a call may give each block a length of its own. Then the chunks of a block
+//! divide its elements evenly, rounded down as ever, and a chunk of scratch has room for the longest
+//! of all. The plan stays as it is, and so does its proof. A plan that may be played so
+//! ([`chunk_by_chunk`](super::check::chunk_by_chunk)) never puts what belongs to one chunk into the
+//! place of another, and its operations work element by element; so each chunk goes its way as if
+//! it were alone, and that way was proved free of races and deadlock, with the right result, for a
+//! chunk of any length: no proof asks how many elements a chunk has. A chunk without any still sends
+//! its messages.
 
 use roundelay_compiler::plan::{Buf, Header};
 
@@ -27,6 +37,10 @@ pub(crate) struct Shape {
     pub(crate) buffers: Vec<u64>,
     /// Number of elements of each buffer.
     pub(crate) lens: Vec<u64>,
+    /// First element of each block, and the end of the last, where blocks have unequal lengths.
+    cuts: Vec<u64>,
+    /// First chunk of this rank's own block then.
+    own: u64,
 }
 
 impl Shape {
@@ -36,29 +50,79 @@ impl Shape {
         dtype: DType,
         slot_bytes: u64,
     ) -> Result<Self, Error> {
+        let elements = u64::from(header.blocks).checked_mul(count);
+        let shape = Shape::whole(header, elements, dtype)?;
+        shape.finish(header, slot_bytes)
+    }
+
+    /// The sizes of a call with so many elements in each block.
+    pub(crate) fn cut(
+        header: &Header,
+        rank: u32,
+        counts: &[u64],
+        dtype: DType,
+        slot_bytes: u64,
+    ) -> Result<Self, Error> {
+        let per = header.chunks.checked_div(header.blocks).unwrap_or(0);
+        let blocked = |chunks: u32| [0, per, header.chunks].contains(&chunks);
+        let fits = header.blocks == header.ranks
+            && header.blocks.checked_mul(per) == Some(header.chunks)
+            && blocked(header.input_chunks)
+            && blocked(header.output_chunks)
+            && rank < header.ranks;
+        if !fits || counts.len() as u64 != u64::from(header.blocks) {
+            return Err(Error::Usage(format!(
+                "{}.{} has {} blocks for {} ranks, and {} counts were given: blocks may differ in \
+                 length where there is one a rank",
+                header.collective,
+                header.algorithm,
+                header.blocks,
+                header.ranks,
+                counts.len()
+            )));
+        }
+        let mut cuts = vec![0u64];
+        for count in counts {
+            let end = cuts.last().and_then(|end| end.checked_add(*count));
+            cuts.push(end.unwrap_or(u64::MAX));
+        }
+        let mut shape = Shape::whole(header, cuts.last().copied(), dtype)?;
+        (shape.cuts, shape.own) = (cuts, u64::from(rank) * u64::from(per));
+        shape.ceil = counts.iter().map(|c| c.div_ceil(u64::from(per.max(1)))).max().unwrap_or(0);
+        shape.finish(header, slot_bytes)
+    }
+
+    /// Buffers of bytes that no plan divides into chunks.
+    pub(crate) fn bytes(lens: Vec<u64>) -> Self {
+        let (buffers, cuts) = (vec![1; lens.len()], Vec::new());
+        Shape { size: 1, elements: 0, chunks: 1, ceil: 0, passes: 1, buffers, lens, cuts, own: 0 }
+    }
+
+    fn whole(header: &Header, elements: Option<u64>, dtype: DType) -> Result<Self, Error> {
         let size = dtype.size() as u64;
         let chunks = u64::from(header.chunks);
         let damaged = |text: &str| Error::Plan(text.into());
         if chunks == 0 {
             return Err(damaged("it has no chunks"));
         }
-        let elements = u64::from(header.blocks)
-            .checked_mul(count)
+        let elements = elements
             .filter(|n| n.checked_mul(size).is_some_and(|b| b < 1 << 46))
-            .ok_or_else(|| Error::Usage(format!("{count} elements exceed the address space")))?;
+            .ok_or_else(|| Error::Usage("so many elements exceed the address space".into()))?;
         if header.input_chunks > header.chunks || header.output_chunks > header.chunks {
             return Err(damaged("its input or output has more chunks than the whole vector"));
         }
         let mut buffers = vec![chunks, header.input_chunks.into(), header.output_chunks.into()];
         buffers.extend(header.scratch.iter().map(|&s| u64::from(s)));
         let ceil = elements.div_ceil(chunks);
-        let lens = Vec::new();
-        let mut shape = Shape { size, elements, chunks, ceil, passes: 1, buffers, lens };
-        shape.lens = (0..shape.buffers.len())
-            .map(|index| shape.offset(index, shape.buffers[index]))
-            .collect();
-        shape.passes = shape.count_passes(header, slot_bytes)?;
-        Ok(shape)
+        let (lens, cuts) = (Vec::new(), Vec::new());
+        Ok(Shape { size, elements, chunks, ceil, passes: 1, buffers, lens, cuts, own: 0 })
+    }
+
+    fn finish(mut self, header: &Header, slot_bytes: u64) -> Result<Self, Error> {
+        self.lens =
+            (0..self.buffers.len()).map(|index| self.offset(index, self.buffers[index])).collect();
+        self.passes = self.count_passes(header, slot_bytes)?;
+        Ok(self)
     }
 
     fn count_passes(&self, header: &Header, slot_bytes: u64) -> Result<u32, Error> {
@@ -87,6 +151,13 @@ impl Shape {
 
     /// First element of a chunk of the whole vector; of chunk C, the end.
     pub(crate) fn start(&self, chunk: u64) -> u64 {
+        if let Some(blocks) = self.cuts.len().checked_sub(1) {
+            let per = self.chunks / blocks as u64;
+            let (block, k) = ((chunk / per) as usize, chunk % per);
+            let from = self.cuts[block];
+            let to = self.cuts.get(block + 1).copied().unwrap_or(from);
+            return from + (u128::from(to - from) * u128::from(k) / u128::from(per)) as u64;
+        }
         (u128::from(chunk) * u128::from(self.elements) / u128::from(self.chunks)) as u64
     }
 
@@ -108,7 +179,20 @@ impl Shape {
 
     /// First element of a chunk of a buffer; of one past the last chunk, the buffer's end.
     pub(crate) fn offset(&self, index: usize, chunk: u64) -> u64 {
+        let first = self.vector_chunk(index, 0);
+        self.origin(index, first + chunk) - self.start(first)
+    }
+
+    /// What lies before such a chunk in the vector that a buffer is, or is a part of.
+    pub(crate) fn origin(&self, index: usize, chunk: u64) -> u64 {
         if index < 3 { self.start(chunk) } else { chunk * self.ceil }
+    }
+
+    /// Which chunk of the whole vector a chunk of a buffer is, where blocks have unequal lengths: a
+    /// shorter input or output is this rank's own block.
+    pub(crate) fn vector_chunk(&self, index: usize, chunk: u64) -> u64 {
+        let short = (1..3).contains(&index) && self.buffers[index] < self.chunks;
+        if short { self.own + chunk } else { chunk }
     }
 
     /// The part of a chunk of so many elements that a pass moves: where it begins, and how many. A pass
@@ -191,6 +275,37 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn cut_blocks_hold_their_chunks_and_short_buffers_are_the_own_block() {
+        let counts = [5, 0, 9];
+        let header = Header {
+            ranks: 3,
+            chunks: 6,
+            blocks: 3,
+            input_chunks: 2,
+            output_chunks: 6,
+            scratch: vec![6],
+            ..header()
+        };
+        for (rank, count) in (0..).zip(counts) {
+            let shape = Shape::cut(&header, rank, &counts, DType::F32, 1 << 20).expect("a shape");
+            let starts: Vec<u64> = (0..=6).map(|c| shape.start(c)).collect();
+            assert_eq!(starts, [0, 2, 5, 5, 5, 9, 14]);
+            assert_eq!((shape.ceil, &shape.lens[..]), (5, &[14, count, 14, 30][..]));
+            assert_eq!(shape.offset(1, 1), count / 2);
+            assert_eq!((shape.offset(2, 5), shape.origin(1, 4), shape.offset(3, 2)), (9, 5, 10));
+            let equal = Shape::cut(&header, rank, &[7; 3], DType::F32, 64).expect("a shape");
+            let plain = Shape::new(&header, 7, DType::F32, 64).expect("a shape");
+            assert_eq!((equal.ceil, equal.passes), (plain.ceil, plain.passes));
+            assert_eq!(equal.lens, plain.lens);
+            assert!((0..=6).all(|c| equal.start(c) == plain.start(c)));
+        }
+        for counts in [&[1, 2][..], &[1, 2, 3, 4]] {
+            assert!(Shape::cut(&header, 0, counts, DType::F32, 64).is_err());
+        }
+        assert!(Shape::cut(&header, 0, &[1 << 63, 1 << 63, 1], DType::F32, 64).is_err());
     }
 
     #[test]

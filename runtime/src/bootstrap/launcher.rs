@@ -17,8 +17,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::lines::Lines;
-use super::{RANK, SHM_FD, SIZE, TIMEOUT_MS};
+use super::{HOST, RANK, SHM_FD, SIZE, STORE, TIMEOUT_MS};
 use crate::error::Error;
+use crate::net::random;
 use crate::transport::shm::{AbortRecord, Layout, Segment, State, cores};
 
 /// How long the other ranks may take to report after one has died.
@@ -34,6 +35,8 @@ pub struct Launcher {
     timeout: Option<Duration>,
     grace: Duration,
     pin: bool,
+    hints: Option<String>,
+    hosts: u32,
 }
 
 /// How a job ended.
@@ -88,6 +91,8 @@ impl Launcher {
             timeout: None,
             grace: GRACE,
             pin: false,
+            hints: None,
+            hosts: 1,
         }
     }
 
@@ -134,6 +139,22 @@ impl Launcher {
         self
     }
 
+    /// Hints for all ranks, in the form of [`hints::VARIABLE`](crate::hints::VARIABLE). Ranks that
+    /// are told which links to use do not inherit memory; they meet as ranks of other launchers do.
+    #[must_use]
+    pub fn hints(mut self, hints: impl Into<String>) -> Self {
+        self.hints = Some(hints.into());
+        self
+    }
+
+    /// Over how many machines the ranks shall believe to be spread, in blocks: ranks of one share
+    /// memory, others use sockets. 1 by default.
+    #[must_use]
+    pub fn hosts(mut self, hosts: u32) -> Self {
+        self.hosts = hosts.max(1);
+        self
+    }
+
     /// The parameters of the shared memory; the number of ranks is taken from here too.
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
@@ -154,10 +175,15 @@ impl Launcher {
     /// [`Error::Memory`] if shared memory cannot be had, [`Error::Start`] if a process cannot be
     /// started. How the ranks fared is not an error but the [`Outcome`].
     pub fn run(&self, line: impl FnMut(u32, &str)) -> Result<Outcome, Error> {
-        let segment = Segment::create(self.layout)?;
+        self.layout.check()?;
+        let segment = match self.meets() {
+            true => None,
+            false => Some(Segment::create(self.layout)?),
+        };
+        let store = format!("local:{:032x}", u128::from_le_bytes(random()?));
         let mut job = Job { segment, ranks: Vec::new(), cause: None, deadline: None };
         for rank in 0..self.layout.ranks {
-            let started = self.start(&job.segment, rank).and_then(Rank::new);
+            let started = self.start(job.segment.as_ref(), rank, &store).and_then(Rank::new);
             match started {
                 Ok(rank) => job.ranks.push(rank),
                 Err(e) => {
@@ -170,10 +196,30 @@ impl Launcher {
         Ok(job.outcome())
     }
 
-    fn start(&self, segment: &Arc<Segment>, rank: u32) -> std::io::Result<Child> {
+    /// Whether the ranks meet at a store instead of inheriting memory.
+    fn meets(&self) -> bool {
+        self.hosts > 1 || self.hints.as_ref().is_some_and(|h| h.contains("transport"))
+    }
+
+    fn start(
+        &self,
+        segment: Option<&Arc<Segment>>,
+        rank: u32,
+        store: &str,
+    ) -> std::io::Result<Child> {
         let mut command = Command::new(&self.program);
         command.args(&self.args).envs(self.envs.iter().map(|(k, v)| (k, v)));
-        command.env(SHM_FD, segment.number().to_string());
+        match segment {
+            Some(segment) => command.env(SHM_FD, segment.number().to_string()),
+            None => command.env(STORE, store),
+        };
+        if let Some(hints) = &self.hints {
+            command.env(crate::hints::VARIABLE, hints);
+        }
+        if self.hosts > 1 {
+            let host = u64::from(rank) * u64::from(self.hosts) / u64::from(self.layout.ranks);
+            command.env(HOST, format!("host {host}"));
+        }
         command.env(RANK, rank.to_string()).env(SIZE, self.layout.ranks.to_string());
         if let Some(timeout) = self.timeout {
             command.env(TIMEOUT_MS, timeout.as_millis().to_string());
@@ -182,9 +228,11 @@ impl Launcher {
         let cores = cores();
         let core =
             (self.pin && self.layout.ranks as usize <= cores.len()).then(|| cores[rank as usize]);
-        let (inherited, parent) = (segment.clone(), rustix::process::getpid());
+        let (inherited, parent) = (segment.cloned(), rustix::process::getpid());
         let prepare = move || {
-            rustix::io::fcntl_setfd(inherited.fd(), rustix::io::FdFlags::empty())?;
+            if let Some(segment) = &inherited {
+                rustix::io::fcntl_setfd(segment.fd(), rustix::io::FdFlags::empty())?;
+            }
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             // The parent may have ended before the line above.
             if rustix::process::getppid() != Some(parent) {
@@ -245,7 +293,8 @@ impl Rank {
 
 /// A job that runs. When it is dropped, what is left of it is ended.
 struct Job {
-    segment: Arc<Segment>,
+    /// The memory of the ranks, if they inherit it. Others notice by themselves who is gone.
+    segment: Option<Arc<Segment>>,
     ranks: Vec<Rank>,
     cause: Option<String>,
     /// When the ranks that are left are ended.
@@ -300,10 +349,14 @@ impl Job {
             self.cause.get_or_insert_with(|| format!("rank {rank}: {text}"));
             self.deadline.get_or_insert_with(|| Instant::now() + grace);
             let rank = rank as u32;
-            self.segment.abort(&AbortRecord { code: codes::LOST_RANK, rank, text });
+            if let Some(segment) = &self.segment {
+                segment.abort(&AbortRecord { code: codes::LOST_RANK, rank, text });
+            }
         }
         // Also for a process that ended without saying so.
-        self.segment.set_state(rank as u32, State::Left);
+        if let Some(segment) = &self.segment {
+            segment.set_state(rank as u32, State::Left);
+        }
     }
 
     /// Ends the processes that are left, all of them children of this one.

@@ -1,12 +1,34 @@
 //! How ranks come together: as threads of one process, or as processes that a launcher started.
 //!
-//! The launcher makes the shared memory and starts a process for each rank, which inherits it and
-//! finds everything else in its environment ([`from_env`](crate::Communicator::from_env)).
+//! Our own launcher makes the shared memory and starts a process for each rank, which inherits it
+//! and finds everything else in its environment ([`from_env`](crate::Communicator::from_env)).
+//!
+//! Ranks that somebody else started (torchrun, mpirun, srun, a person) find out who they are in
+//! their environment, [`membership`], and then meet at a [`board`], where they leave each other
+//! the addresses that they listen at.
 
+mod board;
+mod env;
 mod launcher;
 mod lines;
+mod meet;
+mod membership;
+mod pmi;
+mod setup;
+mod shelf;
+mod slurm;
+mod store;
+#[cfg(test)]
+mod tests;
+mod torch;
 
+pub use board::Board;
 pub use launcher::{Ending, Launcher, Outcome};
+pub use meet::{board, secret};
+pub use membership::{ByHand, Launched, Membership, StoreAt, membership, membership_with};
+pub use setup::Setup;
+#[cfg(test)]
+pub(crate) use shelf::Shelf;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,6 +45,14 @@ pub(crate) const RANK: &str = "ROUNDELAY_RANK";
 pub(crate) const SIZE: &str = "ROUNDELAY_SIZE";
 /// How long to wait for other ranks, in milliseconds.
 pub(crate) const TIMEOUT_MS: &str = "ROUNDELAY_TIMEOUT_MS";
+
+/// Ranks with different labels count as being on different machines.
+pub(crate) const HOST: &str = "ROUNDELAY_HOST";
+/// Where rank 0 serves the store, `host:port`.
+pub(crate) const STORE: &str = "ROUNDELAY_STORE";
+
+/// What all ranks of a job know, and nobody else.
+pub(crate) const SECRET: &str = "ROUNDELAY_SECRET";
 
 /// The shared memory can be taken over once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -45,28 +75,46 @@ impl Communicator {
     /// sense.
     pub fn local_with(layout: Layout) -> Result<Vec<Communicator>, Error> {
         let segment = Segment::create(layout)?;
-        Ok((0..layout.ranks).map(|rank| Communicator::join(segment.clone(), rank)).collect())
+        Ok((0..layout.ranks).map(|rank| Communicator::in_segment(segment.clone(), rank)).collect())
     }
 
-    /// Whether this process was started by a launcher.
-    pub fn is_launched() -> bool {
-        std::env::var_os(SHM_FD).is_some()
+    /// Whether this process was started as one rank of a job.
+    ///
+    /// # Errors
+    ///
+    /// As [`membership`].
+    pub fn is_launched() -> Result<bool, Error> {
+        Ok(std::env::var_os(SHM_FD).is_some() || membership()?.is_some())
     }
 
-    /// This process's rank of the job that a launcher started. Can be called once a process.
+    /// This process's rank of the job that a launcher started: ours, torchrun, mpirun, srun, or a
+    /// person. Can be called once a process.
     ///
     /// # Errors
     ///
     /// [`Error::Start`] if the environment does not describe a job, or was used before;
-    /// [`Error::Memory`] if the shared memory cannot be mapped.
+    /// [`Error::Memory`] if the shared memory cannot be mapped. As [`Communicator::join`] otherwise.
     pub fn from_env() -> Result<Communicator, Error> {
-        let fd = number(SHM_FD)?;
-        let (rank, size) = (number(RANK)?, number(SIZE)?);
+        let membership = match std::env::var_os(SHM_FD) {
+            Some(_) => None,
+            None => membership()?,
+        };
         let timeout = std::env::var_os(TIMEOUT_MS).map(|_| number(TIMEOUT_MS)).transpose()?;
+        let timeout = timeout.map(Duration::from_millis);
         if TAKEN.swap(true, Ordering::Relaxed) {
             let text = "this process has already joined its job: keep the first communicator";
             return Err(Error::Start(text.into()));
         }
+        if let Some(membership) = membership {
+            let setup = Setup::from_env()?;
+            let setup = match timeout {
+                Some(timeout) => setup.timeout(timeout),
+                None => setup,
+            };
+            return Self::join(&membership, &setup);
+        }
+        let fd = number(SHM_FD)?;
+        let (rank, size) = (number(RANK)?, number(SIZE)?);
         let fd = i32::try_from(fd).unwrap_or(-1);
         let segment = Segment::inherit(fd)?;
         let ranks = u64::from(segment.layout().ranks);
@@ -75,9 +123,9 @@ impl Communicator {
                 "{RANK}={rank} and {SIZE}={size} do not fit shared memory made for {ranks} ranks"
             )));
         }
-        let mut comm = Communicator::join(segment, rank as u32);
+        let mut comm = Communicator::in_segment(segment, rank as u32);
         if let Some(timeout) = timeout {
-            comm.set_timeout(Duration::from_millis(timeout));
+            comm.set_timeout(timeout);
         }
         Ok(comm)
     }

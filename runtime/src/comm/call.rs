@@ -3,7 +3,7 @@
 
 use roundelay_compiler::plan::{Placement, Plan};
 
-use super::{Args, Communicator};
+use super::core::Core;
 use crate::backend::{Dst, Kernel, Src, kernel};
 use crate::bind::{Bound, Key, bind};
 use crate::dtype::{DType, RedOp};
@@ -14,16 +14,57 @@ use crate::executor::{Base, Player, Stats, Work};
 /// Bound plans that are kept. All ranks forget the same ones, for they make the same calls.
 const KEPT: usize = 256;
 
-impl Communicator {
-    pub(super) fn bind(&mut self, plan: &Plan, key: Key) -> Result<usize, Error> {
+/// One call of a plan.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// Element count, in the unit of the plan's collective: the vector has `blocks * count` elements.
+    pub count: u64,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// How contributions are reduced; of no meaning where the collective only copies.
+    pub op: RedOp,
+    /// By what this rank's elements are multiplied first, for [`RedOp::PremulSum`].
+    pub factor: f64,
+    /// The buffers.
+    pub args: Args<'a>,
+}
+
+/// The buffers of a call, as bytes.
+#[derive(Debug)]
+pub enum Args<'a> {
+    /// For a plan in place: the whole vector.
+    InPlace {
+        /// Read and written.
+        data: &'a mut [u8],
+    },
+    /// For a plan out of place. A buffer that this rank's part of the plan never touches may be
+    /// empty.
+    OutOfPlace {
+        /// Never written.
+        input: &'a [u8],
+        /// Written.
+        output: &'a mut [u8],
+    },
+}
+
+impl Core {
+    pub(super) fn bind(&mut self, plan: &Plan, key: Key, counts: &[u64]) -> Result<usize, Error> {
         let kernel = kernel_for(plan, key.dtype, key.op)?;
-        let bound = match bind(plan, key, kernel, plan.header.reduces, self.rank, &mut self.ends) {
+        let bound = bind(plan, key, counts, kernel, &mut self.group, &mut self.ends, self.timeout);
+        let bound = match bound {
             Ok(bound) => bound,
-            // Memory is short on this rank only: the others must not wait for it.
-            Err(error @ Error::Memory { .. }) => return Err(self.fail(error)),
-            Err(error) => return Err(error),
+            // All ranks find that alike, before anything has moved.
+            Err(error @ (Error::Usage(_) | Error::Plan(_))) => return Err(error),
+            Err(error @ Error::Unsupported(_)) if counts.is_empty() => return Err(error),
+            // Memory is short, a connection did not come about, or the plan is unfit for blocks of
+            // unequal length, on this rank only: the others must not wait for it.
+            Err(error) => {
+                let error = self.explain(error);
+                return Err(self.fail(error));
+            }
         };
         let at = self.next_bound % KEPT;
+        self.recorder.learn(at, &bound);
         self.next_bound += 1;
         if at == self.bounds.len() {
             self.bounds.push(bound);
@@ -39,10 +80,11 @@ impl Communicator {
         let placement = bound.header.placement;
         let wanted = |index: usize| (bound.shape.lens[index] * bound.shape.size) as usize;
         let refused = |what: &str, has: usize, wanted: usize| {
-            let Key { count, dtype, .. } = bound.key;
             Err(Error::Usage(format!(
-                "the {what} has {has} bytes, and {}.{} of {count} x {dtype} needs {wanted}",
-                bound.header.collective, bound.header.algorithm
+                "the {what} has {has} bytes, and {} of {} x {} needs {wanted}",
+                bound.name(),
+                bound.extent(),
+                bound.key.dtype
             )))
         };
         let none = (std::ptr::null_mut(), 0);
@@ -71,6 +113,8 @@ impl Communicator {
         };
         self.work.bases.clear();
         for (address, len) in lent {
+            // An empty slice has an address too, but nothing may be read or written there.
+            let address = if len == 0 { std::ptr::null_mut() } else { address };
             let offered = self.arena.find(address, len);
             self.work.bases.push(Base { address, offered });
         }
@@ -108,7 +152,7 @@ impl Communicator {
     }
 
     pub(super) fn play(&mut self, at: usize, factor: f64, in_place: bool) -> Result<Stats, Error> {
-        let call_digest = self.enter(self.bounds[at].digest);
+        let call_digest = self.enter(self.bounds[at].digest, Some(at));
         let op = self.bounds[at].key.op;
         let reduces = self.bounds[at].reduces;
         let (premul, avg) = (reduces && op == RedOp::PremulSum, reduces && op == RedOp::Avg);
@@ -116,6 +160,7 @@ impl Communicator {
         if !self.bounds[at].agreed {
             self.agree(at, call_digest)?;
             self.bounds[at].agreed = true;
+            self.ends.try_reach();
         }
         let bound = &self.bounds[at];
         if premul {
@@ -125,20 +170,25 @@ impl Communicator {
             bound,
             work: &mut self.work,
             ends: &mut self.ends,
-            segment: &self.segment,
             kernel: bound.kernel,
-            rank: self.rank,
+            rank: self.group.rank(),
             call: self.calls,
             digest: call_digest,
-            wait: Wait::new(self.timeout, self.segment.layout().crowded),
+            entered: Some(call_digest),
+            // A poll of a socket is a system call: to yield as well costs little beside it.
+            wait: Wait::new(self.timeout, bound.posted || self.group.layout().crowded),
+            group: &mut self.group,
             stats: Stats::default(),
+            pulls: false,
+            moved: 0,
+            recorder: &mut self.recorder,
         };
         let stats = player.play()?;
         if avg {
             let index = if in_place { 0 } else { 2 };
             let data = self.work.bases[index].address;
             let count = if data.is_null() { 0 } else { bound.shape.lens[index] };
-            let ranks = u64::from(self.segment.layout().ranks);
+            let ranks = u64::from(self.group.size());
             // SAFETY: `buffers` compared the buffer with that size, and the call is over: it is
             // this rank's alone.
             unsafe { bound.kernel.divide(data, count as usize, ranks) };

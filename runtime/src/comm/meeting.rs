@@ -1,20 +1,25 @@
 //! What ranks say to each other outside plans, through the control pages: that they are there, which
 //! call they make, and one word each.
 
-use super::Communicator;
+use std::time::Duration;
+
+use super::core::Core;
 use crate::bind::mix;
 use crate::error::{Error, Place};
 use crate::executor::wait::{Look, Wait};
+use crate::group::Shown;
+use crate::trace::{Waiting, What};
 use crate::watchdog::{self, Trouble};
 
-impl Communicator {
+impl Core {
     /// Counts a call; the result tells it, with all before it, from others.
     #[inline]
-    pub(super) fn enter(&mut self, digest: u64) -> u32 {
+    pub(super) fn enter(&mut self, digest: u64, at: Option<usize>) -> u32 {
         self.calls += 1;
         self.history = mix(self.history, digest);
         let call_digest = (self.history >> 32) as u32;
-        self.segment.publish_call(self.rank, self.calls, call_digest);
+        self.group.publish_call(self.calls, call_digest);
+        self.recorder.begin(self.calls, call_digest, at);
         call_digest
     }
 
@@ -36,16 +41,23 @@ impl Communicator {
     fn other_call(&self, peer: u32) -> Error {
         let what = self.current.map(|at| self.bounds[at].describe());
         let what = what.unwrap_or_else(|| "a meeting of all ranks".into());
-        let detail = format!("call {} of rank {} is {what}", self.calls, self.rank);
-        Error::PlanMismatch { rank: self.rank, peer, detail }
+        let detail = format!("call {} of rank {} is {what}", self.calls, self.rank());
+        Error::PlanMismatch { rank: self.rank(), peer, detail }
     }
 
     /// A call without a plan: one word from every rank to every rank.
-    pub(super) fn meet(&mut self, word: u64, each: impl FnMut(u32, u64)) -> Result<(), Error> {
+    pub(crate) fn meet(&mut self, word: u64, each: impl FnMut(u32, u64)) -> Result<(), Error> {
         self.usable()?;
         self.current = None;
-        let call_digest = self.enter(1);
+        let call_digest = self.enter(1, None);
         self.round(word, call_digest, each).map_err(|error| self.fail(error))
+    }
+
+    /// The word of every rank, by rank.
+    pub(crate) fn words(&mut self, word: u64) -> Result<Vec<u64>, Error> {
+        let mut words = vec![0; self.size() as usize];
+        self.meet(word, |rank, word| words[rank as usize] = word)?;
+        Ok(words)
     }
 
     /// One word from every rank to every rank.
@@ -55,54 +67,104 @@ impl Communicator {
         call_digest: u32,
         mut each: impl FnMut(u32, u64),
     ) -> Result<(), Error> {
-        self.exchange.post(&self.segment, self.rank, word);
-        let mut wait = Wait::new(self.timeout, self.segment.layout().crowded);
+        self.group.post_word(word, call_digest);
+        let crowded = self.group.is_networked() || self.group.layout().crowded;
+        let mut wait = Wait::new(self.timeout, crowded);
         for peer in 0..self.size() {
             let word = loop {
-                match self.exchange.read(&self.segment, peer) {
-                    Some(word) => break word,
-                    None => match wait.pause(&self.segment) {
+                match self.group.word_of(peer) {
+                    Shown::Word(word) => break word,
+                    Shown::OtherCall(other) => return Err(self.other_call(other)),
+                    Shown::Nothing => match wait.pause(&mut self.group) {
                         Look::Again => {}
-                        look => self.look(peer, look, call_digest)?,
+                        look => self.look(peer, look, call_digest, wait.waited())?,
                     },
                 }
             };
             // What the peer calls was published before its word; it may be several calls ahead.
-            if self.segment.call_of(peer, self.calls).is_some_and(|theirs| theirs != call_digest) {
+            if self.group.call_of(peer, self.calls).is_some_and(|theirs| theirs != call_digest) {
                 return Err(self.other_call(peer));
             }
             each(peer, word);
-            wait.progress();
+            if wait.progress() {
+                watchdog::resumed(&mut self.group, &mut self.recorder);
+            }
         }
         Ok(())
     }
 
     #[cold]
-    fn look(&self, peer: u32, look: Look, call_digest: u32) -> Result<(), Error> {
-        let segment = &self.segment;
-        if look == Look::Aborted {
-            return Err(watchdog::aborted(segment, self.rank, None));
+    fn look(
+        &mut self,
+        peer: u32,
+        look: Look,
+        call_digest: u32,
+        waited: Duration,
+    ) -> Result<(), Error> {
+        let peer = self.group.awaited_word().unwrap_or(peer);
+        let sites = self.current.map(|at| &self.bounds[at].sites[..]).unwrap_or_default();
+        let since = watchdog::began(&self.recorder, waited);
+        let mut waiting = Waiting::new(What::Meeting, peer, self.calls, call_digest, since);
+        // Words that come through others are not missed one by one.
+        let alone = self.group.awaited_word().is_none();
+        for other in (peer + 1..self.size()).filter(|_| alone) {
+            if self.group.word_of(other) == Shown::Nothing {
+                waiting.also(other);
+            }
         }
-        let trouble = watchdog::examine(segment, peer, self.calls, call_digest);
-        if self.exchange.read(segment, peer).is_some() {
+        watchdog::waits(&mut self.group, &mut self.recorder, &waiting);
+        if look == Look::Aborted {
+            return Err(watchdog::aborted(&self.group, None));
+        }
+        let trouble = watchdog::examine(&self.group, peer, self.calls, Some(call_digest));
+        match trouble {
+            Some(Trouble::Gone(_)) => self.group.hear_out(),
+            None if look == Look::Expired => self.group.ask_around(),
+            _ => {}
+        }
+        let is_shown = self.group.word_of(peer) != Shown::Nothing;
+        let group = &self.group;
+        // Whatever the peer did before is visible now: it may have come just in time.
+        if is_shown {
             return Ok(());
         }
         match trouble {
             Some(Trouble::OtherCall) => Err(self.other_call(peer)),
-            Some(Trouble::Gone(_)) if segment.is_aborted() => {
-                Err(watchdog::aborted(segment, self.rank, None))
-            }
+            Some(Trouble::Gone(_)) if group.is_aborted() => Err(watchdog::aborted(group, None)),
             Some(Trouble::Gone(how)) => {
-                Err(Error::LostRank { rank: self.rank, lost: peer, how, place: None })
+                Err(Error::LostRank { rank: self.rank(), lost: peer, how, place: None })
             }
-            None if look == Look::Expired => Err(Error::Timeout {
-                place: Box::new(self.meeting()),
-                awaited: format!("rank {peer} to make the same call"),
-                peer,
-                after: self.timeout,
-                remark: watchdog::remark(segment, peer, self.calls),
-            }),
+            None if look == Look::Expired => {
+                let remark = watchdog::remark(group, &waiting, sites);
+                // Others may have given up first, and a rank that did looks gone.
+                self.group.listen();
+                if self.group.is_aborted() {
+                    return Err(watchdog::aborted(&self.group, None));
+                }
+                Err(Error::Timeout {
+                    place: Box::new(self.meeting()),
+                    awaited: format!("rank {peer} to make the same call"),
+                    peer,
+                    after: self.timeout,
+                    remark,
+                })
+            }
             None => Ok(()),
+        }
+    }
+
+    /// A connection did not come about in time: its other side may wait for a third rank.
+    pub(super) fn explain(&mut self, error: Error) -> Error {
+        let Error::Timeout { place, awaited, peer, after, remark } = error else { return error };
+        let since = watchdog::began(&self.recorder, after);
+        let waiting = Waiting::new(What::Meeting, peer, self.calls, 0, since);
+        watchdog::waits(&mut self.group, &mut self.recorder, &waiting);
+        self.group.ask_around();
+        let remark = remark + &watchdog::remark(&self.group, &waiting, &[]);
+        self.group.listen();
+        match self.group.is_aborted() {
+            true => watchdog::aborted(&self.group, None),
+            false => Error::Timeout { place, awaited, peer, after, remark },
         }
     }
 
@@ -111,6 +173,6 @@ impl Communicator {
             Some(at) => self.bounds[at].name(),
             None => "barrier".into(),
         };
-        Place { rank: self.rank, name, step: 0, site: String::new(), text: String::new() }
+        Place { rank: self.rank(), name, step: 0, site: String::new(), text: String::new() }
     }
 }

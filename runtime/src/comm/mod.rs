@@ -1,103 +1,104 @@
 //! The communicator: a rank's handle on the others, and the calls it makes together with them.
 //!
-//! `call` prepares a call for the executor, `meeting` is what ranks say to each other outside plans.
+//! [`Communicator`] is what callers hold. The state behind it, [`core::Core`], is in one of two
+//! places: at home in the communicator, and a call is then made on the caller's thread, without a
+//! lock; or with the progress thread (`worker`), which plays asynchronous work in the order in which
+//! it was started. A call on the caller's thread while work is pending waits until the core is home
+//! again, so that calls happen in issue order whichever way they are made.
+//!
+//! `call` prepares a call for the executor, `meeting` is what ranks say to each other outside plans,
+//! `p2p` prepares messages between single ranks, `split` makes communicators of a part of the ranks, `options` is what a caller may ask of single
+//! calls, `work` the handle on pending work, `resources` what it all takes. The
+//! collectives by name are methods in `crate::collectives`.
 
 mod call;
+mod core;
 mod meeting;
+mod options;
+mod p2p;
+mod record;
+mod resources;
+mod split;
+mod work;
+mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use roundelay_compiler::cost::Topology;
 use roundelay_compiler::plan::Plan;
 
-use crate::bind::{Bound, Key};
-use crate::collectives::Plans;
-use crate::dtype::{DType, Element, RedOp};
-use crate::ends::Ends;
+pub use call::{Args, Call};
+pub(crate) use core::Core;
+use options::Settings;
+pub use options::{CallOptions, With};
+pub use p2p::Batch;
+pub(crate) use p2p::Message;
+pub use resources::Resources;
+pub use work::{Status, Work};
+use worker::Worker;
+
+use crate::dtype::{Element, RedOp};
 use crate::error::Error;
-use crate::executor::{Stats, Work};
-use crate::memory::{Arena, Buffer, Cut, bytes, bytes_mut};
-use crate::transport::shm::{Exchange, Layout, Segment, State};
-use crate::watchdog;
+use crate::executor::Stats;
+use crate::group::Group;
+use crate::memory::{Arena, Buffer, bytes, bytes_mut};
+use crate::route::Route;
+use crate::transport::shm::{Layout, Segment};
 
-/// How long a rank waits for another by default.
-const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// One call of a plan.
-#[derive(Debug)]
-pub struct Call<'a> {
-    /// Element count, in the unit of the plan's collective: the vector has `blocks * count` elements.
-    pub count: u64,
-    /// Type of the elements.
-    pub dtype: DType,
-    /// How contributions are reduced; of no meaning where the collective only copies.
-    pub op: RedOp,
-    /// By what this rank's elements are multiplied first, for [`RedOp::PremulSum`].
-    pub factor: f64,
-    /// The buffers.
-    pub args: Args<'a>,
-}
-
-/// The buffers of a call, as bytes.
-#[derive(Debug)]
-pub enum Args<'a> {
-    /// For a plan in place: the whole vector.
-    InPlace {
-        /// Read and written.
-        data: &'a mut [u8],
-    },
-    /// For a plan out of place. A buffer that this rank's part of the plan never touches may be
-    /// empty.
-    OutOfPlace {
-        /// Never written.
-        input: &'a [u8],
-        /// Written.
-        output: &'a mut [u8],
-    },
-}
-
-/// A rank of a job whose ranks share memory. Calls are collective: all ranks make the same ones in
-/// the same order. After a failed call (other than one refused for its arguments) the communicator
-/// cannot be used any more.
+/// A rank of a job. Calls are collective: all ranks make the same ones in the same order, on the
+/// caller's thread or, by [`Communicator::start`], in the background. After a failed call (other than
+/// one refused for its arguments) the communicator cannot be used any more.
+///
+/// Dropping it waits for pending work; each call of that has its deadline.
 pub struct Communicator {
-    segment: Arc<Segment>,
     rank: u32,
-    timeout: Duration,
+    size: u32,
+    layout: Layout,
+    routes: Arc<[Route]>,
     arena: Arc<Arena>,
-    scratch: Option<Cut>,
-    exchange: Exchange,
-    ends: Ends,
-    work: Work,
-    bounds: Vec<Bound>,
-    next_bound: usize,
-    /// The bound plan of the call in progress, or of the last one.
-    current: Option<usize>,
-    /// Calls made, and a digest of all of them in order.
-    calls: u64,
-    history: u64,
-    failed: Option<String>,
-    pub(crate) plans: Plans,
+    settings: Settings,
+    /// The state, unless the worker has it.
+    home: Option<Box<Core>>,
+    worker: Option<Worker>,
 }
 
 impl Communicator {
-    pub(crate) fn join(segment: Arc<Segment>, rank: u32) -> Self {
-        segment.set_state(rank, State::Present);
+    pub(crate) fn in_segment(segment: Arc<Segment>, rank: u32) -> Self {
+        let arena = Arena::new(segment.clone(), rank);
+        Communicator::over(Group::whole(segment, rank), arena)
+    }
+
+    /// This rank of a group of ranks that found each other.
+    pub(crate) fn of_group(group: Group, timeout: Duration) -> Result<Self, Error> {
+        let own = group.seat(group.rank()).map_or(0, |seat| seat.pool);
+        let arena = Arena::new(group.pool().clone(), own);
+        let mut comm = Communicator::over(group, arena);
+        comm.set_timeout(timeout);
+        let core = comm.core()?;
+        if let Err(error) = core.open_links() {
+            let error = core.explain(error);
+            return Err(core.fail(error));
+        }
+        Ok(comm)
+    }
+
+    /// This rank of a group, whose buffers come from that arena.
+    pub(crate) fn over(group: Group, arena: Arc<Arena>) -> Self {
+        let settings = Settings::default();
+        Communicator::new(Box::new(Core::new(group, arena, settings.timeout)), settings)
+    }
+
+    fn new(core: Box<Core>, settings: Settings) -> Self {
         Communicator {
-            rank,
-            timeout: TIMEOUT,
-            arena: Arena::new(segment.clone(), rank),
-            scratch: None,
-            exchange: Exchange::new(),
-            ends: Ends::new(segment.clone(), rank),
-            work: Work::default(),
-            bounds: Vec::new(),
-            next_bound: 0,
-            current: None,
-            calls: 0,
-            history: 0,
-            failed: None,
-            plans: Plans::default(),
-            segment,
+            rank: core.rank(),
+            size: core.size(),
+            layout: *core.group.layout(),
+            routes: core.group.routes().into(),
+            arena: core.arena.clone(),
+            settings,
+            home: Some(core),
+            worker: None,
         }
     }
 
@@ -108,18 +109,20 @@ impl Communicator {
 
     /// Number of ranks.
     pub fn size(&self) -> u32 {
-        self.segment.layout().ranks
+        self.size
     }
 
     /// The parameters of the job's shared memory.
     pub fn layout(&self) -> &Layout {
-        self.segment.layout()
+        &self.layout
     }
 
     /// How long this rank waits for another before it gives up, 30 s by default. A wait begins anew
-    /// whenever something moved.
+    /// whenever something moved: the timeout bounds how long nothing moves, not how long a call
+    /// takes. It counts for calls made, or started, from now on; [`Communicator::with`] sets it for
+    /// single calls. A timeout of zero is refused by the next call.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
+        self.settings.timeout = timeout;
     }
 
     /// A buffer of zeros that the other ranks can read, so that its data need not be copied on the
@@ -130,6 +133,17 @@ impl Communicator {
     /// [`Error::Memory`] if the machine or the rank's arena has no room for it.
     pub fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>, Error> {
         Buffer::zeroed(&self.arena, len)
+    }
+
+    /// Where the ranks are and what links them, as the cost model sees it, and which links carry calls:
+    /// `shm`, `tcp`, or `shm+tcp` over several machines. The same on all ranks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the progress thread is gone.
+    pub fn topology(&mut self) -> Result<(Topology, &'static str), Error> {
+        let core = self.core()?;
+        Ok((core.topology(), core.transport()))
     }
 
     /// Plays a plan in place.
@@ -174,32 +188,29 @@ impl Communicator {
     /// nothing has moved then, and the communicator stays usable. All others end the job:
     /// [`Error::PlanMismatch`] if another rank makes another call, [`Error::Timeout`],
     /// [`Error::LostRank`], [`Error::Aborted`], [`Error::Memory`].
+    #[inline]
     pub fn run(&mut self, plan: &Plan, call: Call<'_>) -> Result<Stats, Error> {
-        self.usable()?;
-        if call.count == 0 && plan.header.collective != "barrier" {
-            return Ok(Stats::default());
-        }
-        let Call { count, dtype, op, factor, mut args } = call;
-        let key = Key { hash: plan.header.hash, count, dtype, op };
-        let known = |b: &Bound| b.key == key && plan.part.rank == self.rank;
-        let at = match self.bounds.iter().position(known) {
-            Some(at) => at,
-            None => self.bind(plan, key)?,
-        };
-        self.buffers(at, &mut args)?;
-        self.current = Some(at);
-        let in_place = matches!(args, Args::InPlace { .. });
-        let result = self.play(at, factor, in_place);
-        result.map_err(|error| self.fail(error))
+        self.core()?.run(plan, call)
     }
 
-    /// Waits until all ranks have come here.
+    /// Plays a plan out of place whose vector has one block a rank, block b of `counts[b]` elements.
+    /// A buffer that is a rank's own block has that rank's count, and other buffers the sum.
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`].
-    pub fn barrier(&mut self) -> Result<(), Error> {
-        self.meet(0, |_, _| {})
+    /// As [`Communicator::run`]; [`Error::Unsupported`], which ends the job, if the algorithm relies
+    /// on blocks of equal length.
+    pub fn run_cut<T: Element>(
+        &mut self,
+        plan: &Plan,
+        op: RedOp,
+        counts: &[usize],
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<Stats, Error> {
+        let args = Args::OutOfPlace { input: bytes(input), output: bytes_mut(output) };
+        let call = Call { count: 0, dtype: T::DTYPE, op, factor: 1.0, args };
+        self.core()?.call_cut(plan, call, counts)
     }
 
     /// The word of every rank, by rank.
@@ -208,9 +219,7 @@ impl Communicator {
     ///
     /// As [`Communicator::run`].
     pub fn all_gather_u64(&mut self, word: u64) -> Result<Vec<u64>, Error> {
-        let mut words = vec![0; self.size() as usize];
-        self.meet(word, |rank, word| words[rank as usize] = word)?;
-        Ok(words)
+        self.core()?.words(word)
     }
 
     /// The largest of all ranks' values.
@@ -220,38 +229,59 @@ impl Communicator {
     /// As [`Communicator::run`].
     pub fn max_f64(&mut self, value: f64) -> Result<f64, Error> {
         let mut most = value;
-        self.meet(value.to_bits(), |_, bits| most = most.max(f64::from_bits(bits)))?;
+        self.core()?.meet(value.to_bits(), |_, bits| most = most.max(f64::from_bits(bits)))?;
         Ok(most)
     }
 
-    fn usable(&self) -> Result<(), Error> {
-        match &self.failed {
-            None => Ok(()),
-            Some(cause) => Err(Error::Usage(format!(
-                "this communicator cannot be used after an error ({cause}): start the job again"
-            ))),
+    /// The state, ready for a call with the settings of now. Every call on the caller's thread comes
+    /// through here.
+    #[inline]
+    pub(crate) fn core(&mut self) -> Result<&mut Core, Error> {
+        if self.home.is_none() {
+            self.settle()?;
         }
+        let Some(core) = self.home.as_deref_mut() else { return Err(worker::gone()) };
+        if self.settings.timeout.is_zero() {
+            return Err(Error::Usage(
+                "a timeout of zero leaves no time for any call: set a longer one".into(),
+            ));
+        }
+        core.timeout = self.settings.timeout;
+        if self.settings.hints.is_some() || core.plans.is_hinted() {
+            core.plans.hint_calls(self.settings.hints.clone());
+        }
+        Ok(core)
     }
 
-    /// Notes an error that ends the job, and tells the others.
+    /// Waits until pending work is done and takes the state back.
     #[cold]
-    fn fail(&mut self, error: Error) -> Error {
-        self.segment.abort(&watchdog::record(self.rank, &error));
-        self.failed = Some(error.to_string());
-        error
+    fn settle(&mut self) -> Result<(), Error> {
+        let Some(worker) = &self.worker else { return Err(worker::gone()) };
+        self.home = Some(worker.give_back()?);
+        Ok(())
+    }
+
+    /// The state, after pending work is done.
+    fn into_core(mut self) -> Option<Box<Core>> {
+        if self.home.is_none() {
+            self.settle().ok()?;
+        }
+        self.home.take()
     }
 }
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        self.segment.set_state(self.rank, State::Left);
+        if let Some(worker) = self.worker.take() {
+            worker.stop();
+        }
     }
 }
 
 impl std::fmt::Debug for Communicator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Communicator")
-            .field("rank", &self.rank)
+            .field("rank", &self.rank())
             .field("size", &self.size())
             .finish()
     }

@@ -2,18 +2,20 @@
 //!
 //! Lanes take turns, each at its own operation and pass. An operation whose messages have not come,
 //! whose slots are not free or whose predecessors are not done lets the next lane have its turn.
-//! When no lane can move, the rank waits.
-
-use std::sync::Arc;
+//! When no lane can move, the rank waits (`idle`).
 
 use roundelay_compiler::plan::OpRef;
 
+use super::fold::{Line, landing, pieces};
 use super::wait::{Look, Wait};
 use crate::backend::{Dst, Kernel, Src};
-use crate::bind::{At, Bound, NOWHERE, OutEnd, Step};
+use crate::bind::{Bound, NOWHERE, OutEnd, Step};
 use crate::ends::Ends;
 use crate::error::Error;
-use crate::transport::shm::{INLINE, Kind, RING, Segment, meta};
+use crate::group::Group;
+use crate::trace::Recorder;
+use crate::transport::shm::{INLINE, Kind, meta};
+use crate::transport::tcp::Piece;
 use crate::watchdog;
 
 /// Where a buffer of the call lies.
@@ -27,13 +29,15 @@ pub(crate) struct Base {
 /// Memory that calls use again and again.
 #[derive(Default)]
 pub(crate) struct Work {
-    cursors: Vec<Cursor>,
-    sources: Vec<Source>,
-    targets: Vec<Dst>,
-    inputs: Vec<Src>,
-    outputs: Vec<Dst>,
+    pub(super) cursors: Vec<Cursor>,
+    pub(super) sources: Vec<Source>,
+    pub(super) targets: Vec<Dst>,
+    pub(super) inputs: Vec<Src>,
+    pub(super) outputs: Vec<Dst>,
+    /// Where memory of other processes is copied to be folded.
+    pub(super) bounce: Vec<Line>,
     /// Messages sent on each end before the call.
-    before: Vec<u64>,
+    pub(super) before: Vec<u64>,
     pub(crate) bases: Vec<Base>,
 }
 
@@ -42,24 +46,40 @@ unsafe impl Send for Work {}
 
 /// Where a lane is.
 #[derive(Debug, Clone, Copy)]
-struct Cursor {
+pub(super) struct Cursor {
     pass: u32,
     /// Index into the steps of all lanes.
-    step: u32,
+    pub(super) step: u32,
     /// Conditions of the step already seen to hold, in the order in which they are tested.
     met: u32,
     /// Elements that the step moves in this pass.
     elements: u64,
 }
 
+impl Cursor {
+    /// Step and pass.
+    fn at(self) -> (u32, u32) {
+        (self.step, self.pass)
+    }
+}
+
 /// Where an input of a step is read.
 #[derive(Debug, Clone, Copy)]
-enum Source {
+pub(super) enum Source {
     Local,
+    /// The step's store, where a message went straight.
+    Landed,
     /// A message's content, without gaps.
     Dense(*const u8),
     /// The peer's memory, from the base of its buffer.
     Pulled(*const u8),
+    /// Memory of the peer's own, from the base of its buffer, to be read through the kernel.
+    Foreign {
+        pid: i32,
+        base: u64,
+        /// Where the part at hand was copied to.
+        copy: *mut u8,
+    },
 }
 
 /// What a lane waits for.
@@ -82,7 +102,7 @@ pub struct Stats {
     pub passes: u32,
     /// Messages sent.
     pub messages: u64,
-    /// Of these, messages whose content the peer read where it lay.
+    /// Of these, messages whose content was not copied on its way out.
     pub pulled: u64,
     /// Bytes of content sent.
     pub bytes: u64,
@@ -93,13 +113,20 @@ pub(crate) struct Player<'a> {
     pub(crate) bound: &'a Bound,
     pub(crate) work: &'a mut Work,
     pub(crate) ends: &'a mut Ends,
-    pub(crate) segment: &'a Arc<Segment>,
+    pub(crate) group: &'a mut Group,
     pub(crate) kernel: Kernel,
     pub(crate) rank: u32,
     pub(crate) call: u64,
     pub(crate) digest: u32,
+    /// What the peers compare with their calls; nothing of messages between some ranks.
+    pub(crate) entered: Option<u32>,
     pub(crate) wait: Wait,
     pub(crate) stats: Stats,
+    /// Whether memory of other ranks was read.
+    pub(crate) pulls: bool,
+    /// Bytes that sockets had moved when that was last looked at.
+    pub(crate) moved: u64,
+    pub(crate) recorder: &'a mut Recorder,
 }
 
 impl Player<'_> {
@@ -111,25 +138,54 @@ impl Player<'_> {
         while left > 0 {
             let mut moved = false;
             for lane in 0..lanes {
-                if self.is_done(lane) || self.blocked(lane)?.is_some() {
+                if self.is_done(lane) {
                     continue;
                 }
-                self.step(lane)?;
+                if let Some(blocked) = self.blocked(lane)? {
+                    if let Some(tracer) = &mut self.recorder.tracer {
+                        tracer.blocked(self.bound, lane, blocked, self.work.cursors[lane].at());
+                    }
+                    continue;
+                }
+                self.step_traced(lane)?;
                 moved = true;
                 if self.advance(lane) {
                     left -= 1;
                 }
             }
             match moved {
-                true => self.wait.progress(),
+                true => self.progress(),
                 false => self.pause()?,
             }
         }
         self.finish()
     }
 
+    #[inline]
+    fn step_traced(&mut self, lane: usize) -> Result<(), Error> {
+        if let Some(tracer) = &mut self.recorder.tracer {
+            tracer.step_begins(self.bound, lane, self.work.cursors[lane].at());
+        }
+        self.step(lane)?;
+        if let Some(tracer) = &mut self.recorder.tracer {
+            let cursor = self.work.cursors[lane];
+            tracer.step_ends(self.bound, lane, cursor.at(), cursor.elements);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn progress(&mut self) {
+        if self.wait.progress() {
+            watchdog::resumed(self.group, self.recorder);
+        }
+    }
+
     fn begin(&mut self) {
         let (bound, work) = (self.bound, &mut *self.work);
+        if let Some(tracer) = &mut self.recorder.tracer {
+            tracer.call_begins(bound, self.call);
+        }
         self.stats.passes = bound.shape.passes;
         // Nothing grows in the middle of a call.
         work.sources.reserve(bound.widest.saturating_sub(work.sources.len()));
@@ -145,12 +201,17 @@ impl Player<'_> {
             let pass = if lane.is_empty() { bound.shape.passes } else { 0 };
             work.cursors.push(Cursor { pass, step: lane.start, met: 0, elements });
         }
+        if bound.foreign {
+            for send in &bound.sends {
+                self.ends.senders[send.sender as usize].learn();
+            }
+        }
         work.before.clear();
         let senders = &self.ends.senders;
         work.before.extend(bound.sends.iter().map(|s| senders[s.sender as usize].sent()));
     }
 
-    fn is_done(&self, lane: usize) -> bool {
+    pub(super) fn is_done(&self, lane: usize) -> bool {
         self.work.cursors[lane].pass >= self.bound.shape.passes
     }
 
@@ -194,16 +255,25 @@ impl Player<'_> {
         while met < after + step.inputs.len() as u32 {
             let operand = &bound.operands[(step.inputs.start + met - after) as usize];
             if operand.receiver != NOWHERE {
-                let receiver = &self.ends.receivers[operand.receiver as usize];
-                if !receiver.is_ready(operand.ahead.into()) {
+                let len = elements as usize * operand.size as usize;
+                let lands = step.lands && elements > 0;
+                if lands && let Some(room) = self.no_room(step, pass, elements) {
+                    self.work.cursors[lane].met = met;
+                    return Ok(Some(room));
+                }
+                let receiver = &mut self.ends.receivers[operand.receiver as usize];
+                let ready = match lands {
+                    true => receiver.land(len, landing(bound, step, pass, &self.work.bases)),
+                    false => receiver.is_ready(operand.ahead.into(), len),
+                };
+                if !ready {
                     self.work.cursors[lane].met = met;
                     return Ok(Some(Blocked::Message(operand.receiver)));
                 }
-                let arrived =
-                    receiver.message(u64::from(bound.header.slots), operand.ahead.into()).meta;
-                let len = elements as usize * operand.size as usize;
-                if (arrived ^ meta(self.digest, len, Kind::Inline)) >> 2 != 0 {
-                    return Err(watchdog::mismatch(self, operand.receiver));
+                let slots = u64::from(bound.header.slots);
+                let arrived = receiver.message(slots, operand.ahead.into()).meta;
+                if (arrived ^ meta(self.digest ^ step.tag, len, Kind::Inline)) >> 2 != 0 {
+                    return Err(watchdog::unexpected(self, step, operand.receiver, arrived));
                 }
             }
             met += 1;
@@ -218,12 +288,7 @@ impl Player<'_> {
         let slots = u64::from(bound.header.slots);
         for out in &bound.outs[step.outs.start as usize..step.outs.end as usize] {
             let kind = self.kind(out, elements);
-            let sender = &mut self.ends.senders[out.sender as usize];
-            let room = match kind {
-                Kind::Slot => sender.has_slot(slots),
-                Kind::Inline | Kind::Pull => sender.has_room(RING),
-            };
-            if !room {
+            if !self.ends.senders[out.sender as usize].has_room(kind, slots) {
                 return Some(Blocked::Room(out.send));
             }
         }
@@ -244,8 +309,13 @@ impl Player<'_> {
     #[inline]
     fn kind(&self, out: &OutEnd, elements: u64) -> Kind {
         let len = elements as usize * out.size as usize;
-        if len >= out.direct && self.work.bases[out.buffer as usize].offered.is_some() {
+        if len >= out.direct
+            && (out.place != NOWHERE || self.work.bases[out.buffer as usize].offered.is_some())
+        {
             return Kind::Pull;
+        }
+        if len >= out.foreign && self.ends.senders[out.sender as usize].reads() {
+            return Kind::Foreign;
         }
         if len <= INLINE { Kind::Inline } else { Kind::Slot }
     }
@@ -257,13 +327,16 @@ impl Player<'_> {
         let Cursor { pass, step, elements, .. } = self.work.cursors[lane];
         let step = &bound.steps[step as usize];
         let offers = self.targets(step, elements)?;
-        let stores = step.store != NOWHERE && (!step.dead || offers);
+        let landed = step.lands && elements > 0;
+        let stores = step.store != NOWHERE && (!step.dead || offers) && !landed;
         if elements > 0 && (stores || !self.work.targets.is_empty()) {
-            self.sources(step)?;
-            self.fold(step, pass, stores);
+            match self.sources(step)? {
+                false => self.fold(step, pass, stores),
+                true => self.fetch(step, pass, stores)?,
+            }
         }
         for out in &bound.outs[step.outs.start as usize..step.outs.end as usize] {
-            self.post(out, elements);
+            self.post(step, out, pass, elements);
         }
         for operand in &bound.operands[step.inputs.start as usize..step.inputs.end as usize] {
             if operand.receiver != NOWHERE {
@@ -283,191 +356,122 @@ impl Player<'_> {
         for out in &bound.outs[step.outs.start as usize..step.outs.end as usize] {
             let kind = self.kind(out, elements);
             let sender = &mut self.ends.senders[out.sender as usize];
-            let ptr = match kind {
-                Kind::Inline => sender.inline(),
-                Kind::Slot => sender.slot(slots, elements * u64::from(out.size))?,
-                Kind::Pull => {
-                    offers = true;
-                    continue;
-                }
-            };
+            if matches!(kind, Kind::Pull | Kind::Foreign) {
+                offers = true;
+                continue;
+            }
+            let ptr = sender.place(kind, slots, elements as usize * out.size as usize)?;
             self.work.targets.push(Dst { ptr, wire: out.wire, stream: false });
         }
         Ok(offers)
     }
 
-    /// Finds out where the inputs of a step are read.
+    /// Finds out where the inputs of a step are read; says whether any is another process's own.
     #[inline]
-    fn sources(&mut self, step: &Step) -> Result<(), Error> {
+    fn sources(&mut self, step: &Step) -> Result<bool, Error> {
         let bound = self.bound;
+        let mut foreign = false;
         self.work.sources.clear();
         for operand in &bound.operands[step.inputs.start as usize..step.inputs.end as usize] {
             if operand.receiver == NOWHERE {
                 self.work.sources.push(Source::Local);
                 continue;
             }
+            if step.lands {
+                self.work.sources.push(Source::Landed);
+                continue;
+            }
             let receiver = &self.ends.receivers[operand.receiver as usize];
             let slots = u64::from(bound.header.slots);
             let message = receiver.message(slots, operand.ahead.into());
             let source = match message.kind() {
-                Some(Kind::Inline | Kind::Slot) => Source::Dense(message.content),
-                Some(Kind::Pull) if operand.place != NOWHERE => {
+                _ if operand.posted => Source::Dense(message.content),
+                Kind::Inline | Kind::Slot => Source::Dense(message.content),
+                Kind::Pull if operand.place != NOWHERE => {
                     let base = message.pulled_from();
                     // Wherever the peer says its buffer begins, what is read must lie in its arena.
                     if !self.lies_in_arena(operand.receiver, base, operand.span) {
                         return Err(watchdog::mismatch(self, operand.receiver));
                     }
-                    Source::Pulled(self.segment.at(base))
+                    self.pulls = true;
+                    Source::Pulled(self.group.pool().at(base))
                 }
+                Kind::Foreign if operand.place != NOWHERE => match receiver.reach() {
+                    Some(pid) => {
+                        (foreign, self.pulls) = (true, true);
+                        let (base, copy) = (message.pulled_from(), std::ptr::null_mut());
+                        Source::Foreign { pid, base, copy }
+                    }
+                    None => return Err(watchdog::mismatch(self, operand.receiver)),
+                },
                 _ => return Err(watchdog::mismatch(self, operand.receiver)),
             };
             self.work.sources.push(source);
         }
-        Ok(())
+        Ok(foreign)
     }
 
     fn lies_in_arena(&self, receiver: u32, base: u64, span: (u64, u64)) -> bool {
         let Some(from) = self.bound.froms.iter().find(|f| f.receiver == receiver) else {
             return false;
         };
-        let layout = self.segment.layout();
-        let arena = layout.arena(from.peer);
         let (low, high) = (base.wrapping_add(span.0), base.wrapping_add(span.1));
-        low >= arena && low <= high && high <= arena + layout.arena_bytes
-    }
-
-    /// Folds the inputs of a step into its store and the places of its messages.
-    #[inline]
-    fn fold(&mut self, step: &Step, pass: u32, stores: bool) {
-        let bound = self.bound;
-        let size = bound.shape.size;
-        let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
-        let Work { sources, targets, inputs: srcs, outputs: dsts, bases, .. } = &mut *self.work;
-        let local = |at: At, skip: u64| {
-            bases[at.buffer as usize].address.wrapping_add((at.offset + skip) as usize)
-        };
-        let mut done = 0u64;
-        for segment in &bound.segments[step.segments.start as usize..step.segments.end as usize] {
-            let (first, count) = bound.shape.piece(segment.elements, pass);
-            if count == 0 {
-                continue;
-            }
-            let place = |index: u32| bound.places[(segment.places + index) as usize];
-            let skip = first * size;
-            srcs.clear();
-            for (operand, source) in inputs.iter().zip(sources.iter()) {
-                let ptr = match *source {
-                    Source::Local => local(place(operand.place), skip).cast_const(),
-                    Source::Dense(content) => {
-                        content.wrapping_add(done as usize * operand.size as usize)
-                    }
-                    Source::Pulled(base) => {
-                        base.wrapping_add((place(operand.place).offset + skip) as usize)
-                    }
-                };
-                srcs.push(Src { ptr, wire: operand.wire });
-            }
-            dsts.clear();
-            if stores {
-                let ptr = local(place(step.store), skip);
-                dsts.push(Dst { ptr, wire: None, stream: step.stream });
-            }
-            for target in targets.iter() {
-                let width = self.kernel.wire_size(target.wire).unwrap_or(size as usize);
-                let ptr = target.ptr.wrapping_add(done as usize * width);
-                dsts.push(Dst { ptr, ..*target });
-            }
-            // `bind` checked every place against the size of its buffer, and the caller the buffers
-            // against those sizes; messages have as many bytes as `blocked` compared, slots room for
-            // them, and pulled memory lies in the peer's arena. The plan was proved free of races, and
-            // its order is kept by the messages and by `blocked`.
-            // SAFETY: so all places are valid for `count` elements, and nobody else writes them.
-            unsafe { self.kernel.fold(srcs, dsts, count as usize) };
-            done += count;
-        }
+        self.group.lies_in_arena(from.peer, low, high)
     }
 
     /// Hands a message over.
     #[inline]
-    fn post(&mut self, out: &OutEnd, elements: u64) {
+    fn post(&mut self, step: &Step, out: &OutEnd, pass: u32, elements: u64) {
         let kind = self.kind(out, elements);
         let len = elements as usize * out.size as usize;
-        let meta = meta(self.digest, len, kind);
+        let meta = meta(self.digest ^ step.tag, len, kind);
         self.stats.messages += 1;
         self.stats.bytes += len as u64;
         let sender = &mut self.ends.senders[out.sender as usize];
         match kind {
-            Kind::Inline | Kind::Slot => sender.post(meta),
-            Kind::Pull => {
-                let base = self.work.bases[out.buffer as usize].offered.unwrap_or(0);
-                sender.post_pull(meta, base.wrapping_sub(out.before));
+            Kind::Inline | Kind::Slot => sender.post(meta, len),
+            Kind::Pull | Kind::Foreign => {
+                let bases = &self.work.bases;
+                let Base { address, offered } = bases[out.buffer as usize];
+                let base = match kind {
+                    Kind::Pull => offered.unwrap_or(0),
+                    _ => address as u64,
+                };
+                let pieces = pieces(self.bound, step, out.place, pass, bases)
+                    .map(|(ptr, len)| Piece { ptr, len });
+                sender.offer(meta, base.wrapping_sub(out.before), pieces);
                 self.stats.pulled += 1;
             }
         }
     }
 
-    /// Waits until nobody reads this rank's memory any more.
+    /// Waits until nobody reads this rank's memory any more, and sockets have taken everything.
     #[inline]
     fn finish(&mut self) -> Result<Stats, Error> {
-        if self.stats.pulled > 0 {
+        if self.stats.pulled > 0 || self.bound.posted {
             for i in 0..self.bound.sends.len() {
+                let mut waited = false;
                 while self.is_read(i) {
                     self.pause()?;
+                    waited = true;
                 }
-                self.wait.progress();
+                self.progress();
+                if let (true, Some(tracer)) = (waited, &mut self.recorder.tracer) {
+                    tracer.drained(self.bound.sends[i].peer);
+                }
             }
+        }
+        // A rank that fails raises the alarm before its memory serves other ends. So what was read
+        // there is good if there is no alarm now.
+        if self.pulls {
+            std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+            if self.group.is_aborted() {
+                self.look(Look::Aborted)?;
+            }
+        }
+        if let Some(tracer) = &mut self.recorder.tracer {
+            tracer.call_ends(self.stats.bytes);
         }
         Ok(self.stats)
-    }
-
-    /// Whether the peer of a send may still read memory that it was offered in this call.
-    fn is_read(&mut self, send: usize) -> bool {
-        let sender = &mut self.ends.senders[self.bound.sends[send].sender as usize];
-        let offered = sender.offered();
-        offered > self.work.before[send] && !sender.is_consumed(offered - 1)
-    }
-
-    #[inline]
-    fn pause(&mut self) -> Result<(), Error> {
-        match self.wait.pause(self.segment) {
-            Look::Again => Ok(()),
-            look => self.look(look),
-        }
-    }
-
-    #[cold]
-    fn look(&mut self, look: Look) -> Result<(), Error> {
-        let (lane, blocked) = self.obstacle()?;
-        watchdog::look(self, look, lane, blocked)
-    }
-
-    /// The first lane that waits for another rank, and for what; lanes that wait for it follow.
-    pub(crate) fn obstacle(&mut self) -> Result<(Option<usize>, Option<Blocked>), Error> {
-        let mut found = (None, None);
-        for lane in 0..self.bound.lanes.len() {
-            if self.is_done(lane) {
-                continue;
-            }
-            match self.blocked(lane)? {
-                Some(blocked @ Blocked::After(_)) if found.0.is_none() => {
-                    found = (Some(lane), Some(blocked));
-                }
-                Some(Blocked::After(_)) | None => {}
-                Some(blocked) => return Ok((Some(lane), Some(blocked))),
-            }
-        }
-        if found.0.is_none() {
-            let read = (0..self.bound.sends.len()).find(|&i| self.is_read(i));
-            found.1 = read.map(|i| Blocked::Drained(i as u32));
-        }
-        Ok(found)
-    }
-
-    /// The step that a lane is at; of no lane, the last.
-    pub(crate) fn at(&self, lane: Option<usize>) -> Option<&Step> {
-        match lane {
-            Some(lane) => self.bound.steps.get(self.work.cursors[lane].step as usize),
-            None => self.bound.steps.last(),
-        }
     }
 }

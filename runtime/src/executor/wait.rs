@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::transport::shm::Segment;
+use crate::group::Group;
 
 /// Polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
 const EAGER: u32 = 64;
@@ -15,6 +15,8 @@ const EAGER: u32 = 64;
 const SPINS: u32 = 3000;
 /// The same where ranks outnumber cores: whoever is awaited is likely not running.
 const SPINS_CROWDED: u32 = 8;
+/// A wait for sockets sleeps from here on.
+const LONG: Duration = Duration::from_millis(20);
 /// How often peers are examined.
 const EXAMINE: Duration = Duration::from_millis(1);
 
@@ -38,12 +40,14 @@ pub(crate) struct Wait {
     polls: u32,
     began: Option<Instant>,
     examined: Option<Instant>,
+    /// Whether peers were examined since the last progress.
+    long: bool,
 }
 
 impl Wait {
     pub(crate) fn new(timeout: Duration, crowded: bool) -> Self {
         let spins = if crowded { SPINS_CROWDED } else { SPINS };
-        Wait { timeout, spins, polls: 0, began: None, examined: None }
+        Wait { timeout, spins, polls: 0, began: None, examined: None, long: false }
     }
 
     /// How long nothing may move.
@@ -51,25 +55,38 @@ impl Wait {
         self.timeout
     }
 
-    /// Something moved: the deadline begins anew.
+    /// Something moved: the deadline begins anew. Says whether the wait was so long that peers were
+    /// examined.
     #[inline]
-    pub(crate) fn progress(&mut self) {
-        if self.polls > 0 {
-            (self.polls, self.began) = (0, None);
+    pub(crate) fn progress(&mut self) -> bool {
+        if self.polls == 0 {
+            return false;
         }
+        (self.polls, self.began) = (0, None);
+        std::mem::take(&mut self.long)
+    }
+
+    /// How long nothing has moved, as far as it was looked at.
+    pub(crate) fn waited(&self) -> Duration {
+        self.began.map(|began| began.elapsed()).unwrap_or_default()
+    }
+
+    /// Whether this wait is so long that to be woken late costs little beside it.
+    pub(crate) fn is_long(&self) -> bool {
+        self.polls > self.spins && self.began.is_some_and(|began| began.elapsed() > LONG)
     }
 
     /// Nothing moved.
     #[inline]
-    pub(crate) fn pause(&mut self, segment: &Segment) -> Look {
+    pub(crate) fn pause(&mut self, group: &mut Group) -> Look {
         self.polls = self.polls.saturating_add(1);
         if self.polls <= EAGER.min(self.spins) {
             return Look::Again;
         }
-        self.pause_longer(segment)
+        self.pause_longer(group)
     }
 
-    fn pause_longer(&mut self, segment: &Segment) -> Look {
+    fn pause_longer(&mut self, group: &mut Group) -> Look {
         let every = if self.polls <= self.spins {
             std::hint::spin_loop();
             256
@@ -80,16 +97,19 @@ impl Wait {
         if !self.polls.is_multiple_of(every) && self.polls != u32::MAX {
             return Look::Again;
         }
-        if segment.is_aborted() {
+        if group.is_aborted() {
+            self.long = true;
             return Look::Aborted;
         }
         let now = Instant::now();
         let began = *self.began.get_or_insert(now);
         if now - began >= self.timeout {
+            self.long = true;
             return Look::Expired;
         }
         if now - *self.examined.get_or_insert(began) >= EXAMINE {
-            self.examined = Some(now);
+            (self.examined, self.long) = (Some(now), true);
+            group.listen();
             return Look::Examine;
         }
         Look::Again
@@ -99,19 +119,20 @@ impl Wait {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::shm::{AbortRecord, Layout};
+    use crate::transport::shm::{AbortRecord, Layout, Segment};
     use roundelay_dsl::diag::codes;
 
     #[test]
     fn a_wait_ends_by_deadline_or_abort() {
         let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
         let segment = Segment::create(layout).expect("a small segment");
+        let mut group = Group::whole(segment, 0);
         for crowded in [false, true] {
             let mut wait = Wait::new(Duration::from_millis(5), crowded);
             let began = Instant::now();
             let mut examined = 0;
             loop {
-                match wait.pause(&segment) {
+                match wait.pause(&mut group) {
                     Look::Again => {}
                     Look::Examine => examined += 1,
                     look => break assert_eq!(look, Look::Expired),
@@ -120,8 +141,8 @@ mod tests {
             assert!(began.elapsed() >= Duration::from_millis(5));
             assert!(examined <= 5);
         }
-        segment.abort(&AbortRecord { code: codes::TIMEOUT, rank: 1, text: String::new() });
+        group.abort(&AbortRecord { code: codes::TIMEOUT, rank: 1, text: String::new() });
         let mut wait = Wait::new(Duration::from_secs(60), false);
-        while wait.pause(&segment) != Look::Aborted {}
+        while wait.pause(&mut group) != Look::Aborted {}
     }
 }

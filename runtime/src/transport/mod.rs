@@ -11,16 +11,21 @@
 //!   transport gives is the ends of connections (`shm`): `shm::Sender` hands out the place of the
 //!   next message's content and then hands the message over; `shm::Receiver` says whether the next
 //!   message is there, where its content lies, and takes back the slot.
-//! * **Posted**: messages are posted to a queue and completions polled. None exists yet.
+//! * **Posted**: messages are handed to a queue that the kernel empties. `tcp::Sender` stages content
+//!   or sends it from where it lies, `tcp::Receiver` stages messages or lands them where they belong.
+//!
+//! `ends` gives both kinds one face for the executor.
 //!
 //! Nothing here blocks. Every operation returns at once and says whether it could be done; waiting,
-//! deadlines and giving up belong to `executor::wait`. After setup nothing allocates, locks or calls
-//! the system, except that the first message of a new size on a connection reserves its memory.
+//! deadlines and giving up belong to `executor::wait`. After setup nothing allocates or locks, except
+//! that the first message of a new size on a connection reserves its memory; nothing calls the system
+//! but the reads and writes of sockets, and the reading of a peer's private memory.
 //!
-//! To add a transport: one file here, [`probe`] in its words, and the test-suite of this crate
-//! (`tests/`), which plays the same plans on every transport.
+//! To add a transport: one folder here, an arm in `ends`, a rule in `route`, and a line
+//! `conformance!(...)` in `tests/conformance`, which plays the same suite over every transport.
 
 pub(crate) mod shm;
+pub(crate) mod tcp;
 
 /// Whether shared memory can be used here; if not, why, in words.
 pub fn probe() -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! Plans made by hand, small enough to be right by inspection, and threads that play them.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
-use roundelay::{Communicator, Layout};
+use roundelay::{Communicator, Layout, Setup, Transports};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
     Buf, Conn, Dir, Header, Input, Lane, MessageRef, Op, OpRef, Out, Placement, Plan, Protocol,
@@ -295,13 +295,34 @@ pub(crate) fn threads<T: Send>(
     layout: Layout,
     body: impl Fn(&mut Communicator, usize) -> T + Sync,
 ) -> Vec<T> {
-    let ranks = Communicator::local_with(layout).expect("shared memory");
+    play(Communicator::local_with(layout).expect("shared memory"), body)
+}
+
+pub(crate) fn play<T: Send>(
+    ranks: Vec<Communicator>,
+    body: impl Fn(&mut Communicator, usize) -> T + Sync,
+) -> Vec<T> {
     std::thread::scope(|scope| {
         let body = &body;
         let start = |(r, mut comm): (usize, Communicator)| scope.spawn(move || body(&mut comm, r));
         let threads: Vec<_> = ranks.into_iter().enumerate().map(start).collect();
         threads.into_iter().map(|t| t.join().expect("a rank")).collect()
     })
+}
+
+/// The same over shared memory, over sockets, and over both: memory between ranks r and r + 2.
+pub(crate) fn everywhere<T: Send>(
+    ranks: u32,
+    slot_bytes: u64,
+    body: impl Fn(&mut Communicator, usize) -> T + Sync,
+) -> Vec<Vec<T>> {
+    let tcp = |_| Setup::new().transports(Transports { shm: false, tcp: true });
+    let mixed = |rank: u32| Setup::new().host_label(format!("machine {}", rank % 2));
+    let over = |setup: &(dyn Fn(u32) -> Setup + Sync)| {
+        let setup = |rank| setup(rank).slot_bytes(slot_bytes);
+        play(Communicator::local_over(ranks, setup).expect("the ranks join"), &body)
+    };
+    vec![threads(layout(ranks, slot_bytes), &body), over(&tcp), over(&mixed)]
 }
 
 /// What a rank contributes: small whole numbers, so that every sum is exact.

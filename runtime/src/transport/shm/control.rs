@@ -3,7 +3,7 @@
 //! Everything is an atomic word. Each rank writes to its own cache lines only; the abort record is
 //! written once, by whoever fails first.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use roundelay_dsl::diag::{Code, codes};
 
@@ -16,6 +16,9 @@ const CALLS: u64 = 4;
 const PRESENCE: u64 = 0;
 const EXCHANGE: u64 = 1;
 const CALL: u64 = 2;
+const WAIT: u64 = 3;
+/// A line is read again so often while its rank writes to it.
+const RETRIES: u32 = 8;
 
 /// Words of the abort record before its text.
 const ABORT_TEXT: u64 = 64;
@@ -50,6 +53,7 @@ impl Segment {
         if state == State::Present {
             let pid = rustix::process::getpid().as_raw_nonzero().get();
             self.word(line).store(u64::from(pid.unsigned_abs()), Ordering::Relaxed);
+            self.word(line + 16).store(super::foreign::allow(), Ordering::Relaxed);
         }
         self.word(line + 8).store(state as u64, Ordering::Release);
     }
@@ -63,6 +67,11 @@ impl Segment {
             _ => State::Left,
         };
         (state, self.word(line).load(Ordering::Relaxed) as i32)
+    }
+
+    /// Where a rank has the word that others try to read.
+    pub(super) fn sign(&self, rank: u32) -> u64 {
+        self.word(self.layout.rank_line(rank, PRESENCE) + 16).load(Ordering::Relaxed)
     }
 
     /// Makes all ranks stop. The first cause is kept; later ones are consequences.
@@ -131,6 +140,38 @@ impl Segment {
         let entry = (call << 32) | u64::from(digest);
         self.word(line + 8 + 8 * (call % CALLS)).store(entry, Ordering::Relaxed);
         self.word(line).store(call, Ordering::Release);
+    }
+
+    /// Says what this rank waits for, or no longer: words of which the first is not 0.
+    pub(crate) fn publish_wait(&self, rank: u32, words: Option<[u64; 8]>) {
+        let line = self.layout.rank_line(rank, WAIT);
+        self.word(line).store(0, Ordering::Relaxed);
+        let Some(words) = words else { return };
+        fence(Ordering::Release);
+        for (i, word) in words.into_iter().enumerate().skip(1) {
+            self.word(line + 8 * i as u64).store(word, Ordering::Relaxed);
+        }
+        self.word(line).store(words[0], Ordering::Release);
+    }
+
+    /// What a rank said that it waits for.
+    pub(crate) fn wait_of(&self, rank: u32) -> Option<[u64; 8]> {
+        let line = self.layout.rank_line(rank, WAIT);
+        for _ in 0..RETRIES {
+            let first = self.word(line).load(Ordering::Acquire);
+            if first == 0 {
+                return None;
+            }
+            let mut words = [first; 8];
+            for (i, word) in words.iter_mut().enumerate().skip(1) {
+                *word = self.word(line + 8 * i as u64).load(Ordering::Relaxed);
+            }
+            fence(Ordering::Acquire);
+            if self.word(line).load(Ordering::Relaxed) == first {
+                return Some(words);
+            }
+        }
+        None
     }
 
     /// The number of a rank's latest call.
@@ -217,6 +258,29 @@ mod tests {
             assert_eq!(b.read(&segment, 0), Some(round));
             assert_eq!(a.read(&segment, 1), Some(10 + round));
         }
+    }
+
+    #[test]
+    fn waits_are_published_whole() {
+        let segment = segment();
+        assert_eq!(segment.wait_of(1), None);
+        let words = |i: u64| [i; 8];
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for i in 1..20_000 {
+                    segment.publish_wait(1, Some(words(i)));
+                }
+                segment.publish_wait(1, None);
+            });
+            while !writer.is_finished() {
+                if let Some(read) = segment.wait_of(1) {
+                    assert!(read.iter().all(|&w| w == read[0]), "{read:?}");
+                }
+            }
+        });
+        assert_eq!(segment.wait_of(1), None);
+        segment.publish_wait(1, Some(words(5)));
+        assert_eq!((segment.wait_of(1), segment.wait_of(0)), (Some(words(5)), None));
     }
 
     #[test]

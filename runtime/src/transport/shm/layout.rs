@@ -29,7 +29,8 @@ pub(crate) const HEADER_PAYLOAD: u64 = 16;
 pub struct Layout {
     /// Number of ranks.
     pub ranks: u32,
-    /// Parallel connections from each rank to each.
+    /// Parallel connections from each rank to each: the last one for messages from rank to rank, the
+    /// others for plans.
     pub channels: u32,
     /// Capacity of one slot in bytes, a multiple of 64: the largest staged message.
     pub slot_bytes: u64,
@@ -66,8 +67,8 @@ impl Layout {
         if self.ranks == 0 || self.ranks > 4096 {
             return wrong("the number of local ranks must be between 1 and 4096");
         }
-        if self.channels == 0 || self.channels > u32::from(u16::MAX) {
-            return wrong("the number of channels must be between 1 and 65535");
+        if self.channels < 2 || self.channels > u32::from(u16::MAX) {
+            return wrong("the number of channels must be between 2 and 65535");
         }
         if self.slot_bytes < 64 || self.slot_bytes > 64 << 20 || !self.slot_bytes.is_multiple_of(64)
         {
@@ -173,7 +174,7 @@ mod tests {
         assert!(good.check().is_ok());
         for bad in [
             Layout { ranks: 0, ..good },
-            Layout { channels: 0, ..good },
+            Layout { channels: 1, ..good },
             Layout { slot_bytes: 100, ..good },
             Layout { arena_bytes: 1 << 60, ..good },
         ] {

@@ -9,14 +9,16 @@
 //! message of that size; never again afterwards.
 
 mod control;
+mod foreign;
 mod layout;
 mod limits;
 mod slots;
 
 pub(crate) use control::{AbortRecord, Exchange, State};
+pub(crate) use foreign::read;
 pub use layout::Layout;
 pub(crate) use layout::{INLINE, PAGE, RING, cores};
-pub(crate) use slots::{Kind, Receiver, Sender, meta};
+pub(crate) use slots::{Kind, Message, Receiver, Sender, meta};
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -109,6 +111,17 @@ impl Segment {
         Self::map(fd, layout).map(Arc::new)
     }
 
+    /// Maps the memory that another process of this machine made and still holds open.
+    pub(crate) fn of_process(pid: i32, number: RawFd) -> Result<Arc<Self>, Error> {
+        let path = format!("/proc/{pid}/fd/{number}");
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+        let foreign = |why: String| Error::Start(format!("cannot share memory by {path}: {why}"));
+        let fd = rustix::fs::open(&path, flags, rustix::fs::Mode::empty())
+            .map_err(|e| foreign(e.to_string()))?;
+        let layout = Self::read(&fd).map_err(foreign)?;
+        Self::map(fd, layout).map(Arc::new)
+    }
+
     fn read(fd: &OwnedFd) -> Result<Layout, String> {
         let stat = rustix::fs::fstat(fd).map_err(|e| e.to_string())?;
         let mut bytes = [0u8; 48];
@@ -156,6 +169,12 @@ impl Segment {
 
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Bytes that all ranks together have reserved.
+    pub(crate) fn reserved(&self) -> u64 {
+        // The file has memory for what was reserved, and for nothing else.
+        rustix::fs::fstat(&self.fd).map_or(0, |stat| (stat.st_blocks as u64).saturating_mul(512))
     }
 
     /// The descriptor, for a child that inherits it.

@@ -14,8 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{HEADER_PAYLOAD, Layout, PAGE, RING};
-use super::{INLINE, Segment};
+use super::{INLINE, Segment, foreign};
 use crate::error::Error;
+
+/// The word of a connection's first page by which the receiver says that it can read the sender's
+/// memory.
+const READS: u64 = 64;
 
 /// How a message carries its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +30,8 @@ pub(crate) enum Kind {
     Slot = 1,
     /// In the sender's arena; the header says where.
     Pull = 2,
+    /// In memory of the sender's own; the header says where.
+    Foreign = 3,
 }
 
 /// The word beside the sequence number: digest of the call, length in bytes, kind.
@@ -44,18 +50,19 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// How the content travels; `None` if the word makes no sense.
+    /// How the content travels.
     #[inline]
-    pub(crate) fn kind(self) -> Option<Kind> {
+    pub(crate) fn kind(self) -> Kind {
         match self.meta & 3 {
-            0 => Some(Kind::Inline),
-            1 => Some(Kind::Slot),
-            2 => Some(Kind::Pull),
-            _ => None,
+            0 => Kind::Inline,
+            1 => Kind::Slot,
+            2 => Kind::Pull,
+            _ => Kind::Foreign,
         }
     }
 
-    /// Where a pulled message's memory lies: an offset in the shared file, modulo 2^64.
+    /// Where the memory of a message lies that is not here: an offset in the shared file, or an
+    /// address of the sender's, modulo 2^64.
     #[inline]
     pub(crate) fn pulled_from(self) -> u64 {
         // SAFETY: `content` points at the payload of a header that has arrived and was not yet
@@ -116,6 +123,8 @@ pub(crate) struct Sender {
     /// Slots in use, and bytes reserved in each.
     slots: u64,
     reserved: u64,
+    /// Whether the receiver can read this process's memory.
+    reads: bool,
 }
 
 impl Sender {
@@ -126,7 +135,16 @@ impl Sender {
         channel: u32,
     ) -> Result<Self, Error> {
         let end = End::open(segment, from, to, channel)?;
-        Ok(Sender { end, sent: 0, seen: 0, offered: 0, slotted: 0, slots: 0, reserved: 0 })
+        Ok(Sender {
+            end,
+            sent: 0,
+            seen: 0,
+            offered: 0,
+            slotted: 0,
+            slots: 0,
+            reserved: 0,
+            reads: false,
+        })
     }
 
     /// Messages sent since the job began.
@@ -164,6 +182,19 @@ impl Sender {
             self.seen = self.end.consumed().load(Ordering::Acquire);
             message < self.seen
         }
+    }
+
+    /// Whether the receiver can read this process's own memory, as far as it has said so by the last
+    /// time that this rank [learned](Self::learn).
+    #[inline]
+    pub(crate) fn reads(&self) -> bool {
+        self.reads
+    }
+
+    /// Learns whether the receiver can read this process's memory.
+    #[inline]
+    pub(crate) fn learn(&mut self) {
+        self.reads = self.reads || self.end.word(READS).load(Ordering::Relaxed) != 0;
     }
 
     /// Where a message of at most [`INLINE`] bytes is to be written; after [`Self::has_room`].
@@ -218,6 +249,9 @@ pub(crate) struct Receiver {
     end: End,
     /// Messages consumed since the job began.
     received: u64,
+    /// The sender's process, once it is known that its memory can be read.
+    reach: Option<i32>,
+    from: u32,
 }
 
 impl Receiver {
@@ -227,7 +261,22 @@ impl Receiver {
         to: u32,
         channel: u32,
     ) -> Result<Self, Error> {
-        Ok(Receiver { end: End::open(segment, from, to, channel)?, received: 0 })
+        let end = End::open(segment, from, to, channel)?;
+        Ok(Receiver { end, received: 0, reach: None, from })
+    }
+
+    /// Finds out whether the sender's memory can be read, and tells it. The sender has joined.
+    pub(crate) fn try_reach(&mut self) {
+        if self.reach.is_none() {
+            self.reach = foreign::reach(&self.end.segment, self.from);
+            let reads = u64::from(self.reach.is_some());
+            self.end.word(READS).store(reads, Ordering::Relaxed);
+        }
+    }
+
+    /// The sender's process, if its memory can be read.
+    pub(crate) fn reach(&self) -> Option<i32> {
+        self.reach
     }
 
     /// Whether the message is there that follows the next `ahead` ones.
@@ -287,7 +336,7 @@ mod tests {
             for m in 0..RING {
                 assert!(receiver.is_ready(0));
                 let message = receiver.message(2, 0);
-                assert_eq!(message.kind(), Some(Kind::Inline));
+                assert_eq!(message.kind(), Kind::Inline);
                 assert_eq!(message.pulled_from(), round * RING + m);
                 assert!(!sender.is_consumed(round * RING + m));
                 receiver.consume();
@@ -304,7 +353,7 @@ mod tests {
         sender.post(meta(0, 100, Kind::Slot));
         assert!(sender.has_slot(2));
         assert!(!sender.has_slot(3));
-        assert_eq!(receiver.message(2, 0).kind(), Some(Kind::Slot));
+        assert_eq!(receiver.message(2, 0).kind(), Kind::Slot);
         receiver.consume();
         assert!(sender.has_slot(3));
     }

@@ -1,0 +1,209 @@
+//! `roundelay bench`: how fast algorithms are, and other libraries beside them.
+//!
+//! `turns` measures one size after the other, ours and every peer's by turns; `summary` says how they
+//! compare over all sizes.
+
+mod summary;
+mod turns;
+
+use roundelay_compiler::Shape;
+use roundelay_dsl::diag::Diagnostic;
+
+use crate::args::{Bench, Target};
+use crate::job::joined::{membership, way};
+use crate::job::table::{Columns, head, rooted, row};
+use crate::job::{self, Job, Proof, Start};
+use crate::peer::{Peers, Ready};
+use crate::plot::Plot;
+use crate::progress::Progress;
+use crate::report::{Failure, Outcome, Report};
+use crate::run::{plan_job, seed, shapes};
+use crate::values::steps;
+use summary::Summary;
+
+/// Runs the verb.
+pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
+    let sizes = match &args.bytes {
+        Some(sizes) => sizes.list(args.factor),
+        None => {
+            let mut sizes = Vec::new();
+            steps(args.min, args.max.max(args.min), args.factor, &mut sizes);
+            sizes
+        }
+    };
+    if !args.vs.is_empty() && membership(&args.play)?.is_some() {
+        let text = "--vs starts the ranks of every library itself: run it outside of the launcher";
+        return Err(Failure::Usage(text.into()));
+    }
+    let mut peers = peers(args, report)?;
+    let mut results = Results { summary: Summary::default(), plot: Plot::default() };
+    let seed = seed(&args.play);
+    let start = Start::of(&args.play, true)?;
+    for name in &args.names {
+        let root = args.root.unwrap_or(0);
+        let target = Target { target: name.clone(), algorithm: None, root };
+        for shape in shapes(&args.play, &target, report)? {
+            let budget = args.budget.as_secs_f64();
+            let (mut job, proofs) = plan_job(&target, &args.play, &shape, &sizes, seed, budget)?;
+            job.root = args.root;
+            let Some(first) = proofs.first() else { continue };
+            if job.root.is_none() && rooted(&first.collective) {
+                other_roots(args, &target, &shape, &sizes)?;
+            }
+            let columns = columns(args, &shape, first)?;
+            let start = &start;
+            let table = Table { args, report, shape, name, columns, job, proofs, start };
+            table.fill(&mut peers, &mut results)?;
+        }
+    }
+    results.summary.show(report);
+    match &args.plot {
+        Some(path) => save(&results.plot, path, report),
+        None => Ok(()),
+    }
+}
+
+/// Proves for the other roots what is proved for the first: ranks will play them all.
+fn other_roots(args: &Bench, target: &Target, shape: &Shape, sizes: &[u64]) -> Outcome {
+    for root in 1..u32::try_from(shape.ranks()).unwrap_or(u32::MAX) {
+        let (name, algorithm) = (target.target.clone(), target.algorithm.clone());
+        let target = Target { target: name, algorithm, root };
+        plan_job(&target, &args.play, shape, sizes, 0, 0.0).map_err(|failure| match failure {
+            Failure::Input(sources, found) => {
+                let why = format!("with root {root}: the root turns with every call");
+                let say = |d: Diagnostic| d.note(why.clone()).help("--root RANK keeps it at one");
+                Failure::Input(sources, found.into_iter().map(say).collect())
+            }
+            other => other,
+        })?;
+    }
+    Ok(())
+}
+
+/// Compiles what is to be compared, and names what is missing.
+fn peers(args: &Bench, report: Report) -> Result<Peers, Failure> {
+    let mut progress = Progress::new("bench", args.vs.len());
+    let peers = Peers::new(&args.vs, way(&args.play)?, |name| {
+        progress.now(&format!("compiling {name}"));
+    });
+    drop(progress);
+    for why in &peers.missing {
+        report.remark(&format!("skipped {why}"));
+    }
+    Ok(peers)
+}
+
+fn columns(args: &Bench, shape: &Shape, proof: &Proof) -> Result<Columns, Failure> {
+    Ok(Columns {
+        collective: proof.collective.clone(),
+        ranks: shape.ranks(),
+        dtype: args.play.dtype,
+        op: args.play.op,
+        reduces: proof.reduces,
+        root: args.root,
+        way: way(&args.play)?,
+    })
+}
+
+fn save(plot: &Plot, path: &std::path::Path, report: Report) -> Outcome {
+    let Some(picture) = plot.draw() else {
+        report.remark("nothing to draw: no size above 0 was measured");
+        return Ok(());
+    };
+    std::fs::write(path, picture)
+        .map_err(|e| Failure::Usage(format!("cannot write {}: {e}", path.display())))?;
+    report.line(format!("drawn in {}", path.display()));
+    Ok(())
+}
+
+/// What is left when all tables are done.
+struct Results {
+    summary: Summary,
+    plot: Plot,
+}
+
+/// The results of one name at one shape.
+struct Table<'a> {
+    args: &'a Bench,
+    report: Report,
+    shape: Shape,
+    /// As the user named it.
+    name: &'a str,
+    columns: Columns,
+    job: Job,
+    proofs: Vec<Proof>,
+    start: &'a Start,
+}
+
+impl Table<'_> {
+    fn fill(&self, peers: &mut Peers, results: &mut Results) -> Outcome {
+        for proof in &self.proofs {
+            self.report.line(&proof.words);
+        }
+        let mut missing = Vec::new();
+        for (index, peer) in peers.ready.iter_mut().enumerate() {
+            match peer.version(self.shape.ranks()) {
+                Ok(Some(version)) => self.report.line(format!("{}: {version}", peer.name())),
+                Ok(None) => {}
+                Err(why) => {
+                    self.report.remark(&format!("skipped {}: {why}", peer.name()));
+                    missing.push(index);
+                }
+            }
+        }
+        head(self.report);
+        if peers.ready.is_empty() {
+            return self.alone(results);
+        }
+        let ready = peers.ready.iter_mut().enumerate();
+        let ready = ready.filter(|(i, _)| !missing.contains(i)).map(|(_, peer)| peer);
+        self.in_turn(ready.collect(), results)
+    }
+
+    /// Ours only: all sizes by the same processes.
+    fn alone(&self, results: &mut Results) -> Outcome {
+        let mut progress = Progress::new("bench", self.job.cases.len());
+        self.ours(&self.job, |case, time_us, wrong| {
+            let case = self.job.cases[case];
+            let proof = &self.proofs[case.piece];
+            let line =
+                self.columns.line(&proof.algorithm, case.count, proof.blocks, time_us, wrong);
+            results.plot.add(&self.title(), &self.label(), &line);
+            progress.aside(|| row(self.report, &line));
+            progress.step();
+        })
+    }
+
+    fn ours(&self, job: &Job, done: impl FnMut(usize, f64, u64)) -> Outcome {
+        job::play(job, self.start, done)
+    }
+
+    /// What the pictures of this table are about.
+    fn title(&self) -> String {
+        let ranks = self.shape.ranks();
+        let columns = &self.columns;
+        let op = if columns.reduces { format!(", {}", columns.op) } else { String::new() };
+        format!(
+            "{}, {ranks} ranks, {}{op}, {}",
+            columns.collective,
+            columns.dtype,
+            columns.way.name()
+        )
+    }
+
+    /// What our results are called in a picture: a collective's algorithm is chosen size by size.
+    fn label(&self) -> String {
+        match self.name == self.columns.collective {
+            true => "roundelay".into(),
+            false => {
+                let name = self.proofs.first().map_or(self.name, |p| p.algorithm.as_str());
+                format!("roundelay {name}")
+            }
+        }
+    }
+}
+
+/// The columns of a peer, whose data may go another way.
+fn peer_line(columns: &Columns, peer: &Ready) -> Columns {
+    Columns { way: peer.way(), ..columns.clone() }
+}

@@ -1,0 +1,220 @@
+//! How ours compares with the peers over all sizes: geometric means of the ratios, and the worst points.
+
+use serde::Serialize;
+
+use crate::report::Report;
+use crate::values::size_text;
+
+/// One size of one algorithm, and the peers' times over ours.
+#[derive(Debug, Clone)]
+pub(super) struct Point {
+    pub(super) collective: String,
+    pub(super) algorithm: String,
+    pub(super) ranks: u64,
+    pub(super) bytes: u64,
+    /// By peer, in their order.
+    pub(super) ratios: Vec<(String, f64)>,
+}
+
+impl Point {
+    /// The peer that is fastest here.
+    fn best(&self) -> Option<(&str, f64)> {
+        let best = self.ratios.iter().min_by(|a, b| a.1.total_cmp(&b.1));
+        best.map(|(peer, ratio)| (peer.as_str(), *ratio))
+    }
+}
+
+/// All points of a bench.
+#[derive(Debug, Default)]
+pub(super) struct Summary {
+    points: Vec<Point>,
+}
+
+/// Ours against one peer, or against the best one at each point.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Against {
+    /// The peer; `best` for the fastest one at each point.
+    peer: String,
+    /// Of one collective; `all` if there were several.
+    collective: String,
+    /// Number of points.
+    points: usize,
+    /// Geometric mean of the ratios, the peer's time over ours.
+    geomean: f64,
+    /// Where ours does worst.
+    worst: Worst,
+    /// Points at which ours is slower.
+    slower: Vec<Worst>,
+}
+
+/// A point, and the ratio there.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Worst {
+    collective: String,
+    algorithm: String,
+    ranks: u64,
+    bytes: u64,
+    /// Whose ratio it is.
+    peer: String,
+    ratio: f64,
+}
+
+impl std::fmt::Display for Worst {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Worst { collective, algorithm, ranks, peer, ratio, .. } = self;
+        let size = size_text(self.bytes);
+        write!(f, "{ratio:.2} at {collective}.{algorithm} {size} on {ranks} ranks ({peer})")
+    }
+}
+
+/// A line of results as programs read it.
+#[derive(Serialize)]
+struct Json<'a> {
+    summary: &'a Against,
+}
+
+impl Summary {
+    /// Adds a point; one without peers says nothing.
+    pub(super) fn add(&mut self, point: Point) {
+        if !point.ratios.is_empty() {
+            self.points.push(point);
+        }
+    }
+
+    /// Every peer over everything, then the best peer for each collective and over everything.
+    fn against(&self) -> Vec<Against> {
+        let mut peers: Vec<&str> = Vec::new();
+        let mut collectives: Vec<&str> = Vec::new();
+        for point in &self.points {
+            for (peer, _) in &point.ratios {
+                if !peers.contains(&peer.as_str()) {
+                    peers.push(peer);
+                }
+            }
+            if !collectives.contains(&point.collective.as_str()) {
+                collectives.push(&point.collective);
+            }
+        }
+        let over = match collectives[..] {
+            [one] => one,
+            _ => "all",
+        };
+        let one = |peer: &str| {
+            let ratio = |p: &Point| p.ratios.iter().find(|(name, _)| name == peer).map(|r| r.1);
+            self.over(peer, over, |p| ratio(p).map(|ratio| (peer.to_owned(), ratio)))
+        };
+        let best = |p: &Point| p.best().map(|(peer, ratio)| (peer.to_owned(), ratio));
+        let mut all: Vec<Against> = peers.iter().filter_map(|peer| one(peer)).collect();
+        if collectives.len() > 1 {
+            let of = |c: &&str| self.over("best", c, |p| best(p).filter(|_| p.collective == *c));
+            all.extend(collectives.iter().filter_map(of));
+        }
+        all.extend(self.over("best", over, best));
+        all
+    }
+
+    fn over(
+        &self,
+        peer: &str,
+        collective: &str,
+        ratio: impl Fn(&Point) -> Option<(String, f64)>,
+    ) -> Option<Against> {
+        let at = |p: &Point| {
+            let (peer, ratio) = ratio(p)?;
+            let Point { collective, algorithm, ranks, bytes, .. } = p.clone();
+            Some(Worst { collective, algorithm, ranks, bytes, peer, ratio })
+        };
+        let points: Vec<Worst> = self.points.iter().filter_map(at).collect();
+        let worst = points.iter().min_by(|a, b| a.ratio.total_cmp(&b.ratio))?.clone();
+        let logs: f64 = points.iter().map(|p| p.ratio.ln()).sum();
+        Some(Against {
+            peer: peer.into(),
+            collective: collective.into(),
+            points: points.len(),
+            geomean: (logs / points.len() as f64).exp(),
+            worst,
+            slower: points.into_iter().filter(|p| p.ratio < 1.0).collect(),
+        })
+    }
+
+    /// For people and for programs.
+    pub(super) fn show(&self, report: Report) {
+        let all = self.against();
+        let Some(last) = all.last() else { return };
+        report.line("");
+        report.line("time of the peer over ours:");
+        report.line(format!(
+            "{:>8} {:15} {:>6} {:>9}  worst",
+            "peer", "collective", "points", "mean"
+        ));
+        for against in &all {
+            report.result(&Json { summary: against });
+            let Against { peer, collective, points, geomean, worst, .. } = against;
+            report.line(format!("{peer:>8} {collective:15} {points:>6} {geomean:>9.2}  {worst}"));
+        }
+        report.line(match last.slower.len() {
+            0 => "nowhere slower than the best peer".into(),
+            n => format!("slower than the best peer at {n} of {} points:", last.points),
+        });
+        for worst in &last.slower {
+            report.line(format!("  {worst}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(collective: &str, bytes: u64, ratios: &[(&str, f64)]) -> Point {
+        Point {
+            collective: collective.into(),
+            algorithm: "x".into(),
+            ranks: 2,
+            bytes,
+            ratios: ratios.iter().map(|(p, r)| ((*p).into(), *r)).collect(),
+        }
+    }
+
+    #[test]
+    fn means_are_geometric_and_the_best_peer_is_chosen_at_each_point() {
+        let mut summary = Summary::default();
+        summary.add(point("all_reduce", 8, &[("a", 4.0), ("b", 2.0)]));
+        summary.add(point("all_reduce", 64, &[("a", 0.5), ("b", 8.0)]));
+        summary.add(point("broadcast", 8, &[("a", 4.0)]));
+        summary.add(point("broadcast", 64, &[]));
+        let all = summary.against();
+        let seen: Vec<_> = all
+            .iter()
+            .map(|a| {
+                (a.peer.as_str(), a.collective.as_str(), a.points, (a.geomean * 1e6).round() / 1e6)
+            })
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("a", "all", 3, 2.0),
+                ("b", "all", 2, 4.0),
+                ("best", "all_reduce", 2, 1.0),
+                ("best", "broadcast", 1, 4.0),
+                ("best", "all", 3, 1.587401),
+            ]
+        );
+        let last = &all[4];
+        assert_eq!((last.worst.bytes, last.worst.peer.as_str(), last.worst.ratio), (64, "a", 0.5));
+        assert_eq!(last.slower, std::slice::from_ref(&last.worst));
+        assert!(all[1].slower.is_empty());
+    }
+
+    #[test]
+    fn one_collective_is_named_and_no_point_is_no_summary() {
+        let mut summary = Summary::default();
+        assert!(summary.against().is_empty());
+        summary.add(point("all_gather", 8, &[("a", 3.0)]));
+        let all = summary.against();
+        assert_eq!(
+            all.iter().map(|a| a.collective.as_str()).collect::<Vec<_>>(),
+            ["all_gather"; 2]
+        );
+    }
+}

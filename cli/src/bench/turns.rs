@@ -1,0 +1,182 @@
+//! One size after the other, ours and every peer's by turns, so that what else the machine does hits
+//! all alike.
+
+use super::summary::Point;
+use super::{Results, Table, peer_line};
+use crate::job::rank::checks;
+use crate::job::table::{Line, rooted, row};
+use crate::job::{Case, Job};
+use crate::peer::{Answer, Order, Ready};
+use crate::progress::Progress;
+use crate::report::{Failure, Outcome};
+use crate::values::size_text;
+
+/// After so many sizes in a row without a result, a peer is left out of the rest of a table.
+const GIVE_UP: u32 = 2;
+
+/// A peer in a table.
+struct Rival<'a> {
+    peer: &'a mut Ready,
+    times: Times,
+    /// Why there is no result for this size.
+    fault: Option<String>,
+    /// Sizes in a row that it broke down at.
+    broken: u32,
+    /// It is not asked any more.
+    out: bool,
+}
+
+impl Table<'_> {
+    /// Measures all sizes.
+    pub(super) fn in_turn(&self, peers: Vec<&mut Ready>, results: &mut Results) -> Outcome {
+        let rival =
+            |peer| Rival { peer, times: Times::default(), fault: None, broken: 0, out: false };
+        let mut rivals: Vec<Rival<'_>> = peers.into_iter().map(rival).collect();
+        let parts = self.job.cases.len() * self.args.turns as usize * (rivals.len() + 1);
+        let mut progress = Progress::new("bench", parts);
+        for case in &self.job.cases {
+            let own = self.one_size(case, &mut rivals, &mut progress)?;
+            let lines = self.lines(case, &own, &mut rivals);
+            progress.aside(|| lines.iter().for_each(|line| row(self.report, line)));
+            for line in &lines {
+                let label = line.peer.clone().unwrap_or_else(|| self.label());
+                results.plot.add(&self.title(), &label, line);
+            }
+            results.summary.add(self.point(case, &lines));
+        }
+        Ok(())
+    }
+
+    fn one_size(
+        &self,
+        case: &Case,
+        rivals: &mut [Rival<'_>],
+        progress: &mut Progress,
+    ) -> Result<Times, Failure> {
+        let mut job = Job { cases: vec![*case], ..self.job.clone() };
+        let order = self.order(case);
+        let bytes = self.columns.line("", case.count, self.proofs[case.piece].blocks, 0.0, 0).bytes;
+        let at = format!("{} {}", self.columns.collective, size_text(bytes));
+        let mut own = Times::default();
+        for rival in rivals.iter_mut() {
+            (rival.times, rival.fault) = (Times::default(), None);
+        }
+        for _ in 0..self.args.turns {
+            progress.now(&format!("{at}: ours"));
+            self.ours(&job, |_, time, wrong| own.add(time, wrong))?;
+            job.trace = false;
+            progress.step();
+            for rival in rivals.iter_mut() {
+                progress.now(&format!("{at}: {}", rival.peer.name()));
+                if !rival.out && rival.fault.is_none() {
+                    rival.turn(&order);
+                }
+                progress.step();
+            }
+        }
+        for rival in rivals.iter_mut().filter(|r| !r.out) {
+            let Some(why) = &rival.fault else { continue };
+            progress.aside(|| self.report.remark(&format!("{}, {at}: {why}", rival.peer.name())));
+            if rival.broken >= GIVE_UP {
+                rival.out = true;
+                let name = rival.peer.name();
+                progress.aside(|| {
+                    self.report.remark(&format!("{name}: left out of the rest of the table"));
+                });
+            }
+        }
+        Ok(own)
+    }
+
+    fn order(&self, case: &Case) -> Order {
+        let (job, proof) = (&self.job, &self.proofs[case.piece]);
+        let ranks = self.shape.ranks();
+        let turns = job.root.is_none() && rooted(&proof.collective);
+        let roots = if turns { ranks as usize } else { 1 };
+        let bytes = case.count * u64::from(proof.blocks) * job.dtype.size() as u64;
+        Order {
+            collective: proof.collective.clone(),
+            dtype: job.dtype.name(),
+            op: job.op.name(),
+            count: case.count,
+            root: if turns { None } else { Some(job.root.unwrap_or(0)) },
+            in_place: proof.piece.in_place(),
+            warmup: job.warmup,
+            iters: job.iters,
+            budget: job.budget,
+            checks: checks(usize::try_from(bytes).unwrap_or(usize::MAX), roots),
+            ranks,
+        }
+    }
+
+    /// The rows of a size: ours, and those of the peers that have a result.
+    fn lines(&self, case: &Case, own: &Times, rivals: &mut [Rival<'_>]) -> Vec<Line> {
+        let proof = &self.proofs[case.piece];
+        let time = own.median();
+        let mut lines = Vec::new();
+        if !own.times.is_empty() {
+            let columns = &self.columns;
+            lines.push(columns.line(&proof.algorithm, case.count, proof.blocks, time, own.wrong));
+        }
+        for rival in rivals.iter().filter(|r| !r.times.times.is_empty()) {
+            let columns = peer_line(&self.columns, rival.peer);
+            let (median, wrong) = (rival.times.median(), rival.times.wrong);
+            let mut line = columns.line("default", case.count, proof.blocks, median, wrong);
+            line.peer = Some(rival.peer.name().into());
+            // A wrong result in no time is no rival.
+            line.ratio = (time > 0.0 && wrong == 0).then(|| median / time);
+            lines.push(line);
+        }
+        lines
+    }
+
+    fn point(&self, case: &Case, lines: &[Line]) -> Point {
+        let proof = &self.proofs[case.piece];
+        let against = |l: &Line| Some((l.peer.clone()?, l.ratio?));
+        Point {
+            collective: proof.collective.clone(),
+            algorithm: proof.algorithm.clone(),
+            ranks: self.shape.ranks(),
+            bytes: lines.first().map_or(0, |l| l.bytes),
+            ratios: lines.iter().filter_map(against).collect(),
+        }
+    }
+}
+
+impl Rival<'_> {
+    fn turn(&mut self, order: &Order) {
+        match self.peer.measure(order) {
+            Answer::Measured(time, wrong) => {
+                self.times.add(time, wrong);
+                self.broken = 0;
+            }
+            Answer::Lacks(why) => self.fault = Some(format!("skipped: {why}")),
+            Answer::Broken(why) => {
+                // One turn without a result is a size without: the median would be of others.
+                self.times = Times::default();
+                self.fault = Some(format!("no result: {why}"));
+                self.broken += 1;
+            }
+        }
+    }
+}
+
+/// What was measured by turns.
+#[derive(Default)]
+struct Times {
+    times: Vec<f64>,
+    wrong: u64,
+}
+
+impl Times {
+    fn add(&mut self, time_us: f64, wrong: u64) {
+        self.times.push(time_us);
+        self.wrong += wrong;
+    }
+
+    fn median(&self) -> f64 {
+        let mut times = self.times.clone();
+        times.sort_by(f64::total_cmp);
+        times.get(times.len() / 2).copied().unwrap_or(0.0)
+    }
+}

@@ -1,0 +1,228 @@
+//! The choice of an algorithm where only a collective was named: for `run` and `bench`, and explained.
+
+use roundelay::choose::Why;
+use roundelay::hints::{Level, Merged};
+use roundelay::{Choice, Hints, Layout, Machine, Request, Resolver};
+use roundelay_compiler::cost::{Rates, Topology};
+use roundelay_compiler::{Placement, Shape};
+use roundelay_dsl::diag::codes;
+use serde::Serialize;
+
+use crate::args::{Explain, Play};
+use crate::check::time_text;
+use crate::job::joined;
+use crate::report::{Failure, Outcome, Report, fault, refused};
+use crate::values::size_text;
+
+/// The hints of the command line.
+fn hints(texts: &[String]) -> Result<Hints, Failure> {
+    texts.join(",").parse().map_err(|e: roundelay::HintError| Failure::Usage(e.to_string()))
+}
+
+/// The hints of the command line as text, those that have an option of their own among them.
+pub(crate) fn texts(play: &Play) -> Vec<String> {
+    let transport = play.transport.map(|way| format!("transport={}", way.name()));
+    play.hints.iter().cloned().chain(transport).collect()
+}
+
+/// The hints of the command line and of the environment.
+pub(crate) fn merged(play: &Play) -> Result<Merged, Failure> {
+    let (call, environment) = (hints(&texts(play))?, Hints::from_env());
+    let environment = environment.map_err(|e| Failure::Usage(e.to_string()))?;
+    Ok(Merged::new([(Level::Call, &call), (Level::Environment, &environment)]))
+}
+
+/// A choice as the runtime makes it for a call.
+fn choose(request: &Request<'_>, texts: &[String]) -> Result<Choice, Failure> {
+    let call = hints(texts)?;
+    let mut resolver = Resolver::from_env().map_err(|e| Failure::Usage(e.to_string()))?;
+    resolver.choose(request, &call, &Hints::default()).map_err(|e| match e.code() {
+        codes::UNSUPPORTED => Failure::Usage(e.to_string()),
+        code => refused(fault(code, e.to_string())),
+    })
+}
+
+/// Whether calls of a collective are in place where nothing was said.
+pub(crate) fn in_place(collective: &str) -> bool {
+    matches!(collective, "all_reduce" | "broadcast" | "barrier")
+}
+
+fn placement(collective: &str, inside: bool, outside: bool) -> Placement {
+    match inside || (in_place(collective) && !outside) {
+        true => Placement::InPlace,
+        false => Placement::OutOfPlace,
+    }
+}
+
+/// A shape of several axes is a grid, for algorithms that want one.
+fn grid(shape: &Shape) -> Option<&Shape> {
+    (shape.axes.len() > 1).then_some(shape)
+}
+
+/// Ranks, where none were asked for.
+fn usual(collective: &str) -> Shape {
+    Shape::flat(if collective == "sendrecv" { 2 } else { 4 })
+}
+
+/// So many ranks on hosts like this one.
+fn hosts(ranks: u32, hosts: u32) -> Result<Topology, Failure> {
+    if !ranks.is_multiple_of(hosts) {
+        let text = format!("{ranks} ranks cannot be spread evenly over {hosts} hosts");
+        return Err(Failure::Usage(text));
+    }
+    let rates = Rates { cores: Machine::here().cores, ..Rates::default() };
+    Ok(Topology::even(hosts, ranks / hosts).with(rates))
+}
+
+/// Which links carry calls, as the tuned table names them.
+fn carried(hosts: u32) -> &'static str {
+    if hosts > 1 { "shm+tcp" } else { "shm" }
+}
+
+/// The choice for a collective of a job on this machine.
+pub(crate) fn of_play(
+    collective: &str,
+    root: u32,
+    shape: Option<&Shape>,
+    bytes: u64,
+    play: &Play,
+) -> Result<Choice, Failure> {
+    let shape = shape.cloned().unwrap_or_else(|| usual(collective));
+    let (topology, transport) = match joined::topology(play)? {
+        Some(known) => known,
+        None => (hosts(shape.ranks() as u32, play.hosts)?, carried(play.hosts)),
+    };
+    let request = Request {
+        collective,
+        topology: &topology,
+        grid: grid(&shape),
+        root,
+        bytes,
+        dtype: play.dtype,
+        op: play.op,
+        placement: placement(collective, play.in_place, play.out_of_place),
+        slot_bytes: play.slot_bytes.unwrap_or(Layout::SLOT_BYTES),
+        transport,
+    };
+    choose(&request, &texts(play))
+}
+
+/// A choice as programs read it.
+#[derive(Serialize)]
+struct Explained<'a> {
+    collective: &'a str,
+    ranks: u32,
+    hosts: u32,
+    bytes: u64,
+    dtype: &'static str,
+    op: &'static str,
+    algorithm: &'static str,
+    shape: String,
+    source: String,
+    predicted_us: f64,
+    measured_us: Option<f64>,
+    lost: Vec<Loser>,
+    remarks: &'a [String],
+}
+
+/// A candidate that lost.
+#[derive(Serialize)]
+struct Loser {
+    algorithm: &'static str,
+    predicted_us: Option<f64>,
+    measured_us: Option<f64>,
+    /// The code of a precondition that is violated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
+    why: String,
+}
+
+/// `roundelay explain COLLECTIVE`
+pub(crate) fn explain(args: &Explain, collective: &str, report: Report) -> Outcome {
+    let shapes = match &args.n {
+        Some(ranks) => ranks.shapes.clone(),
+        None => vec![usual(collective)],
+    };
+    let mut first = true;
+    for shape in &shapes {
+        for bytes in args.bytes.list(2) {
+            if !std::mem::take(&mut first) {
+                report.line("");
+            }
+            one(args, collective, shape, bytes, report)?;
+        }
+    }
+    Ok(())
+}
+
+fn one(args: &Explain, collective: &str, shape: &Shape, bytes: u64, report: Report) -> Outcome {
+    let ranks = shape.ranks() as u32;
+    let topology = hosts(ranks, args.hosts)?;
+    let request = Request {
+        collective,
+        topology: &topology,
+        grid: grid(shape),
+        root: args.root,
+        bytes,
+        dtype: args.dtype,
+        op: args.op,
+        placement: placement(collective, args.in_place, args.out_of_place),
+        slot_bytes: Layout::SLOT_BYTES,
+        transport: carried(args.hosts),
+    };
+    let choice = choose(&request, &args.hints)?;
+    say(&request, &choice, report);
+    Ok(())
+}
+
+fn say(request: &Request<'_>, choice: &Choice, report: Report) {
+    let loser = |lost: &roundelay::choose::Lost| Loser {
+        algorithm: lost.name,
+        predicted_us: lost.predicted_us,
+        measured_us: lost.measured_us,
+        code: match lost.why {
+            Why::Refused(code, _) => Some(code.0),
+            _ => None,
+        },
+        why: lost.why.to_string(),
+    };
+    let (ranks, hosts) = (request.topology.ranks(), request.topology.hosts());
+    let lost: Vec<Loser> = choice.lost.iter().map(loser).collect();
+    let over = if hosts > 1 { format!(" over {hosts} hosts") } else { String::new() };
+    let (collective, size) = (request.collective, size_text(request.bytes));
+    report.line(format!(
+        "{collective} of {size} on {ranks} ranks{over}: {} ({})",
+        choice.entry.name, choice.source
+    ));
+    let time = |us: Option<f64>| us.map_or("-".to_string(), time_text);
+    let row = |name: &str, predicted: Option<f64>, measured: Option<f64>, why: &str| {
+        let (predicted, measured) = (time(predicted), time(measured));
+        report.line(format!("  {name:20}  {predicted:>9}  {measured:>9}  {why}"));
+    };
+    report.line(format!(
+        "  {:20}  {:>9}  {:>9}  {}",
+        "algorithm", "predicted", "measured", "why not"
+    ));
+    row(choice.entry.name, Some(choice.predicted_us), choice.measured_us, "chosen");
+    for l in &lost {
+        row(l.algorithm, l.predicted_us, l.measured_us, &l.why);
+    }
+    for remark in &choice.remarks {
+        report.line(format!("note: {remark}"));
+    }
+    report.result(&Explained {
+        collective,
+        ranks,
+        hosts,
+        bytes: request.bytes,
+        dtype: request.dtype.name(),
+        op: request.op.name(),
+        algorithm: choice.entry.name,
+        shape: choice.shape.to_string(),
+        source: choice.source.to_string(),
+        predicted_us: choice.predicted_us,
+        measured_us: choice.measured_us,
+        lost,
+        remarks: &choice.remarks,
+    });
+}

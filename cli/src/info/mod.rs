@@ -1,0 +1,97 @@
+//! `roundelay info`: the version, this machine, what communicators take from it, and the book.
+
+mod takes;
+
+use roundelay::{DType, RedOp};
+use roundelay_algorithms::CATALOGUE;
+use serde::Serialize;
+
+use crate::report::{Outcome, Report};
+use crate::values::size_text;
+use takes::{Probe, Scale};
+
+/// What there is, as programs read it.
+#[derive(Serialize)]
+struct Info {
+    version: &'static str,
+    plan_format: u32,
+    cores: usize,
+    memory_bytes: u64,
+    shared_memory: bool,
+    /// Why there is no shared memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared_memory_fault: Option<String>,
+    communicators: Vec<Probe>,
+    /// Joining a very large job, modelled.
+    scale: Scale,
+    dtypes: Vec<&'static str>,
+    ops: Vec<&'static str>,
+    algorithms: Vec<Entry>,
+}
+
+/// An algorithm of the book.
+#[derive(Serialize)]
+struct Entry {
+    collective: &'static str,
+    algorithm: &'static str,
+    about: String,
+}
+
+/// Runs the verb.
+pub(crate) fn info(report: Report) -> Outcome {
+    let info = gather();
+    report.result(&info);
+    let shared = match &info.shared_memory_fault {
+        None => "available".to_owned(),
+        Some(why) => format!("not available: {why}"),
+    };
+    report.line(format!("roundelay {}, plan format {}", info.version, info.plan_format));
+    report.line(format!("cores          {}", info.cores));
+    report.line(format!("memory         {}", size_text(info.memory_bytes >> 20 << 20)));
+    report.line(format!("shared memory  {shared}"));
+    report.line(format!("element types  {}", info.dtypes.join(" ")));
+    report.line(format!("operators      {}", info.ops.join(" ")));
+    report.line("\nWhat a rank of a communicator takes:");
+    info.communicators.iter().for_each(|probe| report.line(format!("  {probe}")));
+    report.line("\nJoining, modelled:");
+    report.line(format!("  {}", info.scale));
+    report.line("\nThe book:");
+    for e in &info.algorithms {
+        report.line(format!("  {:34} {}", format!("{}.{}", e.collective, e.algorithm), e.about));
+    }
+    Ok(())
+}
+
+fn gather() -> Info {
+    let memory = rustix::system::sysinfo();
+    let fault = roundelay::transport::probe().err();
+    let entry = |e: &roundelay_algorithms::Entry| Entry {
+        collective: e.collective,
+        algorithm: e.name,
+        about: about(e.text),
+    };
+    Info {
+        version: env!("CARGO_PKG_VERSION"),
+        plan_format: roundelay_compiler::plan::VERSION,
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        memory_bytes: (memory.totalram as u64).saturating_mul(memory.mem_unit.into()),
+        shared_memory: fault.is_none(),
+        shared_memory_fault: fault,
+        communicators: takes::probes(),
+        scale: Scale::modelled(),
+        dtypes: DType::ALL.iter().map(|d| d.name()).collect(),
+        ops: RedOp::ALL.iter().map(|o| o.name()).collect(),
+        algorithms: CATALOGUE.iter().map(entry).collect(),
+    }
+}
+
+/// The first sentence of a file's description.
+fn about(text: &str) -> String {
+    let lines = text.lines().map_while(|l| l.strip_prefix("//!")).map(str::trim);
+    let words: Vec<&str> = lines.take_while(|l| !l.is_empty()).collect();
+    let all = words.join(" ");
+    match all.find(". ") {
+        Some(end) => all[..=end].into(),
+        None => all,
+    }
+}

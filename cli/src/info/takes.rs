@@ -1,0 +1,119 @@
+//! What communicators take from the machine: measured on two ranks, and modelled for very many.
+
+use std::fmt;
+
+use roundelay::{Communicator, Error, RedOp, Resources, Setup, Transports, scale};
+use serde::Serialize;
+
+use crate::values::size_text;
+
+/// Ranks of a probe.
+const RANKS: u32 = 2;
+/// Bytes of the vector that the ranks of a probe reduce.
+const BYTES: usize = 1 << 20;
+/// Ranks of the very large job.
+const MANY: u32 = 131_072;
+
+/// What rank 0 of a small communicator holds.
+#[derive(Serialize)]
+pub(super) struct Probe {
+    transport: &'static str,
+    ranks: u32,
+    /// Once the ranks have joined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    joined: Option<Resources>,
+    /// After they reduced a vector of so many bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    used: Option<Resources>,
+    bytes: usize,
+    /// Why there is no such communicator here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<String>,
+}
+
+/// Makes a communicator over each transport.
+pub(super) fn probes() -> Vec<Probe> {
+    let shm = Transports { shm: true, tcp: false };
+    let tcp = Transports { shm: false, tcp: true };
+    let probe = |(transport, over)| {
+        let (joined, used, fault) = match held(over) {
+            Ok((joined, used)) => (Some(joined), Some(used), None),
+            Err(error) => (None, None, Some(error.to_string())),
+        };
+        Probe { transport, ranks: RANKS, joined, used, bytes: BYTES, fault }
+    };
+    [("shm", shm), ("tcp", tcp)].into_iter().map(probe).collect()
+}
+
+fn held(over: Transports) -> Result<(Resources, Resources), Error> {
+    let ranks = Communicator::local_over(RANKS, |_| Setup::new().transports(over))?;
+    let play = |mut comm: Communicator| {
+        let joined = comm.resources()?;
+        comm.all_reduce(&mut vec![1.0f32; BYTES / size_of::<f32>()], RedOp::Sum)?;
+        // The other rank has what it needs for it too.
+        comm.barrier()?;
+        Ok((joined, comm.resources()?))
+    };
+    let held: Vec<Result<_, Error>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = ranks.into_iter().map(|c| scope.spawn(|| play(c))).collect();
+        let ended = threads.into_iter().map(|thread| {
+            thread.join().unwrap_or_else(|_| Err(Error::Start("a rank panicked".into())))
+        });
+        ended.collect()
+    });
+    let held: Result<Vec<_>, Error> = held.into_iter().collect();
+    held?.into_iter().next().ok_or_else(|| Error::Start("nobody joined".into()))
+}
+
+impl fmt::Display for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  {} ranks", self.transport, self.ranks)?;
+        if let Some(fault) = &self.fault {
+            return write!(f, ": {fault}");
+        }
+        let after = format!("after all_reduce of {}", size_text(self.bytes as u64));
+        for (when, held) in [("joined", &self.joined), (&after, &self.used)] {
+            let Some(held) = held else { continue };
+            let own = whole_kib(held.arena_bytes + held.staging_bytes);
+            let shared = whole_kib(held.shared_bytes);
+            write!(f, "\n    {when:26} {shared} shared by all, {own} of its own, ")?;
+            write!(f, "descriptors {}", held.descriptors)?;
+            if held.control_links > 0 {
+                let (data, control) = (held.data_sockets, held.control_links);
+                write!(f, " (data sockets {data}, control links {control})")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a job of very many ranks comes together.
+#[derive(Serialize)]
+pub(super) struct Scale {
+    #[serde(flatten)]
+    figures: scale::Figures,
+    seconds: f64,
+}
+
+impl Scale {
+    /// Counted by running the logic for every rank; the time is of a model.
+    pub(super) fn modelled() -> Self {
+        let figures = scale::join(MANY, &scale::Assumptions::default());
+        Scale { figures, seconds: figures.seconds() }
+    }
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { figures: it, seconds } = self;
+        let (ranks, steps, links) = (it.ranks, it.steps, it.links_a_rank);
+        let (store, messages) = (it.board_a_rank, it.messages_a_rank);
+        write!(f, "{ranks} ranks: {steps} steps, and a rank has at most {links} control links, ")?;
+        write!(f, "{store} operations of the store, {messages} messages, ")?;
+        write!(f, "{} of cards; {seconds:.1} s", whole_kib(it.bytes_a_rank))
+    }
+}
+
+fn whole_kib(bytes: u64) -> String {
+    size_text(bytes.next_multiple_of(1 << 10))
+}

@@ -1,0 +1,43 @@
+//! Why a job failed: what its ranks remember, put together.
+
+use std::io;
+
+use roundelay::Ending;
+use roundelay::trace::{Flight, Standing, Verdict, diagnose, merge};
+use serde::Serialize;
+
+use super::Output;
+use crate::report::Failure;
+
+/// The dumps of a job as one.
+#[derive(Serialize)]
+pub(super) struct Cause {
+    /// The diagnosis.
+    verdict: Option<Verdict>,
+    /// What is known of each rank.
+    ranks: Vec<Standing>,
+    /// What each rank remembers that could still tell.
+    flights: Vec<Flight>,
+}
+
+impl Cause {
+    /// Puts the dumps together; `first` is the rank whose error is reported.
+    pub(super) fn new(ranks: u32, flights: Vec<Flight>, endings: &[Ending], first: u32) -> Self {
+        let standings = merge(ranks, &flights, endings);
+        let verdict = diagnose(&standings, Some(first));
+        Cause { verdict, ranks: standings, flights }
+    }
+
+    /// What is to be said beside an error.
+    pub(super) fn note(&self, message: &str) -> Option<String> {
+        let verdict = self.verdict.as_ref().filter(|v| !message.contains(&v.cause))?;
+        Some(format!("cause: {verdict}"))
+    }
+
+    /// Writes everything.
+    pub(super) fn save(&self, output: &Output) -> Result<(), Failure> {
+        output.save("flight recorder", |file| {
+            serde_json::to_writer_pretty(file, self).map_err(io::Error::other)
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! A job whose ranks somebody else started: this process is one of them. Every rank proves and plays;
+//! rank 0 speaks.
+
+use std::cell::RefCell;
+
+use roundelay::bootstrap::{ByHand, Membership, Setup, membership_with};
+use roundelay::{Communicator, Error};
+use roundelay_compiler::cost::Topology;
+
+use super::launch::Start;
+use super::rank::work;
+use super::{Event, Job};
+use crate::args::{Play, Way};
+use crate::choice;
+use crate::report::{FAILED, Failure, fault};
+use roundelay_dsl::diag::codes;
+
+thread_local! {
+    /// A process joins once, and plays several jobs.
+    static COMM: RefCell<Option<Communicator>> = const { RefCell::new(None) };
+}
+
+/// Which rank this process is, if somebody else started it as one.
+pub(crate) fn membership(play: &Play) -> Result<Option<Membership>, Failure> {
+    let by_hand = ByHand { rank: play.rank, size: play.size, store: play.store.clone() };
+    membership_with(&by_hand).map_err(|e| Failure::Usage(e.to_string()))
+}
+
+/// Plays a job as one of its ranks. `done` is called on rank 0, as by [`super::play`].
+pub(super) fn play(
+    job: &Job,
+    start: &Start,
+    membership: &Membership,
+    mut done: impl FnMut(usize, f64, u64),
+) -> Result<(), Failure> {
+    COMM.with_borrow_mut(|kept| {
+        let comm = joined(kept, start, membership)?;
+        // The seed of one is the seed of all.
+        let seeds = comm.all_gather_u64(job.seed).map_err(|e| failure(&e))?;
+        let job = Job { seed: seeds[0], ..job.clone() };
+        let mut wrong = 0;
+        let mut remarks = Vec::new();
+        let result = work(&job, comm, &mut |event| match event {
+            Event::Done { case, time_us, wrong: count } => {
+                wrong += count;
+                done(case, time_us, count);
+            }
+            Event::Wrong(text) => remarks.push(text),
+            Event::Trace(_) | Event::Error { .. } => {}
+        });
+        result?.map_err(|e| failure(&e))?;
+        if wrong == 0 && remarks.is_empty() {
+            return Ok(());
+        }
+        let first = fault(codes::WRONG_RESULT, format!("{wrong} elements are wrong"));
+        Err(Failure::Run(remarks.into_iter().take(3).fold(first, |d, text| d.note(text))))
+    })
+}
+
+/// Where the ranks are and what links them, if somebody else started them: joins for that.
+pub(crate) fn topology(play: &Play) -> Result<Option<(Topology, &'static str)>, Failure> {
+    let Some(membership) = membership(play)? else { return Ok(None) };
+    let start = Start::of(play, false)?;
+    COMM.with_borrow_mut(|kept| {
+        let comm = joined(kept, &start, &membership)?;
+        comm.topology().map(Some).map_err(|e| failure(&e))
+    })
+}
+
+/// How the data of a job goes.
+pub(crate) fn way(play: &Play) -> Result<Way, Failure> {
+    Ok(match topology(play)? {
+        None => match choice::merged(play)?.hints().transport() {
+            Some(names) if !names.iter().any(|name| name == "shm") => Way::Tcp,
+            _ if play.hosts > 1 => Way::Both,
+            _ => Way::Shm,
+        },
+        Some((_, "shm")) => Way::Shm,
+        Some((_, "tcp")) => Way::Tcp,
+        Some(_) => Way::Both,
+    })
+}
+
+/// The communicator, joined when it is first needed.
+fn joined<'a>(
+    kept: &'a mut Option<Communicator>,
+    start: &Start,
+    membership: &Membership,
+) -> Result<&'a mut Communicator, Failure> {
+    match kept {
+        Some(comm) => Ok(comm),
+        none => Ok(none.insert(join(start, membership).map_err(|e| failure(&e))?)),
+    }
+}
+
+fn join(start: &Start, membership: &Membership) -> Result<Communicator, Error> {
+    let setup = Setup::from_env()?.hints(&start.hints).timeout(start.timeout);
+    let setup = match start.slot_bytes {
+        Some(bytes) => setup.slot_bytes(bytes),
+        None => setup,
+    };
+    Communicator::join(membership, &setup)
+}
+
+/// Who only follows another rank says nothing: that one does.
+fn failure(error: &Error) -> Failure {
+    match error {
+        Error::Aborted { .. } => Failure::Said(FAILED),
+        _ => Failure::Run(fault(error.code(), error.to_string())),
+    }
+}

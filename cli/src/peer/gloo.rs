@@ -1,0 +1,51 @@
+//! Gloo, what PyTorch's processes talk through on CPUs. It has TCP only.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::{Library, Setting, installed};
+use crate::args::Way;
+
+const SOURCE: (&str, &str) = ("gloo.cc", include_str!("../../peers/gloo.cc"));
+/// Where a compiler looks, without being told.
+const HEADERS: [&str; 2] = ["/usr/include", "/usr/local/include"];
+
+/// Gloo.
+pub(crate) struct Gloo;
+
+impl Library for Gloo {
+    fn name(&self) -> &'static str {
+        "gloo"
+    }
+
+    fn way(&self, _: Way) -> Way {
+        Way::Tcp
+    }
+
+    fn source(&self) -> (&'static str, &'static str) {
+        SOURCE
+    }
+
+    fn compiler(&self, source: &Path, program: &Path) -> Result<Command, String> {
+        if !installed("g++") {
+            return Err("g++ is not installed; Debian: apt install g++".into());
+        }
+        if !HEADERS.iter().any(|h| Path::new(h).join("gloo/allreduce.h").is_file()) {
+            return Err("it is not installed; Debian: apt install libgloo-dev".into());
+        }
+        let mut command = Command::new("g++");
+        command.args(["-O2", "-std=c++17", "-w", "-o"]).arg(program).arg(source);
+        command.args(["-lgloo", "-pthread"]);
+        Ok(command)
+    }
+
+    fn start(&self, setting: &Setting<'_>) -> Vec<Command> {
+        let rank = |rank: u64| {
+            let mut command = Command::new(setting.program);
+            command.args(setting.args()).args([rank.to_string(), setting.ranks.to_string()]);
+            command.arg(setting.store);
+            command
+        };
+        (0..setting.ranks).map(rank).collect()
+    }
+}

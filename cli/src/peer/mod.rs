@@ -1,0 +1,321 @@
+//! Other libraries, measured beside ours.
+//!
+//! A peer is a [`Library`]: the source of a small program (`peers/`, over the common `peer.h`), how to
+//! compile it against what is installed, and how to start it on that many ranks so that its data goes
+//! the way that was asked for. `mpi`, `gloo` and `oneccl` are the libraries there are. A program is
+//! started once and then measures one size after the other (`session`); its ranks sleep in between, so
+//! that they take no time from whoever is measured next.
+//!
+//! What cannot be had is said in words: a library that is not installed, a program that does not
+//! compile, a collective that a library lacks, ranks that crash or hang. None of it ends a bench.
+
+mod folder;
+mod gloo;
+mod mpi;
+mod oneccl;
+mod session;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::args::{Peer, Way};
+use folder::Folder;
+use session::Session;
+
+/// The environment variable that names the folder of Python's virtual environments.
+pub(crate) const FOLDER: &str = "ROUNDELAY_PEERS";
+
+/// What all programs include.
+const HEADER: (&str, &str) = ("peer.h", include_str!("../../peers/peer.h"));
+
+/// A library that may be installed.
+pub(crate) trait Library {
+    /// As in results.
+    fn name(&self) -> &'static str;
+
+    /// The way that its data goes, where that one is asked for.
+    fn way(&self, asked: Way) -> Way;
+
+    /// Name and text of its program.
+    fn source(&self) -> (&'static str, &'static str);
+
+    /// What compiles the program; or what is missing, and how to get it.
+    fn compiler(&self, source: &Path, program: &Path) -> Result<Command, String>;
+
+    /// What starts the program: one launcher, or a process for each rank.
+    fn start(&self, setting: &Setting<'_>) -> Vec<Command>;
+}
+
+/// How a program is to be started.
+pub(crate) struct Setting<'a> {
+    /// The program.
+    pub(crate) program: &'a Path,
+    /// Where its ranks report.
+    pub(crate) socket: &'a Path,
+    /// An empty folder, for ranks to find each other.
+    pub(crate) store: &'a Path,
+    /// Number of ranks.
+    pub(crate) ranks: u64,
+    /// More ranks than cores. Otherwise each rank is bound to one.
+    pub(crate) crowded: bool,
+    /// How the data goes.
+    pub(crate) way: Way,
+}
+
+impl Setting<'_> {
+    /// The arguments that every program takes first.
+    fn args(&self) -> [OsString; 2] {
+        let pin = if self.crowded { "0" } else { "1" };
+        [self.socket.into(), pin.into()]
+    }
+}
+
+/// One size to be measured.
+#[derive(Debug, Clone)]
+pub(crate) struct Order {
+    /// The collective.
+    pub(crate) collective: String,
+    /// Type of the elements.
+    pub(crate) dtype: &'static str,
+    /// Operator.
+    pub(crate) op: &'static str,
+    /// Elements, in the unit of the collective.
+    pub(crate) count: u64,
+    /// Root; if there is none, it turns with every call.
+    pub(crate) root: Option<u32>,
+    /// Whether calls are in place.
+    pub(crate) in_place: bool,
+    /// Calls before timing.
+    pub(crate) warmup: u32,
+    /// Timed calls, if it was said.
+    pub(crate) iters: Option<u32>,
+    /// Seconds for the timed calls, if it was not said how many.
+    pub(crate) budget: f64,
+    /// Calls that are checked before.
+    pub(crate) checks: u64,
+    /// Number of ranks.
+    pub(crate) ranks: u64,
+}
+
+impl Order {
+    /// As `peer.h` reads it.
+    fn line(&self) -> String {
+        let root = self.root.map_or(-1, i64::from);
+        format!(
+            "run {} {} {} {} {root} {} {} {} {} {}\n",
+            self.collective,
+            self.dtype,
+            self.op,
+            self.count,
+            u8::from(self.in_place),
+            self.warmup,
+            self.iters.unwrap_or(0),
+            self.budget,
+            self.checks
+        )
+    }
+
+    /// Longer than any library takes that is not stuck. Where ranks share cores, some never yield
+    /// and need the scheduler's ticks for every message: they get less, so that a bench ends.
+    fn patience(&self, crowded: bool) -> Duration {
+        let base = if crowded { 10.0 } else { 60.0 };
+        let calls = if self.iters.is_some() { 240.0 } else { 0.0 };
+        Duration::from_secs_f64(base + calls + 15.0 * self.budget.min(1e4))
+    }
+}
+
+/// What came of an order.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Answer {
+    /// Microseconds a call, and wrong elements on all ranks.
+    Measured(f64, u64),
+    /// The library has no such call: the reason.
+    Lacks(String),
+    /// It crashed or did not end: what is known.
+    Broken(String),
+}
+
+/// A peer that was compiled.
+pub(crate) struct Ready {
+    library: Box<dyn Library>,
+    program: PathBuf,
+    folder: PathBuf,
+    asked: Way,
+    /// Its running ranks, and how many.
+    session: Option<(u64, Session)>,
+    /// How often it was started.
+    starts: u32,
+}
+
+impl Ready {
+    /// Its name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.library.name()
+    }
+
+    /// How its data goes.
+    pub(crate) fn way(&self) -> Way {
+        self.library.way(self.asked)
+    }
+
+    /// Starts its ranks if they do not run already; if so, says which version they are of.
+    pub(crate) fn version(&mut self, ranks: u64) -> Result<Option<String>, String> {
+        let before = self.starts;
+        let version = self.session(ranks)?.version.clone();
+        Ok((self.starts > before).then_some(version))
+    }
+
+    /// Measures one size.
+    pub(crate) fn measure(&mut self, order: &Order) -> Answer {
+        let patience = order.patience(crowded(order.ranks));
+        let asked = self.session(order.ranks).and_then(|s| s.ask(&order.line(), patience));
+        match asked {
+            Ok(answer) => answer,
+            Err(why) => {
+                // Its ranks are in no known state: the next order starts others.
+                self.session = None;
+                Answer::Broken(why)
+            }
+        }
+    }
+
+    fn session(&mut self, ranks: u64) -> Result<&mut Session, String> {
+        if self.session.as_ref().is_some_and(|(n, _)| *n != ranks) {
+            self.session = None;
+        }
+        let (_, session) = match self.session.take() {
+            Some(session) => self.session.insert(session),
+            None => {
+                let session = self.start(ranks)?;
+                self.session.insert((ranks, session))
+            }
+        };
+        Ok(session)
+    }
+
+    fn start(&mut self, ranks: u64) -> Result<Session, String> {
+        self.starts += 1;
+        let place = self.folder.join(format!("{}-{}", self.name(), self.starts));
+        let (socket, store) = (place.join("socket"), place.join("store"));
+        std::fs::create_dir_all(&store).map_err(|e| format!("{}: {e}", store.display()))?;
+        let setting = Setting {
+            program: &self.program,
+            socket: &socket,
+            store: &store,
+            ranks,
+            crowded: crowded(ranks),
+            way: self.way(),
+        };
+        Session::start(self.library.start(&setting), ranks, &place)
+    }
+}
+
+/// The peers that were asked for, and a folder that lives as long as they are needed.
+pub(crate) struct Peers {
+    /// Those that can be run.
+    pub(crate) ready: Vec<Ready>,
+    /// The others, with the reason.
+    pub(crate) missing: Vec<String>,
+    /// Dropped after the peers, which use it.
+    _folder: Option<Folder>,
+}
+
+impl Peers {
+    /// Compiles the program for each peer; `says` is told which.
+    pub(crate) fn new(wanted: &[Peer], way: Way, mut says: impl FnMut(&str)) -> Peers {
+        let mut peers = Peers { ready: Vec::new(), missing: Vec::new(), _folder: None };
+        let mut libraries = libraries(wanted);
+        if libraries.is_empty() {
+            return peers;
+        }
+        let folder = match Folder::new() {
+            Ok(folder) => folder,
+            Err(why) => {
+                peers.missing.extend(libraries.iter().map(|l| format!("{}: {why}", l.name())));
+                return peers;
+            }
+        };
+        for library in libraries.drain(..) {
+            says(library.name());
+            match compile(&*library, folder.path()) {
+                Ok(program) => peers.ready.push(Ready {
+                    library,
+                    program,
+                    folder: folder.path().to_owned(),
+                    asked: way,
+                    session: None,
+                    starts: 0,
+                }),
+                Err(why) => peers.missing.push(format!("{}: {why}", library.name())),
+            }
+        }
+        peers._folder = Some(folder);
+        peers
+    }
+}
+
+/// The libraries that are meant, in the order in which they are shown.
+fn libraries(wanted: &[Peer]) -> Vec<Box<dyn Library>> {
+    let has = |peer| wanted.contains(&Peer::All) || wanted.contains(&peer);
+    let mut all: Vec<Box<dyn Library>> = Vec::new();
+    for mpi in &mpi::MPIS {
+        if has(mpi.which) || has(Peer::Mpi) {
+            all.push(Box::new(mpi));
+        }
+    }
+    if has(Peer::Oneccl) {
+        all.push(Box::new(oneccl::OneCcl));
+    }
+    if has(Peer::Gloo) {
+        all.push(Box::new(gloo::Gloo));
+    }
+    all
+}
+
+fn compile(library: &dyn Library, folder: &Path) -> Result<PathBuf, String> {
+    let (name, text) = library.source();
+    let (source, program) = (folder.join(name), folder.join(library.name()));
+    for (path, text) in [(folder.join(HEADER.0), HEADER.1), (source.clone(), text)] {
+        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    let mut command = library.compiler(&source, &program)?;
+    let tool = command.get_program().to_string_lossy().into_owned();
+    match command.stdin(Stdio::null()).output() {
+        Err(e) => Err(format!("{tool}: {e}")),
+        Ok(out) if !out.status.success() => Err(format!(
+            "{tool} failed: {}",
+            session::telling(&String::from_utf8_lossy(&out.stderr))
+        )),
+        Ok(_) => Ok(program),
+    }
+}
+
+/// Whether there are more ranks than cores.
+fn crowded(ranks: u64) -> bool {
+    std::thread::available_parallelism().is_ok_and(|cores| ranks > cores.get() as u64)
+}
+
+/// The folder of Python's virtual environments, and one environment in it.
+fn environment(name: &str, package: &str) -> Result<PathBuf, String> {
+    let Some(folder) = std::env::var_os(FOLDER).filter(|f| !f.is_empty()) else {
+        return Err(format!(
+            "`python3 -m venv DIR/{name} && DIR/{name}/bin/pip install {package}`, then set {FOLDER} to DIR"
+        ));
+    };
+    let folder = PathBuf::from(folder).join(name);
+    match folder.join("lib").is_dir() {
+        true => Ok(folder),
+        false => {
+            let at = folder.display();
+            Err(format!("`python3 -m venv {at} && {at}/bin/pip install {package}`"))
+        }
+    }
+}
+
+/// Whether a program can be found.
+fn installed(program: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&paths).any(|folder| folder.join(program).is_file())
+}

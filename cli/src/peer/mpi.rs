@@ -1,0 +1,200 @@
+//! The MPIs: Open MPI, MPICH and Intel MPI. One program for all; each has its own launcher, and its
+//! own variables that send the data through shared memory or through TCP, and make waiting ranks yield.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Library, Setting, environment, installed};
+use crate::args::{Peer, Way};
+
+const SOURCE: (&str, &str) = ("mpi.c", include_str!("../../peers/mpi.c"));
+
+/// An MPI that may be installed.
+pub(crate) struct Mpi {
+    name: &'static str,
+    /// How users ask for it.
+    pub(crate) which: Peer,
+    from: From,
+    kind: Kind,
+}
+
+/// Where it comes from.
+enum From {
+    /// Compiler, launcher and Debian's packages.
+    Debian(&'static str, &'static str, &'static str),
+    /// Name of a virtual environment, and the package in it.
+    Python(&'static str, &'static str),
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    OpenMpi,
+    Mpich,
+    Intel,
+}
+
+/// All of them.
+pub(crate) const MPIS: [Mpi; 5] = [
+    Mpi {
+        name: "ompi",
+        which: Peer::Ompi,
+        from: From::Debian("mpicc.openmpi", "mpirun.openmpi", "openmpi-bin libopenmpi-dev"),
+        kind: Kind::OpenMpi,
+    },
+    Mpi {
+        name: "ompi5",
+        which: Peer::Ompi5,
+        from: From::Python("openmpi", "openmpi"),
+        kind: Kind::OpenMpi,
+    },
+    Mpi {
+        name: "mpich",
+        which: Peer::Mpich,
+        from: From::Debian("mpicc.mpich", "mpiexec.mpich", "mpich libmpich-dev"),
+        kind: Kind::Mpich,
+    },
+    Mpi {
+        name: "mpich5",
+        which: Peer::Mpich5,
+        from: From::Python("mpich", "mpich"),
+        kind: Kind::Mpich,
+    },
+    Mpi {
+        name: "impi",
+        which: Peer::Impi,
+        from: From::Python("oneccl", "oneccl-devel"),
+        kind: Kind::Intel,
+    },
+];
+
+impl Library for &Mpi {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn way(&self, asked: Way) -> Way {
+        asked
+    }
+
+    fn source(&self) -> (&'static str, &'static str) {
+        SOURCE
+    }
+
+    fn compiler(&self, source: &Path, program: &Path) -> Result<Command, String> {
+        let compiler = self.tool(Tool::Compiler)?;
+        self.tool(Tool::Launcher)?;
+        let mut command = Command::new(compiler);
+        command.args(["-O3", "-w", "-o"]).arg(program).arg(source);
+        Ok(command)
+    }
+
+    fn start(&self, setting: &Setting<'_>) -> Vec<Command> {
+        let Ok(launcher) = self.tool(Tool::Launcher) else { return Vec::new() };
+        let mut command = Command::new(launcher);
+        if let Kind::OpenMpi = self.kind {
+            command.args(["--bind-to", "none", "--oversubscribe"]);
+        }
+        command.args(["-n", &setting.ranks.to_string()]).arg(setting.program).args(setting.args());
+        command.envs(self.variables(setting).iter().copied());
+        if let (Kind::Intel, Ok(root)) = (self.kind, self.environment()) {
+            let lib = root.join("lib");
+            command.env("I_MPI_ROOT", root).env("FI_PROVIDER_PATH", &lib);
+            command.env("LD_LIBRARY_PATH", lib);
+        }
+        vec![command]
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Tool {
+    Compiler,
+    Launcher,
+}
+
+impl Mpi {
+    fn environment(&self) -> Result<PathBuf, String> {
+        match self.from {
+            From::Debian(..) => Err("it has no environment".into()),
+            From::Python(name, package) => environment(name, package),
+        }
+    }
+
+    /// The compiler or the launcher; or how to get them.
+    fn tool(&self, tool: Tool) -> Result<PathBuf, String> {
+        let missing = |what: &str, remedy: &str| Err(format!("{what} is not installed; {remedy}"));
+        if let From::Debian(compiler, launcher, packages) = self.from {
+            let name = if tool == Tool::Compiler { compiler } else { launcher };
+            return match installed(name) {
+                true => Ok(name.into()),
+                false => missing(name, &format!("Debian: apt install {packages}")),
+            };
+        }
+        let path = match (tool, self.kind) {
+            // The two share one ABI, and Intel's compiler is not on PyPI.
+            (Tool::Compiler, Kind::Intel) => {
+                environment("mpich", "mpich").map(|e| e.join("bin/mpicc"))
+            }
+            (Tool::Compiler, _) => self.environment().map(|e| e.join("bin/mpicc")),
+            (Tool::Launcher, Kind::OpenMpi) => self.environment().map(|e| e.join("bin/mpirun")),
+            (Tool::Launcher, _) => self.environment().map(|e| e.join("bin/mpiexec.hydra")),
+        };
+        match path {
+            Err(remedy) => missing(self.name, &remedy),
+            Ok(path) if path.is_file() => Ok(path),
+            Ok(path) => missing(self.name, &format!("there is no {}", path.display())),
+        }
+    }
+
+    /// What sends the data its way. Ranks bind themselves, so no launcher does.
+    fn variables(&self, setting: &Setting<'_>) -> Vec<(&'static str, &'static str)> {
+        let tcp = setting.way == Way::Tcp;
+        let mut set = Vec::new();
+        match self.kind {
+            Kind::OpenMpi => {
+                // Whoever runs the bench as root, in a container for example, means it.
+                set.extend([
+                    ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+                    ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+                    ("PRTE_ALLOW_RUN_AS_ROOT", "1"),
+                    ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+                    ("OMPI_MCA_pml", "ob1"),
+                ]);
+                if tcp {
+                    set.extend([
+                        ("OMPI_MCA_btl", "tcp,self"),
+                        ("OMPI_MCA_btl_tcp_if_include", "lo"),
+                    ]);
+                }
+                if setting.crowded {
+                    set.push(("OMPI_MCA_mpi_yield_when_idle", "1"));
+                }
+            }
+            // It has no way to yield. Debian's goes through UCX, the wheel's through libfabric.
+            Kind::Mpich if tcp => set.extend([
+                ("MPIR_CVAR_NOLOCAL", "1"),
+                ("MPIR_CVAR_CH4_NETMOD", "ofi"),
+                ("UCX_TLS", "tcp,self"),
+                ("UCX_NET_DEVICES", "lo"),
+                ("FI_PROVIDER", "tcp"),
+                ("FI_TCP_IFACE", "lo"),
+            ]),
+            Kind::Mpich => {}
+            Kind::Intel => {
+                set.push(("I_MPI_PIN", "0"));
+                match setting.way {
+                    Way::Shm => set.push(("I_MPI_FABRICS", "shm")),
+                    Way::Tcp | Way::Both => set.extend([
+                        ("I_MPI_FABRICS", "ofi"),
+                        ("I_MPI_COLL_INTRANODE", "pt2pt"),
+                        ("FI_PROVIDER", "tcp"),
+                        ("FI_TCP_IFACE", "lo"),
+                    ]),
+                }
+                if setting.crowded {
+                    set.push(("I_MPI_THREAD_YIELD", "2"));
+                }
+            }
+        }
+        set
+    }
+}

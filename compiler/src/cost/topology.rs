@@ -1,0 +1,143 @@
+//! Where ranks are, and what the links between them can do.
+
+use std::collections::BTreeMap;
+
+use crate::instance::Shape;
+
+/// A class of links, as one pair of ranks sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Link {
+    /// From the sender's call to the receiver's use of a message without content, in microseconds.
+    pub latency_us: f64,
+    /// What each further message of the same round costs a rank, in microseconds.
+    pub message_us: f64,
+    /// Bandwidth of one rank in each direction, in GB/s.
+    pub gbs: f64,
+}
+
+impl Link {
+    /// Shared memory: copies by the cores.
+    pub const SHARED: Link = Link { latency_us: 0.15, message_us: 0.1, gbs: 24.0 };
+    /// TCP inside a host.
+    pub const LOOPBACK: Link = Link { latency_us: 8.0, message_us: 3.0, gbs: 2.5 };
+    /// TCP between hosts over 10 Gbit/s.
+    pub const NETWORK: Link = Link { latency_us: 25.0, message_us: 4.0, gbs: 1.18 };
+
+    /// Microseconds a byte.
+    pub(super) fn slope(&self) -> f64 {
+        1e-3 / self.gbs
+    }
+}
+
+/// What links and hosts can do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
+    /// Between ranks of one host.
+    pub local: Link,
+    /// Between ranks of different hosts.
+    pub remote: Link,
+    /// What all ranks of a host together send to (and receive from) other hosts, in GB/s.
+    pub uplink_gbs: f64,
+    /// What adding costs a rank beyond reading what it adds, in GB/s of incoming data.
+    pub reduce_gbs: f64,
+    /// Cores of each host; ranks beyond them take turns.
+    pub cores: u32,
+    /// What waiting for its turn costs a rank in each round, in microseconds, for each time that the
+    /// ranks outnumber the cores. An eighth of it is added to every message then.
+    pub turn_us: f64,
+}
+
+impl Default for Rates {
+    /// Shared memory inside a host, a 10 Gbit/s network between hosts, a core for each rank.
+    fn default() -> Self {
+        Rates {
+            local: Link::SHARED,
+            remote: Link::NETWORK,
+            uplink_gbs: Link::NETWORK.gbs,
+            reduce_gbs: 2000.0,
+            cores: u32::MAX,
+            turn_us: 1.2,
+        }
+    }
+}
+
+/// The ranks of a communicator, their hosts and links.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Topology {
+    hosts: Vec<u32>,
+    sizes: Vec<u32>,
+    /// What its links and hosts can do.
+    pub rates: Rates,
+}
+
+impl Topology {
+    /// Ranks on the hosts of these numbers, in order of rank, with the default rates.
+    pub fn new(hosts: &[u32]) -> Self {
+        let mut numbers = BTreeMap::new();
+        let mut sizes: Vec<u32> = Vec::new();
+        let mut number = |host: &u32| {
+            let next = numbers.len() as u32;
+            let at = *numbers.entry(*host).or_insert(next);
+            sizes.resize(sizes.len().max(at as usize + 1), 0);
+            sizes[at as usize] += 1;
+            at
+        };
+        let hosts: Vec<u32> = hosts.iter().map(&mut number).collect();
+        Topology { hosts, sizes, rates: Rates::default() }
+    }
+
+    /// The same ranks with other rates.
+    pub fn with(self, rates: Rates) -> Self {
+        Topology { rates, ..self }
+    }
+
+    /// All ranks on one host.
+    pub fn one_host(ranks: u32) -> Self {
+        Self::even(1, ranks)
+    }
+
+    /// So many hosts with so many ranks each, in order.
+    pub fn even(hosts: u32, per_host: u32) -> Self {
+        let all: Vec<u32> = (0..hosts).flat_map(|h| (0..per_host).map(move |_| h)).collect();
+        Self::new(&all)
+    }
+
+    /// As a shape says: ranks of one axis on one host, and of several, the last axis inside hosts.
+    pub fn of_shape(shape: &Shape) -> Self {
+        match shape.axes.as_slice() {
+            [] => Self::one_host(1),
+            [ranks] => Self::one_host(*ranks),
+            [outer @ .., last] => Self::even(outer.iter().product(), *last),
+        }
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.hosts.len() as u32
+    }
+
+    /// Number of hosts.
+    pub fn hosts(&self) -> u32 {
+        self.sizes.len() as u32
+    }
+
+    /// The host of a rank, counted from 0 in order of their first ranks.
+    pub fn host(&self, rank: u32) -> u32 {
+        self.hosts.get(rank as usize).copied().unwrap_or(0)
+    }
+
+    /// Ranks of a host.
+    pub fn ranks_of(&self, host: u32) -> u32 {
+        self.sizes.get(host as usize).copied().unwrap_or(0)
+    }
+
+    /// Hosts times ranks a host, where there are several hosts and all have equally many ranks, those of
+    /// one host in a row.
+    pub fn grid(&self) -> Option<Shape> {
+        let (hosts, per) = (self.hosts(), *self.sizes.first()?);
+        let placed = |rank: usize, host: u32| rank as u32 / per == host;
+        let even = self.sizes.iter().all(|&s| s == per)
+            && self.hosts.iter().enumerate().all(|(r, &h)| placed(r, h));
+        (hosts > 1 && even).then(|| Shape { axes: vec![hosts, per] })
+    }
+}

@@ -1,0 +1,41 @@
+//! Ranks on several machines, tried out on one: shared memory inside a machine, TCP between them.
+
+use std::time::Duration;
+
+use roundelay::{Communicator, Error, Hints, Link, RedOp, Setup};
+
+fn main() -> Result<(), Error> {
+    // Ranks 0 and 1 believe to be on one machine, 2 and 3 on another. On real machines ranks join by
+    // `Communicator::from_env`, which asks the launcher's variables and ROUNDELAY_HINTS.
+    let hints = Hints::from_pairs([("channels", "2"), ("timeout", "10s")])
+        .map_err(|e| Error::Usage(e.to_string()))?;
+    let setup = |rank| {
+        Setup::new().hints(&hints).host_label(format!("machine {}", rank / 2)).secret("only ours")
+    };
+    let ranks = Communicator::local_over(4, setup)?;
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = ranks.into_iter().map(|comm| scope.spawn(|| rank(comm))).collect();
+        ranks.into_iter().try_for_each(|r| r.join().expect("a rank panicked"))
+    })
+}
+
+fn rank(mut comm: Communicator) -> Result<(), Error> {
+    // How each rank is reached, and why.
+    for route in comm.routes() {
+        let expected = match (route.rank == comm.rank(), route.rank / 2 == comm.rank() / 2) {
+            (true, _) => Link::Own,
+            (_, true) => Link::Shm,
+            (_, false) => Link::Tcp,
+        };
+        assert_eq!(route.link, expected, "{}", route.why);
+    }
+
+    let mut data = comm.alloc::<f32>(100_000)?;
+    data.fill(0.25);
+    comm.all_reduce(&mut data, RedOp::Sum)?;
+    assert!(data.iter().all(|&x| x == 1.0));
+
+    // A wait ends after the timeout of the hint, or of the call.
+    let soon = roundelay::CallOptions::new().timeout(Duration::from_secs(5));
+    comm.with(soon).barrier()
+}

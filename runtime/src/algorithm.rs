@@ -1,0 +1,262 @@
+//! Algorithms that users bring: texts, resolved once; proved and compiled when they are first played
+//! at a shape.
+
+use std::fmt;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use roundelay_algorithms::{Book, Entry};
+use roundelay_compiler::plan::Placement;
+use roundelay_compiler::program::Style;
+use roundelay_compiler::{Library, Options, Plan, Program, Shape, compile, resolve};
+use roundelay_dsl::diag::render::human;
+use roundelay_dsl::diag::{Code, Diagnostic, codes};
+use roundelay_dsl::span::SourceMap;
+use roundelay_dsl::{MAX_BYTES, check_text};
+
+use crate::error::Error;
+
+/// An algorithm of a text: what can be played by
+/// [`Communicator::run_algorithm`](crate::Communicator::run_algorithm) and installed by
+/// [`Communicator::install`](crate::Communicator::install). Copies are cheap and share the plans that
+/// were compiled of it.
+#[derive(Clone)]
+pub struct Algorithm {
+    file: Arc<File>,
+    index: usize,
+    shape: Option<Shape>,
+    root: u32,
+}
+
+/// A text, with the plans that were made of it.
+struct File {
+    name: String,
+    sources: SourceMap,
+    programs: Vec<Arc<Program>>,
+    plans: Mutex<Vec<(Origin, Arc<Plan>)>>,
+}
+
+/// What a plan was compiled from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Origin {
+    index: usize,
+    shape: Shape,
+    root: u32,
+    placement: Placement,
+    rank: u32,
+}
+
+impl Algorithm {
+    /// The first algorithm of a text; `name` stands in messages.
+    pub(crate) fn parse(name: &str, text: &str) -> Result<Self, Error> {
+        let text = check_text(text.as_bytes()).map_err(|d| refused(&SourceMap::new(), &[d]))?;
+        let mut sources = SourceMap::new();
+        let id = sources.add(name, text);
+        let programs = resolve(&mut sources, id, &Files).map_err(|d| refused(&sources, &d))?;
+        if programs.is_empty() {
+            return Err(said(codes::EMPTY, format!("{name} declares no algorithm")));
+        }
+        let file = File { name: name.into(), sources, programs, plans: Mutex::default() };
+        Ok(Algorithm { file: Arc::new(file), index: 0, shape: None, root: 0 })
+    }
+
+    /// The first algorithm of a file.
+    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        let text = text(path).map_err(|(code, why)| said(code, format!("{name}: {why}")))?;
+        Self::parse(&name, &text)
+    }
+
+    /// An algorithm of the book.
+    pub(crate) fn of_book(entry: &Entry) -> Result<Self, Error> {
+        Self::parse(&format!("book:{}", entry.path), entry.text)?.named(entry.name)
+    }
+
+    fn program(&self) -> &Arc<Program> {
+        &self.file.programs[self.index]
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.program().name
+    }
+
+    /// The collective that it implements.
+    pub fn collective(&self) -> &str {
+        self.program().kind.name()
+    }
+
+    /// The names of all algorithms of its text, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.file.programs.iter().map(|p| p.name.as_str())
+    }
+
+    /// Another algorithm of the same text.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if there is none of that name.
+    pub fn named(&self, name: &str) -> Result<Self, Error> {
+        match self.names().position(|n| n == name) {
+            Some(index) => Ok(Algorithm { index, ..self.clone() }),
+            None => {
+                let names: Vec<&str> = self.names().collect();
+                let (file, names) = (&self.file.name, names.join(", "));
+                let text = format!("{file} has no algorithm `{name}`; it has {names}");
+                Err(said(codes::UNKNOWN_ALGORITHM, text))
+            }
+        }
+    }
+
+    /// The same on these ranks, for algorithms that run on a grid: one extent an axis.
+    #[must_use]
+    pub fn on(mut self, shape: Shape) -> Self {
+        self.shape = Some(shape);
+        self
+    }
+
+    /// The same with another root, for collectives that have one. It is 0 otherwise.
+    #[must_use]
+    pub fn rooted(mut self, root: u32) -> Self {
+        self.root = root;
+        self
+    }
+
+    /// The root that was asked for.
+    pub(crate) fn root(&self) -> u32 {
+        self.root
+    }
+
+    /// Whether it can be played so.
+    pub(crate) fn allows(&self, placement: Placement) -> bool {
+        self.program().style == Style::Data || placement == Placement::OutOfPlace
+    }
+
+    /// One rank's plan; compiled and proved once.
+    pub(crate) fn plan(
+        &self,
+        ranks: u32,
+        rank: u32,
+        root: u32,
+        placement: Placement,
+    ) -> Result<Arc<Plan>, Error> {
+        let shape = self.shape.clone().unwrap_or_else(|| Shape::flat(ranks));
+        if shape.ranks() != u64::from(ranks) {
+            return Err(Error::Usage(format!(
+                "{self} is to run on {shape} ranks, which are {}, and the communicator has {ranks}",
+                shape.ranks()
+            )));
+        }
+        let origin = Origin { index: self.index, shape, root, placement, rank };
+        if let Some(plan) = self.find(&origin) {
+            return Ok(plan);
+        }
+        if !self.allows(placement) {
+            return Err(Error::Usage(format!(
+                "{self} moves `input` to `output`: it cannot be played in place"
+            )));
+        }
+        // Others may use the algorithm meanwhile; at worst they compile the same.
+        let options = Options { root, ..Options::default() };
+        let plan = Arc::new(self.compile(&origin.shape, &options, placement, rank)?);
+        let mut plans = self.file.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.push((origin, plan.clone()));
+        Ok(plan)
+    }
+
+    fn find(&self, origin: &Origin) -> Option<Arc<Plan>> {
+        let plans = self.file.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.iter().find(|(o, _)| o == origin).map(|(_, plan)| plan.clone())
+    }
+
+    fn compile(
+        &self,
+        shape: &Shape,
+        options: &Options,
+        placement: Placement,
+        rank: u32,
+    ) -> Result<Plan, Error> {
+        let sources = &self.file.sources;
+        let proved = compile(self.program(), sources, shape, options, placement);
+        let plans = proved.map_err(|d| refused(sources, &d))?.into_plans();
+        plans
+            .into_iter()
+            .nth(rank as usize)
+            .ok_or_else(|| Error::Usage(format!("rank {rank} is not one of {shape} ranks")))
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.collective(), self.name())
+    }
+}
+
+impl fmt::Debug for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Algorithm")
+            .field("file", &self.file.name)
+            .field("name", &self.name())
+            .field("shape", &self.shape)
+            .field("root", &self.root)
+            .finish()
+    }
+}
+
+/// Compiles and proves the first algorithm of a text; gives the plan of one rank.
+///
+/// # Errors
+///
+/// [`Error::Refused`] with the rendered diagnostics if the text is wrong or is refuted at `shape`.
+pub fn plan_of(
+    source: &str,
+    text: &str,
+    shape: &Shape,
+    options: &Options,
+    placement: Placement,
+    rank: u32,
+) -> Result<Plan, Error> {
+    Algorithm::parse(source, text)?.compile(shape, options, placement, rank)
+}
+
+fn refused(sources: &SourceMap, found: &[Diagnostic]) -> Error {
+    let code = found.first().map_or(codes::EMPTY, |d| d.code);
+    let text: Vec<String> = found.iter().map(|d| human(sources, d, false)).collect();
+    said(code, text.join("\n"))
+}
+
+fn said(code: Code, text: String) -> Error {
+    Error::Refused { code, text }
+}
+
+/// What a text may import and use: the book, and files relative to the one that imports them.
+#[derive(Debug, Clone, Copy)]
+pub struct Files;
+
+impl Library for Files {
+    fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
+        Book.algorithm(collective, name)
+    }
+
+    fn file(&self, from: &str, path: &str) -> Option<(String, String)> {
+        if from.starts_with("book:") {
+            return None;
+        }
+        let path = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
+        let text = text(&path).ok()?;
+        Some((path.display().to_string(), text))
+    }
+}
+
+/// The text of a file, unless there is too much of it.
+fn text(path: &Path) -> Result<String, (Code, String)> {
+    let cannot = |e: std::io::Error| match e.kind() {
+        ErrorKind::NotFound => (codes::FILE, "no such file".to_string()),
+        _ => (codes::FILE, e.to_string()),
+    };
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    check_text(&bytes).map(str::to_string).map_err(|d| (d.code, d.message))
+}

@@ -1,0 +1,138 @@
+//! From a membership to a board.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::SECRET;
+use super::board::Board;
+use super::membership::{Membership, StoreAt};
+use super::pmi::Pmi;
+use super::store::client::outward;
+use super::store::protocol::{digest, nonce};
+use super::store::server::Job;
+use super::store::{At, Client, Listener, Me, Server};
+use super::torch::TorchStore;
+use crate::error::Error;
+
+/// The board of that job. Rank 0 serves it, unless the launcher does, until its board is dropped.
+///
+/// With a secret, all ranks must have the same, and nobody else can read or leave a note; without
+/// one, `secret` is empty. torchrun's own store has no secrets.
+///
+/// # Errors
+///
+/// [`Error::Start`] if this rank does not get in before the timeout, or is not let in; the text
+/// says why, and what to do.
+pub fn board(
+    membership: &Membership,
+    secret: &[u8],
+    timeout: Duration,
+) -> Result<Box<dyn Board + Send>, Error> {
+    let Membership { rank, size, .. } = *membership;
+    let me = |job| Me { rank, size, job, secret };
+    let client = match &membership.store {
+        StoreAt::Alone => served(loopback()?, me(""), timeout),
+        StoreAt::Address { host, port, job } => {
+            meet(At::Host(host.clone(), *port), me(job), timeout)
+        }
+        StoreAt::Local { job } => meet(At::Local(job.clone()), me(job), timeout),
+        StoreAt::Pmi { fd, one_host } => through_pmi(*fd, *one_host, me(""), timeout),
+        StoreAt::Torch { host, port, prefix } => {
+            let store = TorchStore::connect(rank, host, *port, prefix, timeout)?;
+            return Ok(Box::new(store));
+        }
+    }?;
+    Ok(Box::new(client))
+}
+
+/// The secret that `ROUNDELAY_SECRET` holds; empty if it is not set.
+pub fn secret() -> Vec<u8> {
+    std::env::var_os(SECRET).unwrap_or_default().into_encoded_bytes()
+}
+
+fn loopback() -> Result<Listener, Error> {
+    Listener::loopback().map_err(|e| {
+        Error::Start(format!("rank 0 cannot listen on this host: {e}; see whether it has loopback"))
+    })
+}
+
+/// All know where the store is.
+fn meet(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
+    if me.rank != 0 {
+        return Client::connect(at, me, timeout);
+    }
+    let listener = Listener::bind(&at).map_err(|e| {
+        let taken = e.kind() == std::io::ErrorKind::AddrInUse;
+        let remedy = match &at {
+            At::Local(_) => "another job of this name runs here; set ROUNDELAY_STORE=host:port",
+            _ if taken => "choose a free port, or end what has it",
+            _ => "see whether that is an address of this host",
+        };
+        Error::Start(format!("rank 0 cannot serve the store at {at}: {e}; {remedy}"))
+    })?;
+    let server = serve(listener, me)?;
+    Ok(Client::connect(at, me, timeout)?.with(server))
+}
+
+fn serve(listener: Listener, me: Me<'_>) -> Result<Server, Error> {
+    let job = Job { size: me.size, digest: digest(me.job), secret: me.secret.to_vec() };
+    Server::start(listener, job)
+        .map_err(|e| Error::Start(format!("rank 0 cannot serve the store: {e}; raise the limit")))
+}
+
+/// Rank 0 at a store that it has just begun to listen for.
+fn served(listener: Listener, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
+    let server = serve(listener, me)?;
+    let at = At::Any(ways(&server, true));
+    Ok(Client::connect(at, me, timeout)?.with(server))
+}
+
+/// How ranks reach a server that listens at a port of its own choice.
+fn ways(server: &Server, one_host: bool) -> Vec<SocketAddr> {
+    let Some(bound) = server.address() else { return Vec::new() };
+    let own = if bound.ip().is_unspecified() {
+        // Ranks beside it come this way, in a container without a network too.
+        IpAddr::from(std::net::Ipv4Addr::LOCALHOST)
+    } else {
+        bound.ip()
+    };
+    let far = if one_host { None } else { outward() };
+    far.into_iter().chain([own]).map(|ip| SocketAddr::new(ip, bound.port())).collect()
+}
+
+/// Rank 0 chooses a port and tells the others through the process manager. The note begins with a
+/// random name of the job, which keeps them from entering another store behind one of its
+/// addresses, and is a secret where there is no other.
+fn through_pmi(fd: i32, one_host: bool, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
+    let pmi = Pmi::take(fd, me.rank, timeout)?;
+    if me.rank == 0 {
+        let random = nonce().map_err(|e| Error::Start(format!("no random numbers: {e}")))?;
+        let job: String = random[..16].iter().map(|b| format!("{b:02x}")).collect();
+        let listener = if one_host {
+            loopback()?
+        } else {
+            Listener::everywhere(0).map_err(|e| {
+                Error::Start(format!("rank 0 cannot listen for the others: {e}; free a port"))
+            })?
+        };
+        let me = me.of(&job);
+        let server = serve(listener, me)?;
+        let ways = ways(&server, one_host);
+        let texts: Vec<String> = ways.iter().map(SocketAddr::to_string).collect();
+        pmi.share(Some(&format!("{job};{}", texts.join(","))))?;
+        return Ok(Client::connect(At::Any(ways), me, timeout)?.with(server));
+    }
+    let note = pmi.share(None)?;
+    let parts = note.split_once(';').and_then(|(job, ways)| {
+        let ways: Result<Vec<SocketAddr>, _> = ways.split(',').map(str::parse).collect();
+        Some((job, ways.ok()?))
+    });
+    match parts {
+        Some((job, ways)) => Client::connect(At::Any(ways), me.of(job), timeout),
+        None => Err(Error::Start(format!(
+            "rank {} cannot read what rank 0 said through the process manager: `{note}`; use one \
+             version of roundelay everywhere",
+            me.rank
+        ))),
+    }
+}

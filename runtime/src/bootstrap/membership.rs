@@ -1,0 +1,128 @@
+//! Which rank of which job this process is.
+
+use std::collections::BTreeMap;
+
+use super::env;
+use crate::error::Error;
+
+/// What the environment says of a job whose ranks somebody else started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Membership {
+    /// This process's rank.
+    pub rank: u32,
+    /// The number of ranks.
+    pub size: u32,
+    /// Who started the ranks.
+    pub launcher: Launched,
+    /// How they find each other.
+    pub store: StoreAt,
+}
+
+/// Who started the ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Launched {
+    /// A person: `--rank`, `--size`, `--store`, or the variables of these names.
+    ByHand,
+    /// Something that speaks for torchcomms: `TORCHCOMM_RANK`, `TORCHCOMM_SIZE`.
+    TorchComms,
+    /// torchrun.
+    Torchrun,
+    /// Something that sets `RANK` and `WORLD_SIZE` as torchrun does.
+    RankVariables,
+    /// Open MPI's mpirun.
+    OpenMpi,
+    /// A process manager that speaks PMI: MPICH's and Intel's mpiexec, `srun --mpi=pmi2`.
+    Pmi,
+    /// Slurm's srun.
+    Slurm,
+    /// HPE's PALS.
+    Pals,
+}
+
+impl Launched {
+    /// Its name, as in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Launched::ByHand => "by hand",
+            Launched::TorchComms => "torchcomms",
+            Launched::Torchrun => "torchrun",
+            Launched::RankVariables => "RANK and WORLD_SIZE",
+            Launched::OpenMpi => "Open MPI",
+            Launched::Pmi => "PMI",
+            Launched::Slurm => "Slurm",
+            Launched::Pals => "PALS",
+        }
+    }
+}
+
+/// Where the ranks of a job find their board.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreAt {
+    /// One rank needs nobody.
+    Alone,
+    /// Rank 0 serves it at this address; `job` keeps jobs apart that meet there by accident.
+    Address {
+        /// Name or address of the host of rank 0.
+        host: String,
+        /// The port there.
+        port: u16,
+        /// What all ranks of the job, and no others, know. May be empty.
+        job: String,
+    },
+    /// All ranks are on this host: rank 0 serves it there, under a name made of that of the job.
+    Local {
+        /// What all ranks of the job, and no others, know.
+        job: String,
+    },
+    /// Rank 0 serves it at a port of its own choice, which it makes known through the process
+    /// manager.
+    Pmi {
+        /// The file descriptor that leads to the process manager.
+        fd: i32,
+        /// Whether all ranks are on this host.
+        one_host: bool,
+    },
+    /// It is torchrun's own, a `TCPStore` that its agent serves.
+    Torch {
+        /// Name or address of the agent's host.
+        host: String,
+        /// The port there.
+        port: u16,
+        /// What the keys of this job begin with.
+        prefix: String,
+    },
+}
+
+/// What a person says of the job; goes before everything in the environment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ByHand {
+    /// `--rank`.
+    pub rank: Option<u32>,
+    /// `--size`.
+    pub size: Option<u32>,
+    /// `--store`: `host:port`, where rank 0 serves the store.
+    pub store: Option<String>,
+}
+
+/// What this process's environment says: a membership, or nothing if nobody else started it. The
+/// ranks of a [`Launcher`](crate::Launcher) are not told anything either: they inherit their job.
+///
+/// # Errors
+///
+/// [`Error::Start`] if the environment contradicts itself; the text names the variable, its value
+/// and the remedy.
+pub fn membership() -> Result<Option<Membership>, Error> {
+    membership_with(&ByHand::default())
+}
+
+/// As [`membership`], with what the command line says.
+///
+/// # Errors
+///
+/// As [`membership`].
+pub fn membership_with(by_hand: &ByHand) -> Result<Option<Membership>, Error> {
+    let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
+    let variables: BTreeMap<String, String> =
+        std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+    env::detect(&env::Variables::new(variables), by_hand)
+}

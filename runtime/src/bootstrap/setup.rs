@@ -1,0 +1,197 @@
+//! What is to be settled before ranks join, and joining over sockets.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::shelf::Shelf;
+use super::{Board, HOST, Membership, SECRET, board};
+use crate::comm::Communicator;
+use crate::error::Error;
+use crate::group::{Group, Terms};
+use crate::hints::Hints;
+use crate::net::{Door, Net, Options, Secret};
+use crate::route::Transports;
+use crate::transport::shm::Layout;
+
+/// How the ranks of a job are brought together. All ranks are given the same.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    terms: Terms,
+    options: Options,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let terms = Terms {
+            transports: Transports::default(),
+            channels: Setup::CHANNELS,
+            slot_bytes: Layout::SLOT_BYTES,
+            lazy: false,
+        };
+        Setup { terms, options: Options::default() }
+    }
+}
+
+impl Setup {
+    /// Channels by default: as many as the algorithms of the book use at most, so that their calls
+    /// find all connections made.
+    pub const CHANNELS: u32 = 3;
+
+    /// Shared memory inside a machine, TCP between machines, connections made at once.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Which links may be used.
+    #[must_use]
+    pub fn transports(mut self, transports: Transports) -> Self {
+        self.terms.transports = transports;
+        self
+    }
+
+    /// Connections that are opened to each peer at once where TCP is used, [`Setup::CHANNELS`] by
+    /// default, and one for messages between single ranks; more are opened when a plan has more
+    /// channels.
+    #[must_use]
+    pub fn channels(mut self, channels: u32) -> Self {
+        self.terms.channels = channels;
+        self
+    }
+
+    /// The largest message, see [`Layout::slot_bytes`].
+    #[must_use]
+    pub fn slot_bytes(mut self, bytes: u64) -> Self {
+        self.terms.slot_bytes = bytes;
+        self
+    }
+
+    /// Whether connections are made when a call first needs them, and not at once.
+    #[must_use]
+    pub fn lazy(mut self, lazy: bool) -> Self {
+        self.terms.lazy = lazy;
+        self
+    }
+
+    /// Where to listen: the name of a network interface, an address, or a network as `10.0.0.0/8`.
+    #[must_use]
+    pub fn interface(mut self, interface: impl Into<String>) -> Self {
+        self.options.interface = Some(interface.into());
+        self
+    }
+
+    /// What all ranks know and nobody else: no other process can join or connect.
+    #[must_use]
+    pub fn secret(mut self, secret: impl Into<String>) -> Self {
+        self.options.secret = Some(Secret::from(secret.into()));
+        self
+    }
+
+    /// How long ranks wait for each other to join, and afterwards in calls.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = timeout;
+        self
+    }
+
+    /// Ranks with different labels count as being on different machines, wherever they are.
+    #[must_use]
+    pub fn host_label(mut self, label: impl Into<String>) -> Self {
+        self.options.host_label = Some(label.into());
+        self
+    }
+
+    /// As hints say; what they do not say stays as it is.
+    #[must_use]
+    pub fn hints(mut self, hints: &Hints) -> Self {
+        if let Some(names) = hints.transport() {
+            let has = |name: &str| names.iter().any(|n| n == name);
+            self.terms.transports = Transports { shm: has("shm"), tcp: has("tcp") };
+        }
+        self.terms.channels = hints.channels().unwrap_or(self.terms.channels);
+        self.terms.slot_bytes = hints.slot_bytes().unwrap_or(self.terms.slot_bytes);
+        self.terms.lazy = hints.lazy().unwrap_or(self.terms.lazy);
+        self.options.timeout = hints.timeout().unwrap_or(self.options.timeout);
+        if let Some(interface) = hints.interface() {
+            self.options.interface = Some(interface.into());
+        }
+        self
+    }
+
+    /// As the environment says: hints, the secret, and the label of the machine.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] for hints that are not understood.
+    pub fn from_env() -> Result<Self, Error> {
+        let mut setup = Setup::new().hints(&Hints::from_env()?);
+        if let Ok(secret) = std::env::var(SECRET) {
+            setup = setup.secret(secret);
+        }
+        if let Ok(label) = std::env::var(HOST) {
+            setup = setup.host_label(label);
+        }
+        Ok(setup)
+    }
+}
+
+impl Communicator {
+    /// This process's rank of a job whose ranks somebody else started. Collective.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Start`], [`Error::Timeout`] or [`Error::LostRank`] if the ranks do not come together;
+    /// the text says who is missing or why a rank was not let in. [`Error::Memory`] if shared memory
+    /// cannot be had.
+    pub fn join(membership: &Membership, setup: &Setup) -> Result<Communicator, Error> {
+        let timeout = setup.options.timeout;
+        let secret = setup.options.secret.as_ref().map_or(&[][..], Secret::bytes);
+        let mut board = board(membership, secret, timeout)?;
+        let mut comm = Self::meet_at(membership.rank, membership.size, &mut *board, setup)?;
+        match board.finish(Instant::now() + timeout) {
+            Ok(()) => Ok(comm),
+            // The others have joined this rank, and must hear why it leaves.
+            Err(error) => Err(comm.core()?.fail(error)),
+        }
+    }
+
+    /// All ranks of a job whose ranks are threads of this process, brought together as ranks on
+    /// several machines are: `setup` says for each rank which links it may use, and on which machine
+    /// it believes to be.
+    ///
+    /// # Errors
+    ///
+    /// As [`Communicator::from_env`].
+    pub fn local_over(
+        ranks: u32,
+        setup: impl Fn(u32) -> Setup + Sync,
+    ) -> Result<Vec<Communicator>, Error> {
+        let shelf = Shelf::at(Ipv4Addr::LOCALHOST.into());
+        std::thread::scope(|scope| {
+            let join = |rank| {
+                let (mut shelf, setup) = (shelf.clone(), &setup);
+                scope.spawn(move || Self::meet_at(rank, ranks, &mut shelf, &setup(rank)))
+            };
+            let threads: Vec<_> = (0..ranks).map(join).collect();
+            let joined = threads.into_iter().map(|thread| {
+                thread.join().unwrap_or_else(|_| Err(Error::Start("a rank panicked".into())))
+            });
+            joined.collect()
+        })
+    }
+
+    /// Joins the other ranks through a board. Collective.
+    pub(crate) fn meet_at(
+        rank: u32,
+        size: u32,
+        board: &mut dyn Board,
+        setup: &Setup,
+    ) -> Result<Communicator, Error> {
+        let timeout = setup.options.timeout;
+        let note = postcard::to_allocvec(&setup.terms).map_err(|e| Error::Start(e.to_string()))?;
+        let door = Arc::new(Door::open(setup.options.clone(), board.address())?);
+        let net = Net::join(rank, size, 0, door, board, note)?;
+        let group = Group::join(rank, net, setup.terms, timeout)?;
+        Communicator::of_group(group, timeout)
+    }
+}

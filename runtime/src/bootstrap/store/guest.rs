@@ -1,0 +1,110 @@
+//! A connection at the server, and how far it has come.
+
+use std::io::{ErrorKind, Read, Write};
+use std::time::Instant;
+
+use super::protocol::{CHALLENGE, HELLO, MAGIC, MAX_FRAME, nonce};
+use super::stream::Stream;
+
+/// How far a connection has come.
+pub(super) enum Stage {
+    /// It has said nothing yet.
+    Hello,
+    /// It has been challenged.
+    Proof { hello: [u8; HELLO], challenge: [u8; CHALLENGE] },
+    /// It is that rank.
+    Rank(u32),
+}
+
+/// A connection.
+pub(super) struct Guest {
+    pub(super) stream: Stream,
+    pub(super) stage: Stage,
+    pub(super) since: Instant,
+    pub(super) input: Vec<u8>,
+    pub(super) output: Vec<u8>,
+    pub(super) sent: usize,
+    /// The number of the `Get` that waits, and its key.
+    pub(super) get: Option<(u32, String)>,
+    /// The number of the `FinishAll` that waits.
+    pub(super) finish: Option<u32>,
+    /// To be closed when the output is gone.
+    pub(super) last: bool,
+}
+
+/// A connection that must be ended.
+pub(super) struct Broken;
+
+impl Guest {
+    pub(super) fn new(stream: Stream) -> Self {
+        Guest {
+            stream,
+            stage: Stage::Hello,
+            since: Instant::now(),
+            input: Vec::new(),
+            output: Vec::new(),
+            sent: 0,
+            get: None,
+            finish: None,
+            last: false,
+        }
+    }
+
+    /// Reads what there is, up to one frame. `false` if the other end is closed.
+    pub(super) fn receive(&mut self) -> Result<bool, Broken> {
+        let limit = match self.stage {
+            Stage::Hello | Stage::Proof { .. } => HELLO,
+            Stage::Rank(_) => 4 + MAX_FRAME,
+        };
+        let mut buffer = [0; 16 << 10];
+        while self.input.len() < limit {
+            let room = buffer.len().min(limit - self.input.len());
+            match self.stream.read(&mut buffer[..room]) {
+                Ok(0) => return Ok(false),
+                Ok(n) => self.input.extend_from_slice(&buffer[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(Broken),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes that many bytes, if they have come.
+    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let taken = *self.input.first_chunk()?;
+        self.input.drain(..N);
+        Some(taken)
+    }
+
+    /// Challenges somebody who says hello; anything else is broken at its first wrong byte.
+    pub(super) fn hello(&mut self) -> Result<bool, Broken> {
+        let known = self.input.len().min(MAGIC.len());
+        if self.input[..known] != MAGIC[..known] {
+            return Err(Broken);
+        }
+        let Some(hello) = self.take::<HELLO>() else { return Ok(false) };
+        let mut challenge = [0; CHALLENGE];
+        challenge[..8].copy_from_slice(&MAGIC);
+        challenge[8..].copy_from_slice(&nonce().map_err(|_| Broken)?);
+        self.output.extend_from_slice(&challenge);
+        self.stage = Stage::Proof { hello, challenge };
+        Ok(true)
+    }
+
+    /// Sends what there is to send. `false` if some is left.
+    pub(super) fn flush(&mut self) -> Result<bool, Broken> {
+        while self.sent < self.output.len() {
+            match self.stream.write(&self.output[self.sent..]) {
+                Ok(0) => return Err(Broken),
+                Ok(n) => self.sent += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(Broken),
+            }
+        }
+        self.output.clear();
+        self.sent = 0;
+        Ok(true)
+    }
+}

@@ -1,0 +1,215 @@
+//! What goes over a connection between a rank and the store: bytes and bounds.
+
+use hmac::{Hmac, KeyInit, Mac};
+use rustix::rand::{GetRandomFlags, getrandom};
+use sha2::{Digest, Sha256};
+
+/// The last byte is the version.
+pub(crate) const MAGIC: [u8; 8] = *b"rndlst\0\x01";
+/// A key, in bytes.
+pub(crate) const MAX_KEY: usize = 1 << 10;
+/// A value, in bytes.
+pub(crate) const MAX_VALUE: usize = 1 << 20;
+/// All that a store holds, in bytes, beside [`ROOM_A_RANK`].
+pub(crate) const ROOM: usize = 64 << 20;
+/// What each rank adds to it.
+pub(crate) const ROOM_A_RANK: usize = 4 << 10;
+/// What follows the length of a frame, in bytes.
+pub(crate) const MAX_FRAME: usize = FRAME_HEAD + 2 + MAX_KEY + MAX_VALUE;
+/// Operation and number.
+pub(crate) const FRAME_HEAD: usize = 5;
+
+pub(crate) const HELLO: usize = 8 + 4 + 4 + 32 + 32;
+pub(crate) const CHALLENGE: usize = 8 + 32;
+pub(crate) const PROOF: usize = 32;
+pub(crate) const VERDICT: usize = 1 + 4 + PROOF;
+
+/// What a client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// Body: length of the key (u16), key, value.
+    Set = 1,
+    /// Body: key. Answered when it is there.
+    Get = 2,
+    /// No body. This rank needs nothing more.
+    Finish = 3,
+    /// No body. As `Finish`, but answered when nobody needs anything more.
+    FinishAll = 4,
+    /// No body. Answered with words about who has come.
+    Who = 5,
+}
+
+impl Op {
+    pub(crate) fn from_byte(byte: u8) -> Option<Op> {
+        [Op::Set, Op::Get, Op::Finish, Op::FinishAll, Op::Who]
+            .into_iter()
+            .find(|&op| op as u8 == byte)
+    }
+}
+
+/// What the server says of a client, or of what it wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Ok = 0,
+    /// The proof is of another secret.
+    Secret = 1,
+    /// The client belongs to another job.
+    Job = 2,
+    /// The client counts other ranks than the server, whose number follows.
+    Size = 3,
+    /// Somebody else is this rank already.
+    Taken = 4,
+    /// The store has no room.
+    Full = 5,
+}
+
+impl Verdict {
+    pub(crate) fn from_byte(byte: u8) -> Option<Verdict> {
+        use Verdict::{Full, Job, Ok, Secret, Size, Taken};
+        [Ok, Secret, Job, Size, Taken, Full].into_iter().find(|&v| v as u8 == byte)
+    }
+}
+
+/// A number that nobody can guess.
+pub(crate) fn nonce() -> std::io::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
+}
+
+/// The digest that stands for the name of a job.
+pub(crate) fn digest(job: &str) -> [u8; 32] {
+    Sha256::digest(job.as_bytes()).into()
+}
+
+/// Who comes, and from which job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) job: [u8; 32],
+    pub(crate) nonce: [u8; 32],
+}
+
+impl Hello {
+    pub(crate) fn bytes(&self) -> [u8; HELLO] {
+        let mut bytes = [0; HELLO];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&self.rank.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.size.to_le_bytes());
+        bytes[16..48].copy_from_slice(&self.job);
+        bytes[48..].copy_from_slice(&self.nonce);
+        bytes
+    }
+
+    /// Nothing if these are not the bytes of a hello.
+    pub(crate) fn read(bytes: &[u8; HELLO]) -> Option<Hello> {
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
+        let part = |at: usize| std::array::from_fn(|i| bytes[at + i]);
+        (bytes[..8] == MAGIC).then(|| Hello {
+            rank: word(8),
+            size: word(12),
+            job: part(16),
+            nonce: part(48),
+        })
+    }
+}
+
+/// Who proves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Side {
+    Client,
+    Server,
+}
+
+fn transcript(
+    secret: &[u8],
+    side: Side,
+    hello: &[u8; HELLO],
+    challenge: &[u8; CHALLENGE],
+) -> Hmac<Sha256> {
+    // Keys of any length are allowed; the empty one stands in for the impossible.
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret)
+        .unwrap_or_else(|_| Hmac::<Sha256>::new(&Default::default()));
+    mac.update(match side {
+        Side::Client => b"c",
+        Side::Server => b"s",
+    });
+    mac.update(hello);
+    mac.update(challenge);
+    mac
+}
+
+/// Shows knowledge of the secret.
+pub(crate) fn prove(
+    secret: &[u8],
+    side: Side,
+    hello: &[u8; HELLO],
+    challenge: &[u8; CHALLENGE],
+) -> [u8; PROOF] {
+    transcript(secret, side, hello, challenge).finalize().into_bytes().into()
+}
+
+/// Whether the other side knows the secret; takes the same time either way.
+pub(crate) fn proved(
+    secret: &[u8],
+    side: Side,
+    hello: &[u8; HELLO],
+    challenge: &[u8; CHALLENGE],
+    proof: &[u8],
+) -> bool {
+    transcript(secret, side, hello, challenge).verify_slice(proof).is_ok()
+}
+
+/// Appends a frame: `head` is the operation or the verdict.
+pub(crate) fn push_frame(out: &mut Vec<u8>, head: u8, number: u32, parts: &[&[u8]]) {
+    let length = FRAME_HEAD + parts.iter().map(|p| p.len()).sum::<usize>();
+    out.extend_from_slice(&(length as u32).to_le_bytes());
+    out.push(head);
+    out.extend_from_slice(&number.to_le_bytes());
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+}
+
+/// What came, or an answer.
+pub(crate) struct Frame<'a> {
+    /// The operation or the verdict.
+    pub(crate) head: u8,
+    pub(crate) number: u32,
+    pub(crate) body: &'a [u8],
+    /// The length of it all.
+    pub(crate) whole: usize,
+}
+
+/// The bytes cannot be a frame.
+pub(crate) struct NoFrame;
+
+/// The frame at the front of these bytes, or nothing if there is more to come.
+pub(crate) fn frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, NoFrame> {
+    let Some((length, rest)) = bytes.split_first_chunk() else { return Ok(None) };
+    let length = u32::from_le_bytes(*length) as usize;
+    if !(FRAME_HEAD..=MAX_FRAME).contains(&length) {
+        return Err(NoFrame);
+    }
+    let Some(rest) = rest.get(..length) else { return Ok(None) };
+    let (&head, rest) = rest.split_first().ok_or(NoFrame)?;
+    let (number, body) = rest.split_first_chunk().ok_or(NoFrame)?;
+    Ok(Some(Frame { head, number: u32::from_le_bytes(*number), body, whole: 4 + length }))
+}
+
+/// Key and value of a [`Op::Set`].
+pub(crate) fn key_and_value(body: &[u8]) -> Option<(String, &[u8])> {
+    let (length, rest) = body.split_first_chunk()?;
+    let (key, value) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+    (value.len() <= MAX_VALUE).then_some((self::key(key)?, value))
+}
+
+/// A key of a bounded length, as text.
+pub(crate) fn key(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    (!text.is_empty() && text.len() <= MAX_KEY).then(|| text.to_owned())
+}

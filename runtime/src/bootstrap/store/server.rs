@@ -1,0 +1,481 @@
+//! The thread that serves a store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+
+use super::guest::{Broken, Guest, Stage};
+use super::protocol::{
+    CHALLENGE, Frame, HELLO, Hello, NoFrame, Op, PROOF, ROOM, ROOM_A_RANK, Side, Verdict, frame,
+    key, key_and_value, prove, proved, push_frame,
+};
+use super::stream::Listener;
+
+/// How long somebody may take to show that it belongs to the job.
+const HANDSHAKE: Duration = Duration::from_secs(30);
+/// How long nobody is let in after the system refused to give a descriptor.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Connections of strangers that may be open beside one for each rank.
+const STRANGERS: usize = 256;
+/// Connections that may wait to be accepted: all ranks come at once. The system has its own limit.
+const BACKLOG: i32 = 4096;
+/// Descriptors that the rest of the process may need.
+const RESERVE: u64 = 512;
+const LISTENER: u64 = 0;
+const WAKE: u64 = 1;
+
+/// A store that is being served. Ends when dropped, whoever is still connected.
+pub(crate) struct Server {
+    thread: Option<JoinHandle<()>>,
+    wake: UnixStream,
+    address: Option<SocketAddr>,
+}
+
+/// Whom a server serves.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) size: u32,
+    pub(crate) digest: [u8; 32],
+    pub(crate) secret: Vec<u8>,
+}
+
+impl Server {
+    /// Serves that job from now on.
+    pub(crate) fn start(listener: Listener, job: Job) -> io::Result<Server> {
+        let address = listener.address();
+        listener.set_nonblocking()?;
+        rustix::net::listen(&listener, BACKLOG)?;
+        make_room(u64::from(job.size) + STRANGERS as u64 + RESERVE);
+        let (wake, woken) = UnixStream::pair()?;
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = epoll::EventFlags::IN;
+        epoll::add(&poll, &listener, epoll::EventData::new_u64(LISTENER), flags)?;
+        epoll::add(&poll, &woken, epoll::EventData::new_u64(WAKE), flags)?;
+        let core = Core {
+            poll,
+            listener,
+            job,
+            guests: BTreeMap::new(),
+            strangers: BTreeSet::new(),
+            next: WAKE + 1,
+            paused: None,
+            values: BTreeMap::new(),
+            held: 0,
+            waiting: BTreeMap::new(),
+            ranks: BTreeMap::new(),
+            here: 0,
+        };
+        let run = move || {
+            let _woken = woken;
+            core.run();
+        };
+        let thread = std::thread::Builder::new().name("roundelay store".into()).spawn(run)?;
+        Ok(Server { thread: Some(thread), wake, address })
+    }
+
+    /// Where it listens, if that is not a name of this host.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+}
+
+/// Raises this process's own limit of descriptors, as far as the system lets it. Without success
+/// some ranks have to try again, which they do.
+fn make_room(wanted: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < wanted) {
+        let current = Some(maximum.map_or(wanted, |maximum| maximum.min(wanted)));
+        let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.wake.shutdown(std::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where a rank is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// Connected.
+    Here(u64),
+    /// It needs nothing more.
+    Done,
+    /// Its connection ended before it said so.
+    Gone,
+}
+
+struct Core {
+    poll: OwnedFd,
+    listener: Listener,
+    job: Job,
+    guests: BTreeMap<u64, Guest>,
+    /// Those of them that are no rank yet, the oldest first.
+    strangers: BTreeSet<u64>,
+    next: u64,
+    /// Until when nobody is let in.
+    paused: Option<Instant>,
+    values: BTreeMap<String, Vec<u8>>,
+    /// Bytes of keys and values.
+    held: usize,
+    /// Who waits for a key.
+    waiting: BTreeMap<String, Vec<u64>>,
+    ranks: BTreeMap<u32, At>,
+    /// How many of them are connected and not done.
+    here: usize,
+}
+
+impl Core {
+    fn run(mut self) {
+        let mut events = [MaybeUninit::uninit(); 64];
+        loop {
+            let patience = self.patience();
+            let happened = match epoll::wait(&self.poll, &mut events, patience.as_ref()) {
+                Ok((happened, _)) => happened,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => return,
+            };
+            let tokens: Vec<u64> = happened.iter().map(|event| event.data.u64()).collect();
+            for token in tokens {
+                match token {
+                    WAKE => return,
+                    LISTENER => self.accept(),
+                    guest => {
+                        if self.serve(guest).is_err() {
+                            self.remove(guest);
+                        }
+                    }
+                }
+            }
+            self.tidy();
+        }
+    }
+
+    /// How long nothing needs to be done by the clock.
+    fn patience(&self) -> Option<Timespec> {
+        let strangers = self.oldest().map(|(_, since)| since + HANDSHAKE);
+        let next = [strangers, self.paused].into_iter().flatten().min()?;
+        let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
+    }
+
+    /// The stranger that came first, and when.
+    fn oldest(&self) -> Option<(u64, Instant)> {
+        let &token = self.strangers.first()?;
+        self.guests.get(&token).map(|guest| (token, guest.since))
+    }
+
+    /// Ends strangers that take too long, and listens again after a pause.
+    fn tidy(&mut self) {
+        let now = Instant::now();
+        while let Some((token, _)) = self.oldest().filter(|&(_, since)| since + HANDSHAKE <= now) {
+            self.remove(token);
+        }
+        if self.paused.is_some_and(|until| until <= now) {
+            self.paused = None;
+            self.listen(epoll::EventFlags::IN);
+        }
+    }
+
+    fn listen(&self, flags: epoll::EventFlags) {
+        let data = epoll::EventData::new_u64(LISTENER);
+        let _ = epoll::modify(&self.poll, &self.listener, data, flags);
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok(stream) => stream,
+                Err(e) => match e.kind() {
+                    ErrorKind::WouldBlock => return,
+                    ErrorKind::Interrupted
+                    | ErrorKind::ConnectionAborted
+                    | ErrorKind::PermissionDenied => continue,
+                    // Out of descriptors or memory: let some time pass.
+                    _ => {
+                        self.paused = Some(Instant::now() + PAUSE);
+                        self.listen(epoll::EventFlags::empty());
+                        return;
+                    }
+                },
+            };
+            if self.strangers.len() >= STRANGERS.max(self.job.size as usize) {
+                // The one that has said nothing for longest.
+                self.oldest().into_iter().for_each(|(token, _)| self.remove(token));
+            }
+            let token = self.next;
+            self.next += 1;
+            let data = epoll::EventData::new_u64(token);
+            if epoll::add(&self.poll, &stream, data, epoll::EventFlags::IN).is_ok() {
+                self.guests.insert(token, Guest::new(stream));
+                self.strangers.insert(token);
+            }
+        }
+    }
+
+    /// Forgets a connection.
+    fn remove(&mut self, token: u64) {
+        self.strangers.remove(&token);
+        let Some(guest) = self.guests.remove(&token) else { return };
+        let _ = epoll::delete(&self.poll, &guest.stream);
+        if let Some((_, key)) = guest.get {
+            self.stop_waiting(token, &key);
+        }
+        let Stage::Rank(rank) = guest.stage else { return };
+        if self.ranks.get(&rank) == Some(&At::Here(token)) {
+            self.place(rank, At::Gone);
+        }
+    }
+
+    /// Notes where a rank is; the last one to be done or gone ends the waiting.
+    fn place(&mut self, rank: u32, at: At) {
+        let before = self.ranks.insert(rank, at);
+        self.here += usize::from(matches!(at, At::Here(_)));
+        self.here -= usize::from(matches!(before, Some(At::Here(_))));
+        self.all_done();
+    }
+
+    fn stop_waiting(&mut self, token: u64, key: &str) {
+        if let Some(tokens) = self.waiting.get_mut(key) {
+            tokens.retain(|&other| other != token);
+            if tokens.is_empty() {
+                self.waiting.remove(key);
+            }
+        }
+    }
+
+    /// Reads from and writes to a connection as long as that gets on.
+    fn serve(&mut self, token: u64) -> Result<(), Broken> {
+        let Some(guest) = self.guests.get_mut(&token) else { return Ok(()) };
+        let open = if guest.output.is_empty() { guest.receive()? } else { true };
+        self.answer(token)?;
+        if open { Ok(()) } else { Err(Broken) }
+    }
+
+    /// Takes what has come in full, as long as the answers find their way out.
+    fn answer(&mut self, token: u64) -> Result<(), Broken> {
+        loop {
+            let Some(guest) = self.guests.get_mut(&token) else { return Ok(()) };
+            let flushed = guest.flush()?;
+            let flags = if flushed { epoll::EventFlags::IN } else { epoll::EventFlags::OUT };
+            epoll::modify(&self.poll, &guest.stream, epoll::EventData::new_u64(token), flags)
+                .map_err(|_| Broken)?;
+            if flushed && guest.last {
+                return Err(Broken);
+            }
+            if !flushed || !self.step(token)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes one message. `false` if none is complete.
+    fn step(&mut self, token: u64) -> Result<bool, Broken> {
+        let Some(guest) = self.guests.get_mut(&token) else { return Ok(false) };
+        match guest.stage {
+            Stage::Hello => guest.hello(),
+            Stage::Proof { hello, challenge } => {
+                let Some(proof) = guest.take::<PROOF>() else { return Ok(false) };
+                self.admit(token, &hello, &challenge, &proof).map(|()| true)
+            }
+            Stage::Rank(rank) => {
+                let input = std::mem::take(&mut guest.input);
+                let (taken, result) = match frame(&input) {
+                    Err(NoFrame) => (0, Err(Broken)),
+                    Ok(None) => (0, Ok(false)),
+                    Ok(Some(Frame { head, number, body, whole })) => {
+                        let op = Op::from_byte(head).ok_or(Broken)?;
+                        (whole, self.request(token, rank, op, number, body).map(|()| true))
+                    }
+                };
+                if let Some(guest) = self.guests.get_mut(&token) {
+                    guest.input = input;
+                    guest.input.drain(..taken);
+                }
+                result
+            }
+        }
+    }
+
+    /// Says whether somebody who answered the challenge is in.
+    fn admit(
+        &mut self,
+        token: u64,
+        hello: &[u8; HELLO],
+        challenge: &[u8; CHALLENGE],
+        proof: &[u8],
+    ) -> Result<(), Broken> {
+        let Hello { rank, size, job, .. } = Hello::read(hello).ok_or(Broken)?;
+        let verdict = if !proved(&self.job.secret, Side::Client, hello, challenge, proof) {
+            Verdict::Secret
+        } else if job != self.job.digest {
+            Verdict::Job
+        } else if size != self.job.size || rank >= size {
+            Verdict::Size
+        } else if !matches!(self.ranks.get(&rank), None | Some(At::Gone)) {
+            Verdict::Taken
+        } else {
+            Verdict::Ok
+        };
+        let own = match verdict {
+            // Nothing that could be tried out against the secret.
+            Verdict::Secret => [0; PROOF],
+            _ => prove(&self.job.secret, Side::Server, hello, challenge),
+        };
+        let guest = self.guests.get_mut(&token).ok_or(Broken)?;
+        guest.output.push(verdict as u8);
+        guest.output.extend_from_slice(&self.job.size.to_le_bytes());
+        guest.output.extend_from_slice(&own);
+        if verdict == Verdict::Ok {
+            guest.stage = Stage::Rank(rank);
+            self.strangers.remove(&token);
+            self.place(rank, At::Here(token));
+        } else {
+            guest.last = true;
+        }
+        Ok(())
+    }
+
+    fn request(
+        &mut self,
+        token: u64,
+        rank: u32,
+        op: Op,
+        number: u32,
+        body: &[u8],
+    ) -> Result<(), Broken> {
+        match op {
+            Op::Set => {
+                let (key, value) = key_and_value(body).ok_or(Broken)?;
+                let verdict = self.set(key, value);
+                self.tell(token, verdict, number, b"");
+            }
+            Op::Get => {
+                let key = key(body).ok_or(Broken)?;
+                if let Some(value) = self.values.get(&key) {
+                    let guest = self.guests.get_mut(&token).ok_or(Broken)?;
+                    push_frame(&mut guest.output, Verdict::Ok as u8, number, &[value]);
+                } else {
+                    self.wait(token, number, key)?;
+                }
+            }
+            Op::Finish => {
+                self.place(rank, At::Done);
+                self.tell(token, Verdict::Ok, number, b"");
+            }
+            Op::FinishAll => {
+                self.guests.get_mut(&token).ok_or(Broken)?.finish = Some(number);
+                self.place(rank, At::Done);
+            }
+            Op::Who => {
+                let words = self.who();
+                self.tell(token, Verdict::Ok, number, words.as_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, token: u64, verdict: Verdict, number: u32, body: &[u8]) {
+        if let Some(guest) = self.guests.get_mut(&token) {
+            push_frame(&mut guest.output, verdict as u8, number, &[body]);
+        }
+    }
+
+    fn wait(&mut self, token: u64, number: u32, key: String) -> Result<(), Broken> {
+        let guest = self.guests.get_mut(&token).ok_or(Broken)?;
+        let before = guest.get.replace((number, key.clone()));
+        if let Some((_, before)) = before {
+            self.stop_waiting(token, &before);
+        }
+        self.waiting.entry(key).or_default().push(token);
+        Ok(())
+    }
+
+    fn set(&mut self, key: String, value: &[u8]) -> Verdict {
+        let before = self.values.get(&key).map_or(0, |old| key.len() + old.len());
+        let held = self.held - before + key.len() + value.len();
+        if held > ROOM + ROOM_A_RANK * self.job.size as usize {
+            return Verdict::Full;
+        }
+        self.held = held;
+        for token in self.waiting.remove(&key).unwrap_or_default() {
+            let Some(guest) = self.guests.get_mut(&token) else { continue };
+            let Some((number, _)) = guest.get.take() else { continue };
+            push_frame(&mut guest.output, Verdict::Ok as u8, number, &[value]);
+            self.send_later(token);
+        }
+        self.values.insert(key, value.to_vec());
+        Verdict::Ok
+    }
+
+    /// Has the output of a connection that nothing came from sent in its own turn.
+    fn send_later(&self, token: u64) {
+        if let Some(guest) = self.guests.get(&token) {
+            let data = epoll::EventData::new_u64(token);
+            let _ = epoll::modify(&self.poll, &guest.stream, data, epoll::EventFlags::OUT);
+        }
+    }
+
+    /// Tells those who wait for it that nobody needs anything more.
+    fn all_done(&mut self) {
+        if self.here > 0 || self.ranks.len() < self.job.size as usize {
+            return;
+        }
+        let waiting: Vec<(u64, u32)> = self
+            .guests
+            .iter_mut()
+            .filter_map(|(&token, guest)| guest.finish.take().map(|number| (token, number)))
+            .collect();
+        for (token, number) in waiting {
+            self.tell(token, Verdict::Ok, number, b"");
+            self.send_later(token);
+        }
+    }
+
+    /// Who has come and who has not, in words.
+    fn who(&self) -> String {
+        let missing = (0..self.job.size).filter(|rank| !self.ranks.contains_key(rank));
+        let gone = self.ranks.iter().filter(|&(_, &at)| at == At::Gone).map(|(&rank, _)| rank);
+        let mut words = Vec::new();
+        for (ranks, verb) in [(list(missing), "not come"), (list(gone), "left")] {
+            if let Some((noun, has)) = ranks {
+                words.push(format!("{noun} {has} {verb}"));
+            }
+        }
+        if words.is_empty() {
+            words.push(format!("all {} ranks have come", self.job.size));
+            let is_busy = |at: &At| matches!(at, At::Here(_));
+            let busy = self.ranks.iter().filter(|(_, at)| is_busy(at)).map(|(&rank, _)| rank);
+            let some_done = self.ranks.values().any(|&at| at == At::Done);
+            if let Some((noun, has)) = list(busy).filter(|_| some_done) {
+                words.push(format!("{noun} {has} not finished joining"));
+            }
+        }
+        words.join(", ")
+    }
+}
+
+/// A few numbers, and the verb that goes with them.
+fn list(ranks: impl Iterator<Item = u32>) -> Option<(String, &'static str)> {
+    let all: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
+    match all.as_slice() {
+        [] => None,
+        [one] => Some((format!("rank {one}"), "has")),
+        few if few.len() <= 8 => Some((format!("ranks {}", few.join(", ")), "have")),
+        many => {
+            Some((format!("ranks {} and {} others", many[..8].join(", "), many.len() - 8), "have"))
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Connections, over TCP or within this host.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
+use std::time::Duration;
+
+use super::protocol::digest;
+
+/// Where a store is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum At {
+    /// Name or address of a host, and a port.
+    Host(String, u16),
+    /// Several ways to one server.
+    Any(Vec<SocketAddr>),
+    /// A name on this host that vanishes with its owner: no file stays behind.
+    Local(String),
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            At::Host(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            At::Host(host, port) => write!(f, "{host}:{port}"),
+            At::Any(ways) => {
+                let ways: Vec<String> = ways.iter().map(SocketAddr::to_string).collect();
+                f.write_str(&ways.join(" or "))
+            }
+            At::Local(_) => f.write_str("a socket of this host"),
+        }
+    }
+}
+
+impl At {
+    /// Whether nobody but this host is meant.
+    pub(crate) fn is_loopback(&self) -> bool {
+        match self {
+            At::Host(host, _) => {
+                host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+            }
+            At::Any(ways) => ways.iter().all(|way| way.ip().is_loopback()),
+            At::Local(_) => true,
+        }
+    }
+
+    /// The addresses behind it; asks the system's resolver.
+    pub(crate) fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        match self {
+            At::Host(host, port) => Ok((host.as_str(), *port).to_socket_addrs()?.collect()),
+            At::Any(ways) => Ok(ways.clone()),
+            At::Local(_) => Ok(Vec::new()),
+        }
+    }
+}
+
+/// The name of a local socket: the user's number keeps users apart, who could take each other's
+/// names all the same; so both sides look at who the other is.
+fn local_name(job: &str) -> io::Result<UnixAddr> {
+    let user = rustix::process::geteuid().as_raw();
+    let digest: String = digest(job)[..16].iter().map(|b| format!("{b:02x}")).collect();
+    UnixAddr::from_abstract_name(format!("roundelay/{user}/{digest}"))
+}
+
+/// Whether the other end is a process of this user.
+fn check_user(stream: &UnixStream) -> io::Result<()> {
+    let (peer, own) =
+        (rustix::net::sockopt::socket_peercred(stream)?.uid, rustix::process::geteuid());
+    if peer == own {
+        return Ok(());
+    }
+    let text = format!("the process at the other end belongs to user {}", peer.as_raw());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// A socket that accepts.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Listens there. On a host that is only called by a loopback address, nothing else is
+    /// listened to; otherwise all addresses are, since the name of a host says little about how
+    /// others reach it.
+    pub(crate) fn bind(at: &At) -> io::Result<Listener> {
+        match at {
+            At::Local(job) => UnixListener::bind_addr(&local_name(job)?).map(Listener::Unix),
+            At::Host(_, _) if at.is_loopback() => {
+                TcpListener::bind(at.addresses()?.as_slice()).map(Listener::Tcp)
+            }
+            At::Host(_, port) => Self::everywhere(*port),
+            At::Any(ways) => TcpListener::bind(ways.as_slice()).map(Listener::Tcp),
+        }
+    }
+
+    /// A port of the system's choice, for this host alone.
+    pub(crate) fn loopback() -> io::Result<Listener> {
+        let ways: [SocketAddr; 2] =
+            [(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
+        TcpListener::bind(ways.as_slice()).map(Listener::Tcp)
+    }
+
+    /// That port of every address; 0 is one of the system's choice.
+    pub(crate) fn everywhere(port: u16) -> io::Result<Listener> {
+        // The first takes IPv4 too, unless the system is set up otherwise or has no IPv6.
+        let ways: [SocketAddr; 2] =
+            [(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()];
+        TcpListener::bind(ways.as_slice()).map(Listener::Tcp)
+    }
+
+    /// The address that it is bound to, if it has one.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Listener::Tcp(listener) => listener.local_addr().ok(),
+            Listener::Unix(_) => None,
+        }
+    }
+
+    pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Listener::Tcp(listener) => listener.set_nonblocking(true),
+            Listener::Unix(listener) => listener.set_nonblocking(true),
+        }
+    }
+
+    /// A connection that does not block.
+    pub(crate) fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                let _ = stream.set_nodelay(true);
+                Ok(Stream::Tcp(stream))
+            }
+            Listener::Unix(listener) => {
+                let (stream, _) = listener.accept()?;
+                check_user(&stream)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(stream))
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Tries each way once.
+    pub(crate) fn connect(at: &At, patience: Duration) -> io::Result<Stream> {
+        if let At::Local(job) = at {
+            let stream = UnixStream::connect_addr(&local_name(job)?)?;
+            check_user(&stream)?;
+            return Ok(Stream::Unix(stream));
+        }
+        // A zero would be refused.
+        let patience = patience.max(Duration::from_millis(1));
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+        for address in at.addresses()? {
+            match TcpStream::connect_timeout(&address, patience) {
+                Ok(stream) if is_itself(&stream) => {
+                    last = io::ErrorKind::ConnectionRefused.into();
+                }
+                Ok(stream) => {
+                    let _ = stream.set_nodelay(true);
+                    return Ok(Stream::Tcp(stream));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// The address of this end.
+    pub(crate) fn local(&self) -> Option<IpAddr> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.local_addr().ok().map(|address| address.ip().to_canonical())
+            }
+            Stream::Unix(_) => None,
+        }
+    }
+
+    pub(crate) fn set_timeouts(&self, patience: Duration) -> io::Result<()> {
+        // A zero would mean no timeout.
+        let patience = Some(patience.max(Duration::from_millis(1)));
+        match self {
+            Stream::Tcp(stream) => {
+                stream.set_read_timeout(patience)?;
+                stream.set_write_timeout(patience)
+            }
+            Stream::Unix(stream) => {
+                stream.set_read_timeout(patience)?;
+                stream.set_write_timeout(patience)
+            }
+        }
+    }
+}
+
+/// A connection to a free port of this host can come out of that very port.
+fn is_itself(stream: &TcpStream) -> bool {
+    matches!((stream.local_addr(), stream.peer_addr()), (Ok(a), Ok(b)) if a == b)
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+}

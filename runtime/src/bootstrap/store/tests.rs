@@ -1,0 +1,378 @@
+//! The store over loopback: what must work, and what must not disturb it.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::protocol::{HELLO, Hello, MAGIC, MAX_FRAME, MAX_KEY, MAX_VALUE, Op, digest, push_frame};
+use super::server::Job;
+use super::{At, Client, Listener, Me, Server};
+use crate::bootstrap::board::Board;
+use crate::error::Error;
+
+/// No test comes near it unless something hangs.
+const FOREVER: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(150);
+
+fn forever() -> Instant {
+    Instant::now() + FOREVER
+}
+
+fn serve(size: u32, secret: &[u8]) -> (Server, At) {
+    serve_on(Listener::loopback().expect("loopback"), size, secret)
+}
+
+fn serve_on(listener: Listener, size: u32, secret: &[u8]) -> (Server, At) {
+    let job = Job { size, digest: digest("job"), secret: secret.to_vec() };
+    let server = Server::start(listener, job).expect("a server");
+    let at = At::Any(server.address().into_iter().collect());
+    (server, at)
+}
+
+fn connect(
+    at: &At,
+    rank: u32,
+    size: u32,
+    secret: &[u8],
+    timeout: Duration,
+) -> Result<Client, Error> {
+    Client::connect(at.clone(), Me { rank, size, job: "job", secret }, timeout)
+}
+
+fn client(at: &At, rank: u32, size: u32) -> Client {
+    connect(at, rank, size, b"", FOREVER).expect("a client")
+}
+
+fn refused(result: Result<Client, Error>) -> String {
+    match result {
+        Ok(_) => panic!("let in"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// A raw connection of somebody who belongs to nothing.
+fn stranger(at: &At) -> TcpStream {
+    let stream = TcpStream::connect(at.addresses().expect("addresses")[0]).expect("a connection");
+    stream.set_read_timeout(Some(FOREVER)).expect("a timeout");
+    stream
+}
+
+/// Waits until the other side hangs up; what it says before that is left aside.
+fn hung_up(mut stream: TcpStream) {
+    let mut buffer = [0; 256];
+    while matches!(stream.read(&mut buffer), Ok(n) if n > 0) {}
+}
+
+#[test]
+fn notes_are_read_before_and_after_they_are_left() {
+    let families: [SocketAddr; 2] =
+        [(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
+    for family in families {
+        let listener = match TcpListener::bind(family) {
+            Ok(listener) => Listener::Tcp(listener),
+            Err(e) => {
+                assert!(family.is_ipv6(), "{e}");
+                continue;
+            }
+        };
+        let (_server, at) = serve_on(listener, 2, b"");
+        let (mut zero, mut one) = (client(&at, 0, 2), client(&at, 1, 2));
+        assert_eq!(zero.address(), family.ip());
+        let early = thread::spawn(move || {
+            let first = one.get("key", forever()).expect("a value");
+            (first, one.get("empty", forever()).expect("a value"), one)
+        });
+        zero.set("empty", b"").expect("room");
+        zero.set("key", b"value").expect("room");
+        let (first, second, mut one) = early.join().expect("no panic");
+        assert_eq!((first.as_slice(), second.as_slice()), (&b"value"[..], &b""[..]));
+        one.set("key", b"other").expect("room");
+        assert_eq!(zero.get("key", forever()).expect("a value"), b"other");
+        let large = vec![7; MAX_VALUE];
+        one.set("large", &large).expect("room");
+        assert_eq!(zero.get("large", forever()).expect("a value"), large);
+        one.finish(forever()).expect("a farewell");
+    }
+}
+
+#[test]
+fn sixty_four_meet_at_once_whoever_comes_first() {
+    const N: u32 = 64;
+    // Nobody listens there until some have knocked; no other test uses this address.
+    let probe = TcpListener::bind("127.64.0.1:0").expect("a port");
+    let address = probe.local_addr().expect("an address");
+    drop(probe);
+    let at = At::Host("127.64.0.1".into(), address.port());
+    thread::scope(|scope| {
+        let ranks: Vec<_> = (1..N)
+            .rev()
+            .map(|rank| {
+                let at = &at;
+                scope.spawn(move || exchange(client(at, rank, N), rank, N))
+            })
+            .collect();
+        let job = Job { size: N, digest: digest("job"), secret: Vec::new() };
+        let server = Server::start(Listener::bind(&at).expect("the port"), job).expect("a server");
+        exchange(client(&at, 0, N).with(server), 0, N);
+        for rank in ranks {
+            rank.join().expect("no panic");
+        }
+    });
+}
+
+fn exchange(mut board: Client, rank: u32, size: u32) {
+    board.set(&format!("rank/{rank}"), &rank.to_le_bytes()).expect("room");
+    for other in 0..size {
+        let value = board.get(&format!("rank/{other}"), forever()).expect("a value");
+        assert_eq!(value, other.to_le_bytes());
+    }
+    board.finish(forever()).expect("a farewell");
+}
+
+#[test]
+fn a_name_on_this_host_serves_as_well() {
+    let job = format!("test {}", std::process::id());
+    let at = At::Local(job.clone());
+    let listener = Listener::bind(&at).expect("a name");
+    assert!(Listener::bind(&at).is_err(), "the name is taken");
+    let (server, _) = serve_on(listener, 2, b"s");
+    let mut zero = connect(&at, 0, 2, b"s", FOREVER).expect("a client");
+    let mut one = connect(&at, 1, 2, b"s", FOREVER).expect("a client");
+    one.set("a", b"b").expect("room");
+    assert_eq!(zero.get("a", forever()).expect("a value"), b"b");
+    assert_eq!(zero.address(), IpAddr::from(Ipv4Addr::LOCALHOST));
+    drop(server);
+    assert!(one.set("a", b"b").is_err());
+    drop(Listener::bind(&at).expect("the name is free again"));
+}
+
+#[test]
+fn a_wait_in_vain_names_who_is_missing_and_spoils_nothing() {
+    let (_server, at) = serve(4, b"");
+    let (mut zero, one) = (client(&at, 0, 4), client(&at, 1, 4));
+    for _ in 0..3 {
+        let began = Instant::now();
+        let error = zero.get("key", Instant::now() + SHORT).expect_err("nobody set it").to_string();
+        assert!(began.elapsed() >= SHORT && began.elapsed() < FOREVER / 2);
+        assert!(error.contains("rank 0") && error.contains("`key`"), "{error}");
+        assert!(error.contains("ranks 2, 3 have not come"), "{error}");
+    }
+    drop(one);
+    // The server hears of it in its own time.
+    let deadline = forever();
+    while !zero
+        .get("key", Instant::now() + SHORT / 10)
+        .expect_err("nobody set it")
+        .to_string()
+        .contains("rank 1 has left")
+    {
+        assert!(Instant::now() < deadline);
+    }
+    zero.set("key", b"now").expect("room");
+    assert_eq!(zero.get("key", forever()).expect("a value"), b"now");
+    let mut two = client(&at, 2, 4);
+    assert_eq!(two.get("key", forever()).expect("a value"), b"now");
+}
+
+#[test]
+fn a_server_that_never_comes_is_given_up() {
+    let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let at = At::Any(vec![probe.local_addr().expect("an address")]);
+    drop(probe);
+    let error = refused(connect(&at, 3, 4, b"", SHORT));
+    assert!(error.contains("rank 3") && error.contains(&at.to_string()), "{error}");
+    // Something else listens there and says nothing, or nonsense.
+    let deaf = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let at = At::Any(vec![deaf.local_addr().expect("an address")]);
+    let error = refused(connect(&at, 3, 4, b"", SHORT));
+    assert!(error.contains("nothing there answered"), "{error}");
+    thread::spawn(move || {
+        let mut open = Vec::new();
+        for mut stream in deaf.incoming().flatten() {
+            let _ = stream.write_all(&[b'x'; 100]);
+            open.push(stream);
+        }
+    });
+    let error = refused(connect(&at, 3, 4, b"", SHORT));
+    assert!(
+        error.contains("no store of this version") || error.contains("nothing there"),
+        "{error}"
+    );
+}
+
+#[test]
+fn nobody_enters_without_the_secret() {
+    let (_server, at) = serve(2, b"secret");
+    for other in [&b""[..], b"Secret", b"secret\0x"] {
+        let error = refused(connect(&at, 1, 2, other, FOREVER));
+        assert!(error.contains("ROUNDELAY_SECRET"), "{error}");
+        assert!(!error.contains("secret\""), "{error}");
+    }
+    let mut one = connect(&at, 1, 2, b"secret", FOREVER).expect("a client");
+    one.set("a", b"b").expect("room");
+    // The other way round: a server that does not know the secret gets nothing.
+    let (_server, at) = serve(2, b"");
+    let error = refused(connect(&at, 1, 2, b"secret", FOREVER));
+    assert!(error.contains("ROUNDELAY_SECRET"), "{error}");
+}
+
+#[test]
+fn a_server_that_only_pretends_is_found_out() {
+    // It lets everybody in, but cannot prove anything.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let at = At::Any(vec![listener.local_addr().expect("an address")]);
+    let imposter = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut hello = [0; HELLO];
+        stream.read_exact(&mut hello).expect("a hello");
+        let challenge: Vec<u8> = MAGIC.into_iter().chain([1; 32]).collect();
+        stream.write_all(&challenge).expect("a challenge");
+        stream.read_exact(&mut [0; 32]).expect("a proof");
+        stream.write_all(&[0; 37]).expect("a verdict");
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).expect("the end");
+        rest
+    });
+    let error = refused(connect(&at, 1, 2, b"secret", FOREVER));
+    assert!(error.contains("ROUNDELAY_SECRET"), "{error}");
+    assert_eq!(imposter.join().expect("no panic"), b"", "nothing was told");
+}
+
+#[test]
+fn ranks_that_do_not_fit_are_refused_with_a_reason() {
+    let (_server, at) = serve(2, b"");
+    let zero = client(&at, 0, 2);
+    assert!(refused(connect(&at, 0, 2, b"", FOREVER)).contains("another process is rank 0"));
+    let error = refused(connect(&at, 1, 3, b"", FOREVER));
+    assert!(error.contains("counts 2 ranks") && error.contains("rank 1 of 3"), "{error}");
+    let me = Me { rank: 1, size: 2, job: "other", secret: b"" };
+    let error = refused(Client::connect(at.clone(), me, SHORT));
+    assert!(error.contains("another job"), "{error}");
+    // A process that died without a word may be started again.
+    drop(zero);
+    let deadline = forever();
+    while let Err(error) = connect(&at, 0, 2, b"", FOREVER) {
+        assert!(error.to_string().contains("another process is rank 0"), "{error}");
+        assert!(Instant::now() < deadline);
+    }
+}
+
+#[test]
+fn garbage_disturbs_nobody() {
+    let (_server, at) = serve(2, b"");
+    let mut zero = client(&at, 0, 2);
+    let hello = Hello { rank: 1, size: 2, job: digest("job"), nonce: [0; 32] }.bytes();
+    let mut newer = hello;
+    newer[7] = 2;
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let noise: Vec<u8> =
+        (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    for bytes in [&request[..], &noise, &[0; 4096], &newer, b"rndlst\0\x02"] {
+        let mut stream = stranger(&at);
+        // It may hang up before it has all.
+        let _ = stream.write_all(bytes);
+        hung_up(stream);
+    }
+    // Those who say nothing, or half, or leave in the middle.
+    let silent: Vec<TcpStream> = (0..20).map(|_| stranger(&at)).collect();
+    for part in [&hello[..1], &hello[..79], &hello] {
+        let mut stream = stranger(&at);
+        stream.write_all(part).expect("room");
+    }
+    // A hello and then a wrong proof that is too long.
+    let mut stream = stranger(&at);
+    stream.write_all(&hello).expect("room");
+    let _ = stream.write_all(&noise);
+    hung_up(stream);
+    let mut one = client(&at, 1, 2);
+    one.set("key", b"value").expect("room");
+    assert_eq!(zero.get("key", forever()).expect("a value"), b"value");
+    drop(silent);
+}
+
+#[test]
+fn a_frame_that_cannot_be_ends_its_connection_alone() {
+    let (_server, at) = serve(2, b"");
+    let mut zero = client(&at, 0, 2);
+    let frame = |op: u8, parts: &[&[u8]]| {
+        let mut bytes = Vec::new();
+        push_frame(&mut bytes, op, 1, parts);
+        bytes
+    };
+    let huge = ((MAX_FRAME + 1) as u32).to_le_bytes();
+    let cases: [Vec<u8>; 9] = [
+        u32::MAX.to_le_bytes().to_vec(),
+        huge.to_vec(),
+        0u32.to_le_bytes().to_vec(),
+        frame(0, &[]),
+        frame(77, &[]),
+        frame(Op::Set as u8, &[&[9]]),
+        frame(Op::Set as u8, &[&[200, 0], b"too short"]),
+        frame(Op::Get as u8, &[b""]),
+        frame(Op::Get as u8, &[&[b'k'; MAX_KEY + 1]]),
+    ];
+    for case in &cases {
+        // The rank before it may not be gone yet.
+        let deadline = forever();
+        let one = loop {
+            match connect(&at, 1, 2, b"", FOREVER) {
+                Ok(one) => break one,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+        };
+        let mut raw = one.into_stream();
+        raw.write_all(case).expect("room");
+        let mut rest = Vec::new();
+        assert!(matches!(raw.read_to_end(&mut rest), Ok(0)), "{case:?}");
+    }
+    zero.set("key", b"value").expect("room");
+    assert!(zero.set("", b"").is_err());
+    assert!(zero.set(&"k".repeat(MAX_KEY + 1), b"").is_err());
+    assert!(zero.set("key", &vec![0; MAX_VALUE + 1]).is_err());
+    assert_eq!(zero.get("key", forever()).expect("a value"), b"value");
+}
+
+#[test]
+fn a_store_has_a_bound() {
+    let (_server, at) = serve(1, b"");
+    let mut zero = client(&at, 0, 1);
+    let value = vec![0; MAX_VALUE];
+    let error = (0..100).find_map(|i| zero.set(&format!("{i}"), &value).err());
+    assert!(error.is_some_and(|e| e.to_string().contains("full")));
+    // What is there can be replaced.
+    zero.set("0", b"small").expect("room");
+    assert_eq!(zero.get("0", forever()).expect("a value"), b"small");
+}
+
+#[test]
+fn rank_0_stays_until_all_are_done_or_gone() {
+    let (server, at) = serve(3, b"");
+    let mut zero = client(&at, 0, 3).with(server);
+    let (mut one, two) = (client(&at, 1, 3), client(&at, 2, 3));
+    zero.set("last", b"word").expect("room");
+    let error = zero.finish(Instant::now() + SHORT).expect_err("the others are there").to_string();
+    assert!(error.contains("all 3 ranks have come"), "{error}");
+    let late = thread::spawn(move || {
+        let word = one.get("last", forever()).expect("the last word");
+        one.finish(forever()).expect("a farewell");
+        word
+    });
+    // This one dies.
+    drop(two);
+    zero.finish(forever()).expect("all are gone");
+    assert_eq!(late.join().expect("no panic"), b"word");
+}
+
+#[test]
+fn the_end_of_rank_0_is_noticed_at_once() {
+    let (server, at) = serve(2, b"");
+    let zero = client(&at, 0, 2).with(server);
+    let mut one = client(&at, 1, 2);
+    let waits = thread::spawn(move || one.get("never", forever()));
+    drop(zero);
+    let began = Instant::now();
+    let error = waits.join().expect("no panic").expect_err("no value").to_string();
+    assert!(began.elapsed() < FOREVER / 2);
+    assert!(error.contains("rank 0 has ended it"), "{error}");
+}

@@ -1,0 +1,242 @@
+//! Algorithms of the book at a shape: whether they can be played there, and what they would take.
+
+use std::sync::{Arc, OnceLock};
+
+use roundelay_algorithms::{Book, CATALOGUE, Entry};
+use roundelay_compiler::collective::NAMES;
+use roundelay_compiler::cost::{Profile, Topology};
+use roundelay_compiler::plan::Wire;
+use roundelay_compiler::{Instance, Options, Program, Shape, graph, resolve, verify};
+use roundelay_dsl::diag::{Code, Diagnostic, codes, similar};
+use roundelay_dsl::span::SourceMap;
+
+use super::{Request, Why};
+use crate::dtype::{DType, RedOp};
+use crate::error::Error;
+use crate::hints::{Hints, Lossy};
+
+/// More chunk moves than this are not unrolled to see in which order they add.
+const MOST_MOVES: u64 = 4_000_000;
+/// Algorithms and shapes that are remembered.
+const KEPT: usize = 512;
+
+/// An algorithm, and whether it can be played.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    pub(super) entry: &'static Entry,
+    pub(super) fit: Result<Fit, Why>,
+}
+
+/// An algorithm that can be played.
+#[derive(Debug, Clone)]
+pub(super) struct Fit {
+    pub(super) shape: Shape,
+    profile: Arc<Profile>,
+}
+
+impl Candidate {
+    /// Microseconds by the cost model; infinite if it cannot be played.
+    pub(super) fn time_us(&self, bytes: u64, slot_bytes: u64) -> f64 {
+        self.fit.as_ref().map_or(f64::INFINITY, |fit| fit.profile.time_us(bytes, slot_bytes))
+    }
+
+    pub(super) fn rounds(&self) -> usize {
+        self.fit.as_ref().map_or(usize::MAX, |fit| fit.profile.rounds())
+    }
+}
+
+/// What an algorithm is like at a shape.
+#[derive(Debug, Clone)]
+struct Learnt {
+    entry: &'static str,
+    root: u32,
+    element: usize,
+    fit: Result<Fit, Why>,
+    /// Whether it adds in order, if that was asked.
+    ordered: Option<bool>,
+}
+
+/// What is known of algorithms on one topology.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    topology: Option<(Topology, Option<Shape>)>,
+    learnt: Vec<Learnt>,
+}
+
+impl Known {
+    /// All algorithms of the book for a collective, in its order.
+    pub(super) fn candidates(
+        &mut self,
+        request: &Request<'_>,
+        hints: &Hints,
+    ) -> Result<Vec<Candidate>, Error> {
+        let grid = request.grid.cloned().or_else(|| request.topology.grid());
+        let same = |(t, g): &(Topology, Option<Shape>)| t == request.topology && *g == grid;
+        if !self.topology.as_ref().is_some_and(same) {
+            self.topology = Some((request.topology.clone(), grid.clone()));
+            self.learnt.clear();
+        }
+        let mut all = Vec::new();
+        for entry in roundelay_algorithms::of(request.collective) {
+            let fit = self.candidate(entry, request, grid.as_ref(), hints);
+            all.push(Candidate { entry, fit });
+        }
+        if all.is_empty() {
+            return Err(no_collective(request.collective));
+        }
+        Ok(all)
+    }
+
+    fn candidate(
+        &mut self,
+        entry: &'static Entry,
+        request: &Request<'_>,
+        grid: Option<&Shape>,
+        hints: &Hints,
+    ) -> Result<Fit, Why> {
+        let at = self.learn(entry, request, grid);
+        let fit = self.learnt[at].fit.clone()?;
+        allowed(&fit, request, hints)?;
+        let program = program(entry).map(|(_, program)| program);
+        let sums = program.is_some_and(|p| p.kind.reduces()) && order_matters(request);
+        if hints.deterministic() == Some(true) && sums {
+            let learnt = &mut self.learnt[at];
+            let ordered = *learnt
+                .ordered
+                .get_or_insert_with(|| adds_in_order(entry, &fit.shape, request.root));
+            if !ordered || !fit.profile.wires().is_empty() {
+                return Err(Why::Unordered);
+            }
+        }
+        Ok(fit)
+    }
+
+    fn learn(
+        &mut self,
+        entry: &'static Entry,
+        request: &Request<'_>,
+        grid: Option<&Shape>,
+    ) -> usize {
+        let (root, element) = (request.root, request.dtype.size());
+        let same = |l: &Learnt| l.entry == entry.path && l.root == root && l.element == element;
+        if let Some(at) = self.learnt.iter().position(same) {
+            return at;
+        }
+        if self.learnt.len() >= KEPT {
+            self.learnt.clear();
+        }
+        let fit = fit(entry, request, grid);
+        self.learnt.push(Learnt { entry: entry.path, root, element, fit, ordered: None });
+        self.learnt.len() - 1
+    }
+}
+
+/// The program of an entry of the book, resolved once in a process.
+pub(super) fn program(entry: &'static Entry) -> Option<&'static (SourceMap, Arc<Program>)> {
+    type Resolved = Option<(SourceMap, Arc<Program>)>;
+    static PROGRAMS: OnceLock<Vec<OnceLock<Resolved>>> = OnceLock::new();
+    let all = PROGRAMS.get_or_init(|| CATALOGUE.iter().map(|_| OnceLock::new()).collect());
+    let at = CATALOGUE.iter().position(|e| e.path == entry.path)?;
+    let resolved = all.get(at)?.get_or_init(|| {
+        let mut sources = SourceMap::new();
+        let id = sources.add(format!("book:{}", entry.path), entry.text);
+        let programs = resolve(&mut sources, id, &Book).ok()?;
+        let program = programs.into_iter().find(|p| p.name == entry.name)?;
+        Some((sources, program))
+    });
+    resolved.as_ref()
+}
+
+fn fit(entry: &'static Entry, request: &Request<'_>, grid: Option<&Shape>) -> Result<Fit, Why> {
+    let refused = |code, text: &str| Why::Refused(code, text.into());
+    let (sources, program) =
+        program(entry).ok_or_else(|| refused(codes::EMPTY, "its text is wrong"))?;
+    let shape = match (program.axes.names.len(), grid) {
+        (1, _) => Shape::flat(request.topology.ranks()),
+        (axes, Some(grid)) if grid.axes.len() == axes => grid.clone(),
+        _ => {
+            let text = format!(
+                "it runs on a grid ({}), and the ranks are not spread evenly over several hosts",
+                program.axes.names.join(", ")
+            );
+            return Err(Why::Refused(codes::SHAPE, text));
+        }
+    };
+    let options = Options { root: request.root, ..Options::default() };
+    let why = |found: Vec<Diagnostic>| match found.first() {
+        Some(d) => Why::Refused(d.code, clause(d, sources)),
+        None => refused(codes::SHAPE, "it does not fit"),
+    };
+    let instance = Instance::new(program, &shape, &options).map_err(why)?;
+    let element = request.dtype.size() as u32;
+    let profile = Profile::new(&instance, request.topology, element).map_err(why)?;
+    Ok(Fit { shape, profile: Arc::new(profile) })
+}
+
+/// A diagnostic in one line: of a precondition, the clause itself and the values that violate it.
+fn clause(d: &Diagnostic, sources: &SourceMap) -> String {
+    let clause = match (d.code == codes::REQUIRES, d.labels.first()) {
+        (true, Some(label)) if label.text == "this does not hold" => sources.snippet(label.span),
+        _ => return d.message.clone(),
+    };
+    let with = d.notes.first().map_or(String::new(), |note| format!(" {note}"));
+    format!("it requires {}, which does not hold{with}", clause.trim())
+}
+
+/// Refuses rounding that the call or the hints do not allow.
+fn allowed(fit: &Fit, request: &Request<'_>, hints: &Hints) -> Result<(), Why> {
+    let wires = fit.profile.wires();
+    let Some(wire) = wires.first() else { return Ok(()) };
+    let name = wire.name();
+    if !floats(request.dtype) || !sums(request.op) {
+        return Err(Why::Lossy(format!(
+            "it rounds to {name} on the wire, which is for sums of floats, not for {} of {}",
+            request.op, request.dtype
+        )));
+    }
+    let permitted = match hints.lossy().unwrap_or(Lossy::None) {
+        Lossy::None => None,
+        Lossy::F16 => Some(Wire::F16),
+        Lossy::Bf16 => Some(Wire::Bf16),
+        Lossy::F32 => Some(Wire::F32),
+    };
+    match wires.iter().all(|w| Some(*w) == permitted) {
+        true => Ok(()),
+        false => Err(Why::Lossy(format!(
+            "it rounds to {name} on the wire, and lossy={name} is not given"
+        ))),
+    }
+}
+
+fn floats(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64)
+}
+
+fn sums(op: RedOp) -> bool {
+    matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum)
+}
+
+/// Whether another order of operands can change the bits of a result.
+fn order_matters(request: &Request<'_>) -> bool {
+    floats(request.dtype) && (sums(request.op) || request.op == RedOp::Prod)
+}
+
+/// Whether every sum takes the ranks in ascending order, as a proof finds it.
+fn adds_in_order(entry: &'static Entry, shape: &Shape, root: u32) -> bool {
+    let Some((_, program)) = program(entry) else { return false };
+    let options = Options { root, limit: MOST_MOVES, ..Options::default() };
+    let proved = Instance::new(program, shape, &options)
+        .and_then(|instance| graph::unroll(&Arc::new(instance)))
+        .and_then(verify::verify);
+    proved.is_ok_and(|graph| graph.facts().ordered == Some(true))
+}
+
+fn no_collective(name: &str) -> Error {
+    let names = NAMES.iter().map(|(name, _)| *name);
+    let near = match similar(name, names.clone()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", names.collect::<Vec<_>>().join(", ")),
+    };
+    let code: Code = codes::UNKNOWN_COLLECTIVE;
+    Error::Refused { code, text: format!("the book has no algorithm for `{name}`; {near}") }
+}

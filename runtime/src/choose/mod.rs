@@ -1,0 +1,440 @@
+//! Which algorithm is played where a collective was called by its name: the one resolver, for the
+//! communicator, the command line and whatever comes.
+//!
+//! A hint on the call goes before one on the communicator, that before the environment, that before the
+//! tuned table, that before the cost model. Where nothing moves (one rank) the first algorithm of the
+//! book that fits is played by default.
+//!
+//! Every algorithm of the book is a candidate. It is instantiated at the shape, so a precondition that
+//! does not hold is found before a byte moves, and it is named: a hinted algorithm that cannot be played
+//! is an error, never passed over. A [`Choice`] says why each other candidate lost.
+//!
+//! A choice is a function of what all ranks have in common: the request, the hints, the table and the
+//! book. Ranks compare the plans that they come to before the first byte moves, so different hints or
+//! tables on different ranks end as an error.
+
+mod candidate;
+mod machine;
+mod tuned;
+
+use std::fmt;
+
+use roundelay_algorithms::Entry;
+use roundelay_compiler::cost::{Link, Rates, Topology};
+use roundelay_compiler::{Placement, Shape};
+use roundelay_dsl::diag::{Code, codes};
+
+use crate::dtype::{DType, RedOp};
+use crate::error::{Bytes, Error};
+use crate::hints::{Hints, Level, Merged, Objective};
+use candidate::{Candidate, Known};
+pub use machine::Machine;
+pub use tuned::{Place, Times, Tuned, VARIABLE};
+
+/// Measured times that differ by less than this factor are alike.
+const ALIKE: f64 = 1.03;
+
+/// A call, as far as it decides the choice: the same on all ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The collective by name.
+    pub collective: &'a str,
+    /// The ranks, their hosts and links.
+    pub topology: &'a Topology,
+    /// The ranks as a grid for algorithms on one; `None` for the one that hosts make.
+    pub grid: Option<&'a Shape>,
+    /// The root, 0 where the collective has none.
+    pub root: u32,
+    /// Bytes of the whole vector: one rank's buffer in all_reduce, broadcast and reduce, all blocks
+    /// elsewhere.
+    pub bytes: u64,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// Operator, of no meaning where the collective only copies.
+    pub op: RedOp,
+    /// Whether the call is in place.
+    pub placement: Placement,
+    /// Capacity of a slot in bytes.
+    pub slot_bytes: u64,
+    /// How ranks reach each other, as the tuned table has it: `shm`, `tcp`, or `shm+tcp` where they are
+    /// on several hosts.
+    pub transport: &'a str,
+}
+
+/// The algorithm to be played, and how it came to that.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// The algorithm.
+    pub entry: &'static Entry,
+    /// On which shape.
+    pub shape: Shape,
+    /// What decided.
+    pub source: Source,
+    /// Microseconds by the cost model.
+    pub predicted_us: f64,
+    /// Microseconds by the tuned table.
+    pub measured_us: Option<f64>,
+    /// The other candidates: those that could be played first, fastest first.
+    pub lost: Vec<Lost>,
+    /// What else there is to say: a table that does not apply.
+    pub remarks: Vec<String>,
+}
+
+/// What decided a choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The hint `key` of a level.
+    Hint(Level, &'static str),
+    /// Measurements.
+    Tuned,
+    /// A prediction.
+    CostModel,
+    /// Nothing: all are alike.
+    Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Hint(level, key) => write!(f, "{level} ({key})"),
+            Source::Tuned => f.write_str("tuned table"),
+            Source::CostModel => f.write_str("cost model"),
+            Source::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// A candidate that is not played.
+#[derive(Debug, Clone)]
+pub struct Lost {
+    /// The algorithm.
+    pub name: &'static str,
+    /// Microseconds by the cost model, if it could be played.
+    pub predicted_us: Option<f64>,
+    /// Microseconds by the tuned table.
+    pub measured_us: Option<f64>,
+    /// Why it lost.
+    pub why: Why,
+}
+
+/// Why a candidate lost.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Why {
+    /// It cannot be played here: a code, and the clause that is violated.
+    Refused(Code, String),
+    /// It rounds what it sends, and that is not allowed.
+    Lossy(String),
+    /// It does not add in the order of the ranks.
+    Unordered,
+    /// It takes so many times as long, by the cost model.
+    Predicted(f64),
+    /// It takes so many times as long, as measured.
+    Measured(f64),
+    /// It was not measured at this size, and others were.
+    Unmeasured,
+    /// A hint names another.
+    Overruled,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slower = |f: &mut fmt::Formatter<'_>, how: &str, times: f64| match times {
+            times if times < 1.005 => write!(f, "{how} no faster"),
+            times if times < 2.0 => write!(f, "{how} {:.0}% slower", (times - 1.0) * 100.0),
+            times => write!(f, "{how} {times:.1} times as long"),
+        };
+        match self {
+            Why::Refused(_, text) | Why::Lossy(text) => f.write_str(text),
+            Why::Unordered => {
+                f.write_str("deterministic=true, and it does not add the ranks in ascending order")
+            }
+            Why::Predicted(times) => slower(f, "predicted", *times),
+            Why::Measured(times) if *times <= ALIKE => f.write_str("measured alike"),
+            Why::Measured(times) => slower(f, "measured", *times),
+            Why::Unmeasured => f.write_str("not measured at this size"),
+            Why::Overruled => f.write_str("a hint names another"),
+        }
+    }
+}
+
+/// What choices are made from, beside the request. Keeps what it learns of algorithms between choices.
+#[derive(Debug)]
+pub struct Resolver {
+    environment: Hints,
+    tuned: Option<Tuned>,
+    remarks: Vec<String>,
+    known: Known,
+}
+
+impl Resolver {
+    /// A resolver with these hints of the environment and this table. A table of another machine than
+    /// `here` does not apply; choices say so.
+    pub fn new(environment: Hints, tuned: Option<Tuned>, here: &Machine) -> Self {
+        let mut remarks = Vec::new();
+        let tuned = tuned.filter(|table| {
+            let same = table.machine == *here;
+            if !same {
+                remarks.push(format!(
+                    "the tuned table does not apply: it was measured on {}, and this is {here}; \
+                     `roundelay tune` measures anew",
+                    table.machine
+                ));
+            }
+            same
+        });
+        Resolver { environment, tuned, remarks, known: Known::default() }
+    }
+
+    /// The hints of `ROUNDELAY_HINTS`, and the table of this user.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if either is wrong: the variable, or path and line.
+    pub fn from_env() -> Result<Self, Error> {
+        let tuned = match Tuned::path() {
+            Some(path) => Tuned::load(&path)?,
+            None => None,
+        };
+        Ok(Resolver::new(Hints::from_env()?, tuned, &Machine::here()))
+    }
+
+    /// The hints that hold for a call.
+    pub fn merged(&self, call: &Hints, communicator: &Hints) -> Merged {
+        Merged::new([
+            (Level::Call, call),
+            (Level::Communicator, communicator),
+            (Level::Environment, &self.environment),
+        ])
+    }
+
+    /// Chooses the algorithm of a call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if the algorithm that a hint names cannot be played, with the clause that it
+    /// violates, or if no algorithm can; [`Error::Usage`] if the book has none of that name.
+    pub fn choose(
+        &mut self,
+        request: &Request<'_>,
+        call: &Hints,
+        communicator: &Hints,
+    ) -> Result<Choice, Error> {
+        let merged = self.merged(call, communicator);
+        let slot_bytes = merged.hints().slot_bytes().unwrap_or(request.slot_bytes);
+        let unshared = merged.hints().transport().is_some_and(|l| !l.iter().any(|t| t == "shm"));
+        let (topology, transport) = match unshared {
+            true => (apart(request.topology), "tcp"),
+            false => (request.topology.clone(), request.transport),
+        };
+        let request = Request { topology: &topology, slot_bytes, transport, ..*request };
+        let candidates = self.known.candidates(&request, merged.hints())?;
+        if let Some((name, level)) = merged.algorithm(request.collective) {
+            return self.hinted(&request, candidates, name, level);
+        }
+        if candidates.iter().all(|c| c.fit.is_err()) {
+            return Err(nothing(&request, &candidates));
+        }
+        if let Some(objective) = merged.hints().objective() {
+            let level = merged.source("objective").unwrap_or(Level::Call);
+            let bytes = match objective {
+                Objective::Latency => 0,
+                Objective::Bandwidth => 1 << 30,
+            };
+            let source = Source::Hint(level, "objective");
+            return Ok(self.predicted(&request, candidates, bytes, source));
+        }
+        match self.measured(&request, &candidates) {
+            Some(times) => Ok(self.tuned(&request, candidates, &times)),
+            None => Ok(self.predicted(&request, candidates, request.bytes, Source::CostModel)),
+        }
+    }
+
+    fn hinted(
+        &self,
+        request: &Request<'_>,
+        candidates: Vec<Candidate>,
+        name: &str,
+        level: Level,
+    ) -> Result<Choice, Error> {
+        let collective = request.collective;
+        let Some(at) = candidates.iter().position(|c| c.entry.name == name) else {
+            let names: Vec<&str> = candidates.iter().map(|c| c.entry.name).collect();
+            return Err(Error::Usage(format!(
+                "the {level} names `{name}`, and the book has no {collective}.{name}; for \
+                 {collective} it has {}",
+                names.join(", ")
+            )));
+        };
+        if let Err(why) = &candidates[at].fit {
+            let code = match why {
+                Why::Refused(code, _) => *code,
+                _ => codes::UNSUPPORTED,
+            };
+            return Err(Error::Refused {
+                code,
+                text: format!(
+                    "the {level} names {collective}.{name}, which cannot be played on {} ranks: {why}",
+                    request.topology.ranks()
+                ),
+            });
+        }
+        let source = Source::Hint(level, "algorithm");
+        let times = self.table(request);
+        Ok(self.choice(request, candidates, at, source, times.as_ref(), |_, _| Why::Overruled))
+    }
+
+    /// The measured times that count: those of candidates that can be played.
+    fn measured(&self, request: &Request<'_>, candidates: &[Candidate]) -> Option<Times> {
+        let times = self.table(request)?;
+        let played = |c: &Candidate| c.fit.is_ok() && times.contains_key(c.entry.name);
+        candidates.iter().any(played).then_some(times)
+    }
+
+    fn table(&self, request: &Request<'_>) -> Option<Times> {
+        let place = place(request);
+        self.tuned.as_ref()?.times(&place, request.bytes)
+    }
+
+    fn tuned(&self, request: &Request<'_>, candidates: Vec<Candidate>, times: &Times) -> Choice {
+        let time = |c: &Candidate| match &c.fit {
+            Ok(_) => times.get(c.entry.name).copied(),
+            Err(_) => None,
+        };
+        let all = candidates.iter().filter_map(time);
+        let least_us = all.fold(f64::INFINITY, f64::min);
+        // Those that were alike but for noise are told apart by rounds and text.
+        let best = least(&candidates, |c| match time(c) {
+            Some(us) if us <= least_us * ALIKE => least_us,
+            other => other.unwrap_or(f64::INFINITY),
+        });
+        self.choice(request, candidates, best, Source::Tuned, Some(times), |_, measured| {
+            measured.map_or(Why::Unmeasured, |us| Why::Measured(us / least_us))
+        })
+    }
+
+    fn predicted(
+        &self,
+        request: &Request<'_>,
+        candidates: Vec<Candidate>,
+        bytes: u64,
+        source: Source,
+    ) -> Choice {
+        let time = |c: &Candidate| c.time_us(bytes, request.slot_bytes);
+        let best = least(&candidates, time);
+        let least = time(&candidates[best]);
+        let moves = least > 0.0 && request.topology.ranks() > 1;
+        let source = if moves { source } else { Source::Default };
+        let times = self.table(request);
+        let all: Vec<f64> = candidates.iter().map(time).collect();
+        self.choice(request, candidates, best, source, times.as_ref(), |at, _| {
+            Why::Predicted(if least > 0.0 { all[at] / least } else { 1.0 })
+        })
+    }
+
+    /// The choice of candidate `at`; `why` says why another that could be played lost.
+    fn choice(
+        &self,
+        request: &Request<'_>,
+        candidates: Vec<Candidate>,
+        at: usize,
+        source: Source,
+        times: Option<&Times>,
+        why: impl Fn(usize, Option<f64>) -> Why,
+    ) -> Choice {
+        let predicted = |c: &Candidate| c.time_us(request.bytes, request.slot_bytes);
+        let measured = |c: &Candidate| times.and_then(|t| t.get(c.entry.name)).copied();
+        let chosen = &candidates[at];
+        let shape = chosen.fit.as_ref().map_or_else(|_| Shape::flat(1), |fit| fit.shape.clone());
+        let mut lost: Vec<Lost> = Vec::new();
+        for (i, c) in candidates.iter().enumerate().filter(|(i, _)| *i != at) {
+            lost.push(match &c.fit {
+                Ok(_) => Lost {
+                    name: c.entry.name,
+                    predicted_us: Some(predicted(c)),
+                    measured_us: measured(c),
+                    why: why(i, measured(c)),
+                },
+                Err(why) => Lost {
+                    name: c.entry.name,
+                    predicted_us: None,
+                    measured_us: None,
+                    why: why.clone(),
+                },
+            });
+        }
+        let key = |l: &Lost| match source {
+            Source::Tuned => l.measured_us.or(l.predicted_us.map(|us| us * 1e12)),
+            _ => l.predicted_us,
+        };
+        lost.sort_by(|a, b| {
+            let (a, b) = (key(a).unwrap_or(f64::INFINITY), key(b).unwrap_or(f64::INFINITY));
+            a.total_cmp(&b)
+        });
+        Choice {
+            entry: chosen.entry,
+            shape,
+            source,
+            predicted_us: predicted(chosen),
+            measured_us: measured(chosen),
+            lost,
+            remarks: self.remarks.clone(),
+        }
+    }
+}
+
+/// So many ranks on this machine.
+pub fn this_host(ranks: u32) -> Topology {
+    let cores = Machine::here().cores;
+    Topology::one_host(ranks).with(Rates { cores, ..Rates::default() })
+}
+
+/// The row of the table that a request would be found in.
+pub fn place(request: &Request<'_>) -> Place {
+    Place {
+        collective: request.collective.into(),
+        ranks: request.topology.ranks(),
+        hosts: request.topology.hosts(),
+        transport: request.transport.into(),
+        in_place: request.placement == Placement::InPlace,
+    }
+}
+
+/// The topology with ranks of one host that may not share memory.
+fn apart(topology: &Topology) -> Topology {
+    topology.clone().with(Rates { local: Link::LOOPBACK, ..topology.rates })
+}
+
+/// The candidate that takes least; of equals the one with fewest rounds, then the shortest text.
+fn least(candidates: &[Candidate], time: impl Fn(&Candidate) -> f64) -> usize {
+    let key = |c: &Candidate| (time(c), c.rounds(), c.entry.text.len());
+    let mut best = 0;
+    for (at, c) in candidates.iter().enumerate() {
+        let (a, b) = (key(c), key(&candidates[best]));
+        let better = a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)).is_lt();
+        let playable = c.fit.is_ok();
+        if playable && (better || candidates[best].fit.is_err()) {
+            best = at;
+        }
+    }
+    best
+}
+
+fn nothing(request: &Request<'_>, candidates: &[Candidate]) -> Error {
+    let whys: Vec<String> = candidates
+        .iter()
+        .filter_map(|c| c.fit.as_ref().err().map(|why| format!("{}: {why}", c.entry.name)))
+        .collect();
+    Error::Refused {
+        code: codes::UNSUPPORTED,
+        text: format!(
+            "no algorithm for {} of {} on {} ranks can be played: {}",
+            request.collective,
+            Bytes(request.bytes),
+            request.topology.ranks(),
+            whys.join("; ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

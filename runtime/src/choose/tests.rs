@@ -1,0 +1,297 @@
+//! Each hint changes the choice; levels in order; preconditions; what is said of those that lost.
+
+use roundelay_compiler::Placement;
+use roundelay_compiler::cost::{Link, Rates, Topology};
+
+use super::*;
+
+fn machine() -> Machine {
+    Machine { cpu: "test".into(), cores: 64 }
+}
+
+fn resolver() -> Resolver {
+    Resolver::new(Hints::default(), None, &machine())
+}
+
+fn hints(text: &str) -> Hints {
+    text.parse().expect(text)
+}
+
+fn request<'a>(collective: &'a str, topology: &'a Topology, bytes: u64) -> Request<'a> {
+    Request {
+        collective,
+        topology,
+        grid: None,
+        root: 0,
+        bytes,
+        dtype: DType::F32,
+        op: RedOp::Sum,
+        placement: Placement::InPlace,
+        slot_bytes: 256 << 10,
+        transport: "shm",
+    }
+}
+
+fn choose(collective: &str, topology: &Topology, bytes: u64, call: &str) -> Choice {
+    resolver()
+        .choose(&request(collective, topology, bytes), &hints(call), &Hints::default())
+        .unwrap_or_else(|e| panic!("{collective} {call}: {e}"))
+}
+
+fn refused(collective: &str, topology: &Topology, call: &str) -> String {
+    resolver()
+        .choose(&request(collective, topology, 1 << 20), &hints(call), &Hints::default())
+        .expect_err(call)
+        .to_string()
+}
+
+fn name(ranks: u32, bytes: u64, call: &str) -> &'static str {
+    choose("all_reduce", &Topology::one_host(ranks), bytes, call).entry.name
+}
+
+fn why<'c>(choice: &'c Choice, name: &str) -> &'c Why {
+    let lost = choice.lost.iter().find(|l| l.name == name);
+    &lost.unwrap_or_else(|| panic!("{name} did not lose: {choice:?}")).why
+}
+
+/// Gigabit between hosts.
+fn thin(hosts: u32, per: u32) -> Topology {
+    let remote = Link { latency_us: 30.0, message_us: 3.0, gbs: 0.125 };
+    Topology::even(hosts, per).with(Rates { remote, uplink_gbs: 0.125, ..Rates::default() })
+}
+
+#[test]
+fn every_collective_has_a_choice_at_every_count() {
+    let mut resolver = resolver();
+    for (collective, _) in roundelay_compiler::collective::NAMES {
+        for ranks in [1u32, 2, 3, 4, 6, 7, 16, 33] {
+            if *collective == "sendrecv" && ranks != 2 {
+                continue;
+            }
+            let topology = Topology::one_host(ranks);
+            let count = roundelay_algorithms::of(collective).count();
+            for bytes in [0, 8, 64 << 10, 16 << 20] {
+                let request = request(collective, &topology, bytes);
+                let choice = resolver.choose(&request, &Hints::default(), &Hints::default());
+                let choice = choice.unwrap_or_else(|e| panic!("{collective} on {ranks}: {e}"));
+                assert_eq!(choice.lost.len() + 1, count);
+                let expected = if ranks == 1 { Source::Default } else { Source::CostModel };
+                assert_eq!(choice.source, expected, "{collective} on {ranks}");
+            }
+        }
+    }
+}
+
+#[test]
+fn size_and_ranks_decide() {
+    assert_eq!(name(2, 8, ""), "one_shot");
+    assert!(["one_shot", "recursive_doubling"].contains(&name(4, 8, "")));
+    assert_eq!(name(4, 16 << 20, ""), "two_shot");
+    assert_ne!(name(64, 8, ""), "ring");
+    let one = Topology::one_host(8);
+    assert_ne!(choose("broadcast", &one, 16 << 20, "").entry.name, "binomial");
+    assert_ne!(choose("broadcast", &one, 8, "").entry.name, "chain");
+}
+
+#[test]
+fn a_named_algorithm_is_played_or_refused_with_its_clause() {
+    let four = Topology::one_host(4);
+    let choice = choose("all_reduce", &four, 1 << 20, "algorithm=ring");
+    assert_eq!(choice.entry.name, "ring");
+    assert_eq!(choice.source, Source::Hint(Level::Call, "algorithm"));
+    assert_eq!(*why(&choice, "two_shot"), Why::Overruled);
+    let six = Topology::one_host(6);
+    let error = refused("all_reduce", &six, "algorithm=halving_doubling");
+    assert_eq!(
+        error,
+        "the hint on the call names all_reduce.halving_doubling, which cannot be played on 6 ranks: it \
+         requires pow2(n), which does not hold with n = 6"
+    );
+    let error = refused("all_reduce", &six, "algorithm=two_level");
+    assert!(error.contains("runs on a grid (node, gpu)"), "{error}");
+    let error = refused("all_reduce", &six, "algorithm=compressed");
+    assert!(error.contains("lossy=bf16 is not given"), "{error}");
+    let error = refused("broadcast", &six, "algorithm=ring");
+    assert!(error.contains("no broadcast.ring; for broadcast it has binomial, chain"), "{error}");
+    let error = refused("all_reduse", &six, "");
+    assert!(error.contains("did you mean `all_reduce`?"), "{error}");
+}
+
+#[test]
+fn preconditions_are_named_for_those_that_lose() {
+    let choice = choose("all_reduce", &Topology::one_host(6), 1 << 20, "");
+    let Why::Refused(code, text) = why(&choice, "swing") else { panic!("{choice:?}") };
+    assert_eq!(*code, codes::REQUIRES);
+    assert_eq!(text, "it requires pow2(n), which does not hold with n = 6");
+    assert!(matches!(why(&choice, "ring"), Why::Predicted(times) if *times > 1.0));
+    let order: Vec<f64> = choice.lost.iter().filter_map(|l| l.predicted_us).collect();
+    assert!(order.is_sorted() && choice.predicted_us <= order[0], "{order:?}");
+}
+
+#[test]
+fn the_objective_overrules_the_size() {
+    assert_eq!(name(4, 64 << 20, "objective=latency"), name(4, 0, ""));
+    assert_eq!(name(4, 8, "objective=bandwidth"), name(4, 1 << 30, ""));
+    assert_ne!(name(4, 64 << 20, "objective=latency"), name(4, 64 << 20, ""));
+    let four = Topology::one_host(4);
+    let choice = choose("all_reduce", &four, 8, "objective=bandwidth");
+    assert_eq!(choice.source, Source::Hint(Level::Call, "objective"));
+}
+
+#[test]
+fn rounding_must_be_allowed() {
+    let hosts = thin(4, 1);
+    assert_eq!(choose("all_reduce", &hosts, 64 << 20, "lossy=bf16").entry.name, "compressed");
+    for call in ["", "lossy=none", "lossy=f16"] {
+        let choice = choose("all_reduce", &hosts, 64 << 20, call);
+        assert!(matches!(why(&choice, "compressed"), Why::Lossy(_)), "{call}");
+    }
+    let mut integers = request("all_reduce", &hosts, 1 << 20);
+    integers.dtype = DType::I32;
+    let choice = resolver().choose(&integers, &hints("lossy=bf16"), &Hints::default());
+    let choice = choice.expect("a choice");
+    assert!(why(&choice, "compressed").to_string().contains("sums of floats, not for sum of i32"));
+    // What is no narrower than the data is not rounded.
+    let mut brain = request("all_reduce", &hosts, 1 << 20);
+    brain.dtype = DType::Bf16;
+    let choice = resolver().choose(&brain, &hints("algorithm=compressed"), &Hints::default());
+    assert!(choice.is_ok());
+}
+
+#[test]
+fn deterministic_sums_take_the_ranks_in_order() {
+    for (ranks, bytes) in [(4, 8), (4, 16 << 20), (16, 16 << 20), (7, 1 << 20)] {
+        let chosen = name(ranks, bytes, "deterministic=true");
+        assert!(["one_shot", "two_shot"].contains(&chosen), "{chosen}");
+    }
+    let eight = Topology::one_host(8);
+    let choice = choose("all_reduce", &eight, 1 << 20, "deterministic=true");
+    assert_eq!(*why(&choice, "ring"), Why::Unordered);
+    for collective in ["reduce", "reduce_scatter"] {
+        let choice = choose(collective, &eight, 1 << 20, "deterministic=true");
+        assert!(["linear", "direct"].contains(&choice.entry.name), "{}", choice.entry.name);
+    }
+    let choice = choose("broadcast", &eight, 1 << 20, "deterministic=true");
+    assert!(choice.lost.iter().all(|l| l.why != Why::Unordered), "nothing is added there");
+    // The order of integers, and of maxima, changes nothing.
+    let mut maxima = request("all_reduce", &eight, 1 << 20);
+    maxima.op = RedOp::Max;
+    let choice = resolver().choose(&maxima, &hints("deterministic=true"), &Hints::default());
+    assert!(matches!(why(&choice.expect("a choice"), "ring"), Why::Predicted(_)));
+    let error = refused("all_reduce", &eight, "deterministic=true,algorithm=ring");
+    assert!(error.contains("does not add the ranks in ascending order"), "{error}");
+}
+
+#[test]
+fn transports_and_slots_change_what_is_fast() {
+    let at = 96 << 10;
+    let four = Topology::one_host(8);
+    let time = |call: &str| choose("all_reduce", &four, at, call).predicted_us;
+    assert!(time("transport=tcp") > 4.0 * time(""), "{} {}", time("transport=tcp"), time(""));
+    let differs = |bytes: u64| name(8, bytes, "transport=tcp") != name(8, bytes, "");
+    assert!((10..24).any(|shift| differs(1 << shift)), "links are alike at every size");
+    let chain = |call: &str| choose("broadcast", &four, 16 << 20, call).predicted_us;
+    assert!(chain("algorithm=chain,slot_bytes=64") > 2.0 * chain("algorithm=chain"));
+}
+
+#[test]
+fn hosts_make_a_grid() {
+    let thin = thin(2, 4);
+    let choice = choose("all_reduce", &thin, 16 << 20, "");
+    assert_eq!((choice.entry.name, choice.shape.to_string().as_str()), ("two_level", "2x4"));
+    let Why::Predicted(times) = why(&choice, "ring") else { panic!("{choice:?}") };
+    // 2(n-1)/n against 2(m-1)/m of the data over the uplink.
+    assert!((times / 1.75 - 1.0).abs() < 0.25, "{times}");
+    let odd = Topology::new(&[0, 0, 0, 1]);
+    let choice = choose("all_reduce", &odd, 16 << 20, "");
+    assert!(why(&choice, "two_level").to_string().contains("not spread evenly"));
+    let grid = Shape { axes: vec![2, 2] };
+    let four = Topology::one_host(4);
+    let given = Request { grid: Some(&grid), ..request("all_reduce", &four, 8) };
+    let choice = resolver().choose(&given, &hints("algorithm=two_level"), &Hints::default());
+    assert_eq!(choice.expect("a choice").shape, grid);
+}
+
+/// A table in which `ring` is fastest at 1 KiB and above.
+fn table() -> Tuned {
+    let mut table = Tuned::new(machine());
+    let four = Topology::one_host(4);
+    let place = place(&request("all_reduce", &four, 0));
+    for (algorithm, small, large) in
+        [("ring", 9.0, 50.0), ("two_shot", 10.0, 100.0), ("halving_doubling", 5.0, 200.0)]
+    {
+        table.insert(&place, 1 << 10, algorithm, small);
+        table.insert(&place, 1 << 20, algorithm, large);
+    }
+    table
+}
+
+#[test]
+fn levels_go_in_order() {
+    let four = Topology::one_host(4);
+    let request = request("all_reduce", &four, 1 << 20);
+    let (call, comm) = (hints("algorithm=swing"), hints("algorithm=circulant"));
+    let none = Hints::default();
+    let env = || hints("algorithm=bidirectional_ring");
+    let mut all = Resolver::new(env(), Some(table()), &machine());
+    let mut run = |call: &Hints, comm: &Hints| {
+        let choice = all.choose(&request, call, comm).expect("a choice");
+        (choice.entry.name, choice.source)
+    };
+    assert_eq!(run(&call, &comm), ("swing", Source::Hint(Level::Call, "algorithm")));
+    assert_eq!(run(&none, &comm), ("circulant", Source::Hint(Level::Communicator, "algorithm")));
+    let environment = Source::Hint(Level::Environment, "algorithm");
+    assert_eq!(run(&none, &none), ("bidirectional_ring", environment));
+    let mut tuned = Resolver::new(Hints::default(), Some(table()), &machine());
+    let choice = tuned.choose(&request, &none, &none).expect("a choice");
+    assert_eq!((choice.entry.name, choice.source), ("ring", Source::Tuned));
+    assert_eq!(choice.measured_us, Some(50.0));
+    assert_eq!(*why(&choice, "two_shot"), Why::Measured(2.0));
+    assert_eq!(*why(&choice, "circulant"), Why::Unmeasured);
+    let mut model = resolver();
+    let choice = model.choose(&request, &none, &none).expect("a choice");
+    assert_eq!((choice.entry.name, choice.source), ("two_shot", Source::CostModel));
+    let one = Topology::one_host(1);
+    let alone = Request { topology: &one, ..request };
+    let choice = tuned.choose(&alone, &none, &none).expect("a choice");
+    assert_eq!(choice.source, Source::Default);
+}
+
+#[test]
+fn the_table_gives_way_to_what_hints_forbid() {
+    let four = Topology::one_host(4);
+    let request = request("all_reduce", &four, 1 << 20);
+    let mut tuned = Resolver::new(Hints::default(), Some(table()), &machine());
+    let mut run = |text: &str| {
+        let choice = tuned.choose(&request, &hints(text), &Hints::default()).expect(text);
+        (choice.entry.name, choice.source)
+    };
+    assert_eq!(run("deterministic=true"), ("two_shot", Source::Tuned));
+    assert_eq!(run("objective=latency").1, Source::Hint(Level::Call, "objective"));
+    assert_eq!(run("transport=tcp").1, Source::CostModel, "measured over shared memory");
+}
+
+#[test]
+fn a_table_of_another_machine_does_not_apply_and_says_so() {
+    let here = Machine { cores: 2, ..machine() };
+    let mut resolver = Resolver::new(Hints::default(), Some(table()), &here);
+    let four = Topology::one_host(4);
+    let request = request("all_reduce", &four, 1 << 20);
+    let choice = resolver.choose(&request, &Hints::default(), &Hints::default());
+    let choice = choice.expect("a choice");
+    assert_eq!(choice.source, Source::CostModel);
+    assert!(choice.remarks[0].contains("measured on 64 cores of test, and this is 2 cores"));
+}
+
+#[test]
+fn choices_are_the_same_bit_for_bit() {
+    for ranks in [2, 5, 16, 40] {
+        let topology = Topology::one_host(ranks);
+        for bytes in [8, 12345, 1 << 22] {
+            let once = choose("all_reduce", &topology, bytes, "");
+            let again = choose("all_reduce", &topology, bytes, "");
+            assert_eq!(once.entry, again.entry);
+            assert_eq!(once.predicted_us.to_bits(), again.predicted_us.to_bits());
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The tuned table: what `roundelay tune` measured on a machine.
+//!
+//! A row is one measured size: the time of each algorithm that was tried there. Between two sizes the
+//! times of an algorithm lie on a line; below the smallest they are those of the smallest, and beyond the
+//! largest they grow with the bytes. Rows of other rank counts, hosts or transports say nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use roundelay_compiler::Placement;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::Machine;
+use crate::error::Error;
+
+/// The version of the format.
+const VERSION: u32 = 1;
+/// The environment variable that names the table; empty, there is none.
+pub const VARIABLE: &str = "ROUNDELAY_TUNED";
+
+/// What a row was measured for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The collective.
+    pub collective: String,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Number of hosts that they were spread over, evenly.
+    pub hosts: u32,
+    /// How they reached each other.
+    pub transport: String,
+    /// Whether calls were in place.
+    pub in_place: bool,
+}
+
+/// Measured times in microseconds, by algorithm.
+pub type Times = BTreeMap<String, f64>;
+
+/// A table of measurements.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tuned {
+    /// Where they were made.
+    pub machine: Machine,
+    rows: BTreeMap<Place, BTreeMap<u64, Times>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    version: Spanned<u32>,
+    machine: Machine,
+    #[serde(default)]
+    rows: Vec<Spanned<Row>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    collective: String,
+    ranks: u32,
+    hosts: u32,
+    transport: String,
+    placement: String,
+    bytes: u64,
+    us: Times,
+}
+
+impl Tuned {
+    /// A table without rows.
+    pub fn new(machine: Machine) -> Self {
+        Tuned { machine, rows: BTreeMap::new() }
+    }
+
+    /// Where the table of this user lies: what [`VARIABLE`] names, or `roundelay/tuned.toml` in the user's
+    /// folder for configuration. `None` if neither is known, or the variable is empty.
+    pub fn path() -> Option<PathBuf> {
+        if let Some(path) = std::env::var_os(VARIABLE) {
+            return (!path.is_empty()).then(|| path.into());
+        }
+        let folder =
+            |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let config = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")))?;
+        Some(config.join("roundelay").join("tuned.toml"))
+    }
+
+    /// Reads a table; `None` if there is no such file, unless [`VARIABLE`] asks for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] with path and line if the file cannot be read or is damaged.
+    pub fn load(path: &Path) -> Result<Option<Self>, Error> {
+        let named = std::env::var_os(VARIABLE).is_some_and(|v| !v.is_empty());
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text).map(Some).map_err(|why| {
+                Error::Usage(format!(
+                    "the tuned table {} is damaged: {why}; mend it, or write it anew with \
+                     `roundelay tune`",
+                    path.display()
+                ))
+            }),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !named => Ok(None),
+            Err(e) => {
+                Err(Error::Usage(format!("the tuned table {} cannot be read: {e}", path.display())))
+            }
+        }
+    }
+
+    /// Reads the text of a table.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and in which line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let file: File = toml::from_str(text).map_err(|e| {
+            let line = e.span().map_or(0, |span| line(text, span.start));
+            format!("line {line}: {}", e.message())
+        })?;
+        let version = *file.version.get_ref();
+        if version != VERSION {
+            let line = line(text, file.version.span().start);
+            return Err(format!("line {line}: version {version}, and this is for {VERSION}"));
+        }
+        let mut tuned = Tuned::new(file.machine);
+        for row in file.rows {
+            let line = line(text, row.span().start);
+            tuned.row(row.into_inner()).map_err(|why| format!("line {line}: {why}"))?;
+        }
+        Ok(tuned)
+    }
+
+    fn row(&mut self, row: Row) -> Result<(), String> {
+        let in_place = match row.placement.as_str() {
+            "in_place" => true,
+            "out_of_place" => false,
+            other => return Err(format!("`{other}` is neither in_place nor out_of_place")),
+        };
+        if row.us.is_empty() {
+            return Err("a row without times".into());
+        }
+        for (name, us) in &row.us {
+            if roundelay_algorithms::find(&row.collective, name).is_none() {
+                return Err(format!("the book has no {}.{name}", row.collective));
+            }
+            if !us.is_finite() || *us <= 0.0 {
+                return Err(format!("{us} us for {name} is no time"));
+            }
+        }
+        let Row { collective, ranks, hosts, transport, bytes, us, .. } = row;
+        let place = Place { collective, ranks, hosts, transport, in_place };
+        if self.rows.entry(place).or_default().insert(bytes, us).is_some() {
+            return Err(format!("a second row of {bytes} bytes for the same calls"));
+        }
+        Ok(())
+    }
+
+    /// Adds a measurement, in place of an earlier one of the same algorithm at the same size.
+    pub fn insert(&mut self, place: &Place, bytes: u64, algorithm: &str, us: f64) {
+        let sizes = self.rows.entry(place.clone()).or_default();
+        sizes.entry(bytes).or_default().insert(algorithm.into(), us);
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.rows.values().map(BTreeMap::len).sum()
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The rows, in order.
+    pub fn rows(&self) -> impl Iterator<Item = (&Place, u64, &Times)> {
+        self.rows.iter().flat_map(|(p, sizes)| sizes.iter().map(move |(b, t)| (p, *b, t)))
+    }
+
+    /// The times of a call of so many bytes: those of algorithms that were measured around that size.
+    /// Calls in place and out of place stand for each other where only one was measured.
+    pub fn times(&self, place: &Place, bytes: u64) -> Option<Times> {
+        let other = Place { in_place: !place.in_place, ..place.clone() };
+        let sizes = self.rows.get(place).or_else(|| self.rows.get(&other))?;
+        let below = sizes.range(..=bytes).next_back();
+        let above = sizes.range(bytes..).next();
+        match (below, above) {
+            (Some((a, times)), Some((b, _))) if a == b => Some(times.clone()),
+            (Some((a, low)), Some((b, high))) => {
+                let share = (bytes - a) as f64 / (b - a) as f64;
+                let both = low.iter().filter_map(|(name, t)| Some((name, t, high.get(name)?)));
+                Some(both.map(|(name, t, u)| (name.clone(), t + (u - t) * share)).collect())
+            }
+            (None, Some((_, times))) => Some(times.clone()),
+            (Some((a, times)), None) => {
+                let grown = bytes as f64 / (*a).max(1) as f64;
+                Some(times.iter().map(|(name, t)| (name.clone(), t * grown)).collect())
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// The text of the table, which [`Tuned::parse`] reads.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "# Measured by `roundelay tune`: microseconds a call, fastest first. Choices prefer this to the\n\
+             # cost model. Any row may be changed or removed.\n\
+             version = {VERSION}\n\n[machine]\ncpu = {}\ncores = {}\n",
+            quoted(&self.machine.cpu),
+            self.machine.cores
+        );
+        for (place, bytes, times) in self.rows() {
+            let mut times: Vec<(&String, &f64)> = times.iter().collect();
+            times.sort_by(|a, b| a.1.total_cmp(b.1));
+            let times: Vec<String> =
+                times.iter().map(|(name, us)| format!("{name} = {us:?}")).collect();
+            let placement = if place.in_place { "in_place" } else { "out_of_place" };
+            let _ = write!(
+                text,
+                "\n[[rows]]\ncollective = {}\nranks = {}\nhosts = {}\ntransport = {}\nplacement = \
+                 \"{placement}\"\nbytes = {bytes}\nus = {{ {} }}\n",
+                quoted(&place.collective),
+                place.ranks,
+                place.hosts,
+                quoted(&place.transport),
+                times.join(", ")
+            );
+        }
+        text
+    }
+}
+
+impl Place {
+    /// Whether calls are in place, as a plan says it.
+    pub fn placed(placement: Placement) -> bool {
+        placement == Placement::InPlace
+    }
+}
+
+/// A TOML string.
+fn quoted(text: &str) -> String {
+    let plain: String = text.chars().filter(|c| !c.is_control()).collect();
+    format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// The line of a byte, from 1.
+fn line(text: &str, at: usize) -> usize {
+    text.get(..at).map_or(0, |before| before.matches('\n').count()) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place {
+        Place {
+            collective: "all_reduce".into(),
+            ranks: 2,
+            hosts: 1,
+            transport: "shm".into(),
+            in_place: true,
+        }
+    }
+
+    fn table() -> Tuned {
+        let mut table = Tuned::new(Machine { cpu: "a \"b\" \\ c".into(), cores: 2 });
+        for (bytes, one, two) in [(8, 0.3, 0.6), (1024, 0.7, 0.8), (1 << 20, 400.0, 125.5)] {
+            table.insert(&place(), bytes, "one_shot", one);
+            table.insert(&place(), bytes, "two_shot", two);
+        }
+        table.insert(&place(), 8, "ring", 0.9);
+        table
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let text = table().text();
+        assert_eq!(Tuned::parse(&text), Ok(table()), "{text}");
+        assert_eq!(Tuned::parse(&text).expect("a table").text(), text);
+    }
+
+    #[test]
+    fn times_between_sizes_lie_on_a_line() {
+        let table = table();
+        let times = |bytes| table.times(&place(), bytes).expect("times");
+        assert_eq!(times(8).len(), 3);
+        assert_eq!(times(0), times(8), "below the smallest");
+        let half = times((8 + 1024) / 2);
+        assert!((half["one_shot"] - 0.5).abs() < 1e-9 && !half.contains_key("ring"), "{half:?}");
+        assert_eq!(times(2 << 20)["two_shot"], 251.0);
+        let out = Place { in_place: false, ..place() };
+        assert_eq!(table.times(&out, 8), table.times(&place(), 8));
+        assert_eq!(table.times(&Place { ranks: 3, ..place() }, 8), None);
+    }
+
+    #[test]
+    fn damage_is_named_with_its_line() {
+        let good = table().text();
+        let cases = [
+            ("version = 1", "version = 2", "line 3: version 2"),
+            ("ranks = 2", "ranks = -2", "line 11: "),
+            ("one_shot = 0.3", "one_shoe = 0.3", "the book has no all_reduce.one_shoe"),
+            ("one_shot = 0.3", "one_shot = 0.0", "0 us for one_shot is no time"),
+            ("bytes = 1024", "bytes = 8", "a second row of 8 bytes"),
+            ("bytes = 1024", "bites = 1024", "bites"),
+            ("\"in_place\"", "\"here\"", "`here` is neither"),
+            ("[machine]", "[machine", "line 5"),
+        ];
+        for (from, to, wanted) in cases {
+            let found = Tuned::parse(&good.replacen(from, to, 1)).expect_err(to);
+            assert!(found.contains(wanted) && found.contains("line "), "{to}: {found}");
+        }
+    }
+}

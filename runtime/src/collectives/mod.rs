@@ -1,0 +1,303 @@
+//! The collectives by name, as a framework calls them: arguments are checked before anything moves,
+//! then a plan is found (`plans`) and played.
+//!
+//! Outputs stand before inputs, as in torchcomms. Collectives whose vector has a block a rank exist
+//! twice: with a buffer a rank (`all_gather`, in `lists`), and with one buffer for all blocks, one
+//! after the other (`all_gather_single`); the latter copy nothing. Every rank gives blocks of the same
+//! length. Any length is possible, zero too.
+
+mod lists;
+mod plans;
+mod play;
+mod ragged;
+mod reduction;
+mod soon;
+
+use roundelay_compiler::Plan;
+use roundelay_compiler::plan::{Buf, Placement};
+
+pub(crate) use lists::Staging;
+pub(crate) use plans::{Named, Plans};
+pub use reduction::Reduction;
+
+use crate::comm::{Args, Call, Communicator, Core};
+use crate::dtype::{DType, Element};
+use crate::error::Error;
+use crate::memory::{bytes, bytes_mut};
+
+impl Communicator {
+    /// Sums (or otherwise reduces) the buffers of all ranks; everyone ends with the result.
+    ///
+    /// # Errors
+    ///
+    /// For this and the other collectives: [`Error::Usage`] if an argument is wrong; nothing has
+    /// moved then, and the communicator stays usable. [`Error::Refused`] if an installed algorithm
+    /// does not allow the call. Else as [`Communicator::run`].
+    pub fn all_reduce<T: Element>(
+        &mut self,
+        data: &mut [T],
+        op: impl Into<Reduction>,
+    ) -> Result<(), Error> {
+        self.core()?.in_place("all_reduce", 0, op.into(), T::DTYPE, bytes_mut(data))
+    }
+
+    /// As [`Communicator::all_reduce`], out of place: both buffers have the same length.
+    pub fn all_reduce_into<T: Element>(
+        &mut self,
+        output: &mut [T],
+        input: &[T],
+        op: impl Into<Reduction>,
+    ) -> Result<(), Error> {
+        same("all_reduce_into", output.len(), input.len())?;
+        let moved = Moved { collective: "all_reduce", root: 0, reduction: op.into(), blocks: 1 };
+        self.core()?.out_of_place::<T>(moved, input.len(), output, input)
+    }
+
+    /// The root ends with the result; the buffers of the others end with anything.
+    pub fn reduce<T: Element>(
+        &mut self,
+        data: &mut [T],
+        root: u32,
+        op: impl Into<Reduction>,
+    ) -> Result<(), Error> {
+        self.rooted("reduce", root)?;
+        self.core()?.in_place("reduce", root, op.into(), T::DTYPE, bytes_mut(data))
+    }
+
+    /// As [`Communicator::reduce`], out of place: the root's output has the length of the input; that
+    /// of the others may be empty, or ends with anything.
+    pub fn reduce_into<T: Element>(
+        &mut self,
+        output: &mut [T],
+        input: &[T],
+        root: u32,
+        op: impl Into<Reduction>,
+    ) -> Result<(), Error> {
+        self.rooted("reduce_into", root)?;
+        if self.rank() == root || !output.is_empty() {
+            same("reduce_into", output.len(), input.len())?;
+        }
+        let moved = Moved { collective: "reduce", root, reduction: op.into(), blocks: 1 };
+        self.core()?.out_of_place::<T>(moved, input.len(), output, input)
+    }
+
+    /// Everyone ends with the root's buffer.
+    pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: u32) -> Result<(), Error> {
+        self.rooted("broadcast", root)?;
+        self.core()?.in_place("broadcast", root, Reduction::NONE, T::DTYPE, bytes_mut(data))
+    }
+
+    /// Everyone ends with the inputs of all ranks, by rank: `output` is `size()` times as long as
+    /// `input`.
+    pub fn all_gather_single<T: Element>(
+        &mut self,
+        output: &mut [T],
+        input: &[T],
+    ) -> Result<(), Error> {
+        self.blocks("all_gather_single", "output", output.len(), input.len())?;
+        self.core()?.out_of_place::<T>(Moved::blocks("all_gather", 0), input.len(), output, input)
+    }
+
+    /// Rank r ends with block r of the reduced inputs: `input` is `size()` times as long as `output`.
+    pub fn reduce_scatter_single<T: Element>(
+        &mut self,
+        output: &mut [T],
+        input: &[T],
+        op: impl Into<Reduction>,
+    ) -> Result<(), Error> {
+        self.blocks("reduce_scatter_single", "input", input.len(), output.len())?;
+        let moved = Moved { reduction: op.into(), ..Moved::blocks("reduce_scatter", 0) };
+        self.core()?.out_of_place::<T>(moved, output.len(), output, input)
+    }
+
+    /// Block b of rank a's input ends as block a of rank b's output; both have `size()` equal blocks.
+    pub fn all_to_all_single<T: Element>(
+        &mut self,
+        output: &mut [T],
+        input: &[T],
+    ) -> Result<(), Error> {
+        same("all_to_all_single", output.len(), input.len())?;
+        let ranks = self.size() as usize;
+        if !input.len().is_multiple_of(ranks) {
+            return Err(Error::Usage(format!(
+                "all_to_all_single: the input has {} elements, which are not {ranks} equal blocks",
+                input.len()
+            )));
+        }
+        let count = input.len() / ranks;
+        self.core()?.out_of_place::<T>(Moved::blocks("all_to_all", 0), count, output, input)
+    }
+
+    /// The root ends with the inputs of all ranks, by rank: there, `output` is `size()` times as long
+    /// as `input`; elsewhere it may be empty, or ends with anything.
+    pub fn gather_single<T: Element>(
+        &mut self,
+        output: &mut [T],
+        input: &[T],
+        root: u32,
+    ) -> Result<(), Error> {
+        self.rooted("gather_single", root)?;
+        if self.rank() == root || !output.is_empty() {
+            self.blocks("gather_single", "output", output.len(), input.len())?;
+        }
+        self.core()?.out_of_place::<T>(Moved::blocks("gather", root), input.len(), output, input)
+    }
+
+    /// Rank r ends with block r of the root's input: there, `input` is `size()` times as long as
+    /// `output`; elsewhere it is not read and may be empty.
+    pub fn scatter_single<T: Element>(
+        &mut self,
+        output: &mut [T],
+        input: &[T],
+        root: u32,
+    ) -> Result<(), Error> {
+        self.rooted("scatter_single", root)?;
+        if self.rank() == root || !input.is_empty() {
+            self.blocks("scatter_single", "input", input.len(), output.len())?;
+        }
+        let count = output.len();
+        self.core()?.out_of_place::<T>(Moved::blocks("scatter", root), count, output, input)
+    }
+
+    /// Waits until all ranks have come here.
+    ///
+    /// # Errors
+    ///
+    /// As [`Communicator::run`].
+    pub fn barrier(&mut self) -> Result<(), Error> {
+        let core = self.core()?;
+        match core.is_installed("barrier") {
+            true => core.in_place("barrier", 0, Reduction::NONE, DType::U8, &mut []),
+            false => core.meet(0, |_, _| {}),
+        }
+    }
+
+    fn rooted(&self, call: &str, root: u32) -> Result<(), Error> {
+        let ranks = self.size();
+        match root < ranks {
+            true => Ok(()),
+            false => Err(Error::Usage(format!(
+                "{call}: root {root} is not one of {ranks} ranks; roots go from 0 to {}",
+                ranks - 1
+            ))),
+        }
+    }
+
+    /// Whether a buffer has a block of that length for every rank.
+    fn blocks(&self, call: &str, what: &str, len: usize, block: usize) -> Result<(), Error> {
+        let ranks = self.size() as usize;
+        match block.checked_mul(ranks) {
+            Some(wanted) if wanted == len => Ok(()),
+            _ => Err(Error::Usage(format!(
+                "{call}: the {what} has {len} elements, which are not {ranks} blocks of {block}"
+            ))),
+        }
+    }
+}
+
+fn same(call: &str, output: usize, input: usize) -> Result<(), Error> {
+    match output == input {
+        true => Ok(()),
+        false => Err(Error::Usage(format!(
+            "{call}: the output has {output} elements and the input {input}; both must have the \
+             same number"
+        ))),
+    }
+}
+
+/// What a call out of place is, apart from its buffers.
+#[derive(Debug, Clone, Copy)]
+struct Moved {
+    collective: &'static str,
+    root: u32,
+    reduction: Reduction,
+    /// Blocks of the whole vector; 0 stands for one a rank.
+    blocks: u32,
+}
+
+impl Moved {
+    /// Of a collective that copies blocks, one a rank.
+    fn blocks(collective: &'static str, root: u32) -> Self {
+        Moved { collective, root, reduction: Reduction::NONE, blocks: 0 }
+    }
+}
+
+impl Core {
+    /// A call in place by name, of a collective whose vector is one block.
+    fn in_place(
+        &mut self,
+        collective: &'static str,
+        root: u32,
+        reduction: Reduction,
+        dtype: DType,
+        data: &mut [u8],
+    ) -> Result<(), Error> {
+        self.usable()?;
+        if data.is_empty() && collective != "barrier" {
+            return Ok(());
+        }
+        let Reduction { op, factor } = reduction;
+        let (bytes, placement) = (data.len() as u64, Placement::InPlace);
+        let plan = self.plan_for(Named { collective, bytes, dtype, op, root, placement })?;
+        let count = (data.len() / dtype.size()) as u64;
+        if plan.header.placement == Placement::InPlace {
+            let args = Args::InPlace { data };
+            return self.run(&plan, Call { count, dtype, op, factor, args }).map(drop);
+        }
+        let mut input = self.stage_input(data.len())?;
+        input[..data.len()].copy_from_slice(data);
+        let args = Args::OutOfPlace { input: &input[..data.len()], output: data };
+        let done = self.run(&plan, Call { count, dtype, op, factor, args });
+        self.staging.input = Some(input);
+        done.map(drop)
+    }
+
+    /// A call out of place by name, with `count` elements a block.
+    fn out_of_place<T: Element>(
+        &mut self,
+        moved: Moved,
+        count: usize,
+        output: &mut [T],
+        input: &[T],
+    ) -> Result<(), Error> {
+        self.move_bytes(moved, T::DTYPE, count, bytes_mut(output), bytes(input))
+    }
+
+    /// As above, once for all types. What a plan needs of a buffer that has no meaning on this rank,
+    /// and so is empty, comes from memory that is kept.
+    fn move_bytes(
+        &mut self,
+        moved: Moved,
+        dtype: DType,
+        count: usize,
+        output: &mut [u8],
+        input: &[u8],
+    ) -> Result<(), Error> {
+        self.usable()?;
+        if count == 0 {
+            return Ok(());
+        }
+        let Moved { collective, root, reduction: Reduction { op, factor }, blocks } = moved;
+        let blocks = if blocks == 0 { self.size() } else { blocks } as usize;
+        let wanted = blocks.saturating_mul(count).saturating_mul(dtype.size());
+        let (bytes, placement) = (wanted as u64, Placement::OutOfPlace);
+        let plan = self.plan_for(Named { collective, bytes, dtype, op, root, placement })?;
+        let count = count as u64;
+        if !output.is_empty() || !writes_output(&plan) {
+            let args = Args::OutOfPlace { input, output };
+            return self.run(&plan, Call { count, dtype, op, factor, args }).map(drop);
+        }
+        let mut spare = self.stage_output(wanted)?;
+        let args = Args::OutOfPlace { input, output: &mut spare[..wanted] };
+        let done = self.run(&plan, Call { count, dtype, op, factor, args });
+        self.staging.output = Some(spare);
+        done.map(drop)
+    }
+}
+
+/// Whether this rank's part of a plan writes to its output.
+fn writes_output(plan: &Plan) -> bool {
+    let stores =
+        plan.part.lanes.iter().flat_map(|lane| &lane.ops).filter_map(|op| op.store.as_ref());
+    stores.into_iter().any(|s| s.region.pieces.iter().any(|piece| piece.buf == Buf::Output))
+}

@@ -1,0 +1,295 @@
+//! Which plan a call by name plays: that of the algorithm installed for its collective, else that of
+//! an algorithm of the book.
+
+use std::sync::Arc;
+
+use roundelay_compiler::Plan;
+use roundelay_compiler::plan::Placement;
+
+use crate::algorithm::Algorithm;
+use crate::bind::mix;
+use crate::choose::{Choice, Request, Resolver};
+use crate::comm::{Communicator, Core};
+use crate::dtype::{DType, RedOp};
+use crate::error::Error;
+use crate::hints::Hints;
+
+/// Calls whose plan is remembered.
+const KEPT: usize = 256;
+
+/// The collectives for which an algorithm can be installed: those with a method of their own.
+pub(crate) const SERVED: [&str; 9] = [
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "gather",
+    "scatter",
+    "barrier",
+];
+
+/// A call by name, as far as it decides the algorithm: the same on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) collective: &'static str,
+    /// Of the whole vector.
+    pub(crate) bytes: u64,
+    pub(crate) dtype: DType,
+    pub(crate) op: RedOp,
+    pub(crate) root: u32,
+    pub(crate) placement: Placement,
+}
+
+/// What is known about plans.
+#[derive(Debug, Default)]
+pub(crate) struct Plans {
+    /// By call; the oldest make way.
+    calls: Vec<(Named, Arc<Plan>)>,
+    next: usize,
+    /// Algorithms of the book that were chosen before, by path.
+    book: Vec<(&'static str, Algorithm)>,
+    /// What the communicator wishes, and the call in hand.
+    hints: Hints,
+    call: Option<Arc<Hints>>,
+    resolver: Option<Resolver>,
+    /// By collective.
+    installed: Vec<(String, Algorithm)>,
+}
+
+impl Plans {
+    /// Whether the calls made now bring hints of their own.
+    #[inline]
+    pub(crate) fn is_hinted(&self) -> bool {
+        self.call.is_some()
+    }
+
+    /// The hints of the calls that follow, until others are given.
+    pub(crate) fn hint_calls(&mut self, hints: Option<Arc<Hints>>) {
+        self.call = hints;
+    }
+
+    fn installed(&self, collective: &str) -> Option<&Algorithm> {
+        self.installed.iter().find(|(c, _)| c == collective).map(|(_, algorithm)| algorithm)
+    }
+}
+
+impl Core {
+    /// The plan for a call. It is out of place where an installed algorithm cannot do it in place.
+    pub(super) fn plan_for(&mut self, call: Named) -> Result<Arc<Plan>, Error> {
+        let plans = &self.plans;
+        match plans.calls.iter().find(|(known, _)| *known == call) {
+            Some((_, plan)) if plans.call.is_none() => Ok(plan.clone()),
+            _ => self.first_plan_for(call),
+        }
+    }
+
+    #[cold]
+    fn first_plan_for(&mut self, call: Named) -> Result<Arc<Plan>, Error> {
+        let algorithm = match self.plans.installed(call.collective) {
+            Some(algorithm) => algorithm.clone(),
+            None => self.chosen(&call)?,
+        };
+        let placement = match algorithm.allows(call.placement) {
+            true => call.placement,
+            false => Placement::OutOfPlace,
+        };
+        let plan = algorithm.plan(self.size(), self.rank(), call.root, placement)?;
+        let plans = &mut self.plans;
+        if plans.call.is_some() {
+            return Ok(plan);
+        }
+        let at = plans.next % KEPT;
+        plans.next += 1;
+        match plans.calls.get_mut(at) {
+            Some(oldest) => *oldest = (call, plan.clone()),
+            None => plans.calls.push((call, plan.clone())),
+        }
+        Ok(plan)
+    }
+
+    /// The algorithm of the book for a call.
+    fn chosen(&mut self, call: &Named) -> Result<Algorithm, Error> {
+        let Choice { entry, shape, .. } = self.choice(call)?;
+        let known = self.plans.book.iter().find(|(path, _)| *path == entry.path);
+        let algorithm = match known {
+            Some((_, known)) => known.clone(),
+            None => {
+                let algorithm = Algorithm::of_book(entry)?;
+                self.plans.book.push((entry.path, algorithm.clone()));
+                algorithm
+            }
+        };
+        Ok(if shape.axes.len() > 1 { algorithm.on(shape) } else { algorithm })
+    }
+
+    /// What the resolver says of a call.
+    fn choice(&mut self, call: &Named) -> Result<Choice, Error> {
+        let Named { collective, bytes, dtype, op, root, placement } = *call;
+        let request = Request {
+            collective,
+            topology: &self.topology(),
+            grid: None,
+            root,
+            bytes,
+            dtype,
+            op,
+            placement,
+            slot_bytes: self.slot_bytes(),
+            transport: self.transport(),
+        };
+        let hints = self.plans.call.as_deref().cloned().unwrap_or_default();
+        let own = self.plans.hints.clone();
+        self.resolver()?.choose(&request, &hints, &own)
+    }
+
+    fn resolver(&mut self) -> Result<&mut Resolver, Error> {
+        match &mut self.plans.resolver {
+            Some(resolver) => Ok(resolver),
+            none => Ok(none.insert(Resolver::from_env()?)),
+        }
+    }
+
+    pub(super) fn is_installed(&self, collective: &str) -> bool {
+        self.plans.installed(collective).is_some()
+    }
+
+    /// A plan that stands for an algorithm in agreements: the one for root 0, out of place.
+    fn standard_plan(&self, algorithm: &Algorithm) -> Result<Arc<Plan>, Error> {
+        algorithm.plan(self.size(), self.rank(), 0, Placement::OutOfPlace)
+    }
+
+    /// Whether all ranks have the same word in hand; `what` says what this rank wants.
+    fn agree_on(&mut self, word: u64, what: &str) -> Result<(), Error> {
+        let words = self.words(word)?;
+        match words.iter().position(|&theirs| theirs != word) {
+            None => Ok(()),
+            Some(peer) => Err(Error::PlanMismatch {
+                rank: self.rank(),
+                peer: peer as u32,
+                detail: format!("rank {} {what}, and nothing was changed", self.rank()),
+            }),
+        }
+    }
+
+    fn install(&mut self, algorithm: &Algorithm) -> Result<(), Error> {
+        self.usable()?;
+        let collective = algorithm.collective().to_string();
+        // A rank that cannot install it tells the others so, by a word that none of them has.
+        let plan = match SERVED.contains(&collective.as_str()) {
+            true => self.standard_plan(algorithm),
+            false => Err(Error::Usage(format!(
+                "{algorithm} cannot be installed: `{collective}` is not called by name; play it by \
+                 run_algorithm"
+            ))),
+        };
+        let (word, refusal) = match plan {
+            Ok(plan) => (digest("install", &plan.header.hash), None),
+            Err(error) => (0, Some(error)),
+        };
+        let agreed = self.agree_on(word, &format!("installs {algorithm}"));
+        match refusal {
+            Some(refusal) if self.usable().is_ok() => return Err(refusal),
+            _ => agreed?,
+        }
+        self.plans.calls.clear();
+        self.plans.installed.retain(|(c, _)| *c != collective);
+        self.plans.installed.push((collective, algorithm.clone()));
+        Ok(())
+    }
+
+    fn uninstall(&mut self, collective: &str) -> Result<bool, Error> {
+        self.usable()?;
+        let installed = self.plans.installed(collective).cloned();
+        let word = match &installed {
+            None => digest("uninstall nothing", collective.as_bytes()),
+            Some(algorithm) => match self.standard_plan(algorithm) {
+                Ok(plan) => digest("uninstall", &plan.header.hash),
+                Err(_) => 0,
+            },
+        };
+        let what = match &installed {
+            Some(algorithm) => format!("uninstalls {algorithm}"),
+            None => format!("has no algorithm installed for `{collective}`"),
+        };
+        self.agree_on(word, &what)?;
+        self.plans.calls.clear();
+        self.plans.installed.retain(|(c, _)| c != collective);
+        Ok(installed.is_some())
+    }
+}
+
+/// A word, not 0, for what is done with something.
+fn digest(what: &str, with: &[u8]) -> u64 {
+    what.bytes().chain(with.iter().copied()).fold(1, |d, byte| mix(d, byte.into())) | 1
+}
+
+impl Communicator {
+    /// Sets the hints of this communicator, in place of those it had: they hold for the calls that
+    /// follow, where a call brings none of its own. All ranks must set the same. What has been settled
+    /// when the ranks joined (transports, connections) stays.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the environment's hints or the tuned table are wrong.
+    pub fn set_hints(&mut self, hints: Hints) -> Result<(), Error> {
+        let core = self.core()?;
+        let merged = core.resolver()?.merged(&Hints::default(), &hints);
+        let timeout = merged.hints().timeout();
+        core.plans.hints = hints;
+        core.plans.calls.clear();
+        if let Some(timeout) = timeout {
+            self.set_timeout(timeout);
+        }
+        Ok(())
+    }
+
+    /// What a call would play, and why: by the hints in force for calls made now
+    /// ([`Communicator::with`]), those of this communicator, the environment, the tuned table and the
+    /// cost model. Moves nothing. `bytes` are those of the whole vector.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] and [`Error::Usage`] if a hint names what cannot be played.
+    pub fn explain(
+        &mut self,
+        collective: &str,
+        bytes: u64,
+        dtype: DType,
+        op: RedOp,
+    ) -> Result<Choice, Error> {
+        let Some(&collective) = SERVED.iter().find(|&&name| name == collective) else {
+            let text = format!("there is no call `{collective}`; there are {}", SERVED.join(", "));
+            return Err(Error::Usage(text));
+        };
+        let placement = match collective {
+            "all_reduce" | "broadcast" | "reduce" | "barrier" => Placement::InPlace,
+            _ => Placement::OutOfPlace,
+        };
+        self.core()?.choice(&Named { collective, bytes, dtype, op, root: 0, placement })
+    }
+
+    /// From now on this algorithm serves its collective on this communicator, at every size, in the
+    /// place of those of the book or of one installed before. All ranks call this together, each with
+    /// its own copy of the algorithm; it takes effect only if all copies are the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PlanMismatch`] if ranks disagree, on all ranks; [`Error::Refused`] and
+    /// [`Error::Usage`] if the algorithm cannot be played here. Nothing has changed then, and the
+    /// communicator stays usable. Else as [`Communicator::barrier`].
+    pub fn install(&mut self, algorithm: &Algorithm) -> Result<(), Error> {
+        self.core()?.install(algorithm)
+    }
+
+    /// Undoes [`Communicator::install`] for a collective, on all ranks together; says whether there
+    /// was something to undo.
+    ///
+    /// # Errors
+    ///
+    /// As [`Communicator::install`].
+    pub fn uninstall(&mut self, collective: &str) -> Result<bool, Error> {
+        self.core()?.uninstall(collective)
+    }
+}

@@ -1,0 +1,28 @@
+//! How a call reduces.
+
+use crate::dtype::RedOp;
+
+/// An operator with what belongs to it. Calls that reduce take anything that becomes one: a plain
+/// [`RedOp`], or [`Reduction::premul_sum`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reduction {
+    pub(crate) op: RedOp,
+    pub(crate) factor: f64,
+}
+
+impl Reduction {
+    /// The sum of elements that every rank multiplies by its own factor first.
+    pub fn premul_sum(factor: f64) -> Self {
+        Reduction { op: RedOp::PremulSum, factor }
+    }
+
+    /// Of calls that only copy: of no meaning.
+    pub(crate) const NONE: Reduction = Reduction { op: RedOp::Sum, factor: 1.0 };
+}
+
+impl From<RedOp> for Reduction {
+    /// The operator; [`RedOp::PremulSum`] has the factor 1.
+    fn from(op: RedOp) -> Self {
+        Reduction { op, factor: 1.0 }
+    }
+}

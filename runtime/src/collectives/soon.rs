@@ -1,0 +1,65 @@
+//! The most common calls, started in the background. Buffers are owned ([`Buffer`](crate::Buffer),
+//! `Vec`, boxed slices) and come back with the result; everything else is
+//! [`Communicator::start`] with a closure.
+
+use std::ops::{Deref, DerefMut};
+
+use super::Reduction;
+use crate::comm::{Communicator, Work};
+use crate::dtype::Element;
+
+impl Communicator {
+    /// Starts [`Communicator::all_reduce`].
+    pub fn all_reduce_async<T, B>(&mut self, mut data: B, op: impl Into<Reduction>) -> Work<B>
+    where
+        T: Element,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        let op = op.into();
+        self.start(move |comm| comm.all_reduce(&mut data, op).map(|()| data))
+    }
+
+    /// Starts [`Communicator::broadcast`].
+    pub fn broadcast_async<T, B>(&mut self, mut data: B, root: u32) -> Work<B>
+    where
+        T: Element,
+        B: DerefMut<Target = [T]> + Send + 'static,
+    {
+        self.start(move |comm| comm.broadcast(&mut data, root).map(|()| data))
+    }
+
+    /// Starts [`Communicator::all_gather_single`]; gives output and input back.
+    pub fn all_gather_async<T, O, I>(&mut self, mut output: O, input: I) -> Work<(O, I)>
+    where
+        T: Element,
+        O: DerefMut<Target = [T]> + Send + 'static,
+        I: Deref<Target = [T]> + Send + 'static,
+    {
+        self.start(move |comm| {
+            comm.all_gather_single(&mut output, &input).map(|()| (output, input))
+        })
+    }
+
+    /// Starts [`Communicator::reduce_scatter_single`]; gives output and input back.
+    pub fn reduce_scatter_async<T, O, I>(
+        &mut self,
+        mut output: O,
+        input: I,
+        op: impl Into<Reduction>,
+    ) -> Work<(O, I)>
+    where
+        T: Element,
+        O: DerefMut<Target = [T]> + Send + 'static,
+        I: Deref<Target = [T]> + Send + 'static,
+    {
+        let op = op.into();
+        self.start(move |comm| {
+            comm.reduce_scatter_single(&mut output, &input, op).map(|()| (output, input))
+        })
+    }
+
+    /// Starts [`Communicator::barrier`].
+    pub fn barrier_async(&mut self) -> Work<()> {
+        self.start(Communicator::barrier)
+    }
+}

@@ -1,0 +1,179 @@
+//! What a rank needs to make calls: the group, its connections, the plans bound so far.
+//!
+//! A [`Communicator`](super::Communicator) holds it, or its progress thread does while asynchronous
+//! work is pending. Whoever holds it makes the calls, so there is nothing to lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use roundelay_compiler::cost::{Link, Rates, Topology};
+use roundelay_compiler::plan::Plan;
+
+use super::call::{Args, Call};
+use super::p2p::Batches;
+use crate::bind::{Bound, Key};
+use crate::choose::Machine;
+use crate::collectives::{Plans, Staging};
+use crate::ends::Ends;
+use crate::error::Error;
+use crate::executor::{Stats, Work};
+use crate::group::Group;
+use crate::memory::{Arena, Cut};
+use crate::trace::{Recorder, Standing};
+use crate::watchdog;
+
+/// See above.
+pub(crate) struct Core {
+    pub(super) group: Group,
+    /// How long nothing may move in the next call.
+    pub(super) timeout: Duration,
+    pub(crate) arena: Arc<Arena>,
+    pub(super) scratch: Option<Cut>,
+    pub(super) ends: Ends,
+    pub(super) work: Work,
+    pub(super) bounds: Vec<Bound>,
+    pub(super) next_bound: usize,
+    pub(super) batches: Batches,
+    /// The bound plan of the call in progress, or of the last one.
+    pub(super) current: Option<usize>,
+    /// Calls made, and a digest of all of them in order.
+    pub(super) calls: u64,
+    pub(super) history: u64,
+    pub(super) failed: Option<String>,
+    pub(super) recorder: Recorder,
+    /// What was seen of the other ranks when a call failed.
+    pub(super) seen: Vec<Standing>,
+    pub(crate) plans: Plans,
+    pub(crate) staging: Staging,
+}
+
+impl Core {
+    pub(super) fn new(group: Group, arena: Arc<Arena>, timeout: Duration) -> Self {
+        Core {
+            group,
+            timeout,
+            arena,
+            scratch: None,
+            ends: Ends::default(),
+            work: Work::default(),
+            bounds: Vec::new(),
+            next_bound: 0,
+            batches: Batches::default(),
+            current: None,
+            calls: 0,
+            history: 0,
+            failed: None,
+            recorder: Recorder::new(),
+            seen: Vec::new(),
+            plans: Plans::default(),
+            staging: Staging::default(),
+        }
+    }
+
+    /// Opens the connections that calls will need, unless that is to be done when they need them.
+    pub(super) fn open_links(&mut self) -> Result<(), Error> {
+        let wanted = self.group.links_at_once();
+        self.ends.connect(&mut self.group, wanted.into_iter(), self.timeout)
+    }
+
+    /// The ranks, their machines and links, as far as all ranks know them alike.
+    pub(crate) fn topology(&self) -> Topology {
+        let topology = Topology::new(self.group.hosts());
+        let local = match self.group.shares_memory() {
+            true => Link::SHARED,
+            false => Link::LOOPBACK,
+        };
+        let cores = Machine::here().cores;
+        topology.with(Rates { local, cores, ..Rates::default() })
+    }
+
+    /// Which links carry calls, as the tuned table names them.
+    pub(crate) fn transport(&self) -> &'static str {
+        let hosts = self.group.hosts();
+        match (self.group.shares_memory(), hosts.iter().all(|&host| host == hosts[0])) {
+            (false, _) => "tcp",
+            (true, true) => "shm",
+            (true, false) => "shm+tcp",
+        }
+    }
+
+    pub(crate) fn slot_bytes(&self) -> u64 {
+        self.group.layout().slot_bytes
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.group.rank()
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        self.group.size()
+    }
+
+    /// Plays a plan; see [`Communicator::run`](super::Communicator::run).
+    pub(crate) fn run(&mut self, plan: &Plan, call: Call<'_>) -> Result<Stats, Error> {
+        self.call(plan, call, &[])
+    }
+
+    /// Plays a plan with so many elements in each block.
+    pub(crate) fn call_cut(
+        &mut self,
+        plan: &Plan,
+        call: Call<'_>,
+        counts: &[usize],
+    ) -> Result<Stats, Error> {
+        let counts: Vec<u64> = counts.iter().map(|&c| c as u64).collect();
+        let blocks = counts.len() as u64 == u64::from(plan.header.blocks);
+        match counts.first() {
+            Some(&count) if blocks && counts.iter().all(|&c| c == count) => {
+                self.call(plan, Call { count, ..call }, &[])
+            }
+            _ => {
+                let count = counts.iter().fold(0u64, |sum, &c| sum.saturating_add(c));
+                self.call(plan, Call { count, ..call }, &counts)
+            }
+        }
+    }
+
+    fn call(&mut self, plan: &Plan, call: Call<'_>, counts: &[u64]) -> Result<Stats, Error> {
+        self.usable()?;
+        if call.count == 0 && plan.header.collective != "barrier" {
+            return Ok(Stats::default());
+        }
+        let Call { count, dtype, op, factor, mut args } = call;
+        let key = Key { hash: plan.header.hash, count, dtype, op };
+        let same = |of: &[u64]| of.len() == counts.len() && (of.is_empty() || of == counts);
+        let known = |b: &Bound| b.key == key && same(&b.counts) && plan.part.rank == self.rank();
+        // Most calls are like the one before.
+        let at = match self.current.filter(|&at| known(&self.bounds[at])) {
+            Some(at) => at,
+            None => match self.bounds.iter().position(known) {
+                Some(at) => at,
+                None => self.bind(plan, key, counts)?,
+            },
+        };
+        self.buffers(at, &mut args)?;
+        self.current = Some(at);
+        let in_place = matches!(args, Args::InPlace { .. });
+        let result = self.play(at, factor, in_place);
+        result.map_err(|error| self.fail(error))
+    }
+
+    /// Whether no call failed so far.
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        match &self.failed {
+            None => Ok(()),
+            Some(cause) => Err(Error::Usage(format!(
+                "this communicator cannot be used after an error ({cause}): start the job again"
+            ))),
+        }
+    }
+
+    /// Notes an error that ends the job, and tells the others.
+    #[cold]
+    pub(crate) fn fail(&mut self, error: Error) -> Error {
+        self.look_around(&error);
+        self.group.abort(&watchdog::record(self.rank(), &error));
+        self.failed = Some(error.to_string());
+        error
+    }
+}

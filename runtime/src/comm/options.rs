@@ -1,0 +1,104 @@
+//! What a caller may ask of single calls.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Communicator;
+use crate::hints::Hints;
+
+/// How long a rank waits for another by default.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What is in force for the calls that a communicator makes, or starts, now.
+#[derive(Debug, Clone)]
+pub(super) struct Settings {
+    pub(super) timeout: Duration,
+    pub(super) hints: Option<Arc<Hints>>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { timeout: TIMEOUT, hints: None }
+    }
+}
+
+/// What is asked of single calls, by [`Communicator::with`]. What is left out stays as the
+/// communicator has it.
+#[derive(Debug, Clone, Default)]
+pub struct CallOptions {
+    timeout: Option<Duration>,
+    hints: Hints,
+}
+
+impl CallOptions {
+    /// Nothing is asked.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long nothing may move before the call fails. Zero is refused by the call.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Hints for these calls: they go before those of the communicator.
+    pub fn hints(mut self, hints: Hints) -> Self {
+        self.hints = hints;
+        self
+    }
+
+    fn over(self, settings: &Settings) -> Settings {
+        let timeout = self.timeout.or(self.hints.timeout()).unwrap_or(settings.timeout);
+        let hints = (!self.hints.is_empty()).then(|| Arc::new(self.hints));
+        Settings { timeout, hints }
+    }
+}
+
+impl Communicator {
+    /// The communicator with other options, for as long as the guard lives:
+    ///
+    /// ```
+    /// # use roundelay::{CallOptions, Communicator, RedOp};
+    /// # let mut comm = Communicator::local(1)?.remove(0);
+    /// let patient = CallOptions::new().timeout(std::time::Duration::from_secs(300));
+    /// comm.with(patient).all_reduce(&mut [1.0f32], RedOp::Sum)?;
+    /// # Ok::<(), roundelay::Error>(())
+    /// ```
+    ///
+    /// Work that is started takes the options of its start along.
+    pub fn with(&mut self, options: CallOptions) -> With<'_> {
+        let with = options.over(&self.settings);
+        let before = std::mem::replace(&mut self.settings, with);
+        With { comm: self, before }
+    }
+}
+
+/// A communicator with other options; it has its own again when this is dropped.
+#[must_use = "the options hold for calls made through it"]
+#[derive(Debug)]
+pub struct With<'a> {
+    comm: &'a mut Communicator,
+    before: Settings,
+}
+
+impl Deref for With<'_> {
+    type Target = Communicator;
+
+    fn deref(&self) -> &Communicator {
+        self.comm
+    }
+}
+
+impl DerefMut for With<'_> {
+    fn deref_mut(&mut self) -> &mut Communicator {
+        self.comm
+    }
+}
+
+impl Drop for With<'_> {
+    fn drop(&mut self) {
+        std::mem::swap(&mut self.comm.settings, &mut self.before);
+    }
+}

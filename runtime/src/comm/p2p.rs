@@ -1,0 +1,230 @@
+//! Messages between single ranks: one, or a batch of them at once.
+//!
+//! These calls are not collective: a send and its receive concern two ranks, and the others do
+//! something else meanwhile. So they leave no trace in what collectives compare, and they travel on
+//! a channel of their own. Messages from one rank to another are received in the order in which they
+//! are sent, whatever batches they are in.
+
+use super::{Communicator, Core};
+use crate::bind::{self, Bound, Transfer, bind_batch};
+use crate::dtype::{DType, Element};
+use crate::error::Error;
+use crate::executor::wait::Wait;
+use crate::executor::{Base, Player, Stats};
+use crate::memory::{bytes, bytes_mut};
+use roundelay_compiler::plan::Dir;
+
+/// Bound batches that are kept.
+const KEPT: usize = 64;
+
+/// Batches that were played before: one of the same shape is played again at once.
+#[derive(Default)]
+pub(crate) struct Batches {
+    kept: Vec<Bound>,
+    next: usize,
+}
+
+impl Batches {
+    fn find(&self, name: &str, messages: &[Message<'_>]) -> Option<usize> {
+        self.kept.iter().position(|bound| {
+            bound.batch.as_ref().is_some_and(|batch| {
+                batch.name == name
+                    && batch.transfers.iter().copied().eq(messages.iter().map(Message::transfer))
+            })
+        })
+    }
+
+    fn keep(&mut self, bound: Bound) -> usize {
+        let at = self.next % KEPT;
+        self.next += 1;
+        match self.kept.get_mut(at) {
+            Some(old) => *old = bound,
+            None => self.kept.push(bound),
+        }
+        at
+    }
+}
+
+/// A message of a call.
+#[derive(Debug)]
+pub(crate) struct Message<'a> {
+    peer: u32,
+    dtype: DType,
+    memory: Memory<'a>,
+}
+
+#[derive(Debug)]
+enum Memory<'a> {
+    Sent(&'a [u8]),
+    Received(&'a mut [u8]),
+}
+
+impl<'a> Message<'a> {
+    pub(crate) fn sent<T: Element>(data: &'a [T], to: u32) -> Self {
+        Message { peer: to, dtype: T::DTYPE, memory: Memory::Sent(bytes(data)) }
+    }
+
+    pub(crate) fn received<T: Element>(data: &'a mut [T], from: u32) -> Self {
+        Message { peer: from, dtype: T::DTYPE, memory: Memory::Received(bytes_mut(data)) }
+    }
+
+    fn transfer(&self) -> Transfer {
+        let (dir, len) = match &self.memory {
+            Memory::Sent(data) => (Dir::Send, data.len()),
+            Memory::Received(data) => (Dir::Recv, data.len()),
+        };
+        Transfer { peer: self.peer, dir, dtype: self.dtype, bytes: len as u64 }
+    }
+}
+
+/// Messages that are sent and received at once ([`Communicator::batch`]).
+///
+/// ```
+/// # fn main() -> Result<(), roundelay::Error> {
+/// # let ranks = roundelay::Communicator::local(2)?;
+/// # std::thread::scope(|scope| for mut comm in ranks { scope.spawn(move || {
+/// // Every rank gives its neighbour a number.
+/// let (n, r) = (comm.size(), comm.rank());
+/// let (given, mut got) = ([r], [n]);
+/// let mut batch = comm.batch();
+/// batch.send(&given, (r + 1) % n).recv(&mut got, (r + n - 1) % n);
+/// batch.run(&mut comm)?;
+/// assert_eq!(got, [(r + n - 1) % n]);
+/// # Ok::<(), roundelay::Error>(()) }); });
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "nothing moves before `run`"]
+pub struct Batch<'a> {
+    messages: Vec<Message<'a>>,
+}
+
+impl<'a> Batch<'a> {
+    /// Adds a message to a rank; elements may be of another type than those of other messages.
+    pub fn send<T: Element>(&mut self, data: &'a [T], to: u32) -> &mut Self {
+        self.messages.push(Message::sent(data, to));
+        self
+    }
+
+    /// Adds a message from a rank.
+    pub fn recv<T: Element>(&mut self, data: &'a mut [T], from: u32) -> &mut Self {
+        self.messages.push(Message::received(data, from));
+        self
+    }
+
+    /// Sends and receives all messages, side by side. Returns when everything was received, and
+    /// what was sent may be overwritten.
+    ///
+    /// No order of the messages within batches can block them: only the order among the messages
+    /// from one rank to another counts, and must be the same on both. What a rank sends to itself it
+    /// receives in the same batch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if a rank does not exist, or the messages of this rank to itself do not fit
+    /// each other; nothing has moved then. All others end the job: [`Error::MessageMismatch`] if a
+    /// peer sends another length or type, [`Error::Timeout`], [`Error::LostRank`],
+    /// [`Error::Aborted`], [`Error::Memory`].
+    pub fn run(mut self, comm: &mut Communicator) -> Result<Stats, Error> {
+        comm.core()?.exchange("batch", &mut self.messages, None)
+    }
+}
+
+impl Communicator {
+    /// Sends to one rank, which calls [`Communicator::recv`] with the same length and type.
+    ///
+    /// Returns when `data` may be overwritten. A few short messages may be on their way then; one of
+    /// 64 KiB and more, or of 8 KiB and more in a [`Buffer`](crate::Buffer), waits until it is
+    /// received. So two ranks must not both send before they receive: for that there is
+    /// [`Communicator::batch`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Batch::run`].
+    pub fn send<T: Element>(&mut self, data: &[T], to: u32) -> Result<(), Error> {
+        self.core()?.exchange("send", &mut [Message::sent(data, to)], None).map(drop)
+    }
+
+    /// Receives the next message of one rank.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batch::run`].
+    pub fn recv<T: Element>(&mut self, data: &mut [T], from: u32) -> Result<(), Error> {
+        self.core()?.exchange("recv", &mut [Message::received(data, from)], None).map(drop)
+    }
+
+    /// An empty list of messages, to be sent and received at once.
+    pub fn batch<'a>(&self) -> Batch<'a> {
+        Batch { messages: Vec::new() }
+    }
+}
+
+impl Core {
+    /// Plays a batch. `collective` is the word by which ranks know each other's calls, if all ranks
+    /// make this one.
+    pub(crate) fn exchange(
+        &mut self,
+        name: &'static str,
+        messages: &mut [Message<'_>],
+        collective: Option<u64>,
+    ) -> Result<Stats, Error> {
+        self.usable()?;
+        let size = self.size();
+        if let Some(message) = messages.iter().find(|m| m.peer >= size) {
+            return Err(Error::Usage(format!(
+                "there is no rank {} to {} with: the ranks are 0 to {}",
+                message.peer,
+                if collective.is_some() { "exchange" } else { name },
+                size - 1
+            )));
+        }
+        let at = match self.batches.find(name, messages) {
+            Some(at) => at,
+            None => self.bind_batch(name, messages)?,
+        };
+        self.work.bases.clear();
+        for message in messages {
+            let (address, len) = match &mut message.memory {
+                Memory::Sent(data) => (data.as_ptr().cast_mut(), data.len()),
+                Memory::Received(data) => (data.as_mut_ptr(), data.len()),
+            };
+            let offered = self.arena.find(address, len);
+            self.work.bases.push(Base { address, offered });
+        }
+        let entered = collective.map(|word| self.enter(word, None));
+        let bound = &self.batches.kept[at];
+        let mut player = Player {
+            bound,
+            work: &mut self.work,
+            ends: &mut self.ends,
+            kernel: bound.kernel,
+            rank: self.group.rank(),
+            call: self.calls,
+            digest: 0,
+            entered,
+            wait: Wait::new(self.timeout, bound.posted || self.group.layout().crowded),
+            group: &mut self.group,
+            stats: Stats::default(),
+            pulls: false,
+            moved: 0,
+            recorder: &mut self.recorder,
+        };
+        player.play().map_err(|error| self.fail(error))
+    }
+
+    fn bind_batch(&mut self, name: &'static str, messages: &[Message<'_>]) -> Result<usize, Error> {
+        let transfers = messages.iter().map(Message::transfer).collect();
+        let batch = bind::Batch { name, transfers };
+        match bind_batch(batch, &mut self.group, &mut self.ends, self.timeout) {
+            Ok(bound) => Ok(self.batches.keep(bound)),
+            Err(error @ Error::Usage(_)) => Err(error),
+            // The peers must not wait for a rank that has no memory or no connection.
+            Err(error) => {
+                let error = self.explain(error);
+                Err(self.fail(error))
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What a communicator takes from the machine.
+
+use serde::Serialize;
+
+use super::Communicator;
+use crate::error::Error;
+
+/// What one rank of a communicator holds, and what it did to come together with the others. Parts that
+/// were split off share the door and the arenas with the whole, and count them too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Resources {
+    /// Bytes of shared memory that all ranks of this machine have reserved together: control pages,
+    /// connections, arenas. Of the far larger range of addresses nothing else is memory.
+    pub shared_bytes: u64,
+    /// Bytes of this rank's arena in use: buffers, and what calls keep for themselves.
+    pub arena_bytes: u64,
+    /// Bytes of this rank's own memory that are kept for messages on their way through sockets.
+    /// What the system keeps for a socket comes on top, and is its own affair.
+    pub staging_bytes: u64,
+    /// Descriptors: shared memory, connections for data, control links, and the listening socket with
+    /// what watches it.
+    pub descriptors: u64,
+    /// Ends of connections over shared memory, one for each peer, channel and direction in use; a
+    /// connection takes a page and its slots, and no descriptor.
+    pub memory_ends: u64,
+    /// Connections for data over sockets, one for each peer and channel.
+    pub data_sockets: u64,
+    /// Connections over which ranks without shared memory say who fails and who is gone; at most
+    /// `2 log2 n` of n ranks.
+    pub control_links: u64,
+    /// Bytes that control links have carried, both ways.
+    pub control_bytes: u64,
+    /// Connections that this rank made, of both kinds.
+    pub made: u64,
+    /// Connections that other ranks made to this one, of both kinds.
+    pub accepted: u64,
+    /// Connections that were turned away: port scanners, other jobs, whoever lacks the secret.
+    pub refused: u64,
+    /// Operations of the rendezvous store.
+    pub store_operations: u64,
+    /// Whether connections for data are made when a call first needs them, not at once.
+    pub lazy: bool,
+}
+
+impl Communicator {
+    /// What this rank holds now. Waits for pending work.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the progress thread is gone.
+    pub fn resources(&mut self) -> Result<Resources, Error> {
+        let core = self.core()?;
+        let counts = core.group.counts();
+        let data_sockets = core.ends.sockets();
+        Ok(Resources {
+            shared_bytes: core.group.reserved(),
+            arena_bytes: core.arena.in_use(),
+            staging_bytes: core.ends.kept(),
+            descriptors: core.group.descriptors() + data_sockets,
+            memory_ends: core.ends.mapped(),
+            data_sockets,
+            control_links: counts.links,
+            control_bytes: counts.bytes_in + counts.bytes_out,
+            made: counts.made,
+            accepted: counts.accepted,
+            refused: counts.refused,
+            store_operations: counts.board,
+            lazy: core.group.is_lazy(),
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! Communicators of a part of the ranks.
+
+use super::Communicator;
+use crate::bind::mix;
+use crate::error::Error;
+use crate::group::Part;
+use crate::route::Route;
+
+/// What a rank shows when its list, or what it tried, is no good. No list has this digest, and no
+/// descriptor this number.
+const REFUSED: u64 = u64::MAX;
+/// What a rank shows that wants to be in no part.
+const NOTHING: u64 = 0;
+
+impl Communicator {
+    /// The way to each rank: which link, and why that one.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// A communicator of these ranks, in this order; rank r of it is `ranks[r]` of this one. All
+    /// ranks of this communicator call together. Ranks with the same list are in the same part, so
+    /// one call can make several parts; a rank with an empty list is in none and gets `None`.
+    /// Buffers of either communicator serve both.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] on all ranks if any rank's list names a rank twice, one that does not exist,
+    /// or not the rank itself, or if the ranks of a list did not all give that list. This
+    /// communicator stays usable. As [`Communicator::run`] otherwise.
+    pub fn split(&mut self, ranks: &[u32]) -> Result<Option<Communicator>, Error> {
+        let (own, size) = (self.rank(), self.size());
+        let fault = objection(ranks, own, size);
+        let digest = ranks.iter().fold(mix(1, ranks.len() as u64), |d, &r| mix(d, r.into()));
+        let digest = digest.clamp(NOTHING + 1, REFUSED - 1);
+        let shown = match (&fault, ranks) {
+            (Some(_), _) => REFUSED,
+            (None, []) => NOTHING,
+            (None, _) => digest,
+        };
+        let lists = self.all_gather_u64(shown)?;
+        if let Some(fault) = fault {
+            return Err(Error::Usage(fault));
+        }
+        all_well(&lists, "gave a list that cannot be split off")?;
+        let odd = ranks.iter().find(|&&r| lists[r as usize] != digest);
+        let core = self.core()?;
+        let id = core.group.next_id(digest);
+        let begun = match odd {
+            None if !ranks.is_empty() => core.group.begin_part(ranks, id).map(Some),
+            _ => Ok(None),
+        };
+        let number = match (&begun, odd) {
+            (Ok(part), None) => part.as_ref().map_or(0, Part::number),
+            _ => REFUSED,
+        };
+        let numbers = self.all_gather_u64(number)?;
+        if let Some(odd) = odd {
+            return Err(Error::Usage(format!(
+                "rank {own} splits off {ranks:?}, but rank {odd} gave another list: all ranks of a \
+                 part must give the same list"
+            )));
+        }
+        let mut part = begun?;
+        all_well(&numbers, "could not split")?;
+        let core = self.core()?;
+        let opened = part.as_mut().map_or(Ok(()), |part| core.group.open_part(part, &numbers));
+        let done = self.all_gather_u64(if opened.is_ok() { 0 } else { REFUSED })?;
+        opened?;
+        all_well(&done, "could not open the memory of its part")?;
+        let Some(part) = part else { return Ok(None) };
+        let core = self.core()?;
+        let (group, timeout) = (core.group.end_part(part)?, core.timeout);
+        let mut part = Communicator::over(group, core.arena.clone());
+        part.set_timeout(timeout);
+        part.core()?.open_links()?;
+        Ok(Some(part))
+    }
+}
+
+/// Why a list of ranks cannot be split off by this rank.
+fn objection(ranks: &[u32], own: u32, size: u32) -> Option<String> {
+    if let Some(r) = ranks.iter().find(|&&r| r >= size) {
+        return Some(format!("rank {own} splits off {ranks:?}: there is no rank {r} among {size}"));
+    }
+    let twice = (1..ranks.len()).find(|&i| ranks[..i].contains(&ranks[i]));
+    if let Some(i) = twice {
+        return Some(format!("rank {own} splits off {ranks:?}: rank {} is there twice", ranks[i]));
+    }
+    (!ranks.is_empty() && !ranks.contains(&own))
+        .then(|| format!("rank {own} splits off {ranks:?}, and is not among them itself"))
+}
+
+fn all_well(words: &[u64], what: &str) -> Result<(), Error> {
+    match words.iter().position(|&word| word == REFUSED) {
+        None => Ok(()),
+        Some(rank) => Err(Error::Usage(format!("rank {rank} {what}"))),
+    }
+}

@@ -1,0 +1,221 @@
+//! Pending work: a handle for whoever started it, a promise for the thread that does it.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use super::worker::Messages;
+use crate::error::Error;
+
+/// How far work has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Other work comes first.
+    NotStarted,
+    /// It is being done.
+    InProgress,
+    /// It is done; the result is there.
+    Completed,
+    /// It failed because another rank did not answer in time.
+    TimedOut,
+    /// It failed otherwise.
+    Failed,
+}
+
+impl Status {
+    /// Whether nothing more will happen.
+    pub fn is_final(self) -> bool {
+        !matches!(self, Status::NotStarted | Status::InProgress)
+    }
+}
+
+/// Work that [`Communicator::start`](super::Communicator::start) began. Dropping it changes nothing
+/// about the work: that is done all the same, and its result dropped. As a future it ends with the
+/// result.
+#[must_use = "errors of the work are found only by waiting for it"]
+pub struct Work<R> {
+    shared: Arc<Shared<R>>,
+    /// To the progress thread, if there is one.
+    messages: Option<Messages>,
+}
+
+/// The side that does the work. Dropped without a result, it says so.
+pub(super) struct Promise<R> {
+    shared: Arc<Shared<R>>,
+}
+
+/// A function to call once, when it is run or dropped, whichever comes first.
+pub(super) struct Callback {
+    call: Option<Box<dyn FnOnce() + Send>>,
+}
+
+struct Shared<R> {
+    state: Mutex<State<R>>,
+    done: Condvar,
+    /// Where the work is done.
+    thread: Option<ThreadId>,
+}
+
+struct State<R> {
+    status: Status,
+    result: Option<Result<R, Error>>,
+    then: Vec<Box<dyn FnOnce(Status) + Send>>,
+    waker: Option<Waker>,
+}
+
+impl<R> Shared<R> {
+    fn lock(&self) -> MutexGuard<'_, State<R>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Both sides of work that is done on that thread.
+pub(super) fn pair<R>(
+    messages: Option<Messages>,
+    thread: Option<ThreadId>,
+) -> (Promise<R>, Work<R>) {
+    let state = State { status: Status::NotStarted, result: None, then: Vec::new(), waker: None };
+    let shared = Arc::new(Shared { state: Mutex::new(state), done: Condvar::new(), thread });
+    (Promise { shared: shared.clone() }, Work { shared, messages })
+}
+
+impl<R> Work<R> {
+    /// Waits for the result. Pending work needs no push: waiting late, or never, costs the others
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// That of the work; [`Error::Usage`] if the work panicked, or if it could never be done because
+    /// its own progress thread waits for it.
+    pub fn wait(self) -> Result<R, Error> {
+        self.sleep(None)?;
+        let result = self.shared.lock().result.take();
+        result.unwrap_or_else(taken)
+    }
+
+    /// Waits for the end of the work, but no longer than that; says whether it came.
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        let until = Instant::now().checked_add(timeout);
+        self.sleep(until).is_ok_and(|()| self.is_completed())
+    }
+
+    /// Whether the work has ended, with or without success.
+    pub fn is_completed(&self) -> bool {
+        self.status().is_final()
+    }
+
+    /// How far the work has come.
+    pub fn status(&self) -> Status {
+        self.shared.lock().status
+    }
+
+    /// Has a function called once when the work has ended, with its final status: on the progress
+    /// thread, between two pieces of work, so it should be short. If the work has ended before, the
+    /// progress thread calls it as soon as it can; if the communicator is gone, this thread does so
+    /// now. It may start more work, but not wait for it. A panic in it is caught.
+    pub fn on_completion(&self, callback: impl FnOnce(Status) + Send + 'static) {
+        let mut state = self.shared.lock();
+        let status = state.status;
+        if !status.is_final() {
+            state.then.push(Box::new(callback));
+            return;
+        }
+        drop(state);
+        let callback = Callback { call: Some(Box::new(move || callback(status))) };
+        if let Some(messages) = &self.messages {
+            messages.call(callback);
+        }
+    }
+
+    fn sleep(&self, until: Option<Instant>) -> Result<(), Error> {
+        let mut state = self.shared.lock();
+        if !state.status.is_final() && self.shared.thread == Some(std::thread::current().id()) {
+            return Err(Error::Usage(
+                "the progress thread cannot wait for work that comes later: wait on another thread"
+                    .into(),
+            ));
+        }
+        let done = &self.shared.done;
+        while !state.status.is_final() {
+            state = match until.map(|at| at.saturating_duration_since(Instant::now())) {
+                None => done.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) if left.is_zero() => break,
+                Some(left) => {
+                    done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        Ok(())
+    }
+}
+
+fn taken<R>() -> Result<R, Error> {
+    Err(Error::Usage("the result of this work was taken before".into()))
+}
+
+impl<R> Future for Work<R> {
+    type Output = Result<R, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.shared.lock();
+        if state.status.is_final() {
+            return Poll::Ready(state.result.take().unwrap_or_else(taken));
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl<R> std::fmt::Debug for Work<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Work").field("status", &self.status()).finish()
+    }
+}
+
+impl<R> Promise<R> {
+    pub(super) fn begin(&self) {
+        self.shared.lock().status = Status::InProgress;
+    }
+
+    /// Ends the work: first whoever waits sees it, then the callbacks are called.
+    pub(super) fn end(&self, result: Result<R, Error>) {
+        let mut state = self.shared.lock();
+        if state.status.is_final() {
+            return;
+        }
+        let status = match &result {
+            Ok(_) => Status::Completed,
+            Err(Error::Timeout { .. }) => Status::TimedOut,
+            Err(_) => Status::Failed,
+        };
+        (state.status, state.result) = (status, Some(result));
+        let (then, waker) = (std::mem::take(&mut state.then), state.waker.take());
+        drop(state);
+        self.shared.done.notify_all();
+        if let Some(waker) = waker {
+            drop(Callback { call: Some(Box::new(|| waker.wake())) });
+        }
+        for callback in then {
+            drop(Callback { call: Some(Box::new(move || callback(status))) });
+        }
+    }
+}
+
+impl<R> Drop for Promise<R> {
+    fn drop(&mut self) {
+        self.end(Err(Error::Usage("the communicator ended before this work was done".into())));
+    }
+}
+
+impl Drop for Callback {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            // Whoever wrote it has seen the panic's message; nothing here depends on it.
+            let _ = catch_unwind(AssertUnwindSafe(call));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The progress thread of a communicator: does started work, one piece after the other.
+//!
+//! The core travels to it with the first piece and comes back when a call on the caller's thread asks
+//! for it. Nothing that a closure or a callback does ends the thread: panics are caught.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
+use std::thread::{JoinHandle, ThreadId};
+
+use super::options::Settings;
+use super::work::{Callback, Work, pair};
+use super::{Communicator, Core};
+use crate::error::Error;
+
+type Job = Box<dyn FnOnce(&mut Communicator) + Send>;
+
+enum Message {
+    /// The state, for the jobs that follow.
+    Core(Box<Core>),
+    /// A piece of work, with the settings at its start.
+    Job(Job, Settings),
+    /// A callback of work that had ended before.
+    Call(Callback),
+    /// The state is wanted back.
+    GiveBack,
+    /// No more will come.
+    Stop,
+}
+
+/// The communicator's side of its progress thread.
+pub(super) struct Worker {
+    messages: Sender<Message>,
+    returns: Receiver<Option<Box<Core>>>,
+    thread: JoinHandle<()>,
+}
+
+/// A way to the progress thread for those who may outlive it.
+#[derive(Clone)]
+pub(super) struct Messages(Sender<Message>);
+
+impl Messages {
+    /// Has it called there, or here if that thread is gone.
+    pub(super) fn call(&self, callback: Callback) {
+        // What cannot be sent is dropped, which is a call too.
+        let _ = self.0.send(Message::Call(callback));
+    }
+}
+
+/// The error of a call whose communicator has no state any more.
+#[cold]
+pub(super) fn gone() -> Error {
+    Error::Usage("this communicator has lost its progress thread: start the job again".into())
+}
+
+impl Worker {
+    fn start(rank: u32) -> Result<Self, Error> {
+        let (messages, inbox) = channel();
+        let (outbox, returns) = channel();
+        let thread = std::thread::Builder::new()
+            .name(format!("roundelay-{rank}"))
+            .spawn(move || serve(&inbox, &outbox))
+            .map_err(|e| Error::Start(format!("cannot start a progress thread: {e}")))?;
+        Ok(Worker { messages, returns, thread })
+    }
+
+    fn id(&self) -> ThreadId {
+        self.thread.thread().id()
+    }
+
+    fn is_this_thread(&self) -> bool {
+        self.id() == std::thread::current().id()
+    }
+
+    /// Waits for all pending work, and gives the state back.
+    pub(super) fn give_back(&self) -> Result<Box<Core>, Error> {
+        if self.is_this_thread() {
+            return Err(Error::Usage(
+                "a callback runs between two pieces of work and cannot make calls on its own \
+                 communicator: start them instead"
+                    .into(),
+            ));
+        }
+        self.messages.send(Message::GiveBack).map_err(|_| gone())?;
+        self.returns.recv().ok().flatten().ok_or_else(gone)
+    }
+
+    /// Waits for all pending work, and ends the thread.
+    pub(super) fn stop(self) {
+        let _ = self.messages.send(Message::Stop);
+        // A callback may own the communicator, and drop it on the progress thread itself.
+        if !self.is_this_thread() {
+            let _ = self.thread.join();
+        }
+    }
+}
+
+impl Communicator {
+    /// Begins work in the background, in issue order: the closure runs on the communicator's own
+    /// progress thread after all work started before, and makes its calls there. Buffers move into
+    /// the closure and come back as its result, so that nobody can touch them meanwhile.
+    ///
+    /// ```
+    /// # use roundelay::{Communicator, RedOp};
+    /// # let mut comm = Communicator::local(1)?.remove(0);
+    /// let mut gradients = comm.alloc::<f32>(1000)?;
+    /// let work = comm.start(move |comm| {
+    ///     comm.all_reduce(&mut gradients, RedOp::Avg)?;
+    ///     Ok(gradients)
+    /// });
+    /// // ... compute something else ...
+    /// let gradients = work.wait()?;
+    /// # assert_eq!(gradients.len(), 1000);
+    /// # Ok::<(), roundelay::Error>(())
+    /// ```
+    ///
+    /// A call on the communicator itself waits for pending work first. Options in force at the start
+    /// ([`Communicator::with`], [`Communicator::set_timeout`]) hold for the work. A closure that panics
+    /// fails its work only; the other ranks find out by what this rank calls next, or by its silence.
+    pub fn start<R, F>(&mut self, work: F) -> Work<R>
+    where
+        R: Send + 'static,
+        F: FnOnce(&mut Communicator) -> Result<R, Error> + Send + 'static,
+    {
+        let worker = match self.worker.take().map_or_else(|| Worker::start(self.rank), Ok) {
+            Ok(worker) => &*self.worker.insert(worker),
+            Err(error) => {
+                let (promise, failed) = pair(None, None);
+                promise.end(Err(error));
+                return failed;
+            }
+        };
+        let messages = Messages(worker.messages.clone());
+        let (promise, handle) = pair(Some(messages), Some(worker.id()));
+        let job: Job = Box::new(move |comm| {
+            promise.begin();
+            let result = catch_unwind(AssertUnwindSafe(|| work(comm)));
+            promise.end(result.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))));
+        });
+        if let Some(core) = self.home.take()
+            && let Err(SendError(Message::Core(core))) = worker.messages.send(Message::Core(core))
+        {
+            self.home = Some(core);
+        }
+        // A job that cannot be sent is dropped, and its promise with it: the work has then failed.
+        let _ = worker.messages.send(Message::Job(job, self.settings.clone()));
+        handle
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Error::Usage(format!("the work panicked: {}", text.unwrap_or("without a message")))
+}
+
+fn serve(inbox: &Receiver<Message>, outbox: &Sender<Option<Box<Core>>>) {
+    let mut comm: Option<Communicator> = None;
+    for message in inbox {
+        match message {
+            Message::Core(core) => comm = Some(Communicator::new(core, Settings::default())),
+            Message::Job(job, settings) => {
+                let Some(comm) = &mut comm else { continue };
+                comm.settings = settings;
+                // The closure's panics are caught inside; this is for what it leaves to be dropped.
+                let _ = catch_unwind(AssertUnwindSafe(|| job(comm)));
+            }
+            Message::Call(callback) => drop(callback),
+            Message::GiveBack => {
+                if outbox.send(comm.take().and_then(Communicator::into_core)).is_err() {
+                    return;
+                }
+            }
+            Message::Stop => return,
+        }
+    }
+}

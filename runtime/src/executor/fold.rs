@@ -1,0 +1,192 @@
+//! Moving the data of a step: its inputs, folded, to its store and the places of its messages.
+
+use super::host::{Base, Player, Source, Work};
+use crate::backend::{Dst, Src};
+use crate::bind::{At, Bound, NOWHERE, Step};
+use crate::error::Error;
+use crate::transport::shm;
+use crate::transport::tcp::PieceMut;
+use crate::watchdog;
+
+/// Bytes of another process's memory that are copied at a time: few enough to stay in the cache until
+/// they are folded, enough to pay for the system call.
+const BLOCK: usize = 128 << 10;
+
+/// Memory aligned as kernels like it.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Line(#[allow(dead_code, reason = "only its place is used")] [u8; 64]);
+
+/// Which elements of a segment are moved.
+#[derive(Clone, Copy)]
+struct Span {
+    /// The segment's first place.
+    places: u32,
+    /// Bytes of a chunk before them.
+    skip: u64,
+    /// Elements of the step before them: where they are in messages.
+    done: u64,
+    count: u64,
+}
+
+impl Player<'_> {
+    /// Folds the inputs of a step into its store and the places of its messages.
+    #[inline]
+    pub(super) fn fold(&mut self, step: &Step, pass: u32, stores: bool) {
+        let bound = self.bound;
+        let mut done = 0;
+        for segment in &bound.segments[step.segments.start as usize..step.segments.end as usize] {
+            let (first, count) = bound.shape.piece(segment.elements, pass);
+            if count > 0 {
+                let skip = first * bound.shape.size;
+                self.fold_span(step, stores, Span { places: segment.places, skip, done, count });
+                done += count;
+            }
+        }
+    }
+
+    /// The same where inputs are other processes' own memory: copied block by block and folded from
+    /// there, or straight to the store where there is nothing to fold.
+    #[cold]
+    pub(super) fn fetch(&mut self, step: &Step, pass: u32, stores: bool) -> Result<(), Error> {
+        let bound = self.bound;
+        let size = bound.shape.size;
+        let straight = stores && step.inputs.len() == 1;
+        let block = match straight {
+            true => u64::MAX,
+            false => (BLOCK as u64 / size).max(1),
+        };
+        let lines = if straight { 0 } else { step.inputs.len() * BLOCK / size_of::<Line>() };
+        if self.work.bounce.len() < lines {
+            self.work.bounce.resize(lines, Line([0; 64]));
+        }
+        let mut done = 0;
+        for segment in &bound.segments[step.segments.start as usize..step.segments.end as usize] {
+            let (first, mut left) = bound.shape.piece(segment.elements, pass);
+            let mut skip = first * size;
+            while left > 0 {
+                let count = left.min(block);
+                let span = Span { places: segment.places, skip, done, count };
+                self.fetch_span(step, span, straight)?;
+                if !straight || !self.work.targets.is_empty() {
+                    self.fold_span(step, stores && !straight, span);
+                }
+                (left, skip, done) = (left - count, skip + count * size, done + count);
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch_span(&mut self, step: &Step, span: Span, straight: bool) -> Result<(), Error> {
+        let bound = self.bound;
+        let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
+        let place = |index: u32| bound.places[(span.places + index) as usize];
+        for (i, operand) in inputs.iter().enumerate() {
+            let Source::Foreign { pid, base, .. } = self.work.sources[i] else { continue };
+            let from = base.wrapping_add(place(operand.place).offset + span.skip);
+            let to = match straight {
+                true => {
+                    let At { buffer, offset } = place(step.store);
+                    let at = self.work.bases[buffer as usize].address;
+                    at.wrapping_add((offset + span.skip) as usize)
+                }
+                false => self.work.bounce.as_mut_ptr().cast::<u8>().wrapping_add(i * BLOCK),
+            };
+            let len = (span.count * bound.shape.size) as usize;
+            // SAFETY: the store was checked by `bind`, and is this step's alone; a block of the
+            // bounce buffer has room for as many elements as `fetch` cuts.
+            if let Err(e) = unsafe { shm::read(pid, from, to, len) } {
+                return Err(self.unreadable(step, operand.receiver, &e));
+            }
+            self.work.sources[i] = Source::Foreign { pid, base, copy: to };
+        }
+        Ok(())
+    }
+
+    /// Folds a part of a segment.
+    #[inline]
+    fn fold_span(&mut self, step: &Step, stores: bool, span: Span) {
+        let bound = self.bound;
+        let size = bound.shape.size;
+        let Span { places, skip, done, count } = span;
+        let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
+        let Work { sources, targets, inputs: srcs, outputs: dsts, bases, .. } = &mut *self.work;
+        let local =
+            |at: At| bases[at.buffer as usize].address.wrapping_add((at.offset + skip) as usize);
+        let place = |index: u32| bound.places[(places + index) as usize];
+        srcs.clear();
+        for (operand, source) in inputs.iter().zip(sources.iter()) {
+            let ptr = match *source {
+                Source::Local => local(place(operand.place)).cast_const(),
+                Source::Landed => local(place(step.store)).cast_const(),
+                Source::Dense(content) => {
+                    content.wrapping_add(done as usize * operand.size as usize)
+                }
+                Source::Pulled(base) => {
+                    base.wrapping_add((place(operand.place).offset + skip) as usize)
+                }
+                Source::Foreign { copy, .. } => copy.cast_const(),
+            };
+            srcs.push(Src { ptr, wire: operand.wire });
+        }
+        dsts.clear();
+        if stores {
+            dsts.push(Dst { ptr: local(place(step.store)), wire: None, stream: step.stream });
+        }
+        for target in targets.iter() {
+            let width = self.kernel.wire_size(target.wire).unwrap_or(size as usize);
+            let ptr = target.ptr.wrapping_add(done as usize * width);
+            dsts.push(Dst { ptr, ..*target });
+        }
+        // `bind` checked every place against the size of its buffer, and the caller the buffers
+        // against those sizes; messages have as many bytes as `blocked` compared, slots room for
+        // them, and pulled memory lies in the peer's arena. The plan was proved free of races, and
+        // its order is kept by the messages and by `blocked`.
+        // SAFETY: so all places are valid for `count` elements, and nobody else writes them.
+        unsafe { self.kernel.fold(srcs, dsts, count as usize) };
+    }
+
+    #[cold]
+    fn unreadable(&self, step: &Step, receiver: u32, error: &std::io::Error) -> Error {
+        let place = watchdog::place(self, Some(step));
+        // A rank that failed may have freed what it offered; it raised the alarm before.
+        if self.group.is_aborted() {
+            return watchdog::aborted(self.group, Some(place));
+        }
+        let from = self.bound.froms.iter().find(|f| f.receiver == receiver);
+        let lost = from.map_or(self.rank, |f| f.peer);
+        let how = format!("its memory can no longer be read ({error})");
+        Error::LostRank { rank: self.rank, lost, how, place: Some(place.into()) }
+    }
+}
+
+/// Where a place of a step lies in memory in a pass, piece by piece.
+pub(super) fn pieces<'a>(
+    bound: &'a Bound,
+    step: &Step,
+    place: u32,
+    pass: u32,
+    bases: &'a [Base],
+) -> impl Iterator<Item = (*mut u8, usize)> + 'a {
+    let segments = &bound.segments[step.segments.start as usize..step.segments.end as usize];
+    // Of a mapped link there is no such place, and nobody asks.
+    let segments = if place == NOWHERE { &segments[..0] } else { segments };
+    segments.iter().filter_map(move |segment| {
+        let (first, count) = bound.shape.piece(segment.elements, pass);
+        let At { buffer, offset } = bound.places[(segment.places + place) as usize];
+        let at = bases[buffer as usize].address;
+        let size = bound.shape.size;
+        let ptr = at.wrapping_add((offset + first * size) as usize);
+        (count > 0).then_some((ptr, (count * size) as usize))
+    })
+}
+
+/// Where the only message of a step goes straight.
+pub(super) fn landing<'a>(
+    bound: &'a Bound,
+    step: &Step,
+    pass: u32,
+    bases: &'a [Base],
+) -> impl Iterator<Item = PieceMut> + 'a {
+    pieces(bound, step, step.store, pass, bases).map(|(ptr, len)| PieceMut { ptr, len })
+}

@@ -1,0 +1,102 @@
+//! What a rank does while none of its lanes can move: it looks after sockets, sees what each lane waits
+//! for, and asks the watchdog whether to go on.
+
+use super::host::{Blocked, Player};
+use super::wait::Look;
+use crate::bind::{Bound, Step};
+use crate::error::Error;
+use crate::watchdog;
+
+impl Player<'_> {
+    /// Whether the peer of a send may still read memory that it was offered in this call, or a
+    /// socket has not taken all yet.
+    pub(super) fn is_read(&mut self, send: usize) -> bool {
+        let sender = &mut self.ends.senders[self.bound.sends[send].sender as usize];
+        let offered = sender.offered();
+        !sender.flush() || offered > self.work.before[send] && !sender.is_consumed(offered - 1)
+    }
+
+    #[inline]
+    pub(super) fn pause(&mut self) -> Result<(), Error> {
+        if self.bound.posted {
+            for send in self.bound.sends.iter().filter(|send| send.posted) {
+                self.ends.senders[send.sender as usize].flush();
+            }
+        }
+        match self.wait.pause(self.group) {
+            Look::Again => Ok(()),
+            look => {
+                if self.bound.posted {
+                    self.attend();
+                }
+                self.look(look)
+            }
+        }
+    }
+
+    /// Looks after sockets in a wait: a part of a message is progress too, and where all that can
+    /// come comes through sockets, the processor is left to others.
+    #[cold]
+    fn attend(&mut self) {
+        let moved = self.ends.moved(self.bound);
+        if moved != self.moved {
+            self.moved = moved;
+            self.wait.progress();
+        } else if self.wait.is_long() && self.bound.froms.iter().all(|from| from.posted) {
+            self.ends.doze(self.bound);
+        }
+    }
+
+    #[cold]
+    pub(super) fn look(&mut self, look: Look) -> Result<(), Error> {
+        let (lane, blocked) = self.obstacle()?;
+        watchdog::look(self, look, lane, blocked)
+    }
+
+    /// The first lane that waits for another rank, and for what; lanes that wait for it follow.
+    pub(crate) fn obstacle(&mut self) -> Result<(Option<usize>, Option<Blocked>), Error> {
+        let mut found = (None, None);
+        for lane in 0..self.bound.lanes.len() {
+            if self.is_done(lane) {
+                continue;
+            }
+            match self.blocked(lane)? {
+                Some(blocked @ Blocked::After(_)) if found.0.is_none() => {
+                    found = (Some(lane), Some(blocked));
+                }
+                Some(Blocked::After(_)) | None => {}
+                Some(blocked) => return Ok((Some(lane), Some(blocked))),
+            }
+        }
+        if found.0.is_none() {
+            let read = (0..self.bound.sends.len()).find(|&i| self.is_read(i));
+            found.1 = read.map(|i| Blocked::Drained(i as u32));
+        }
+        Ok(found)
+    }
+
+    /// What each lane waits for, other than lanes.
+    pub(crate) fn obstacles(&mut self) -> Result<Vec<Blocked>, Error> {
+        let mut found = Vec::new();
+        for lane in 0..self.bound.lanes.len() {
+            if self.is_done(lane) {
+                continue;
+            }
+            found.extend(self.blocked(lane)?.filter(|b| !matches!(b, Blocked::After(_))));
+        }
+        Ok(found)
+    }
+
+    /// The step that a lane is at; of no lane, the last that sends what is not taken yet.
+    pub(crate) fn at(&self, lane: Option<usize>, blocked: Option<Blocked>) -> Option<&Step> {
+        let Bound { steps, outs, .. } = self.bound;
+        let sends = |step: &&Step, send| {
+            outs[step.outs.start as usize..step.outs.end as usize].iter().any(|o| o.send == send)
+        };
+        match (lane, blocked) {
+            (Some(lane), _) => steps.get(self.work.cursors[lane].step as usize),
+            (None, Some(Blocked::Drained(send))) => steps.iter().rfind(|step| sends(step, send)),
+            _ => steps.last(),
+        }
+    }
+}

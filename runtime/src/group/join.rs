@@ -1,0 +1,190 @@
+//! Making a group of ranks that found each other: who shares memory with whom.
+//!
+//! The lowest rank of each machine makes the memory and tells the number of its descriptor; the
+//! others open that descriptor through `/proc`. The memory has no name, so nothing can be left
+//! behind, and nobody of another user can open it. A rank that may not open it (another pid
+//! namespace, a strict system) sits alone and is reached through sockets.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Group, Seat};
+use crate::error::Error;
+use crate::net::{Card, Net};
+use crate::route::{Transports, neighbours, routes};
+use crate::transport::shm::{Layout, Segment};
+use crate::watchdog;
+
+/// What the ranks of a job must have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Terms {
+    /// Which links may be used.
+    pub(crate) transports: Transports,
+    /// Sockets opened to each peer at once.
+    pub(crate) channels: u32,
+    /// See [`Layout`].
+    pub(crate) slot_bytes: u64,
+    /// Whether sockets are opened when a plan first needs them, not at once.
+    pub(crate) lazy: bool,
+}
+
+impl Terms {
+    /// The terms of ranks that found each other in memory.
+    pub(super) fn of(layout: &Layout) -> Self {
+        let transports = Transports { shm: true, tcp: false };
+        Terms { transports, channels: 1, slot_bytes: layout.slot_bytes, lazy: false }
+    }
+
+    /// Words for what differs between this rank's terms and another's.
+    fn difference(&self, other: &Terms) -> String {
+        let mut parts = Vec::new();
+        let mut compare = |name: &str, a: String, b: String| {
+            if a != b {
+                parts.push(format!("{name} is {a} here and {b} there"));
+            }
+        };
+        compare("transport", format!("{:?}", self.transports), format!("{:?}", other.transports));
+        compare("channels", self.channels.to_string(), other.channels.to_string());
+        compare("slot_bytes", self.slot_bytes.to_string(), other.slot_bytes.to_string());
+        compare("lazy", self.lazy.to_string(), other.lazy.to_string());
+        parts.join(", ")
+    }
+}
+
+impl Group {
+    /// The ranks that `net` has brought together. Collective.
+    pub(crate) fn join(
+        rank: u32,
+        mut net: Net,
+        terms: Terms,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
+        for (other, card) in (0u32..).zip(net.cards()) {
+            let theirs = postcard::from_bytes::<Terms>(&card.note).map_err(|e| {
+                Error::Start(format!("rank {other} speaks another version of roundelay: {e}"))
+            })?;
+            if theirs != terms {
+                return Err(Error::Start(format!(
+                    "rank {rank} and rank {other} were given different hints: {}; give all ranks \
+                     the same",
+                    terms.difference(&theirs)
+                )));
+            }
+        }
+        let hosts: Vec<u128> = net.cards().iter().map(|card| card.host).collect();
+        let near = neighbours(rank, &hosts, terms.transports)?;
+        let (segment, refusal) = share(&mut net, rank, &near, terms, timeout)?;
+        let fits = exchange(&mut net, rank, u64::from(refusal.is_none()), timeout)?;
+        let mut seats = vec![None; hosts.len()];
+        if refusal.is_none() {
+            for (seat, &r) in (0u32..).zip(&near) {
+                if fits.get(r as usize) == Some(&1) {
+                    seats[r as usize] = Some(Seat { wires: seat, pool: seat });
+                }
+            }
+        } else {
+            seats[rank as usize] = Some(Seat { wires: 0, pool: 0 });
+        }
+        let own = hosts.get(rank as usize).copied();
+        let here = |card: &Card| (Some(card.host) == own).then_some(card.pid as i32);
+        let pids = net.cards().iter().map(here).collect();
+        let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
+        group.pids = pids;
+        group.hosts = numbers(&hosts);
+        group.find_routes(&hosts, refusal.as_deref());
+        match group.seats.iter().any(Option::is_none) {
+            true => group.net = Some(net),
+            false => {
+                net.leave();
+                group.joined = net.counts();
+            }
+        }
+        Ok(group)
+    }
+
+    pub(super) fn find_routes(&mut self, hosts: &[u128], refusal: Option<&str>) {
+        let seated = |r| self.seat(r).is_some();
+        self.routes = routes(self.rank, hosts, self.terms.transports, &seated, refusal);
+    }
+}
+
+/// The machines by number, in the order of their first ranks.
+fn numbers(hosts: &[u128]) -> Vec<u32> {
+    let mut seen: Vec<u128> = Vec::new();
+    let number = |host: &u128| match seen.iter().position(|h| h == host) {
+        Some(at) => at as u32,
+        None => {
+            seen.push(*host);
+            seen.len() as u32 - 1
+        }
+    };
+    hosts.iter().map(number).collect()
+}
+
+/// The memory of this machine's ranks, or memory of this rank alone and why.
+fn share(
+    net: &mut Net,
+    rank: u32,
+    near: &[u32],
+    terms: Terms,
+    timeout: Duration,
+) -> Result<(Arc<Segment>, Option<String>), Error> {
+    let layout = |ranks| Layout { slot_bytes: terms.slot_bytes, ..Layout::new(ranks) };
+    let leader = near.first().copied().unwrap_or(rank);
+    let made = (leader == rank).then(|| Segment::create(layout(near.len() as u32))).transpose()?;
+    let number = made.as_ref().map_or(0, |segment| segment.number() as u64);
+    let numbers = exchange(net, rank, number, timeout)?;
+    if let Some(segment) = made {
+        return Ok((segment, None));
+    }
+    let pid = net.cards().get(leader as usize).map_or(0, |card| card.pid as i32);
+    let number = numbers.get(leader as usize).map_or(0, |&n| n as i32);
+    match Segment::of_process(pid, number) {
+        Ok(segment) => Ok((segment, None)),
+        Err(refused) => Ok((Segment::create(layout(1))?, Some(refused.to_string()))),
+    }
+}
+
+/// A word from every rank to every rank, before there is a group.
+fn exchange(net: &mut Net, rank: u32, word: u64, timeout: Duration) -> Result<Vec<u64>, Error> {
+    let words = words(net, rank, word, timeout);
+    if let Err(error) = &words {
+        // The others have this rank, and must hear why it leaves.
+        net.alarm(&watchdog::record(rank, error));
+        net.leave();
+    }
+    words
+}
+
+fn words(net: &mut Net, rank: u32, word: u64, timeout: Duration) -> Result<Vec<u64>, Error> {
+    let deadline = Instant::now() + timeout;
+    net.begin_words(word, 0);
+    loop {
+        net.poll();
+        match net.poll_words() {
+            Some(Ok(words)) => return Ok(words.to_vec()),
+            Some(Err(other)) => {
+                return Err(Error::Start(format!("rank {} has joined otherwise", other.peer)));
+            }
+            None => {}
+        }
+        if let Some(record) = net.alarmed() {
+            return Err(Error::Start(format!("rank {} failed: {}", record.rank, record.text)));
+        }
+        // Ranks that have all words go on, and may be gone before this one has them.
+        let awaited = net.awaited_words().and_then(|lost| Some((lost, net.gone(lost)?)));
+        if let Some((lost, how)) = awaited {
+            return Err(Error::LostRank { rank, lost, how: how.into(), place: None });
+        }
+        if Instant::now() >= deadline {
+            return Err(Error::Start(format!(
+                "rank {rank} waited {timeout:?} for rank {} to go on joining; see whether it runs, or \
+                 allow more time (`--timeout`)",
+                net.awaited_words().unwrap_or(rank)
+            )));
+        }
+        rustix::thread::sched_yield();
+    }
+}

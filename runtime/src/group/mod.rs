@@ -1,0 +1,388 @@
+//! The ranks of a communicator, and how this rank reaches each of them.
+//!
+//! Ranks of one machine sit in the same shared memory: *wires* hold their control pages and
+//! connections, the *pool* holds their arenas. A communicator of its own has both in one segment; a
+//! part split off it has wires of its own and shares the pool, so that buffers serve both. Every rank
+//! sits in some segment, if alone, so that its alarm is always a word in memory. Ranks elsewhere are
+//! reached through sockets (`net`), which then also carry what is said outside plans.
+//!
+//! `join` makes a group of ranks that found each other, `split` a part of a group.
+
+mod join;
+mod split;
+
+pub(crate) use join::Terms;
+pub(crate) use split::Part;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::bind::{channel, mix};
+use crate::error::Error;
+use crate::net::{Counts, Door, Net};
+use crate::route::Route;
+use crate::trace::Waiting;
+use crate::transport::shm::{AbortRecord, Exchange, Layout, Segment, State};
+use crate::transport::tcp::Socket;
+
+/// How long after a connection ended its reason may arrive by another.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+/// How long ranks elsewhere may take to say what they wait for. They look up once a millisecond.
+const ANSWERS: Duration = Duration::from_millis(200);
+
+/// Where a rank that shares memory with this one sits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seat {
+    /// Its number in the wires.
+    pub(crate) wires: u32,
+    /// Its number in the pool.
+    pub(crate) pool: u32,
+}
+
+/// What the words of a round show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Nothing yet.
+    Nothing,
+    /// The rank's word.
+    Word(u64),
+    /// That rank is in another call.
+    OtherCall(u32),
+}
+
+/// See above.
+pub(crate) struct Group {
+    rank: u32,
+    wires: Arc<Segment>,
+    pool: Arc<Segment>,
+    /// By rank.
+    seats: Vec<Option<Seat>>,
+    exchange: Exchange,
+    /// If not all ranks sit in the wires.
+    net: Option<Net>,
+    /// What sockets were needed for before the ranks knew that they can do without.
+    joined: Counts,
+    /// What the ranks showed in the current round, if they are not all in the wires.
+    words: Option<Result<Vec<u64>, u32>>,
+    routes: Vec<Route>,
+    /// The machine of each rank, numbered alike on all ranks.
+    hosts: Vec<u32>,
+    /// The process of each rank on this machine.
+    pids: Vec<Option<i32>>,
+    /// Identity, the same on all ranks, and how many parts were split off it.
+    id: u64,
+    splits: u64,
+    terms: Terms,
+}
+
+impl Group {
+    /// All ranks of a segment.
+    pub(crate) fn whole(segment: Arc<Segment>, rank: u32) -> Self {
+        let seats: Vec<_> =
+            (0..segment.layout().ranks).map(|r| Some(Seat { wires: r, pool: r })).collect();
+        let terms = Terms::of(segment.layout());
+        let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
+        group.find_routes(&vec![0; group.seats.len()], None);
+        group
+    }
+
+    /// Takes this rank's seat.
+    fn seated(
+        rank: u32,
+        wires: Arc<Segment>,
+        pool: Arc<Segment>,
+        seats: Vec<Option<Seat>>,
+        terms: Terms,
+    ) -> Self {
+        let group = Group {
+            rank,
+            wires,
+            pool,
+            hosts: vec![0; seats.len()],
+            seats,
+            exchange: Exchange::new(),
+            net: None,
+            joined: Counts::default(),
+            words: None,
+            routes: Vec::new(),
+            pids: Vec::new(),
+            id: 0,
+            splits: 0,
+            terms,
+        };
+        group.wires.set_state(group.own(), State::Present);
+        group
+    }
+
+    /// This rank.
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Number of ranks.
+    pub(crate) fn size(&self) -> u32 {
+        self.seats.len() as u32
+    }
+
+    /// The parameters of the shared memory.
+    pub(crate) fn layout(&self) -> &Layout {
+        self.wires.layout()
+    }
+
+    /// The memory that holds the arenas.
+    pub(crate) fn pool(&self) -> &Arc<Segment> {
+        &self.pool
+    }
+
+    /// The memory that holds control pages and connections.
+    pub(crate) fn wires(&self) -> &Arc<Segment> {
+        &self.wires
+    }
+
+    /// The way to every rank.
+    pub(crate) fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// The identity of the next part with these ranks: the same on all of them, and no other's.
+    pub(crate) fn next_id(&mut self, ranks: u64) -> u64 {
+        self.splits += 1;
+        mix(mix(self.id, self.splits), ranks)
+    }
+
+    /// The machine of each rank, by number.
+    pub(crate) fn hosts(&self) -> &[u32] {
+        &self.hosts
+    }
+
+    /// Whether some ranks are reached through sockets.
+    pub(crate) fn is_networked(&self) -> bool {
+        self.net.is_some()
+    }
+
+    /// Whether ranks of one machine may share memory.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.terms.transports.shm
+    }
+
+    /// Where a rank sits, if it shares memory with this one.
+    #[inline]
+    pub(crate) fn seat(&self, rank: u32) -> Option<Seat> {
+        self.seats.get(rank as usize).copied().flatten()
+    }
+
+    fn own(&self) -> u32 {
+        self.seat(self.rank).map_or(0, |seat| seat.wires)
+    }
+
+    /// Whether `low..high` of the pool lies in the arena of a rank.
+    pub(crate) fn lies_in_arena(&self, rank: u32, low: u64, high: u64) -> bool {
+        let Some(seat) = self.seat(rank) else { return false };
+        let layout = self.pool.layout();
+        let arena = layout.arena(seat.pool);
+        low >= arena && low <= high && high <= arena + layout.arena_bytes
+    }
+
+    /// The connections to open before they are needed: peers and channels.
+    pub(crate) fn links_at_once(&self) -> Vec<(u32, u16)> {
+        if self.terms.lazy {
+            return Vec::new();
+        }
+        let apart = (0..self.size()).filter(|&peer| self.seat(peer).is_none());
+        let (channels, last) = (self.terms.channels as u16, channel(self.layout()));
+        // Those of plans, and the one of messages between single ranks.
+        let channels = || (0..channels.min(last)).chain([last]);
+        apart.flat_map(|peer| channels().map(move |channel| (peer, channel))).collect()
+    }
+
+    /// Whether connections wait until a call needs them.
+    pub(crate) fn is_lazy(&self) -> bool {
+        self.terms.lazy
+    }
+
+    /// What was done over sockets to come together and to speak outside plans.
+    pub(crate) fn counts(&self) -> Counts {
+        self.net.as_ref().map_or(self.joined, Net::counts)
+    }
+
+    /// Bytes of shared memory that the ranks of this machine have reserved, arenas included.
+    pub(crate) fn reserved(&self) -> u64 {
+        let pool = if self.shares_pool() { 0 } else { self.pool.reserved() };
+        self.wires.reserved() + pool
+    }
+
+    /// Descriptors, without those of connections for data.
+    pub(crate) fn descriptors(&self) -> u64 {
+        let memory = if self.shares_pool() { 1 } else { 2 };
+        memory + self.net.as_ref().map_or(0, |net| net.counts().links + Door::DESCRIPTORS)
+    }
+
+    /// Whether one segment is both wires and pool.
+    fn shares_pool(&self) -> bool {
+        Arc::ptr_eq(&self.wires, &self.pool)
+    }
+
+    /// Connects to ranks that do not share memory with this one: a socket for each peer and channel.
+    /// They do the same at the same time.
+    pub(crate) fn connect(
+        &mut self,
+        wanted: &[(u32, u16)],
+        timeout: Duration,
+    ) -> Result<Vec<Arc<Socket>>, Error> {
+        let Some(net) = &mut self.net else {
+            return Err(Error::Plan("it names a rank that cannot be reached".into()));
+        };
+        let wires = self.wires.clone();
+        let stop = || wires.is_aborted().then(|| Error::Start("stopped".into()));
+        let sockets = net.open(wanted, Instant::now() + timeout, &stop)?;
+        Ok(sockets.into_iter().map(|fd| Arc::new(Socket::new(fd))).collect())
+    }
+
+    /// Hears what ranks elsewhere say: alarms, and that they are gone.
+    pub(crate) fn listen(&mut self) {
+        let own = self.own();
+        let Some(net) = &mut self.net else { return };
+        net.poll();
+        net.answer_waits(|| self.wires.wait_of(own));
+        match net.alarmed() {
+            Some(record) if !self.wires.is_aborted() => self.wires.abort(record),
+            // A rank of this machine raised it: those elsewhere must hear it too.
+            None if self.wires.is_aborted() => {
+                if let Some(record) = self.wires.abort_record() {
+                    net.alarm(&record);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A rank is gone, as a socket shows. It may have failed for a reason that it told everybody, and
+    /// that has not come here yet: hears for a moment.
+    pub(crate) fn hear_out(&mut self) {
+        let deadline = Instant::now() + LAST_WORDS;
+        while self.net.is_some() && !self.is_aborted() && Instant::now() < deadline {
+            self.listen();
+            rustix::thread::sched_yield();
+        }
+    }
+
+    /// This rank is about to give up a wait that it has published: asks what those wait for whose
+    /// waits cannot be seen, and hears for a moment.
+    pub(crate) fn ask_around(&mut self) {
+        let own = self.wires.wait_of(self.own());
+        let (Some(net), Some(own)) = (&mut self.net, own) else { return };
+        net.ask_waits(own);
+        let deadline = Instant::now() + ANSWERS;
+        let answered = |group: &Self| group.net.as_ref().is_none_or(Net::is_answered);
+        while !answered(self) && !self.is_aborted() && Instant::now() < deadline {
+            self.listen();
+            rustix::thread::sched_yield();
+        }
+    }
+
+    /// Makes all ranks stop.
+    pub(crate) fn abort(&mut self, cause: &AbortRecord) {
+        self.wires.abort(cause);
+        if let Some(net) = &mut self.net {
+            net.alarm(&self.wires.abort_record().unwrap_or_else(|| cause.clone()));
+        }
+    }
+
+    /// Whether somebody failed.
+    #[inline]
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.wires.is_aborted()
+    }
+
+    /// Why everybody stops.
+    pub(crate) fn abort_record(&self) -> Option<AbortRecord> {
+        self.wires.abort_record()
+    }
+
+    /// Says which call this rank is in.
+    #[inline]
+    pub(crate) fn publish_call(&self, call: u64, digest: u32) {
+        self.wires.publish_call(self.own(), call, digest);
+    }
+
+    /// The number of a rank's latest call, if that can be seen from here.
+    pub(crate) fn latest_call(&self, rank: u32) -> Option<u64> {
+        self.seat(rank).map(|seat| self.wires.latest_call(seat.wires))
+    }
+
+    /// The digest of a rank's `call`-th call, if it got there, not far beyond, and can be seen.
+    pub(crate) fn call_of(&self, rank: u32, call: u64) -> Option<u32> {
+        self.wires.call_of(self.seat(rank)?.wires, call)
+    }
+
+    /// Says what this rank waits for, or no longer.
+    pub(crate) fn publish_wait(&mut self, waiting: Option<&Waiting>) {
+        self.wires.publish_wait(self.own(), waiting.map(Waiting::words));
+        if let (None, Some(net)) = (waiting, &mut self.net) {
+            net.waits_no_more();
+        }
+    }
+
+    /// What a rank waits for, if it said so and that can be seen from here.
+    pub(crate) fn wait_of(&self, rank: u32) -> Option<Waiting> {
+        let words = match self.seat(rank) {
+            Some(seat) => self.wires.wait_of(seat.wires),
+            None => self.net.as_ref()?.wait_of(rank),
+        };
+        Waiting::from_words(words?)
+    }
+
+    /// Whether a rank takes part, and in which process of this machine.
+    pub(crate) fn state(&self, rank: u32) -> (State, Option<i32>) {
+        if let Some(seat) = self.seat(rank) {
+            let (state, pid) = self.wires.state(seat.wires);
+            return (state, Some(pid));
+        }
+        (State::Present, self.pids.get(rank as usize).copied().flatten())
+    }
+
+    /// How a rank elsewhere is known to have gone.
+    pub(crate) fn gone(&self, rank: u32) -> Option<&str> {
+        self.net.as_ref()?.gone(rank)
+    }
+
+    /// Begins a round in which every rank shows one word; `call` tells the calls of ranks apart.
+    pub(crate) fn post_word(&mut self, word: u64, call: u32) {
+        self.words = None;
+        match &mut self.net {
+            Some(net) => net.begin_words(word, call),
+            None => self.exchange.post(&self.wires, self.own(), word),
+        }
+    }
+
+    /// Whose words are missing in that round, if they do not come from each rank by itself.
+    pub(crate) fn awaited_word(&self) -> Option<u32> {
+        self.net.as_ref()?.awaited_words()
+    }
+
+    /// What a rank shows in that round.
+    pub(crate) fn word_of(&mut self, rank: u32) -> Shown {
+        let Some(net) = &mut self.net else {
+            let seat = self.seat(rank);
+            let word = seat.and_then(|seat| self.exchange.read(&self.wires, seat.wires));
+            return word.map_or(Shown::Nothing, Shown::Word);
+        };
+        if self.words.is_none() {
+            self.words = net.poll_words().map(|w| w.map(<[u64]>::to_vec).map_err(|m| m.peer));
+        }
+        match &self.words {
+            None => Shown::Nothing,
+            Some(Ok(words)) => words.get(rank as usize).map_or(Shown::Nothing, |&w| Shown::Word(w)),
+            Some(Err(peer)) => Shown::OtherCall(*peer),
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.wires.set_state(self.own(), State::Left);
+        if let Some(net) = &mut self.net {
+            net.leave();
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Hints: what users wish of collectives, as pairs of strings, checked at once.
+//!
+//! [`TABLE`] has one row a key: its values, its meaning, and how it is read. Parsing, error messages and
+//! `docs/hints.md` come from it. An unknown key or value is an error that lists the near ones, never
+//! ignored.
+//!
+//! Hints come from three levels: the call, the communicator, the environment (`ROUNDELAY_HINTS`).
+//! [`Merged`] puts them together, key by key, the nearest level first, and remembers where each came from.
+
+mod parse;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::Error;
+pub use parse::TABLE;
+
+/// The environment variable that holds hints for everything in a process: `key=value,key=value`.
+pub const VARIABLE: &str = "ROUNDELAY_HINTS";
+
+/// A row of [`TABLE`].
+#[derive(Debug)]
+pub struct Key {
+    /// The key.
+    pub name: &'static str,
+    /// Its values, as people read them.
+    pub values: &'static str,
+    /// What it does.
+    pub meaning: &'static str,
+    /// A value that is accepted.
+    pub example: &'static str,
+    read: fn(&mut Hints, &str) -> Result<(), String>,
+}
+
+/// What a choice is to be good at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Objective {
+    /// Tiny messages: the least time for no bytes at all.
+    Latency,
+    /// Large messages: the least time for a byte.
+    Bandwidth,
+}
+
+/// To which type algorithms may round what they send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lossy {
+    /// None: every message is exact.
+    None,
+    /// IEEE binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// IEEE binary32, for calls of `f64`.
+    F32,
+}
+
+impl Lossy {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Lossy::None => "none",
+            Lossy::F16 => "f16",
+            Lossy::Bf16 => "bf16",
+            Lossy::F32 => "f32",
+        }
+    }
+}
+
+/// Hints of one level. What was not said is `None`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Hints {
+    /// Algorithms by collective; under the empty name, the one for all that have it.
+    algorithm: BTreeMap<String, String>,
+    objective: Option<Objective>,
+    deterministic: Option<bool>,
+    lossy: Option<Lossy>,
+    transport: Option<Vec<String>>,
+    channels: Option<u32>,
+    slot_bytes: Option<u64>,
+    timeout: Option<Duration>,
+    lazy: Option<bool>,
+    interface: Option<String>,
+}
+
+/// A hint that is not understood, with what was near.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct HintError(pub(crate) String);
+
+impl From<HintError> for Error {
+    fn from(error: HintError) -> Self {
+        Error::Usage(error.0)
+    }
+}
+
+impl Hints {
+    /// Reads pairs, as frameworks pass them.
+    ///
+    /// # Errors
+    ///
+    /// [`HintError`] for an unknown key, a value that the key does not have, or a key given twice.
+    ///
+    /// ```
+    /// let hints = roundelay::Hints::from_pairs([("algorithm", "ring"), ("timeout", "5s")])?;
+    /// assert_eq!(hints.algorithm("all_reduce"), Some("ring"));
+    /// let error = roundelay::Hints::from_pairs([("algoritm", "ring")]).unwrap_err();
+    /// assert!(error.to_string().contains("did you mean `algorithm`?"));
+    /// # Ok::<(), roundelay::HintError>(())
+    /// ```
+    pub fn from_pairs<K: AsRef<str>, V: AsRef<str>>(
+        pairs: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Self, HintError> {
+        let mut hints = Hints::default();
+        let mut seen: Vec<&str> = Vec::new();
+        for (key, value) in pairs {
+            let row = parse::find(key.as_ref().trim())?;
+            if seen.contains(&row.name) {
+                return Err(HintError(format!("the hint `{}` is given twice", row.name)));
+            }
+            seen.push(row.name);
+            let value = value.as_ref().trim();
+            (row.read)(&mut hints, value).map_err(|why| {
+                HintError(format!(
+                    "the hint `{}={value}` is not understood: {why}; it takes {}",
+                    row.name, row.values
+                ))
+            })?;
+        }
+        Ok(hints)
+    }
+
+    /// The hints of the environment; none where [`VARIABLE`] is not set.
+    ///
+    /// # Errors
+    ///
+    /// [`HintError`], naming the variable.
+    pub fn from_env() -> Result<Self, HintError> {
+        match std::env::var(VARIABLE) {
+            Ok(text) => text.parse().map_err(|e| HintError(format!("{VARIABLE}: {e}"))),
+            Err(std::env::VarError::NotPresent) => Ok(Hints::default()),
+            Err(std::env::VarError::NotUnicode(_)) => {
+                Err(HintError(format!("{VARIABLE} is not text")))
+            }
+        }
+    }
+
+    /// Whether nothing was said.
+    pub fn is_empty(&self) -> bool {
+        *self == Hints::default()
+    }
+
+    /// The algorithm asked for by name for a collective; one that was named for all collectives counts
+    /// where the collective has it.
+    pub fn algorithm(&self, collective: &str) -> Option<&str> {
+        if let Some(name) = self.algorithm.get(collective) {
+            return Some(name);
+        }
+        let name = self.algorithm.get("")?;
+        roundelay_algorithms::find(collective, name).map(|e| e.name)
+    }
+
+    /// What the choice is to be good at.
+    pub fn objective(&self) -> Option<Objective> {
+        self.objective
+    }
+
+    /// Whether results must not depend on sizes, placement and algorithm.
+    pub fn deterministic(&self) -> Option<bool> {
+        self.deterministic
+    }
+
+    /// To which type messages may be rounded.
+    pub fn lossy(&self) -> Option<Lossy> {
+        self.lossy
+    }
+
+    /// Transports, the preferred one first.
+    pub fn transport(&self) -> Option<&[String]> {
+        self.transport.as_deref()
+    }
+
+    /// Parallel connections to each peer.
+    pub fn channels(&self) -> Option<u32> {
+        self.channels
+    }
+
+    /// Capacity of a slot in bytes.
+    pub fn slot_bytes(&self) -> Option<u64> {
+        self.slot_bytes
+    }
+
+    /// How long a rank waits for another.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// Whether connections are made when they are first needed.
+    pub fn lazy(&self) -> Option<bool> {
+        self.lazy
+    }
+
+    /// The network interface to use.
+    pub fn interface(&self) -> Option<&str> {
+        self.interface.as_deref()
+    }
+}
+
+impl std::str::FromStr for Hints {
+    type Err = HintError;
+
+    /// `key=value,key=value`. A part without `=` belongs to the value before it, so lists need no
+    /// quotes: `transport=shm,tcp,timeout=5s`.
+    fn from_str(text: &str) -> Result<Self, HintError> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            match (part.split_once('='), pairs.last_mut()) {
+                (Some((key, value)), _) => pairs.push((key.trim().into(), value.trim().into())),
+                (None, Some((_, value))) => {
+                    value.push(',');
+                    value.push_str(part);
+                }
+                (None, None) => {
+                    return Err(HintError(format!("`{part}` is no hint: write key=value")));
+                }
+            }
+        }
+        Hints::from_pairs(pairs)
+    }
+}
+
+/// Where a hint came from, the nearest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The call itself.
+    Call,
+    /// The communicator.
+    Communicator,
+    /// [`VARIABLE`].
+    Environment,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Level::Call => "hint on the call",
+            Level::Communicator => "hint on the communicator",
+            Level::Environment => "ROUNDELAY_HINTS",
+        })
+    }
+}
+
+/// The hints that hold for a call, each with the level that it came from.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Merged {
+    hints: Hints,
+    sources: BTreeMap<&'static str, Level>,
+    /// Of the algorithms, by collective.
+    algorithms: BTreeMap<String, Level>,
+}
+
+impl Merged {
+    /// Puts levels together; of two that speak of the same key the nearer one counts.
+    pub fn new<'h>(levels: impl IntoIterator<Item = (Level, &'h Hints)>) -> Self {
+        let mut levels: Vec<(Level, &Hints)> = levels.into_iter().collect();
+        levels.sort_by_key(|(level, _)| *level);
+        let mut merged = Merged::default();
+        for (level, hints) in levels {
+            merged.add(level, hints);
+        }
+        merged
+    }
+
+    fn add(&mut self, level: Level, from: &Hints) {
+        let (hints, sources) = (&mut self.hints, &mut self.sources);
+        macro_rules! take {
+            ($($field:ident),*) => {$(
+                if hints.$field.is_none() && from.$field.is_some() {
+                    hints.$field = from.$field.clone();
+                    sources.insert(stringify!($field), level);
+                }
+            )*};
+        }
+        take!(
+            objective,
+            deterministic,
+            lossy,
+            transport,
+            channels,
+            slot_bytes,
+            timeout,
+            lazy,
+            interface
+        );
+        // A name for all collectives at a nearer level goes before one for this collective farther off.
+        let all = self.algorithms.contains_key("");
+        for (collective, name) in &from.algorithm {
+            let taken = self.algorithms.contains_key(collective)
+                || all && roundelay_algorithms::find(collective, &hints.algorithm[""]).is_some();
+            if !taken {
+                hints.algorithm.insert(collective.clone(), name.clone());
+                self.algorithms.insert(collective.clone(), level);
+            }
+        }
+    }
+
+    /// The hints that hold.
+    pub fn hints(&self) -> &Hints {
+        &self.hints
+    }
+
+    /// Where the hint of a key other than `algorithm` came from.
+    pub fn source(&self, key: &str) -> Option<Level> {
+        self.sources.get(key).copied()
+    }
+
+    /// The algorithm asked for, and by whom. A name for all collectives is none for those without
+    /// such an algorithm, unless it stands on the call itself.
+    pub fn algorithm(&self, collective: &str) -> Option<(&str, Level)> {
+        let named = &self.hints.algorithm;
+        if let (Some(name), Some(level)) = (named.get(collective), self.algorithms.get(collective))
+        {
+            return Some((name, *level));
+        }
+        let (name, level) = (named.get("")?, *self.algorithms.get("")?);
+        let has = roundelay_algorithms::find(collective, name).is_some();
+        (has || level == Level::Call).then_some((name.as_str(), level))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! The table of keys, and how their values are read.
+
+use std::time::Duration;
+
+use roundelay_algorithms::CATALOGUE;
+use roundelay_compiler::collective::NAMES;
+use roundelay_dsl::diag::similar;
+
+use super::{HintError, Hints, Key, Lossy, Objective};
+
+/// All keys, in the order of the documentation.
+pub const TABLE: &[Key] = &[
+    Key {
+        name: "algorithm",
+        values: "a name of the book, or `collective.name`, several separated by commas",
+        meaning: "Play this algorithm, or give an error that names the clause it violates. A bare name \
+                  holds for every collective that has an algorithm of that name; \
+                  `all_reduce.ring,broadcast.chain` names one for each collective.",
+        example: "all_reduce.ring,broadcast.chain",
+        read: algorithm,
+    },
+    Key {
+        name: "objective",
+        values: "`latency` or `bandwidth`",
+        meaning: "Choose by the cost model for calls of no bytes (`latency`), or for a gibibyte \
+                  (`bandwidth`), whatever the size of the call.",
+        example: "latency",
+        read: |h, v| {
+            word(
+                v,
+                &[("latency", Objective::Latency), ("bandwidth", Objective::Bandwidth)],
+                &mut h.objective,
+            )
+        },
+    },
+    Key {
+        name: "deterministic",
+        values: "`true` or `false`",
+        meaning: "Play only algorithms that add the ranks of every chunk in ascending order, so that an \
+                  element has the same bits in every run, at every size and whichever of them is played. \
+                  Default `false`: bits are the same in every run and on all ranks, but may change with the size.",
+        example: "true",
+        read: |h, v| truth(v, &mut h.deterministic),
+    },
+    Key {
+        name: "lossy",
+        values: "`none`, `bf16`, `f16` or `f32`",
+        meaning: "Allow algorithms that round what they send to this type (sums of floats only). Default \
+                  `none`.",
+        example: "bf16",
+        read: |h, v| {
+            let types = [Lossy::None, Lossy::Bf16, Lossy::F16, Lossy::F32].map(|l| (l.name(), l));
+            word(v, &types, &mut h.lossy)
+        },
+    },
+    Key {
+        name: "transport",
+        values: "`shm`, `tcp`, or both with the preferred one first",
+        meaning: "Reach other ranks over these transports only. Default `shm,tcp`: shared memory inside a \
+                  host, TCP between hosts.",
+        example: "shm,tcp",
+        read: transport,
+    },
+    Key {
+        name: "channels",
+        values: "a number from 1 to 64",
+        meaning: "Parallel connections that are made to each peer at once, where the transport has \
+                  them; 3 by default, as many as the book uses.",
+        example: "4",
+        read: |h, v| number(v, 1, 64, &mut h.channels),
+    },
+    Key {
+        name: "slot_bytes",
+        values: "a size from 64 to 64M, such as 256K",
+        meaning: "Capacity of a slot, the largest message that is copied at once; longer ones go in several \
+                  passes.",
+        example: "256K",
+        read: |h, v| {
+            let bytes = size(v)?;
+            match (64..=64 << 20).contains(&bytes) && bytes % 64 == 0 {
+                true => h.slot_bytes = Some(bytes),
+                false => return Err("it is out of range, or not a multiple of 64".into()),
+            }
+            Ok(())
+        },
+    },
+    Key {
+        name: "timeout",
+        values: "a time from 1ms to 24h, such as 500ms, 30s or 2m",
+        meaning: "How long a rank waits for another before it gives up with an error.",
+        example: "30s",
+        read: |h, v| {
+            h.timeout = Some(time(v)?);
+            Ok(())
+        },
+    },
+    Key {
+        name: "lazy",
+        values: "`true` or `false`",
+        meaning: "Connect to a peer when it is first needed. Default `false`: to all when the communicator \
+                  is made.",
+        example: "true",
+        read: |h, v| truth(v, &mut h.lazy),
+    },
+    Key {
+        name: "interface",
+        values: "the name of a network interface, an address, or a network such as 10.0.0.0/8",
+        meaning: "The interface that connections between hosts use. Default: the one that reaches the \
+                  rendezvous.",
+        example: "eth0",
+        read: |h, v| {
+            let fits = |c: char| c.is_ascii_alphanumeric() || "._-:@/".contains(c);
+            if v.is_empty() || v.len() > 64 || !v.chars().all(fits) {
+                return Err("no interface has that name".into());
+            }
+            h.interface = Some(v.into());
+            Ok(())
+        },
+    },
+];
+
+/// The row of a key.
+pub(super) fn find(key: &str) -> Result<&'static Key, HintError> {
+    if let Some(row) = TABLE.iter().find(|row| row.name == key) {
+        return Ok(row);
+    }
+    let names = TABLE.iter().map(|row| row.name);
+    Err(HintError(format!("no hint is named `{key}`; {}", near(key, names))))
+}
+
+/// `did you mean …?`, or all that there are.
+fn near<'c>(name: &str, all: impl Iterator<Item = &'c str> + Clone) -> String {
+    match similar(name, all.clone()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", all.collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn word<T: Copy>(value: &str, words: &[(&str, T)], into: &mut Option<T>) -> Result<(), String> {
+    match words.iter().find(|(word, _)| *word == value) {
+        Some((_, found)) => {
+            *into = Some(*found);
+            Ok(())
+        }
+        None => Err(near(value, words.iter().map(|(word, _)| *word))),
+    }
+}
+
+fn truth(value: &str, into: &mut Option<bool>) -> Result<(), String> {
+    // torchcomms passes what Python's `str` makes of a truth value.
+    let words = [
+        ("true", true),
+        ("false", false),
+        ("True", true),
+        ("False", false),
+        ("1", true),
+        ("0", false),
+    ];
+    word(value, &words, into).map_err(|_| near(value, ["true", "false"].into_iter()))
+}
+
+fn number(value: &str, from: u32, to: u32, into: &mut Option<u32>) -> Result<(), String> {
+    match value.parse() {
+        Ok(number) if (from..=to).contains(&number) => {
+            *into = Some(number);
+            Ok(())
+        }
+        Ok(number) => Err(format!("{number} is out of range")),
+        Err(_) => Err("it is no number".into()),
+    }
+}
+
+fn size(value: &str) -> Result<u64, String> {
+    let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match value[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        unit => return Err(format!("`{unit}` is no unit of size; there are K and M")),
+    };
+    let number: u64 = digits.parse().map_err(|_| "it is no size".to_string())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "it is out of range".into())
+}
+
+fn time(value: &str) -> Result<Duration, String> {
+    let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &value[digits.len()..] {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        unit => return Err(format!("`{unit}` is no unit of time; there are ms, s, m and h")),
+    };
+    let number: f64 = digits.parse().map_err(|_| "it is no time".to_string())?;
+    let seconds = number * unit;
+    match (1e-3..=86_400.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err("it is out of range".into()),
+    }
+}
+
+fn transport(hints: &mut Hints, value: &str) -> Result<(), String> {
+    const KNOWN: [&str; 2] = ["shm", "tcp"];
+    let mut list: Vec<String> = Vec::new();
+    for name in value.split([',', '+']).map(str::trim) {
+        if !KNOWN.contains(&name) {
+            return Err(format!("`{name}` is no transport, {}", near(name, KNOWN.into_iter())));
+        }
+        if list.iter().any(|known| known == name) {
+            return Err(format!("`{name}` is named twice"));
+        }
+        list.push(name.into());
+    }
+    hints.transport = Some(list);
+    Ok(())
+}
+
+fn algorithm(hints: &mut Hints, value: &str) -> Result<(), String> {
+    for name in value.split([',', ';']).map(str::trim) {
+        let (collective, algorithm) = match name.split_once('.') {
+            Some((collective, algorithm)) => (collective, algorithm),
+            None => ("", name),
+        };
+        let names = NAMES.iter().map(|(name, _)| *name);
+        if !collective.is_empty() && !names.clone().any(|n| n == collective) {
+            return Err(format!("`{collective}` is no collective, {}", near(collective, names)));
+        }
+        let of =
+            |e: &&roundelay_algorithms::Entry| collective.is_empty() || e.collective == collective;
+        let mut known: Vec<&str> = CATALOGUE.iter().filter(of).map(|e| e.name).collect();
+        known.sort_unstable();
+        known.dedup();
+        if !known.contains(&algorithm) {
+            let whose = if collective.is_empty() { "the book" } else { collective };
+            let near = near(algorithm, known.iter().copied());
+            return Err(format!("{whose} has no algorithm `{algorithm}`, {near}"));
+        }
+        if hints.algorithm.insert(collective.into(), algorithm.into()).is_some() {
+            return Err(match collective {
+                "" => "two algorithms are named for all collectives".into(),
+                _ => format!("two algorithms are named for {collective}"),
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! The connecting side of a connection, as a machine that never waits.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use super::Options;
+use super::door::tune;
+use super::hello::{CONTROL, HELLO, Hello, Name, REPLY, Reply};
+use super::secret::{NONCE, PROOF, Side, random};
+
+/// How long to wait before another attempt, at first; it doubles up to [`PAUSE_MAX`].
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// How long nobody may be found at any address, at most. The peer announced that it listens, so it is
+/// gone, or a firewall stands between.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection that this rank makes.
+pub(super) struct Dial {
+    name: Name,
+    addresses: Vec<SocketAddr>,
+    attempt: usize,
+    state: State,
+    failing_since: Option<Instant>,
+    trouble: String,
+}
+
+enum State {
+    /// Until the next attempt.
+    Resting(Instant),
+    Connecting(TcpStream),
+    Talking(Box<Talk>),
+    Over,
+}
+
+struct Talk {
+    stream: TcpStream,
+    hello: [u8; HELLO],
+    /// What was said and heard of a challenge.
+    proof: Option<([u8; NONCE], [u8; PROOF])>,
+    heard: Vec<u8>,
+}
+
+/// What a turn led to.
+pub(super) enum Turn {
+    Waiting,
+    Connected(TcpStream),
+    /// It makes no sense to go on; why, and the remedy.
+    Failed(String),
+}
+
+/// Why an attempt failed.
+enum Trouble {
+    /// Another attempt may succeed; nobody is there now.
+    Nobody(String),
+    /// Another attempt may succeed; somebody is there.
+    Busy(String),
+    Final(String),
+}
+
+impl Dial {
+    pub(super) fn new(name: Name, addresses: Vec<SocketAddr>) -> Self {
+        let state = State::Resting(Instant::now());
+        Dial { name, addresses, attempt: 0, state, failing_since: None, trouble: String::new() }
+    }
+
+    /// The address that is tried.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        let at = self.attempt.checked_rem(self.addresses.len())?;
+        self.addresses.get(at).copied()
+    }
+
+    /// What went wrong in the last attempt; empty if nothing did.
+    pub(super) fn trouble(&self) -> &str {
+        &self.trouble
+    }
+
+    /// What to wait for before the next turn.
+    pub(super) fn awaits(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        match &self.state {
+            State::Connecting(stream) => Some((stream.as_fd(), PollFlags::OUT)),
+            State::Talking(talk) => Some((talk.stream.as_fd(), PollFlags::IN)),
+            State::Resting(_) | State::Over => None,
+        }
+    }
+
+    /// Goes as far as possible without waiting.
+    pub(super) fn turn(&mut self, options: &Options) -> Turn {
+        loop {
+            let state = std::mem::replace(&mut self.state, State::Over);
+            let next = match state {
+                State::Over => return Turn::Waiting,
+                State::Resting(until) if Instant::now() < until => {
+                    self.state = State::Resting(until);
+                    return Turn::Waiting;
+                }
+                State::Resting(_) => self.connect(),
+                State::Connecting(stream) => match is_connected(&stream) {
+                    Ok(false) => {
+                        self.state = State::Connecting(stream);
+                        return Turn::Waiting;
+                    }
+                    Ok(true) => self.greet(stream, options),
+                    Err(e) => Err(Trouble::Nobody(e.to_string())),
+                },
+                State::Talking(mut talk) => match talk.turn(options) {
+                    Ok(Some(true)) => {
+                        let is_control = self.name.lane == CONTROL;
+                        match tune(&talk.stream, options.timeout, is_control) {
+                            Ok(()) => return Turn::Connected(talk.stream),
+                            Err(e) => Err(Trouble::Busy(e.to_string())),
+                        }
+                    }
+                    Ok(Some(false)) => Ok(State::Talking(talk)),
+                    Ok(None) => {
+                        self.state = State::Talking(talk);
+                        return Turn::Waiting;
+                    }
+                    Err(trouble) => Err(trouble),
+                },
+            };
+            match next {
+                Ok(state) => self.state = state,
+                Err(trouble) => match self.rest(trouble, PATIENCE.min(options.timeout / 6)) {
+                    Some(text) => return Turn::Failed(text),
+                    None => return Turn::Waiting,
+                },
+            }
+        }
+    }
+
+    fn connect(&mut self) -> Result<State, Trouble> {
+        let Some(address) = self.address() else {
+            return Err(Trouble::Final("it listens nowhere".into()));
+        };
+        let nobody = |e: Errno| match e {
+            Errno::MFILE | Errno::NFILE => Trouble::Final(format!(
+                "{e}; allow this process more descriptors (`ulimit -n`), or use fewer channels"
+            )),
+            _ => Trouble::Nobody(e.to_string()),
+        };
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
+        let stream = TcpStream::from(socket.map_err(nobody)?);
+        match rustix::net::connect(&stream, &address) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(State::Connecting(stream)),
+            Err(e) => Err(nobody(e)),
+        }
+    }
+
+    fn greet(&mut self, mut stream: TcpStream, options: &Options) -> Result<State, Trouble> {
+        let nonce = random().map_err(|e| Trouble::Final(e.to_string()))?;
+        let hello = Hello { name: self.name, has_secret: options.secret.is_some(), nonce }.encode();
+        say(&mut stream, &hello)?;
+        Ok(State::Talking(Box::new(Talk { stream, hello, proof: None, heard: Vec::new() })))
+    }
+
+    /// Prepares another attempt, or gives up.
+    fn rest(&mut self, trouble: Trouble, patience: Duration) -> Option<String> {
+        let now = Instant::now();
+        match trouble {
+            Trouble::Final(text) => return Some(text),
+            Trouble::Busy(text) => {
+                self.failing_since = None;
+                self.trouble = text;
+            }
+            Trouble::Nobody(text) => {
+                let since = *self.failing_since.get_or_insert(now);
+                if now - since > patience {
+                    return Some(format!(
+                        "{text}, for {patience:?}; its process is gone, or a firewall is between: \
+                         choose an interface that both hosts reach"
+                    ));
+                }
+                self.trouble = text;
+            }
+        }
+        let pause = PAUSE * (1 << (self.attempt / self.addresses.len().max(1)).min(8)) as u32;
+        self.attempt += 1;
+        self.state = State::Resting(now + pause.min(PAUSE_MAX));
+        None
+    }
+}
+
+impl Talk {
+    /// True once the connection counts, false if something was said, nothing if there is no answer.
+    fn turn(&mut self, options: &Options) -> Result<Option<bool>, Trouble> {
+        while self.heard.len() < REPLY {
+            let mut buffer = [0; REPLY];
+            match self.stream.read(&mut buffer[..REPLY - self.heard.len()]) {
+                Ok(0) => return Err(Trouble::Busy("it closed the connection".into())),
+                Ok(n) => self.heard.extend_from_slice(&buffer[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(e) => return Err(Trouble::Busy(e.to_string())),
+            }
+        }
+        let stranger = || Trouble::Final("whatever listens there is not a rank".into());
+        let reply = self.heard.first_chunk().and_then(Reply::decode).ok_or_else(stranger)?;
+        self.heard.clear();
+        match (reply, &options.secret, self.proof) {
+            (Reply::Refused(why), _, _) => Err(Trouble::Final(format!("refused: {}", why.text()))),
+            (Reply::Challenge(nonce), Some(secret), None) => {
+                let proof = secret.proof(Side::Connecting, &[&self.hello, &nonce]);
+                self.proof = Some((nonce, proof));
+                say(&mut self.stream, &proof)?;
+                Ok(Some(false))
+            }
+            (Reply::Accepted(_), None, None) => Ok(Some(true)),
+            (Reply::Accepted(theirs), Some(secret), Some((nonce, mine))) => {
+                match secret.accepts(&theirs, Side::Accepting, &[&self.hello, &nonce, &mine]) {
+                    true => Ok(Some(true)),
+                    false => Err(Trouble::Final(
+                        "it cannot prove that it knows the secret: give all ranks the same secret"
+                            .into(),
+                    )),
+                }
+            }
+            (Reply::Accepted(_), Some(_), None) => Err(Trouble::Final(
+                "it does not ask for the secret: give all ranks the same secret".into(),
+            )),
+            (Reply::Challenge(_) | Reply::Accepted(_), _, _) => Err(stranger()),
+        }
+    }
+}
+
+fn is_connected(stream: &TcpStream) -> Result<bool, Errno> {
+    sockopt::socket_error(stream)??;
+    match stream.peer_addr() {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::NotConnected => Ok(false),
+        Err(e) => Err(Errno::from_io_error(&e).unwrap_or(Errno::IO)),
+    }
+}
+
+/// A few bytes always fit into the buffer of a new connection.
+fn say(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), Trouble> {
+    match stream.write(bytes) {
+        Ok(n) if n == bytes.len() => Ok(()),
+        Ok(_) => Err(Trouble::Busy("the connection took only part of a greeting".into())),
+        Err(e) => Err(Trouble::Busy(e.to_string())),
+    }
+}

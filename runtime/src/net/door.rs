@@ -1,0 +1,390 @@
+//! Where a process is reached: one listening socket for all its communicators.
+//!
+//! Nobody waits here. Whoever waits for something in [`net`](super) lets the door make progress: it
+//! takes new connections in, hears who they are, and keeps those that proved to be ranks of this job
+//! until somebody asks for them. Strangers cost a bounded number of descriptors, of bytes and of
+//! seconds, and never a rank's place.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::hello::{CONTROL, HELLO, Hello, Name, Refusal, Reply};
+use super::secret::{NONCE, PROOF, Side, random};
+use super::{Options, address};
+use crate::error::Error;
+
+/// Connections that may wait, at one time, to be heard. A flood of strangers pushes out the oldest;
+/// a rank that is pushed out connects again.
+const PENDING: usize = 128;
+/// Closed communicators that are remembered, to refuse whoever still connects for them.
+const ENDED: usize = 4096;
+/// New connections taken in at one time.
+const BATCH: usize = 64;
+const LISTENER: u64 = 0;
+
+/// The listening socket of a process, shared by its communicators.
+pub(crate) struct Door {
+    address: SocketAddr,
+    options: Options,
+    listener: TcpListener,
+    events: OwnedFd,
+    inner: Mutex<Inner>,
+    pending: AtomicU64,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Jobs whose ranks may come in, and how many communicators each has here.
+    jobs: BTreeMap<u128, usize>,
+    pending: BTreeMap<u64, Pending>,
+    next: u64,
+    kept: BTreeMap<Name, TcpStream>,
+    ended: VecDeque<(u128, u64, u32)>,
+    last_refused: Option<String>,
+    trouble: Option<String>,
+}
+
+/// A connection that has not proved yet what it is.
+struct Pending {
+    stream: TcpStream,
+    from: IpAddr,
+    since: Instant,
+    heard: Vec<u8>,
+    asked: Option<([u8; HELLO], Hello, [u8; NONCE])>,
+}
+
+/// What became of a connection.
+enum Heard {
+    NotAll,
+    Rank(Name),
+    Refused(Refusal),
+    Closed,
+}
+
+impl Door {
+    /// Descriptors of a door: what listens, and what says that somebody is there.
+    pub(crate) const DESCRIPTORS: u64 = 2;
+
+    /// Opens the door at the address that the options choose, else at `seen`, the address of this
+    /// rank in the eyes of the rendezvous store.
+    pub(crate) fn open(options: Options, seen: IpAddr) -> Result<Door, Error> {
+        let wanted = address::choose(options.interface.as_deref(), seen)?;
+        let failed = |e: rustix::io::Errno| {
+            Error::Start(format!(
+                "ranks cannot be reached at {}: {e}; choose another network interface",
+                wanted.ip()
+            ))
+        };
+        let family = if wanted.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
+        let socket = socket.map_err(failed)?;
+        rustix::net::bind(&socket, &wanted).map_err(failed)?;
+        rustix::net::listen(&socket, 4096).map_err(failed)?;
+        let listener = TcpListener::from(socket);
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let (data, flags) = (epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN);
+        epoll::add(&events, &listener, data, flags).map_err(failed)?;
+        let address = listener
+            .local_addr()
+            .map_err(|e| Error::Start(format!("the listening socket has no address: {e}")))?;
+        Ok(Door {
+            address,
+            options,
+            listener,
+            events,
+            inner: Mutex::new(Inner { next: LISTENER + 1, ..Inner::default() }),
+            pending: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it was opened with.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Connections that proved to belong to the job, so far.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were turned away, so far.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Readable when [`Door::progress`] has something to do.
+    pub(super) fn events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    /// Whether somebody is being heard, whose time may run out.
+    pub(super) fn is_hearing(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) > 0
+    }
+
+    /// Lets the ranks of a job in. Ends with [`Door::close`].
+    pub(super) fn expect(&self, job: u128) {
+        *self.lock().jobs.entry(job).or_default() += 1;
+    }
+
+    /// Forgets a communicator: its connections are closed, and new ones refused.
+    pub(super) fn close(&self, job: u128, comm: u64, rank: u32) {
+        let mut inner = self.lock();
+        let left = inner.jobs.get_mut(&job).map(|count| {
+            *count -= 1;
+            *count
+        });
+        if left == Some(0) {
+            inner.jobs.remove(&job);
+        }
+        inner.kept.retain(|name, _| (name.job, name.comm, name.to) != (job, comm, rank));
+        if inner.ended.len() == ENDED {
+            inner.ended.pop_front();
+        }
+        inner.ended.push_back((job, comm, rank));
+    }
+
+    /// The connection of this name, if it has come.
+    pub(super) fn take(&self, name: &Name) -> Option<TcpStream> {
+        self.lock().kept.remove(name)
+    }
+
+    /// What went wrong at the door, for messages of those who wait; begins with its own punctuation.
+    pub(super) fn remark(&self) -> String {
+        let inner = self.lock();
+        let trouble = inner.trouble.iter().map(|text| format!("; {text}"));
+        let refused = inner.last_refused.iter().map(|last| {
+            let (refused, accepted) = (self.refused(), self.accepted());
+            format!(
+                "; {refused} connections were refused here, the last {last}, and {accepted} let in"
+            )
+        });
+        trouble.chain(refused).collect()
+    }
+
+    /// Takes in and hears whoever is there, without waiting.
+    pub(super) fn progress(&self) {
+        let mut inner = self.lock();
+        let mut events = Vec::with_capacity(BATCH);
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let buffer = rustix::buffer::spare_capacity(&mut events);
+        if epoll::wait(&self.events, buffer, Some(&now)).is_err() {
+            return;
+        }
+        for event in events {
+            match event.data.u64() {
+                LISTENER => self.take_in(&mut inner),
+                token => self.hear(&mut inner, token),
+            }
+        }
+        let late = |p: &Pending| p.since.elapsed() > self.options.hearing;
+        while let Some((&token, _)) = inner.pending.first_key_value().filter(|(_, p)| late(p)) {
+            self.turn_away(&mut inner, token, "did not say who it is");
+        }
+        self.pending.store(inner.pending.len() as u64, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_in(&self, inner: &mut Inner) {
+        for _ in 0..BATCH {
+            let (stream, from) = match self.listener.accept() {
+                Ok(new) => new,
+                Err(e) => {
+                    // Too many descriptors, or no memory: whoever waits for a connection says so.
+                    let is_usual = matches!(
+                        e.kind(),
+                        ErrorKind::WouldBlock
+                            | ErrorKind::Interrupted
+                            | ErrorKind::ConnectionAborted
+                    );
+                    if !is_usual {
+                        inner.trouble = Some(format!(
+                            "a connection could not be taken in: {e} (`ulimit -n` limits the \
+                             descriptors of a process)"
+                        ));
+                        // The connection stays, and so does the reason to look again at once.
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    return;
+                }
+            };
+            inner.trouble = None;
+            if inner.pending.len() >= PENDING {
+                let oldest = inner.pending.keys().next().copied();
+                oldest.inspect(|&token| self.turn_away(inner, token, "was one of too many"));
+            }
+            let token = inner.next;
+            inner.next += 1;
+            let data = epoll::EventData::new_u64(token);
+            let is_ready = stream.set_nonblocking(true).is_ok()
+                && epoll::add(&self.events, &stream, data, epoll::EventFlags::IN).is_ok();
+            if is_ready {
+                let (since, from) = (Instant::now(), from.ip().to_canonical());
+                let pending = Pending { stream, from, since, heard: Vec::new(), asked: None };
+                inner.pending.insert(token, pending);
+                self.hear(inner, token);
+            }
+        }
+    }
+
+    /// Hears what a connection says.
+    fn hear(&self, inner: &mut Inner, token: u64) {
+        let Some(pending) = inner.pending.get_mut(&token) else { return };
+        let may_come = |name: &Name| {
+            if inner.ended.contains(&(name.job, name.comm, name.to)) {
+                return Err(Refusal::Ended);
+            }
+            if inner.jobs.contains_key(&name.job) { Ok(()) } else { Err(Refusal::Job) }
+        };
+        match pending.hear(&self.options, &may_come) {
+            Heard::NotAll => {}
+            Heard::Closed => self.turn_away(inner, token, "closed before it said who it is"),
+            Heard::Refused(why) => {
+                if why != Refusal::Stranger {
+                    // It may have gone already.
+                    let _ = pending.stream.write(&Reply::Refused(why).encode());
+                }
+                self.turn_away(inner, token, why.text());
+            }
+            Heard::Rank(name) => {
+                let Some(Pending { stream, .. }) = inner.pending.remove(&token) else { return };
+                let _ = epoll::delete(&self.events, &stream);
+                let is_control = name.lane == CONTROL;
+                if tune(&stream, self.options.timeout, is_control).is_ok() {
+                    self.accepted.fetch_add(1, Ordering::Relaxed);
+                    inner.kept.insert(name, stream);
+                }
+            }
+        }
+    }
+
+    fn turn_away(&self, inner: &mut Inner, token: u64, why: &str) {
+        if let Some(pending) = inner.pending.remove(&token) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            inner.last_refused = Some(format!("from {}: {why}", pending.from));
+        }
+    }
+}
+
+impl Pending {
+    /// Reads on, up to the end of the message that is awaited; false if that is not there yet.
+    fn read(&mut self, length: usize) -> Result<bool, Heard> {
+        while self.heard.len() < length {
+            let mut buffer = [0; HELLO];
+            match self.stream.read(&mut buffer[..length - self.heard.len()]) {
+                Ok(0) => return Err(Heard::Closed),
+                Ok(n) => self.heard.extend_from_slice(&buffer[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(_) => return Err(Heard::Closed),
+            }
+        }
+        Ok(true)
+    }
+
+    fn hear(
+        &mut self,
+        options: &Options,
+        may_come: &dyn Fn(&Name) -> Result<(), Refusal>,
+    ) -> Heard {
+        self.try_hear(options, may_come).unwrap_or_else(|end| end)
+    }
+
+    fn try_hear(
+        &mut self,
+        options: &Options,
+        may_come: &dyn Fn(&Name) -> Result<(), Refusal>,
+    ) -> Result<Heard, Heard> {
+        if self.asked.is_none() {
+            let is_whole = self.read(HELLO)?;
+            if !Hello::may_begin(&self.heard) {
+                return Err(Heard::Refused(Refusal::Stranger));
+            }
+            let Some(said) = self.heard.first_chunk::<HELLO>().copied().filter(|_| is_whole) else {
+                return Ok(Heard::NotAll);
+            };
+            let hello = Hello::decode(&said).map_err(Heard::Refused)?;
+            match (&options.secret, hello.has_secret) {
+                (Some(_), false) => return Err(Heard::Refused(Refusal::SecretWanted)),
+                (None, true) => return Err(Heard::Refused(Refusal::SecretUnwanted)),
+                (None, false) => {
+                    may_come(&hello.name).map_err(Heard::Refused)?;
+                    self.say(Reply::Accepted([0; PROOF]))?;
+                    return Ok(Heard::Rank(hello.name));
+                }
+                (Some(_), true) => {
+                    let nonce = random().map_err(|_| Heard::Closed)?;
+                    self.heard.clear();
+                    self.asked = Some((said, hello, nonce));
+                    self.say(Reply::Challenge(nonce))?;
+                }
+            }
+        }
+        if !self.read(PROOF)? {
+            return Ok(Heard::NotAll);
+        }
+        let (Some((said, hello, nonce)), Some(secret)) = (&self.asked, &options.secret) else {
+            return Err(Heard::Closed);
+        };
+        if !secret.accepts(&self.heard, Side::Connecting, &[said, nonce]) {
+            return Err(Heard::Refused(Refusal::SecretWrong));
+        }
+        // Who does not know the secret learns nothing about jobs.
+        may_come(&hello.name).map_err(Heard::Refused)?;
+        let proof = secret.proof(Side::Accepting, &[said, nonce, &self.heard]);
+        let name = hello.name;
+        self.say(Reply::Accepted(proof))?;
+        Ok(Heard::Rank(name))
+    }
+
+    /// A reply always fits into the buffer of a new connection.
+    fn say(&mut self, reply: Reply) -> Result<(), Heard> {
+        match self.stream.write(&reply.encode()) {
+            Ok(n) if n == reply.encode().len() => Ok(()),
+            _ => Err(Heard::Closed),
+        }
+    }
+}
+
+/// Makes a socket fit for messages between ranks. A host that vanished is noticed in about
+/// `timeout`, on an idle connection by probes. What is not acknowledged ends only links for control:
+/// on data, a peer that is busy for long with something else must not look like one that vanished.
+pub(super) fn tune(
+    stream: &TcpStream,
+    timeout: Duration,
+    is_control: bool,
+) -> rustix::io::Result<()> {
+    use rustix::net::sockopt;
+    let second = Duration::from_secs(1);
+    let timeout = timeout.clamp(3 * second, 3600 * second);
+    sockopt::set_tcp_nodelay(stream, true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, (timeout / 3).max(second))?;
+    sockopt::set_tcp_keepintvl(stream, (timeout / 6).max(second))?;
+    sockopt::set_tcp_keepcnt(stream, 4)?;
+    if is_control {
+        sockopt::set_tcp_user_timeout(stream, timeout.as_millis() as u32)?;
+    }
+    Ok(())
+}

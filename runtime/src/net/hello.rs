@@ -1,0 +1,212 @@
+//! What two ranks say to each other before a connection counts.
+//!
+//! ```text
+//!   connecting                               accepting
+//!   Hello: version, job, communicator,
+//!     ranks, lane, a nonce            --->
+//!                                     <---   Reply: Challenge with a nonce     (with a secret only)
+//!   proof over Hello and Challenge    --->
+//!                                     <---   Reply: Accepted, with its own proof, or Refused
+//! ```
+//!
+//! Every message has a fixed length, so neither side reads a byte too far: data may follow at once.
+//! Whoever is not asked to prove anything must name the job, 128 random bits that ranks get from the
+//! rendezvous store. The first ten bytes of `Hello` and the form of `Reply` are the same in all versions.
+
+use super::secret::{NONCE, PROOF};
+
+/// Version of this exchange and of everything that follows on a connection.
+const VERSION: u16 = 1;
+const MAGIC: [u8; 8] = *b"rndelay\n";
+
+/// Bytes of a hello.
+pub(super) const HELLO: usize = 48 + NONCE;
+/// Bytes of a reply.
+pub(super) const REPLY: usize = 8 + PROOF;
+
+/// Which connection of a job this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name {
+    /// The job.
+    pub(super) job: u128,
+    /// The communicator.
+    pub(super) comm: u64,
+    /// The rank that accepts.
+    pub(super) to: u32,
+    /// The rank that connects.
+    pub(super) from: u32,
+    /// A channel for data, or [`CONTROL`].
+    pub(super) lane: u32,
+}
+
+/// The lane of the link on which ranks talk to each other.
+pub(super) const CONTROL: u32 = 1 << 16;
+
+/// The first message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) name: Name,
+    /// Whether the connecting side can prove that it knows a secret.
+    pub(super) has_secret: bool,
+    pub(super) nonce: [u8; NONCE],
+}
+
+/// Why a connection is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It does not speak this protocol. It gets no answer.
+    Stranger,
+    Version,
+    Job,
+    SecretWanted,
+    SecretUnwanted,
+    SecretWrong,
+    /// The communicator is closed.
+    Ended,
+}
+
+impl Refusal {
+    const ALL: [Refusal; 7] = [
+        Refusal::Stranger,
+        Refusal::Version,
+        Refusal::Job,
+        Refusal::SecretWanted,
+        Refusal::SecretUnwanted,
+        Refusal::SecretWrong,
+        Refusal::Ended,
+    ];
+
+    /// What is wrong, and the remedy, in words that fit both sides.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Refusal::Stranger => "it does not speak the protocol of ranks",
+            Refusal::Version => {
+                "the ranks run different versions: install the same version on all hosts"
+            }
+            Refusal::Job => {
+                "it belongs to another job: give each job a rendezvous store of its own"
+            }
+            Refusal::SecretWanted | Refusal::SecretUnwanted => {
+                "one side has a secret and the other has none: give all ranks the same secret"
+            }
+            Refusal::SecretWrong => "the secrets differ: give all ranks the same secret",
+            Refusal::Ended => "the communicator was closed there",
+        }
+    }
+}
+
+/// An answer of the accepting side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reply {
+    Challenge([u8; NONCE]),
+    /// With a proof where there is a secret, else zeros.
+    Accepted([u8; PROOF]),
+    Refused(Refusal),
+}
+
+impl Hello {
+    pub(super) fn encode(&self) -> [u8; HELLO] {
+        let mut bytes = [0; HELLO];
+        let Name { job, comm, to, from, lane } = self.name;
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[10] = self.has_secret.into();
+        bytes[12..28].copy_from_slice(&job.to_le_bytes());
+        bytes[28..36].copy_from_slice(&comm.to_le_bytes());
+        bytes[36..40].copy_from_slice(&to.to_le_bytes());
+        bytes[40..44].copy_from_slice(&from.to_le_bytes());
+        bytes[44..48].copy_from_slice(&lane.to_le_bytes());
+        bytes[48..].copy_from_slice(&self.nonce);
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8; HELLO]) -> Result<Hello, Refusal> {
+        fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+            std::array::from_fn(|i| bytes[at + i])
+        }
+        if bytes[..8] != MAGIC {
+            return Err(Refusal::Stranger);
+        }
+        if u16::from_le_bytes(field(bytes, 8)) != VERSION {
+            return Err(Refusal::Version);
+        }
+        let name = Name {
+            job: u128::from_le_bytes(field(bytes, 12)),
+            comm: u64::from_le_bytes(field(bytes, 28)),
+            to: u32::from_le_bytes(field(bytes, 36)),
+            from: u32::from_le_bytes(field(bytes, 40)),
+            lane: u32::from_le_bytes(field(bytes, 44)),
+        };
+        Ok(Hello { name, has_secret: bytes[10] != 0, nonce: field(bytes, 48) })
+    }
+
+    /// Whether these bytes can still become a hello.
+    pub(super) fn may_begin(bytes: &[u8]) -> bool {
+        bytes.iter().zip(MAGIC).all(|(a, b)| *a == b)
+    }
+}
+
+impl Reply {
+    pub(super) fn encode(&self) -> [u8; REPLY] {
+        let mut bytes = [0; REPLY];
+        bytes[..4].copy_from_slice(&MAGIC[..4]);
+        match self {
+            Reply::Challenge(nonce) => {
+                bytes[4] = 1;
+                bytes[8..].copy_from_slice(nonce);
+            }
+            Reply::Accepted(proof) => {
+                bytes[4] = 2;
+                bytes[8..].copy_from_slice(proof);
+            }
+            Reply::Refused(why) => {
+                bytes[4] = 3;
+                bytes[5] = Refusal::ALL.iter().position(|r| r == why).unwrap_or(0) as u8;
+            }
+        }
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8; REPLY]) -> Option<Reply> {
+        let body = std::array::from_fn(|i| bytes[8 + i]);
+        match bytes[4] {
+            _ if bytes[..4] != MAGIC[..4] => None,
+            1 => Some(Reply::Challenge(body)),
+            2 => Some(Reply::Accepted(body)),
+            3 => Refusal::ALL.get(usize::from(bytes[5])).map(|why| Reply::Refused(*why)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let name = Name { job: 1 << 100 | 5, comm: 1 << 50, to: 3, from: 131_071, lane: CONTROL };
+        let hello = Hello { name, has_secret: true, nonce: [7; NONCE] };
+        assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+        for why in Refusal::ALL {
+            let reply = Reply::Refused(why);
+            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        }
+        for reply in [Reply::Challenge([3; NONCE]), Reply::Accepted([9; PROOF])] {
+            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        }
+    }
+
+    #[test]
+    fn strangers_and_other_versions_are_told_apart() {
+        let name = Name { job: 1, comm: 2, to: 3, from: 4, lane: 5 };
+        let mut bytes = Hello { name, has_secret: false, nonce: [0; NONCE] }.encode();
+        assert!(Hello::may_begin(&bytes) && Hello::may_begin(b"") && Hello::may_begin(b"rnd"));
+        assert!(!Hello::may_begin(b"GET / HTTP/1.1"));
+        bytes[8] += 1;
+        assert_eq!(Hello::decode(&bytes), Err(Refusal::Version));
+        bytes[0] = 0;
+        assert_eq!(Hello::decode(&bytes), Err(Refusal::Stranger));
+        assert_eq!(Reply::decode(&[0; REPLY]), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! A link between two ranks on which they talk about everything but data: frames, each a length and
+//! its content, sent and received without waiting.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use serde::{Deserialize, Serialize};
+
+/// What ranks say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Frame {
+    /// A step of gathering cards, each as its bytes.
+    Cards(u32, Vec<Vec<u8>>),
+    /// A step of a round of words: each rank's tag and word.
+    Words { round: u64, step: u32, words: Vec<(u32, u64)> },
+    /// Everybody stops: the code, the rank and the text of the cause.
+    Alarm(String, u32, String),
+    /// A rank is gone, and how.
+    Gone(u32, String),
+    /// What a rank waits for, if it does, the how-manieth time it tells, and whether it asks others.
+    Wait { rank: u32, number: u32, words: Option<[u64; 8]>, asks: bool },
+    /// The sender leaves; nothing follows.
+    Left,
+}
+
+/// Bytes read at one time.
+const CHUNK: usize = 16 << 10;
+
+/// One end of a link.
+pub(super) struct Link {
+    pub(super) peer: u32,
+    stream: TcpStream,
+    /// What came and is not understood yet, from `taken` on.
+    inbox: Vec<u8>,
+    taken: usize,
+    /// What could not be sent yet, from `sent` on.
+    outbox: Vec<u8>,
+    sent: usize,
+    limit: usize,
+    state: State,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Open,
+    Ended(String),
+}
+
+impl Link {
+    /// Frames longer than `limit` bytes break the protocol.
+    pub(super) fn new(peer: u32, stream: TcpStream, limit: usize) -> Self {
+        Link {
+            peer,
+            stream,
+            inbox: Vec::new(),
+            taken: 0,
+            outbox: Vec::new(),
+            sent: 0,
+            limit,
+            state: State::Open,
+            bytes_in: 0,
+            bytes_out: 0,
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// How it ended, if it did.
+    pub(super) fn end(&self) -> Option<&str> {
+        match &self.state {
+            State::Open => None,
+            State::Ended(how) => Some(how),
+        }
+    }
+
+    /// Whether something waits to be sent.
+    pub(super) fn is_full(&self) -> bool {
+        self.end().is_none() && self.sent < self.outbox.len()
+    }
+
+    fn finish(&mut self, how: &str) {
+        if self.end().is_none() {
+            self.state = State::Ended(how.into());
+            self.outbox = Vec::new();
+            self.sent = 0;
+        }
+    }
+
+    /// Sends a frame now, or as soon as there is room.
+    pub(super) fn send(&mut self, frame: &Frame) {
+        // A frame is plain data: encoding it into memory cannot fail.
+        let content = postcard::to_stdvec(frame).unwrap_or_default();
+        self.outbox.extend_from_slice(&(content.len() as u32).to_le_bytes());
+        self.outbox.extend_from_slice(&content);
+        self.flush();
+    }
+
+    /// Sends what waits, as far as there is room.
+    pub(super) fn flush(&mut self) {
+        while self.is_full() {
+            match self.stream.write(&self.outbox[self.sent..]) {
+                Ok(n) => {
+                    self.sent += n;
+                    self.bytes_out += n as u64;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    // The peer may have said why before it closed: reading tells.
+                    self.outbox.clear();
+                    self.sent = 0;
+                    return;
+                }
+            }
+        }
+        self.outbox.clear();
+        self.sent = 0;
+    }
+
+    /// Reads what is there, as frames.
+    pub(super) fn receive(&mut self) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        let mut buffer = [0; CHUNK];
+        while self.end().is_none() {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => self.finish("it closed its connection"),
+                Ok(n) => {
+                    self.bytes_in += n as u64;
+                    self.inbox.extend_from_slice(&buffer[..n]);
+                    self.understand(&mut frames);
+                    if n < buffer.len() {
+                        break; // That was all.
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) => self.finish(&match e.kind() {
+                    ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                        "its connection was reset".to_owned()
+                    }
+                    ErrorKind::TimedOut | ErrorKind::HostUnreachable => {
+                        format!("its host does not answer ({e})")
+                    }
+                    _ => format!("its connection failed: {e}"),
+                }),
+            }
+        }
+        frames
+    }
+
+    fn understand(&mut self, frames: &mut Vec<Frame>) {
+        while let Some((length, rest)) = self.inbox[self.taken..].split_first_chunk::<4>() {
+            let length = u32::from_le_bytes(*length) as usize;
+            if length > self.limit {
+                return self.finish("it sent a message that is too long");
+            }
+            let Some(content) = rest.get(..length) else { break };
+            match postcard::from_bytes(content) {
+                Ok(Frame::Left) => return self.finish(LEFT),
+                Ok(frame) => frames.push(frame),
+                Err(_) => return self.finish("it sent a message that makes no sense"),
+            }
+            self.taken += 4 + length;
+        }
+        self.inbox.drain(..self.taken);
+        self.taken = 0;
+    }
+
+    /// Ends the link because the peer does not keep to the protocol.
+    pub(super) fn refuse(&mut self) {
+        self.finish("it sent a message out of turn");
+    }
+
+    /// Whether the peer said goodbye.
+    pub(super) fn has_left(&self) -> bool {
+        self.end() == Some(LEFT)
+    }
+
+    /// Nothing more is sent. The peer can still read what was.
+    pub(super) fn shut(&mut self) {
+        // It may be closed already.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+}
+
+/// How a link ends politely.
+const LEFT: &str = "it left the job";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn pair() -> (Link, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let far = TcpStream::connect(listener.local_addr().expect("its address")).expect("reached");
+        let (near, _) = listener.accept().expect("accepted");
+        near.set_nonblocking(true).expect("non-blocking");
+        (Link::new(1, near, 1 << 20), far)
+    }
+
+    /// Receives until there are frames or the link ends.
+    fn receive(link: &mut Link) -> Vec<Frame> {
+        let start = std::time::Instant::now();
+        loop {
+            let frames = link.receive();
+            if !frames.is_empty() || link.end().is_some() {
+                return frames;
+            }
+            assert!(start.elapsed().as_secs() < 20, "nothing came");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn frames_arrive_whole_and_in_order() {
+        let (mut a, far) = pair();
+        far.set_nonblocking(true).expect("non-blocking");
+        let mut b = Link::new(0, far, 64 << 20);
+        let large = Frame::Cards(3, vec![vec![7; 100_000]; 100]);
+        let words = Frame::Words { round: u64::MAX, step: 3, words: vec![(1, u64::MAX); 9] };
+        a.send(&words);
+        a.send(&large);
+        a.send(&Frame::Left);
+        let mut got = Vec::new();
+        while b.end().is_none() {
+            a.flush();
+            got.extend(b.receive());
+        }
+        assert_eq!(got, [words, large]);
+        assert!(b.has_left());
+        assert_eq!((a.is_full(), a.bytes_out), (false, b.bytes_in));
+    }
+
+    #[test]
+    fn an_end_tells_what_happened() {
+        let (mut link, mut far) = pair();
+        far.write_all(&[5, 0, 0]).expect("sent");
+        drop(far);
+        assert_eq!(receive(&mut link), []);
+        assert_eq!(link.end(), Some("it closed its connection"));
+
+        let (mut link, mut far) = pair();
+        far.write_all(&u32::MAX.to_le_bytes()).expect("sent");
+        assert_eq!(receive(&mut link), []);
+        assert_eq!(link.end(), Some("it sent a message that is too long"));
+
+        let (mut link, mut far) = pair();
+        far.write_all(&[2, 0, 0, 0, 77, 77]).expect("sent");
+        assert_eq!(receive(&mut link), []);
+        assert_eq!(link.end(), Some("it sent a message that makes no sense"));
+
+        // Closing with something unread resets the connection.
+        let (mut link, far) = pair();
+        link.send(&Frame::Gone(1, "x".into()));
+        let mut byte = [0];
+        assert_eq!(far.peek(&mut byte).expect("arrived"), 1);
+        drop(far);
+        assert_eq!(receive(&mut link), []);
+        assert_eq!(link.end(), Some("its connection was reset"));
+    }
+
+    #[test]
+    fn what_was_said_before_a_reset_is_heard() {
+        let (mut link, far) = pair();
+        link.send(&Frame::Gone(1, "unread".into()));
+        let mut byte = [0];
+        assert_eq!(far.peek(&mut byte).expect("arrived"), 1);
+        let mut far = Link::new(0, far, 100);
+        far.send(&Frame::Gone(4, "it crashed".into()));
+        far.send(&Frame::Left);
+        drop(far);
+        link.send(&Frame::Left);
+        assert_eq!(receive(&mut link), [Frame::Gone(4, "it crashed".into())]);
+        while link.end().is_none() {
+            assert_eq!(receive(&mut link), []);
+        }
+        assert!(link.has_left());
+    }
+}

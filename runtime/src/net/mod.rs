@@ -1,0 +1,167 @@
+//! Sockets between the ranks of a job: who may connect, over which address; words and alarms between
+//! ranks that share no memory; connections for the transports that carry data.
+//!
+//! What the control pages of shared memory are inside a host, a [`Net`] is between hosts: it says
+//! who is there and who is gone, exchanges a word among all ranks, and makes everybody stop when one
+//! fails. Each rank is linked with `2 log2 n` others at most ([`overlay`]); whatever concerns all
+//! travels over these links, so a rank needs three operations of the rendezvous store ([`Board`])
+//! whatever the number of ranks. Cards and words are gathered by Bruck's algorithm; alarms flood.
+//!
+//! A process has one [`Door`], a listening socket for all its communicators. A connection counts only
+//! once the other side has named the job, or proved that it knows the job's secret, and before that no
+//! byte of it is used ([`hello`]). Strangers are refused, counted, and disturb nobody.
+//!
+//! There are no threads. Only joining, splitting and opening connections wait, each with a deadline;
+//! everything else is done in [`Net::poll`], which a waiting rank calls about once a millisecond.
+//! All sockets are non-blocking, closed on `exec`, and without delay.
+
+mod address;
+mod connect;
+mod control;
+mod dial;
+mod door;
+mod hello;
+mod join;
+mod link;
+mod overlay;
+pub mod scale;
+mod secret;
+#[cfg(test)]
+mod tests;
+mod waits;
+mod words;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use door::Door;
+pub(crate) use secret::{Secret, random};
+
+use crate::bootstrap::Board;
+use crate::transport::shm::AbortRecord;
+use link::Link;
+use waits::Waits;
+use words::Words;
+
+/// How ranks reach each other.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    /// Where to listen: the name of a network interface, an address, or a network such as
+    /// `10.0.0.0/8`; nothing for the address that the store sees.
+    pub(crate) interface: Option<String>,
+    /// What all ranks of the job know and nobody else.
+    pub(crate) secret: Option<Secret>,
+    /// How long joining and splitting may take, and about when a vanished host is noticed.
+    pub(crate) timeout: Duration,
+    /// How long a connection may take to say who it is.
+    pub(crate) hearing: Duration,
+    /// Ranks with different labels count as being on different hosts.
+    pub(crate) host_label: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (timeout, hearing) = (Duration::from_secs(30), Duration::from_secs(10));
+        Options { interface: None, secret: None, timeout, hearing, host_label: None }
+    }
+}
+
+/// What a peer must know of a rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Card {
+    /// Where it listens, the best address first.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// Ranks with the same value run on one host and can share memory.
+    pub(crate) host: u128,
+    /// Its process, as its own host numbers it.
+    pub(crate) pid: u32,
+    /// Whatever else the caller wants its peers to know.
+    pub(crate) note: Vec<u8>,
+}
+
+/// The longest note of a card, in bytes.
+pub(crate) const NOTE_MAX: usize = 4096;
+
+/// Two ranks make different calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mismatch {
+    /// Whose tag differs from this rank's: the first such rank.
+    pub(crate) peer: u32,
+}
+
+/// What a [`Net`] has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Connections that this rank made.
+    pub(crate) made: u64,
+    /// Connections that others made to this rank.
+    pub(crate) accepted: u64,
+    /// Connections that were refused at the door of this process, whomever they were for.
+    pub(crate) refused: u64,
+    /// Operations of the rendezvous store.
+    pub(crate) board: u64,
+    /// Links to other ranks; each is one descriptor.
+    pub(crate) links: u64,
+    /// Bytes received over links.
+    pub(crate) bytes_in: u64,
+    /// Bytes sent over links.
+    pub(crate) bytes_out: u64,
+}
+
+/// One rank's connections to the other ranks of a communicator.
+pub(crate) struct Net {
+    rank: u32,
+    size: u32,
+    job: u128,
+    id: u64,
+    door: Arc<Door>,
+    cards: Vec<Card>,
+    links: Vec<Link>,
+    words: Words,
+    waits: Waits,
+    /// Steps of gathering cards that came before their turn: sender, step, cards.
+    early: Vec<(u32, u32, Vec<Vec<u8>>)>,
+    alarmed: Option<AbortRecord>,
+    gone: BTreeMap<u32, String>,
+    counts: Counts,
+}
+
+impl Net {
+    /// The cards of all ranks, by rank.
+    pub(crate) fn cards(&self) -> &[Card] {
+        &self.cards
+    }
+
+    /// Why everybody stops, if somebody said so.
+    pub(crate) fn alarmed(&self) -> Option<&AbortRecord> {
+        self.alarmed.as_ref()
+    }
+
+    /// How a rank went, if it is known to be gone. Whatever it sent before is still there. Of ranks
+    /// without a link to this one, deaths are known and departures are not.
+    pub(crate) fn gone(&self, peer: u32) -> Option<&str> {
+        self.gone.get(&peer).map(String::as_str)
+    }
+
+    /// What was done so far, and what is held for it.
+    pub(crate) fn counts(&self) -> Counts {
+        let sum = |of: fn(&Link) -> u64| self.links.iter().map(of).sum::<u64>();
+        Counts {
+            refused: self.door.refused(),
+            links: self.links.len() as u64,
+            bytes_in: self.counts.bytes_in + sum(|link| link.bytes_in),
+            bytes_out: self.counts.bytes_out + sum(|link| link.bytes_out),
+            ..self.counts
+        }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        self.door.close(self.job, self.id, self.rank);
+    }
+}

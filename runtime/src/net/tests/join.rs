@@ -1,0 +1,295 @@
+//! Joining, splitting, opening connections.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::OFlags;
+use rustix::io::FdFlags;
+
+use super::*;
+
+#[test]
+fn all_join_and_know_each_other() {
+    for size in [1, 2, 3, 5, 8, 13] {
+        ranks(size, |mut net| {
+            let rank = net.rank;
+            let notes: Vec<String> = net
+                .cards()
+                .iter()
+                .map(|card| String::from_utf8_lossy(&card.note).into_owned())
+                .collect();
+            let expected: Vec<String> = (0..size).map(|rank| format!("note {rank}")).collect();
+            assert_eq!(notes, expected);
+            let card = &net.cards()[rank as usize];
+            assert_eq!(card.pid, std::process::id());
+            assert_eq!(card.addresses, [net.door.address()]);
+            assert!(card.addresses.iter().all(|a| a.ip().is_loopback()));
+            assert!(net.cards().iter().all(|other| other.host == card.host));
+            for round in 1..30 {
+                check_words(&mut net, round);
+            }
+            let counts = net.counts();
+            assert_eq!(counts.board, if size == 1 { 0 } else { 3 });
+            assert_eq!(counts.links, overlay::neighbours(rank, size).len() as u64);
+            assert_eq!(counts.made + counts.accepted, counts.links);
+            assert_eq!((counts.refused, size == 1), (0, counts.bytes_in == 0));
+            net.leave();
+        });
+    }
+}
+
+#[test]
+fn ipv6_is_as_good() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return; // This host has no IPv6.
+    }
+    let board = Shelf::at("::1".parse().expect("an address"));
+    let all = each_rank(
+        3,
+        &board,
+        |_| with_secret("swordfish"),
+        |mut net| {
+            assert!(net.cards().iter().all(|card| card.addresses[0].is_ipv6()));
+            let mut streams = open_all(&mut net, 2);
+            check_streams(net.rank, &mut streams);
+            check_words(&mut net, 1);
+        },
+    );
+    assert_eq!(all, [Ok(()), Ok(()), Ok(())]);
+}
+
+#[test]
+fn an_interface_can_be_chosen() {
+    let choices = ["lo", "127.0.0.0/8", "127.0.0.1"];
+    let options = |rank: u32| Options {
+        interface: Some(choices[rank as usize].into()),
+        host_label: Some(format!("host {}", rank / 2)),
+        ..options()
+    };
+    // The store sees another address than the one that is asked for.
+    let board = Shelf::at("192.0.2.1".parse().expect("an address"));
+    let all = each_rank(3, &board, options, |net| {
+        let at: Vec<IpAddr> = net.cards().iter().map(|card| card.addresses[0].ip()).collect();
+        assert!(at.iter().all(IpAddr::is_loopback), "{at:?}");
+        let host = |rank: usize| net.cards()[rank].host;
+        assert!(host(0) == host(1) && host(1) != host(2));
+    });
+    assert_eq!(all, [Ok(()), Ok(()), Ok(())]);
+}
+
+#[test]
+fn an_address_of_another_host_is_an_error() {
+    let error = Door::open(options(), "192.0.2.1".parse().expect("an address")).err();
+    let text = error.expect("not ours").to_string();
+    assert!(text.contains("192.0.2.1") && text.contains("interface"), "{text}");
+}
+
+#[test]
+fn connections_lead_where_they_say() {
+    for size in [2, 3, 5] {
+        ranks(size, |mut net| {
+            let mut streams = open_all(&mut net, 3);
+            for (_, _, stream) in &streams {
+                let fd = stream.as_fd();
+                assert!(rustix::fs::fcntl_getfl(fd).expect("flags").contains(OFlags::NONBLOCK));
+                assert!(rustix::io::fcntl_getfd(fd).expect("flags").contains(FdFlags::CLOEXEC));
+                assert!(stream.nodelay().expect("an option"));
+                assert!(rustix::net::sockopt::socket_keepalive(fd).expect("an option"));
+            }
+            check_streams(net.rank, &mut streams);
+            // Others can follow at any time.
+            let peer = (net.rank + 1) % size;
+            let last = (net.rank + size - 1) % size;
+            let both = if peer == last { vec![(peer, 9)] } else { vec![(peer, 9), (last, 9)] };
+            let made = net.open(&both, soon(), &|| None).expect("opened");
+            assert_eq!(made.len(), both.len());
+            check_words(&mut net, 1);
+        });
+    }
+}
+
+#[test]
+fn no_order_of_calls_blocks() {
+    ranks(5, |mut net| {
+        let (rank, size) = (net.rank, 5);
+        let mut streams = Vec::new();
+        // Everybody begins with another peer, and waits for each alone.
+        for step in 1..size {
+            let peer = (rank + step) % size;
+            let made = net.open(&[(peer, 0)], soon(), &|| None).expect("opened");
+            streams.extend(made.into_iter().map(|fd| (peer, 0, fd.into())));
+        }
+        check_words(&mut net, 1);
+        check_streams(rank, &mut streams);
+    });
+}
+
+#[test]
+fn wrong_arguments_are_told() {
+    let mut board = memory();
+    let door = Arc::new(Door::open(options(), board.address()).expect("opened"));
+    let mut join = |rank, size, note| {
+        let error = Net::join(rank, size, 7, door.clone(), &mut board, note).err();
+        error.expect("refused").to_string()
+    };
+    assert!(join(2, 2, vec![]).contains("rank 2 does not exist"));
+    assert!(join(0, 0, vec![]).contains("rank 0 does not exist"));
+    assert!(join(0, 2, vec![0; NOTE_MAX + 1]).contains("4097 bytes"));
+    ranks(2, |mut net| {
+        let (rank, peer) = (net.rank, 1 - net.rank);
+        let mut open = |wanted: &[(u32, u16)]| {
+            net.open(wanted, soon(), &|| None).expect_err("refused").to_string()
+        };
+        assert!(open(&[(rank, 0)]).contains("cannot connect to rank"));
+        assert!(open(&[(2, 0)]).contains("cannot connect to rank 2 of 2"));
+        assert!(open(&[(peer, 4), (peer, 4)]).contains("asks twice"));
+        let split =
+            |members: &[u32], at| net.split(8, members, at).err().expect("refused").to_string();
+        assert!(split(&[0, 1, 0], 0).contains("rank 0 is named twice"));
+        assert!(split(&[0, 1, 2], rank).contains("rank 2 does not exist"));
+        assert!(split(&[peer], 0).contains("is not the member at place 0"));
+        assert!(split(&[], 0).contains("is not the member at place 0"));
+    });
+}
+
+#[test]
+fn who_does_not_come_is_named() {
+    let options = |_| Options { timeout: Duration::from_millis(400), ..options() };
+    let board = memory();
+    let errors: Vec<String> = std::thread::scope(|scope| {
+        let spawn = |rank| {
+            let mut board = board.clone();
+            scope.spawn(move || {
+                let door = Door::open(options(rank), board.address()).expect("opened");
+                let net = Net::join(rank, 3, 7, Arc::new(door), &mut board, vec![]);
+                net.err().expect("rank 2 is missing").to_string()
+            })
+        };
+        let threads = [spawn(0), spawn(1)];
+        threads.into_iter().map(|t| t.join().expect("a rank panicked")).collect()
+    });
+    assert!(errors[1].contains("rank 1 waited for rank 2 to join"), "{errors:?}");
+    // Rank 0 hears of it from rank 1, or finds out itself.
+    assert!(errors[0].contains("rank 2") || errors[0].contains("rank 1"), "{errors:?}");
+}
+
+#[test]
+fn an_expected_connection_that_does_not_come_is_named() {
+    ranks(2, |mut net| {
+        let soon = Instant::now() + Duration::from_millis(100);
+        if net.rank == 1 {
+            let error = net.open(&[(0, 3)], soon, &|| None).expect_err("nobody connects");
+            let text = error.to_string();
+            assert!(text.contains("a connection from rank 0 to 127.0.0.1"), "{text}");
+            assert!(matches!(error, Error::Timeout { peer: 0, .. }), "{error:?}");
+            let stop = || Some(Error::Usage("enough".into()));
+            let error = net.open(&[(0, 3)], self::soon(), &stop).expect_err("stopped");
+            assert_eq!(error, stop().expect("an error"));
+        }
+        check_words(&mut net, 1);
+    });
+}
+
+#[test]
+fn a_split_is_a_job_of_its_own() {
+    ranks(6, |mut net| {
+        let rank = net.rank;
+        // Odd and even ranks; the odd ones in descending order.
+        let members = if rank % 2 == 0 { [0, 2, 4] } else { [5, 3, 1] };
+        let at = members.iter().position(|m| *m == rank).expect("a member") as u32;
+        let mut half = net.split(20 + u64::from(rank % 2), &members, at).expect("split");
+        assert_eq!((half.rank, half.cards().len()), (at, 3));
+        for (card, member) in half.cards().iter().zip(members) {
+            assert_eq!(card, &net.cards()[member as usize]);
+        }
+        check_words(&mut half, 1);
+        check_words(&mut net, 1);
+        // And again, inside it: two of three.
+        if at < 2 {
+            let mut pair = half.split(30 + u64::from(rank % 2), &[1, 0], 1 - at).expect("split");
+            check_words(&mut pair, 5);
+            let mut streams = open_all(&mut pair, 2);
+            check_streams(pair.rank, &mut streams);
+            let mut alone = pair.split(1000 + u64::from(rank), &[1 - at], 0).expect("split");
+            check_words(&mut alone, 1);
+            pair.leave();
+        }
+        let mut streams = open_all(&mut half, 1);
+        check_streams(half.rank, &mut streams);
+        check_words(&mut half, 2);
+        // Two at a time, with the same members.
+        let mut again = net.split(40, &[0, 1, 2, 3, 4, 5], rank).expect("split");
+        check_words(&mut again, 9);
+        check_words(&mut net, 2);
+        assert_eq!(net.counts().board, 3);
+    });
+}
+
+#[test]
+fn threads_share_a_door() {
+    ranks(3, |net| {
+        let (net, all) = (&net, [2, 0, 1]);
+        let at = all.iter().position(|m| *m == net.rank).expect("a member") as u32;
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                scope.spawn(move || {
+                    for id in 0..10 {
+                        let mut part = net.split(100 * thread + id, &all, at).expect("split");
+                        let mut streams = open_all(&mut part, 2);
+                        check_streams(part.rank, &mut streams);
+                        check_words(&mut part, 1);
+                        part.leave();
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn members_of_a_split_must_agree() {
+    ranks(3, |mut net| {
+        let rank = net.rank;
+        if rank < 2 {
+            let members = if rank == 0 { [0, 1] } else { [2, 1] };
+            let text = net.split(8, &members, rank).err().expect("refused").to_string();
+            assert!(text.contains("do not name the same members"), "{text}");
+        }
+        check_words(&mut net, 1);
+    });
+}
+
+/// Runs in a process of its own, where no other test opens descriptors.
+#[test]
+fn splits_leave_no_descriptors() {
+    const ALONE: &str = "ROUNDELAY_TEST_DESCRIPTORS";
+    if std::env::var_os(ALONE).is_none() {
+        let this = std::env::current_exe().expect("this program");
+        let name = "net::tests::join::splits_leave_no_descriptors";
+        let run = std::process::Command::new(this).args([name, "--exact"]).env(ALONE, "1").output();
+        let run = run.expect("ran");
+        let text = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    let open = || std::fs::read_dir("/proc/self/fd").expect("descriptors").count();
+    let before = open();
+    ranks(3, |mut net| {
+        let all: Vec<u32> = (0..3).collect();
+        check_words(&mut net, 1);
+        let joined = open();
+        for id in 100..300 {
+            let mut part = net.split(id, &all, net.rank).expect("split");
+            let made =
+                part.open(&[((net.rank + 1) % 3, 0), ((net.rank + 2) % 3, 0)], soon(), &|| None);
+            assert_eq!(made.expect("opened").len(), 2);
+            check_words(&mut part, 1);
+            part.leave();
+        }
+        check_words(&mut net, 2);
+        if net.rank == 0 {
+            assert!(open() <= joined, "{} descriptors, {joined} before", open());
+        }
+        check_words(&mut net, 3);
+    });
+    assert_eq!(open(), before);
+}

@@ -1,0 +1,112 @@
+//! Ranks as threads, each with a door of its own, over real sockets.
+
+mod control;
+mod join;
+mod refuse;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::bootstrap::Shelf;
+use crate::error::Error;
+
+/// Longer than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A board at this machine's own address.
+fn memory() -> Shelf {
+    Shelf::at(Ipv4Addr::LOCALHOST.into())
+}
+
+fn options() -> Options {
+    Options { timeout: PATIENCE, ..Options::default() }
+}
+
+fn with_secret(text: &str) -> Options {
+    Options { secret: Some(text.to_owned().into()), ..options() }
+}
+
+/// Runs `size` ranks that join a communicator with the options that each has.
+fn each_rank<T: Send>(
+    size: u32,
+    board: &Shelf,
+    options: impl Fn(u32) -> Options + Sync,
+    run: impl Fn(Net) -> T + Sync,
+) -> Vec<Result<T, Error>> {
+    std::thread::scope(|scope| {
+        let spawn = |rank| {
+            let (mut board, options, run) = (board.clone(), &options, &run);
+            scope.spawn(move || {
+                let door = Arc::new(Door::open(options(rank), board.address())?);
+                let note = format!("note {rank}").into_bytes();
+                Net::join(rank, size, 7, door, &mut board, note).map(run)
+            })
+        };
+        let threads: Vec<_> = (0..size).map(spawn).collect();
+        threads.into_iter().map(|t| t.join().expect("a rank panicked")).collect()
+    })
+}
+
+/// As [`each_rank`], when all must join.
+fn ranks<T: Send>(size: u32, run: impl Fn(Net) -> T + Sync) -> Vec<T> {
+    let all = each_rank(size, &memory(), |_| options(), run);
+    all.into_iter().map(|result| result.expect("joined")).collect()
+}
+
+/// Polls until something is so.
+fn until<T>(net: &mut Net, mut look: impl FnMut(&mut Net) -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        net.wait(Duration::from_millis(1));
+        if let Some(found) = look(net) {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "rank {} waits in vain", net.rank);
+    }
+}
+
+/// A whole round of words.
+fn words(net: &mut Net, word: u64, tag: u32) -> Result<Vec<u64>, Mismatch> {
+    net.begin_words(word, tag);
+    until(net, |net| net.poll_words().map(|all| all.map(<[u64]>::to_vec)))
+}
+
+/// A round in which every rank checks what all others say.
+fn check_words(net: &mut Net, round: u64) {
+    let size = net.cards().len() as u64;
+    let all = words(net, 1000 * round + u64::from(net.rank), round as u32);
+    let expected: Vec<u64> = (0..size).map(|rank| 1000 * round + rank).collect();
+    assert_eq!(all, Ok(expected));
+}
+
+fn soon() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+/// Opens connections to all other ranks, on some channels.
+fn open_all(net: &mut Net, channels: u16) -> Vec<(u32, u16, std::net::TcpStream)> {
+    let rank = net.rank;
+    let peers = (0..net.cards().len() as u32).filter(|peer| *peer != rank);
+    let wanted: Vec<(u32, u16)> = peers.flat_map(|p| (0..channels).map(move |c| (p, c))).collect();
+    let made = net.open(&wanted, soon(), &|| None).expect("opened");
+    let made = wanted.into_iter().zip(made);
+    made.map(|((peer, channel), fd)| (peer, channel, fd.into())).collect()
+}
+
+/// Makes sure that connections lead where they say.
+fn check_streams(rank: u32, streams: &mut [(u32, u16, std::net::TcpStream)]) {
+    use std::io::{Read, Write};
+    for (peer, channel, stream) in streams.iter_mut() {
+        stream.set_nonblocking(false).expect("blocking");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        let text = format!("{rank:4} {peer:4} {channel:5}");
+        stream.write_all(text.as_bytes()).expect("sent");
+    }
+    for (peer, channel, stream) in streams {
+        let mut text = [0; 15];
+        stream.read_exact(&mut text).expect("received");
+        assert_eq!(String::from_utf8_lossy(&text), format!("{peer:4} {rank:4} {channel:5}"));
+    }
+}

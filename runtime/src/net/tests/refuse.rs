@@ -1,0 +1,317 @@
+//! Secrets, strangers, floods.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::super::dial::{Dial, Turn};
+use super::super::hello::{CONTROL, HELLO, Hello, Name, Reply};
+use super::super::secret::{Side, random};
+use super::*;
+
+/// Dials until that ends.
+fn dial(name: Name, to: SocketAddr, options: &Options) -> Result<TcpStream, String> {
+    let mut dial = Dial::new(name, vec![to]);
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        match dial.turn(options) {
+            Turn::Waiting => std::thread::sleep(Duration::from_millis(1)),
+            Turn::Connected(stream) => return Ok(stream),
+            Turn::Failed(why) => return Err(why),
+        }
+    }
+    Err(format!("no answer; {}", dial.trouble()))
+}
+
+#[test]
+fn those_with_the_secret_come_together() {
+    let all = each_rank(
+        5,
+        &memory(),
+        |_| with_secret("swordfish"),
+        |mut net| {
+            let mut streams = open_all(&mut net, 2);
+            check_streams(net.rank, &mut streams);
+            check_words(&mut net, 1);
+            assert_eq!(net.counts().refused, 0);
+        },
+    );
+    assert!(all.iter().all(Result::is_ok), "{all:?}");
+}
+
+/// Rank 2 of 3 has another secret, or none.
+fn outsider(theirs: Options, others: Options, why: &str) {
+    let short = |options: &Options| Options { timeout: Duration::from_secs(5), ..options.clone() };
+    let options = |rank| short(if rank == 2 { &theirs } else { &others });
+    let all = each_rank(3, &memory(), options, |_| ());
+    let texts: Vec<String> =
+        all.into_iter().map(|r| r.expect_err("not everybody is here").to_string()).collect();
+    for text in &texts {
+        assert!(text.contains("rank 2") && text.contains("at 127.0.0.1"), "{texts:?}");
+        assert!(text.contains(why) && text.contains("same secret"), "{texts:?}");
+    }
+    assert!(texts.iter().all(|t| !t.contains("swordfish") && !t.contains("herring")), "{texts:?}");
+}
+
+#[test]
+fn a_wrong_secret_is_refused() {
+    outsider(with_secret("herring"), with_secret("swordfish"), "the secrets differ");
+}
+
+#[test]
+fn no_secret_is_refused() {
+    outsider(options(), with_secret("swordfish"), "one side has a secret");
+}
+
+#[test]
+fn an_unwanted_secret_is_refused() {
+    outsider(with_secret("herring"), options(), "one side has a secret");
+}
+
+#[test]
+fn an_intruder_disturbs_nobody() {
+    for secret in [Some("swordfish"), None] {
+        let mine = |_| secret.map_or_else(options, with_secret);
+        let all = each_rank(3, &memory(), mine, |mut net| {
+            check_words(&mut net, 1);
+            if net.rank == 0 {
+                let to = net.cards()[1].addresses[0];
+                // It knows everything but the secret; or everything but the job.
+                let job = if secret.is_some() { net.job } else { net.job ^ 1 };
+                let name = Name { job, comm: 7, to: 1, from: 0, lane: 0 };
+                let theirs = secret.map_or_else(options, |_| with_secret("herring"));
+                let why = std::thread::scope(|scope| {
+                    let intruder = scope.spawn(|| dial(name, to, &theirs).err());
+                    until(&mut net, |_| intruder.is_finished().then_some(()));
+                    intruder.join().expect("no panic").expect("refused")
+                });
+                let expected = if secret.is_some() { "secrets differ" } else { "another job" };
+                assert!(why.contains(expected), "{why}");
+            }
+            if net.rank == 1 {
+                until(&mut net, |net| (net.counts().refused > 0).then_some(()));
+                assert!(
+                    net.door.remark().contains("the last from 127.0.0.1"),
+                    "{}",
+                    net.door.remark()
+                );
+            }
+            let mut streams = open_all(&mut net, 1);
+            check_streams(net.rank, &mut streams);
+            check_words(&mut net, 2);
+        });
+        assert!(all.iter().all(Result::is_ok), "{all:?}");
+    }
+}
+
+/// Somebody else listens at a rank's address.
+fn impostor(answer: impl Fn(&[u8], TcpStream) + Send) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = listener.local_addr().expect("its address");
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let mut hello = [0; HELLO];
+            stream.read_exact(&mut hello).expect("a hello");
+            assert!(!String::from_utf8_lossy(&hello).contains("swordfish"));
+            answer(&hello, stream);
+        });
+        let name = Name { job: 1, comm: 2, to: 0, from: 1, lane: CONTROL };
+        dial(name, to, &with_secret("swordfish")).expect_err("refused")
+    })
+}
+
+#[test]
+fn an_impostor_is_found_out() {
+    let hold = |mut stream: TcpStream| {
+        let _ = stream.read(&mut [0; 100]);
+    };
+    let why = impostor(|_, mut stream| {
+        stream.write_all(&Reply::Accepted([0; 32]).encode()).expect("sent");
+        hold(stream);
+    });
+    assert!(why.contains("does not ask for the secret"), "{why}");
+    let why = impostor(|hello, mut stream| {
+        stream.write_all(&Reply::Challenge([1; 32]).encode()).expect("sent");
+        let mut proof = [0; 32];
+        stream.read_exact(&mut proof).expect("a proof");
+        let wrong: Secret = "herring".to_owned().into();
+        let mine = wrong.proof(Side::Accepting, &[hello, &[1; 32], &proof]);
+        stream.write_all(&Reply::Accepted(mine).encode()).expect("sent");
+        hold(stream);
+    });
+    assert!(why.contains("cannot prove that it knows the secret"), "{why}");
+    // What the connecting side said is no proof of the other.
+    let why = impostor(|_, mut stream| {
+        stream.write_all(&Reply::Challenge([1; 32]).encode()).expect("sent");
+        let mut proof = [0; 32];
+        stream.read_exact(&mut proof).expect("a proof");
+        stream.write_all(&Reply::Accepted(proof).encode()).expect("sent");
+        hold(stream);
+    });
+    assert!(why.contains("cannot prove that it knows the secret"), "{why}");
+    let why = impostor(|_, mut stream| {
+        stream.write_all(&[b'x'; 40]).expect("sent");
+        hold(stream);
+    });
+    assert!(why.contains("not a rank"), "{why}");
+}
+
+/// Strangers of all kinds at all doors, until told to stop.
+fn strangers(doors: &Mutex<Vec<SocketAddr>>, seed: u64, stop: &AtomicBool) {
+    let mut held = std::collections::VecDeque::new();
+    let tls = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
+    let whole = Hello {
+        name: Name { job: 5, comm: 7, to: 1, from: 0, lane: CONTROL },
+        has_secret: seed == 1,
+        nonce: [0; 32],
+    }
+    .encode();
+    for turn in seed.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let all = doors.lock().expect("doors").clone();
+        let Some(to) = all.get(turn as usize % all.len().max(1)) else {
+            std::thread::yield_now();
+            continue;
+        };
+        // The door may be closed already.
+        let Ok(mut stream) = TcpStream::connect(to) else { continue };
+        let noise = random::<200>().expect("random");
+        let _ = match turn % 7 {
+            0 => stream.write_all(&noise),
+            1 => stream.write_all(&tls),
+            2 => stream.write_all(&whole[..17]),
+            3 => stream.write_all(&whole),
+            4 => stream.write_all(&[&whole[..], &noise[..]].concat()),
+            5 => stream.write_all(b"GET / HTTP/1.1\r\n\r\n"),
+            _ => Ok(()),
+        };
+        // Some go, some stay and say nothing more.
+        if turn % 3 > 0 {
+            held.push_back(stream);
+        }
+        if held.len() > 100 {
+            held.pop_front();
+        }
+        std::thread::sleep(Duration::from_micros(300));
+    }
+}
+
+#[test]
+fn strangers_disturb_nobody() {
+    for secret in [None, Some("swordfish")] {
+        let (doors, stop) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+        let board = memory();
+        let refused: u64 = std::thread::scope(|scope| {
+            for seed in 0..3 {
+                let (doors, stop) = (&doors, &stop);
+                scope.spawn(move || strangers(doors, seed, stop));
+            }
+            let spawn = |rank: u32| {
+                let (mut board, doors) = (board.clone(), &doors);
+                scope.spawn(move || {
+                    let options = secret.map_or_else(options, with_secret);
+                    let door = Arc::new(Door::open(options, board.address()).expect("opened"));
+                    doors.lock().expect("doors").push(door.address());
+                    let net = Net::join(rank, 4, 7, door, &mut board, vec![]);
+                    let mut net = net.expect("joined");
+                    for round in 0..10 {
+                        let (rank, all) = (net.rank, [3, 1, 0, 2]);
+                        check_words(&mut net, 3 * round + 1);
+                        let at = all.iter().position(|m| *m == rank).expect("a member") as u32;
+                        let mut part = net.split(100 + round, &all, at).expect("split");
+                        let mut streams = open_all(&mut part, 3);
+                        check_streams(part.rank, &mut streams);
+                        check_words(&mut net, 3 * round + 2);
+                    }
+                    // Everybody has met strangers before anybody goes.
+                    until(&mut net, |net| (net.counts().refused > 10).then_some(()));
+                    check_words(&mut net, 100);
+                    net.counts().refused
+                })
+            };
+            let threads: Vec<_> = (0..4).map(spawn).collect();
+            let ends: Vec<_> =
+                threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            stop.store(true, Ordering::Relaxed);
+            ends.into_iter().map(|end| end.expect("a rank panicked")).sum()
+        });
+        assert!(refused > 40, "{refused}");
+    }
+}
+
+#[test]
+fn silent_strangers_are_few() {
+    let seen = Ipv4Addr::LOCALHOST.into();
+    let door = Door::open(with_secret("swordfish"), seen).expect("opened");
+    let to = door.address();
+    let crowd: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(to).expect("open")).collect();
+    let start = Instant::now();
+    while door.refused() < 300 - 128 {
+        door.progress();
+        assert!(start.elapsed() < PATIENCE);
+    }
+    assert_eq!(door.refused(), 300 - 128);
+    // A rank comes in all the same, and is kept until it is asked for.
+    door.expect(9);
+    let name = Name { job: 9, comm: 7, to: 1, from: 0, lane: 3 };
+    let options = with_secret("swordfish");
+    let mut rank = Dial::new(name, vec![to]);
+    let mut stream = loop {
+        door.progress();
+        match rank.turn(&options) {
+            Turn::Waiting => assert!(start.elapsed() < PATIENCE),
+            Turn::Connected(stream) => break stream,
+            Turn::Failed(why) => panic!("{why}"),
+        }
+    };
+    assert_eq!((door.accepted(), door.take(&Name { lane: 4, ..name }).is_some()), (1, false));
+    assert_eq!(stream.write(b"data").expect("sent"), 4);
+    let mut taken = door.take(&name).expect("kept");
+    taken.set_nonblocking(false).expect("blocking");
+    let mut data = [0; 4];
+    taken.read_exact(&mut data).expect("data");
+    assert_eq!(&data, b"data");
+    // Closed communicators take nobody in.
+    door.close(9, 7, 1);
+    let mut late = Dial::new(name, vec![to]);
+    let why = loop {
+        door.progress();
+        match late.turn(&options) {
+            Turn::Waiting => assert!(start.elapsed() < PATIENCE),
+            Turn::Connected(_) => panic!("let in"),
+            Turn::Failed(why) => break why,
+        }
+    };
+    assert!(why.contains("closed"), "{why}");
+    drop(crowd);
+}
+
+#[test]
+fn a_slow_talker_is_turned_away() {
+    let hearing = Duration::from_millis(300);
+    let options = Options { hearing, ..options() };
+    let door = Door::open(options, Ipv4Addr::LOCALHOST.into()).expect("opened");
+    let mut slow = TcpStream::connect(door.address()).expect("open");
+    let start = Instant::now();
+    let whole = Hello {
+        name: Name { job: 5, comm: 7, to: 1, from: 0, lane: CONTROL },
+        has_secret: false,
+        nonce: [0; 32],
+    };
+    // A byte now and then does not buy time.
+    for byte in whole.encode().iter().take(60) {
+        let _ = slow.write(&[*byte]);
+        door.progress();
+        std::thread::sleep(Duration::from_millis(6));
+    }
+    while door.refused() == 0 {
+        door.progress();
+        std::thread::yield_now();
+        assert!(start.elapsed() < PATIENCE);
+    }
+    assert!(start.elapsed() > hearing, "{:?}", start.elapsed());
+    assert!(door.remark().contains("did not say who it is"), "{}", door.remark());
+}

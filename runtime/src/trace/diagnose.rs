@@ -1,0 +1,419 @@
+//! Who is to blame when nothing moves: a pure function of what is known of each rank.
+//!
+//! Ranks that wait form a graph, rank to peer (several peers where lanes wait for different ones). Its
+//! ends are ranks that wait for nobody, and those are the causes: dead, stopped, absent, gone, late or
+//! slow. Only if the graph has no such end is it a cycle. A call that differs between ranks is the cause
+//! before all of these: the digest of a call covers all calls before, so that it never differs by chance.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use super::waiting::Wait;
+
+/// Ranks that a list names before it only counts.
+const NAMED: usize = 8;
+/// Links of a chain that are told.
+const LINKS: usize = 8;
+
+/// Whether a rank takes part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    /// It ended, in words.
+    Died(String),
+    /// A signal or a debugger stopped it.
+    Stopped,
+    /// It has not joined.
+    Absent,
+    /// It left the job.
+    Left,
+    /// It is there.
+    Running,
+    /// Nothing is known.
+    Unknown,
+}
+
+impl Condition {
+    /// The worst first.
+    pub(super) fn rank(&self) -> u8 {
+        match self {
+            Condition::Died(_) => 0,
+            Condition::Stopped => 1,
+            Condition::Absent => 2,
+            Condition::Running => 3,
+            Condition::Left => 4,
+            Condition::Unknown => 5,
+        }
+    }
+}
+
+/// A call that a rank made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Its number, from 1.
+    pub call: u64,
+    /// A digest of it and all calls before.
+    pub digest: u32,
+    /// What it is, if that is known.
+    pub what: Option<String>,
+}
+
+/// What is known of a rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// The rank.
+    pub rank: u32,
+    /// Its process.
+    pub pid: Option<i32>,
+    /// Whether it takes part.
+    pub condition: Condition,
+    /// Calls that it made.
+    pub calls: u64,
+    /// The latest of them, oldest first.
+    pub recent: Vec<Seen>,
+    /// What it waits for.
+    pub waiting: Option<Wait>,
+}
+
+/// The kinds of causes, the gravest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Ranks make different calls.
+    Mismatch,
+    /// A process ended.
+    Died,
+    /// A process is stopped.
+    Stopped,
+    /// A rank has not joined.
+    Absent,
+    /// A rank left.
+    Left,
+    /// A rank has not made the call.
+    Late,
+    /// A rank made the call, and neither waits nor ends.
+    Slow,
+    /// Nothing is known of a rank that is waited for.
+    Unknown,
+    /// Ranks wait for each other in a circle.
+    Cycle,
+}
+
+/// A diagnosis.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What kind of cause.
+    pub class: Class,
+    /// Whose: ascending; of a cycle in its order, from the least.
+    pub ranks: Vec<u32>,
+    /// Who waits for them, at last: ascending.
+    pub waiters: Vec<u32>,
+    /// The cause in words, with the remedy.
+    pub cause: String,
+    /// Who waits for whom, in words; empty if the cause says it.
+    pub chain: String,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.cause)?;
+        if !self.chain.is_empty() {
+            write!(f, "; {}", self.chain)?;
+        }
+        Ok(())
+    }
+}
+
+/// Finds the cause for which ranks wait, seen from one of them or from outside. `None` if nobody waits
+/// and nothing is wrong.
+pub fn diagnose(standings: &[Standing], asking: Option<u32>) -> Option<Verdict> {
+    let graph = Graph::new(standings);
+    if let Some(verdict) = graph.mismatch() {
+        return Some(verdict);
+    }
+    let reached = graph.reached(asking);
+    let faults = reached.iter().filter_map(|&r| graph.fault(r).map(|class| (class, r)));
+    let class = faults.clone().map(|(class, _)| class).min();
+    let Some(class) = class else { return graph.cycle(asking) };
+    let culprits: Vec<u32> = faults.filter(|(c, _)| *c == class).map(|(_, r)| r).collect();
+    let waiters = graph.waiters(&culprits);
+    let chain = graph.chain(asking, &culprits, &waiters);
+    Some(Verdict { class, cause: graph.cause(class, &culprits), ranks: culprits, waiters, chain })
+}
+
+/// Who waits for whom.
+struct Graph<'a> {
+    ranks: BTreeMap<u32, &'a Standing>,
+}
+
+impl<'a> Graph<'a> {
+    fn new(standings: &'a [Standing]) -> Self {
+        Graph { ranks: standings.iter().map(|s| (s.rank, s)).collect() }
+    }
+
+    /// What a rank that can go on waits for.
+    fn wait(&self, rank: u32) -> Option<&'a Wait> {
+        let standing = self.ranks.get(&rank).filter(|s| s.condition == Condition::Running)?;
+        standing.waiting.as_ref()
+    }
+
+    fn peers(&self, rank: u32) -> impl Iterator<Item = u32> {
+        self.wait(rank).into_iter().flat_map(move |w| w.peers(rank))
+    }
+
+    fn all_waiters(&self) -> impl Iterator<Item = u32> {
+        self.ranks.keys().copied().filter(|&r| self.wait(r).is_some())
+    }
+
+    /// All ranks that the one that asks waits for in the end, and itself; of all that wait if nobody
+    /// asks, of all ranks if none waits.
+    fn reached(&self, asking: Option<u32>) -> BTreeSet<u32> {
+        let mut queue: VecDeque<u32> = match asking.filter(|&r| self.wait(r).is_some()) {
+            Some(rank) => [rank].into(),
+            None => self.all_waiters().collect(),
+        };
+        if queue.is_empty() {
+            let grave = |s: &&&Standing| s.condition.rank() < Condition::Running.rank();
+            return self.ranks.values().filter(grave).map(|s| s.rank).collect();
+        }
+        let mut reached = BTreeSet::new();
+        while let Some(rank) = queue.pop_front() {
+            if reached.insert(rank) {
+                queue.extend(self.peers(rank));
+            }
+        }
+        reached
+    }
+
+    /// What is wrong with a rank, if others wait for it and it for nobody.
+    fn fault(&self, rank: u32) -> Option<Class> {
+        let Some(standing) = self.ranks.get(&rank) else { return Some(Class::Unknown) };
+        Some(match standing.condition {
+            Condition::Died(_) => Class::Died,
+            Condition::Stopped => Class::Stopped,
+            Condition::Absent => Class::Absent,
+            Condition::Left => Class::Left,
+            Condition::Unknown => Class::Unknown,
+            Condition::Running if standing.waiting.is_some() => return None,
+            Condition::Running if standing.calls < self.wanted(rank) => Class::Late,
+            Condition::Running => Class::Slow,
+        })
+    }
+
+    /// The latest call in which a rank is waited for.
+    fn wanted(&self, rank: u32) -> u64 {
+        let waits = self.all_waiters().filter(|&r| self.peers(r).any(|p| p == rank));
+        waits.filter_map(|r| self.wait(r)).map(|w| w.call).max().unwrap_or(0)
+    }
+
+    /// Who waits for one of these ranks, or for somebody who does.
+    fn waiters(&self, culprits: &[u32]) -> Vec<u32> {
+        let mut found: BTreeSet<u32> = culprits.iter().copied().collect();
+        loop {
+            let before = found.len();
+            let more: Vec<u32> = self
+                .all_waiters()
+                .filter(|r| !found.contains(r) && self.peers(*r).any(|p| found.contains(&p)))
+                .collect();
+            found.extend(more);
+            if found.len() == before {
+                break;
+            }
+        }
+        found.into_iter().filter(|r| !culprits.contains(r)).collect()
+    }
+
+    /// The shortest way from a rank to one of the culprits.
+    fn path(&self, from: u32, culprits: &[u32]) -> Vec<u32> {
+        let mut before: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut queue = VecDeque::from([from]);
+        while let Some(rank) = queue.pop_front() {
+            if culprits.contains(&rank) {
+                let mut path = vec![rank];
+                while let Some(&previous) = path.last().and_then(|r| before.get(r)) {
+                    path.push(previous);
+                }
+                path.reverse();
+                return path;
+            }
+            for peer in self.peers(rank) {
+                if peer != from && !before.contains_key(&peer) {
+                    before.insert(peer, rank);
+                    queue.push_back(peer);
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    fn chain(&self, asking: Option<u32>, culprits: &[u32], waiters: &[u32]) -> String {
+        let asked = asking.filter(|r| waiters.contains(r)).map(|r| self.path(r, culprits));
+        // Of a rank that waits for the culprit itself there is nothing to tell: the way of the one that
+        // is furthest away tells more.
+        let path = asked.filter(|path| path.len() > 2).unwrap_or_else(|| {
+            let paths = waiters.iter().take(64).map(|&r| self.path(r, culprits));
+            paths.rev().max_by_key(Vec::len).unwrap_or_default()
+        });
+        let who = match culprits {
+            [_] => "it",
+            _ => "them",
+        };
+        let waits = if waiters.len() == 1 { "waits" } else { "wait" };
+        match (waiters.len(), path.len()) {
+            (0, _) => String::new(),
+            (1, 0..=2) if asking.is_some() => String::new(),
+            (_, 0..=2) => format!("{} {waits} for {who}", names(waiters)),
+            _ => format!("{} {waits} for {who}: {}", names(waiters), self.links(&path)),
+        }
+    }
+
+    /// `rank 0 waits for rank 3 (step 1, ring.algo:6), which waits for ...`
+    fn links(&self, path: &[u32]) -> String {
+        let mut text = String::new();
+        let links = path.len().saturating_sub(1);
+        for (i, pair) in path.windows(2).enumerate() {
+            // Of a long chain the beginning and the end.
+            if links > LINKS && i >= LINKS / 2 && i < links - LINKS / 2 {
+                if i == LINKS / 2 {
+                    let _ = write!(text, ", and so on over {} more ranks", links - LINKS);
+                }
+                continue;
+            }
+            let [from, to] = pair else { continue };
+            let skipped = links > LINKS && i == links - LINKS / 2;
+            let _ = match i {
+                0 => write!(text, "rank {from} waits for rank {to}"),
+                _ if skipped => write!(text, " to rank {from}, which waits for rank {to}"),
+                _ => write!(text, ", which waits for rank {to}"),
+            };
+            if let Some(wait) = self.wait(*from) {
+                text += &place(wait);
+            }
+        }
+        text
+    }
+
+    fn name(&self, rank: u32) -> String {
+        match self.ranks.get(&rank).and_then(|s| s.pid) {
+            Some(pid) => format!("rank {rank} (process {pid})"),
+            None => format!("rank {rank}"),
+        }
+    }
+
+    fn cause(&self, class: Class, culprits: &[u32]) -> String {
+        const PATIENCE: &str = "if it is only slow, allow more time (`--timeout`)";
+        let first = culprits.first().copied().unwrap_or(0);
+        let who = if let [one] = culprits { self.name(*one) } else { names(culprits) };
+        let are = |one: &'static str, many: &'static str| match culprits {
+            [_] => one,
+            _ => many,
+        };
+        let (is, has) = (are("is", "are"), are("has", "have"));
+        match class {
+            Class::Died => match self.ranks.get(&first).map(|s| &s.condition) {
+                Some(Condition::Died(how)) => format!("{who} {has} died: {how}"),
+                _ => format!("{who} {has} died"),
+            },
+            Class::Stopped => {
+                let pids = culprits.iter().filter_map(|r| self.ranks.get(r)?.pid);
+                let pids: String = pids.fold(String::new(), |t, pid| format!("{t} {pid}"));
+                let goes = are("its process", "their processes");
+                let who = names(culprits);
+                format!("{who} {is} stopped: let {goes} go on with `kill -CONT{pids}`")
+            }
+            Class::Absent => format!("{who} {has} not joined the job; {PATIENCE}"),
+            Class::Left => format!("{who} {has} left the job"),
+            Class::Late => {
+                format!("{who} {has} not made call {}; {PATIENCE}", self.wanted(first))
+            }
+            Class::Slow => format!("{who} {is} alive and {has} made the same calls; {PATIENCE}"),
+            Class::Unknown => {
+                let what = are("what it does", "what they do");
+                format!("{who} {has} not told {what}; {PATIENCE}")
+            }
+            Class::Mismatch | Class::Cycle => String::new(),
+        }
+    }
+
+    /// The first call that is not the same on all ranks.
+    fn mismatch(&self) -> Option<Verdict> {
+        let mut calls: BTreeMap<u64, BTreeMap<u32, Vec<u32>>> = BTreeMap::new();
+        for (rank, standing) in &self.ranks {
+            for seen in &standing.recent {
+                calls.entry(seen.call).or_default().entry(seen.digest).or_default().push(*rank);
+            }
+        }
+        let (call, sides) = calls.into_iter().find(|(_, sides)| sides.len() > 1)?;
+        let mut sides: Vec<Vec<u32>> = sides.into_values().collect();
+        sides.sort_by_key(|ranks| (std::cmp::Reverse(ranks.len()), ranks[0]));
+        let what = |ranks: &[u32]| {
+            let recent = ranks.iter().filter_map(|r| self.ranks.get(r)).flat_map(|s| &s.recent);
+            recent.filter(|s| s.call == call).find_map(|s| s.what.clone())
+        };
+        // Where no side is larger than the others, nobody knows who is right.
+        let undecided = sides.iter().all(|side| side.len() == sides[0].len());
+        let odd = if undecided { &sides[..] } else { &sides[1..] };
+        let mut ranks: Vec<u32> = odd.iter().flatten().copied().collect();
+        ranks.sort_unstable();
+        let said: Vec<String> = sides
+            .iter()
+            .rev()
+            .map(|side| {
+                let makes = if side.len() == 1 { "makes" } else { "make" };
+                let what = what(side).unwrap_or_else(|| "another one".into());
+                format!("{} {makes} {what}", names(side))
+            })
+            .collect();
+        let cause = format!("call {call} is not the same on all ranks: {}", said.join(", "));
+        let waiters = self.all_waiters().filter(|r| !ranks.contains(r)).collect();
+        Some(Verdict { class: Class::Mismatch, ranks, waiters, cause, chain: String::new() })
+    }
+
+    /// Nobody is to blame from outside: whoever is reached waits for somebody.
+    fn cycle(&self, asking: Option<u32>) -> Option<Verdict> {
+        let mut at = asking.filter(|&r| self.wait(r).is_some()).or(self.all_waiters().next())?;
+        let mut path = Vec::new();
+        while !path.contains(&at) {
+            path.push(at);
+            // A rank that waits for its own lanes only.
+            let Some(next) = self.peers(at).next() else { break };
+            at = next;
+        }
+        let mut cycle = path.split_off(path.iter().position(|&r| r == at)?);
+        let least = cycle.iter().enumerate().min_by_key(|(_, r)| **r).map_or(0, |(i, _)| i);
+        cycle.rotate_left(least);
+        let mut round = cycle.clone();
+        round.extend(cycle.first());
+        let cause = format!(
+            "a cycle: {}; a proved plan has none, so please report this with the plan \
+             (`roundelay show --stage plan`)",
+            self.links(&round)
+        );
+        let waiters = self.waiters(&cycle);
+        Some(Verdict { class: Class::Cycle, ranks: cycle, waiters, cause, chain: String::new() })
+    }
+}
+
+fn place(wait: &Wait) -> String {
+    match wait.site.as_str() {
+        "" => format!(" (call {})", wait.call),
+        site => format!(" (call {}, step {}, {site})", wait.call, wait.step),
+    }
+}
+
+/// `rank 1`, `ranks 0, 2 and 3`
+fn names(ranks: &[u32]) -> String {
+    let list = |ranks: &[u32]| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    match ranks {
+        [] => "no rank".into(),
+        [one] => format!("rank {one}"),
+        [most @ .., last] if ranks.len() <= NAMED => format!("ranks {} and {last}", list(most)),
+        _ => format!("ranks {} and {} others", list(&ranks[..NAMED]), ranks.len() - NAMED),
+    }
+}
+
+#[cfg(test)]
+#[path = "diagnose_tests.rs"]
+mod tests;

@@ -1,0 +1,181 @@
+//! The flight recorder as people and programs read it, and the dumps of several ranks as one.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::diagnose::{Condition, Seen, Standing};
+use super::flight::{Event, Recorder};
+use super::waiting::{Wait, What};
+use crate::bootstrap::Ending;
+
+/// Events that a dump has at most.
+const ENTRIES: usize = 128;
+/// Other ranks of which a dump tells at most.
+const STANDINGS: usize = 256;
+/// Calls by which ranks are compared.
+const COMPARED: usize = 16;
+
+/// What one rank remembers: the dump of its flight recorder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flight {
+    /// The rank.
+    pub rank: u32,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Its process.
+    pub pid: i32,
+    /// Calls made.
+    pub calls: u64,
+    /// What it waits for, if for longer than a millisecond.
+    pub waiting: Option<Wait>,
+    /// Why it gave up, if it did.
+    pub error: Option<String>,
+    /// Events recorded since the beginning.
+    pub recorded: u64,
+    /// The latest of them, oldest first.
+    pub events: Vec<Entry>,
+    /// What it saw of the other ranks when it gave up.
+    pub seen: Vec<Standing>,
+}
+
+/// An event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entry {
+    /// A call.
+    Call {
+        /// Its number, from 1.
+        call: u64,
+        /// `collective.algorithm`.
+        name: String,
+        /// Elements.
+        count: u64,
+        /// Type.
+        dtype: String,
+        /// Operator.
+        op: String,
+        /// A digest of this call and all before it: equal on all ranks.
+        digest: u32,
+        /// It began not before that: nanoseconds of the machine's monotonic clock, which is looked at
+        /// every 16 events and after long waits.
+        at: u64,
+        /// Whether it ended well.
+        ended: bool,
+    },
+    /// A wait of a millisecond or more.
+    Wait {
+        /// In which call.
+        call: u64,
+        /// For whom.
+        peer: u32,
+        /// For what.
+        what: What,
+        /// Which `each` of the program, from 0.
+        step: u32,
+        /// The line of the statement, 0 if there is none.
+        line: u32,
+        /// When it began.
+        since: u64,
+        /// When it was over, if it was.
+        until: Option<u64>,
+    },
+}
+
+impl Recorder {
+    /// The latest events in words; of a rank that has made so many calls, and whether the last failed.
+    pub(crate) fn entries(&self, calls: u64, failed: bool) -> (u64, Vec<Entry>) {
+        let entry = |event: &Event| match *event {
+            Event::Call { call, digest, label, at } => Entry::Call {
+                call,
+                name: self.name(&label).to_owned(),
+                count: label.count,
+                dtype: label.dtype.name().to_owned(),
+                op: label.op.name().to_owned(),
+                digest,
+                at,
+                ended: call < calls || !failed,
+            },
+            Event::Wait { call, waiting: w, until } => Entry::Wait {
+                call,
+                peer: w.peer,
+                what: w.what,
+                step: w.step,
+                line: w.line,
+                since: w.since,
+                until: (until > 0).then_some(until),
+            },
+        };
+        (self.recorded(), self.latest(ENTRIES).map(entry).collect())
+    }
+}
+
+impl Flight {
+    /// Keeps the dump small: of the other ranks those that are of interest.
+    pub(crate) fn bounded(mut self) -> Self {
+        if self.seen.len() > STANDINGS {
+            let odd = |s: &Standing| s.condition != Condition::Running || s.waiting.is_none();
+            self.seen.sort_by_key(|s| !odd(s));
+            self.seen.truncate(STANDINGS);
+        }
+        self
+    }
+
+    fn standing(&self) -> Standing {
+        let seen = |entry: &Entry| match entry {
+            Entry::Call { call, name, count, dtype, op, digest, .. } => {
+                let what = match count {
+                    0 => name.clone(),
+                    _ => format!("{name} of {count} x {dtype} with {op}"),
+                };
+                Some(Seen { call: *call, digest: *digest, what: Some(what) })
+            }
+            Entry::Wait { .. } => None,
+        };
+        let mut recent: Vec<Seen> =
+            self.events.iter().rev().filter_map(seen).take(COMPARED).collect();
+        recent.reverse();
+        Standing {
+            rank: self.rank,
+            pid: Some(self.pid),
+            condition: Condition::Running,
+            calls: self.calls,
+            recent,
+            waiting: self.waiting.clone(),
+        }
+    }
+}
+
+/// What is known of all ranks of a job that failed, from the dumps of those that gave up and from how
+/// their processes ended (by rank; empty if that is not known).
+pub fn merge(ranks: u32, flights: &[Flight], endings: &[Ending]) -> Vec<Standing> {
+    let own: BTreeMap<u32, &Flight> = flights.iter().map(|f| (f.rank, f)).collect();
+    let unknown = |rank| Standing {
+        rank,
+        pid: None,
+        condition: Condition::Unknown,
+        calls: 0,
+        recent: Vec::new(),
+        waiting: None,
+    };
+    let standing = |rank: u32| {
+        if let Some(flight) = own.get(&rank) {
+            return flight.standing();
+        }
+        // The worst that anybody saw: a rank that looked later may have seen more.
+        let views = flights.iter().flat_map(|f| &f.seen).filter(|s| s.rank == rank);
+        let seen = views.min_by_key(|s| s.condition.rank()).cloned();
+        let seen = seen.unwrap_or_else(|| unknown(rank));
+        let ended = endings.get(rank as usize);
+        let condition = match (ended, seen.condition) {
+            (Some(Ending::Exited(0)), Condition::Running | Condition::Unknown) => Condition::Left,
+            (
+                Some(ending @ (Ending::Exited(1..) | Ending::Exited(..0) | Ending::Signalled(_))),
+                _,
+            ) => Condition::Died(ending.to_string()),
+            (_, condition) => condition,
+        };
+        Standing { condition, ..seen }
+    };
+    (0..ranks).map(standing).collect()
+}

@@ -1,0 +1,197 @@
+//! The flight recorder: a ring of the latest calls and long waits.
+
+use super::spans::Tracer;
+use super::waiting::Waiting;
+use super::{coarse, now};
+use crate::bind::Bound;
+use crate::dtype::{DType, RedOp};
+
+/// Events that a rank remembers.
+pub const EVENTS: usize = 1024;
+/// Different names of algorithms that are kept.
+const NAMES: usize = 1024;
+
+/// The clock is read every so many events: even a load of its latest tick is 5 ns, a fiftieth of the
+/// shortest call.
+const STAMPED: u64 = 16;
+
+/// What a call is, for the recorder.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Label {
+    /// Index of the name; 0 is a meeting of all ranks, without a plan.
+    pub(super) name: u16,
+    pub(super) dtype: DType,
+    pub(super) op: RedOp,
+    pub(super) count: u64,
+}
+
+const MEETING: Label = Label { name: 0, dtype: DType::U8, op: RedOp::Sum, count: 0 };
+
+/// What happened.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Event {
+    /// A call, begun not before that time. It has ended, if another one follows.
+    Call { call: u64, digest: u32, label: Label, at: u64 },
+    /// A wait of a millisecond or more, and when it was over, 0 if it was not.
+    Wait { call: u64, waiting: Short, until: u64 },
+}
+
+/// The essence of a [`Waiting`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Short {
+    pub(super) peer: u32,
+    pub(super) step: u32,
+    pub(super) line: u32,
+    pub(super) what: super::What,
+    pub(super) since: u64,
+}
+
+/// What a rank remembers: allocated once, never larger.
+pub(crate) struct Recorder {
+    ring: Box<[Event]>,
+    /// Events recorded since the beginning.
+    recorded: u64,
+    /// When the clock was read last.
+    stamp: u64,
+    /// By the index of the bound plan.
+    labels: Vec<Label>,
+    names: Vec<String>,
+    /// The wait in progress, once it is long, and where it is recorded.
+    waiting: Option<(Waiting, usize)>,
+    /// Spans, while tracing is on.
+    pub(crate) tracer: Option<Box<Tracer>>,
+}
+
+impl Recorder {
+    pub(crate) fn new() -> Self {
+        let none = Event::Call { call: 0, digest: 0, label: MEETING, at: 0 };
+        Recorder {
+            ring: vec![none; EVENTS].into(),
+            recorded: 0,
+            stamp: 0,
+            labels: Vec::new(),
+            names: vec!["barrier".into()],
+            waiting: None,
+            tracer: None,
+        }
+    }
+
+    /// Learns what the calls of a bound plan are.
+    pub(crate) fn learn(&mut self, at: usize, bound: &Bound) {
+        let name = bound.name();
+        let index = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
+            if self.names.len() < NAMES {
+                self.names.push(name);
+            }
+            self.names.len() - 1
+        });
+        let (dtype, op, count) = (bound.key.dtype, bound.key.op, bound.key.count);
+        self.labels.resize(self.labels.len().max(at + 1), MEETING);
+        self.labels[at] = Label { name: index as u16, dtype, op, count };
+    }
+
+    #[inline]
+    fn push(&mut self, event: Event) -> usize {
+        let at = self.recorded as usize % EVENTS;
+        self.recorded += 1;
+        self.ring[at] = event;
+        at
+    }
+
+    /// A call begins, of a bound plan or without one.
+    #[inline]
+    pub(crate) fn begin(&mut self, call: u64, digest: u32, bound: Option<usize>) {
+        let label = bound.and_then(|at| self.labels.get(at)).copied().unwrap_or(MEETING);
+        if self.recorded.is_multiple_of(STAMPED) {
+            self.stamp = coarse();
+        }
+        let at = self.stamp;
+        self.push(Event::Call { call, digest, label, at });
+    }
+
+    /// A wait has become long, or goes on.
+    pub(crate) fn waits(&mut self, waiting: &Waiting) {
+        if let Some((known, _)) = &mut self.waiting
+            && known.since == waiting.since
+        {
+            *known = *waiting;
+            return;
+        }
+        let Waiting { peer, step, line, what, since, call, .. } = *waiting;
+        let waits = Short { peer, step, line, what, since };
+        let at = self.push(Event::Wait { call, waiting: waits, until: 0 });
+        self.waiting = Some((*waiting, at));
+    }
+
+    /// The long wait is over.
+    pub(crate) fn resumes(&mut self) {
+        let Some((waiting, at)) = self.waiting.take() else { return };
+        if let Event::Wait { waiting: Short { since, .. }, until, .. } = &mut self.ring[at]
+            && *since == waiting.since
+        {
+            *until = now();
+            self.stamp = *until;
+        }
+    }
+
+    /// What this rank waits for, if for long.
+    pub(crate) fn waiting(&self) -> Option<&Waiting> {
+        self.waiting.as_ref().map(|(waiting, _)| waiting)
+    }
+
+    /// How many events were recorded since the beginning.
+    pub(super) fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
+    /// The latest events, oldest first.
+    pub(super) fn latest(&self, most: usize) -> impl Iterator<Item = &Event> {
+        let n = most.min(EVENTS).min(self.recorded as usize) as u64;
+        (self.recorded - n..self.recorded).map(|i| &self.ring[i as usize % EVENTS])
+    }
+
+    pub(super) fn name(&self, label: &Label) -> &str {
+        self.names.get(usize::from(label.name)).map_or("", String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::What;
+    use super::*;
+
+    #[test]
+    fn the_ring_stays_as_large_as_it_is() {
+        let mut recorder = Recorder::new();
+        let before = recorder.ring.len();
+        for call in 1..=100_000 {
+            recorder.begin(call, 7, None);
+            if call % 3 == 0 {
+                recorder.waits(&Waiting::new(What::Message, 1, call, 7, call));
+                recorder.resumes();
+            }
+        }
+        assert_eq!((recorder.ring.len(), before), (EVENTS, EVENTS));
+        assert_eq!((recorder.names.len(), recorder.labels.len()), (1, 0));
+        let events: Vec<_> = recorder.latest(usize::MAX).collect();
+        assert_eq!(events.len(), EVENTS);
+        assert!(matches!(events[EVENTS - 1], Event::Call { call: 100_000, .. }));
+        assert!(size_of::<Event>() <= 64, "an event is a line");
+    }
+
+    #[test]
+    fn a_wait_is_one_event_however_long() {
+        let mut recorder = Recorder::new();
+        recorder.begin(1, 7, None);
+        let waiting = Waiting::new(What::Message, 1, 1, 7, 5);
+        for _ in 0..10 {
+            recorder.waits(&waiting);
+        }
+        assert_eq!(recorder.recorded(), 2);
+        assert_eq!(recorder.waiting(), Some(&waiting));
+        recorder.resumes();
+        assert_eq!(recorder.waiting(), None);
+        let last = recorder.latest(1).next();
+        assert!(matches!(last, Some(Event::Wait { until: 1.., .. })), "{last:?}");
+    }
+}

@@ -1,0 +1,199 @@
+//! What a rank waits for, in the form of one cache line, and spelled out.
+
+use roundelay_compiler::plan::Site;
+use serde::{Deserialize, Serialize};
+
+/// No rank.
+const NOBODY: u32 = u32::MAX;
+/// Other ranks that lanes beside the first one wait for, as many as fit.
+const OTHERS: usize = 6;
+
+/// What is awaited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// A message from the peer.
+    Message = 1,
+    /// That the peer takes earlier messages.
+    Room,
+    /// That the peer has read this rank's buffer.
+    Drained,
+    /// Another lane of the same rank.
+    Lane,
+    /// That the peer makes the same call.
+    Meeting,
+}
+
+impl What {
+    fn from_code(code: u8) -> Option<Self> {
+        [What::Message, What::Room, What::Drained, What::Lane, What::Meeting]
+            .into_iter()
+            .find(|&what| what as u8 == code)
+    }
+
+    /// For the name of a span.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            What::Message => "a message",
+            What::Room => "room for a message",
+            What::Drained => "a buffer to be read",
+            What::Lane => "another lane",
+            What::Meeting => "the same call",
+        }
+    }
+}
+
+/// What a rank waits for: 64 bytes that fit a control line, or a small message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// For whom.
+    pub(crate) peer: u32,
+    /// Over which channel.
+    pub(crate) channel: u16,
+    /// For what.
+    pub(crate) what: What,
+    /// In which call, and its digest with all calls before.
+    pub(crate) call: u64,
+    pub(crate) digest: u32,
+    /// Which `each` of the program.
+    pub(crate) step: u32,
+    /// Line and column of the statement, 0 if there is none. The file is that of the plan, which all
+    /// ranks share.
+    pub(crate) line: u32,
+    pub(crate) column: u32,
+    /// When the wait began, see [`now`](super::now).
+    pub(crate) since: u64,
+    /// Other ranks that further lanes wait for.
+    others: [u32; OTHERS],
+}
+
+impl Waiting {
+    /// A wait without a place in the algorithm.
+    pub(crate) fn new(what: What, peer: u32, call: u64, digest: u32, since: u64) -> Self {
+        Waiting {
+            peer,
+            channel: 0,
+            what,
+            call,
+            digest,
+            step: 0,
+            line: 0,
+            column: 0,
+            since,
+            others: [NOBODY; OTHERS],
+        }
+    }
+
+    /// Notes another rank that is waited for too.
+    pub(crate) fn also(&mut self, peer: u32) {
+        if peer == self.peer || self.others.contains(&peer) {
+            return;
+        }
+        if let Some(free) = self.others.iter_mut().find(|o| **o == NOBODY) {
+            *free = peer;
+        }
+    }
+
+    /// As words; the first one is never 0.
+    pub(crate) fn words(&self) -> [u64; 8] {
+        let pair = |high: u32, low: u32| (u64::from(high) << 32) | u64::from(low);
+        let [a, b, c, d, e, f] = self.others;
+        [
+            pair(self.peer, (u32::from(self.channel) << 16) | self.what as u32),
+            self.call,
+            pair(self.digest, self.step),
+            pair(self.line, self.column),
+            self.since,
+            pair(a, b),
+            pair(c, d),
+            pair(e, f),
+        ]
+    }
+
+    /// What the words say, if they say anything.
+    pub(crate) fn from_words(words: [u64; 8]) -> Option<Self> {
+        let (high, low) = (|w: u64| (w >> 32) as u32, |w: u64| w as u32);
+        let [first, call, digest, site, since, a, b, c] = words;
+        Some(Waiting {
+            peer: high(first),
+            channel: (low(first) >> 16) as u16,
+            what: What::from_code(low(first) as u8)?,
+            call,
+            digest: high(digest),
+            step: low(digest),
+            line: high(site),
+            column: low(site),
+            since,
+            others: [high(a), low(a), high(b), low(b), high(c), low(c)],
+        })
+    }
+
+    /// Spelled out, with the places of this rank's part of the plan.
+    pub(crate) fn spell(&self, sites: &[Site]) -> Wait {
+        let same = |s: &&Site| (s.line, s.column) == (self.line, self.column);
+        let site = match sites.iter().find(same) {
+            Some(site) => format!("{}:{}", site.file, site.line),
+            None if self.line > 0 => format!("line {}", self.line),
+            None => String::new(),
+        };
+        Wait {
+            peer: self.peer,
+            others: self.others.into_iter().filter(|&o| o != NOBODY).collect(),
+            channel: self.channel,
+            what: self.what,
+            call: self.call,
+            digest: self.digest,
+            step: self.step,
+            site,
+            since: self.since,
+        }
+    }
+}
+
+/// What a rank waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// For whom: the first lane's peer.
+    pub peer: u32,
+    /// Other ranks that further lanes wait for.
+    pub others: Vec<u32>,
+    /// Over which channel.
+    pub channel: u16,
+    /// For what.
+    pub what: What,
+    /// In which call, counted from 1.
+    pub call: u64,
+    /// A digest of that call and all before it.
+    pub digest: u32,
+    /// Which `each` of the program, from 0.
+    pub step: u32,
+    /// `file:line` of the statement, if the plan knows it.
+    pub site: String,
+    /// When the wait began: nanoseconds of the machine's monotonic clock.
+    pub since: u64,
+}
+
+impl Wait {
+    /// All ranks that are waited for, but for this one itself.
+    pub(crate) fn peers(&self, own: u32) -> impl Iterator<Item = u32> {
+        std::iter::once(self.peer).chain(self.others.iter().copied()).filter(move |&p| p != own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_survive_their_words() {
+        let mut waiting = Waiting::new(What::Drained, 70_000, 1 << 40, 0xdead_beef, 12_345);
+        (waiting.channel, waiting.step, waiting.line, waiting.column) = (65_535, 9, 1_000_000, 7);
+        for peer in [70_000, 3, 3, 0, 5, 6, 7, 8, 9] {
+            waiting.also(peer);
+        }
+        assert_eq!(Waiting::from_words(waiting.words()), Some(waiting));
+        assert_eq!(waiting.spell(&[]).others, [3, 0, 5, 6, 7, 8]);
+        assert_eq!(Waiting::from_words([0; 8]), None);
+        assert_eq!(Waiting::from_words([u64::MAX; 8]), None, "no such thing to wait for");
+    }
+}

@@ -1,0 +1,71 @@
+//! Messages over a TCP connection: the data path of a posted link.
+//!
+//! Somebody else connects, checks who is there and watches for failures; here is what happens to a
+//! connection once it is there. It carries the messages of one (peer, channel) in both directions:
+//! a [`Sender`] and a [`Receiver`] share its [`Socket`], and belong to one thread.
+//!
+//! **On the wire** a message is eight bytes, `meta` (little-endian; the same word as in shared
+//! memory: digest of the call, length in bytes, kind), and its content. Both sides play a plan, so
+//! the receiver knows how long the next message is before it comes, and reads header and content
+//! with one system call to where they belong. The length in the header only confirms it. If it
+//! differs, the receiver shows the odd `meta` and reads nothing more; whoever asked reports it.
+//!
+//! **Sending.** Content is either *staged*: written to [`Sender::stage`], right behind the place of
+//! its header, and kept here until the kernel has it; or it is sent from where it lies
+//! ([`Sender::post_from`]), and must stay as it is until [`Sender::is_consumed`]. Posting writes at
+//! once. What the kernel does not take waits, and goes out with what is posted after it. *Consumed*
+//! here means that the kernel has taken all of a message, not that the peer has read it.
+//!
+//! **Receiving.** A message is either staged ([`Receiver::is_ready`], [`Receiver::message`]), as
+//! many of them as are asked for, or *landed*: read to where its content is to be
+//! ([`Receiver::land`]).
+//!
+//! **Nothing moves by itself.** Every call does what the kernel lets it do at once, at most one read,
+//! and returns. A rank that waits, for whatever, must go on calling [`Sender::flush`] on every end
+//! with [`Sender::has_backlog`]: its peers may be waiting for just that.
+//!
+//! **Faults.** The first read or write that fails, and the end of the stream, are recorded in the
+//! socket ([`Socket::fault`]). After that nothing is ever ready, consumed or sent.
+//!
+//! `unsafe` is here for one reason: system calls read and write memory that a plan names, which is
+//! known by address and length alone.
+
+mod receiver;
+mod ring;
+mod sender;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use receiver::Receiver;
+pub(crate) use sender::Sender;
+pub(crate) use socket::Socket;
+
+/// Bytes of the header of a message.
+pub(crate) const HEADER: usize = 8;
+/// Most bytes in one message: the length has 30 bits.
+pub(crate) const LONGEST: usize = (1 << 30) - 1;
+/// Most pieces that one system call takes.
+const IOV_MAX: usize = 1024;
+
+/// Memory that is sent from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece {
+    pub(crate) ptr: *const u8,
+    /// In bytes.
+    pub(crate) len: usize,
+}
+
+/// Memory that is received to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PieceMut {
+    pub(crate) ptr: *mut u8,
+    /// In bytes.
+    pub(crate) len: usize,
+}
+
+/// The length that a header announces.
+#[inline]
+fn announced(meta: u64) -> usize {
+    (meta as u32 >> 2) as usize
+}

@@ -1,0 +1,212 @@
+//! The receiving end of a connection.
+
+use std::io::IoSliceMut;
+use std::sync::Arc;
+
+use crate::transport::shm::Message;
+
+use super::ring::Ring;
+use super::{HEADER, IOV_MAX, PieceMut, Socket, announced};
+
+/// Whether the next message is staged or landed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Landing {
+    /// It is staged.
+    No,
+    /// A part of it may be where it is to be.
+    Begun,
+    /// All of it is where it is to be.
+    Done,
+}
+
+/// The receiving end of a connection.
+pub(crate) struct Receiver {
+    socket: Arc<Socket>,
+    /// A slot for each message that is wholly here, and the next for one that is not.
+    ring: Ring,
+    /// How much of the latter is here, with its header.
+    here: usize,
+    landing: Landing,
+    /// The last message here is not as long as was expected: what follows makes no sense.
+    odd: bool,
+    /// Bytes read.
+    bytes: u64,
+    /// Empty between calls.
+    places: Vec<IoSliceMut<'static>>,
+}
+
+impl Receiver {
+    pub(crate) fn new(socket: Arc<Socket>) -> Self {
+        Receiver {
+            socket,
+            ring: Ring::new(),
+            here: 0,
+            landing: Landing::No,
+            odd: false,
+            bytes: 0,
+            places: Vec::new(),
+        }
+    }
+
+    /// The connection.
+    #[inline]
+    pub(crate) fn socket(&self) -> &Arc<Socket> {
+        &self.socket
+    }
+
+    /// Bytes of memory that are kept for messages.
+    pub(crate) fn kept(&self) -> u64 {
+        self.ring.bytes()
+    }
+
+    /// Bytes read, headers too: what grows is not stuck.
+    #[inline]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the message is wholly here that follows the next `ahead` ones; tries to read it. It
+    /// has `len` bytes; if its header says otherwise it is ready at once and has no content.
+    ///
+    /// Messages are asked for in turn: while the message before is not here, this one is not.
+    #[inline]
+    pub(crate) fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
+        let whole = self.ring.used();
+        if self.socket.is_faulty() {
+            return false;
+        }
+        if ahead != whole as u64 {
+            return ahead < whole as u64;
+        }
+        if self.odd || self.landing == Landing::Begun {
+            return false;
+        }
+        if self.here == 0 {
+            self.ring.rewind();
+        }
+        if !self.is_odd(len) {
+            self.ring.make_room(1, len);
+            let n = self.socket.read(&mut self.ring.next(len)[self.here..]);
+            (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);
+        }
+        self.settle(len)
+    }
+
+    /// A message that is here: after [`Self::is_ready`] said yes of it. Its content is aligned to 64
+    /// bytes; it has none if it has landed, or if its `meta` announces another length than was asked
+    /// for.
+    #[inline]
+    pub(crate) fn message(&self, ahead: u64) -> Message {
+        let ahead = ahead as usize;
+        debug_assert!(ahead < self.ring.used());
+        Message { meta: self.ring.header(ahead), content: self.ring.content(ahead).as_ptr() }
+    }
+
+    /// Reads the next message, of `len` bytes, straight to where it is to be; says whether all of it
+    /// is there. Until then this is called again and again with the same pieces. What was already
+    /// staged of it is copied.
+    ///
+    /// If its header announces another length it has landed at once, and the pieces hold anything.
+    ///
+    /// # Safety
+    ///
+    /// The pieces are writable and have `len` bytes together, and nobody else reads or writes them
+    /// before the message is consumed.
+    #[inline]
+    pub(crate) unsafe fn land(
+        &mut self,
+        len: usize,
+        pieces: impl Iterator<Item = PieceMut>,
+    ) -> bool {
+        if self.socket.is_faulty() || self.landing == Landing::Done {
+            return !self.socket.is_faulty();
+        }
+        if self.ring.used() > 0 {
+            if announced(self.ring.header(0)) == len {
+                self.place(len, len, pieces);
+            }
+            self.landing = Landing::Done;
+            return true;
+        }
+        if self.odd {
+            return false;
+        }
+        if self.here == 0 {
+            self.ring.rewind();
+        }
+        self.ring.make_room(1, 0);
+        if !self.is_odd(len) {
+            self.place(self.here.saturating_sub(HEADER), len, pieces);
+            let n = self.socket.read_to(&mut self.places);
+            (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);
+            self.places.clear();
+        }
+        self.landing = Landing::Begun;
+        if self.settle(len) {
+            self.landing = Landing::Done;
+        }
+        self.landing == Landing::Done
+    }
+
+    /// Says that the next message is no longer needed.
+    #[inline]
+    pub(crate) fn consume(&mut self) {
+        debug_assert!(self.ring.used() > 0);
+        self.ring.pop();
+        self.landing = Landing::No;
+    }
+
+    /// Whether the header of the message that is being read is here and announces another length.
+    #[inline]
+    fn is_odd(&self, len: usize) -> bool {
+        self.here >= HEADER && announced(self.ring.header(self.ring.used())) != len
+    }
+
+    /// Whether the message that is being read is done with; then the next one follows.
+    #[inline]
+    fn settle(&mut self, len: usize) -> bool {
+        self.odd = self.is_odd(len);
+        let whole = self.odd || self.here == HEADER + len;
+        if whole {
+            self.here = 0;
+            self.ring.push();
+        }
+        whole
+    }
+
+    /// Finds out where the rest of the next message is to be, of whose content `had` bytes were read
+    /// already; copies these, unless they are there.
+    #[inline]
+    fn place(&mut self, had: usize, len: usize, pieces: impl Iterator<Item = PieceMut>) {
+        if self.here < HEADER && self.ring.used() == 0 {
+            let rest = &mut self.ring.next(0)[self.here..];
+            // SAFETY: the header of the next slot, which stays where it is while `places` holds it:
+            // until the end of the call.
+            let rest = unsafe { std::slice::from_raw_parts_mut(rest.as_mut_ptr(), rest.len()) };
+            self.places.push(IoSliceMut::new(rest));
+        }
+        let copies = self.landing == Landing::No;
+        let (mut at, mut left) = (0, len);
+        for piece in pieces {
+            let size = piece.len.min(left);
+            let old = size.min(had - at);
+            if copies && old > 0 {
+                let from = self.ring.content(0)[at..at + old].as_ptr();
+                // SAFETY: the caller promises that the piece is writable; a slot is nobody's piece.
+                unsafe { std::ptr::copy_nonoverlapping(from, piece.ptr, old) };
+            }
+            at += old;
+            left -= size;
+            if size > old {
+                if self.places.len() == IOV_MAX {
+                    break;
+                }
+                // SAFETY: the caller promises that the piece is writable, and nobody else's; it is
+                // held until the end of the call.
+                let rest =
+                    unsafe { std::slice::from_raw_parts_mut(piece.ptr.add(old), size - old) };
+                self.places.push(IoSliceMut::new(rest));
+            }
+        }
+    }
+}

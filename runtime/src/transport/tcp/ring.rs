@@ -1,0 +1,139 @@
+//! Kept memory for messages: each slot has a header and, right behind it, aligned content.
+
+use super::HEADER;
+
+/// Content begins at a multiple of this.
+const ALIGN: usize = 64;
+/// The least content that a slot has room for.
+const LEAST: usize = 1 << 10;
+
+/// Memory for one message. It never shrinks, and never moves but by [`Slot::reserve`].
+struct Slot {
+    bytes: Vec<u8>,
+    /// Where the content begins.
+    skip: usize,
+}
+
+impl Slot {
+    fn room(&self) -> usize {
+        self.bytes.len() - self.skip
+    }
+
+    /// Makes room for a content; of what was there the header stays.
+    #[cold]
+    fn reserve(&mut self, len: usize) {
+        let header = self.header();
+        let room = len.max(LEAST).next_power_of_two();
+        // Zeroed memory of such sizes is not touched before it is used.
+        self.bytes = vec![0; room + 2 * ALIGN];
+        self.skip = HEADER + self.bytes[HEADER..].as_ptr().align_offset(ALIGN);
+        self.bytes.truncate(self.skip + room);
+        self.bytes[self.skip - HEADER..self.skip].copy_from_slice(&header.to_le_bytes());
+    }
+
+    #[inline]
+    fn header(&self) -> u64 {
+        let mut header = [0; HEADER];
+        header.copy_from_slice(&self.bytes[self.skip - HEADER..self.skip]);
+        u64::from_le_bytes(header)
+    }
+}
+
+/// Slots used in turn. Those in use keep their memory; the one behind them is the next.
+pub(super) struct Ring {
+    slots: Vec<Slot>,
+    head: usize,
+    used: usize,
+}
+
+impl Ring {
+    pub(super) fn new() -> Self {
+        Ring { slots: Vec::new(), head: 0, used: 0 }
+    }
+
+    /// Slots in use.
+    #[inline]
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Bytes of all slots.
+    pub(super) fn bytes(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.bytes.capacity() as u64).sum()
+    }
+
+    /// If none is in use, begins anew with the first slot: its memory is likely in the cache.
+    #[inline]
+    pub(super) fn rewind(&mut self) {
+        if self.used == 0 {
+            self.head = 0;
+        }
+    }
+
+    /// Makes sure that there is a next slot with room for a content. The first time, that makes room
+    /// in as many slots as will be used.
+    #[inline]
+    pub(super) fn make_room(&mut self, slots: usize, len: usize) {
+        let slots = slots.max(self.used + 1);
+        if slots > self.slots.len() || self.slots[self.index(self.used)].room() < len {
+            self.grow(slots, len);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, slots: usize, len: usize) {
+        self.slots.rotate_left(self.head);
+        self.head = 0;
+        while self.slots.len() < slots {
+            let mut slot = Slot { bytes: vec![0; HEADER], skip: HEADER };
+            slot.reserve(len);
+            self.slots.push(slot);
+        }
+        for slot in &mut self.slots[self.used..] {
+            if slot.room() < len {
+                slot.reserve(len);
+            }
+        }
+    }
+
+    /// The index of the slot that follows `ahead` others.
+    #[inline]
+    fn index(&self, ahead: usize) -> usize {
+        let index = self.head + ahead;
+        if index < self.slots.len() { index } else { index - self.slots.len() }
+    }
+
+    /// The header of a slot in use or, half read, of the next.
+    #[inline]
+    pub(super) fn header(&self, ahead: usize) -> u64 {
+        self.slots[self.index(ahead)].header()
+    }
+
+    /// The content of a slot.
+    #[inline]
+    pub(super) fn content(&self, ahead: usize) -> &[u8] {
+        let slot = &self.slots[self.index(ahead)];
+        &slot.bytes[slot.skip..]
+    }
+
+    /// Header and content of the next slot, for `len` bytes of content.
+    #[inline]
+    pub(super) fn next(&mut self, len: usize) -> &mut [u8] {
+        let index = self.index(self.used);
+        let slot = &mut self.slots[index];
+        &mut slot.bytes[slot.skip - HEADER..slot.skip + len]
+    }
+
+    /// The next slot is in use from now on.
+    #[inline]
+    pub(super) fn push(&mut self) {
+        self.used += 1;
+    }
+
+    /// The first slot in use is free again.
+    #[inline]
+    pub(super) fn pop(&mut self) {
+        self.head = self.index(1);
+        self.used -= 1;
+    }
+}

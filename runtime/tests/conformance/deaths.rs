@@ -1,0 +1,134 @@
+//! Ends that come in the middle: of a thread's call, and of whole processes.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use roundelay::{Communicator, Ending, Error, Launcher, Outcome, RedOp};
+use roundelay_dsl::diag::codes;
+use rustix::process::{Pid, Signal, getpid, kill_process};
+
+use crate::support::{barrier, contribution, header, ring, total};
+use crate::{Over, threads};
+
+/// No test comes near it unless something hangs.
+const FOREVER: Duration = Duration::from_secs(60);
+const SCENE: &str = "TEST_SCENE";
+const RANKS: u32 = 4;
+
+/// Three ranks move a lot, the fourth calls something else in between: all hear of it at once.
+pub(crate) fn abort(over: Over) {
+    let plans = ring(&header("all_reduce", "ring", RANKS, RANKS));
+    let other = barrier(RANKS);
+    let began = Instant::now();
+    let errors = threads(over, RANKS, 64 << 10, |comm, rank| {
+        comm.set_timeout(FOREVER);
+        let mut vector = vec![1.0f32; 4 << 20];
+        comm.run_in_place(&plans[rank], RedOp::Sum, &mut vector).expect("a run");
+        comm.run_in_place(&other[rank], RedOp::Sum, &mut [0u8; 1]).expect("a barrier");
+        match rank {
+            3 => comm.run_in_place(&other[3], RedOp::Sum, &mut [0u8; 1]),
+            _ => comm.run_in_place(&plans[rank], RedOp::Sum, &mut vector),
+        }
+        .expect_err("one differs")
+    });
+    assert!(began.elapsed() < FOREVER / 2, "{:?}", began.elapsed());
+    for error in errors {
+        assert_eq!(error.code(), codes::PLAN_MISMATCH, "{error}");
+    }
+}
+
+/// Not a test by itself: what each rank of a launched job does.
+#[test]
+fn rank_process() {
+    let Ok(scene) = std::env::var(SCENE) else { return };
+    let status = match play(&scene) {
+        Ok(()) => 0,
+        Err(error) => {
+            say(&format!("{} {error}", error.code()));
+            3
+        }
+    };
+    std::process::exit(status);
+}
+
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n> {text}").and_then(|()| out.flush()).expect("standard output");
+}
+
+fn play(scene: &str) -> Result<(), Error> {
+    let mut comm = Communicator::from_env()?;
+    say(&format!("pid {}", getpid().as_raw_nonzero()));
+    let rank = comm.rank() as usize;
+    let plan = &ring(&header("all_reduce", "ring", RANKS, RANKS))[rank];
+    let mut vector = vec![0f32; 1_000_000];
+    for round in 0..20 {
+        for (i, x) in vector.iter_mut().enumerate() {
+            *x = contribution(rank, i, round);
+        }
+        if rank == 1 && round == 10 {
+            let signal = if scene == "killed" { Signal::KILL } else { Signal::STOP };
+            kill_process(getpid(), signal).expect("an end");
+        }
+        comm.run_in_place(plan, RedOp::Sum, &mut vector)?;
+        assert!((0..vector.len()).all(|i| vector[i] == total(RANKS as usize, i, round)));
+    }
+    Ok(())
+}
+
+fn launch(over: Over, scene: &str, timeout: Duration) -> (Outcome, Vec<Vec<String>>, Duration) {
+    let began = Instant::now();
+    let mut said = vec![Vec::new(); RANKS as usize];
+    let launcher = match over {
+        Over::Shm => Launcher::new(RANKS),
+        Over::Tcp => Launcher::new(RANKS).hints("transport=tcp"),
+        Over::Mixed => Launcher::new(RANKS).hosts(2),
+    };
+    let outcome = launcher
+        .args(["--exact", "deaths::rank_process", "--nocapture", "--test-threads=1"])
+        .env(SCENE, scene)
+        .timeout(timeout)
+        .grace(Duration::from_secs(1))
+        .run(|rank, line| {
+            if let Some(text) = line.strip_prefix("> ") {
+                said[rank as usize].push(text.to_owned());
+            }
+        })
+        .expect("a launch");
+    for pid in said.iter().filter_map(|s| s.first()?.strip_prefix("pid ")?.parse().ok()) {
+        let pid = Pid::from_raw(pid).expect("a process");
+        assert!(rustix::process::test_kill_process(pid).is_err(), "{pid:?} is left behind");
+    }
+    (outcome, said, began.elapsed())
+}
+
+pub(crate) fn killed(over: Over) {
+    let (outcome, said, took) = launch(over, "killed", FOREVER);
+    assert!(took < FOREVER / 2, "{took:?}");
+    assert_eq!(outcome.endings[1], Ending::Signalled(9), "{said:?}");
+    for rank in [0, 2, 3] {
+        assert_eq!(outcome.endings[rank], Ending::Exited(3), "{said:?}");
+        let text = &said[rank][1];
+        assert!(text.starts_with("RL0704 rank 1 is gone: "), "{over:?}: {text}");
+        assert!(text.contains("all_reduce.ring") && text.contains("hand.algo:"), "{text}");
+    }
+}
+
+pub(crate) fn stopped(over: Over) {
+    let timeout = Duration::from_secs(1);
+    let (outcome, said, took) = launch(over, "stopped", timeout);
+    assert!(took < FOREVER / 2, "{took:?}");
+    assert_eq!(outcome.endings[1], Ending::Killed, "{said:?}");
+    for rank in [0, 2, 3] {
+        let text = &said[rank][1];
+        assert!(text.starts_with("RL0703 "), "{over:?}: {text}");
+        assert!(text.contains("all_reduce.ring, step ") && text.contains("hand.algo:"), "{text}");
+        // From another machine nobody can see that.
+        let words = "rank 1 is stopped: let its process go on";
+        assert!(over == Over::Mixed || text.contains(words), "{over:?}: {text}");
+    }
+    // Whoever waits the longest speaks for all, if not of rank 1 then of one that waits for it.
+    let names = |text: &String| ["from rank 1", "for rank 1"].iter().any(|w| text.contains(w));
+    let named = said.iter().any(|s| s.iter().any(names));
+    assert!(named, "{over:?}: {said:?}");
+}

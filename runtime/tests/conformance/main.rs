@@ -1,0 +1,104 @@
+//! What every transport must do, in the same words for each: order, integrity, no bytes, many bytes,
+//! back-pressure, an end in the middle, a peer that is killed, a peer that is stopped.
+//!
+//! To add a transport: a line `conformance!(...)` below.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod deaths;
+mod moves;
+
+use roundelay::{Communicator, Setup, Transports};
+
+/// What the ranks are joined by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// Memory that all of them map.
+    Shm,
+    /// Sockets between all of them.
+    Tcp,
+    /// Memory between ranks r and r + 2, sockets between the others.
+    Mixed,
+}
+
+impl Over {
+    /// How a rank is to join.
+    pub(crate) fn setup(self, rank: u32) -> Setup {
+        match self {
+            Over::Shm => Setup::new(),
+            Over::Tcp => Setup::new().transports(Transports { shm: false, tcp: true }),
+            Over::Mixed => Setup::new().host_label(format!("machine {}", rank % 2)),
+        }
+    }
+}
+
+/// Runs `body` for every rank of a job, each in a thread.
+pub(crate) fn threads<T: Send>(
+    over: Over,
+    ranks: u32,
+    slot_bytes: u64,
+    body: impl Fn(&mut Communicator, usize) -> T + Sync,
+) -> Vec<T> {
+    let setup = |rank| over.setup(rank).slot_bytes(slot_bytes);
+    let comms = Communicator::local_over(ranks, setup).expect("the ranks join");
+    std::thread::scope(|scope| {
+        let body = &body;
+        let start = |(r, mut comm): (usize, Communicator)| scope.spawn(move || body(&mut comm, r));
+        let threads: Vec<_> = comms.into_iter().enumerate().map(start).collect();
+        threads.into_iter().map(|t| t.join().expect("a rank")).collect()
+    })
+}
+
+macro_rules! conformance {
+    ($name:ident, $over:expr) => {
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn messages_keep_their_order() {
+                moves::order($over);
+            }
+            #[test]
+            fn data_arrives_as_it_left() {
+                moves::integrity($over);
+            }
+            #[test]
+            fn every_protocol_gives_the_same() {
+                moves::protocols($over);
+            }
+            #[test]
+            fn nothing_can_be_moved_too() {
+                moves::nothing($over);
+            }
+            #[test]
+            fn a_gigabyte_arrives() {
+                moves::gigabyte($over);
+            }
+            #[test]
+            fn a_sender_that_is_ahead_is_held_back() {
+                moves::back_pressure($over);
+            }
+            #[test]
+            fn different_calls_are_told_apart() {
+                moves::mismatch($over);
+            }
+            #[test]
+            fn an_end_in_the_middle_of_a_transfer_reaches_all() {
+                deaths::abort($over);
+            }
+            #[test]
+            fn a_killed_peer_is_named_at_once() {
+                deaths::killed($over);
+            }
+            #[test]
+            fn a_stopped_peer_is_named_at_the_deadline() {
+                deaths::stopped($over);
+            }
+        }
+    };
+}
+
+conformance!(shm, Over::Shm);
+conformance!(tcp, Over::Tcp);
+conformance!(mixed, Over::Mixed);

@@ -1,0 +1,175 @@
+//! Data, and that all of it comes, as it was, once, in order.
+
+use roundelay::RedOp;
+use roundelay_compiler::plan::{Header, Plan, Protocol};
+use roundelay_dsl::diag::codes;
+
+use crate::support::{contribution, header, one_shot, ring, send_recv, total, two_shot};
+use crate::{Over, threads};
+
+/// A word for many bytes: any that are lost, doubled or exchanged change it.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        (sum ^ u64::from_le_bytes(word)).wrapping_mul(0x0100_0000_01b3).rotate_left(23)
+    })
+}
+
+/// Bytes that repeat nowhere nearby.
+fn noise(bytes: &mut [u8], seed: u64) {
+    let mut state = seed.wrapping_mul(2).wrapping_add(1);
+    for chunk in bytes.chunks_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+pub(crate) fn order(over: Over) {
+    let plans = send_recv(&header("send_recv", "plain", 2, 1));
+    threads(over, 2, 4096, |comm, rank| {
+        for round in 0..3000u64 {
+            // Small ones, staged ones and direct ones follow each other on one connection.
+            let len = [1, 100, 2000, 7][(round % 4) as usize];
+            let mut vector = vec![if rank == 0 { round } else { u64::MAX }; len];
+            comm.run_in_place(&plans[rank], RedOp::Sum, &mut vector).expect("a run");
+            assert!(vector.iter().all(|&x| x == round), "round {round}");
+        }
+    });
+}
+
+pub(crate) fn integrity(over: Over) {
+    let plans = send_recv(&header("send_recv", "plain", 2, 3));
+    let sums = threads(over, 2, 64 << 10, |comm, rank| {
+        let mut sums = Vec::new();
+        for (seed, len) in
+            [1, 47, 48, 49, 4095, 4097, 65_536, 300_001, 5_000_003].iter().enumerate()
+        {
+            let mut shared = comm.alloc::<u8>(*len).expect("room");
+            let mut own = vec![0u8; *len];
+            for bytes in [&mut own[..], &mut shared[..]] {
+                if rank == 0 {
+                    noise(bytes, seed as u64);
+                }
+                comm.run_in_place(&plans[rank], RedOp::Sum, bytes).expect("a run");
+                sums.push(checksum(bytes));
+            }
+        }
+        sums
+    });
+    assert_eq!(sums[0], sums[1]);
+    let mut distinct = sums[0].clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), 9, "the noise of every length is another");
+}
+
+fn check_all_reduce(over: Over, plans: &[Plan], slot_bytes: u64) {
+    // Slots of a few words make many messages.
+    let most = if slot_bytes < 1024 { 3001 } else { 40_001 };
+    let ranks = plans.len();
+    threads(over, ranks as u32, slot_bytes, |comm, rank| {
+        for (salt, &count) in [1, 7, 100, 1023, most].iter().enumerate() {
+            let mut own = vec![f32::NAN; count];
+            let mut shared = comm.alloc::<f32>(count).expect("memory");
+            for vector in [&mut own[..], &mut shared[..]] {
+                for (i, x) in vector.iter_mut().enumerate() {
+                    *x = contribution(rank, i, salt);
+                }
+                comm.run_in_place(&plans[rank], RedOp::Sum, vector).expect("a run");
+                let wrong = (0..count).find(|&i| vector[i] != total(ranks, i, salt));
+                assert_eq!(wrong, None, "{over:?}, {count} elements");
+            }
+        }
+    });
+}
+
+pub(crate) fn protocols(over: Over) {
+    for protocol in [Protocol::Auto, Protocol::Staged, Protocol::Direct] {
+        for slot_bytes in [256, 64 << 10] {
+            let with =
+                |name, n, chunks| Header { protocol, ..header("all_reduce", name, n, chunks) };
+            check_all_reduce(over, &ring(&with("ring", 3, 3)), slot_bytes);
+            check_all_reduce(over, &one_shot(&with("one_shot", 4, 1), true), slot_bytes);
+            check_all_reduce(over, &one_shot(&with("one_shot", 2, 1), false), slot_bytes);
+            check_all_reduce(over, &two_shot(&with("two_shot", 4, 4)), slot_bytes);
+        }
+    }
+}
+
+pub(crate) fn nothing(over: Over) {
+    let plans = ring(&header("all_reduce", "ring", 4, 4));
+    threads(over, 4, 4096, |comm, rank| {
+        // Fewer elements than chunks: some messages have none.
+        for count in [0, 1, 2, 0, 3] {
+            let mut vector = vec![1.0f32; count];
+            comm.run_in_place(&plans[rank], RedOp::Sum, &mut vector).expect("a run");
+            assert!(vector.iter().all(|&x| x == 4.0));
+        }
+        comm.barrier().expect("a barrier");
+    });
+}
+
+/// Each MiB of it is the same noise from another place on, so that none can stand for another, and
+/// both making and comparing it take no time to speak of.
+pub(crate) fn gigabyte(over: Over) {
+    const PART: usize = 1 << 20;
+    let plans = send_recv(&header("send_recv", "plain", 2, 1));
+    let mut words = vec![0u8; PART + 1024];
+    noise(&mut words, 42);
+    let part = |i: usize| &words[i..][..PART];
+    threads(over, 2, 1 << 20, |comm, rank| {
+        let mut bytes = vec![0u8; 1 << 30];
+        if rank == 0 {
+            bytes.chunks_mut(PART).enumerate().for_each(|(i, to)| to.copy_from_slice(part(i)));
+        }
+        comm.run_in_place(&plans[rank], RedOp::Sum, &mut bytes).expect("a run");
+        let wrong = bytes.chunks(PART).enumerate().find(|&(i, got)| got != part(i));
+        assert_eq!(wrong.map(|(i, _)| i), None, "{over:?}");
+    });
+}
+
+/// Rank 0 sends far more than fits in between, to a rank that comes late: it is held back, loses
+/// nothing, and is done only when the other has begun.
+pub(crate) fn back_pressure(over: Over) {
+    let plans = send_recv(&header("send_recv", "plain", 2, 1));
+    let begun = std::sync::atomic::AtomicBool::new(false);
+    const LEN: usize = 64 << 20;
+    threads(over, 2, 64 << 10, |comm, rank| {
+        let mut bytes = vec![rank as u8 + 7; LEN];
+        let mut first = [0u8; 1];
+        comm.run_in_place(&plans[rank], RedOp::Sum, &mut first).expect("a run");
+        if rank == 1 {
+            // Long enough for the sender to fill whatever lies between.
+            let now = std::time::Instant::now();
+            while now.elapsed() < std::time::Duration::from_millis(200) {
+                std::thread::yield_now();
+            }
+            begun.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+        comm.run_in_place(&plans[rank], RedOp::Sum, &mut bytes).expect("a run");
+        assert!(begun.load(std::sync::atomic::Ordering::SeqCst), "nothing held the sender back");
+        assert!(bytes.iter().all(|&x| x == 7));
+    });
+}
+
+/// Plans that were agreed on before, called in another order: the messages themselves must tell.
+pub(crate) fn mismatch(over: Over) {
+    let plans = [
+        ring(&header("all_reduce", "ring", 2, 2)),
+        one_shot(&header("all_reduce", "one_shot", 2, 1), false),
+    ];
+    let errors = threads(over, 2, 4096, |comm, rank| {
+        comm.set_timeout(std::time::Duration::from_secs(20));
+        let mut vector = vec![1.0f32; 1000];
+        for plan in &plans {
+            comm.run_in_place(&plan[rank], RedOp::Sum, &mut vector).expect("a run");
+        }
+        comm.run_in_place(&plans[rank][rank], RedOp::Sum, &mut vector).expect_err("mixed up")
+    });
+    for error in errors {
+        assert_eq!(error.code(), codes::PLAN_MISMATCH, "{error}");
+    }
+}

@@ -1,0 +1,371 @@
+//! Ranks that are killed or stopped at random moments: whatever they were doing, the others end with
+//! an error that names them, in bounded time, and nothing is left behind.
+//!
+//! The moments are random; the jobs are not: `SEED` repeats one. `ROUNDS` sets how many are run.
+
+mod left;
+mod rank;
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use left::Before;
+use rank::say;
+use roundelay::{Ending, Launcher, Outcome};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// Tells a rank which job it is in.
+const SEED: &str = "TEST_DEATHS_SEED";
+/// Where ranks say how far they have come.
+const WORDS: &str = "TEST_DEATHS_WORDS";
+
+/// How long ranks wait for a stopped one.
+const TIMEOUT: Duration = Duration::from_millis(800);
+/// How long they would wait for a killed one, if they had to.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a job is begun anew that found the machine too busy to begin within the timeout.
+const TRIES: u32 = 3;
+/// A job that takes so long hangs.
+const HANGS: Duration = Duration::from_secs(60);
+
+/// What the others may take beyond the timeout; of a rank that was killed, altogether. It is a second
+/// where nothing else runs, as `SLACK_MS=1000` demands.
+fn slack() -> Duration {
+    Duration::from_millis(number("SLACK_MS").unwrap_or(3000))
+}
+
+/// Numbers that look random, the same ones for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len() as u64) as usize]
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Over {
+    Shm,
+    Tcp,
+    Mixed,
+}
+
+/// When a rank is hit.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    /// After it has made so many calls; none: while the ranks join.
+    calls: u64,
+    /// And then so much later.
+    later: Duration,
+}
+
+/// A job, and what becomes of it.
+#[derive(Debug)]
+struct Job {
+    seed: u64,
+    over: Over,
+    ranks: u32,
+    victim: usize,
+    signal: Signal,
+    moment: Moment,
+}
+
+/// What was seen of a job.
+struct Seen {
+    outcome: Outcome,
+    /// What each rank said, and when.
+    said: Vec<Vec<(Instant, String)>>,
+    /// When the rank was hit; nothing if the job hung then, or ended before.
+    hit: Option<Instant>,
+    ended: Instant,
+    /// Of each rank, calls that it began and, of those that need all ranks, completed.
+    tally: Vec<(u64, u64)>,
+}
+
+impl Job {
+    fn any(round: u64, seed: u64) -> Job {
+        let mut random = Random::new(seed);
+        let over = [Over::Shm, Over::Tcp, Over::Mixed][(round % 3) as usize];
+        let signal = if (round / 3).is_multiple_of(2) { Signal::KILL } else { Signal::STOP };
+        let ranks = 3 + random.below(2) as u32;
+        let victim = random.below(ranks.into()) as usize;
+        let (calls, most) = match random.below(4) {
+            0 => (0, 60_000),
+            _ => (1 << random.below(7), 40_000),
+        };
+        let later = Duration::from_micros(random.below(most));
+        Job { seed, over, ranks, victim, signal, moment: Moment { calls, later } }
+    }
+
+    fn timeout(&self) -> Duration {
+        if self.takes_the_timeout() { TIMEOUT } else { PATIENCE }
+    }
+
+    /// Whether nobody can know before: a rank that never came may still come.
+    fn takes_the_timeout(&self) -> bool {
+        self.signal == Signal::STOP || self.moment.calls == 0
+    }
+
+    /// How long the launcher lets the others go on after the first end that it sees.
+    fn grace(&self) -> Duration {
+        if self.signal == Signal::STOP { slack() } else { self.bound() }
+    }
+
+    /// How long the others may take.
+    fn bound(&self) -> Duration {
+        if self.takes_the_timeout() { TIMEOUT + slack() } else { slack() }
+    }
+
+    fn run(&self) -> Seen {
+        let words = Words::new(self.ranks);
+        let launcher = match self.over {
+            Over::Shm => Launcher::new(self.ranks),
+            Over::Tcp => Launcher::new(self.ranks).hints("transport=tcp"),
+            Over::Mixed => Launcher::new(self.ranks).hosts(2),
+        };
+        let launcher = launcher
+            .args(["--exact", "rank::rank_process", "--nocapture", "--test-threads=1"])
+            .env(SEED, self.seed.to_string())
+            .env(WORDS, &words.path)
+            .timeout(self.timeout())
+            .grace(self.grace());
+        let mut said = vec![Vec::new(); self.ranks as usize];
+        let (lines, heard) = channel();
+        let (outcome, hit) = std::thread::scope(|scope| {
+            let hand = scope.spawn(move || self.strike(&heard));
+            let outcome = launcher.run(|rank, line| hear(rank, line, &mut said, &lines));
+            drop(lines);
+            (outcome.expect("a launch"), hand.join().expect("the hand that strikes"))
+        });
+        Seen { outcome, said, hit, ended: Instant::now(), tally: words.read(self.ranks) }
+    }
+
+    /// Waits for the moment and hits the rank; then sees to it that the job ends. Nothing, if it did
+    /// not by itself, or too early.
+    fn strike(&self, heard: &Receiver<(usize, String)>) -> Option<Instant> {
+        let mut processes: Vec<Option<OwnedFd>> = (0..self.ranks).map(|_| None).collect();
+        let until = Instant::now() + HANGS;
+        let mut hear = |until: Instant| {
+            let left = until.saturating_duration_since(Instant::now());
+            let heard = heard.recv_timeout(left);
+            if let Ok((rank, text)) = &heard
+                && let Some(pid) = text.strip_prefix("pid ").and_then(|pid| pid.parse().ok())
+            {
+                let pid = Pid::from_raw(pid).expect("a process");
+                processes[*rank] = pidfd_open(pid, PidfdFlags::empty()).ok();
+            }
+            heard
+        };
+        let wanted = match self.moment.calls {
+            0 => "pid ".to_owned(),
+            calls => format!("at {calls}"),
+        };
+        let mut first = None;
+        loop {
+            // Where calls are slow, the moment comes before there were so many.
+            match hear(first.map_or(until, |first: Instant| first + TIMEOUT)) {
+                Ok((rank, text)) if rank == self.victim && text.starts_with(&wanted) => break,
+                Ok((_, text)) if text == "at 1" => {
+                    first.get_or_insert_with(Instant::now);
+                }
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) if first.is_some() => break,
+                Err(_) => break,
+            }
+        }
+        let moment = Instant::now() + self.moment.later;
+        while Instant::now() < moment {
+            std::hint::spin_loop();
+        }
+        let hit = Instant::now();
+        let process = processes[self.victim].as_ref()?;
+        pidfd_send_signal(process, self.signal).ok()?;
+        let hear =
+            |until: Instant| heard.recv_timeout(until.saturating_duration_since(Instant::now()));
+        loop {
+            match hear(hit + HANGS) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return Some(hit),
+                Err(RecvTimeoutError::Timeout) => break,
+            }
+        }
+        for process in processes.iter().flatten() {
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        }
+        None
+    }
+
+    /// Whether a rank found, before anything was done to anybody, that another did not answer in time.
+    fn is_too_early(&self, seen: &Seen) -> bool {
+        let late = |text: &str| text.starts_with("RL0703 ") || text.starts_with("RL0708 ");
+        let mut last = seen.said.iter().filter_map(|said| said.last());
+        last.any(|(at, text)| late(text) && seen.hit.is_none_or(|hit| *at < hit))
+    }
+
+    /// Whether all went as it must; says how long the last survivor took.
+    fn check(&self, seen: &Seen) -> Result<Duration, String> {
+        let Seen { outcome, said, hit, ended, tally } = seen;
+        let bound = self.bound();
+        let Some(hit) = hit else { return Err("it hangs, or failed before it was hit".into()) };
+        let ending = match self.signal {
+            Signal::STOP => Ending::Killed,
+            _ => Ending::Signalled(9),
+        };
+        if outcome.endings[self.victim] != ending {
+            return Err(format!("rank {} ended otherwise", self.victim));
+        }
+        let mut last = Duration::ZERO;
+        for rank in (0..self.ranks as usize).filter(|&rank| rank != self.victim) {
+            let Some((at, text)) = said[rank].last() else {
+                return Err(format!("rank {rank} said nothing"));
+            };
+            if outcome.endings[rank] != Ending::Exited(3) {
+                return Err(format!("rank {rank} did not end with an error"));
+            }
+            if at < hit {
+                return Err(format!("rank {rank} failed before anything had happened"));
+            }
+            if !self.names(text) {
+                return Err(format!("rank {rank} names somebody else"));
+            }
+            if tally[rank].1 > tally[self.victim].0 {
+                return Err(format!("rank {rank} completed a call that the victim never began"));
+            }
+            last = last.max(*at - *hit);
+        }
+        if last > bound {
+            return Err(format!("the last one heard of it after {last:?}"));
+        }
+        let all = *ended - *hit;
+        if all > bound + self.grace() {
+            return Err(format!("the job ended after {all:?}"));
+        }
+        Ok(last)
+    }
+
+    /// Whether an error is about the rank that was hit.
+    fn names(&self, text: &str) -> bool {
+        let victim = self.victim;
+        let joined = self.moment.calls > 0;
+        let Some((code, text)) = text.split_once(' ') else { return false };
+        match self.signal {
+            Signal::KILL if joined => {
+                code == "RL0704" && text.starts_with(&format!("rank {victim} is gone: "))
+            }
+            // From another machine nobody can see why a process says nothing.
+            Signal::STOP if joined && self.over != Over::Mixed => {
+                code == "RL0703" && text.contains(&format!("rank {victim} is stopped"))
+            }
+            Signal::STOP if joined => code == "RL0703" && text.contains(&format!("rank {victim}")),
+            _ => text.contains(&format!("rank {victim}")),
+        }
+    }
+}
+
+/// Keeps what a rank said.
+fn hear(
+    rank: u32,
+    line: &str,
+    said: &mut [Vec<(Instant, String)>],
+    lines: &Sender<(usize, String)>,
+) {
+    if let Some(text) = line.strip_prefix("> ") {
+        said[rank as usize].push((Instant::now(), text.to_owned()));
+        // Nobody listens any more once the job is known to hang.
+        let _ = lines.send((rank as usize, text.to_owned()));
+    }
+}
+
+/// Where the file of this process lies.
+fn words() -> PathBuf {
+    let name = format!("deaths-{}", std::process::id());
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// A file with two words a rank.
+struct Words {
+    path: PathBuf,
+}
+
+impl Words {
+    fn new(ranks: u32) -> Words {
+        let path = words();
+        std::fs::write(&path, vec![0; 16 * ranks as usize]).expect("a file");
+        Words { path }
+    }
+
+    fn read(&self, ranks: u32) -> Vec<(u64, u64)> {
+        let bytes = std::fs::read(&self.path).expect("a file");
+        let word = |i: usize| u64::from_le_bytes(bytes[8 * i..][..8].try_into().expect("a word"));
+        (0..ranks as usize).map(|rank| (word(2 * rank), word(2 * rank + 1))).collect()
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn a_rank_that_is_killed_or_stopped_at_any_moment_is_named_in_time() {
+    if std::env::var_os(SEED).is_some() {
+        return;
+    }
+    let rounds = number("ROUNDS").unwrap_or(12);
+    let first = number("FIRST").unwrap_or(0);
+    let mut figures = Vec::new();
+    let mut failures = Vec::new();
+    for round in first..first + rounds {
+        let job = Job::any(round, number("SEED").unwrap_or(round));
+        let before = Before::now();
+        let seen = (1..TRIES).map(|_| job.run()).find(|seen| !job.is_too_early(seen));
+        let seen = seen.unwrap_or_else(|| job.run());
+        let verdict = job.check(&seen).and_then(|took| before.compare().map(|()| took));
+        match verdict {
+            Ok(took) => figures.push((job.over, job.signal.as_raw(), took)),
+            Err(why) => {
+                let said: Vec<_> = seen.said.iter().map(|s| s.last().map(|(_, t)| t)).collect();
+                let (outcome, tally) = (&seen.outcome, &seen.tally);
+                failures.push(format!(
+                    "round {round}: {why}\n{job:?}\n{outcome:?}\n{tally:?}\n{said:#?}"
+                ));
+            }
+        }
+    }
+    figures.sort();
+    for group in figures.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+        let (over, signal, _) = group[0];
+        let (median, most) = (group[group.len() / 2].2, group[group.len() - 1].2);
+        let n = group.len();
+        say(&format!("{over:?}, signal {signal}: {n} rounds, median {median:?}, most {most:?}"));
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {rounds} failed\n{}",
+        failures.len(),
+        failures.join("\n\n")
+    );
+}

@@ -1,0 +1,151 @@
+//! What communicators say that they hold, compared with what the system says.
+
+mod support;
+
+use std::sync::{Mutex, PoisonError};
+
+use roundelay::{Communicator, RedOp, Resources, Setup, Transports, plan_of};
+use roundelay_algorithms::CATALOGUE;
+use roundelay_compiler::{Options, Placement, Shape};
+use support::{layout, play, threads};
+
+/// Descriptors are counted for the process: one test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn descriptors() -> u64 {
+    std::fs::read_dir("/proc/self/fd").expect("the descriptors").count() as u64
+}
+
+fn over_tcp(lazy: bool) -> impl Fn(u32) -> Setup + Sync {
+    let tcp = Transports { shm: false, tcp: true };
+    move |_| Setup::new().transports(tcp).lazy(lazy)
+}
+
+/// Calls of every kind, small and large.
+fn sweep(comm: &mut Communicator) {
+    let n = comm.size() as usize;
+    for count in [1, 100, 100_000] {
+        let (mut vector, mut wide) = (vec![1.0f32; count], vec![0.0f32; n * count]);
+        comm.all_reduce(&mut vector, RedOp::Sum).expect("a call");
+        comm.broadcast(&mut vector, 1).expect("a call");
+        comm.all_gather_single(&mut wide, &vector).expect("a call");
+        comm.reduce_scatter_single(&mut vector, &wide, RedOp::Max).expect("a call");
+        comm.all_to_all_single(&mut wide.clone(), &wide).expect("a call");
+        comm.all_gather_v(&mut wide, &vector, &vec![count; n]).expect("a call");
+        let counts = vec![count; n];
+        comm.all_to_all_v(&mut wide.clone(), &counts, &wide, &counts).expect("a call");
+        comm.barrier().expect("a call");
+    }
+}
+
+/// What each rank holds before a sweep of calls and after it.
+fn around_a_sweep(ranks: Vec<Communicator>) -> Vec<(Resources, Resources)> {
+    play(ranks, |comm, _| {
+        let before = comm.resources().expect("figures");
+        // A rank that goes ahead must not connect to one that is still counting.
+        comm.barrier().expect("a call");
+        sweep(comm);
+        (before, comm.resources().expect("figures"))
+    })
+}
+
+#[test]
+fn eager_ranks_connect_when_they_join_and_never_again() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let ranks = Communicator::local_over(4, over_tcp(false)).expect("the ranks join");
+    for (before, after) in around_a_sweep(ranks) {
+        assert!(!before.lazy);
+        // To each of the three others.
+        assert_eq!(before.data_sockets, 3 * (u64::from(Setup::CHANNELS) + 1), "{before:?}");
+        let connections = |r: &Resources| (r.data_sockets, r.made, r.accepted, r.descriptors);
+        assert_eq!(connections(&after), connections(&before));
+        assert_eq!(before.made + before.accepted, before.data_sockets + before.control_links);
+        assert_eq!((after.store_operations, after.refused), (3, 0));
+        assert!(after.control_bytes > before.control_bytes, "words are told over links");
+        assert!(after.staging_bytes > 0);
+    }
+}
+
+#[test]
+fn the_book_needs_no_other_channels() {
+    let mut most = 0;
+    for (entry, n) in CATALOGUE.iter().flat_map(|entry| [2, 3, 4, 8].map(|n| (entry, n))) {
+        for placement in [Placement::InPlace, Placement::OutOfPlace] {
+            let (shape, options) = (Shape::flat(n), Options::default());
+            // Some algorithms are only for some counts and placements.
+            let plan = plan_of(entry.path, entry.text, &shape, &options, placement, n - 1);
+            let channels =
+                plan.iter().flat_map(|p| &p.part.conns).map(|c| u32::from(c.channel) + 1);
+            most = channels.fold(most, u32::max);
+        }
+    }
+    assert_eq!(most, Setup::CHANNELS);
+}
+
+#[test]
+fn lazy_ranks_connect_when_a_call_needs_it() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let ranks = Communicator::local_over(4, over_tcp(true)).expect("the ranks join");
+    for (before, after) in around_a_sweep(ranks) {
+        assert!(before.lazy);
+        assert_eq!((before.data_sockets, before.staging_bytes), (0, 0), "{before:?}");
+        assert_eq!(before.made + before.accepted, before.control_links);
+        assert!(after.data_sockets > 0, "{after:?}");
+        let new = after.data_sockets;
+        assert_eq!(after.made + after.accepted, before.made + before.accepted + new);
+        assert_eq!(after.descriptors, before.descriptors + new);
+    }
+}
+
+#[test]
+fn the_system_counts_as_many_descriptors() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mixed = |rank: u32| Setup::new().host_label(format!("machine {}", rank % 2));
+    for (over, setup) in [
+        ("tcp", &over_tcp(false) as &(dyn Fn(u32) -> Setup + Sync)),
+        ("tcp, lazy", &over_tcp(true)),
+        ("memory", &|_| Setup::new()),
+        ("both", &mixed),
+    ] {
+        let before = descriptors();
+        let mut ranks = Communicator::local_over(3, setup).expect("the ranks join");
+        let held = ranks.iter_mut().map(|comm| comm.resources().expect("figures").descriptors);
+        let held: u64 = held.sum();
+        assert_eq!(descriptors() - before, held, "{over}");
+        drop(ranks);
+        assert_eq!(descriptors(), before, "{over}: all are given back");
+    }
+}
+
+#[test]
+fn memory_grows_with_what_is_used_and_no_descriptor_does() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    threads(layout(2, 64 << 10), |comm, _| {
+        let before = comm.resources().expect("figures");
+        comm.barrier().expect("a call");
+        assert_eq!((before.arena_bytes, before.memory_ends, before.descriptors), (0, 0, 1));
+        let mut buffer = comm.alloc::<u8>(1 << 20).expect("a buffer");
+        let held = comm.resources().expect("figures");
+        assert_eq!(held.arena_bytes, 1 << 20);
+        assert!(held.shared_bytes >= before.shared_bytes + (1 << 20));
+        comm.broadcast(&mut buffer, 0).expect("a call");
+        let used = comm.resources().expect("figures");
+        assert!(used.memory_ends > 0);
+        assert_eq!((used.descriptors, used.data_sockets, used.staging_bytes), (1, 0, 0));
+        drop(buffer);
+        assert!(comm.resources().expect("figures").arena_bytes < held.arena_bytes);
+    });
+}
+
+#[test]
+fn a_part_counts_what_it_shares() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    threads(layout(3, 1024), |comm, rank| {
+        let list: &[u32] = if rank == 1 { &[] } else { &[0, 2] };
+        if let Some(mut part) = comm.split(list).expect("a part") {
+            let (whole, own) = (comm.resources(), part.resources().expect("figures"));
+            assert_eq!((whole.expect("figures").descriptors, own.descriptors), (1, 2));
+        }
+        comm.barrier().expect("a call");
+    });
+}

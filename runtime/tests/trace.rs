@@ -1,0 +1,177 @@
+//! Who waits for whom, told by real ranks; traces of real calls.
+
+mod support;
+
+use std::time::Duration;
+
+use roundelay::trace::{Class, Entry, Kind, SPANS, Span, Trace, diagnose, merge, write};
+use roundelay::{Communicator, Error, RedOp};
+use roundelay_compiler::plan::Plan;
+use roundelay_dsl::diag::codes;
+use serde_json::Value;
+use support::{Part, chunk, data, header, layout, local, ring, threads};
+
+/// Everybody takes from the left before it sends to the right: no checker would prove this.
+fn circle(n: u32) -> Vec<Plan> {
+    let header = header("all_reduce", "circle", n, 1);
+    let part = |r: u32| {
+        let mut part = Part::new(&header, r);
+        let region = || data(chunk(0, 1));
+        let message = part.recv((r + n - 1) % n, 0, None);
+        part.op(vec![message], Some(region()), vec![], chunk(0, 1));
+        let out = part.send((r + 1) % n, 0, None);
+        part.op(vec![local(region())], None, vec![out], chunk(0, 1));
+        part.plan()
+    };
+    (0..n).map(part).collect()
+}
+
+#[test]
+fn a_circle_is_told_link_by_link() {
+    let plans = circle(3);
+    let told = threads(layout(3, 1024), |comm, rank| {
+        comm.set_timeout(Duration::from_millis(300));
+        let error = comm.run_in_place(&plans[rank], RedOp::Sum, &mut [1.0f32; 10]);
+        (error.expect_err("a circle"), comm.flight().expect("its memory"))
+    });
+    let (errors, flights): (Vec<Error>, Vec<_>) = told.into_iter().unzip();
+    let first = errors.iter().find(|e| matches!(e, Error::Timeout { .. })).expect("a timeout");
+    let text = first.to_string();
+    assert!(
+        text.contains("a cycle: rank 0 waits for rank 2 (call 1, step 0, hand.algo:1)"),
+        "{text}"
+    );
+    assert!(text.contains(", which waits for rank 0 (call 1, step 0, hand.algo:1); "), "{text}");
+    let verdict = diagnose(&merge(3, &flights, &[]), None).expect("a verdict");
+    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Cycle, &[0, 2, 1][..]), "{verdict}");
+}
+
+#[test]
+fn the_odd_call_is_found_from_the_dumps() {
+    let plans = ring(&header("all_reduce", "ring", 4, 4));
+    let flights = threads(layout(4, 1024), |comm, rank| {
+        comm.set_timeout(Duration::from_secs(20));
+        for round in 0..5 {
+            let op = if rank == 2 && round == 3 { RedOp::Max } else { RedOp::Sum };
+            let result = comm.run_in_place(&plans[rank], op, &mut [1.0f32; 10]);
+            if let Err(error) = result {
+                assert_eq!(error.code(), codes::PLAN_MISMATCH, "{error}");
+                break;
+            }
+        }
+        comm.flight().expect("its memory")
+    });
+    let verdict = diagnose(&merge(4, &flights, &[]), Some(0)).expect("a verdict");
+    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Mismatch, &[2][..]), "{verdict}");
+    assert_eq!(
+        verdict.to_string(),
+        "call 4 is not the same on all ranks: rank 2 makes all_reduce.ring of 10 x f32 with max, \
+         ranks 0, 1 and 3 make all_reduce.ring of 10 x f32 with sum"
+    );
+}
+
+#[test]
+fn a_rank_in_no_call_is_told_with_who_waits() {
+    let plans = ring(&header("all_reduce", "ring", 3, 3));
+    let begun = std::sync::Barrier::new(3);
+    let errors = threads(layout(3, 1024), |comm, rank| {
+        comm.set_timeout(Duration::from_millis(300));
+        let mut vector = [1.0f32; 9];
+        comm.run_in_place(&plans[rank], RedOp::Sum, &mut vector).expect("a run");
+        let error = (rank != 1).then(|| comm.run_in_place(&plans[rank], RedOp::Sum, &mut vector));
+        begun.wait();
+        error.map(|e| e.expect_err("late").to_string())
+    });
+    let waits =
+        |text: &&String| text.contains("has not made call 2") && text.contains("wait for it");
+    assert!(errors.iter().flatten().any(|e| waits(&e)), "{errors:?}");
+}
+
+#[test]
+fn a_hundred_thousand_calls_leave_a_bounded_memory() {
+    threads(layout(1, 1024), |comm, _| {
+        let before = comm.flight().expect("its memory");
+        assert_eq!((before.recorded, before.events.len()), (0, 0));
+        for _ in 0..100_000 {
+            comm.barrier().expect("a barrier");
+        }
+        let flight = comm.flight().expect("its memory");
+        assert_eq!((flight.calls, flight.recorded), (100_000, 100_000));
+        assert!(flight.events.len() <= 128);
+        let Some(Entry::Call { call, name, ended, at, .. }) = flight.events.last() else {
+            panic!("a call: {flight:?}");
+        };
+        assert_eq!((*call, &name[..], *ended), (100_000, "barrier", true));
+        assert!(*at > 0);
+    });
+}
+
+/// Calls in several passes and lanes, traced on every rank.
+fn traced(ranks: u32, spans: usize) -> Vec<Trace> {
+    let plans = support::two_shot(&header("all_reduce", "two_shot", ranks, ranks));
+    threads(layout(ranks, 256), |comm: &mut Communicator, rank| {
+        let mut vector = comm.alloc::<f32>(1000).expect("memory");
+        let mut run = |comm: &mut Communicator| {
+            comm.run_in_place(&plans[rank], RedOp::Sum, &mut vector).expect("a run")
+        };
+        run(comm);
+        comm.start_trace(spans).expect("a barrier");
+        let stats = run(comm);
+        assert!(stats.passes > 1);
+        run(comm);
+        let trace = comm.take_trace().expect("a trace");
+        assert_eq!(comm.take_trace(), None);
+        run(comm);
+        trace
+    })
+}
+
+#[test]
+fn every_step_has_a_span_within_its_call() {
+    let traces = traced(3, SPANS);
+    for trace in &traces {
+        assert_eq!(trace.missing, 0);
+        let calls: Vec<&Span> = trace.spans.iter().filter(|s| s.kind == Kind::Call).collect();
+        assert_eq!(calls.len(), 2);
+        for lane in 0..=3u32 {
+            let mut end = 0;
+            for span in trace.spans.iter().filter(|s| s.lane == lane && s.kind != Kind::Call) {
+                let call = calls.iter().find(|c| c.call == span.call).expect("its call");
+                assert!(call.begin <= span.begin && span.end <= call.end, "{call:?} {span:?}");
+                assert!(end <= span.begin && span.begin <= span.end, "{span:?} after {end}");
+                end = span.end;
+            }
+            assert!(end > 0 || lane == 0 || lane == 3, "lane {lane} has spans");
+        }
+        let steps = trace.spans.iter().filter(|s| s.kind == Kind::Step);
+        for span in steps {
+            let name = &trace.names[span.name as usize];
+            assert!(name.starts_with("hand.algo:") && name.contains(": statement "), "{name}");
+        }
+        // What one rank sent another took.
+        for flow in trace.flows.iter().filter(|f| f.out) {
+            let other = &traces[flow.peer as usize];
+            let call = trace.spans[flow.span as usize].call;
+            let taken = other.flows.iter().filter(|f| {
+                let theirs = other.spans[f.span as usize].call;
+                (f.out, f.peer, f.channel, f.number, theirs)
+                    == (false, trace.rank, flow.channel, flow.number, call)
+            });
+            assert_eq!(taken.count(), 1, "{flow:?}");
+        }
+    }
+    let mut file = Vec::new();
+    write(&traces, &mut file).expect("memory");
+    let file: Value = serde_json::from_slice(&file).expect("JSON");
+    let events = file["traceEvents"].as_array().expect("events");
+    let threads = events.iter().filter(|e| e["name"] == "thread_name").count();
+    assert_eq!(threads, 3 * (3 + 1), "lanes and calls of three ranks");
+}
+
+#[test]
+fn a_trace_is_bounded_and_says_what_is_missing() {
+    for trace in traced(2, 5) {
+        assert_eq!(trace.spans.len(), 5);
+        assert!(trace.missing > 5);
+    }
+}
