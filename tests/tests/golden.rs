@@ -46,6 +46,12 @@ fn two_shot() {
     golden("all_reduce", "two_shot", 3, 0, expect_file!["../golden/two_shot_3.txt"]);
 }
 
+/// A rank copies its own block while the others' are on their way.
+#[test]
+fn direct() {
+    golden("all_gather", "direct", 3, 1, expect_file!["../golden/all_gather_direct_3.txt"]);
+}
+
 #[test]
 fn double_binary_tree() {
     golden(

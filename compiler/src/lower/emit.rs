@@ -34,16 +34,27 @@ pub(super) struct Emit<'a> {
     places: Places,
     stamp: Vec<u32>,
     slots: u32,
+    /// Results that no round writes, until they are copied: from where, to where.
+    rest: Option<(Region, Region)>,
 }
 
 impl<'a> Emit<'a> {
-    pub(super) fn new(instance: &'a Instance, placement: Placement, rank: u32) -> Self {
+    pub(super) fn new(
+        instance: &'a Instance,
+        placement: Placement,
+        rank: u32,
+        transfers: &[&Transfer],
+    ) -> Self {
         let places = Places::new(instance);
         let stamp = vec![u32::MAX; places.per_rank as usize];
+        let place = Place::new(instance, placement, rank);
+        let written = transfers.iter().filter(|t| t.dst == rank).map(|t| &t.to);
+        let rest = place.rest(instance, written);
         Emit {
             instance,
             rank,
-            place: Place::new(instance, placement, rank),
+            place,
+            rest,
             lanes: vec![Lane::default()],
             conns: Vec::new(),
             index: BTreeMap::new(),
@@ -105,7 +116,14 @@ impl<'a> Emit<'a> {
         }
         let mut order: Vec<(&Transfer, bool)> = incoming.into_iter().zip(through).collect();
         order.sort_by(|a, b| (&a.0.to, a.0.key).cmp(&(&b.0.to, b.0.key)));
-        for group in order.chunk_by(|a, b| a.0.to == b.0.to) {
+        // What needs no message is done while messages are on their way.
+        let waits = |group: &[(&Transfer, bool)]| group.iter().any(|(t, th)| t.src != t.dst || *th);
+        let mut groups: Vec<_> = order.chunk_by(|a, b| a.0.to == b.0.to).collect();
+        groups.sort_by_key(|group| waits(group));
+        for group in groups {
+            if waits(group) {
+                self.copy_rest(sites);
+            }
             self.write(group, sites)?;
         }
         for (t, _) in &order {
@@ -253,9 +271,10 @@ impl<'a> Emit<'a> {
         at
     }
 
-    /// What remains after the last round.
-    pub(super) fn finish(&mut self, sites: &mut Sites<'_>) {
-        let Some((from, to)) = self.place.rest(self.instance) else { return };
+    /// Results that no round writes are copied before the first wait for a message, or else at the
+    /// end: their source is never written, nor is their target read.
+    pub(super) fn copy_rest(&mut self, sites: &mut Sites<'_>) {
+        let Some((from, to)) = self.rest.take() else { return };
         let chunks = to.pieces.iter().map(|p| p.set).collect();
         let op = Op {
             inputs: vec![Input::Local(from)],

@@ -117,11 +117,11 @@ fn rank_plan(
     transfers: &[&Transfer],
 ) -> Result<RankPlan, Diagnostics> {
     let mut sites = Sites::new(sources);
-    let mut emit = emit::Emit::new(instance, placement, rank);
+    let mut emit = emit::Emit::new(instance, placement, rank, transfers);
     for round in transfers.chunk_by(|a, b| a.round == b.round) {
         emit.round(round, &mut sites).map_err(|d: Diagnostic| vec![d])?;
     }
-    emit.finish(&mut sites);
+    emit.copy_rest(&mut sites);
     let (mut lanes, conns) = emit.into_parts();
     dead::mark(instance, placement, rank, &mut lanes);
     Ok(RankPlan { rank, conns, lanes, sites: sites.list })
