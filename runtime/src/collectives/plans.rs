@@ -30,16 +30,17 @@ pub(crate) const SERVED: [&str; 9] = [
     "barrier",
 ];
 
-/// A call by name, as far as it decides the algorithm: the same on all ranks.
+/// A call by name, as far as it decides the algorithm: the same on all ranks. Calls are compared in
+/// this order, and mostly differ in the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Named {
-    pub(crate) collective: &'static str,
     /// Of the whole vector.
     pub(crate) bytes: u64,
+    pub(crate) root: u32,
     pub(crate) dtype: DType,
     pub(crate) op: RedOp,
-    pub(crate) root: u32,
     pub(crate) placement: Placement,
+    pub(crate) collective: &'static str,
 }
 
 /// What is known about plans.
@@ -76,12 +77,26 @@ impl Plans {
 }
 
 impl Core {
-    /// The plan for a call. It is out of place where an installed algorithm cannot do it in place.
-    pub(super) fn plan_for(&mut self, call: Named) -> Result<Arc<Plan>, Error> {
-        let plans = &self.plans;
-        match plans.calls.iter().find(|(known, _)| *known == call) {
-            Some((_, plan)) if plans.call.is_none() => Ok(plan.clone()),
-            _ => self.first_plan_for(call),
+    /// Plays a call by its plan, which is out of place where an installed algorithm cannot do it in
+    /// place. The plans of calls made before are lent, not counted: to count is an atomic operation,
+    /// and waits until the message just sent has left the processor.
+    pub(super) fn with_plan<R>(
+        &mut self,
+        call: Named,
+        play: impl FnOnce(&mut Core, &Plan) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let known = self.plans.calls.iter().position(|(known, _)| *known == call);
+        match known.filter(|_| self.plans.call.is_none()) {
+            Some(at) => {
+                let lent = std::mem::take(&mut self.plans.calls);
+                let done = play(self, &lent[at].1);
+                self.plans.calls = lent;
+                done
+            }
+            None => {
+                let plan = self.first_plan_for(call)?;
+                play(self, &plan)
+            }
         }
     }
 
