@@ -12,6 +12,7 @@ use super::{
 use crate::backend::Kernel;
 use crate::ends::Ends;
 use crate::error::Error;
+use crate::executor::short;
 use crate::group::Group;
 
 /// Messages from this size on are pulled where they may be: below, copying into a slot costs less
@@ -96,6 +97,7 @@ pub(crate) fn bind(
         }
         bound.lanes.push(first..bound.steps.len() as u32);
     }
+    bound.short = short(&bound);
     Ok(bound)
 }
 
