@@ -299,7 +299,10 @@ impl Job {
                 code == "RL0703" && text.contains(&format!("rank {victim} is stopped"))
             }
             Signal::STOP if joined => code == "RL0703" && text.contains(&format!("rank {victim}")),
-            _ => blames(text, victim),
+            // Who is gone is called as in the whole, whatever follows.
+            _ => {
+                text.starts_with(&format!("rank {} is gone: ", self.victim)) || blames(text, victim)
+            }
         }
     }
 }
