@@ -14,6 +14,7 @@ use crate::ends::Ends;
 use crate::error::Error;
 use crate::executor::short;
 use crate::group::Group;
+use crate::net::Patience;
 
 /// Messages from this size on are pulled where they may be: below, copying into a slot costs less
 /// than having the sender wait until the peer has read its memory.
@@ -71,7 +72,8 @@ pub(crate) fn bind(
     let mut bound = Bound::new(key, shape, kernel, plan.header.clone());
     (bound.digest, bound.counts, bound.sites) = (digest, counts.to_vec(), part.sites.clone());
     bound.widest = ops().map(|op| op.inputs.len().max(op.outs.len() + 1)).max().unwrap_or(0);
-    ends.connect(group, part.conns.iter().map(|c| (c.peer, c.channel)), timeout)?;
+    let patience = Patience { timeout, watch: &mut |_| None, members: &[] };
+    ends.connect(group, part.conns.iter().map(|c| (c.peer, c.channel)), patience)?;
     let crowded = group.layout().crowded;
     let mut builder = Builder { plan, kernel, crowded, ends: Vec::new() };
     for conn in &part.conns {
