@@ -14,7 +14,8 @@ use crate::report::Failure;
 /// How often the algorithms of a size are measured in turn; the median counts.
 pub(super) const TURNS: u32 = 5;
 
-/// Plays one size with several algorithms, each checked and timed.
+/// Plays one size with several algorithms, each checked and timed. Those that come to the same plans are played
+/// once.
 pub(super) fn measure(
     args: &Tune,
     group: &Group,
@@ -25,10 +26,18 @@ pub(super) fn measure(
     let shape = Shape::flat(place.ranks);
     let play = play(place);
     let mut proofs: Vec<Proof> = Vec::new();
+    // Which of them each algorithm is: on few ranks several may do the same.
+    let mut which = Vec::new();
     for name in names {
         let target =
             Target { target: format!("{}.{name}", place.collective), algorithm: None, root: 0 };
-        proofs.push(job::prove(&target, &shape, &play)?);
+        let proof = job::prove(&target, &shape, &play)?;
+        let same = |p: &Proof| p.plans == proof.plans;
+        let known = proofs.iter().position(same);
+        which.push(known.unwrap_or(proofs.len()));
+        if known.is_none() {
+            proofs.push(proof);
+        }
     }
     let case = |(piece, proof): (usize, &Proof)| Case {
         piece,
@@ -52,7 +61,8 @@ pub(super) fn measure(
     job::play(&job, &Start::of(&play, true)?, |case, us, _| {
         times[job.cases[case].piece].push(us);
     })?;
-    Ok(proofs.into_iter().map(|p| p.algorithm).zip(times.iter_mut().map(|t| median(t))).collect())
+    let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
+    Ok(names.iter().zip(which).map(|(name, at)| ((*name).to_owned(), medians[at])).collect())
 }
 
 fn median(times: &mut [f64]) -> f64 {

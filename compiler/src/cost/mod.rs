@@ -14,6 +14,7 @@
 //! Only sums, products, quotients and maxima of IEEE doubles are used, in an order that depends on
 //! the instance alone: every rank comes to the same bits.
 
+mod load;
 mod profile;
 mod survey;
 #[cfg(test)]
