@@ -145,7 +145,10 @@ fn rows_hold_for_the_transport_they_were_measured_over() {
     // What is known of one transport is not measured again, and not taken for the other's.
     let planned = tune("shm,tcp", &["--dry-run"]).ok().json();
     let known = planned.iter().filter(|l| l["time_us"].is_number());
-    assert!(known.clone().count() > 0 && known.clone().all(|l| l["transport"] == "tcp"), "{planned:?}");
+    assert!(
+        known.clone().count() > 0 && known.clone().all(|l| l["transport"] == "tcp"),
+        "{planned:?}"
+    );
     let both = tune("shm,tcp", &[]).ok().json();
     assert_eq!(over(&both, "tcp", "known"), measured.len(), "{both:?}");
     assert!(over(&both, "shm", "measured") > 0 && over(&both, "shm", "known") == 0, "{both:?}");
@@ -174,7 +177,8 @@ fn choices_are_judged_by_what_is_measured() {
     roundelay(&[&tune[..], &["-o", &table]].concat()).ok();
     let text = std::fs::read_to_string(&table).expect("a table");
     let (rest, _) = text.split_once("us = {").expect("times");
-    std::fs::write(&table, format!("{rest}us = {{ double_binary_tree = 0.1 }}\n")).expect("written");
+    std::fs::write(&table, format!("{rest}us = {{ double_binary_tree = 0.1 }}\n"))
+        .expect("written");
     let judged = with(&check, &[("ROUNDELAY_TUNED", &table)]).ok().json();
     assert_eq!(judged[0]["source"], "tuned table");
     assert_eq!(judged[0]["chosen"], "double_binary_tree");

@@ -117,8 +117,7 @@ fn dry_run(args: &Tune, report: Report, groups: &[Group], sizes: &[u64], raw: &R
                     known += 1;
                 } else {
                     any = true;
-                    seconds +=
-                        plan::seconds(args.budget, bytes, group.place.ranks, predicted);
+                    seconds += plan::seconds(args.budget, bytes, group.place.ranks, predicted);
                 }
             }
             seconds += if any { plan::START } else { 0.0 };

@@ -141,7 +141,9 @@ pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
     }
     let mut groups = Vec::new();
     let collectives = collectives(args)?;
-    for (transport, &collective) in transports.iter().flat_map(|t| collectives.iter().map(move |c| (t, c))) {
+    for (transport, &collective) in
+        transports.iter().flat_map(|t| collectives.iter().map(move |c| (t, c)))
+    {
         let both = collective == "all_reduce" && !args.in_place && !args.out_of_place;
         let inside = args.in_place || (in_place(collective) && !args.out_of_place);
         for &ranks in ranks.iter().filter(|&&n| n > 1 && (collective != "sendrecv" || n == 2)) {
@@ -181,12 +183,7 @@ fn collectives(args: &Tune) -> Result<Vec<&'static str>, Failure> {
 }
 
 /// Seconds for a point: timed calls, checked calls, and the data for them.
-pub(super) fn seconds(
-    budget: Duration,
-    bytes: u64,
-    ranks: u32,
-    predicted_us: f64,
-) -> f64 {
+pub(super) fn seconds(budget: Duration, bytes: u64, ranks: u32, predicted_us: f64) -> f64 {
     let data = bytes as f64 * f64::from(ranks) * 3.0 / 200e6;
     1.3 * budget.as_secs_f64() + f64::from(TURNS) * 10.0 * predicted_us * 1e-6 + data
 }

@@ -209,6 +209,12 @@ impl Crew {
         }
     }
 
+    /// Whether no rank sends or receives.
+    pub(super) fn is_alone(&self) -> bool {
+        let messages = |l: &Load| l.sent.messages() + l.out.messages + l.into.messages;
+        self.0.iter().all(|m| messages(&m.load) + m.load.received.messages() == 0.0)
+    }
+
     /// How long a round takes in which ranks wait for messages, or in which none does.
     pub(super) fn time(&self, call: &Call<'_>, waits: bool) -> f64 {
         let link = &call.rates.local;
@@ -231,10 +237,11 @@ impl Crew {
         self.hosts().map(host).fold(ranks, f64::max)
     }
 
-    /// How long the busiest rank, or the cores of the busiest host, have something to do.
+    /// How long the busiest rank, or the cores of the busiest host, have something to do. What is copied and taken
+    /// in at once moves no faster (broadcast of 256 KiB on 2 ranks: 137 us in 16 passes, 103 us in one).
     pub(super) fn busy(&self, call: &Call<'_>) -> f64 {
         let rank = |m: &Member| {
-            let near = m.load.near(call, m.crowd > 0.0).work();
+            let near = m.load.near(call, m.crowd > 0.0).path();
             near.max(m.load.afar(call, false)) + m.load.own(call)
         };
         let host = |members: &[Member]| {
@@ -253,9 +260,7 @@ impl Crew {
 
 /// What the ranks of a host do, divided among its cores.
 fn shared(members: &[Member], call: &Call<'_>) -> f64 {
-    let work = |m: &Member| {
-        m.weight * (m.load.near(call, m.crowd > 0.0).work() + m.load.own(call))
-    };
+    let work = |m: &Member| m.weight * (m.load.near(call, m.crowd > 0.0).work() + m.load.own(call));
     let cores = f64::from(call.rates.cores.max(1));
     members.iter().map(work).sum::<f64>() / cores
 }

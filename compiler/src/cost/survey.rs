@@ -167,7 +167,9 @@ impl<'a> Survey<'a> {
             self.profile.lanes.push(Lane::default());
         }
         let index = self.profile.lanes[lane].steps.len() as u32;
-        let waits = self.waits(lane, found) || index == 0;
+        let steps = &self.profile.lanes[lane].steps;
+        let first = steps.iter().all(|step| step.crew.is_alone());
+        let waits = self.waits(lane, found) || first;
         self.work.fill(Load::default());
         for t in found {
             if let Some(at) = self.place(t.dst) {

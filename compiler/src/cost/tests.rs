@@ -138,7 +138,7 @@ fn messages_of_one_round_cost_their_overhead_and_independent_rounds_no_latency()
     let direct = profile(DIRECT, "4", &simple(4)).time_us(bytes, SLOT);
     near(direct, 2.0 + 2.0 * 0.5 + moved + copied, 1e-9);
     let pairwise = profile(PAIRWISE, "4", &simple(4)).time_us(bytes, SLOT);
-    near(pairwise, 0.0 + 3.0 * 0.5 + moved + copied, 0.05);
+    near(pairwise, 2.0 + 2.0 * 0.5 + moved + copied, 1e-9);
 }
 
 #[test]

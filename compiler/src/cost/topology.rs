@@ -37,8 +37,8 @@ impl Link {
     };
     /// TCP inside a host.
     pub const LOOPBACK: Link = Link {
-        latency_us: 8.0,
-        message_us: 1.5,
+        latency_us: 6.0,
+        message_us: 2.8,
         gbs: 5.0,
         input_gbs: 5.0,
         copy_gbs: 5.0,

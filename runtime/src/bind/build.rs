@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use roundelay_compiler::plan::{Buf, CACHED_VECTOR, Dir, Input, Op, Out, Plan, Protocol, Region, Sizes};
+use roundelay_compiler::plan::{
+    Buf, CACHED_VECTOR, Dir, Input, Op, Out, Plan, Protocol, Region, Sizes,
+};
 
 use super::check::{chunk_by_chunk, damaged, lanes_apart, places, references};
 use super::{

@@ -129,7 +129,14 @@ impl Known {
             self.learnt.clear();
         }
         let fit = fit(entry, request, grid);
-        self.learnt.push(Learnt { entry: entry.path, root, element, placement, fit, ordered: None });
+        self.learnt.push(Learnt {
+            entry: entry.path,
+            root,
+            element,
+            placement,
+            fit,
+            ordered: None,
+        });
         self.learnt.len() - 1
     }
 }

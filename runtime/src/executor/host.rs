@@ -311,8 +311,8 @@ impl Player<'_> {
         let len = elements as usize * out.size as usize;
         if len >= out.direct.min(out.foreign) {
             // A socket takes it from anywhere; of what peers map they need no kernel to read it.
-            let mapped = out.place != NOWHERE
-                || self.work.bases[out.buffer as usize].offered.is_some();
+            let mapped =
+                out.place != NOWHERE || self.work.bases[out.buffer as usize].offered.is_some();
             if mapped && len >= out.direct {
                 return Kind::Pull;
             }
