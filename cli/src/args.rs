@@ -453,12 +453,19 @@ pub(crate) struct Explain {
 Every algorithm that can be played is measured at every size, unless the cost model and the sizes
 before say that it is hopeless. Results are appended to a file beside the table as they come, and
 are not measured again: a run that was stopped goes on where it was. The table lies in
-roundelay/tuned.toml in the folder for configuration, or where ROUNDELAY_TUNED says.
+roundelay/tuned.toml in the folder for configuration, or where ROUNDELAY_TUNED says. A row holds for one
+transport: what was measured over shared memory says nothing of TCP.
+
+With --check nothing is written: every algorithm that can be played is measured, and what would be
+chosen is compared with the best.
 
 Examples:
   roundelay tune --dry-run                what would be measured, and how long it would take
   roundelay tune                          a few minutes
-  roundelay tune all_reduce -n 2,4 --bytes 8..16M --factor 4 -o tuned.toml")]
+  roundelay tune --transport shm,tcp      rows for both
+  roundelay tune all_reduce -n 2,4 --bytes 8..16M --factor 4 -o tuned.toml
+  roundelay tune --check -n 2,4           how good choices are
+  ROUNDELAY_TUNED= roundelay tune --check how good the cost model is without a table")]
 pub(crate) struct Tune {
     /// Collectives [default: all that have several algorithms]
     #[arg(value_name = "COLLECTIVE")]
@@ -466,6 +473,9 @@ pub(crate) struct Tune {
     /// Rank counts [default: 2, as many as cores, and twice that, up to 16]
     #[arg(short, value_name = "RANKS")]
     pub(crate) n: Option<Ranks>,
+    /// How the data goes: shm, tcp or both
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "shm")]
+    pub(crate) transport: Vec<Way>,
     /// Sizes
     #[arg(long, value_name = "SIZES", default_value = "8,1K,16K,64K,256K,1M,4M,16M")]
     pub(crate) bytes: Sizes,
@@ -478,9 +488,12 @@ pub(crate) struct Tune {
     /// Calls out of place only
     #[arg(long)]
     pub(crate) out_of_place: bool,
-    /// Time for the timed calls of a point, in three turns of which the fastest counts
+    /// Time for the timed calls of a point, in five turns whose median counts
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
     pub(crate) budget: Duration,
+    /// Compare what would be chosen with the best, and write nothing
+    #[arg(long, conflicts_with_all = ["fresh", "dry_run", "output"])]
+    pub(crate) check: bool,
     /// Measure again what was measured before
     #[arg(long)]
     pub(crate) fresh: bool,

@@ -12,7 +12,7 @@ use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
 
 use crate::args::Check;
-use crate::load::{Input, Loaded, load};
+use crate::load::{Input, Loaded, load, placement};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, WRONG_INPUT};
 use crate::values::{Ranks, size_text};
@@ -261,7 +261,8 @@ fn sent(checked: &Checked, kind: &Kind) -> f64 {
 /// The time of a call by the cost model.
 fn predict(instance: &Instance, bytes: u64) -> Option<f64> {
     let topology = Topology::of_shape(&instance.shape);
-    let profile = Profile::new(instance, &topology, DType::F32.size() as u32).ok()?;
+    let placement = placement(&instance.program, false, false);
+    let profile = Profile::new(instance, &topology, placement, DType::F32.size() as u32).ok()?;
     Some(profile.time_us(bytes, Layout::SLOT_BYTES))
 }
 

@@ -32,10 +32,18 @@ pub(crate) fn merged(play: &Play) -> Result<Merged, Failure> {
     Ok(Merged::new([(Level::Call, &call), (Level::Environment, &environment)]))
 }
 
-/// A choice as the runtime makes it for a call.
-fn choose(request: &Request<'_>, texts: &[String]) -> Result<Choice, Failure> {
+/// What choices are made from on this machine, for this user.
+pub(crate) fn resolver() -> Result<Resolver, Failure> {
+    Resolver::from_env().map_err(|e| Failure::Usage(e.to_string()))
+}
+
+/// A choice as the runtime makes it for a call with these hints.
+pub(crate) fn choose(
+    resolver: &mut Resolver,
+    request: &Request<'_>,
+    texts: &[String],
+) -> Result<Choice, Failure> {
     let call = hints(texts)?;
-    let mut resolver = Resolver::from_env().map_err(|e| Failure::Usage(e.to_string()))?;
     resolver.choose(request, &call, &Hints::default()).map_err(|e| match e.code() {
         codes::UNSUPPORTED => Failure::Usage(e.to_string()),
         code => refused(fault(code, e.to_string())),
@@ -104,7 +112,7 @@ pub(crate) fn of_play(
         slot_bytes: play.slot_bytes.unwrap_or(Layout::SLOT_BYTES),
         transport,
     };
-    choose(&request, &texts(play))
+    choose(&mut resolver()?, &request, &texts(play))
 }
 
 /// A choice as programs read it.
@@ -170,7 +178,7 @@ fn one(args: &Explain, collective: &str, shape: &Shape, bytes: u64, report: Repo
         slot_bytes: Layout::SLOT_BYTES,
         transport: carried(args.hosts),
     };
-    let choice = choose(&request, &args.hints)?;
+    let choice = choose(&mut resolver()?, &request, &args.hints)?;
     say(&request, &choice, report);
     Ok(())
 }

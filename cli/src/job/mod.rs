@@ -36,7 +36,7 @@ pub(crate) struct Job {
     pub(crate) shape: String,
     /// The root of rooted collectives; if there is none, it turns with every call.
     pub(crate) root: Option<u32>,
-    /// Calls of which size, in order.
+    /// Calls of which size, in order; results are checked where a case comes for the first time.
     pub(crate) cases: Vec<Case>,
     /// Type of the elements.
     pub(crate) dtype: DType,
@@ -81,7 +81,7 @@ impl Piece {
 }
 
 /// One size.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Case {
     /// Index of the algorithm.
     pub(crate) piece: usize,

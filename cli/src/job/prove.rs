@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roundelay::{DType, RedOp, Source};
 use roundelay_compiler::verify::Facts;
-use roundelay_compiler::{Options, Placement, Program, Proved, Shape, compile};
+use roundelay_compiler::{Options, Placement, Plan, Program, Proved, Shape, compile};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
@@ -28,6 +28,8 @@ pub(crate) struct Proof {
     pub(crate) blocks: u32,
     /// What was proved, in words.
     pub(crate) words: String,
+    /// What the ranks do, without names and source lines.
+    pub(crate) plans: Vec<Plan>,
 }
 
 /// The algorithm to be played for a target at a size: its own, or the one that is chosen, and then by
@@ -86,9 +88,20 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
         bitwise: facts.bitwise == Some(true) && header.collective == "all_reduce",
         wire,
     };
+    let plans = proved.into_plans().into_iter().map(bare).collect();
     let (algorithm, collective) = (header.algorithm, header.collective);
     let (reduces, blocks) = (header.reduces, header.blocks);
-    Ok(Proof { piece, algorithm, collective, reduces, blocks, words })
+    Ok(Proof { piece, algorithm, collective, reduces, blocks, words, plans })
+}
+
+/// A plan without what says where it came from: equal for algorithms that do the same.
+fn bare(mut plan: Plan) -> Plan {
+    (plan.header.hash, plan.header.algorithm) = Default::default();
+    plan.part.sites.clear();
+    for op in plan.part.lanes.iter_mut().flat_map(|lane| &mut lane.ops) {
+        (op.site, op.round) = (0, 0);
+    }
+    plan
 }
 
 fn proof(

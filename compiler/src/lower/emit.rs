@@ -7,6 +7,7 @@ use roundelay_dsl::ast::Op as Does;
 use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::deps::Deps;
+use super::offer::{may_stay, single};
 use super::place::Place;
 use super::{Sites, memory};
 use crate::graph::Transfer;
@@ -143,16 +144,10 @@ impl<'a> Emit<'a> {
         lane as usize
     }
 
-    /// A region that the peer may read in place: one buffer, addressed alike on both sides.
+    /// A region that the peer may read in place.
     fn offer(&self, t: &Transfer, local: &Region, round: u32) -> Option<Region> {
-        let extra = self.instance.scratch.len() as u16;
-        let first = local.pieces.first()?.buf;
-        let one = local.pieces.iter().all(|p| p.buf == first);
-        let shared = one && !matches!(first, Buf::Scratch(i) if i >= extra);
-        let allowed = t.wire.is_none() && t.src != t.dst && shared && single(&t.from);
-        // The input is never written; anything else must not be while the peer may be reading.
-        let kept = first == Buf::Input || !self.overwritten(&t.from, round);
-        (allowed && kept).then(|| local.clone())
+        let overwritten = || self.overwritten(&t.from, round);
+        may_stay(self.instance, t, local, overwritten).then(|| local.clone())
     }
 
     fn send(&mut self, t: &Transfer, round: u32, sites: &mut Sites<'_>) {
@@ -288,10 +283,6 @@ impl<'a> Emit<'a> {
         };
         self.push(0, op);
     }
-}
-
-fn single(region: &Region) -> bool {
-    region.pieces.first().is_some_and(|f| region.pieces.iter().all(|p| p.buf == f.buf))
 }
 
 /// Element counts of a transfer, as both its ends see them.

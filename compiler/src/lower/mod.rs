@@ -13,7 +13,10 @@
 mod dead;
 mod deps;
 mod emit;
+mod offer;
 mod place;
+
+pub(crate) use offer::{Content, Contents};
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

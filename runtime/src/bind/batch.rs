@@ -14,9 +14,9 @@
 
 use std::time::Duration;
 
-use roundelay_compiler::plan::{Dir, Header, Placement, Protocol};
+use roundelay_compiler::plan::{Dir, Header, KEPT_BYTES, Placement, Protocol};
 
-use super::build::{DIRECT_BYTES, DIRECT_POSTED, STREAM_BYTES};
+use super::build::{DIRECT_POSTED, STREAM_BYTES};
 use super::{At, Bound, Key, NOWHERE, Operand, OutEnd, RecvEnd, Segment, SendEnd, Shape, Step};
 use crate::backend::Kernel;
 use crate::dtype::{DType, RedOp};
@@ -253,7 +253,7 @@ impl Builder {
     fn send(&mut self, index: usize, transfer: &Transfer, end: &SendEnd) {
         let direct = match end.posted {
             true => DIRECT_POSTED,
-            false if transfer.bytes >= DIRECT_BYTES as u64 => 1,
+            false if transfer.bytes >= KEPT_BYTES => 1,
             false => usize::MAX,
         };
         let far = !end.posted && transfer.bytes >= FOREIGN_BYTES;

@@ -316,13 +316,16 @@ impl Player<'_> {
     #[inline]
     fn kind(&self, out: &OutEnd, elements: u64) -> Kind {
         let len = elements as usize * out.size as usize;
-        if len >= out.direct
-            && (out.place != NOWHERE || self.work.bases[out.buffer as usize].offered.is_some())
-        {
-            return Kind::Pull;
-        }
-        if len >= out.foreign && self.ends.senders[out.sender as usize].reads() {
-            return Kind::Foreign;
+        if len >= out.direct.min(out.foreign) {
+            // A socket takes it from anywhere; of what peers map they need no kernel to read it.
+            let mapped =
+                out.place != NOWHERE || self.work.bases[out.buffer as usize].offered.is_some();
+            if mapped && len >= out.direct {
+                return Kind::Pull;
+            }
+            if !mapped && len >= out.foreign && self.ends.senders[out.sender as usize].reads() {
+                return Kind::Foreign;
+            }
         }
         if len <= INLINE { Kind::Inline } else { Kind::Slot }
     }
