@@ -9,18 +9,24 @@
 //! | `consumed` | [`consumed`]`(n, target, channel, block)` | the target |
 //! | `entered` | [`entered`]`(n, peer, block)` | the peer |
 //!
-//! Then, from [`staging`], the two halves of the staging memory, then the scratch buffers.
+//! A word `entered` holds an epoch, the others `epoch << 32 | messages`. From [`staging`] on the runtime divides the
+//! arena between the staging memories, of two halves each, and the scratch buffers.
 //!
-//! **Staging memory.** Chunk k of a message in slot s of a link is, on its receiver, at
+//! **Staging memory.** Packets have their own, apart from slots, so that no content of a slot is ever taken for
+//! a packet: [`Params::staging`] says where that of the kernel's way begins. There, chunk k of a message in slot s
+//! of a link is, on its receiver, at
 //! `half * halves + ((link.base * B) + (b * link.slots + s) * link.chunks + k) * unit`, for block b of B. The
-//! half is the lowest bit of the epoch. `unit` is [`Params::unit`]: the bytes of a chunk's slice of one pass, twice as
-//! many if they travel as packets, rounded up to 16.
+//! half is the lowest bit of the epoch. `unit` is [`Params::unit`]: the bytes of a chunk's slice of one pass in the
+//! widest of the types in which it is kept or sent, twice as many if they travel as packets, rounded up to 16.
+//! Kernels whose messages are packets play one pass: a second would not tell its packets from those of the first.
 //!
 //! **Slices.** Block b plays the elements `[b * slice, (b + 1) * slice)` of every chunk, as far as the chunk has
 //! them, pass t of them `[b * slice + t * pass, ...)`. `slice` and `pass` are multiples of the elements in 16 bytes
 //! unless a slice covers whole chunks.
 //!
-//! **State.** Words of the rank's own device memory, all 0 at first: [`State`].
+//! **State.** Words of the rank's own device memory, all 0 at first: a [`State`] for each of [`BLOCKS`] blocks. Block b
+//! of B reads its own, and when it ends writes those of the blocks b, b + B, and so on: so blocks wait for each other
+//! nowhere, and a later kernel may have more of them or fewer.
 
 /// Most channels of a connection.
 pub const CHANNELS: u32 = 8;
@@ -51,7 +57,7 @@ pub const fn words(n: u32) -> u64 {
     entered(n, n, 0)
 }
 
-/// Where the staging memory begins, in bytes.
+/// Where words end and staging memory may begin, in bytes.
 pub const fn staging(n: u32) -> u64 {
     (words(n) * 8).next_multiple_of(ALIGN)
 }
@@ -72,12 +78,14 @@ pub struct Params {
     pub passes: u64,
     /// Bytes of a chunk in a slot.
     pub unit: u64,
-    /// Bytes of a half of the staging memory.
+    /// Where the staging memory of the kernel's way begins in the arena, in bytes.
+    pub staging: u64,
+    /// Bytes of a half of it.
     pub halves: u64,
     /// Where the scratch buffers begin in the arena, in bytes. Each begins at a multiple of [`ALIGN`] after
     /// the one before; chunk c of one is at `c * ceil(N/C)` elements.
     pub scratch: u64,
-    /// Address of this rank's [`State`].
+    /// Address of this rank's [`State`]s.
     pub state: u64,
     /// Address of a word of 32 bits in host memory; not 0 means that the kernel leaves.
     pub abort: u64,
@@ -97,10 +105,6 @@ pub struct State {
     pub epoch: u32,
     /// 1 if that call's end proved that every rank had entered it.
     pub synchronized: u32,
-    /// Blocks of the call at hand that have ended.
-    pub ended: u32,
-    /// 0.
-    pub reserved: u32,
 }
 
 /// What a wait that failed was about: written once, by the first that fails.
