@@ -105,13 +105,17 @@ pub struct State {
     pub epoch: u32,
     /// 1 if that call's end proved that every rank had entered it.
     pub synchronized: u32,
+    /// Of block 0: 1 as soon as a thread reports a failure, which makes it the only one to do so. Else 0.
+    pub failed: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// What a wait that failed was about: written once, by the first that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Report {
-    /// 0 nothing failed, 1 a wait took too long, 2 the abort word was set.
+    /// 0 nothing failed, 1 a wait took too long, 2 the abort word was set. Written after all else.
     pub what: u32,
     /// 0 `entered`, 1 `sent`, 2 `consumed`, 3 a packet, 4 the peer's entry into the call before.
     pub word: u32,
