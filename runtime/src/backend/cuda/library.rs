@@ -9,8 +9,8 @@ use super::fault::cuda;
 
 /// The library as drivers install it.
 const NAME: &str = "libcuda.so.1";
-/// The oldest version of CUDA whose driver will do: it brought `cuFuncLoad`.
-const OLDEST: i32 = 12_040;
+/// The oldest version of CUDA whose driver will do: it brought the newest of the functions below.
+const OLDEST: i32 = 12_080;
 
 /// Every function that is called, by the name that the library has for it.
 const FUNCTIONS: &[&str] = &[
@@ -29,7 +29,7 @@ const FUNCTIONS: &[&str] = &[
     "cuDriverGetVersion",
     "cuEventCreate",
     "cuEventDestroy_v2",
-    "cuEventElapsedTime",
+    "cuEventElapsedTime_v2",
     "cuEventQuery",
     "cuEventRecord",
     "cuFuncGetAttribute",
@@ -73,6 +73,7 @@ const FUNCTIONS: &[&str] = &[
     "cuStreamEndCapture",
     "cuStreamIsCapturing",
     "cuStreamQuery",
+    "cuStreamWaitEvent",
     "cuThreadExchangeStreamCaptureMode",
 ];
 
@@ -124,7 +125,7 @@ fn look() -> Result<(u32, u32), String> {
     }
 }
 
-const REMEDY: &str = "a driver of CUDA 12.4 or newer is needed (550 or newer)";
+const REMEDY: &str = "a driver of CUDA 12.8 (570) or newer is needed";
 /// What is said where the driver counts no device.
 pub(crate) const NO_GPU: &str =
     "no GPU is visible: look at `nvidia-smi` and at the variable CUDA_VISIBLE_DEVICES";

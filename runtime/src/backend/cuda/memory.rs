@@ -300,9 +300,7 @@ impl CudaStream {
     pub(crate) unsafe fn write(&self, to: u64, from: &[u8]) -> Result<(), Fault> {
         self.context().enter()?;
         // SAFETY: the caller's promise.
-        unsafe {
-            cuda!(cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.handle()))
-        }
+        unsafe { cuda!(cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.handle())) }
     }
 
     /// Copies from an address to host memory, as [`CudaStream::write`].

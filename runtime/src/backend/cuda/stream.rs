@@ -58,6 +58,13 @@ impl CudaStream {
         self.0.raw
     }
 
+    /// What is put into it from now on waits until the event has happened.
+    pub(crate) fn follow(&self, event: &Event) -> Result<(), Fault> {
+        self.0.context.enter()?;
+        // SAFETY: both handles are good.
+        unsafe { cuda!(cuStreamWaitEvent(self.0.raw, event.raw, 0)) }
+    }
+
     /// Whether everything in it is done.
     pub(crate) fn is_done(&self) -> Result<bool, Fault> {
         // SAFETY: the handle is good.
@@ -122,7 +129,7 @@ impl Event {
     pub(crate) fn since(&self, earlier: &Event) -> Result<f32, Fault> {
         let mut time = 0.0;
         // SAFETY: one number is written; both handles are good.
-        unsafe { cuda!(cuEventElapsedTime(&raw mut time, earlier.raw, self.raw)) }?;
+        unsafe { cuda!(cuEventElapsedTime_v2(&raw mut time, earlier.raw, self.raw)) }?;
         Ok(time)
     }
 }
