@@ -28,6 +28,9 @@
 //! [`synchronizes`](DeviceProgram::synchronizes) proves that by ending; after others, ranks wait for `entered`.
 
 pub mod abi;
+mod lower;
+
+pub use lower::{Options, Refused, lower};
 
 use crate::plan::{Dir, Header, Region, Site, Sizes, Wire};
 
