@@ -1,12 +1,11 @@
 //! Device programs: what the thread blocks of one rank play of a plan.
 //!
-//! A kernel has B blocks. Every chunk is cut into B slices, at the same elements of every chunk, and block
-//! b plays the whole plan on slice b of each, with connections of its own, so that no block waits for
-//! another one of its rank. Where a slice does not fit the staging memory, a block plays it in several
-//! *passes*, one after the other, as a host's executor does.
+//! A kernel has B blocks. Every chunk is cut into slices, at the same elements of every chunk, and a block
+//! plays the whole plan on slices of its own, with connections of its own, so that no block waits for
+//! another one of its rank. It plays them one after the other, in *passes*, as a host's executor does.
 //!
 //! **Phases.** A program is a list of phases, played in order. The arms of a phase touch nothing of each
-//! other's: disjoint groups of warps play them side by side. After its arms a phase may *meet* (all
+//! other's: groups of warps play them side by side ([`abi`]). After its arms a phase may *meet* (all
 //! threads of the block wait for each other), and then signal. An arm is a fold, element by element and in
 //! the order listed, like an operation of a plan; what it reads and writes says how its messages travel:
 //!
@@ -29,6 +28,9 @@
 //! [`synchronizes`](DeviceProgram::synchronizes) proves that by ending; after others, ranks wait for `entered`.
 
 pub mod abi;
+mod lower;
+
+pub use lower::{Options, Refused, lower};
 
 use crate::plan::{Dir, Header, Region, Site, Sizes, Wire};
 
