@@ -14,6 +14,8 @@
 //! tables on different ranks end as an error.
 
 mod candidate;
+#[cfg(feature = "cuda")]
+pub(crate) mod device;
 mod machine;
 mod tuned;
 
@@ -89,6 +91,8 @@ pub enum Source {
     Tuned,
     /// A prediction.
     CostModel,
+    /// The rule of its size for GPUs.
+    Rule,
     /// Nothing: all are alike.
     Default,
 }
@@ -99,6 +103,7 @@ impl fmt::Display for Source {
             Source::Hint(level, key) => write!(f, "{level} ({key})"),
             Source::Tuned => f.write_str("tuned table"),
             Source::CostModel => f.write_str("cost model"),
+            Source::Rule => f.write_str("rule of this size for GPUs"),
             Source::Default => f.write_str("default"),
         }
     }
@@ -245,7 +250,25 @@ impl Resolver {
         }
         match self.measured(&request, &candidates) {
             Some(times) => Ok(self.tuned(&request, candidates, &times)),
+            #[cfg(feature = "cuda")]
+            None if request.transport == device::TRANSPORT => self.ruled(&request, candidates),
             None => Ok(self.predicted(&request, candidates, request.bytes, Source::CostModel)),
+        }
+    }
+
+    /// On GPUs the cost model says nothing: the rule of the size decides.
+    #[cfg(feature = "cuda")]
+    fn ruled(&self, request: &Request<'_>, candidates: Vec<Candidate>) -> Result<Choice, Error> {
+        let fits = |name: &str| {
+            candidates.iter().position(|c| c.entry.name == name && c.fit.is_ok())
+        };
+        let by_rule = device::algorithms(request.collective, request.bytes).find_map(fits);
+        match by_rule.or_else(|| candidates.iter().position(|c| c.fit.is_ok())) {
+            Some(at) => {
+                let why = |_: &Candidate, _: f64| Why::Overruled;
+                Ok(self.choice(request, candidates, at, Source::Rule, None, why))
+            }
+            None => Err(nothing(request, &candidates)),
         }
     }
 

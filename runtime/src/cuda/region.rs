@@ -92,6 +92,21 @@ impl Regions {
         })
     }
 
+    /// Forgets all memory of other allocators that overlaps `bytes` from an address on.
+    pub(super) fn displace(&mut self, address: u64, bytes: u64) -> Vec<Arc<Region>> {
+        let own = self.own;
+        let overlaps = |region: &Region| {
+            let base = region.base(own);
+            matches!(region, Region::Foreign { .. })
+                && base < address.saturating_add(bytes)
+                && address < base.saturating_add(region.bytes())
+        };
+        let gone = |place: &mut Option<Arc<Region>>| {
+            place.take_if(|region| overlaps(region))
+        };
+        self.list.iter_mut().filter_map(gone).collect()
+    }
+
     /// An address in a rank's memory, as mapped here.
     pub(super) fn address(&self, spot: Spot, rank: u32) -> u64 {
         let region = self.list.get(spot.region as usize).and_then(Option::as_deref);

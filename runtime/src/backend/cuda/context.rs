@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use super::device::{attribute, handle};
+use super::device::{attribute, handle, reaches};
 use super::fault::cuda;
 use super::{Device, Fault};
 
@@ -58,13 +58,7 @@ impl Context {
 
     /// Whether kernels here can load and store in the memory of another device of this process.
     pub(crate) fn reaches(&self, other: &Device) -> Result<bool, Fault> {
-        if other.index == self.device.index {
-            return Ok(true);
-        }
-        let (peer, mut can) = (handle(other.index)?, 0);
-        // SAFETY: one number is written.
-        unsafe { cuda!(cuDeviceCanAccessPeer(&raw mut can, self.handle, peer)) }?;
-        Ok(can != 0)
+        reaches(self.device.index, other.index)
     }
 
     /// Whether memory of it can be passed to other processes as descriptors.

@@ -75,6 +75,23 @@ fn look(index: u32) -> Result<Device, Fault> {
     })
 }
 
+/// Which device can load and store in the memory of which other.
+pub(crate) fn reach(devices: &[Device]) -> Result<Vec<Vec<bool>>, Fault> {
+    let from = |a: &Device| devices.iter().map(|b| reaches(a.index, b.index)).collect();
+    devices.iter().map(from).collect()
+}
+
+/// Whether kernels on one device can load and store in the memory of another.
+pub(super) fn reaches(from: u32, to: u32) -> Result<bool, Fault> {
+    if from == to {
+        return Ok(true);
+    }
+    let (from, to, mut can) = (handle(from)?, handle(to)?, 0);
+    // SAFETY: one number is written.
+    unsafe { cuda!(cuDeviceCanAccessPeer(&raw mut can, from, to)) }?;
+    Ok(can != 0)
+}
+
 /// The driver's handle of a device.
 pub(super) fn handle(index: u32) -> Result<sys::CUdevice, Fault> {
     let mut device = 0;

@@ -26,7 +26,7 @@ mod wheels;
 
 pub(crate) use context::Context;
 pub use device::Device;
-pub(crate) use device::devices;
+pub(crate) use device::{devices, reach};
 pub(crate) use fault::Fault;
 pub(crate) use graph::{Aside, Graph, Recording};
 pub(crate) use memory::{Foreign, Found, Handle, Physical, Pinned, Range};

@@ -10,4 +10,4 @@ mod post;
 mod shared;
 
 pub(crate) use post::{Letter, Post};
-pub(crate) use shared::{Offer, Shared};
+pub(crate) use shared::{Shared, offer};

@@ -1,6 +1,6 @@
 //! Memory that every rank has, as this rank maps it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::backend::cuda::{Context, Fault, Physical, Range};
@@ -14,25 +14,15 @@ pub(crate) struct Shared {
     ranges: Vec<Range>,
 }
 
-/// New memory of this rank, not yet among what is shared, and the descriptor for the others.
-#[derive(Debug)]
-pub(crate) struct Offer {
-    memory: Physical,
-    descriptor: OwnedFd,
-}
-
-impl Offer {
-    /// So many bytes, a multiple of the granularity.
-    pub(crate) fn new(context: &Arc<Context>, bytes: u64) -> Result<Self, Fault> {
-        let memory = Physical::create(context, bytes)?;
-        let descriptor = memory.export()?;
-        Ok(Offer { memory, descriptor })
-    }
-
-    /// For the others.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
-    }
+/// New memory of this rank, a multiple of the granularity, not yet among what is shared; and the descriptor for the
+/// others.
+pub(crate) fn offer(
+    context: &Arc<Context>,
+    bytes: u64,
+) -> Result<(Physical, OwnedFd), Fault> {
+    let memory = Physical::create(context, bytes)?;
+    let descriptor = memory.export()?;
+    Ok((memory, descriptor))
 }
 
 impl Shared {
@@ -58,8 +48,11 @@ impl Shared {
     }
 
     /// Puts this rank's new memory behind its own.
-    pub(crate) fn put(&mut self, offer: Offer) -> Result<(), Fault> {
-        self.ranges[self.own as usize].map(offer.memory)
+    pub(crate) fn put(&mut self, memory: Physical) -> Result<(), Fault> {
+        match self.ranges.get_mut(self.own as usize) {
+            Some(range) => range.map(memory),
+            None => Ok(()),
+        }
     }
 
     /// Puts a peer's new memory behind what is mapped of it; `bytes` as of this rank's own.
