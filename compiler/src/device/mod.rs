@@ -23,7 +23,7 @@
 //! word `entered` a peer and block in each peer's memory: the epoch of the call that it has entered.
 //!
 //! **Epochs.** A call's number on its communicator, the same on every rank, kept in device memory and counted
-//! on by the last block of a kernel that ends, so that a graph can replay a kernel. Staging memory has two
+//! on by the kernels themselves, so that a graph can replay one. Staging memory has two
 //! halves, used by odd and even epochs. A call may write into a peer's half when the peer has ended the call
 //! two before, of which it is enough to know that it has entered the one before. A program that
 //! [`synchronizes`](DeviceProgram::synchronizes) proves that by ending; after others, ranks wait for `entered`.
