@@ -117,7 +117,7 @@ mod tests {
             let same = pair[0].collective == pair[1].collective;
             assert!(if same { pair[0].up_to < pair[1].up_to } else { pair[0].up_to == ANY });
         }
-        for collective in crate::collectives::SERVED {
+        for collective in crate::collectives::SERVED.iter().copied() {
             assert!(algorithms(collective, u64::MAX).next().is_some(), "{collective}");
         }
     }

@@ -137,6 +137,8 @@ pub enum Why {
     Measured(f64),
     /// It was not measured at this size, and others were.
     Unmeasured,
+    /// The rule of this size names another.
+    Rule,
     /// A hint names another.
     Overruled,
 }
@@ -157,6 +159,7 @@ impl fmt::Display for Why {
             Why::Measured(times) if *times <= ALIKE => f.write_str("measured alike"),
             Why::Measured(times) => slower(f, "measured", *times),
             Why::Unmeasured => f.write_str("not measured at this size"),
+            Why::Rule => f.write_str("the rule of this size names another"),
             Why::Overruled => f.write_str("a hint names another"),
         }
     }
@@ -259,14 +262,12 @@ impl Resolver {
     /// On GPUs the cost model says nothing: the rule of the size decides.
     #[cfg(feature = "cuda")]
     fn ruled(&self, request: &Request<'_>, candidates: Vec<Candidate>) -> Result<Choice, Error> {
-        let fits = |name: &str| {
-            candidates.iter().position(|c| c.entry.name == name && c.fit.is_ok())
-        };
+        let fits =
+            |name: &str| candidates.iter().position(|c| c.entry.name == name && c.fit.is_ok());
         let by_rule = device::algorithms(request.collective, request.bytes).find_map(fits);
         match by_rule.or_else(|| candidates.iter().position(|c| c.fit.is_ok())) {
             Some(at) => {
-                let why = |_: &Candidate, _: f64| Why::Overruled;
-                Ok(self.choice(request, candidates, at, Source::Rule, None, why))
+                Ok(self.choice(request, candidates, at, Source::Rule, None, |_, _| Why::Rule))
             }
             None => Err(nothing(request, &candidates)),
         }

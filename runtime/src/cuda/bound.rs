@@ -139,12 +139,7 @@ impl Gpu {
     }
 
     /// What can be refused without the others; they are told.
-    fn sized(
-        &self,
-        key: &Key,
-        lowered: &Lowered,
-        lent: &Lent,
-    ) -> Result<(Cut, u64), Error> {
+    fn sized(&self, key: &Key, lowered: &Lowered, lent: &Lent) -> Result<(Cut, u64), Error> {
         for (i, name) in BUFFERS.iter().enumerate() {
             if lowered.own[i] && lent.buffers[i] == 0 {
                 let name = format!("{}: the {name} of rank {} is null", lowered.name(), self.rank);
@@ -175,9 +170,9 @@ impl Gpu {
         let element = Element::named(key.dtype.name());
         let even = element.is_some_and(|element| aligned(header.chunks, vector, element));
         let spots = key.spots.iter().flatten();
-        let peers_even = spots.copied().all(|spot| {
-            (0..self.ranks).all(|r| self.regions.address(spot, r).is_multiple_of(16))
-        });
+        let peers_even = spots
+            .copied()
+            .all(|spot| (0..self.ranks).all(|r| self.regions.address(spot, r).is_multiple_of(16)));
         let params = self.params(key, cut, &lowered);
         let (dtype, op) = (key.dtype, key.op);
         let kernels = [None, None];

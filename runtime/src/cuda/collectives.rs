@@ -1,6 +1,6 @@
 //! The collectives by name. Counts are elements of a block, as in the host's calls of the same names.
 
-use super::named::{Asked, data, moved};
+use super::named::{Asked, in_place, moved};
 use super::{CudaComm, CudaStream, DevicePtr};
 use crate::collectives::Reduction;
 use crate::dtype::DType;
@@ -22,7 +22,7 @@ impl CudaComm {
     ) -> Result<(), Error> {
         let (collective, root, reduction) = ("all_reduce", 0, op.into());
         let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
-        self.named(asked, data(data), stream)
+        self.named(asked, in_place(data), stream)
     }
 
     /// As [`CudaComm::all_reduce`], out of place.
@@ -52,7 +52,7 @@ impl CudaComm {
     ) -> Result<(), Error> {
         let (collective, root, reduction) = ("reduce", root, op.into());
         let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
-        self.named(asked, data(data), stream)
+        self.named(asked, in_place(data), stream)
     }
 
     /// As [`CudaComm::reduce`], out of place; the output of others than the root may be null.
@@ -82,7 +82,7 @@ impl CudaComm {
     ) -> Result<(), Error> {
         let (collective, root, reduction) = ("broadcast", root, Reduction::NONE);
         let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
-        self.named(asked, data(data), stream)
+        self.named(asked, in_place(data), stream)
     }
 
     /// Everyone ends with the `count` elements of every rank, by rank: `output` has `size() * count`.
@@ -162,6 +162,6 @@ impl CudaComm {
     pub fn barrier(&mut self, stream: &CudaStream) -> Result<(), Error> {
         let (collective, reduction, dtype) = ("barrier", Reduction::NONE, DType::U8);
         let asked = Asked { collective, root: 0, reduction, blocks: 1, count: 0, dtype };
-        self.named(asked, data(DevicePtr::NULL), stream)
+        self.named(asked, in_place(DevicePtr::NULL), stream)
     }
 }

@@ -30,7 +30,9 @@ impl Layout {
     pub(super) fn new(ranks: u32, options: &CudaOptions) -> Result<Self, String> {
         let half = |given: Option<u64>, usual: u64| match given {
             None => Ok(usual),
-            Some(bytes) if bytes.is_multiple_of(1 << 20) && (1 << 20..=1 << 32).contains(&bytes) => {
+            Some(bytes)
+                if bytes.is_multiple_of(1 << 20) && (1 << 20..=1 << 32).contains(&bytes) =>
+            {
                 Ok(bytes)
             }
             Some(bytes) => Err(format!(

@@ -164,7 +164,8 @@ mod tests {
     fn a_word_that_differs_is_found() {
         let results = everywhere(3, |core| same(core, u64::from(core.rank() == 2)));
         assert_eq!(results, [Ok(Some(2)), Ok(Some(2)), Ok(Some(0))]);
-        assert_eq!(everywhere(3, |core| same(core, 5)), [Ok(None); 3]);
+        let alike = everywhere(3, |core| same(core, 5));
+        assert!(alike.iter().all(|result| *result == Ok(None)));
     }
 
     #[test]

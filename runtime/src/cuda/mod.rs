@@ -40,6 +40,7 @@ mod probe;
 mod program;
 mod region;
 mod setup;
+mod share;
 mod wait;
 
 pub use buffer::{CudaBuffer, DevicePtr};

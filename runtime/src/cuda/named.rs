@@ -101,7 +101,7 @@ impl CudaComm {
 }
 
 /// In place.
-pub(super) fn data(data: DevicePtr) -> CudaBuffers {
+pub(super) fn in_place(data: DevicePtr) -> CudaBuffers {
     CudaBuffers::InPlace { data }
 }
 

@@ -51,9 +51,8 @@ fn driver() -> Option<String> {
 }
 
 fn version(text: &str) -> Option<&str> {
-    let digits = |word: &&str| {
-        word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.')
-    };
+    let digits =
+        |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
     text.lines().next()?.split_whitespace().find(digits)
 }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::device::lower::{Options, lower};
 use roundelay_compiler::device::{DeviceProgram, Source, Target, Way, abi};
+use roundelay_compiler::device::{Options, lower};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
 use roundelay_compiler::plan::{Buf, Plan, Region, Site};
 
@@ -125,7 +125,9 @@ pub(super) fn words(params: &abi::Params) -> [u64; WORDS] {
             words[word!(factor)] = factor.to_bits();
         }};
     }
-    set!(count, pass, passes, groups, unit, staging, halves, scratch, state, abort, report, timeout);
+    set!(
+        count, pass, passes, groups, unit, staging, halves, scratch, state, abort, report, timeout
+    );
     words
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::cuda::{Found, Foreign};
+use crate::backend::cuda::{Foreign, Found};
 use crate::transport::nvlink::Shared;
 
 /// Memory of every rank, as mapped here.
@@ -101,9 +101,7 @@ impl Regions {
                 && base < address.saturating_add(bytes)
                 && address < base.saturating_add(region.bytes())
         };
-        let gone = |place: &mut Option<Arc<Region>>| {
-            place.take_if(|region| overlaps(region))
-        };
+        let gone = |place: &mut Option<Arc<Region>>| place.take_if(|region| overlaps(region));
         self.list.iter_mut().filter_map(gone).collect()
     }
 

@@ -12,6 +12,7 @@ use super::layout::Layout;
 use super::meet::{agree, same, trade};
 use super::named::Choices;
 use super::region::Regions;
+use super::share::Sharing;
 use crate::backend::cuda::cache::Cache;
 use crate::backend::cuda::kernels::Kernels;
 use crate::backend::cuda::{Context, CudaStream, Device, Event, Fault, Physical, devices, library};
@@ -98,7 +99,6 @@ pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         rank,
         ranks,
         sms,
-        granularity,
         layout,
         lowered: BTreeMap::new(),
         known: BTreeMap::new(),
@@ -111,9 +111,16 @@ pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         kernels: Kernels::new(&context, cache, options.nvrtc.clone()),
         journal: Journal::new(order),
         stream,
-        aside,
-        post,
-        tokens,
+        aside: aside.clone(),
+        sharing: Sharing {
+            rank,
+            ranks,
+            granularity,
+            context: context.clone(),
+            aside,
+            post,
+            tokens,
+        },
         context,
     };
     gpu.grow(core, layout.scratch)?;

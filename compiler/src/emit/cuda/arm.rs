@@ -67,11 +67,13 @@ impl Body<'_> {
                     some.iter().map(|wait| place::awaited(self.program, wait.event)).collect();
                 let place = |x: u32| if x == u32::MAX { "NOWHERE".into() } else { x.to_string() };
                 let (site, round) = (place(site), place(round));
-                self.line(format!("    const Event events[] = {{{}}};", events.join(", ")).replacen(
-                    "    const",
-                    "    { const",
-                    1,
-                ));
+                self.line(
+                    format!("    const Event events[] = {{{}}};", events.join(", ")).replacen(
+                        "    const",
+                        "    { const",
+                        1,
+                    ),
+                );
                 self.line(format!("      wait<{acquire}>(me, events, {site}, {round}); }}"));
             }
         }
@@ -81,7 +83,11 @@ impl Body<'_> {
         let chunks = arm.sizes.chunks();
         let count = warps.end - warps.start;
         let teams = Teams::of(count, chunks);
-        let warp = if warps.start == 0 { "me.warp".into() } else { format!("(me.warp - {})", warps.start) };
+        let warp = if warps.start == 0 {
+            "me.warp".into()
+        } else {
+            format!("(me.warp - {})", warps.start)
+        };
         self.deeper();
         let first = if chunks == 1 && warps.start == 0 {
             "me.thread".into()
@@ -152,8 +158,12 @@ impl Body<'_> {
             .iter()
             .map(|target| match target {
                 Target::Packet(m, wire) => (*m, place::slot(self.program, *m, chunks), *wire, true),
-                Target::Staged(m, wire) => (*m, place::slot(self.program, *m, chunks), *wire, false),
-                Target::Landed(m, region) => (*m, place::region(self.peer(*m), region), None, false),
+                Target::Staged(m, wire) => {
+                    (*m, place::slot(self.program, *m, chunks), *wire, false)
+                }
+                Target::Landed(m, region) => {
+                    (*m, place::region(self.peer(*m), region), None, false)
+                }
             })
             .collect();
         let (n, rank) = (self.program.header.ranks, self.program.rank);
@@ -261,7 +271,8 @@ impl Body<'_> {
             next += total;
         }
         self.line("}");
-        let peers = packets.iter().rev().fold(0_u64, |all, p| all << 8 | u64::from(p.packets.unwrap_or(0)));
+        let peers =
+            packets.iter().rev().fold(0_u64, |all, p| all << 8 | u64::from(p.packets.unwrap_or(0)));
         let each = units[0];
         self.line(format!(
             "poll(me, got{first}, from{first}, {peers:#x}, {each}, {}, {});",

@@ -117,7 +117,10 @@ impl<'a> Body<'a> {
         };
         let aligned = if spec.aligned { "aligned" } else { "not aligned" };
         let (n, rank) = (h.ranks, self.program.rank);
-        self.line(format!("// {}.{}, rank {rank} of {n}: {way}; {what}, {aligned}", h.collective, h.algorithm));
+        self.line(format!(
+            "// {}.{}, rank {rank} of {n}: {way}; {what}, {aligned}",
+            h.collective, h.algorithm
+        ));
         for (name, value) in [
             ("RANKS", n),
             ("RANK", rank),

@@ -22,7 +22,9 @@ pub(super) fn merged(arms: &[Arm]) -> Vec<(Arm, Vec<u32>)> {
             merged.push((arm.clone(), vec![arm.site]));
             continue;
         };
-        first.waits.extend(arm.waits.iter().filter(|wait| !arm_waits(first, wait)).copied().collect::<Vec<_>>());
+        first.waits.extend(
+            arm.waits.iter().filter(|wait| !arm_waits(first, wait)).copied().collect::<Vec<_>>(),
+        );
         first.store = first.store.take().or_else(|| arm.store.clone());
         first.outs.extend(arm.outs.iter().cloned());
         if !sites.contains(&arm.site) {
@@ -50,9 +52,8 @@ pub(super) fn warps<'a>(arms: impl Iterator<Item = &'a Arm>) -> Vec<Range<u32>> 
     let mut counts = vec![1_u64; weights.len()];
     for _ in weights.len()..WARPS as usize {
         // The next warp goes to the arm with the most work a warp, of equals to the first.
-        let most = (0..weights.len()).reduce(|a, b| {
-            if weights[b] * counts[a] > weights[a] * counts[b] { b } else { a }
-        });
+        let most = (0..weights.len())
+            .reduce(|a, b| if weights[b] * counts[a] > weights[a] * counts[b] { b } else { a });
         if let Some(most) = most {
             counts[most] += 1;
         }

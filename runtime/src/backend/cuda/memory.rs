@@ -82,10 +82,6 @@ impl Physical {
         unsafe { cuda!(cuMemImportFromShareableHandle(&raw mut raw, handle, DESCRIPTOR)) }?;
         Ok(Physical { context: context.clone(), raw, bytes })
     }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
 }
 
 impl Drop for Physical {

@@ -16,10 +16,7 @@ pub(crate) struct Shared {
 
 /// New memory of this rank, a multiple of the granularity, not yet among what is shared; and the descriptor for the
 /// others.
-pub(crate) fn offer(
-    context: &Arc<Context>,
-    bytes: u64,
-) -> Result<(Physical, OwnedFd), Fault> {
+pub(crate) fn offer(context: &Arc<Context>, bytes: u64) -> Result<(Physical, OwnedFd), Fault> {
     let memory = Physical::create(context, bytes)?;
     let descriptor = memory.export()?;
     Ok((memory, descriptor))
