@@ -52,9 +52,6 @@ const RULES: &[Rule] = &[
     rule("barrier", ANY, "dissemination", &[Way::Staged]),
 ];
 
-/// The name of links between GPUs, in requests and in the tuned table.
-pub(crate) const TRANSPORT: &str = "nvlink";
-
 /// The algorithms for a call of so many bytes, the best first.
 pub(crate) fn algorithms(collective: &str, bytes: u64) -> impl Iterator<Item = &'static str> {
     let of: Vec<&Rule> = RULES.iter().filter(|r| r.collective == collective).collect();

@@ -10,6 +10,8 @@ use roundelay_compiler::plan::Placement;
 use crate::algorithm::Algorithm;
 use crate::bind::mix;
 use crate::choose::{Choice, Request, Resolver};
+#[cfg(feature = "cuda")]
+use crate::choose::{How, NVLINK};
 use crate::comm::{Communicator, Core};
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;
@@ -143,14 +145,18 @@ impl Core {
         self.algorithm(choice)
     }
 
-    /// The algorithm for a call on GPUs: the one installed, or the book's.
+    /// The algorithm for a call on GPUs, the one installed or the book's; and how it is best played, as measured.
     #[cfg(feature = "cuda")]
-    pub(crate) fn device_algorithm(&mut self, call: &Named) -> Result<Algorithm, Error> {
+    pub(crate) fn device_algorithm(
+        &mut self,
+        call: &Named,
+    ) -> Result<(Algorithm, Option<How>), Error> {
         if let Some(algorithm) = self.plans.installed(call.collective) {
-            return Ok(algorithm.clone());
+            return Ok((algorithm.clone(), None));
         }
-        let choice = self.choice(call, crate::choose::device::TRANSPORT)?;
-        self.algorithm(choice)
+        let choice = self.choice(call, NVLINK)?;
+        let how = choice.how;
+        Ok((self.algorithm(choice)?, how))
     }
 
     fn algorithm(&mut self, Choice { entry, shape, .. }: Choice) -> Result<Algorithm, Error> {

@@ -1,5 +1,7 @@
 //! Calls of one algorithm.
 
+use std::sync::Arc;
+
 use roundelay_algorithms::find;
 use roundelay_compiler::device::abi;
 use roundelay_compiler::plan::{Header, Placement, Plan};
@@ -9,11 +11,10 @@ use super::comm::CudaComm;
 use super::program::Lowered;
 use super::{CudaStream, DevicePtr, Way};
 use crate::algorithm::Algorithm;
-use crate::choose::device;
+use crate::choose::{How, device};
 use crate::collectives::Reduction;
 use crate::dtype::DType;
 use crate::error::Error;
-use std::sync::Arc;
 
 /// The buffers of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +89,7 @@ impl CudaComm {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         let plans = self.plans(algorithm, args.buffers.placement())?;
-        self.play(&plans, &args, stream)
+        self.play(&plans, &args, None, stream)
     }
 
     /// Puts a call of proved plans into a stream.
@@ -96,6 +97,7 @@ impl CudaComm {
         &mut self,
         plans: &Arc<[Plan]>,
         args: &CudaArgs,
+        measured: Option<How>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
         self.comm.core()?.usable()?;
@@ -103,7 +105,7 @@ impl CudaComm {
         if args.count == 0 && header.collective != "barrier" {
             return Ok(());
         }
-        let (key, lowered) = self.key(plans, args)?;
+        let (key, lowered) = self.key(plans, args, measured)?;
         let core = self.comm.core()?;
         let lent = Lent {
             buffers: args.buffers.addresses(),
@@ -124,7 +126,7 @@ impl CudaComm {
     /// As [`CudaComm::call`].
     pub fn how(&mut self, algorithm: &Algorithm, args: &CudaArgs) -> Result<(Way, u32), Error> {
         let plans = self.plans(algorithm, args.buffers.placement())?;
-        let (key, _) = self.key(&plans, args)?;
+        let (key, _) = self.key(&plans, args, None)?;
         Ok((key.way, key.blocks))
     }
 
@@ -154,7 +156,7 @@ impl CudaComm {
     /// As [`CudaComm::call`].
     pub fn source(&mut self, algorithm: &Algorithm, args: CudaArgs) -> Result<String, Error> {
         let plans = self.plans(algorithm, args.buffers.placement())?;
-        let (key, lowered) = self.key(&plans, &args)?;
+        let (key, lowered) = self.key(&plans, &args, None)?;
         lowered.text(key.dtype, key.op, false).map_err(Error::Unsupported)
     }
 
@@ -162,30 +164,36 @@ impl CudaComm {
         algorithm.plans(self.size(), algorithm.root(), placement)
     }
 
-    /// What a call is, with all that is left out filled in: the same on all ranks.
-    fn key(&mut self, plans: &[Plan], args: &CudaArgs) -> Result<(Key, Arc<Lowered>), Error> {
-        let Some(Plan { header, .. }) = plans.first() else {
-            return Err(Error::Plan("there are no plans".into()));
-        };
-        if header.placement != args.buffers.placement() {
-            return Err(Error::Usage("the plan and the buffers differ in placement".into()));
-        }
-        if let Some(blocks) = args.blocks.filter(|b| !(1..=abi::BLOCKS).contains(b)) {
-            return Err(Error::Usage(format!(
-                "{blocks} blocks: a kernel has from 1 to {}",
-                abi::BLOCKS
-            )));
-        }
-        let size = args.dtype.size() as u64;
-        let bytes = u64::from(header.blocks).saturating_mul(args.count).saturating_mul(size);
+    /// What a call is, with all that is left out filled in: the same on all ranks. What was measured to be best is
+    /// played if the buffers allow it.
+    fn key(
+        &mut self,
+        plans: &[Plan],
+        args: &CudaArgs,
+        measured: Option<How>,
+    ) -> Result<(Key, Arc<Lowered>), Error> {
+        let header = checked(plans, args)?;
+        let vector = u64::from(header.blocks).saturating_mul(args.count);
+        let bytes = vector.saturating_mul(args.dtype.size() as u64);
         let merged = self.comm.core()?.plans.merged_hints()?;
+        let (ranks, sms, most) = (self.gpu.ranks, self.gpu.sms, merged.max_sms());
+        let by_size = |way| device::blocks(way, bytes, ranks, sms, most);
         let hinted = args.way.or(merged.protocol());
-        let mut refused = String::new();
-        let ways = match hinted {
-            Some(way) => vec![way],
-            None => device::ways(&header.collective, bytes),
+        let how = |way| (way, args.blocks.unwrap_or_else(|| by_size(way)));
+        let mut hows: Vec<(Way, u32)> = match (hinted, measured) {
+            (Some(way), _) => vec![how(way)],
+            (None, measured) => {
+                let measured = measured.map(|m| (m.way, m.blocks.min(abi::BLOCKS)));
+                measured
+                    .into_iter()
+                    .chain(device::ways(&header.collective, bytes).into_iter().map(how))
+                    .collect()
+            }
         };
-        for way in ways {
+        // One block has the largest slots.
+        hows.extend(hinted.is_none().then_some((Way::Staged, 1)));
+        let mut refused = String::new();
+        for (way, blocks) in hows {
             let lowered = match self.gpu.lower(plans, way) {
                 Ok(lowered) => lowered,
                 Err(why) => {
@@ -193,22 +201,16 @@ impl CudaComm {
                     continue;
                 }
             };
-            let (ranks, sms) = (self.gpu.ranks, self.gpu.sms);
-            let by_size = || device::blocks(way, bytes, ranks, sms, merged.max_sms());
-            let mut key = Key {
-                count: args.count,
-                hash: header.hash,
-                dtype: args.dtype,
-                op: args.reduction.op,
-                way,
-                blocks: args.blocks.unwrap_or_else(by_size),
-                spots: self.spots(header, &lowered, args),
-            };
+            let spots = self.spots(header, &lowered, args);
+            let (op, hash) = (args.reduction.op, header.hash);
+            let (count, dtype) = (args.count, args.dtype);
+            let key = Key { count, hash, dtype, op, way, blocks, spots };
+            let hidden =
+                |i: usize| lowered.remote[i] && (spots[i].is_none() || optional(header, i));
             if hinted.is_some() {
                 return Ok((key, lowered));
             }
-            if (0..3).any(|i| lowered.remote[i] && (key.spots[i].is_none() || optional(header, i)))
-            {
+            if (0..3).any(hidden) {
                 refused = format!("as `{}`: peers would address the buffers", way.name());
                 continue;
             }
@@ -216,16 +218,9 @@ impl CudaComm {
                 Ok(_) => return Ok((key, lowered)),
                 Err(why) => refused = why,
             }
-            // Fewer blocks have larger slots.
-            key.blocks = 1;
-            if args.blocks.is_none() && self.gpu.cut(&lowered, &key).is_ok() {
-                return Ok((key, lowered));
-            }
         }
-        Err(Error::Unsupported(format!(
-            "{}.{} cannot be played on GPUs: {refused}",
-            header.collective, header.algorithm
-        )))
+        let name = format!("{}.{}", header.collective, header.algorithm);
+        Err(Error::Unsupported(format!("{name} cannot be played on GPUs: {refused}")))
     }
 
     /// Where the buffers lie that peers address.
@@ -247,6 +242,22 @@ impl CudaComm {
             let bytes = all.div_ceil(u128::from(header.chunks.max(1)));
             self.gpu.regions.find(addresses[i], u64::try_from(bytes).ok()?)
         })
+    }
+}
+
+/// The header of plans that fit a call.
+fn checked<'a>(plans: &'a [Plan], args: &CudaArgs) -> Result<&'a Header, Error> {
+    let Some(Plan { header, .. }) = plans.first() else {
+        return Err(Error::Plan("there are no plans".into()));
+    };
+    if header.placement != args.buffers.placement() {
+        return Err(Error::Usage("the plan and the buffers differ in placement".into()));
+    }
+    match args.blocks.filter(|blocks| !(1..=abi::BLOCKS).contains(blocks)) {
+        None => Ok(header),
+        Some(blocks) => {
+            Err(Error::Usage(format!("{blocks} blocks: a kernel has from 1 to {}", abi::BLOCKS)))
+        }
     }
 }
 

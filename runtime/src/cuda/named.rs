@@ -7,6 +7,7 @@ use roundelay_compiler::plan::{Placement, Plan};
 use super::call::{CudaArgs, CudaBuffers};
 use super::comm::CudaComm;
 use super::{CudaStream, DevicePtr};
+use crate::choose::How;
 use crate::collectives::{Named, Reduction};
 use crate::dtype::DType;
 use crate::error::Error;
@@ -14,10 +15,13 @@ use crate::error::Error;
 /// Calls whose plans are remembered.
 const KEPT: usize = 256;
 
+/// Plans, and how they are best played, as measured.
+type Chosen = (Arc<[Plan]>, Option<How>);
+
 /// Calls by name and the plans that they play; the oldest make way.
 #[derive(Debug, Default)]
 pub(super) struct Choices {
-    list: Vec<(Named, Arc<[Plan]>)>,
+    list: Vec<(Named, Chosen)>,
     next: usize,
 }
 
@@ -28,16 +32,16 @@ impl Choices {
         self.next = 0;
     }
 
-    fn find(&self, call: &Named) -> Option<Arc<[Plan]>> {
-        self.list.iter().find(|(known, _)| known == call).map(|(_, plans)| plans.clone())
+    fn find(&self, call: &Named) -> Option<Chosen> {
+        self.list.iter().find(|(known, _)| known == call).map(|(_, chosen)| chosen.clone())
     }
 
-    fn keep(&mut self, call: Named, plans: Arc<[Plan]>) {
+    fn keep(&mut self, call: Named, chosen: Chosen) {
         let at = self.next % KEPT;
         self.next += 1;
         match self.list.get_mut(at) {
-            Some(oldest) => *oldest = (call, plans),
-            None => self.list.push((call, plans)),
+            Some(oldest) => *oldest = (call, chosen),
+            None => self.list.push((call, chosen)),
         }
     }
 }
@@ -76,27 +80,27 @@ impl CudaComm {
         let bytes = elements.saturating_mul(dtype.size() as u64);
         let placement = buffers.placement();
         let call = Named { collective, bytes, dtype, op: reduction.op, root, placement };
-        let plans = match self.gpu.choices.find(&call) {
-            Some(plans) => plans,
+        let (plans, how) = match self.gpu.choices.find(&call) {
+            Some(chosen) => chosen,
             None => {
-                let plans = self.chosen(&call)?;
-                self.gpu.choices.keep(call, plans.clone());
-                plans
+                let chosen = self.chosen(&call)?;
+                self.gpu.choices.keep(call, chosen.clone());
+                chosen
             }
         };
         let args = CudaArgs { buffers, count, dtype, reduction, way: None, blocks: None };
-        self.play(&plans, &args, stream)
+        self.play(&plans, &args, how, stream)
     }
 
-    fn chosen(&mut self, call: &Named) -> Result<Arc<[Plan]>, Error> {
+    fn chosen(&mut self, call: &Named) -> Result<Chosen, Error> {
         let ranks = self.size();
-        let algorithm = self.comm.core()?.device_algorithm(call)?;
+        let (algorithm, how) = self.comm.core()?.device_algorithm(call)?;
         if !algorithm.allows(call.placement) && call.placement == Placement::InPlace {
             return Err(Error::Usage(format!(
                 "{algorithm} moves `input` to `output`: on GPUs it is called with two buffers"
             )));
         }
-        algorithm.plans(ranks, call.root, call.placement)
+        Ok((algorithm.plans(ranks, call.root, call.placement)?, how))
     }
 }
 
