@@ -9,8 +9,9 @@ use std::ops::Range;
 
 use super::body::{Body, Line};
 use super::place;
-use super::share::{Teams, WARPS};
+use super::share::{Share, WARPS};
 use super::types::of_wire;
+use crate::device::abi::THREADS;
 use crate::device::{Arm, Message, Source, Target, Wait, Way};
 use crate::plan::{Buf, Region, Wire};
 
@@ -30,32 +31,38 @@ struct Operand {
 }
 
 impl Body<'_> {
-    /// The arm, played by a range of warps.
-    pub(super) fn arm(&mut self, arm: &Arm, sites: &[u32], warps: Range<u32>) {
-        self.comment(arm, sites);
-        match (warps.start, warps.end) {
-            (0, WARPS) => self.line("{"),
-            (0, end) => self.line(format!("if (me.warp < {end}) {{")),
-            (start, WARPS) => self.line(format!("if (me.warp >= {start}) {{")),
-            (start, end) if end == start + 1 => self.line(format!("if (me.warp == {start}) {{")),
-            (start, end) => self.line(format!("if (me.warp >= {start} && me.warp < {end}) {{")),
-        }
+    /// The arm, played by a range of warps; if `alone` it is the only one of its phase.
+    pub(super) fn arm(&mut self, arm: &Arm, sites: &[u32], warps: Range<u32>, alone: bool) {
+        self.comment(sites);
+        let (first, count) = (warps.start, warps.end - warps.start);
+        let share = if alone {
+            self.line("{");
+            Share { lead: "me.warp".into(), team: Some(WARPS) }
+        } else if self.program.way == Way::Packet {
+            let lead = if first == 0 { "me.warp".into() } else { format!("(me.warp - {first})") };
+            self.line(format!("if ({lead} < {count}) {{"));
+            Share { lead, team: Some(count) }
+        } else {
+            self.line(format!(
+                "if (const u32 lead = me.warp - (me.spread ? {first} : 0), team = me.spread ? {count} : WARPS; lead < team) {{"
+            ));
+            Share { lead: "lead".into(), team: None }
+        };
         self.waits(&arm.waits, arm.site, arm.round);
         if !arm.inputs.is_empty() && (arm.store.is_some() || !arm.outs.is_empty()) {
-            self.fold(arm, warps);
+            self.fold(arm, &share);
         }
         self.line("}");
     }
 
-    /// The source lines of an arm, and what it does in the words of a plan.
-    fn comment(&mut self, arm: &Arm, sites: &[u32]) {
+    /// The source lines of an arm.
+    fn comment(&mut self, sites: &[u32]) {
         for &site in sites {
             let site = &self.program.sites[site as usize];
             let text: String = site.text.lines().next().unwrap_or("").chars().take(100).collect();
             let line = format!("// {}:{}: {text}", site.file, site.line);
             self.line(line.replace(['\\', '?'], " ").trim_end());
         }
-        let _ = arm;
     }
 
     /// Waits, a lane each.
@@ -77,25 +84,29 @@ impl Body<'_> {
         }
     }
 
-    fn fold(&mut self, arm: &Arm, warps: Range<u32>) {
+    fn fold(&mut self, arm: &Arm, share: &Share) {
         let chunks = arm.sizes.chunks();
-        let count = warps.end - warps.start;
-        let teams = Teams::of(count, chunks);
-        let warp = if warps.start == 0 { "me.warp".into() } else { format!("(me.warp - {})", warps.start) };
+        let lead = &share.lead;
         self.deeper();
-        let first = if chunks == 1 && warps.start == 0 {
-            "me.thread".into()
-        } else if teams.count == 1 || chunks == 1 {
-            format!("{warp} * 32 + me.lane")
-        } else {
-            format!("{warp} % {} * 32 + me.lane", teams.warps)
+        // Warps take the chunks in turn; several of one chunk divide its groups.
+        let (first, step) = match (chunks, share.team) {
+            (1, Some(WARPS)) => ("me.thread".into(), format!("{THREADS}")),
+            (1, Some(team)) => (format!("{lead} * 32 + me.lane"), format!("{}", team * 32)),
+            (1, None) => (format!("{lead} * 32 + me.lane"), "team * 32".into()),
+            (_, Some(team)) if team % chunks == 0 => {
+                (format!("{lead} / {chunks} * 32 + me.lane"), format!("{}", team / chunks * 32))
+            }
+            (_, Some(team)) if team <= chunks => ("me.lane".into(), "32".into()),
+            _ => {
+                let step = format!("({} - k + {}) / {chunks} * 32", share.team(), chunks - 1);
+                (format!("{lead} / {chunks} * 32 + me.lane"), step)
+            }
         };
         match chunks {
             1 => self.line("{"),
-            _ if teams.count == 1 => self.line(format!("for (u32 k = 0; k < {chunks}; ++k) {{")),
             _ => self.line(format!(
-                "for (u32 k = {warp} / {}; k < {chunks}; k += {}) {{",
-                teams.warps, teams.count
+                "for (u32 k = {lead} % {chunks}; k < {chunks}; k += {}) {{",
+                share.team()
             )),
         }
         self.deeper();
@@ -104,10 +115,16 @@ impl Body<'_> {
         let outs = self.outs(arm, chunks);
         self.line("const u32 groups = (u32)((elements + GROUP - 1) / GROUP);");
         let ahead = self.ahead(&inputs);
-        let step = teams.warps * 32;
-        self.line(format!("for (u32 i = {first}; i < groups; i += {}) {{", step * ahead));
+        let step = match step.parse::<u32>() {
+            Ok(_) => step,
+            Err(_) => {
+                self.line(format!("const u32 step = {step};"));
+                "step".into()
+            }
+        };
+        self.line(format!("for (u32 i = {first}; i < groups; i += {ahead} * {step}) {{"));
         self.deeper();
-        self.round(arm, &inputs, &outs, ahead, step);
+        self.round(arm, &inputs, &outs, ahead, &step);
         self.shallower();
         self.line("}");
         self.shallower();
@@ -183,7 +200,7 @@ impl Body<'_> {
     }
 
     /// One round of a thread: `ahead` groups, `step` apart.
-    fn round(&mut self, arm: &Arm, inputs: &[Operand], outs: &[Operand], ahead: u32, step: u32) {
+    fn round(&mut self, arm: &Arm, inputs: &[Operand], outs: &[Operand], ahead: u32, step: &str) {
         let copies = inputs.len() == 1
             && !inputs[0].scaled
             && outs.iter().all(|out| out.wire == inputs[0].wire);
@@ -214,7 +231,7 @@ impl Body<'_> {
     }
 
     /// Asks for the operands of a round.
-    fn loads(&mut self, arm: &Arm, inputs: &[Operand], first: usize, ahead: u32, step: u32) {
+    fn loads(&mut self, arm: &Arm, inputs: &[Operand], first: usize, ahead: u32, step: &str) {
         let memory: Vec<_> = inputs.iter().filter(|input| input.packets.is_none()).collect();
         for input in &memory {
             self.line(format!("Piece<{}> x{}[{ahead}];", self.bytes(input.wire), input.name));
@@ -302,7 +319,7 @@ impl Body<'_> {
     }
 
     /// Writes a group to all outputs.
-    fn writes(&mut self, inputs: &[Operand], outs: &[Operand], copies: bool, sum: &str, step: u32) {
+    fn writes(&mut self, inputs: &[Operand], outs: &[Operand], copies: bool, sum: &str, step: &str) {
         let mut made = Vec::new();
         for out in outs {
             let bytes = self.bytes(out.wire);

@@ -194,10 +194,14 @@ impl<'a> Body<'a> {
     fn phase(&mut self, i: usize, phase: &Phase) {
         self.text.push('\n');
         self.line(format!("// phase {i}"));
-        let arms = share::merged(&phase.arms);
+        let arms = match self.program.way {
+            Way::Packet => share::merged(&phase.arms),
+            _ => phase.arms.iter().map(|arm| (arm.clone(), vec![arm.site])).collect(),
+        };
+        let arms = share::turned(self.program, arms);
         let warps = share::warps(arms.iter().map(|(arm, _)| arm));
         for ((arm, sites), warps) in arms.iter().zip(warps) {
-            self.arm(arm, sites, warps);
+            self.arm(arm, sites, warps, arms.len() == 1);
         }
         if phase.meet {
             self.line("__syncthreads();");

@@ -30,7 +30,7 @@ constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128;
 constexpr u32 NOWHERE = 0xffffffffu;
 
 struct Params {
-    u64 count, slice, pass, passes, unit, staging, halves, scratch, state, abort, report, timeout;
+    u64 count, pass, passes, groups, unit, staging, halves, scratch, state, abort, report, timeout;
     double factor;
     u64 arena[RANKS], data[RANKS], input[RANKS], output[RANKS];
 };
@@ -173,8 +173,10 @@ struct Me {
     u32 epoch, synchronized;
     // Elements of a short chunk, the remainder, elements of a long chunk.
     u64 least, rest, most;
-    // The pass at hand: its number, its first element in each chunk, how many at most.
-    u64 at_pass, from, span;
+    // The pass at hand: its number, and its first element in each chunk.
+    u64 at_pass, from;
+    // Whether the arms of a phase are played side by side, and not one after the other.
+    bool spread;
 
     INLINE Me(const Params &p) : params(p) {
         u32 last;
@@ -185,15 +187,13 @@ struct Me {
         block = blockIdx.x, blocks = gridDim.x;
         const u64 elements = p.count * BLOCKS_OF;
         least = elements / PARTS, rest = elements % PARTS, most = least + (rest != 0);
+        spread = p.groups > 1;
         pass(0);
     }
 
     INLINE void pass(u64 t) {
-        const u64 first = t * params.pass, slice = params.slice;
         at_pass = t;
-        from = block * slice + first;
-        const u64 left = first < slice ? slice - first : 0;
-        span = left < params.pass ? left : params.pass;
+        from = (t * blocks + block) * params.pass;
     }
 
     // Where chunk c of the vector begins, and its elements.
@@ -203,7 +203,7 @@ struct Me {
     // How many of a chunk's elements are played in this pass.
     INLINE u64 part(u64 length) const {
         const u64 left = length > from ? length - from : 0;
-        return left < span ? left : span;
+        return left < params.pass ? left : params.pass;
     }
 
     // Address of the first element to play of a chunk: of a user's buffer, of a scratch buffer.
@@ -591,15 +591,16 @@ INLINE i32 over(i32 a, u32 by) { return (i32)((i64)a / (i64)by); }
 INLINE u64 over(u64 a, u32 by) { return a / by; }
 INLINE i64 over(i64 a, u32 by) { return a / (i64)by; }
 
-// Does something to each element that this block plays of the first chunks of a buffer, in all passes.
+// Does something to each element that this block plays of the first chunks of a buffer.
 template <class DO> INLINE void each_own(Me &me, u64 buffer, u32 chunks, const DO &act) {
-    for (u32 c = 0; c < chunks; ++c) {
-        const u64 first = me.block * me.params.slice, length = me.length(c);
-        u64 end = first + me.params.slice;
-        if (end > length) end = length;
-        const u64 at = buffer + SIZE * me.begin(c);
-        for (u64 i = first + me.thread; i < end; i += THREADS) act(at + SIZE * i);
+    for (u64 t = 0; t < me.params.passes; ++t) {
+        me.pass(t);
+        for (u32 c = 0; c < chunks; ++c) {
+            const u64 at = me.chunk(buffer, c), elements = me.part(me.length(c));
+            for (u64 i = me.thread; i < elements; i += THREADS) act(at + SIZE * i);
+        }
     }
+    me.pass(0);
 }
 
 template <class FORMAT, class VALUE> INLINE void times(const Me &me, u64 at) {

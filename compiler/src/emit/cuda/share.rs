@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use crate::device::abi::THREADS;
-use crate::device::{Arm, Source};
+use crate::device::{Arm, DeviceProgram, Message, Source, Target};
 
 /// Warps of a block.
 pub(super) const WARPS: u32 = THREADS / 32;
 
-/// The arms of a phase, where several that send one thing are one that reads it once.
+/// The arms of a phase with their sites, where several that send one thing are one that reads it once.
+/// For latency: several peers' memory is written a little slower at once than in turn.
 pub(super) fn merged(arms: &[Arm]) -> Vec<(Arm, Vec<u32>)> {
     let mut merged: Vec<(Arm, Vec<u32>)> = Vec::new();
     for arm in arms {
@@ -22,7 +23,11 @@ pub(super) fn merged(arms: &[Arm]) -> Vec<(Arm, Vec<u32>)> {
             merged.push((arm.clone(), vec![arm.site]));
             continue;
         };
-        first.waits.extend(arm.waits.iter().filter(|wait| !arm_waits(first, wait)).copied().collect::<Vec<_>>());
+        for wait in &arm.waits {
+            if !first.waits.contains(wait) {
+                first.waits.push(*wait);
+            }
+        }
         first.store = first.store.take().or_else(|| arm.store.clone());
         first.outs.extend(arm.outs.iter().cloned());
         if !sites.contains(&arm.site) {
@@ -30,10 +35,6 @@ pub(super) fn merged(arms: &[Arm]) -> Vec<(Arm, Vec<u32>)> {
         }
     }
     merged
-}
-
-fn arm_waits(arm: &Arm, wait: &crate::device::Wait) -> bool {
-    arm.waits.contains(wait)
 }
 
 /// The warps of each arm: by the accesses of each, at least one. More arms than warps take turns.
@@ -65,19 +66,37 @@ pub(super) fn warps<'a>(arms: impl Iterator<Item = &'a Arm>) -> Vec<Range<u32>> 
     ranges.collect()
 }
 
-/// How the warps of an arm divide its chunks: teams of so many warps, a chunk each at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Teams {
-    /// Warps of a team.
-    pub(super) warps: u32,
-    /// How many teams.
-    pub(super) count: u32,
+/// The warps of an arm, as expressions or numbers of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Share {
+    /// Which of the arm's warps this one is.
+    pub(super) lead: String,
+    /// How many they are, if that is known.
+    pub(super) team: Option<u32>,
 }
 
-impl Teams {
-    /// For so many chunks.
-    pub(super) fn of(warps: u32, chunks: u32) -> Self {
-        let team = (warps / chunks.max(1)).max(1);
-        Teams { warps: team, count: (warps / team).min(chunks.max(1)) }
+impl Share {
+    /// Their number.
+    pub(super) fn team(&self) -> String {
+        self.team.map_or("team".into(), |team| team.to_string())
     }
+}
+
+/// Arms in the order in which they are played: the first ones have to do with the rank after this one, then
+/// with the next. So not everybody turns to the same rank at once.
+pub(super) fn turned(program: &DeviceProgram, mut arms: Vec<(Arm, Vec<u32>)>) -> Vec<(Arm, Vec<u32>)> {
+    let n = program.header.ranks;
+    let peer = |message: &Message| program.links[message.link as usize].peer;
+    let distance = |peer: u32| (peer + n - program.rank + n - 1) % n;
+    arms.sort_by_key(|(arm, _)| {
+        let outs = arm.outs.iter().map(|out| match out {
+            Target::Packet(m, _) | Target::Staged(m, _) | Target::Landed(m, _) => peer(m),
+        });
+        let inputs = arm.inputs.iter().filter_map(|input| match input {
+            Source::Packet(m, _) | Source::Staged(m, _) | Source::Pulled(m, _) => Some(peer(m)),
+            Source::Local(_) => None,
+        });
+        outs.chain(inputs).next().map_or(n, distance)
+    });
+    arms
 }
