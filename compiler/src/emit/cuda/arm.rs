@@ -5,11 +5,11 @@
 //! away. What is out of range is masked, so that short chunks cost what one round of loads costs.
 
 use std::fmt::Write;
-use std::ops::Range;
 
 use super::body::{Body, Line};
+use super::alike::number;
 use super::place;
-use super::share::{Share, WARPS};
+use super::share::WARPS;
 use super::types::of_wire;
 use crate::device::abi::THREADS;
 use crate::device::{Arm, Message, Source, Target, Wait, Way};
@@ -31,28 +31,14 @@ struct Operand {
 }
 
 impl Body<'_> {
-    /// The arm, played by a range of warps; if `alone` it is the only one of its phase.
-    pub(super) fn arm(&mut self, arm: &Arm, sites: &[u32], warps: Range<u32>, alone: bool) {
+    /// The code of an arm. If it is `alone` in its phase all warps play it, else those of the `share` at hand.
+    pub(super) fn arm(&mut self, arm: &Arm, sites: &[u32], alone: bool) {
         self.comment(sites);
-        let (first, count) = (warps.start, warps.end - warps.start);
-        let share = if alone {
-            self.line("{");
-            Share { lead: "me.warp".into(), team: Some(WARPS) }
-        } else if self.program.way == Way::Packet {
-            let lead = if first == 0 { "me.warp".into() } else { format!("(me.warp - {first})") };
-            self.line(format!("if ({lead} < {count}) {{"));
-            Share { lead, team: Some(count) }
-        } else {
-            self.line(format!(
-                "if (const u32 lead = me.warp - (me.spread ? {first} : 0), team = me.spread ? {count} : WARPS; lead < team) {{"
-            ));
-            Share { lead: "lead".into(), team: None }
-        };
+        self.line("me.here();");
         self.waits(&arm.waits, arm.site, arm.round);
         if !arm.inputs.is_empty() && (arm.store.is_some() || !arm.outs.is_empty()) {
-            self.fold(arm, &share);
+            self.fold(arm, alone);
         }
-        self.line("}");
     }
 
     /// The source lines of an arm.
@@ -70,66 +56,52 @@ impl Body<'_> {
         for acquire in [true, false] {
             let chosen: Vec<_> = waits.iter().filter(|wait| wait.acquire == acquire).collect();
             for some in chosen.chunks(32) {
-                let events: Vec<_> =
-                    some.iter().map(|wait| place::awaited(self.program, wait.event)).collect();
-                let place = |x: u32| if x == u32::MAX { "NOWHERE".into() } else { x.to_string() };
-                let (site, round) = (place(site), place(round));
-                self.line(format!("    const Event events[] = {{{}}};", events.join(", ")).replacen(
-                    "    const",
-                    "    { const",
-                    1,
-                ));
-                self.line(format!("      wait<{acquire}>(me, events, {site}, {round}); }}"));
+                let place = |x: u32| if x == u32::MAX { "NOWHERE".into() } else { number(x) };
+                let mut call = format!("wait<{acquire}>(me, {}, {}", place(site), place(round));
+                for wait in some {
+                    let _ = write!(call, ", {}", place::awaited(self.program, wait.event));
+                }
+                self.line(call + ");");
             }
         }
     }
 
-    fn fold(&mut self, arm: &Arm, share: &Share) {
+    fn fold(&mut self, arm: &Arm, alone: bool) {
         let chunks = arm.sizes.chunks();
-        let lead = &share.lead;
-        self.deeper();
+        let (lead, team) = if alone { ("me.warp", "16") } else { ("share.lead", "share.team") };
         // Warps take the chunks in turn; several of one chunk divide its groups.
-        let (first, step) = match (chunks, share.team) {
-            (1, Some(WARPS)) => ("me.thread".into(), format!("{THREADS}")),
-            (1, Some(team)) => (format!("{lead} * 32 + me.lane"), format!("{}", team * 32)),
-            (1, None) => (format!("{lead} * 32 + me.lane"), "team * 32".into()),
-            (_, Some(team)) if team % chunks == 0 => {
-                (format!("{lead} / {chunks} * 32 + me.lane"), format!("{}", team / chunks * 32))
+        let (first, step) = match (chunks, alone) {
+            (1, true) => ("me.thread".into(), THREADS.to_string()),
+            (1, false) => (format!("{lead} * 32 + me.lane"), format!("{team} * 32")),
+            (_, true) if WARPS % chunks == 0 => {
+                (format!("{lead} / {chunks} * 32 + me.lane"), (WARPS / chunks * 32).to_string())
             }
-            (_, Some(team)) if team <= chunks => ("me.lane".into(), "32".into()),
             _ => {
-                let step = format!("({} - k + {}) / {chunks} * 32", share.team(), chunks - 1);
+                let step = format!("({team} - k + {}) / {chunks} * 32", chunks - 1);
                 (format!("{lead} / {chunks} * 32 + me.lane"), step)
             }
         };
-        match chunks {
-            1 => self.line("{"),
-            _ => self.line(format!(
-                "for (u32 k = {lead} % {chunks}; k < {chunks}; k += {}) {{",
-                share.team()
-            )),
+        if chunks > 1 {
+            self.line("#pragma unroll 1");
+            self.line(format!("for (u32 k = {lead} % {chunks}; k < {chunks}; k += {team}) {{"));
+            self.deeper();
         }
-        self.deeper();
         self.line(format!("const u64 elements = me.part({});", place::length(&arm.sizes)));
         let inputs = self.inputs(arm, chunks);
         let outs = self.outs(arm, chunks);
         self.line("const u32 groups = (u32)((elements + GROUP - 1) / GROUP);");
         let ahead = self.ahead(&inputs);
-        let step = match step.parse::<u32>() {
-            Ok(_) => step,
-            Err(_) => {
-                self.line(format!("const u32 step = {step};"));
-                "step".into()
-            }
-        };
-        self.line(format!("for (u32 i = {first}; i < groups; i += {ahead} * {step}) {{"));
+        self.line(format!("const u32 step = {step};"));
+        self.line("#pragma unroll 1");
+        self.line(format!("for (u32 i = {first}; i < groups; i += {ahead} * step) {{"));
         self.deeper();
-        self.round(arm, &inputs, &outs, ahead, &step);
+        self.round(arm, &inputs, &outs, ahead);
         self.shallower();
         self.line("}");
-        self.shallower();
-        self.line("}");
-        self.shallower();
+        if chunks > 1 {
+            self.shallower();
+            self.line("}");
+        }
     }
 
     /// Names the inputs' addresses.
@@ -177,7 +149,7 @@ impl Body<'_> {
         targets.sort_by_key(|(m, ..)| (self.peer(*m) + n - rank - 1) % n);
         for (i, (m, address, wire, packets)) in targets.into_iter().enumerate() {
             let peer = self.peer(m);
-            let name = if arm.outs.len() == 1 { "out".into() } else { format!("out{i}") };
+            let name = format!("out{i}");
             self.line(format!("const u64 {name} = {address};"));
             let packets = packets.then_some(peer);
             outs.push(Operand { name, wire: self.spec.element.wire(wire), packets, scaled: false });
@@ -199,8 +171,8 @@ impl Body<'_> {
         }
     }
 
-    /// One round of a thread: `ahead` groups, `step` apart.
-    fn round(&mut self, arm: &Arm, inputs: &[Operand], outs: &[Operand], ahead: u32, step: &str) {
+    /// One round of a thread: `ahead` groups.
+    fn round(&mut self, arm: &Arm, inputs: &[Operand], outs: &[Operand], ahead: u32) {
         let copies = inputs.len() == 1
             && !inputs[0].scaled
             && outs.iter().all(|out| out.wire == inputs[0].wire);
@@ -210,19 +182,19 @@ impl Body<'_> {
         }
         for (batch, some) in inputs.chunks(AT_ONCE).enumerate() {
             self.line("{".repeat(usize::from(many)));
-            self.loads(arm, some, batch * AT_ONCE, ahead, step);
-            if batch == 0 && outs.iter().any(|out| out.packets.is_some()) {
+            self.loads(arm, some, batch * AT_ONCE, ahead);
+            if batch == 0 && outs.iter().any(|out| out.packets.is_some()) && !self.entered {
                 self.enter();
             }
             self.line("#pragma unroll");
-            self.line(format!("for (u32 j = 0; j < {ahead}; ++j) if (i + j * {step} < groups) {{"));
+            self.line(format!("for (u32 j = 0; j < {ahead}; ++j) if (i + j * step < groups) {{"));
             self.deeper();
             let sum = if many { "sum[j]" } else { "sum" };
             if !copies {
                 self.combine(some, batch == 0, many, sum);
             }
             if (batch + 1) * AT_ONCE >= inputs.len() {
-                self.writes(inputs, outs, copies, sum, step);
+                self.writes(inputs, outs, copies, sum);
             }
             self.shallower();
             self.line("}");
@@ -231,20 +203,20 @@ impl Body<'_> {
     }
 
     /// Asks for the operands of a round.
-    fn loads(&mut self, arm: &Arm, inputs: &[Operand], first: usize, ahead: u32, step: &str) {
+    fn loads(&mut self, arm: &Arm, inputs: &[Operand], first: usize, ahead: u32) {
         let memory: Vec<_> = inputs.iter().filter(|input| input.packets.is_none()).collect();
         for input in &memory {
-            self.line(format!("Piece<{}> x{}[{ahead}];", self.bytes(input.wire), input.name));
+            self.line(format!("Piece<{}> x{}[{ahead}] = {{}};", self.bytes(input.wire), input.name));
         }
         if !memory.is_empty() {
             self.line("#pragma unroll");
-            self.line(format!("for (u32 j = 0; j < {ahead}; ++j) if (i + j * {step} < groups) {{"));
+            self.line(format!("for (u32 j = 0; j < {ahead}; ++j) if (i + j * step < groups) {{"));
             for input in &memory {
                 let (bytes, name) = (self.bytes(input.wire), &input.name);
-                let at = format!("{name} + (u64)(i + j * {step}) * {bytes}");
+                let at = format!("{name} + (u64)(i + j * step) * {bytes}");
                 let load = match input.wire {
                     None if self.by_element() => format!(
-                        "gather<{bytes}>({at}, (u32)(elements - (u64)(i + j * {step}) * GROUP))"
+                        "gather<{bytes}>({at}, (u32)(elements - (u64)(i + j * step) * GROUP))"
                     ),
                     _ => format!("fetch<{bytes}>({at})"),
                 };
@@ -269,7 +241,7 @@ impl Body<'_> {
             for unit in 0..each {
                 let at = format!("{next} + j * {each} + {unit}");
                 self.line(format!(
-                    "    from{first}[{at}] = i + j * {step} < groups ? {} + (u64)(i + j * {step}) * {} + {} : 0;",
+                    "    from{first}[{at}] = i + j * step < groups ? {} + (u64)(i + j * step) * {} + {} : 0;",
                     packet.name,
                     each * 16,
                     unit * 16
@@ -279,10 +251,12 @@ impl Body<'_> {
         }
         self.line("}");
         let peers = packets.iter().rev().fold(0_u64, |all, p| all << 8 | u64::from(p.packets.unwrap_or(0)));
+        let peers = if packets.len() == 1 { number(peers) } else { format!("{peers:#x}") };
         let each = units[0];
         self.line(format!(
-            "poll(me, got{first}, from{first}, {peers:#x}, {each}, {}, {});",
-            arm.site, arm.round
+            "poll(me, got{first}, from{first}, {peers}, {each}, {}, {});",
+            number(arm.site),
+            number(arm.round)
         ));
         let mut next = 0;
         for (packet, total) in packets.iter().zip(&units) {
@@ -319,7 +293,7 @@ impl Body<'_> {
     }
 
     /// Writes a group to all outputs.
-    fn writes(&mut self, inputs: &[Operand], outs: &[Operand], copies: bool, sum: &str, step: &str) {
+    fn writes(&mut self, inputs: &[Operand], outs: &[Operand], copies: bool, sum: &str) {
         let mut made = Vec::new();
         for out in outs {
             let bytes = self.bytes(out.wire);
@@ -335,7 +309,7 @@ impl Body<'_> {
                 name
             };
             let name = &out.name;
-            let index = format!("(u64)(i + j * {step})");
+            let index = format!("(u64)(i + j * step)");
             self.line(match (out.packets, out.wire) {
                 (Some(_), _) => format!("send({name} + {index} * {}, {result}, me.epoch);", bytes * 2),
                 (None, None) if self.by_element() => format!(

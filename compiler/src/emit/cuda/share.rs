@@ -37,20 +37,20 @@ pub(super) fn merged(arms: &[Arm]) -> Vec<(Arm, Vec<u32>)> {
     merged
 }
 
-/// The warps of each arm: by the accesses of each, at least one. More arms than warps take turns.
-pub(super) fn warps<'a>(arms: impl Iterator<Item = &'a Arm>) -> Vec<Range<u32>> {
-    let weights: Vec<u64> = arms
-        .map(|arm| {
-            let accesses = arm.inputs.len() + arm.outs.len() + usize::from(arm.store.is_some());
-            u64::from(arm.sizes.chunks()) * accesses as u64
-        })
-        .collect();
+/// The accesses of an arm to each element, times its chunks.
+pub(super) fn weight(arm: &Arm) -> u64 {
+    let accesses = arm.inputs.len() + arm.outs.len() + usize::from(arm.store.is_some());
+    u64::from(arm.sizes.chunks()) * accesses as u64
+}
+
+/// The warps for each of these weights: at least one. More weights than warps take turns.
+pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
     if weights.len() > WARPS as usize {
         return (0..weights.len() as u32).map(|i| i % WARPS..i % WARPS + 1).collect();
     }
     let mut counts = vec![1_u64; weights.len()];
     for _ in weights.len()..WARPS as usize {
-        // The next warp goes to the arm with the most work a warp, of equals to the first.
+        // The next warp goes to whoever has the most work a warp, of equals to the first.
         let most = (0..weights.len()).reduce(|a, b| {
             if weights[b] * counts[a] > weights[a] * counts[b] { b } else { a }
         });
@@ -64,22 +64,6 @@ pub(super) fn warps<'a>(arms: impl Iterator<Item = &'a Arm>) -> Vec<Range<u32>> 
         next - count as u32..next
     });
     ranges.collect()
-}
-
-/// The warps of an arm, as expressions or numbers of the kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Share {
-    /// Which of the arm's warps this one is.
-    pub(super) lead: String,
-    /// How many they are, if that is known.
-    pub(super) team: Option<u32>,
-}
-
-impl Share {
-    /// Their number.
-    pub(super) fn team(&self) -> String {
-        self.team.map_or("team".into(), |team| team.to_string())
-    }
 }
 
 /// Arms in the order in which they are played: the first ones have to do with the rank after this one, then
