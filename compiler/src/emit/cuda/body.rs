@@ -152,8 +152,7 @@ impl<'a> Body<'a> {
             self.line(format!("const u64 scratch{i} = {before};"));
             before = format!("(scratch{i} + {chunks} * SIZE * me.most + 255) / 256 * 256");
         }
-        let signals = self.program.phases.iter().any(|phase| !phase.signals.is_empty());
-        if signals {
+        if self.program.way != Way::Packet {
             self.line("if (me.thread == 0) failed = 0;");
             self.line("__syncthreads();");
         }
