@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use roundelay::{DType, RedOp};
+use roundelay_compiler::device;
 
 use crate::values::{Ranks, Sizes, bytes, duration};
 
@@ -329,7 +330,8 @@ Examples:
   roundelay show my.algo --stage ast
   roundelay show all_reduce.ring --stage graph -n 4
   roundelay show all_reduce.ring --stage plan -n 131072 --rank 7
-  roundelay show all_reduce.ring --stage plan -n 4 --rank 0 -o rank0.plan")]
+  roundelay show all_reduce.ring --stage plan -n 4 --rank 0 -o rank0.plan
+  roundelay show all_reduce.ring --stage device --way put -n 4 --rank 0")]
 pub(crate) struct Show {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -348,6 +350,9 @@ pub(crate) struct Show {
     /// Plan for calls out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
+    /// How messages travel on the device: packet, staged, put, get
+    #[arg(long, value_name = "WAY", default_value = "packet")]
+    pub(crate) way: device::Way,
     /// The graph in the language of Graphviz
     #[arg(long)]
     pub(crate) dot: bool,
@@ -367,6 +372,8 @@ pub(crate) enum Stage {
     Graph,
     /// The plans
     Plan,
+    /// What the blocks of a device play
+    Device,
 }
 
 /// `roundelay draw`

@@ -3,6 +3,7 @@
 //! A kernel has B blocks. Every chunk is cut into slices, at the same elements of every chunk, and a block
 //! plays the whole plan on slices of its own, with connections of its own, so that no block waits for
 //! another one of its rank. It plays them one after the other, in *passes*, as a host's executor does.
+//! Packets carry the epoch and not the pass: a program of packets is played in one.
 //!
 //! **Phases.** A program is a list of phases, played in order. The arms of a phase touch nothing of each
 //! other's: groups of warps play them side by side ([`abi`]). After its arms a phase may *meet* (all
@@ -29,6 +30,7 @@
 
 pub mod abi;
 mod lower;
+mod print;
 
 pub use lower::{Options, Refused, lower};
 
@@ -58,7 +60,8 @@ pub struct DeviceProgram {
     pub way: Way,
     /// Connection ends that this rank uses; arms refer to them by index.
     pub links: Vec<Link>,
-    /// Peers that land in, or read, this rank's buffers: told at entry that it has entered.
+    /// Peers that land in this rank's buffers and hear nothing else of it before: told at entry that it has
+    /// entered.
     pub greets: Vec<u32>,
     /// Played in order, once a pass.
     pub phases: Vec<Phase>,

@@ -11,8 +11,8 @@ pub(super) struct Condition {
     pub(super) event: Event,
     /// The rank and phase that tell; `None` for its entry.
     pub(super) told: (u32, Option<u32>),
-    /// Told in a pass before.
-    pub(super) earlier: bool,
+    /// Told so many passes before.
+    pub(super) earlier: u32,
     /// Message of `told` that tells it: wire, number, and whether it is its consumption.
     pub(super) by: Option<(u32, u32, bool)>,
 }
@@ -51,7 +51,8 @@ impl Build<'_> {
         let pulled = self.outs(id, &mut draft);
         if draft.landed.is_none() {
             let keep = |store: &Region| pulled.iter().any(|p| p.overlaps(store));
-            draft.arm.store = op.store.as_ref().filter(|s| !s.dead || keep(&s.region)).map(|s| s.region.clone());
+            draft.arm.store =
+                op.store.as_ref().filter(|s| !s.dead || keep(&s.region)).map(|s| s.region.clone());
             if let Some(store) = &draft.arm.store {
                 self.drains(id, store, &mut draft.conditions);
             }
@@ -109,8 +110,16 @@ impl Build<'_> {
                     let place = self.order.nodes[to as usize].op.store.as_ref();
                     let peer = wire.target;
                     let event = Event::Entered { peer };
-                    draft.conditions.push(Condition { event, told: (peer, None), earlier: false, by: None });
-                    Target::Landed(message, place.map_or(Region { pieces: Vec::new() }, |s| s.region.clone()))
+                    draft.conditions.push(Condition {
+                        event,
+                        told: (peer, None),
+                        earlier: 0,
+                        by: None,
+                    });
+                    Target::Landed(
+                        message,
+                        place.map_or(Region { pieces: Vec::new() }, |s| s.region.clone()),
+                    )
                 }
                 Travel::Pulled => {
                     pulled.push(self.offered(w, number));
@@ -132,7 +141,7 @@ impl Build<'_> {
         let [(from, _), _] = self.order.wires[wire as usize].messages[number as usize];
         let from = &self.order.nodes[from as usize];
         let told = (from.rank, Some(from.phase));
-        Condition { event: Event::Sent(message), told, earlier: false, by: Some((wire, number, false)) }
+        Condition { event: Event::Sent(message), told, earlier: 0, by: Some((wire, number, false)) }
     }
 
     /// A message was consumed.
@@ -140,7 +149,7 @@ impl Build<'_> {
         let [_, (to, _)] = self.order.wires[wire as usize].messages[number as usize];
         let to = &self.order.nodes[to as usize];
         let told = (to.rank, Some(to.phase));
-        Condition { event, told, earlier: false, by: Some((wire, number, true)) }
+        Condition { event, told, earlier: 0, by: Some((wire, number, true)) }
     }
 
     /// There is room: the message `slots` before was consumed, in this pass or one before.
@@ -150,8 +159,9 @@ impl Build<'_> {
         if let Some(before) = number.checked_sub(self.slots) {
             return Some(self.consumed(wire, before, event));
         }
-        let before = (number + self.slots.next_multiple_of(messages) - self.slots) % messages;
-        Some(Condition { earlier: true, ..self.consumed(wire, before, event) })
+        let earlier = (self.slots - number).div_ceil(messages);
+        let before = number + earlier * messages - self.slots;
+        Some(Condition { earlier, ..self.consumed(wire, before, event) })
     }
 
     /// Peers have read what the store overwrites.

@@ -56,7 +56,8 @@ impl Rank<'_> {
     /// Phases that touch the same memory of the rank.
     fn conflicts(&self) -> Vec<(u32, u32)> {
         let places = places(self.plan);
-        let mut cells: Vec<(Option<u32>, Option<u32>)> = vec![(None, None); places.per_rank as usize];
+        let mut cells: Vec<(Option<u32>, Option<u32>)> =
+            vec![(None, None); places.per_rank as usize];
         let mut found = Vec::new();
         for (phase, (arms, landed)) in self.drafts.iter().zip(self.landed).enumerate() {
             let phase = phase as u32;
@@ -70,7 +71,8 @@ impl Rank<'_> {
                     cells[places.local(buf, c)] = (Some(when), None);
                 }
             }
-            for (buf, c) in arms.iter().filter_map(|d| d.arm.store.as_ref()).flat_map(|r| r.iter()) {
+            for (buf, c) in arms.iter().filter_map(|d| d.arm.store.as_ref()).flat_map(|r| r.iter())
+            {
                 let cell = &mut cells[places.local(buf, c)];
                 found.extend(cell.0.into_iter().chain(cell.1).map(|before| (before, phase)));
                 *cell = (Some(phase), None);

@@ -47,10 +47,7 @@ impl std::error::Error for Refused {}
 pub fn lower(plans: &[Plan], way: Way, options: &Options) -> Result<Vec<DeviceProgram>, Refused> {
     possible(plans, way)?;
     let slots = options.slots.or(plans.first().map(|p| p.header.slots)).unwrap_or(1).max(1);
-    let waiting = Waiting {
-        slots: (way != Way::Packet).then_some(slots),
-        drains: way == Way::Get,
-    };
+    let waiting = Waiting { slots: (way != Way::Packet).then_some(slots), drains: way == Way::Get };
     let order = Order::new(plans, waiting)?;
     let (travels, mut needs) = ways::ways(&order, way);
     let build = Build { order: &order, travels: &travels, slots };
@@ -120,16 +117,18 @@ fn possible(plans: &[Plan], way: Way) -> Result<(), Refused> {
         return Err(Refused("the plans are not those of all ranks of one schedule".into()));
     }
     if way == Way::Packet && first.header.collective == "barrier" {
-        return Err(Refused("a barrier's messages are empty: there is nothing to carry as packets".into()));
+        return Err(Refused(
+            "a barrier's messages are empty: there is nothing to carry as packets".into(),
+        ));
     }
     Ok(())
 }
 
 /// Whether every rank has heard of every rank.
 fn everybody(end: &[Vec<u32>]) -> bool {
-    end.iter().enumerate().all(|(rank, known)| {
-        known.iter().enumerate().all(|(other, &k)| k > 0 || other == rank)
-    })
+    end.iter()
+        .enumerate()
+        .all(|(rank, known)| known.iter().enumerate().all(|(other, &k)| k > 0 || other == rank))
 }
 
 /// Of each rank and phase: the latest message of each of its links that somebody waits for, by wire.
@@ -220,7 +219,8 @@ fn waits(conditions: &[Condition]) -> Vec<Wait> {
 fn phases(drafts: Vec<Vec<Draft>>, signals: &[BTreeMap<u32, u32>], meet: &[bool]) -> Vec<Phase> {
     let mut phases: Vec<Phase> = Vec::new();
     for ((drafts, signals), &meet) in drafts.into_iter().zip(signals).zip(meet) {
-        let arms = drafts.into_iter().filter(works).map(|d| Arm { waits: waits(&d.conditions), ..d.arm });
+        let arms =
+            drafts.into_iter().filter(works).map(|d| Arm { waits: waits(&d.conditions), ..d.arm });
         let arms: Vec<Arm> = arms.collect();
         let signals: Vec<Signal> = signals
             .iter()

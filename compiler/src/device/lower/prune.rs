@@ -31,7 +31,7 @@ pub(super) fn prune(
         for draft in arms.iter_mut() {
             let since = pass.arm(rank, phase, &mut draft.conditions);
             let works = !draft.arm.inputs.is_empty();
-            let kept = draft.conditions.iter().any(|c| !c.earlier);
+            let kept = draft.conditions.iter().any(|c| c.earlier == 0);
             let when = match since {
                 Some(since) if draft.landed.is_some() && !works && !kept => since,
                 Some(since) => {
@@ -69,10 +69,15 @@ fn earlier(
         let known = &pass.known[rank];
         for (phase, arms) in phases.iter_mut().enumerate() {
             for draft in arms {
-                let told: Vec<Known> =
-                    draft.conditions.iter().filter(|c| !c.earlier).map(|c| pass.tells(c)).collect();
+                let told: Vec<Known> = draft
+                    .conditions
+                    .iter()
+                    .filter(|c| c.earlier == 0)
+                    .map(|c| pass.tells(c))
+                    .collect();
                 draft.conditions.retain(|c| {
-                    let (true, (peer, Some(of))) = (c.earlier && c.told.0 != rank as u32, c.told)
+                    let (true, (peer, Some(of))) =
+                        (c.earlier > 0 && c.told.0 != rank as u32, c.told)
                     else {
                         return true;
                     };
@@ -85,7 +90,10 @@ fn earlier(
                     if now < phase {
                         meets[rank].push((now as u32, phase as u32));
                     } else if then < known.len() {
-                        around[rank].push((then as u32, phase as u32));
+                        // Between passes that are further apart lies a whole one.
+                        let whole = (0, known.len() as u32);
+                        let near = (then as u32, phase as u32);
+                        around[rank].push(if c.earlier > 1 { whole } else { near });
                     }
                     now == phase && then == known.len()
                 });
@@ -120,12 +128,12 @@ impl Pass {
         while i < list.len() {
             let c = list[i];
             let (peer, need) = (c.told.0 as usize, c.told.1.map_or(1, |p| p + 2));
-            if c.earlier || c.told.0 == rank {
+            if c.earlier > 0 || c.told.0 == rank {
                 i += 1;
                 continue;
             }
             let at = phases.partition_point(|k| k[peer] < need);
-            let others = list.iter().enumerate().filter(|(j, o)| *j != i && !o.earlier);
+            let others = list.iter().enumerate().filter(|(j, o)| *j != i && o.earlier == 0);
             let others = others.map(|(_, o)| o).filter(|o| o.told.0 != rank);
             if others.into_iter().any(|o| self.tells(o)[peer] >= need) {
                 list.remove(i);
@@ -143,7 +151,7 @@ impl Pass {
     fn ends(&mut self, rank: u32, arms: &[Draft]) {
         let before = self.known[rank as usize].last().cloned();
         let mut now = before.unwrap_or_else(|| vec![0; self.known.len()]);
-        for c in arms.iter().flat_map(|d| &d.conditions).filter(|c| !c.earlier) {
+        for c in arms.iter().flat_map(|d| &d.conditions).filter(|c| c.earlier == 0) {
             if c.told.0 != rank {
                 learn(&mut now, &self.tells(c));
             }

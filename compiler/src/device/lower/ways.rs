@@ -6,8 +6,8 @@
 
 use super::order::{Order, places};
 use crate::device::Way;
-use crate::plan::{Input, Region};
 use crate::places::Places;
+use crate::plan::{Input, Region};
 
 /// How a message travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,8 @@ pub(super) fn ways(order: &Order<'_>, way: Way) -> (Vec<Vec<Travel>>, Meets) {
             if let Some(needs) = place.and_then(|s| land.allowed(from.0, to.0, &s.region)) {
                 meets[wire.source as usize].extend(needs);
                 travels[w][i] = Travel::Landed;
-            } else if way == Way::Get && out.wire.is_none() && out.pull.is_some() && pull.is_some() {
+            } else if way == Way::Get && out.wire.is_none() && out.pull.is_some() && pull.is_some()
+            {
                 travels[w][i] = Travel::Pulled;
             }
         }
