@@ -62,7 +62,9 @@ pub(super) fn work(
         let Some(ready) = ready.get(c.piece) else { continue };
         let count = usize::try_from(c.count).unwrap_or(usize::MAX);
         match ready.play(job, comm, count, &mut room, say) {
-            Ok((time_us, wrong)) if comm.rank() == 0 => say(Event::Done { case, time_us, wrong }),
+            Ok((time_us, wrong)) if comm.rank() == 0 => {
+                say(Event::Done { case, time_us, wrong, how: None });
+            }
             Ok(_) => {}
             Err(error) => return Ok(Err(error)),
         }
