@@ -181,14 +181,16 @@ impl Body<'_> {
             self.line(format!("Values<Value, GROUP> sum[{ahead}];"));
         }
         for (batch, some) in inputs.chunks(AT_ONCE).enumerate() {
-            self.line("{".repeat(usize::from(many)));
-            self.loads(arm, some, batch * AT_ONCE, ahead);
+            if many {
+                self.line("{");
+                self.deeper();
+            }
+            self.loads(some, ahead);
+            self.polls(arm, some, ahead);
             if batch == 0 && outs.iter().any(|out| out.packets.is_some()) && !self.entered {
                 self.enter();
             }
-            self.line("#pragma unroll");
-            self.line(format!("for (u32 j = 0; j < {ahead}; ++j) if (i + j * step < groups) {{"));
-            self.deeper();
+            self.each(ahead, " if (at < groups)");
             let sum = if many { "sum[j]" } else { "sum" };
             if !copies {
                 self.combine(some, batch == 0, many, sum);
@@ -198,81 +200,89 @@ impl Body<'_> {
             }
             self.shallower();
             self.line("}");
-            self.line("}".repeat(usize::from(many)));
+            if many {
+                self.shallower();
+                self.line("}");
+            }
         }
     }
 
-    /// Asks for the operands of a round.
-    fn loads(&mut self, arm: &Arm, inputs: &[Operand], first: usize, ahead: u32) {
+    /// Begins a loop over the groups of a round.
+    fn each(&mut self, ahead: u32, only: &str) {
+        self.line("#pragma unroll");
+        self.line(format!("for (u32 j = 0, at = i; j < {ahead}; ++j, at += step){only} {{"));
+        self.deeper();
+    }
+
+    /// Asks for the operands of a round that lie in memory.
+    fn loads(&mut self, inputs: &[Operand], ahead: u32) {
         let memory: Vec<_> = inputs.iter().filter(|input| input.packets.is_none()).collect();
-        for input in &memory {
-            self.line(format!("Piece<{}> x{}[{ahead}] = {{}};", self.bytes(input.wire), input.name));
-        }
-        if !memory.is_empty() {
-            self.line("#pragma unroll");
-            self.line(format!("for (u32 j = 0; j < {ahead}; ++j) if (i + j * step < groups) {{"));
-            for input in &memory {
-                let (bytes, name) = (self.bytes(input.wire), &input.name);
-                let at = format!("{name} + (u64)(i + j * step) * {bytes}");
-                let load = match input.wire {
-                    None if self.by_element() => format!(
-                        "gather<{bytes}>({at}, (u32)(elements - (u64)(i + j * step) * GROUP))"
-                    ),
-                    _ => format!("fetch<{bytes}>({at})"),
-                };
-                self.line(format!("    x{name}[j] = {load};"));
-            }
-            self.line("}");
-        }
-        let packets: Vec<_> = inputs.iter().filter(|input| input.packets.is_some()).collect();
-        if packets.is_empty() {
+        if memory.is_empty() {
             return;
         }
-        // All packets of a round in one row: for each message its groups, for each group its units.
-        let units: Vec<u32> = packets.iter().map(|p| self.bytes(p.wire) / 8 * ahead).collect();
-        let total: u32 = units.iter().sum();
-        self.line(format!("Packet got{first}[{total}];"));
-        self.line(format!("u64 from{first}[{total}];"));
-        self.line("#pragma unroll");
-        self.line(format!("for (u32 j = 0; j < {ahead}; ++j) {{"));
+        for input in &memory {
+            let bytes = self.bytes(input.wire);
+            self.line(format!("Piece<{bytes}> x{}[{ahead}] = {{}};", input.name));
+        }
+        self.each(ahead, " if (at < groups)");
+        for input in &memory {
+            let (bytes, name) = (self.bytes(input.wire), &input.name);
+            self.line(match input.wire {
+                None if self.by_element() => format!(
+                    "x{name}[j] = gather<{bytes}>({name} + {bytes}ull * at, elements - (u64)GROUP * at);"
+                ),
+                _ => format!("x{name}[j] = fetch<{bytes}>({name} + {bytes}ull * at);"),
+            });
+        }
+        self.shallower();
+        self.line("}");
+    }
+
+    /// Asks for the operands of a round that are made of packets, all of them at once, and waits for them.
+    fn polls(&mut self, arm: &Arm, inputs: &[Operand], ahead: u32) {
+        let packets: Vec<_> = inputs.iter().filter(|input| input.packets.is_some()).collect();
+        let Some(first) = packets.first() else { return };
+        // For each message its groups, for each group its packets.
+        let each: Vec<u32> = packets.iter().map(|p| self.bytes(p.wire) / 8).collect();
+        let total = each.iter().sum::<u32>() * ahead;
+        let of = first.name.clone();
+        self.line(format!("Packet p{of}[{total}];"));
+        self.line(format!("u64 from{of}[{total}];"));
+        self.each(ahead, "");
         let mut next = 0;
-        for (packet, total) in packets.iter().zip(&units) {
-            let each = total / ahead;
+        for (packet, &each) in packets.iter().zip(&each) {
             for unit in 0..each {
-                let at = format!("{next} + j * {each} + {unit}");
+                let offset = next + unit;
+                let index = match (offset, each) {
+                    (0, 1) => "j".into(),
+                    (_, 1) => format!("{offset} + j"),
+                    _ => format!("{offset} + {each} * j"),
+                };
+                let plus = if unit == 0 { String::new() } else { format!(" + {}", unit * 16) };
+                let name = &packet.name;
                 self.line(format!(
-                    "    from{first}[{at}] = i + j * step < groups ? {} + (u64)(i + j * step) * {} + {} : 0;",
-                    packet.name,
-                    each * 16,
-                    unit * 16
+                    "from{of}[{index}] = at < groups ? {name} + {}ull * at{plus} : 0;",
+                    each * 16
                 ));
             }
-            next += total;
+            next += each * ahead;
         }
+        self.shallower();
         self.line("}");
-        let peers = packets.iter().rev().fold(0_u64, |all, p| all << 8 | u64::from(p.packets.unwrap_or(0)));
-        let peers = if packets.len() == 1 { number(peers) } else { format!("{peers:#x}") };
-        let each = units[0];
-        self.line(format!(
-            "poll(me, got{first}, from{first}, {peers}, {each}, {}, {});",
-            number(arm.site),
-            number(arm.round)
-        ));
+        let peer = |p: &&Operand| u64::from(p.packets.unwrap_or(0));
+        let peers = match &packets[..] {
+            [one] => number(peer(one)),
+            _ => format!("{:#x}", packets.iter().rev().fold(0, |all, p| all << 8 | peer(p))),
+        };
+        let (each_of, site, round) = (each[0] * ahead, number(arm.site), number(arm.round));
+        self.line(format!("poll(me, p{of}, from{of}, {peers}, {each_of}, {site}, {round});"));
         let mut next = 0;
-        for (packet, total) in packets.iter().zip(&units) {
+        for (packet, each) in packets.iter().zip(each) {
             let bytes = self.bytes(packet.wire);
-            let name = &packet.name;
-            let mut text = format!("Piece<{bytes}> x{name}[{ahead}] = {{");
-            for j in 0..ahead {
-                let _ = write!(
-                    text,
-                    "{}open<{bytes}>(got{first} + {})",
-                    if j == 0 { "" } else { ", " },
-                    next + j * total / ahead
-                );
-            }
-            self.line(text + "};");
-            next += total;
+            let opened: Vec<String> =
+                (0..ahead).map(|j| format!("open<{bytes}>(p{of} + {})", next + j * each)).collect();
+            self.line(format!("Piece<{bytes}> x{}[{ahead}] = {{{}}};", packet.name, opened.join(", ")));
+            next += each * ahead;
         }
     }
 
@@ -309,13 +319,12 @@ impl Body<'_> {
                 name
             };
             let name = &out.name;
-            let index = format!("(u64)(i + j * step)");
             self.line(match (out.packets, out.wire) {
-                (Some(_), _) => format!("send({name} + {index} * {}, {result}, me.epoch);", bytes * 2),
+                (Some(_), _) => format!("send({name} + {}ull * at, {result}, me.epoch);", bytes * 2),
                 (None, None) if self.by_element() => format!(
-                    "scatter({name} + {index} * {bytes}, {result}, (u32)(elements - {index} * GROUP));"
+                    "scatter({name} + {bytes}ull * at, {result}, elements - (u64)GROUP * at);"
                 ),
-                _ => format!("put({name} + {index} * {bytes}, {result});"),
+                _ => format!("put({name} + {bytes}ull * at, {result});"),
             });
         }
     }

@@ -1,7 +1,7 @@
-// What every kernel of roundelay is made of, on top of `machine.cuh`. A kernel defines before this: RANKS, RANK, PARTS (the chunks of
-// the whole vector), BLOCKS_OF (vector elements for each one that the caller gave), SIZE (bytes of an element), PROVES
-// (whether its end proves that every rank has entered the call),
-// PACKETS (whether all its messages are packets).
+// What every kernel of roundelay is made of, on top of `machine.cuh`. A kernel defines before this: RANKS, RANK, PARTS
+// (the chunks of the whole vector), BLOCKS_OF (vector elements for each one that the caller gave), SIZE (bytes of an
+// element), PROVES (whether its end proves that every rank has entered the call), PACKETS (whether all its messages are
+// packets).
 //
 // The seams, in this order:
 //   parameters, as compiler/src/device/abi.rs has them
@@ -415,7 +415,7 @@ INLINE Piece<FORMAT::BYTES * COUNT> narrow(const Values<VALUE, COUNT> &x) {
 }
 
 // A piece whose place is not aligned to more than an element, or that the chunk does not fill: element by element.
-template <u32 BYTES> INLINE Piece<BYTES> gather(u64 at, u32 elements) {
+template <u32 BYTES> INLINE Piece<BYTES> gather(u64 at, u64 elements) {
     Piece<BYTES> x;
 #pragma unroll
     for (u32 k = 0; k < BYTES / 4; ++k) x.w[k] = 0;
@@ -429,7 +429,7 @@ template <u32 BYTES> INLINE Piece<BYTES> gather(u64 at, u32 elements) {
     return x;
 }
 
-template <u32 BYTES> INLINE void scatter(u64 at, const Piece<BYTES> &x, u32 elements) {
+template <u32 BYTES> INLINE void scatter(u64 at, const Piece<BYTES> &x, u64 elements) {
 #pragma unroll
     for (u32 k = 0; k < BYTES / SIZE; ++k)
         if (k < elements) {
