@@ -90,7 +90,7 @@ impl Body<'_> {
         let inputs = self.inputs(arm, chunks);
         let outs = self.outs(arm, chunks);
         self.line("const u32 groups = (u32)((elements + GROUP - 1) / GROUP);");
-        let ahead = self.ahead(&inputs);
+        let ahead = self.ahead(&inputs, &outs);
         self.line(format!("const u32 step = {step};"));
         self.line("#pragma unroll 1");
         self.line(format!("for (u32 i = {first}; i < groups; i += {ahead} * step) {{"));
@@ -112,7 +112,9 @@ impl Body<'_> {
             let (address, wire, packets) = match source {
                 Source::Local(region) => (place::region(self.program.rank, region), None, None),
                 Source::Pulled(m, region) => (place::region(self.peer(*m), region), None, None),
-                Source::Staged(m, wire) => (place::slot(self.program, *m, chunks), *wire, None),
+                Source::Staged(m, wire) => {
+                    (place::slot(self.program, *m, chunks) + " + me.half()", *wire, None)
+                }
                 Source::Packet(m, wire) => {
                     (place::slot(self.program, *m, chunks), *wire, Some(self.peer(*m)))
                 }
@@ -122,7 +124,7 @@ impl Body<'_> {
                     Source::Local(region) | Source::Pulled(_, region) => in_input(region),
                     _ => false,
                 };
-            self.line(format!("const u64 {name} = {address};"));
+            self.address(&name, &address, packets.is_some());
             inputs.push(Operand { name, wire: self.spec.element.wire(wire), packets, scaled });
         }
         inputs
@@ -141,7 +143,9 @@ impl Body<'_> {
             .iter()
             .map(|target| match target {
                 Target::Packet(m, wire) => (*m, place::slot(self.program, *m, chunks), *wire, true),
-                Target::Staged(m, wire) => (*m, place::slot(self.program, *m, chunks), *wire, false),
+                Target::Staged(m, wire) => {
+                    (*m, place::slot(self.program, *m, chunks) + " + me.half()", *wire, false)
+                }
                 Target::Landed(m, region) => (*m, place::region(self.peer(*m), region), None, false),
             })
             .collect();
@@ -150,11 +154,22 @@ impl Body<'_> {
         for (i, (m, address, wire, packets)) in targets.into_iter().enumerate() {
             let peer = self.peer(m);
             let name = format!("out{i}");
-            self.line(format!("const u64 {name} = {address};"));
+            self.address(&name, &address, packets);
             let packets = packets.then_some(peer);
             outs.push(Operand { name, wire: self.spec.element.wire(wire), packets, scaled: false });
         }
         outs
+    }
+
+    /// Names an address. Those of packets are made at once: only the half, which comes with the epoch, is added
+    /// when they are used.
+    fn address(&mut self, name: &str, address: &str, packets: bool) {
+        if packets {
+            self.line(format!("u64 {name} = {address};"));
+            self.line(format!("forget({name});"));
+        } else {
+            self.line(format!("const u64 {name} = {address};"));
+        }
     }
 
     pub(super) fn peer(&self, message: Message) -> u32 {
@@ -162,11 +177,12 @@ impl Body<'_> {
     }
 
     /// How many groups a thread has in hand at once.
-    fn ahead(&self, inputs: &[Operand]) -> u32 {
-        let loads = inputs.len() as u32 * if self.program.way == Way::Packet { 2 } else { 1 };
-        match loads {
-            0..=2 => 4,
-            3..=8 => 2,
+    fn ahead(&self, inputs: &[Operand], outs: &[Operand]) -> u32 {
+        let packets = self.program.way == Way::Packet;
+        match inputs.len() {
+            0..=2 if !packets || outs.len() + inputs.len() <= 2 => 4,
+            3..=8 if packets && inputs.len() > 4 => 1,
+            0..=8 => 2,
             _ => 1,
         }
     }
@@ -186,11 +202,14 @@ impl Body<'_> {
                 self.deeper();
             }
             self.loads(some, ahead);
+            if batch == 0 && inputs.iter().chain(outs).any(|end| end.packets.is_some()) {
+                self.line("const u64 half = me.half();");
+            }
             self.polls(arm, some, ahead);
             if batch == 0 && outs.iter().any(|out| out.packets.is_some()) && !self.entered {
                 self.enter();
             }
-            self.each(ahead, " if (at < groups)");
+            self.each(ahead);
             let sum = if many { "sum[j]" } else { "sum" };
             if !copies {
                 self.combine(some, batch == 0, many, sum);
@@ -207,8 +226,9 @@ impl Body<'_> {
         }
     }
 
-    /// Begins a loop over the groups of a round.
-    fn each(&mut self, ahead: u32, only: &str) {
+    /// Begins a loop over the groups of a round that there are; the first is always there.
+    fn each(&mut self, ahead: u32) {
+        let only = if ahead == 1 { "" } else { " if (at < groups)" };
         self.line("#pragma unroll");
         self.line(format!("for (u32 j = 0, at = i; j < {ahead}; ++j, at += step){only} {{"));
         self.deeper();
@@ -224,7 +244,7 @@ impl Body<'_> {
             let bytes = self.bytes(input.wire);
             self.line(format!("Piece<{bytes}> x{}[{ahead}] = {{}};", input.name));
         }
-        self.each(ahead, " if (at < groups)");
+        self.each(ahead);
         for input in &memory {
             let (bytes, name) = (self.bytes(input.wire), &input.name);
             self.line(match input.wire {
@@ -248,7 +268,11 @@ impl Body<'_> {
         let of = first.name.clone();
         self.line(format!("Packet p{of}[{total}];"));
         self.line(format!("u64 from{of}[{total}];"));
-        self.each(ahead, "");
+        self.line("#pragma unroll");
+        self.line(format!("for (u32 j = 0; j < {ahead}; ++j) {{"));
+        self.deeper();
+        // In place of a group that is not there the first is looked at again.
+        self.line("const u32 at = i + j * step < groups ? i + j * step : i;");
         let mut next = 0;
         for (packet, &each) in packets.iter().zip(&each) {
             for unit in 0..each {
@@ -261,7 +285,7 @@ impl Body<'_> {
                 let plus = if unit == 0 { String::new() } else { format!(" + {}", unit * 16) };
                 let name = &packet.name;
                 self.line(format!(
-                    "from{of}[{index}] = at < groups ? {name} + {}ull * at{plus} : 0;",
+                    "from{of}[{index}] = {name} + half + {}ull * at{plus};",
                     each * 16
                 ));
             }
@@ -320,7 +344,7 @@ impl Body<'_> {
             };
             let name = &out.name;
             self.line(match (out.packets, out.wire) {
-                (Some(_), _) => format!("send({name} + {}ull * at, {result}, me.epoch);", bytes * 2),
+                (Some(_), _) => format!("send({name} + half + {}ull * at, {result}, me.epoch);", bytes * 2),
                 (None, None) if self.by_element() => format!(
                     "scatter({name} + {bytes}ull * at, {result}, elements - (u64)GROUP * at);"
                 ),

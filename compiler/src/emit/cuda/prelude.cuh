@@ -135,11 +135,14 @@ struct Me {
     INLINE u64 chunk(u64 buffer, u64 c) const { return buffer + SIZE * (begin(c) + from); }
     INLINE u64 scratch(u64 buffer, u64 c) const { return buffer + SIZE * (c * most + from); }
 
-    // Address of chunk k of a message in slot s of a link, on its receiver.
+    // Address of chunk k of a message in slot s of a link, on its receiver, in the first half.
     INLINE u64 slot(u32 receiver, u32 base, u32 slots, u32 chunks, u32 s, u32 k) const {
         const u64 index = base * blocks + (block * slots + s) * chunks + k;
-        return params.arena[receiver] + params.staging + (epoch & 1) * params.halves + index * params.unit;
+        return params.arena[receiver] + params.staging + index * params.unit;
     }
+
+    // What leads to the half of the call.
+    INLINE u64 half() const { return (epoch & 1) * params.halves; }
 
     // The number of a message, of so many in a pass; its slot; what its words must hold.
     INLINE u64 number(u32 messages, u32 index) const { return at_pass * messages + index + 1; }
@@ -281,13 +284,10 @@ template <u32 BYTES> INLINE void send(u64 at, const Piece<BYTES> &x, u32 epoch) 
     for (u32 k = 0; k < BYTES / 8; ++k) post(at + 16 * k, {x.w[2 * k], epoch, x.w[2 * k + 1], epoch});
 }
 
-// Packets of some messages: K of them, all looked for at once, then only those that are missing. An address of 0
-// asks for nothing. `peers` has a byte for each, lowest first, for reports.
+// Packets of some messages: K of them, all looked for at once, then only those that are missing. `peers` has a byte for each, lowest first, for reports.
 template <u32 K> INLINE void poll(const Me &me, Packet (&got)[K], const u64 (&at)[K], u64 peers, u32 each, u32 site, u32 round) {
 #pragma unroll
-    for (u32 k = 0; k < K; ++k)
-        if (at[k] != 0) got[k] = peek(at[k]);
-        else got[k] = {0, me.epoch, 0, me.epoch};
+    for (u32 k = 0; k < K; ++k) got[k] = peek(at[k]);
     Patience patience;
     for (;;) {
         bool all = true;
