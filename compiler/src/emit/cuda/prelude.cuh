@@ -87,9 +87,8 @@ struct Patience {
 struct Me {
     const Params &params;
     u32 thread, warp, lane, block, blocks;
-    // The call's number, and whether the call before proved that all had entered it. Read as late as can be:
-    // the state comes from memory while the first elements do.
-    u32 epoch, synchronized;
+    // The number of the call before, that of this call, and whether the call before proved that all had entered it.
+    u32 last, epoch, synchronized;
     // Elements of a short chunk, the remainder, elements of a long chunk.
     u64 least, rest, most;
     // The pass at hand: its number, and its first element in each chunk.
@@ -98,7 +97,6 @@ struct Me {
     bool spread;
 
     INLINE Me(const Params &p) : params(p) {
-        u32 last;
         look_state(p.state + 16 * blockIdx.x, last, synchronized);
         epoch = last + 1;
         thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
@@ -107,6 +105,12 @@ struct Me {
         least = elements / PARTS, rest = elements % PARTS, most = least + (rest != 0);
         spread = PACKETS || p.groups > 1;
         pass(0);
+    }
+
+    // Makes the compiler take the epoch from here on only: its memory is read while the first elements are.
+    INLINE void know() {
+        forget(last), forget(synchronized);
+        epoch = last + 1;
     }
 
     INLINE void pass(u64 t) {
@@ -142,7 +146,10 @@ struct Me {
     }
 
     // What leads to the half of the call.
-    INLINE u64 half() const { return (epoch & 1) * params.halves; }
+    INLINE u64 half() {
+        know();
+        return (epoch & 1) * params.halves;
+    }
 
     // The number of a message, of so many in a pass; its slot; what its words must hold.
     INLINE u64 number(u32 messages, u32 index) const { return at_pass * messages + index + 1; }
@@ -237,6 +244,7 @@ template <bool RELEASE, class... NEWS> INLINE void signal(Me &me, NEWS... news) 
 // Before the first write into the staging memory of these peers: they have ended the call before the last. Each
 // thread finds out by itself, without meeting the others.
 template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
+    me.know();
     if (me.synchronized) return;
     me.synchronized = 1;
     const u64 wanted = me.epoch - 1;
@@ -260,7 +268,8 @@ template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
 INLINE bool proves(const Me &me) { return PROVES && me.least != 0; }
 
 // At the start: tells all ranks that this one has entered, if nothing later would prove it.
-INLINE void announce(const Me &me) {
+INLINE void announce(Me &me) {
+    me.know();
     if (!proves(me) && me.block == 0 && me.thread < RANKS && me.thread != RANK)
         tell(word(me, me.thread, entered(RANK), 0), me.epoch);
 }
