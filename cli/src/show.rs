@@ -93,10 +93,10 @@ fn stage(
     }
     if args.stage == Stage::Device {
         let proved = compile(program, sources, &shape, &options, placement)?;
-        let programs = device::lower(proved.plans(), args.way, &device::Options::default());
+        let programs = device::prove(&proved, args.way, &device::Options::default());
         let programs =
             programs.map_err(|e| fault(codes::UNSUPPORTED, e.to_string())).map_err(refused)?;
-        for p in programs.iter().filter(|p| args.rank.is_none_or(|r| r == p.rank)) {
+        for p in programs.list().iter().filter(|p| args.rank.is_none_or(|r| r == p.rank)) {
             print(&p.to_string());
         }
         return Ok(());

@@ -50,7 +50,7 @@ struct Rank {
     speed: usize,
 }
 
-pub struct Machine<'c> {
+pub(crate) struct Machine<'c> {
     layout: Layout,
     calls: &'c [Call],
     memory: Memory,
@@ -62,7 +62,7 @@ pub struct Machine<'c> {
 }
 
 /// Plays calls one after the other on every rank; says what is wrong with what they give.
-pub fn play(calls: &[Call], seed: u64) -> Result<(), String> {
+pub(crate) fn play(calls: &[Call], seed: u64) -> Result<(), String> {
     let mut machine = Machine::new(calls, seed);
     for rank in 0..machine.ranks.len() {
         machine.begin(rank);
