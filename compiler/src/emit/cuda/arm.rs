@@ -6,8 +6,8 @@
 
 use std::fmt::Write;
 
-use super::body::{Body, Line};
 use super::alike::number;
+use super::body::{Body, Line};
 use super::place;
 use super::share::WARPS;
 use super::types::of_wire;
@@ -87,18 +87,18 @@ impl Body<'_> {
             self.deeper();
         }
         self.line(format!("const u64 elements = me.part({});", place::length(&arm.sizes)));
+        self.line("const u32 groups = (u32)((elements + GROUP - 1) / GROUP);");
+        self.line(format!("const u32 first = {first}, step = {step};"));
+        self.line("if (first < groups) {");
+        self.deeper();
         let inputs = self.inputs(arm, chunks);
         let outs = self.outs(arm, chunks);
-        self.line("const u32 groups = (u32)((elements + GROUP - 1) / GROUP);");
         let ahead = self.ahead(&inputs, &outs);
-        self.line(format!("const u32 step = {step};"));
         self.line("#pragma unroll 1");
-        self.line(format!("for (u32 i = {first}; i < groups; i += {ahead} * step) {{"));
+        self.line(format!("for (u32 i = first; i < groups; i += {ahead} * step) {{"));
         self.deeper();
         self.round(arm, &inputs, &outs, ahead);
-        self.shallower();
-        self.line("}");
-        if chunks > 1 {
+        for _ in 0..2 + u32::from(chunks > 1) {
             self.shallower();
             self.line("}");
         }
@@ -146,7 +146,9 @@ impl Body<'_> {
                 Target::Staged(m, wire) => {
                     (*m, place::slot(self.program, *m, chunks) + " + me.half()", *wire, false)
                 }
-                Target::Landed(m, region) => (*m, place::region(self.peer(*m), region), None, false),
+                Target::Landed(m, region) => {
+                    (*m, place::region(self.peer(*m), region), None, false)
+                }
             })
             .collect();
         let (n, rank) = (self.program.header.ranks, self.program.rank);
@@ -305,7 +307,11 @@ impl Body<'_> {
             let bytes = self.bytes(packet.wire);
             let opened: Vec<String> =
                 (0..ahead).map(|j| format!("open<{bytes}>(p{of} + {})", next + j * each)).collect();
-            self.line(format!("Piece<{bytes}> x{}[{ahead}] = {{{}}};", packet.name, opened.join(", ")));
+            self.line(format!(
+                "Piece<{bytes}> x{}[{ahead}] = {{{}}};",
+                packet.name,
+                opened.join(", ")
+            ));
             next += each * ahead;
         }
     }
@@ -344,7 +350,9 @@ impl Body<'_> {
             };
             let name = &out.name;
             self.line(match (out.packets, out.wire) {
-                (Some(_), _) => format!("send({name} + half + {}ull * at, {result}, me.epoch);", bytes * 2),
+                (Some(_), _) => {
+                    format!("send({name} + half + {}ull * at, {result}, me.epoch);", bytes * 2)
+                }
                 (None, None) if self.by_element() => format!(
                     "scatter({name} + {bytes}ull * at, {result}, elements - (u64)GROUP * at);"
                 ),

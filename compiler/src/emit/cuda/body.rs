@@ -57,7 +57,15 @@ impl<'a> Body<'a> {
             (_, true) => 16 / size,
             (_, false) => 1,
         };
-        Body { program, spec, group, entered: false, announced: program.way != Way::Packet, text: String::new(), depth: 0 }
+        Body {
+            program,
+            spec,
+            group,
+            entered: false,
+            announced: program.way != Way::Packet,
+            text: String::new(),
+            depth: 0,
+        }
     }
 
     pub(super) fn deeper(&mut self) {
@@ -95,7 +103,8 @@ impl<'a> Body<'a> {
             self.deeper();
             self.line("me.pass(t);");
         }
-        let phases: Vec<String> = self.program.phases.iter().map(|phase| self.phase(phase)).collect();
+        let phases: Vec<String> =
+            self.program.phases.iter().map(|phase| self.phase(phase)).collect();
         self.phases(&phases);
         if !packets {
             self.shallower();
@@ -122,7 +131,10 @@ impl<'a> Body<'a> {
         };
         let aligned = if spec.aligned { "aligned" } else { "not aligned" };
         let (n, rank) = (h.ranks, self.program.rank);
-        self.line(format!("// {}.{}, rank {rank} of {n}: {way}; {what}, {aligned}", h.collective, h.algorithm));
+        self.line(format!(
+            "// {}.{}, rank {rank} of {n}: {way}; {what}, {aligned}",
+            h.collective, h.algorithm
+        ));
         for (name, value) in [
             ("RANKS", n),
             ("RANK", rank),

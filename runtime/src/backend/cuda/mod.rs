@@ -11,6 +11,8 @@
 //! Kernels are texts that the compiler writes. [`kernels`] turns them into code, from memory, from the disk ([`cache`]), or
 //! by NVRTC ([`nvrtc`]).
 
+#[cfg(test)]
+mod book;
 pub(crate) mod cache;
 mod context;
 mod device;
