@@ -122,6 +122,11 @@ impl Layout {
         self.at(rank, self.words() + staging + before + element)
     }
 
+    /// Whether it is a cell of a buffer.
+    pub(crate) fn is_buffer(&self, at: At) -> bool {
+        at as usize % self.per_rank() >= self.words() + 2 * (self.halves[0] + self.halves[1])
+    }
+
     fn staging(&self, rank: usize, packets: bool, epoch: u32, cell: usize) -> At {
         let first = if packets { 2 * self.halves[0] } else { 0 };
         let half = self.halves[usize::from(packets)];
@@ -149,17 +154,13 @@ impl Writer<'_> {
 
     pub(crate) fn write(mut self) -> Vec<Step> {
         let program = &self.call.programs[self.rank];
-        let own = self.rank;
-        let peers = (0..self.layout.ranks).filter(|&p| p != own);
         let first = self.warp == 0;
-        if first && self.block == 0 && !self.call.proves() {
-            for peer in peers {
-                self.tell_entered(peer, false);
-            }
-        }
-        if first {
-            for &peer in &program.greets {
-                self.tell_entered(peer as usize, true);
+        let greets = |peer: usize| program.greets.contains(&(peer as u32));
+        for peer in (0..self.layout.ranks).filter(|&p| p != program.rank as usize) {
+            // Both are one word of block 0: whoever is greeted must not go on without the release.
+            let announces = self.block == 0 && !self.call.proves();
+            if first && (greets(peer) || announces) {
+                self.tell_entered(peer, greets(peer));
             }
         }
         self.enter();

@@ -51,13 +51,16 @@ fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Di
         0 => dice.below(enough),
         1 => enough,
         2 => 2 * enough,
+        // So many passes that slots are used again.
+        3 | 4 if programs[0].way != Way::Packet => enough * (7 + dice.below(4)),
         _ => enough + dice.below(2 * enough + 3),
     };
     let cut = Cut::new(header, count);
-    let blocks = 1 + dice.below(BLOCKS);
     let most = cut.most().max(1);
+    let blocks = if most > 6 { 1 } else { 1 + dice.below(BLOCKS) };
     let pass = match programs[0].way {
         Way::Packet => most.div_ceil(blocks) + dice.below(2),
+        _ if most > 6 => 1,
         _ => 1 + dice.below(most.div_ceil(blocks)),
     };
     let passes = most.div_ceil(blocks * pass);

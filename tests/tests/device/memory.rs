@@ -89,7 +89,17 @@ impl Memory {
         *bits
     }
 
-    pub(crate) fn store(&mut self, at: At, bits: u64, view: &mut View, released: Option<Rc<View>>) {
+    /// Writes. Between writers that do not know of each other, either may come last.
+    pub(crate) fn store(&mut self, at: At, bits: u64, view: &mut View, dice: &mut Dice) {
+        let cell = &self.cells[at as usize];
+        let newest = cell.first + cell.values.len() as u32 - 1;
+        if view[at as usize] >= newest || dice.below(2) == 0 {
+            self.tell(at, bits, view, None);
+        }
+    }
+
+    /// Writes what nobody else does, with what is released before.
+    pub(crate) fn tell(&mut self, at: At, bits: u64, view: &mut View, released: Option<Rc<View>>) {
         let cell = &mut self.cells[at as usize];
         cell.values.push(Value { bits, released });
         if cell.values.len() > KEPT {

@@ -45,6 +45,7 @@ pub(super) fn prune(
             whens.push(when);
         }
         landed[rank as usize].push(whens);
+        pass.idle(rank, arms);
         pass.ends(rank, arms);
     }
     let (around, renewed) = earlier(order, drafts, &pass, meets);
@@ -152,6 +153,22 @@ impl Pass {
             }
         }
         since
+    }
+
+    /// An arm that only waits is there for what comes after the phase: other arms may wait for it.
+    fn idle(&self, rank: u32, arms: &mut [Draft]) {
+        for i in (0..arms.len()).filter(|&i| arms[i].arm.inputs.is_empty()).collect::<Vec<_>>() {
+            let others = arms.iter().enumerate().filter(|(j, _)| *j != i);
+            let others = others.flat_map(|(_, d)| &d.conditions);
+            let told: Vec<Known> = others
+                .filter(|c| c.earlier == 0 && c.told.0 != rank)
+                .map(|c| self.tells(c))
+                .collect();
+            arms[i].conditions.retain(|c| {
+                let need = c.told.1.map_or(1, |p| p + 2);
+                c.earlier > 0 || !told.iter().any(|t| t[c.told.0 as usize] >= need)
+            });
+        }
     }
 
     /// The phase is over.
