@@ -151,11 +151,13 @@ impl Gpu {
     /// What can be refused without the others; they are told.
     fn sized(&self, key: &Key, lowered: &Lowered, lent: &Lent) -> Result<(Cut, u64), Error> {
         for (i, name) in BUFFERS.iter().enumerate() {
-            if lowered.own[i] && lent.buffers[i] == 0 {
+            // A barrier's buffers have no elements.
+            let is_empty = key.count == 0;
+            if lowered.own[i] && lent.buffers[i] == 0 && !is_empty {
                 let name = format!("{}: the {name} of rank {} is null", lowered.name(), self.rank);
                 return Err(Error::Usage(format!("{name}, and it is read or written there")));
             }
-            if lowered.remote[i] && key.spots[i].is_none() {
+            if lowered.remote[i] && key.spots[i].is_none() && !is_empty {
                 return Err(Error::Unsupported(format!(
                     "{} as `{}`: peers address the {name}, which is not memory of `CudaComm::alloc` or \
                      `CudaComm::register` on rank {}; `staged` and `packet` take any memory",

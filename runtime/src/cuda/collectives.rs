@@ -56,6 +56,7 @@ impl CudaComm {
     }
 
     /// As [`CudaComm::reduce`], out of place; the output of others than the root may be null.
+    #[expect(clippy::too_many_arguments, reason = "a buffer more than `reduce`")]
     pub fn reduce_into(
         &mut self,
         output: DevicePtr,

@@ -22,6 +22,9 @@ use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::transport::nvlink::Shared;
 
+/// Plan, way, type, operator, and whether memory lies at multiples of 16 bytes.
+type Compiled = ([u8; 16], Way, DType, RedOp, bool);
+
 /// See above.
 pub(super) struct Gpu {
     pub(super) rank: u32,
@@ -35,8 +38,8 @@ pub(super) struct Gpu {
     pub(super) known: BTreeMap<Key, usize>,
     pub(super) bounds: Vec<Option<Box<Bound>>>,
     pub(super) next_bound: usize,
-    /// By plan, way, type, operator, and whether memory lies at multiples of 16 bytes.
-    pub(super) compiled: BTreeMap<([u8; 16], Way, DType, RedOp, bool), Arc<Kernel>>,
+    /// Kernels, whatever the count.
+    pub(super) compiled: BTreeMap<Compiled, Arc<Kernel>>,
     pub(super) choices: Choices,
     pub(super) regions: Regions,
     /// Regions that were replaced, for calls that may still use them.

@@ -84,10 +84,10 @@ impl CudaComm {
         ));
         let core = self.comm.core()?;
         core.hear(None)?;
-        if let Some((peer, how)) = core.dead() {
-            if gone.get_or_insert_with(Instant::now).elapsed() > LINGER {
-                return Err(core.lost(peer, how, None));
-            }
+        if let Some((peer, how)) = core.dead()
+            && gone.get_or_insert_with(Instant::now).elapsed() > LINGER
+        {
+            return Err(core.lost(peer, how, None));
         }
         match began.elapsed() > core.patience() * STALLED {
             true => Err(stalled),

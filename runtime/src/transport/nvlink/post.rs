@@ -104,7 +104,7 @@ impl Post {
                     // Its queue is full: later.
                     Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => {}
                     Err(errno) => {
-                        refused = Some(format!("rank {rank} cannot be written to: {errno}"))
+                        refused = Some(format!("rank {rank} cannot be written to: {errno}"));
                     }
                 }
                 true
