@@ -12,6 +12,7 @@
 //! | `alike.rs` | arms, and phases, that differ in numbers only as one |
 //! | `place.rs` | chunks, regions and messages as expressions |
 //! | `arm.rs` | the code of an arm |
+//! | `average.rs` | where results of `avg` are divided |
 //! | `body.rs` | the kernel around the arms |
 //!
 //! Elements are handled in *groups*: as many as fill 16 bytes, or, of messages that are packets, as many as fill
@@ -20,6 +21,7 @@
 
 mod alike;
 mod arm;
+mod average;
 mod body;
 mod place;
 mod share;

@@ -267,11 +267,15 @@ template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
 // Whether the end of this call proves that all ranks have entered it.
 INLINE bool proves(const Me &me) { return PROVES && me.least != 0; }
 
-// At the start: tells all ranks that this one has entered, if nothing later would prove it.
-INLINE void announce(Me &me) {
+// Early: tells these ranks that this one has entered, if nothing later would prove it. They learn nothing else by
+// it; those that count on more are greeted, and not told here, for it is the same word.
+template <class... PEERS> INLINE void announce(Me &me, PEERS... peers) {
     me.know();
-    if (!proves(me) && me.block == 0 && me.thread < RANKS && me.thread != RANK)
-        tell(word(me, me.thread, entered(RANK), 0), me.epoch);
+    if (proves(me) || me.block != 0 || me.thread >= sizeof...(peers)) return;
+    u32 k = 0;
+    u64 at = 0;
+    ((me.thread == k++ ? (void)(at = word(me, peers, entered(RANK), 0)) : (void)0), ...);
+    tell(at, me.epoch);
 }
 
 // At the start, to those who read or write this rank's buffers: they may.
@@ -512,20 +516,33 @@ INLINE i32 over(i32 a, u32 by) { return (i32)((i64)a / (i64)by); }
 INLINE u64 over(u64 a, u32 by) { return a / by; }
 INLINE i64 over(i64 a, u32 by) { return a / (i64)by; }
 
-// To each element that this block plays of the first chunks of a buffer: the factor before all else, the division
-// at the end.
+template <class VALUE, u32 COUNT> INLINE Values<VALUE, COUNT> multiplied(Values<VALUE, COUNT> x, VALUE by) {
+#pragma unroll
+    for (u32 k = 0; k < COUNT; ++k) x.v[k] = Prod::of(x.v[k], by);
+    return x;
+}
+
+template <class VALUE, u32 COUNT> INLINE Values<VALUE, COUNT> divided(Values<VALUE, COUNT> x) {
+#pragma unroll
+    for (u32 k = 0; k < COUNT; ++k) x.v[k] = over(x.v[k], RANKS);
+    return x;
+}
+
+// To the elements that this block plays of the first chunks of a buffer: the factor before all else, the division at
+// the end. COUNT of them at a time.
 enum class Own { TIMES, OVER };
 
-template <Own WHAT, class FORMAT, class VALUE> INLINE void own(Me &me, u64 buffer, u32 chunks) {
+template <Own WHAT, class FORMAT, class VALUE, u32 COUNT> INLINE void own(Me &me, u64 buffer, u32 chunks) {
+    constexpr u32 BYTES = FORMAT::BYTES * COUNT;
     for (u64 t = 0; t < me.params.passes; ++t) {
         me.pass(t);
         for (u32 c = 0; c < chunks; ++c) {
             const u64 begin = me.chunk(buffer, c), elements = me.part(me.length(c));
-            for (u64 i = me.thread; i < elements; i += THREADS) {
-                const u64 at = begin + SIZE * i;
-                Values<VALUE, 1> x = widen<FORMAT, VALUE, 1>(fetch<SIZE>(at));
-                x.v[0] = WHAT == Own::OVER ? over(x.v[0], RANKS) : Prod::of(x.v[0], factor(me.params.factor, VALUE()));
-                put(at, narrow<FORMAT, VALUE, 1>(x));
+            for (u64 i = me.thread; i < elements / COUNT; i += THREADS) {
+                const u64 at = begin + BYTES * i;
+                Values<VALUE, COUNT> x = widen<FORMAT, VALUE, COUNT>(fetch<BYTES>(at));
+                x = WHAT == Own::OVER ? divided(x) : multiplied(x, factor(me.params.factor, VALUE()));
+                put(at, narrow<FORMAT, VALUE, COUNT>(x));
             }
         }
     }
