@@ -94,10 +94,10 @@ fn stage(
     }
     if matches!(args.stage, Stage::Device | Stage::Cuda) {
         let proved = compile(program, sources, &shape, &options, placement)?;
-        let programs = device::lower(proved.plans(), args.way, &device::Options::default());
+        let programs = device::prove(&proved, args.way, &device::Options::default());
         let programs =
             programs.map_err(|e| fault(codes::UNSUPPORTED, e.to_string())).map_err(refused)?;
-        for p in programs.iter().filter(|p| args.rank.is_none_or(|r| r == p.rank)) {
+        for p in programs.list().iter().filter(|p| args.rank.is_none_or(|r| r == p.rank)) {
             match args.stage {
                 Stage::Cuda => print(&kernel(args, p)?),
                 _ => print(&p.to_string()),
