@@ -372,9 +372,10 @@ impl Body<'_> {
         wire.map_or(self.spec.element.format(), |wire| of_wire(wire).1)
     }
 
-    /// Whether the caller's memory is read and written element by element, though groups are longer.
+    /// Whether the caller's memory is read and written element by element, though groups are longer: it is not aligned
+    /// to them, or does not consist of whole ones.
     fn by_element(&self) -> bool {
-        !self.spec.aligned && self.group > 1
+        self.group > 1 && (!self.spec.aligned || self.bytes(None) > 16)
     }
 }
 

@@ -108,7 +108,8 @@ impl<'a> Body<'a> {
     pub(super) fn write(mut self) -> String {
         self.head();
         self.line(format!(
-            "extern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n{KERNEL}(const __grid_constant__ Params params) {{"
+            "extern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n\
+             {KERNEL}(const __grid_constant__ Params params) {{"
         ));
         self.deeper();
         self.start();

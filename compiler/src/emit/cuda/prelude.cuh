@@ -168,8 +168,8 @@ template <class... REST> INLINE u64 pick(u32 index, u64 first, REST... rest) {
     return value;
 }
 
-// How the warps of a block share arms of one kind. Side by side: warps `first` to `first + count` take an arm each in turn,
-// and where there are more warps than arms, several share one. Else all warps play all arms, one after the other.
+// How the warps of a block share arms of one kind. Side by side: the `count` warps from `first` take an arm each in
+// turn, and where there are more warps than arms, several share one. Else all warps play all arms, one by one.
 struct Share {
     u32 arm, stride, lead, team;
 
@@ -215,7 +215,8 @@ template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site
             if (seen >= wanted) break;
             if (const u32 what = patience.ends(me.params)) {
                 const u32 kind = index < LINKS ? SENT : index < 2 * LINKS ? CONSUMED : ENTERED;
-                const u32 of = kind == ENTERED ? (index - 2 * LINKS) / MOST_BLOCKS : index % LINKS / (CHANNELS * MOST_BLOCKS);
+                const u32 of = kind == ENTERED ? (index - 2 * LINKS) / MOST_BLOCKS
+                                               : index % LINKS / (CHANNELS * MOST_BLOCKS);
                 fail(me.params.state, me.params.report, {what, kind, of, site, round, me.epoch, wanted, seen});
             }
         }
@@ -297,8 +298,10 @@ template <u32 BYTES> INLINE void send(u64 at, const Piece<BYTES> &x, u32 epoch) 
     for (u32 k = 0; k < BYTES / 8; ++k) post(at + 16 * k, {x.w[2 * k], epoch, x.w[2 * k + 1], epoch});
 }
 
-// Packets of some messages: K of them, all looked for at once, then only those that are missing. `peers` has a byte for each, lowest first, for reports.
-template <u32 K> INLINE void poll(const Me &me, Packet (&got)[K], const u64 (&at)[K], u64 peers, u32 each, u32 site, u32 round) {
+// Packets of some messages: K of them, all looked for at once, then only those that are missing. For reports: a
+// byte a message for its sender, lowest first, and the packets of a message.
+template <u32 K>
+INLINE void poll(const Me &me, Packet (&got)[K], const u64 (&at)[K], u64 peers, u32 each, u32 site, u32 round) {
 #pragma unroll
     for (u32 k = 0; k < K; ++k) got[k] = peek(at[k]);
     Patience patience;
