@@ -18,7 +18,6 @@
 
 constexpr u32 THREADS = 512;
 constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128;
-constexpr u32 NOWHERE = 0xffffffffu;
 
 struct Params {
     u64 count, pass, passes, groups, unit, staging, halves, scratch, state, abort, report, timeout;
@@ -36,8 +35,8 @@ struct Report {
     u32 epoch, reserved;
 };
 
-// Kinds of words, as reports number them.
-constexpr u32 ENTERED = 0, SENT = 1, CONSUMED = 2, PACKET = 3, BEFORE = 4;
+// Kinds of words, as reports number them; no site, or no round.
+enum : u32 { ENTERED, SENT, CONSUMED, PACKET, BEFORE, NOWHERE = 0xffffffffu };
 
 // ---- failure ---------------------------------------------------------------------------------------------
 
@@ -250,7 +249,7 @@ template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
     me.synchronized = 1;
     const u64 wanted = me.epoch - 1;
     Patience patience;
-    const u32 of[] = {peers...};
+    const u32 of[] = {(u32)peers...};
     for (;;) {
         const u64 seen[] = {look<false>(word(me, RANK, entered(peers), 0))...};
         u32 behind = NOWHERE;
