@@ -4,7 +4,7 @@
 
 use expect_test::{ExpectFile, expect_file};
 use roundelay_algorithms::{CATALOGUE, Entry, find};
-use roundelay_compiler::device::{DeviceProgram, Options as Lower, Way, lower};
+use roundelay_compiler::device::{DeviceProgram, Options as Lower, Way, prove};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, Unsupported, cuda};
 use roundelay_compiler::{Options, Placement, Shape, compile};
 use roundelay_tests::{is_grid, of_book};
@@ -17,8 +17,8 @@ fn programs(entry: &Entry, n: u32, placement: Placement, way: Way) -> Vec<Device
     let (sources, program) = of_book(entry).expect("the book resolves");
     let shape = if is_grid(&program) { Shape { axes: vec![2, n / 2] } } else { Shape::flat(n) };
     let proved = compile(&program, &sources, &shape, &Options::default(), placement);
-    let plans = proved.map(|proved| proved.into_plans()).unwrap_or_default();
-    lower(&plans, way, &Lower::default()).unwrap_or_default()
+    let programs = proved.ok().and_then(|proved| prove(&proved, way, &Lower::default()).ok());
+    programs.map(|programs| programs.into_list()).unwrap_or_default()
 }
 
 fn golden(name: (&str, &str), n: u32, rank: usize, way: Way, spec: Spec, text: ExpectFile) {

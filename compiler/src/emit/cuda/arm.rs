@@ -26,7 +26,7 @@ struct Operand {
     wire: Option<Wire>,
     /// The peer whose packets it is made of.
     packets: Option<u32>,
-    /// To be multiplied by the factor.
+    /// To be multiplied by the factor, if it is read; to be divided, if it is written.
     scaled: bool,
 }
 
@@ -136,7 +136,8 @@ impl Body<'_> {
         if let Some(region) = &arm.store {
             let address = place::region(self.program.rank, region);
             self.line(format!("const u64 kept = {address};"));
-            outs.push(Operand { name: "kept".into(), wire: None, packets: None, scaled: false });
+            let scaled = self.is_average(region);
+            outs.push(Operand { name: "kept".into(), wire: None, packets: None, scaled });
         }
         let mut targets: Vec<_> = arm
             .outs
@@ -348,6 +349,7 @@ impl Body<'_> {
                 }
                 name
             };
+            let result = if out.scaled { format!("average({result})") } else { result };
             let name = &out.name;
             self.line(match (out.packets, out.wire) {
                 (Some(_), _) => {
@@ -370,9 +372,10 @@ impl Body<'_> {
         wire.map_or(self.spec.element.format(), |wire| of_wire(wire).1)
     }
 
-    /// Whether the caller's memory is read and written element by element, though groups are longer.
+    /// Whether the caller's memory is read and written element by element, though groups are longer: it is not aligned
+    /// to them, or does not consist of whole ones.
     fn by_element(&self) -> bool {
-        !self.spec.aligned && self.group > 1
+        self.group > 1 && (!self.spec.aligned || self.bytes(None) > 16)
     }
 }
 

@@ -3,12 +3,13 @@
 use std::fmt::Write;
 
 use super::alike::{alike, plain, unite};
+use super::average::Stores;
 use super::share;
 use super::types::{of_wire, wires};
 use super::{INCLUDE, KERNEL, Operator, Spec, place};
 use crate::device::abi::THREADS;
 use crate::device::{DeviceProgram, Phase, Target, Way};
-use crate::plan::{Placement, Wire};
+use crate::plan::{Placement, Region, Wire};
 
 /// A body that is being written.
 pub(super) struct Body<'a> {
@@ -18,6 +19,10 @@ pub(super) struct Body<'a> {
     pub(super) group: u32,
     /// Whether all threads know that they may write into the peers' staging memory.
     pub(super) entered: bool,
+    /// Where results are divided as they are stored; nothing if it is at the end, or never.
+    averages: Option<Stores>,
+    /// The phase that is being written.
+    phase: usize,
     /// Whether the rank has told that it has entered.
     announced: bool,
     text: String,
@@ -57,15 +62,26 @@ impl<'a> Body<'a> {
             (_, true) => 16 / size,
             (_, false) => 1,
         };
-        Body {
+        let mut body = Body {
             program,
             spec,
             group,
             entered: false,
+            averages: None,
+            phase: 0,
             announced: program.way != Way::Packet,
             text: String::new(),
             depth: 0,
+        };
+        if body.divides() {
+            body.averages = Stores::of(program);
         }
+        body
+    }
+
+    /// Whether what an arm of the phase at hand stores is a result of `avg`.
+    pub(super) fn is_average(&self, store: &Region) -> bool {
+        self.averages.as_ref().is_some_and(|stores| stores.are_last(self.phase, store))
     }
 
     pub(super) fn deeper(&mut self) {
@@ -92,7 +108,8 @@ impl<'a> Body<'a> {
     pub(super) fn write(mut self) -> String {
         self.head();
         self.line(format!(
-            "extern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n{KERNEL}(const __grid_constant__ Params params) {{"
+            "extern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n\
+             {KERNEL}(const __grid_constant__ Params params) {{"
         ));
         self.deeper();
         self.start();
@@ -103,8 +120,11 @@ impl<'a> Body<'a> {
             self.deeper();
             self.line("me.pass(t);");
         }
-        let phases: Vec<String> =
-            self.program.phases.iter().map(|phase| self.phase(phase)).collect();
+        let mut phases = Vec::new();
+        for (i, phase) in self.program.phases.iter().enumerate() {
+            self.phase = i;
+            phases.push(self.phase(phase));
+        }
         self.phases(&phases);
         if !packets {
             self.shallower();
@@ -156,6 +176,9 @@ impl<'a> Body<'a> {
         if self.scales_inputs() {
             self.text.push_str(&SCALED.replace("FORMAT", spec.element.format()));
         }
+        if self.averages.is_some() {
+            self.text.push_str(&AVERAGE.replace("FORMAT", spec.element.format()));
+        }
         self.text.push('\n');
     }
 
@@ -175,7 +198,7 @@ impl<'a> Body<'a> {
             self.line("__syncthreads();");
         }
         if self.program.way != Way::Packet {
-            self.line("announce(me);");
+            self.announce();
         }
         if !self.program.greets.is_empty() {
             let peers: Vec<_> = self.program.greets.iter().map(u32::to_string).collect();
@@ -183,6 +206,16 @@ impl<'a> Body<'a> {
         }
         if self.program.way != Way::Packet {
             self.enter();
+        }
+    }
+
+    /// Tells those that are not greeted that this rank has entered.
+    fn announce(&mut self) {
+        let (n, rank) = (self.program.header.ranks, self.program.rank);
+        let others = (0..n).filter(|peer| *peer != rank && !self.program.greets.contains(peer));
+        let others: Vec<_> = others.map(|peer| peer.to_string()).collect();
+        if !others.is_empty() {
+            self.line(format!("announce(me, {});", others.join(", ")));
         }
     }
 
@@ -214,7 +247,7 @@ impl<'a> Body<'a> {
         for some in phases.chunk_by(|a, b| alike(a, b)) {
             if first > 0 && !self.announced {
                 // Not earlier: the first elements are asked for before the epoch is known.
-                self.line("announce(me);");
+                self.announce();
                 self.announced = true;
             }
             let last = first + some.len() - 1;
@@ -313,7 +346,7 @@ impl<'a> Body<'a> {
     fn end(&mut self) {
         self.text.push('\n');
         if !self.announced {
-            self.line("announce(me);");
+            self.announce();
         }
         if !self.program.leave.is_empty() {
             self.line("if (me.warp == 0) {");
@@ -325,7 +358,7 @@ impl<'a> Body<'a> {
             self.line("}");
         }
         self.line("__syncthreads();");
-        if self.divides() {
+        if self.divides() && self.averages.is_none() {
             let header = &self.program.header;
             match header.placement {
                 Placement::InPlace => self.each_own("data", header.chunks, "OVER"),
@@ -338,8 +371,9 @@ impl<'a> Body<'a> {
     /// Something done to the block's part of all chunks of one of the callers' buffers.
     fn each_own(&mut self, buffer: &str, chunks: u32, what: &str) {
         let (rank, format) = (self.program.rank, self.spec.element.format());
+        let count = if self.spec.aligned { 16 / self.spec.element.size() } else { 1 };
         self.line(format!(
-            "if (params.{buffer}[{rank}] != 0) own<Own::{what}, {format}, Value>(me, params.{buffer}[{rank}], {chunks});"
+            "if (params.{buffer}[{rank}] != 0) own<Own::{what}, {format}, Value, {count}>(me, params.{buffer}[{rank}], {chunks});"
         ));
     }
 }
@@ -356,10 +390,14 @@ template <class FORMAT> INLINE Piece<FORMAT::BYTES * GROUP> slim(const Values<Va
 
 /// Operands of `premul_sum`, rounded as if they had been stored between.
 const SCALED: &str = "
-INLINE Values<Value, GROUP> scaled(const Me &me, Values<Value, GROUP> x) {
-    const Value by = factor(me.params.factor, Value());
-#pragma unroll
-    for (u32 k = 0; k < GROUP; ++k) x.v[k] = Prod::of(x.v[k], by);
-    return wide<FORMAT>(slim<FORMAT>(x));
+INLINE Values<Value, GROUP> scaled(const Me &me, const Values<Value, GROUP> &x) {
+    return wide<FORMAT>(slim<FORMAT>(multiplied(x, factor(me.params.factor, Value()))));
+}
+";
+
+/// Results of `avg`, of sums as they are stored.
+const AVERAGE: &str = "
+INLINE Piece<SIZE * GROUP> average(const Piece<SIZE * GROUP> &sum) {
+    return slim<FORMAT>(divided(wide<FORMAT>(sum)));
 }
 ";

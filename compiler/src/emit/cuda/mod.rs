@@ -1,9 +1,9 @@
 //! Device programs as CUDA C: one kernel for what one rank plays, in one type and with one operator.
 //!
-//! The text has two parts. The *prelude* (`machine.cuh`, `prelude.cuh`) is the same in every kernel: words, packets, waits and
-//! signals, formats and operators. The *body* is the program: a block of code an arm, with its source line beside
-//! it, in the order of the phases. All that the program knows is a constant in it: ranks, peers, chunks, numbers of
-//! messages, slots. Sizes, addresses and epochs are parameters ([`crate::device::abi`]).
+//! The text has two parts. The *prelude* (`machine.cuh`, `prelude.cuh`) is the same in every kernel: words, packets,
+//! waits and signals, formats and operators. The *body* is the program: a block of code for each kind of arm, with
+//! its source line beside it, in the order of the phases. All that the program knows is a constant in it: ranks,
+//! peers, chunks, numbers of messages, slots. Sizes, addresses and epochs are parameters ([`crate::device::abi`]).
 //!
 //! | file | holds |
 //! |---|---|
@@ -12,6 +12,7 @@
 //! | `alike.rs` | arms, and phases, that differ in numbers only as one |
 //! | `place.rs` | chunks, regions and messages as expressions |
 //! | `arm.rs` | the code of an arm |
+//! | `average.rs` | where results of `avg` are divided |
 //! | `body.rs` | the kernel around the arms |
 //!
 //! Elements are handled in *groups*: as many as fill 16 bytes, or, of messages that are packets, as many as fill
@@ -20,6 +21,7 @@
 
 mod alike;
 mod arm;
+mod average;
 mod body;
 mod place;
 mod share;

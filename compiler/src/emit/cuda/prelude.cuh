@@ -18,7 +18,6 @@
 
 constexpr u32 THREADS = 512;
 constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128;
-constexpr u32 NOWHERE = 0xffffffffu;
 
 struct Params {
     u64 count, pass, passes, groups, unit, staging, halves, scratch, state, abort, report, timeout;
@@ -36,8 +35,8 @@ struct Report {
     u32 epoch, reserved;
 };
 
-// Kinds of words, as reports number them.
-constexpr u32 ENTERED = 0, SENT = 1, CONSUMED = 2, PACKET = 3, BEFORE = 4;
+// Kinds of words, as reports number them; no site, or no round.
+enum : u32 { ENTERED, SENT, CONSUMED, PACKET, BEFORE, NOWHERE = 0xffffffffu };
 
 // ---- failure ---------------------------------------------------------------------------------------------
 
@@ -168,8 +167,8 @@ template <class... REST> INLINE u64 pick(u32 index, u64 first, REST... rest) {
     return value;
 }
 
-// How the warps of a block share arms of one kind. Side by side: warps `first` to `first + count` take an arm each in turn,
-// and where there are more warps than arms, several share one. Else all warps play all arms, one after the other.
+// How the warps of a block share arms of one kind. Side by side: the `count` warps from `first` take an arm each in
+// turn, and where there are more warps than arms, several share one. Else all warps play all arms, one by one.
 struct Share {
     u32 arm, stride, lead, team;
 
@@ -215,7 +214,8 @@ template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site
             if (seen >= wanted) break;
             if (const u32 what = patience.ends(me.params)) {
                 const u32 kind = index < LINKS ? SENT : index < 2 * LINKS ? CONSUMED : ENTERED;
-                const u32 of = kind == ENTERED ? (index - 2 * LINKS) / MOST_BLOCKS : index % LINKS / (CHANNELS * MOST_BLOCKS);
+                const u32 of = kind == ENTERED ? (index - 2 * LINKS) / MOST_BLOCKS
+                                               : index % LINKS / (CHANNELS * MOST_BLOCKS);
                 fail(me.params.state, me.params.report, {what, kind, of, site, round, me.epoch, wanted, seen});
             }
         }
@@ -249,7 +249,7 @@ template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
     me.synchronized = 1;
     const u64 wanted = me.epoch - 1;
     Patience patience;
-    const u32 of[] = {peers...};
+    const u32 of[] = {(u32)peers...};
     for (;;) {
         const u64 seen[] = {look<false>(word(me, RANK, entered(peers), 0))...};
         u32 behind = NOWHERE;
@@ -267,11 +267,15 @@ template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
 // Whether the end of this call proves that all ranks have entered it.
 INLINE bool proves(const Me &me) { return PROVES && me.least != 0; }
 
-// At the start: tells all ranks that this one has entered, if nothing later would prove it.
-INLINE void announce(Me &me) {
+// Early: tells these ranks that this one has entered, if nothing later would prove it. They learn nothing else by
+// it; those that count on more are greeted, and not told here, for it is the same word.
+template <class... PEERS> INLINE void announce(Me &me, PEERS... peers) {
     me.know();
-    if (!proves(me) && me.block == 0 && me.thread < RANKS && me.thread != RANK)
-        tell(word(me, me.thread, entered(RANK), 0), me.epoch);
+    if (proves(me) || me.block != 0 || me.thread >= sizeof...(peers)) return;
+    u32 k = 0;
+    u64 at = 0;
+    ((me.thread == k++ ? (void)(at = word(me, peers, entered(RANK), 0)) : (void)0), ...);
+    tell(at, me.epoch);
 }
 
 // At the start, to those who read or write this rank's buffers: they may.
@@ -293,8 +297,10 @@ template <u32 BYTES> INLINE void send(u64 at, const Piece<BYTES> &x, u32 epoch) 
     for (u32 k = 0; k < BYTES / 8; ++k) post(at + 16 * k, {x.w[2 * k], epoch, x.w[2 * k + 1], epoch});
 }
 
-// Packets of some messages: K of them, all looked for at once, then only those that are missing. `peers` has a byte for each, lowest first, for reports.
-template <u32 K> INLINE void poll(const Me &me, Packet (&got)[K], const u64 (&at)[K], u64 peers, u32 each, u32 site, u32 round) {
+// Packets of some messages: K of them, all looked for at once, then only those that are missing. For reports: a
+// byte a message for its sender, lowest first, and the packets of a message.
+template <u32 K>
+INLINE void poll(const Me &me, Packet (&got)[K], const u64 (&at)[K], u64 peers, u32 each, u32 site, u32 round) {
 #pragma unroll
     for (u32 k = 0; k < K; ++k) got[k] = peek(at[k]);
     Patience patience;
@@ -512,20 +518,33 @@ INLINE i32 over(i32 a, u32 by) { return (i32)((i64)a / (i64)by); }
 INLINE u64 over(u64 a, u32 by) { return a / by; }
 INLINE i64 over(i64 a, u32 by) { return a / (i64)by; }
 
-// To each element that this block plays of the first chunks of a buffer: the factor before all else, the division
-// at the end.
+template <class VALUE, u32 COUNT> INLINE Values<VALUE, COUNT> multiplied(Values<VALUE, COUNT> x, VALUE by) {
+#pragma unroll
+    for (u32 k = 0; k < COUNT; ++k) x.v[k] = Prod::of(x.v[k], by);
+    return x;
+}
+
+template <class VALUE, u32 COUNT> INLINE Values<VALUE, COUNT> divided(Values<VALUE, COUNT> x) {
+#pragma unroll
+    for (u32 k = 0; k < COUNT; ++k) x.v[k] = over(x.v[k], RANKS);
+    return x;
+}
+
+// To the elements that this block plays of the first chunks of a buffer: the factor before all else, the division at
+// the end. COUNT of them at a time.
 enum class Own { TIMES, OVER };
 
-template <Own WHAT, class FORMAT, class VALUE> INLINE void own(Me &me, u64 buffer, u32 chunks) {
+template <Own WHAT, class FORMAT, class VALUE, u32 COUNT> INLINE void own(Me &me, u64 buffer, u32 chunks) {
+    constexpr u32 BYTES = FORMAT::BYTES * COUNT;
     for (u64 t = 0; t < me.params.passes; ++t) {
         me.pass(t);
         for (u32 c = 0; c < chunks; ++c) {
             const u64 begin = me.chunk(buffer, c), elements = me.part(me.length(c));
-            for (u64 i = me.thread; i < elements; i += THREADS) {
-                const u64 at = begin + SIZE * i;
-                Values<VALUE, 1> x = widen<FORMAT, VALUE, 1>(fetch<SIZE>(at));
-                x.v[0] = WHAT == Own::OVER ? over(x.v[0], RANKS) : Prod::of(x.v[0], factor(me.params.factor, VALUE()));
-                put(at, narrow<FORMAT, VALUE, 1>(x));
+            for (u64 i = me.thread; i < elements / COUNT; i += THREADS) {
+                const u64 at = begin + BYTES * i;
+                Values<VALUE, COUNT> x = widen<FORMAT, VALUE, COUNT>(fetch<BYTES>(at));
+                x = WHAT == Own::OVER ? divided(x) : multiplied(x, factor(me.params.factor, VALUE()));
+                put(at, narrow<FORMAT, VALUE, COUNT>(x));
             }
         }
     }

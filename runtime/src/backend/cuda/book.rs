@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use roundelay_algorithms::{Book, CATALOGUE, Entry};
-use roundelay_compiler::device::{Options as Lower, Way, lower};
+use roundelay_compiler::device::{Options as Lower, Way, prove};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
 use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
 use roundelay_dsl::span::SourceMap;
@@ -45,9 +45,9 @@ fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
         let proved = compile(program, &sources, &shape, &Options::default(), placement);
         let Ok(proved) = proved else { continue };
         for way in WAYS {
-            let Ok(lowered) = lower(proved.plans(), way, &Lower::default()) else { continue };
+            let Ok(lowered) = prove(&proved, way, &Lower::default()) else { continue };
             for spec in specs {
-                let Ok(source) = cuda(&lowered[1], spec) else { continue };
+                let Ok(source) = cuda(&lowered.list()[1], spec) else { continue };
                 let name = format!(
                     "{}.{} n {n} {placement:?} {way:?} {} {} aligned {}",
                     entry.collective,
