@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use roundelay::{DType, RedOp};
+use roundelay_compiler::device;
 
 use crate::values::{Ranks, Sizes, bytes, duration};
 
@@ -162,6 +163,67 @@ pub(crate) struct Play {
     /// If the run fails, write what each rank remembers to a file (JSON)
     #[arg(long, value_name = "FILE")]
     pub(crate) flight: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) on: On,
+}
+
+/// Where buffers lie, and how GPUs play.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct On {
+    /// Where the buffers lie: a GPU for each rank with `cuda`
+    #[arg(long, value_enum, default_value_t = Device::Host)]
+    pub(crate) device: Device,
+    /// How messages travel between GPUs; --hint protocol=… in short [default: chosen]
+    #[arg(long, value_enum)]
+    pub(crate) way: Option<Protocol>,
+    /// Blocks of a kernel [default: chosen]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub(crate) blocks: Option<u32>,
+    /// So many calls captured in a CUDA graph, which is replayed [default: each call is launched]
+    #[arg(long, value_name = "CALLS", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) graph: Option<u32>,
+}
+
+impl On {
+    /// Whether buffers lie on GPUs.
+    pub(crate) fn gpus(&self) -> bool {
+        self.device == Device::Cuda
+    }
+}
+
+/// Where buffers lie.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Device {
+    /// The memory of the host
+    #[default]
+    Host,
+    /// NVIDIA GPUs
+    Cuda,
+}
+
+/// How messages travel between GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Protocol {
+    /// Each word beside the number of its call: for latency
+    Packet,
+    /// Through slots
+    Staged,
+    /// Copies land in the peers' buffers, what is summed is staged
+    Put,
+    /// Copies land, and what is summed is read in the peers' buffers
+    Get,
+}
+
+impl Protocol {
+    /// As in hints and results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Protocol::Packet => "packet",
+            Protocol::Staged => "staged",
+            Protocol::Put => "put",
+            Protocol::Get => "get",
+        }
+    }
 }
 
 /// `roundelay run`
@@ -169,6 +231,7 @@ pub(crate) struct Play {
 #[command(after_help = "\
 A size is the larger of one rank's input and output, rounded down to whole elements (and blocks).
 The time is the slowest rank's, the median over batches; algbw is size/time, busbw as in nccl-tests.
+On GPUs it is the time between events on the stream (nccl-tests' own default is the ranks' mean).
 Every call is checked: all outputs against a reference in higher precision, inputs and guard bytes
 for being untouched, and the ranks' results for being bitwise equal where that was proved.
 
@@ -182,6 +245,7 @@ Examples:
   roundelay run all_reduce.ring -n 4 --bytes 1M --trace ring.json
   roundelay run all_reduce.ring -n 4 --transport tcp
   roundelay run all_reduce.ring -n 4 --hosts 2
+  roundelay run all_reduce.ring -n 4 --device cuda --way put --blocks 32
   mpirun -n 4 roundelay run all_reduce    also mpiexec, srun, torchrun --no-python (docs/running.md)
   roundelay run all_reduce --rank 0 --size 2 --store 127.0.0.1:29500     and with --rank 1")]
 pub(crate) struct Run {
@@ -214,16 +278,22 @@ missing is named and skipped. They are small programs, compiled against what is 
   oneccl, impi     $ROUNDELAY_PEERS/oneccl, with `pip install oneccl-devel`; impi is the Intel MPI
                    that it brings, and needs mpich5 too: a program is compiled for their common ABI
   mpi              every MPI of these
+  nccl             with --device cuda, in the same processes: `nccl` with the buffers that ours have,
+                   `nccl-sym` with symmetric windows. Found by the dynamic linker, in Python's folders
+                   (`pip install nvidia-nccl-cu13`), or where $ROUNDELAY_NCCL says
   all              everything
 
 Examples:
   roundelay bench all_reduce.ring all_reduce.two_shot -n 4 -b 8 -e 64M -f 4
   roundelay bench all_reduce -n 2 -b 8 -e 128M -f 8 --vs mpi,gloo --json
   roundelay bench all_reduce,all_gather -n 2 --vs all --plot peers.svg
-  roundelay bench all_reduce -n 4 --hint objective=bandwidth")]
+  roundelay bench all_reduce -n 4 --hint objective=bandwidth
+  roundelay bench all_reduce,all_gather --device cuda -n 4 -b 4M -e 1G --vs nccl
+  roundelay bench all_reduce --device cuda -n 4 -b 1K -e 512K --graph 20 --vs nccl --json > rows.json
+  roundelay bench --from rows.json --markdown --plot gpus.svg")]
 pub(crate) struct Bench {
     /// Files, `collective.name` of the book, or collectives
-    #[arg(value_name = "FILE|NAME", required = true, value_delimiter = ',')]
+    #[arg(value_name = "FILE|NAME", required_unless_present = "from", value_delimiter = ',')]
     pub(crate) names: Vec<String>,
     /// The root of a rooted collective [default: turns with every call]
     #[arg(long, value_name = "RANK")]
@@ -254,6 +324,12 @@ pub(crate) struct Bench {
     /// Draw time and bandwidth over size as a picture
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
+    /// Measure nothing: show results that were printed with --json before
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "vs"])]
+    pub(crate) from: Option<PathBuf>,
+    /// At the end a table as documents have it: our time, and the best peer's over ours
+    #[arg(long)]
+    pub(crate) markdown: bool,
 }
 
 /// How the data of a job goes.
@@ -266,6 +342,9 @@ pub(crate) enum Way {
     /// Shared memory inside a machine, TCP between machines
     #[value(skip)]
     Both,
+    /// The memory of other GPUs
+    #[value(skip)]
+    Nvlink,
 }
 
 impl Way {
@@ -275,6 +354,7 @@ impl Way {
             Way::Shm => "shm",
             Way::Tcp => "tcp",
             Way::Both => "shm+tcp",
+            Way::Nvlink => "nvlink",
         }
     }
 }
@@ -300,6 +380,19 @@ pub(crate) enum Peer {
     Gloo,
     /// oneCCL from PyPI
     Oneccl,
+    /// NCCL, for `--device cuda`
+    Nccl,
+}
+
+impl Peer {
+    /// Whether it is measured on GPUs, and not on the host.
+    pub(crate) fn on_gpus(self) -> Option<bool> {
+        match self {
+            Peer::All => None,
+            Peer::Nccl => Some(true),
+            _ => Some(false),
+        }
+    }
 }
 
 /// `roundelay route`
@@ -329,7 +422,8 @@ Examples:
   roundelay show my.algo --stage ast
   roundelay show all_reduce.ring --stage graph -n 4
   roundelay show all_reduce.ring --stage plan -n 131072 --rank 7
-  roundelay show all_reduce.ring --stage plan -n 4 --rank 0 -o rank0.plan")]
+  roundelay show all_reduce.ring --stage plan -n 4 --rank 0 -o rank0.plan
+  roundelay show all_reduce.ring --stage device --way put -n 4 --rank 0")]
 pub(crate) struct Show {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -348,6 +442,21 @@ pub(crate) struct Show {
     /// Plan for calls out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
+    /// How messages travel on the device: packet, staged, put, get
+    #[arg(long, value_name = "WAY", default_value = "packet")]
+    pub(crate) way: device::Way,
+    /// Element type of a kernel
+    #[arg(long, default_value_t = DType::F32)]
+    pub(crate) dtype: DType,
+    /// Operator of a kernel
+    #[arg(long, default_value_t = RedOp::Sum)]
+    pub(crate) op: RedOp,
+    /// A kernel for memory that is not aligned to 16 bytes
+    #[arg(long)]
+    pub(crate) unaligned: bool,
+    /// A kernel with all that it includes, as the CUDA compiler gets it
+    #[arg(long)]
+    pub(crate) whole: bool,
     /// The graph in the language of Graphviz
     #[arg(long)]
     pub(crate) dot: bool,
@@ -367,6 +476,10 @@ pub(crate) enum Stage {
     Graph,
     /// The plans
     Plan,
+    /// What the blocks of a device play
+    Device,
+    /// The kernels of devices
+    Cuda,
 }
 
 /// `roundelay draw`

@@ -101,7 +101,7 @@ pub(crate) fn plan_job(
         let proof = &proofs[piece].1;
         let barrier = proof.collective == "barrier";
         let count = bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64;
-        let case = Case { piece, count: if barrier { 0 } else { count } };
+        let case = Case::ours(piece, if barrier { 0 } else { count });
         // A barrier has one size.
         if !barrier || cases.is_empty() {
             cases.push(case);

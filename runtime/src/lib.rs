@@ -29,6 +29,7 @@
 //! * [`Buffer`]: memory that the other ranks read in place.
 //! * [`Launcher`]: ranks as processes.
 //! * [`DType`], [`RedOp`]: types and operators.
+//! * [`cuda`]: the same on GPUs.
 //! * [`Error`]: what can go wrong, with stable codes.
 
 mod algorithm;
@@ -38,6 +39,8 @@ pub mod bootstrap;
 pub mod choose;
 mod collectives;
 mod comm;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod dtype;
 mod ends;
 mod error;

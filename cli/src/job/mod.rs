@@ -5,7 +5,8 @@
 //! before the first byte moves. Ranks report [`Event`]s, a line of JSON each. `places` says what each
 //! collective reads and must write, `data` makes and judges elements, `buffers` is memory with guard
 //! bytes, `measure` times, `table` prints; `prove` and `launch` are the first process's side, `cause` and
-//! `traces` what it makes of what ranks remember; `joined` is for ranks that somebody else started.
+//! `traces` what it makes of what ranks remember; `joined` is for ranks that somebody else started. `gpu` is
+//! all of this for buffers on GPUs.
 
 mod buffers;
 mod cause;
@@ -23,6 +24,7 @@ use roundelay::trace::{Flight, Trace};
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
 
+use crate::peer::Inside;
 pub(crate) use launch::{Start, play};
 pub(crate) use prove::{Proof, prove, resolve};
 pub(crate) use traces::Output;
@@ -54,6 +56,28 @@ pub(crate) struct Job {
     pub(crate) budget: f64,
     /// Whether a few calls of each case are traced.
     pub(crate) trace: bool,
+    /// On GPUs, and how; on the host's processors otherwise.
+    pub(crate) gpu: Option<Gpu>,
+}
+
+impl Job {
+    /// Whether a case is of ours, and not of a library beside it.
+    fn ours(&self, case: usize) -> bool {
+        self.cases.get(case).is_none_or(|c| c.who.is_none())
+    }
+}
+
+/// How calls are played on GPUs.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Gpu {
+    /// Blocks of a kernel, if it was said.
+    pub(crate) blocks: Option<u32>,
+    /// Calls that are captured into one graph, which is replayed; each call is launched by itself otherwise.
+    pub(crate) graph: Option<u32>,
+    /// What the user wishes of calls.
+    pub(crate) hints: String,
+    /// Libraries that are measured in the same processes.
+    pub(crate) inside: Vec<Inside>,
 }
 
 /// One algorithm of a job.
@@ -87,6 +111,67 @@ pub(crate) struct Case {
     pub(crate) piece: usize,
     /// Elements, in the unit of the collective.
     pub(crate) count: u64,
+    /// Who is measured: a library inside the ranks, by its index; ours otherwise.
+    #[serde(default)]
+    pub(crate) who: Option<usize>,
+    /// Which part of a measurement in turns it is.
+    #[serde(default)]
+    pub(crate) turn: Turn,
+}
+
+/// Results are checked before the first turn of a size, and after the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Turn {
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+}
+
+impl Default for Turn {
+    /// The only one.
+    fn default() -> Self {
+        Turn { first: true, last: true }
+    }
+}
+
+impl Case {
+    /// Calls of ours.
+    pub(crate) fn ours(piece: usize, count: u64) -> Self {
+        Case { piece, count, who: None, turn: Turn::default() }
+    }
+}
+
+/// What is told of a job while it is played.
+#[derive(Debug, Clone)]
+pub(crate) enum Told {
+    /// A case is done.
+    Done {
+        /// Which.
+        case: usize,
+        /// Time of one call.
+        time_us: f64,
+        /// Wrong elements on all ranks.
+        wrong: u64,
+        /// How it was played, where that is chosen by the ranks.
+        how: Option<How>,
+    },
+    /// A library inside the ranks has no result for a case.
+    Lacks {
+        /// Which.
+        case: usize,
+        /// The reason.
+        why: String,
+    },
+    /// Something to be said beside results.
+    Remark(String),
+}
+
+/// How a GPU plays calls.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct How {
+    /// How messages travel.
+    pub(crate) way: String,
+    /// Blocks of the kernel.
+    pub(crate) blocks: u32,
 }
 
 /// What a rank reports.
@@ -100,7 +185,18 @@ pub(crate) enum Event {
         time_us: f64,
         /// Wrong elements on all ranks.
         wrong: u64,
+        /// How it was played, where that is chosen by the ranks.
+        how: Option<How>,
     },
+    /// A library has no result for a case, says rank 0.
+    Lacks {
+        /// Which.
+        case: usize,
+        /// The reason.
+        why: String,
+    },
+    /// To be said beside results.
+    Remark(String),
     /// Something is wrong in the result of a case, in words.
     Wrong(String),
     /// The rank gives up.
