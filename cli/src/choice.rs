@@ -1,6 +1,6 @@
 //! The choice of an algorithm where only a collective was named: for `run` and `bench`, and explained.
 
-use roundelay::choose::Why;
+use roundelay::choose::{NVLINK, Why};
 use roundelay::hints::{Level, Merged};
 use roundelay::{Choice, Hints, Layout, Machine, Request, Resolver};
 use roundelay_compiler::cost::{Rates, Topology};
@@ -89,6 +89,8 @@ pub(crate) fn of_play(
 ) -> Result<Choice, Failure> {
     let shape = shape.cloned().unwrap_or_else(|| usual(collective));
     let (topology, transport) = match joined::topology(play)? {
+        Some((topology, _)) if play.on.gpus() => (topology, NVLINK),
+        None if play.on.gpus() => (hosts(shape.ranks() as u32, 1)?, NVLINK),
         Some(known) => known,
         None => (hosts(shape.ranks() as u32, play.hosts)?, carried(play.hosts)),
     };

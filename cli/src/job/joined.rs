@@ -71,6 +71,9 @@ pub(crate) fn topology(play: &Play) -> Result<Option<(Topology, &'static str)>, 
 
 /// How the data of a job goes.
 pub(crate) fn way(play: &Play) -> Result<Way, Failure> {
+    if play.on.gpus() {
+        return Ok(Way::Nvlink);
+    }
     Ok(match topology(play)? {
         None => match choice::merged(play)?.hints().transport() {
             Some(names) if !names.iter().any(|name| name == "shm") => Way::Tcp,

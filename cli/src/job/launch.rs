@@ -99,11 +99,7 @@ struct Heard {
 }
 
 /// Starts the ranks and waits for their end. `tell` is called with what they say, as they say it.
-pub(crate) fn play(
-    job: &Job,
-    start: &Start,
-    mut tell: impl FnMut(Told),
-) -> Result<(), Failure> {
+pub(crate) fn play(job: &Job, start: &Start, mut tell: impl FnMut(Told)) -> Result<(), Failure> {
     if let Some(membership) = &start.membership {
         return joined::play(job, start, membership, tell);
     }

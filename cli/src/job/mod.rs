@@ -11,6 +11,7 @@
 mod buffers;
 mod cause;
 mod data;
+pub(crate) mod gpu;
 pub(crate) mod joined;
 mod launch;
 mod measure;
@@ -24,7 +25,10 @@ use roundelay::trace::{Flight, Trace};
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
 
+use crate::args::Protocol;
 use crate::peer::Inside;
+pub(crate) use buffers::digest;
+pub(crate) use data::FACTOR;
 pub(crate) use launch::{Start, play};
 pub(crate) use prove::{Proof, prove, resolve};
 pub(crate) use traces::Output;
@@ -70,14 +74,14 @@ impl Job {
 /// How calls are played on GPUs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Gpu {
-    /// Blocks of a kernel, if it was said.
-    pub(crate) blocks: Option<u32>,
     /// Calls that are captured into one graph, which is replayed; each call is launched by itself otherwise.
     pub(crate) graph: Option<u32>,
-    /// What the user wishes of calls.
-    pub(crate) hints: String,
     /// Libraries that are measured in the same processes.
     pub(crate) inside: Vec<Inside>,
+    /// Calls are tries: those that are refused are told, and no failure.
+    pub(crate) tries: bool,
+    /// Seconds after which the rest is left out.
+    pub(crate) seconds: Option<f64>,
 }
 
 /// One algorithm of a job.
@@ -117,6 +121,12 @@ pub(crate) struct Case {
     /// Which part of a measurement in turns it is.
     #[serde(default)]
     pub(crate) turn: Turn,
+    /// How messages travel between GPUs, if that is not left to the ranks.
+    #[serde(default)]
+    pub(crate) way: Option<Protocol>,
+    /// Blocks of a kernel, likewise.
+    #[serde(default)]
+    pub(crate) blocks: Option<u32>,
 }
 
 /// Results are checked before the first turn of a size, and after the last.
@@ -136,7 +146,7 @@ impl Default for Turn {
 impl Case {
     /// Calls of ours.
     pub(crate) fn ours(piece: usize, count: u64) -> Self {
-        Case { piece, count, who: None, turn: Turn::default() }
+        Case { piece, count, who: None, turn: Turn::default(), way: None, blocks: None }
     }
 }
 

@@ -258,12 +258,8 @@ pub(crate) struct Peers {
 impl Peers {
     /// Compiles the program for each peer; `says` is told which.
     pub(crate) fn new(wanted: &[Peer], way: Way, mut says: impl FnMut(&str)) -> Peers {
-        let mut peers = Peers {
-            ready: Vec::new(),
-            inside: Vec::new(),
-            missing: Vec::new(),
-            _folder: None,
-        };
+        let mut peers =
+            Peers { ready: Vec::new(), inside: Vec::new(), missing: Vec::new(), _folder: None };
         if way == Way::Nvlink {
             peers.inside = inside(wanted);
             return peers;

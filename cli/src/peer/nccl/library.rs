@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 
 use libloading::Library;
+use roundelay::cuda::DevicePtr;
 
 /// Bytes of what one rank makes and all others need to join it.
 pub(super) const ID_BYTES: usize = 128;
@@ -107,9 +108,10 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Where it begins.
-    pub(super) fn address(&self) -> u64 {
-        self.address as u64
+    /// Where a byte of it is.
+    pub(super) fn at(&self, byte: usize) -> DevicePtr {
+        // SAFETY: the memory lives until `close`, which comes after all calls on it.
+        unsafe { DevicePtr::new(self.address as u64 + byte as u64) }
     }
 }
 
@@ -158,7 +160,8 @@ impl Nccl {
         }
         let words = |text: *const c_char| {
             // SAFETY: NCCL returns null or text that ends with a zero, and lives as long as the library.
-            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+            (!text.is_null())
+                .then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         };
         // SAFETY: any code is allowed.
         let text = self.text.and_then(|f| words(unsafe { f(code) }));
@@ -275,15 +278,15 @@ impl Comm<'_> {
         let mut told = Ok(());
         for (peer, m) in sent {
             let peer = peer as c_int;
-            told =
-                told.and(call!(self, send, "ncclSend", stream, m.from, m.count, m.dtype, peer));
+            told = told.and(call!(self, send, "ncclSend", stream, m.from, m.count, m.dtype, peer));
         }
         for (peer, m) in received {
             let peer = peer as c_int;
             told = told.and(call!(self, receive, "ncclRecv", stream, m.to, m.count, m.dtype, peer));
         }
         // SAFETY: it has no arguments; a group that was begun is ended, whatever came of it.
-        let ended = nccl.check("ncclGroupEnd", unsafe { (nccl.functions.group_end)() }, self.handle);
+        let ended =
+            nccl.check("ncclGroupEnd", unsafe { (nccl.functions.group_end)() }, self.handle);
         told.and(ended)
     }
 
