@@ -56,7 +56,7 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
         let text = "--vs starts the ranks of every library itself: run it outside of the launcher";
         return Err(Failure::Usage(text.into()));
     }
-    let gpus = gpu::check(&args.play)?;
+    let gpus = args.play.on.gpus();
     if let Some(peer) = args.vs.iter().find(|p| p.on_gpus().is_some_and(|on| on != gpus)) {
         let text = match peer.on_gpus() {
             Some(true) => "nccl is measured on GPUs: add --device cuda",
@@ -64,6 +64,7 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
         };
         return Err(Failure::Usage(text.into()));
     }
+    gpu::check(&args.play)?;
     let mut peers = peers(args, report)?;
     let seed = seed(&args.play);
     let start = Start::of(&args.play, true)?;

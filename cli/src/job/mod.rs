@@ -12,6 +12,7 @@ mod buffers;
 mod cause;
 mod data;
 pub(crate) mod gpu;
+mod handed;
 pub(crate) mod joined;
 mod launch;
 mod measure;

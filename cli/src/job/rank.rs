@@ -9,6 +9,7 @@ use roundelay_compiler::{Instance, Options, Placement, Plan, Shape, compile};
 
 use super::buffers::{Buffers, digest};
 use super::data::{FACTOR, Rule, fill, judge};
+use super::handed::Handed;
 use super::measure::{Effort, measure_host};
 use super::places::Places;
 use super::{Event, Job, Piece, gpu};
@@ -27,8 +28,7 @@ pub(super) type Say<'a> = dyn FnMut(Event) + 'a;
 
 /// Does what the job asks of this process, which the launcher started, and reports.
 pub(crate) fn rank(job: &str) -> Outcome {
-    let job: Job =
-        serde_json::from_str(job).map_err(|e| Failure::Usage(format!("not a job: {e}")))?;
+    let job = Handed::read(job).map_err(Failure::Usage)?;
     let mut say = |event: Event| {
         if let Ok(text) = serde_json::to_string(&event) {
             print(&text);

@@ -57,10 +57,15 @@ fn tries(bytes: u64) -> Vec<(Protocol, u32)> {
 
 /// Runs the verb on GPUs.
 pub(super) fn tune(args: &Tune, output: &Path, report: Report) -> Outcome {
-    let machine = probe().map_err(|why| Failure::Run(fault(codes::CUDA, why)))?;
-    let counts: Vec<u32> = match &args.n {
-        Some(ranks) => ranks.shapes.iter().map(|s| s.ranks() as u32).collect(),
-        None => vec![machine.devices.len() as u32],
+    let machine = probe().map_err(|why| Failure::Run(fault(codes::CUDA, why)));
+    let counts: Vec<u32> = match (&args.n, machine) {
+        (Some(ranks), Ok(_)) => ranks.shapes.iter().map(|s| s.ranks() as u32).collect(),
+        // A plan can be made anywhere.
+        (Some(ranks), Err(_)) if args.dry_run => {
+            ranks.shapes.iter().map(|s| s.ranks() as u32).collect()
+        }
+        (None, Ok(machine)) => vec![machine.devices.len() as u32],
+        (_, Err(failure)) => return Err(failure),
     };
     let mut tuned = table(output, report);
     for &ranks in &counts {

@@ -16,11 +16,11 @@ use roundelay::cuda::probe;
 use roundelay_dsl::diag::codes;
 
 use crate::args::Play;
-use crate::report::{Failure, fault};
+use crate::report::{Failure, Outcome, fault};
 pub(super) use rank::work;
 
-/// Whether a job is on GPUs. Says what is wrong with its options, or with this machine.
-pub(crate) fn check(play: &Play) -> Result<bool, Failure> {
+/// What is wrong with the options of a job, or with this machine if the job is on GPUs.
+pub(crate) fn check(play: &Play) -> Outcome {
     let on = &play.on;
     if !on.gpus() {
         let ours = [
@@ -30,7 +30,7 @@ pub(crate) fn check(play: &Play) -> Result<bool, Failure> {
         ];
         return match ours.iter().find(|(_, given)| *given) {
             Some((option, _)) => Err(Failure::Usage(format!("{option} is for --device cuda"))),
-            None => Ok(false),
+            None => Ok(()),
         };
     }
     let hosts = [
@@ -44,7 +44,7 @@ pub(crate) fn check(play: &Play) -> Result<bool, Failure> {
         return Err(Failure::Usage(format!("{option} is not for --device cuda")));
     }
     match probe() {
-        Ok(_) => Ok(true),
+        Ok(_) => Ok(()),
         Err(why) => Err(Failure::Run(
             fault(codes::CUDA, why).help("`roundelay info` says what of CUDA is here; without --device cuda ranks use the host's memory"),
         )),
