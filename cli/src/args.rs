@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use roundelay::cuda::Way as Travel;
 use roundelay::{DType, RedOp};
+use roundelay_compiler::device;
 use serde::{Deserialize, Serialize};
 
 use crate::values::{Ranks, Sizes, bytes, duration};
@@ -223,9 +223,9 @@ pub(crate) struct On {
     /// Where the buffers lie: a GPU for each rank with `cuda`
     #[arg(long, value_enum, default_value_t = Device::Host)]
     pub(crate) device: Device,
-    /// How messages travel between GPUs; --hint protocol=… in short [default: chosen]
-    #[arg(long, value_enum)]
-    pub(crate) way: Option<Protocol>,
+    /// How messages travel between GPUs: packet, staged, put, get; --hint protocol=… in short [default: chosen]
+    #[arg(long, value_name = "WAY")]
+    pub(crate) way: Option<device::Way>,
     /// Blocks of a kernel [default: chosen]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
     pub(crate) blocks: Option<u32>,
@@ -249,55 +249,6 @@ pub(crate) enum Device {
     Host,
     /// NVIDIA GPUs
     Cuda,
-}
-
-/// How messages travel between GPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-pub(crate) enum Protocol {
-    /// Each word beside the number of its call: for latency
-    Packet,
-    /// Through slots
-    Staged,
-    /// Copies land in the peers' buffers, what is summed is staged
-    Put,
-    /// Copies land, and what is summed is read in the peers' buffers
-    Get,
-}
-
-impl Protocol {
-    /// All of them.
-    pub(crate) const ALL: [Protocol; 4] =
-        [Protocol::Packet, Protocol::Staged, Protocol::Put, Protocol::Get];
-
-    /// As it is named here.
-    pub(crate) fn of(way: Travel) -> Self {
-        match way {
-            Travel::Packet => Protocol::Packet,
-            Travel::Staged => Protocol::Staged,
-            Travel::Put => Protocol::Put,
-            Travel::Get => Protocol::Get,
-        }
-    }
-
-    /// As the compiler has it.
-    pub(crate) fn way(self) -> Travel {
-        match self {
-            Protocol::Packet => Travel::Packet,
-            Protocol::Staged => Travel::Staged,
-            Protocol::Put => Travel::Put,
-            Protocol::Get => Travel::Get,
-        }
-    }
-
-    /// As in hints and results.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Protocol::Packet => "packet",
-            Protocol::Staged => "staged",
-            Protocol::Put => "put",
-            Protocol::Get => "get",
-        }
-    }
 }
 
 /// `roundelay run`
@@ -557,7 +508,8 @@ Examples:
   roundelay show my.algo --stage ast
   roundelay show all_reduce.ring --stage graph -n 4
   roundelay show all_reduce.ring --stage plan -n 131072 --rank 7
-  roundelay show all_reduce.ring --stage plan -n 4 --rank 0 -o rank0.plan")]
+  roundelay show all_reduce.ring --stage plan -n 4 --rank 0 -o rank0.plan
+  roundelay show all_reduce.ring --stage device --way put -n 4 --rank 0")]
 pub(crate) struct Show {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -576,6 +528,9 @@ pub(crate) struct Show {
     /// Plan for calls out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
+    /// How messages travel on the device: packet, staged, put, get
+    #[arg(long, value_name = "WAY", default_value = "packet")]
+    pub(crate) way: device::Way,
     /// The graph in the language of Graphviz
     #[arg(long)]
     pub(crate) dot: bool,
@@ -595,6 +550,8 @@ pub(crate) enum Stage {
     Graph,
     /// The plans
     Plan,
+    /// What the blocks of a device play
+    Device,
 }
 
 /// `roundelay draw`

@@ -4,7 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use roundelay_compiler::Shape;
 
-use crate::args::{Play, Protocol, Run, Target};
+use crate::args::{Play, Run, Target};
+use crate::choice;
 use crate::job::joined::{membership, way};
 use crate::job::table::{Columns, Line, head, row};
 use crate::job::{self, Case, Gpu, Job, Proof, Start, Told};
@@ -104,7 +105,7 @@ pub(crate) fn plan_job(
         let barrier = proof.collective == "barrier";
         let count = bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64;
         let case = Case {
-            way: play.on.way.or(how.map(|how| Protocol::of(how.way))),
+            way: play.on.way.or(how.map(|how| how.way)),
             blocks: play.on.blocks.or(how.map(|how| how.blocks)),
             ..Case::ours(piece, if barrier { 0 } else { count })
         };
@@ -134,7 +135,8 @@ pub(crate) fn plan_job(
 
 /// How GPUs play, if they do.
 fn gpu(play: &Play) -> Option<Gpu> {
-    let gpu = Gpu { graph: play.on.graph, ..Gpu::default() };
+    let hints = choice::texts(play).join(",");
+    let gpu = Gpu { graph: play.on.graph, hints, ..Gpu::default() };
     play.on.gpus().then_some(gpu)
 }
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use roundelay_compiler::graph;
 use roundelay_compiler::{Instance, Options, Plan, Program, Shape, compile, project};
+use roundelay_compiler::{device, graph};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
@@ -28,7 +28,7 @@ pub(crate) fn show(args: &Show, report: Report) -> Outcome {
             print(&format!("{program:#?}"));
             Ok(())
         }
-        Stage::Graph | Stage::Plan => {
+        Stage::Graph | Stage::Plan | Stage::Device => {
             let wrapped = stage(args, report, &sources, &program);
             wrapped.map_err(|e| match e {
                 Stop::Found(found) => Failure::Input(Box::new(sources), found),
@@ -87,16 +87,26 @@ fn stage(
         print(&if args.dot { graph::dot(&graph) } else { graph::text(&graph, sources) });
         return Ok(());
     }
+    let n = shape.ranks();
+    if let Some(rank) = args.rank.filter(|&r| u64::from(r) >= n) {
+        return Err(Stop::Failure(Failure::Usage(format!("rank {rank} is not one of {n} ranks"))));
+    }
+    if args.stage == Stage::Device {
+        let proved = compile(program, sources, &shape, &options, placement)?;
+        let programs = device::lower(proved.plans(), args.way, &device::Options::default());
+        let programs =
+            programs.map_err(|e| fault(codes::UNSUPPORTED, e.to_string())).map_err(refused)?;
+        for p in programs.iter().filter(|p| args.rank.is_none_or(|r| r == p.rank)) {
+            print(&p.to_string());
+        }
+        return Ok(());
+    }
     let Some(rank) = args.rank else {
         for plan in compile(program, sources, &shape, &options, placement)?.plans() {
             print(&plan.to_string());
         }
         return Ok(());
     };
-    let n = shape.ranks();
-    if u64::from(rank) >= n {
-        return Err(Stop::Failure(Failure::Usage(format!("rank {rank} is not one of {n} ranks"))));
-    }
     let instance = Arc::new(Instance::new(program, &shape, &options)?);
     let plan = project(&instance, sources, placement, rank)?;
     match &args.output {

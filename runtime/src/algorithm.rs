@@ -35,6 +35,9 @@ struct File {
     sources: SourceMap,
     programs: Vec<Arc<Program>>,
     plans: Mutex<Vec<(Origin, Arc<Plan>)>>,
+    /// Those of all ranks, for devices.
+    #[cfg(feature = "cuda")]
+    whole: Mutex<Vec<(Origin, Arc<[Plan]>)>>,
 }
 
 /// What a plan was compiled from.
@@ -57,7 +60,14 @@ impl Algorithm {
         if programs.is_empty() {
             return Err(said(codes::EMPTY, format!("{name} declares no algorithm")));
         }
-        let file = File { name: name.into(), sources, programs, plans: Mutex::default() };
+        let file = File {
+            name: name.into(),
+            sources,
+            programs,
+            plans: Mutex::default(),
+            #[cfg(feature = "cuda")]
+            whole: Mutex::default(),
+        };
         Ok(Algorithm { file: Arc::new(file), index: 0, shape: None, root: 0 })
     }
 
@@ -141,21 +151,9 @@ impl Algorithm {
         root: u32,
         placement: Placement,
     ) -> Result<Arc<Plan>, Error> {
-        let shape = self.shape.clone().unwrap_or_else(|| Shape::flat(ranks));
-        if shape.ranks() != u64::from(ranks) {
-            return Err(Error::Usage(format!(
-                "{self} is to run on {shape} ranks, which are {}, and the communicator has {ranks}",
-                shape.ranks()
-            )));
-        }
-        let origin = Origin { index: self.index, shape, root, placement, rank };
-        if let Some(plan) = self.find(&origin) {
+        let origin = self.origin(ranks, rank, root, placement)?;
+        if let Some(plan) = find(&self.file.plans, &origin) {
             return Ok(plan);
-        }
-        if !self.allows(placement) {
-            return Err(Error::Usage(format!(
-                "{self} moves `input` to `output`: it cannot be played in place"
-            )));
         }
         // Others may use the algorithm meanwhile; at worst they compile the same.
         let options = Options { root, ..Options::default() };
@@ -165,9 +163,46 @@ impl Algorithm {
         Ok(plan)
     }
 
-    fn find(&self, origin: &Origin) -> Option<Arc<Plan>> {
-        let plans = self.file.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        plans.iter().find(|(o, _)| o == origin).map(|(_, plan)| plan.clone())
+    /// The plans of all ranks; compiled and proved once.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn plans(
+        &self,
+        ranks: u32,
+        root: u32,
+        placement: Placement,
+    ) -> Result<Arc<[Plan]>, Error> {
+        let origin = self.origin(ranks, 0, root, placement)?;
+        if let Some(plans) = find(&self.file.whole, &origin) {
+            return Ok(plans);
+        }
+        let options = Options { root, ..Options::default() };
+        let plans: Arc<[Plan]> = self.compile_all(&origin.shape, &options, placement)?.into();
+        let mut whole = self.file.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        whole.push((origin, plans.clone()));
+        Ok(plans)
+    }
+
+    /// What the plans of a call are compiled from.
+    fn origin(
+        &self,
+        ranks: u32,
+        rank: u32,
+        root: u32,
+        placement: Placement,
+    ) -> Result<Origin, Error> {
+        let shape = self.shape.clone().unwrap_or_else(|| Shape::flat(ranks));
+        if shape.ranks() != u64::from(ranks) {
+            return Err(Error::Usage(format!(
+                "{self} is to run on {shape} ranks, which are {}, and the communicator has {ranks}",
+                shape.ranks()
+            )));
+        }
+        match self.allows(placement) {
+            true => Ok(Origin { index: self.index, shape, root, placement, rank }),
+            false => Err(Error::Usage(format!(
+                "{self} moves `input` to `output`: it cannot be played in place"
+            ))),
+        }
     }
 
     fn compile(
@@ -177,14 +212,27 @@ impl Algorithm {
         placement: Placement,
         rank: u32,
     ) -> Result<Plan, Error> {
-        let sources = &self.file.sources;
-        let proved = compile(self.program(), sources, shape, options, placement);
-        let plans = proved.map_err(|d| refused(sources, &d))?.into_plans();
-        plans
+        self.compile_all(shape, options, placement)?
             .into_iter()
             .nth(rank as usize)
             .ok_or_else(|| Error::Usage(format!("rank {rank} is not one of {shape} ranks")))
     }
+
+    fn compile_all(
+        &self,
+        shape: &Shape,
+        options: &Options,
+        placement: Placement,
+    ) -> Result<Vec<Plan>, Error> {
+        let sources = &self.file.sources;
+        let proved = compile(self.program(), sources, shape, options, placement);
+        Ok(proved.map_err(|d| refused(sources, &d))?.into_plans())
+    }
+}
+
+fn find<P: Clone>(kept: &Mutex<Vec<(Origin, P)>>, origin: &Origin) -> Option<P> {
+    let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    kept.iter().find(|(o, _)| o == origin).map(|(_, found)| found.clone())
 }
 
 impl fmt::Display for Algorithm {

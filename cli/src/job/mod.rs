@@ -22,11 +22,11 @@ pub(crate) mod rank;
 pub(crate) mod table;
 mod traces;
 
+use roundelay::cuda::Way;
 use roundelay::trace::{Flight, Trace};
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
 
-use crate::args::Protocol;
 use crate::peer::Inside;
 pub(crate) use buffers::digest;
 pub(crate) use data::FACTOR;
@@ -77,6 +77,8 @@ impl Job {
 pub(crate) struct Gpu {
     /// Calls that are captured into one graph, which is replayed; each call is launched by itself otherwise.
     pub(crate) graph: Option<u32>,
+    /// What the user wishes of calls.
+    pub(crate) hints: String,
     /// Libraries that are measured in the same processes.
     pub(crate) inside: Vec<Inside>,
     /// Calls are tries: those that are refused are told, and no failure.
@@ -123,8 +125,8 @@ pub(crate) struct Case {
     #[serde(default)]
     pub(crate) turn: Turn,
     /// How messages travel between GPUs, if that is not left to the ranks.
-    #[serde(default)]
-    pub(crate) way: Option<Protocol>,
+    #[serde(default, with = "way_text")]
+    pub(crate) way: Option<Way>,
     /// Blocks of a kernel, likewise.
     #[serde(default)]
     pub(crate) blocks: Option<u32>,
@@ -141,6 +143,23 @@ impl Default for Turn {
     /// The only one.
     fn default() -> Self {
         Turn { first: true, last: true }
+    }
+}
+
+/// A way by its name.
+mod way_text {
+    use roundelay::cuda::Way;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(way: &Option<Way>, to: S) -> Result<S::Ok, S::Error> {
+        way.map(Way::name).serialize(to)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Option<Way>, D::Error> {
+        let name = Option::<String>::deserialize(from)?;
+        name.map(|name| name.parse().map_err(D::Error::custom)).transpose()
     }
 }
 

@@ -9,7 +9,6 @@ use roundelay_algorithms::{CATALOGUE, Entry};
 use roundelay_compiler::{Placement, Shape};
 
 use super::{Order, Said};
-use crate::args::Protocol;
 use crate::job::gpu::buffers::room;
 use crate::job::gpu::piece::Ready;
 use crate::job::gpu::player::{Areas, Calls, Player};
@@ -125,7 +124,6 @@ fn one(
                     words.push("the host has other bits".into());
                 }
                 said.digest = said.digest.rotate_left(1) ^ digest(player.output.data());
-                let way = Protocol::of(way).name();
                 let at = format!("{} {way} {count} {dtype} {op}", ready.algorithm(turn));
                 said.add(wrong, words.into_iter().map(|w| format!("{at}: {w}")));
             }

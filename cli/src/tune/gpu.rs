@@ -4,14 +4,14 @@
 use std::path::Path;
 
 use roundelay::choose::{NVLINK, Place, Tuned};
-use roundelay::cuda::probe;
+use roundelay::cuda::{Way, probe};
 use roundelay::{DType, RedOp};
 use roundelay_algorithms::of;
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
 
 use super::{plan, save, table};
-use crate::args::{Play, Protocol, Target, Tune};
+use crate::args::{Play, Target, Tune};
 use crate::job::{self, Case, Gpu, Job, Proof, Start, Told, Turn};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, fault};
@@ -39,7 +39,7 @@ struct Work {
 }
 
 /// Numbers of blocks, and whether a way is worth trying, by the size of the vector.
-fn tries(bytes: u64) -> Vec<(Protocol, u32)> {
+fn tries(bytes: u64) -> Vec<(Way, u32)> {
     let blocks: &[u32] = match bytes {
         0..=0x2000 => &[1, 2, 4],
         0x2001..=0x2_0000 => &[4, 8, 16],
@@ -47,12 +47,12 @@ fn tries(bytes: u64) -> Vec<(Protocol, u32)> {
         0x10_0001..=0x80_0000 => &[16, 32, 64, 128],
         _ => &[32, 64, 128],
     };
-    let worth = |protocol: &&Protocol| match protocol {
-        Protocol::Packet => bytes <= 2 << 20,
+    let worth = |way: &Way| match way {
+        Way::Packet => bytes <= 2 << 20,
         _ => bytes >= 8 << 10,
     };
-    let ways: Vec<&Protocol> = Protocol::ALL.iter().filter(worth).collect();
-    ways.iter().flat_map(|&&way| blocks.iter().map(move |&b| (way, b))).collect()
+    let ways = Way::ALL.into_iter().filter(worth);
+    ways.flat_map(|way| blocks.iter().map(move |&b| (way, b))).collect()
 }
 
 /// Runs the verb on GPUs.
@@ -150,7 +150,7 @@ fn empty(args: &Tune, shape: &Shape) -> Job {
         // A tenth of what a point has on the host: there are many more of them.
         budget: args.budget.as_secs_f64() / 10.0,
         trace: false,
-        gpu: Some(Gpu { graph: Some(GRAPH), inside: Vec::new(), tries: true, seconds: None }),
+        gpu: Some(Gpu { graph: Some(GRAPH), tries: true, ..Gpu::default() }),
     }
 }
 
@@ -189,7 +189,7 @@ fn keep(work: &Work, times: &[Option<f64>], tuned: &mut Tuned, report: Report) {
         let mut best: Vec<(String, f64)> = size
             .iter()
             .map(|(point, case, us)| {
-                let way = case.way.map_or("", Protocol::name);
+                let way = case.way.map_or("", Way::name);
                 (format!("{} {way} {}", point.name, case.blocks.unwrap_or(1)), *us)
             })
             .collect();

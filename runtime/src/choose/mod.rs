@@ -14,6 +14,8 @@
 //! tables on different ranks end as an error.
 
 mod candidate;
+#[cfg(feature = "cuda")]
+pub(crate) mod device;
 mod how;
 mod machine;
 mod tuned;
@@ -97,6 +99,8 @@ pub enum Source {
     Tuned,
     /// A prediction.
     CostModel,
+    /// The rule of its size for GPUs.
+    Rule,
     /// Nothing: all are alike.
     Default,
 }
@@ -107,6 +111,7 @@ impl fmt::Display for Source {
             Source::Hint(level, key) => write!(f, "{level} ({key})"),
             Source::Tuned => f.write_str("tuned table"),
             Source::CostModel => f.write_str("cost model"),
+            Source::Rule => f.write_str("rule of this size for GPUs"),
             Source::Default => f.write_str("default"),
         }
     }
@@ -140,6 +145,8 @@ pub enum Why {
     Measured(f64),
     /// It was not measured at this size, and others were.
     Unmeasured,
+    /// The rule of this size names another.
+    Rule,
     /// A hint names another.
     Overruled,
 }
@@ -160,6 +167,7 @@ impl fmt::Display for Why {
             Why::Measured(times) if *times <= ALIKE => f.write_str("measured alike"),
             Why::Measured(times) => slower(f, "measured", *times),
             Why::Unmeasured => f.write_str("not measured at this size"),
+            Why::Rule => f.write_str("the rule of this size names another"),
             Why::Overruled => f.write_str("a hint names another"),
         }
     }
@@ -255,7 +263,23 @@ impl Resolver {
         }
         match self.measured(&request, &candidates) {
             Some(times) => Ok(self.tuned(&request, candidates, &times)),
+            #[cfg(feature = "cuda")]
+            None if request.transport == NVLINK => self.ruled(&request, candidates),
             None => Ok(self.predicted(&request, candidates, request.bytes, Source::CostModel)),
+        }
+    }
+
+    /// On GPUs the cost model says nothing: the rule of the size decides.
+    #[cfg(feature = "cuda")]
+    fn ruled(&self, request: &Request<'_>, candidates: Vec<Candidate>) -> Result<Choice, Error> {
+        let fits =
+            |name: &str| candidates.iter().position(|c| c.entry.name == name && c.fit.is_ok());
+        let by_rule = device::algorithms(request.collective, request.bytes).find_map(fits);
+        match by_rule.or_else(|| candidates.iter().position(|c| c.fit.is_ok())) {
+            Some(at) => {
+                Ok(self.choice(request, candidates, at, Source::Rule, None, |_, _| Why::Rule))
+            }
+            None => Err(nothing(request, &candidates)),
         }
     }
 

@@ -17,6 +17,8 @@ use roundelay_compiler::Plan;
 use roundelay_compiler::plan::{Buf, Placement};
 
 pub(crate) use lists::Staging;
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) use plans::SERVED;
 pub(crate) use plans::{Named, Plans};
 pub use reduction::Reduction;
 

@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
+use roundelay_algorithms::Entry;
 use roundelay_compiler::Plan;
 use roundelay_compiler::plan::Placement;
 
 use crate::algorithm::Algorithm;
 use crate::bind::mix;
 use crate::choose::{Choice, Request, Resolver};
+#[cfg(feature = "cuda")]
+use crate::choose::{How, NVLINK};
 use crate::comm::{Communicator, Core};
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;
@@ -70,6 +73,33 @@ impl Plans {
         self.call = hints;
     }
 
+    /// An algorithm of the book, read once.
+    pub(crate) fn of_book(&mut self, entry: &Entry) -> Result<Algorithm, Error> {
+        if let Some((_, known)) = self.book.iter().find(|(path, _)| *path == entry.path) {
+            return Ok(known.clone());
+        }
+        let algorithm = Algorithm::of_book(entry)?;
+        self.book.push((entry.path, algorithm.clone()));
+        Ok(algorithm)
+    }
+
+    /// The hints that hold for calls made now.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn merged_hints(&mut self) -> Result<Hints, Error> {
+        let call = self.call.as_deref().cloned().unwrap_or_default();
+        let own = self.hints.clone();
+        let resolver = match &mut self.resolver {
+            Some(resolver) => resolver,
+            none => none.insert(Resolver::from_env()?),
+        };
+        Ok(resolver.merged(&call, &own).hints().clone())
+    }
+
+    /// What the communicator wishes.
+    pub(crate) fn hints(&self) -> &Hints {
+        &self.hints
+    }
+
     fn installed(&self, collective: &str) -> Option<&Algorithm> {
         self.installed.iter().find(|(c, _)| c == collective).map(|(_, algorithm)| algorithm)
     }
@@ -111,21 +141,31 @@ impl Core {
 
     /// The algorithm of the book for a call.
     fn chosen(&mut self, call: &Named) -> Result<Algorithm, Error> {
-        let Choice { entry, shape, .. } = self.choice(call)?;
-        let known = self.plans.book.iter().find(|(path, _)| *path == entry.path);
-        let algorithm = match known {
-            Some((_, known)) => known.clone(),
-            None => {
-                let algorithm = Algorithm::of_book(entry)?;
-                self.plans.book.push((entry.path, algorithm.clone()));
-                algorithm
-            }
-        };
+        let choice = self.choice(call, self.transport())?;
+        self.algorithm(choice)
+    }
+
+    /// The algorithm for a call on GPUs, the one installed or the book's; and how it is best played, as measured.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn device_algorithm(
+        &mut self,
+        call: &Named,
+    ) -> Result<(Algorithm, Option<How>), Error> {
+        if let Some(algorithm) = self.plans.installed(call.collective) {
+            return Ok((algorithm.clone(), None));
+        }
+        let choice = self.choice(call, NVLINK)?;
+        let how = choice.how;
+        Ok((self.algorithm(choice)?, how))
+    }
+
+    fn algorithm(&mut self, Choice { entry, shape, .. }: Choice) -> Result<Algorithm, Error> {
+        let algorithm = self.plans.of_book(entry)?;
         Ok(if shape.axes.len() > 1 { algorithm.on(shape) } else { algorithm })
     }
 
-    /// What the resolver says of a call.
-    fn choice(&mut self, call: &Named) -> Result<Choice, Error> {
+    /// What the resolver says of a call over these links.
+    fn choice(&mut self, call: &Named, transport: &'static str) -> Result<Choice, Error> {
         let Named { collective, bytes, dtype, op, root, placement } = *call;
         let request = Request {
             collective,
@@ -137,7 +177,7 @@ impl Core {
             op,
             placement,
             slot_bytes: self.slot_bytes(),
-            transport: self.transport(),
+            transport,
         };
         let hints = self.plans.call.as_deref().cloned().unwrap_or_default();
         let own = self.plans.hints.clone();
@@ -267,7 +307,9 @@ impl Communicator {
             "all_reduce" | "broadcast" | "reduce" | "barrier" => Placement::InPlace,
             _ => Placement::OutOfPlace,
         };
-        self.core()?.choice(&Named { collective, bytes, dtype, op, root: 0, placement })
+        let core = self.core()?;
+        let transport = core.transport();
+        core.choice(&Named { collective, bytes, dtype, op, root: 0, placement }, transport)
     }
 
     /// From now on this algorithm serves its collective on this communicator, at every size, in the

@@ -13,6 +13,7 @@
 
 mod call;
 mod core;
+mod lookout;
 mod meeting;
 mod options;
 mod p2p;

@@ -1,5 +1,6 @@
 //! The collectives by name. Counts are elements of a block, as in the host's calls of the same names.
 
+use super::named::{Asked, in_place, moved};
 use super::{CudaComm, CudaStream, DevicePtr};
 use crate::collectives::Reduction;
 use crate::dtype::DType;
@@ -19,8 +20,9 @@ impl CudaComm {
         op: impl Into<Reduction>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let _ = (data, count, dtype, op.into(), stream);
-        Err(super::comm::unwired())
+        let (collective, root, reduction) = ("all_reduce", 0, op.into());
+        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        self.named(asked, in_place(data), stream)
     }
 
     /// As [`CudaComm::all_reduce`], out of place.
@@ -33,8 +35,9 @@ impl CudaComm {
         op: impl Into<Reduction>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let _ = (output, input, count, dtype, op.into(), stream);
-        Err(super::comm::unwired())
+        let (collective, root, reduction) = ("all_reduce", 0, op.into());
+        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        self.named(asked, moved(output, input), stream)
     }
 
     /// The root ends with the result; the buffers of the others end with anything.
@@ -47,8 +50,9 @@ impl CudaComm {
         op: impl Into<Reduction>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let _ = (data, count, dtype, root, op.into(), stream);
-        Err(super::comm::unwired())
+        let (collective, root, reduction) = ("reduce", root, op.into());
+        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        self.named(asked, in_place(data), stream)
     }
 
     /// As [`CudaComm::reduce`], out of place; the output of others than the root may be null.
@@ -62,8 +66,9 @@ impl CudaComm {
         op: impl Into<Reduction>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let _ = (output, input, count, dtype, root, op.into(), stream);
-        Err(super::comm::unwired())
+        let (collective, root, reduction) = ("reduce", root, op.into());
+        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        self.named(asked, moved(output, input), stream)
     }
 
     /// Everyone ends with the root's elements.
@@ -75,8 +80,9 @@ impl CudaComm {
         root: u32,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let _ = (data, count, dtype, root, stream);
-        Err(super::comm::unwired())
+        let (collective, root, reduction) = ("broadcast", root, Reduction::NONE);
+        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        self.named(asked, in_place(data), stream)
     }
 
     /// Everyone ends with the `count` elements of every rank, by rank: `output` has `size() * count`.
@@ -88,8 +94,9 @@ impl CudaComm {
         dtype: DType,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let _ = (output, input, count, dtype, stream);
-        Err(super::comm::unwired())
+        let (collective, root, reduction) = ("all_gather", 0, Reduction::NONE);
+        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        self.named(asked, moved(output, input), stream)
     }
 
     /// Rank r ends with block r of the reduced inputs: `input` has `size() * count` elements, `output` has `count`.
@@ -102,8 +109,9 @@ impl CudaComm {
         op: impl Into<Reduction>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let _ = (output, input, count, dtype, op.into(), stream);
-        Err(super::comm::unwired())
+        let (collective, root, reduction) = ("reduce_scatter", 0, op.into());
+        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        self.named(asked, moved(output, input), stream)
     }
 
     /// Block b of rank a's input ends as block a of rank b's output; both have `size()` blocks of `count` elements.
@@ -115,8 +123,9 @@ impl CudaComm {
         dtype: DType,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let _ = (output, input, count, dtype, stream);
-        Err(super::comm::unwired())
+        let (collective, root, reduction) = ("all_to_all", 0, Reduction::NONE);
+        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        self.named(asked, moved(output, input), stream)
     }
 
     /// The root ends with the `count` elements of every rank, by rank; elsewhere the output may be null.
@@ -129,8 +138,9 @@ impl CudaComm {
         root: u32,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let _ = (output, input, count, dtype, root, stream);
-        Err(super::comm::unwired())
+        let (collective, root, reduction) = ("gather", root, Reduction::NONE);
+        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        self.named(asked, moved(output, input), stream)
     }
 
     /// Rank r ends with block r of the root's input, of `count` elements; elsewhere the input may be null.
@@ -143,13 +153,15 @@ impl CudaComm {
         root: u32,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let _ = (output, input, count, dtype, root, stream);
-        Err(super::comm::unwired())
+        let (collective, root, reduction) = ("scatter", root, Reduction::NONE);
+        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        self.named(asked, moved(output, input), stream)
     }
 
     /// What is put into the stream after this runs when all ranks have come here in theirs.
     pub fn barrier(&mut self, stream: &CudaStream) -> Result<(), Error> {
-        let _ = stream;
-        Err(super::comm::unwired())
+        let (collective, reduction, dtype) = ("barrier", Reduction::NONE, DType::U8);
+        let asked = Asked { collective, root: 0, reduction, blocks: 1, count: 0, dtype };
+        self.named(asked, in_place(DevicePtr::NULL), stream)
     }
 }

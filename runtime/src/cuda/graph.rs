@@ -1,27 +1,48 @@
-//! Graphs of calls, and waiting for calls.
+//! Graphs of calls, and points in streams.
 
+use std::sync::Arc;
+
+use super::journal::Journal;
+use super::program::Lowered;
 use super::{CudaComm, CudaStream};
+use crate::backend::cuda::{Event, Fault, Graph, Recording};
 use crate::error::Error;
 
-/// Calls that were captured, to be played again and again.
+/// Work that was captured, to be played again and again. It is good as long as the communicator whose calls are in it.
 #[derive(Debug)]
-pub struct CudaGraph {}
+pub struct CudaGraph {
+    graph: Graph,
+    calls: Arc<[Arc<Lowered>]>,
+    journal: Journal,
+    rank: u32,
+}
 
 impl CudaGraph {
-    /// Puts all its calls into a stream. All ranks launch the same graphs in the same order among their other calls.
+    /// Puts all of it into a stream. All ranks launch the same graphs in the same order among their other calls.
     ///
     /// # Errors
     ///
     /// [`Error::Cuda`] if the driver refuses.
     pub fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
-        let _ = stream;
-        Err(super::comm::unwired())
+        let mut journal = self.journal.lock();
+        let launched = match self.calls.is_empty() {
+            true => Ok(()),
+            false => journal.follow(stream),
+        };
+        journal.replayed(&self.calls);
+        drop(journal);
+        let launched = launched.and_then(|()| self.graph.launch(stream));
+        launched.map_err(|fault| failed(self.rank, stream, &fault))
     }
 }
 
 /// A point in a stream.
 #[derive(Debug)]
-pub struct CudaWork {}
+pub struct CudaWork {
+    event: Event,
+    stream: CudaStream,
+    rank: u32,
+}
 
 impl CudaWork {
     /// Whether the stream has come there. Does not wait.
@@ -30,23 +51,45 @@ impl CudaWork {
     ///
     /// [`Error::Cuda`] if the driver refuses.
     pub fn is_done(&self) -> Result<bool, Error> {
-        Err(super::comm::unwired())
+        self.event.is_done().map_err(|fault| failed(self.rank, &self.stream, &fault))
+    }
+
+    /// Microseconds from an earlier point to this one, by the GPU's clock. The streams have come to both.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cuda`] if the driver refuses.
+    pub fn since_us(&self, earlier: &CudaWork) -> Result<f64, Error> {
+        let time = self.event.since(&earlier.event);
+        let time = time.map_err(|fault| failed(self.rank, &self.stream, &fault))?;
+        Ok(f64::from(time) * 1000.0)
     }
 }
 
+fn failed(rank: u32, stream: &CudaStream, fault: &Fault) -> Error {
+    Error::Cuda { rank, device: stream.context().device().to_string(), what: fault.to_string() }
+}
+
 impl CudaComm {
-    /// Captures the calls that `record` makes in the stream, without playing them. All ranks capture the same.
+    /// Captures what `record` puts into the stream, calls and anything else, without playing it. All ranks capture the same
+    /// calls. A timeout holds for the calls that are captured while it is set.
     ///
     /// # Errors
     ///
     /// What `record` fails with; [`Error::Cuda`] if the driver refuses.
-    pub fn capture(
+    pub fn capture<E: From<Error>>(
         &mut self,
         stream: &CudaStream,
-        record: impl FnOnce(&mut CudaComm) -> Result<(), Error>,
-    ) -> Result<CudaGraph, Error> {
-        let _ = (stream, record(self));
-        Err(super::comm::unwired())
+        record: impl FnOnce(&mut CudaComm) -> Result<(), E>,
+    ) -> Result<CudaGraph, E> {
+        self.comm.core()?.usable()?;
+        let recording = Recording::begin(stream).map_err(|fault| self.fault(&fault))?;
+        self.gpu.journal.lock().capture();
+        let recorded = record(self);
+        let calls = self.gpu.journal.lock().captured();
+        recorded?;
+        let graph = recording.end().map_err(|fault| self.fault(&fault))?;
+        Ok(CudaGraph { graph, calls, journal: self.gpu.journal.clone(), rank: self.rank() })
     }
 
     /// The point that the stream has been filled up to.
@@ -55,8 +98,12 @@ impl CudaComm {
     ///
     /// [`Error::Cuda`] if the driver refuses.
     pub fn work(&self, stream: &CudaStream) -> Result<CudaWork, Error> {
-        let _ = stream;
-        Err(super::comm::unwired())
+        let event = Event::new(&self.gpu.context).and_then(|event| {
+            event.record(stream)?;
+            Ok(event)
+        });
+        let event = event.map_err(|fault| self.fault(&fault))?;
+        Ok(CudaWork { event, stream: stream.clone(), rank: self.rank() })
     }
 
     /// Waits until the stream has come to a point.
@@ -65,19 +112,6 @@ impl CudaComm {
     ///
     /// As [`CudaComm::synchronize`].
     pub fn wait(&mut self, work: &CudaWork) -> Result<(), Error> {
-        let _ = work;
-        Err(super::comm::unwired())
-    }
-
-    /// Waits until everything in the stream is done.
-    ///
-    /// # Errors
-    ///
-    /// These end the communicator; the process and its GPU stay usable. [`Error::Timeout`] if a wait of a kernel passed
-    /// its deadline, with rank, algorithm, step, peer and source line; [`Error::LostRank`]; [`Error::Aborted`] if another rank
-    /// failed; [`Error::Cuda`] if the driver reports a fault.
-    pub fn synchronize(&mut self, stream: &CudaStream) -> Result<(), Error> {
-        let _ = stream;
-        Err(super::comm::unwired())
+        self.watch(|| work.event.is_done())
     }
 }

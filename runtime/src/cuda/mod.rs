@@ -24,18 +24,30 @@
 //! # }
 //! ```
 
+mod bound;
 mod buffer;
 mod call;
 mod collectives;
 mod comm;
+mod cut;
+mod gpu;
 mod graph;
+mod journal;
+mod layout;
+mod meet;
+mod named;
 mod probe;
+mod program;
+mod region;
+mod setup;
+mod share;
+mod wait;
 
 pub use buffer::{CudaBuffer, DevicePtr};
 pub use call::{CudaArgs, CudaBuffers};
 pub use comm::{CudaComm, CudaOptions};
 pub use graph::{CudaGraph, CudaWork};
-pub use probe::{Device, Machine, Nvrtc, probe};
+pub use probe::{Machine, Nvrtc, probe};
 
-pub use crate::backend::cuda::CudaStream;
+pub use crate::backend::cuda::{CudaStream, Device, wheels};
 pub use roundelay_compiler::device::Way;

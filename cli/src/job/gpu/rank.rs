@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use roundelay::cuda::{CudaComm, CudaOptions, probe};
-use roundelay::{Communicator, Error};
+use roundelay::{Communicator, Error, Hints};
 
 use super::super::measure::Effort;
 use super::super::rank::{Say, checks};
@@ -13,7 +13,6 @@ use super::measure::measure_stream;
 use super::patience::Patience;
 use super::piece::Ready;
 use super::player::{Areas, Calls, Player};
-use crate::args::Protocol;
 use crate::peer::Inside;
 use crate::peer::nccl::{self, Joined, Opened, Windows};
 use crate::report::Failure;
@@ -33,6 +32,9 @@ pub(in super::super) fn work(
         Ok(gpu) => gpu,
         Err(error) => return Ok(Err(error)),
     };
+    if let Err(error) = hints(job).and_then(|hints| gpu.set_hints(hints)) {
+        return Ok(Err(error));
+    }
     let mut ready = Vec::new();
     for piece in &job.pieces {
         match Ready::new(&mut gpu, piece, job.root)? {
@@ -42,6 +44,11 @@ pub(in super::super) fn work(
     }
     drop(setup);
     Ok(cases(job, &mut gpu, &ready, say))
+}
+
+fn hints(job: &Job) -> Result<Hints, Error> {
+    let text = job.gpu.as_ref().map_or("", |gpu| &gpu.hints);
+    Ok(text.parse::<Hints>()?)
 }
 
 fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> Result<(), Error> {
@@ -98,9 +105,8 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
 }
 
 fn calls<'a>(job: &Job, case: &Case, ready: &'a Ready) -> Calls<'a> {
-    let way = case.way.map(Protocol::way);
     let Job { dtype, op, .. } = *job;
-    Calls { ready, count: case.count, dtype, op, way, blocks: case.blocks }
+    Calls { ready, count: case.count, dtype, op, way: case.way, blocks: case.blocks }
 }
 
 /// Says so if ranks share a GPU.
@@ -202,7 +208,7 @@ impl Bench<'_> {
             }
             Err(error) => return Err(error),
         };
-        let how = How { way: Protocol::of(way).name().into(), blocks };
+        let how = How { way: way.name().into(), blocks };
         let stream = self.player.stream.clone();
         let mut put =
             |gpu: &mut CudaComm, turn: u64| gpu.call(calls.ready.algorithm(turn), args, &stream);

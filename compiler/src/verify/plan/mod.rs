@@ -27,6 +27,7 @@ use crate::instance::Instance;
 use crate::plan::{MAX_SLOTS, Op, Placement, Plan, RankPlan};
 use crate::program::Style;
 use events::Events;
+pub(crate) use local::local_order;
 pub(in crate::verify) use local::races;
 
 /// Proves the plans of all ranks; gives the least number of slots with which they cannot deadlock.

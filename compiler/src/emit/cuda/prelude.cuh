@@ -1,0 +1,615 @@
+// What every kernel of roundelay is made of. A kernel defines before this: RANKS, RANK, PARTS (the chunks of
+// the whole vector), BLOCKS_OF (vector elements for each one that the caller gave), SIZE (bytes of an element), PROVES
+// (whether its end proves that every rank has entered the call).
+//
+// The seams, in this order:
+//   parameters, as compiler/src/device/abi.rs has them
+//   memory      plain, weak accesses of 1 to 32 bytes; words and packets, strong at system scope
+//   failure     every spin ends: by success, by the abort word, or by the time
+//   Me          a thread: what it is, which elements are its block's, which epoch it is
+//   waits and signals, packets
+//   formats and operators, with the arithmetic of the host to the bit
+//
+// A thread that fails leaves the kernel at once, and others when they next wait long. Those that remain pass
+// barriers without it, but tell peers nothing more: `signal` looks at `failed` first, and packets that were not made
+// are not sent.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int i32;
+typedef long long i64;
+
+#define INLINE __device__ __forceinline__
+
+// ---- parameters ------------------------------------------------------------------------------------------
+
+constexpr u32 THREADS = 512, WARPS = THREADS / 32;
+constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128;
+constexpr u32 NOWHERE = 0xffffffffu;
+
+struct Params {
+    u64 count, slice, pass, passes, unit, staging, halves, scratch, state, abort, report, timeout;
+    double factor;
+    u64 arena[RANKS], data[RANKS], input[RANKS], output[RANKS];
+};
+
+struct State {
+    u32 epoch, synchronized, failed, reserved;
+};
+
+struct Report {
+    u32 what, word, peer, block, site, round;
+    u64 wanted, seen;
+    u32 epoch, reserved;
+};
+
+// Kinds of words, as reports number them.
+constexpr u32 ENTERED = 0, SENT = 1, CONSUMED = 2, PACKET = 3, BEFORE = 4;
+
+// ---- memory ----------------------------------------------------------------------------------------------
+
+// Some neighbouring elements as they lie in memory: at least a word, so that they stay in registers.
+template <u32 BYTES> struct Piece {
+    u32 w[BYTES < 4 ? 1 : BYTES / 4];
+};
+
+// Nothing is read twice, so the first-level cache need not keep it. Always ordered among themselves and against
+// waits, as volatile assembly is.
+template <u32 BYTES> INLINE Piece<BYTES> fetch(u64 at) {
+    Piece<BYTES> x;
+    if constexpr (BYTES == 1) {
+        asm volatile("ld.global.L1::no_allocate.u8 %0, [%1];" : "=r"(x.w[0]) : "l"(at) : "memory");
+    } else if constexpr (BYTES == 2) {
+        u16 half;
+        asm volatile("ld.global.L1::no_allocate.u16 %0, [%1];" : "=h"(half) : "l"(at) : "memory");
+        x.w[0] = half;
+    } else if constexpr (BYTES == 4) {
+        asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(x.w[0]) : "l"(at) : "memory");
+    } else if constexpr (BYTES == 8) {
+        asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                     : "=r"(x.w[0]), "=r"(x.w[1]) : "l"(at) : "memory");
+    } else {
+#pragma unroll
+        for (u32 k = 0; k < BYTES / 16; ++k)
+            asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(x.w[4 * k]), "=r"(x.w[4 * k + 1]), "=r"(x.w[4 * k + 2]), "=r"(x.w[4 * k + 3])
+                         : "l"(at + 16 * k) : "memory");
+    }
+    return x;
+}
+
+template <u32 BYTES> INLINE void put(u64 at, const Piece<BYTES> &x) {
+    if constexpr (BYTES == 1) {
+        asm volatile("st.global.u8 [%0], %1;" ::"l"(at), "r"(x.w[0]) : "memory");
+    } else if constexpr (BYTES == 2) {
+        asm volatile("st.global.u16 [%0], %1;" ::"l"(at), "h"((u16)x.w[0]) : "memory");
+    } else if constexpr (BYTES == 4) {
+        asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(x.w[0]) : "memory");
+    } else if constexpr (BYTES == 8) {
+        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(x.w[0]), "r"(x.w[1]) : "memory");
+    } else {
+#pragma unroll
+        for (u32 k = 0; k < BYTES / 16; ++k)
+            asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at + 16 * k), "r"(x.w[4 * k]),
+                         "r"(x.w[4 * k + 1]), "r"(x.w[4 * k + 2]), "r"(x.w[4 * k + 3]) : "memory");
+    }
+}
+
+template <bool ACQUIRE> INLINE u64 look(u64 word) {
+    u64 value;
+    if constexpr (ACQUIRE)
+        asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    else
+        asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+
+INLINE void tell(u64 word, u64 value) {
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
+INLINE void release() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+// ---- failure ---------------------------------------------------------------------------------------------
+
+__shared__ u32 failed;
+
+struct Failure {
+    u32 what, word, peer, site, round, epoch;
+    u64 wanted, seen;
+};
+
+// Reports, unless somebody has, and leaves the kernel.
+__device__ __noinline__ void fail(u64 state, u64 report, Failure f) {
+    *(volatile u32 *)&failed = 1;
+    u32 before;
+    asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], 0, 1;"
+                 : "=r"(before) : "l"(state + 8) : "memory");
+    if (before == 0) {
+        volatile Report *to = (volatile Report *)report;
+        to->word = f.word;
+        to->peer = f.peer;
+        to->block = blockIdx.x;
+        to->site = f.site;
+        to->round = f.round;
+        to->wanted = f.wanted;
+        to->seen = f.seen;
+        to->epoch = f.epoch;
+        release();
+        to->what = f.what;
+    }
+    asm volatile("exit;");
+    __builtin_unreachable();
+}
+
+// How long a wait has lasted.
+struct Patience {
+    u32 polls = 0;
+    u64 since = 0;
+
+    // 0 to go on, or what to report. Looks about once in some milliseconds.
+    INLINE u32 ends(const Params &params) {
+        if (++polls % 4096 != 0) return 0;
+        u32 abort, failed;
+        asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(abort) : "l"(params.abort) : "memory");
+        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(failed) : "l"(params.state + 8) : "memory");
+        if (abort != 0 || failed != 0) return 2;
+        u64 now;
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+        if (since == 0) since = now;
+        return now - since > params.timeout ? 1 : 0;
+    }
+};
+
+// ---- a thread --------------------------------------------------------------------------------------------
+
+struct Me {
+    const Params &params;
+    u32 thread, warp, lane, block, blocks;
+    // The call's number, and whether the call before proved that all had entered it. Read as late as can be:
+    // the state comes from memory while the first elements do.
+    u32 epoch, synchronized;
+    // Elements of a short chunk, the remainder, elements of a long chunk.
+    u64 least, rest, most;
+    // The pass at hand: its number, its first element in each chunk, how many at most.
+    u64 at_pass, from, span;
+
+    INLINE Me(const Params &p) : params(p) {
+        u32 last;
+        asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                     : "=r"(last), "=r"(synchronized) : "l"(p.state + 16 * blockIdx.x) : "memory");
+        epoch = last + 1;
+        thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+        block = blockIdx.x, blocks = gridDim.x;
+        const u64 elements = p.count * BLOCKS_OF;
+        least = elements / PARTS, rest = elements % PARTS, most = least + (rest != 0);
+        pass(0);
+    }
+
+    INLINE void pass(u64 t) {
+        const u64 first = t * params.pass, slice = params.slice;
+        at_pass = t;
+        from = block * slice + first;
+        const u64 left = first < slice ? slice - first : 0;
+        span = left < params.pass ? left : params.pass;
+    }
+
+    // Where chunk c of the vector begins, and its elements.
+    INLINE u64 begin(u64 c) const { return c * least + c * rest / PARTS; }
+    INLINE u64 length(u64 c) const { return begin(c + 1) - begin(c); }
+
+    // How many of a chunk's elements are played in this pass.
+    INLINE u64 part(u64 length) const {
+        const u64 left = length > from ? length - from : 0;
+        return left < span ? left : span;
+    }
+
+    // Address of the first element to play of a chunk: of a user's buffer, of a scratch buffer.
+    INLINE u64 chunk(u64 buffer, u64 c) const { return buffer + SIZE * (begin(c) + from); }
+    INLINE u64 scratch(u64 buffer, u64 c) const { return buffer + SIZE * (c * most + from); }
+
+    // Address of chunk k of a message in slot s of a link, on its receiver.
+    INLINE u64 slot(u32 receiver, u32 base, u32 slots, u32 chunks, u32 s, u32 k) const {
+        const u64 index = base * blocks + (block * slots + s) * chunks + k;
+        return params.arena[receiver] + params.staging + (epoch & 1) * params.halves + index * params.unit;
+    }
+
+    // The number of a message, of so many in a pass; its slot; what its words must hold.
+    INLINE u64 number(u32 messages, u32 index) const { return at_pass * messages + index + 1; }
+    INLINE u32 turn(u32 messages, u32 index, u32 slots) const {
+        return (u32)((at_pass * messages + index) % slots);
+    }
+    INLINE u64 mark(u64 number) const { return (u64)epoch << 32 | number; }
+    INLINE u64 room(u64 number, u32 slots) const { return number > slots ? mark(number - slots) : 0; }
+};
+
+// Index of a word of this block in the arena where it is read; `writer` is the rank that writes it.
+INLINE u32 word(u32 kind, u32 writer, u32 channel, u32 block) {
+    const u32 all = RANKS * CHANNELS * MOST_BLOCKS;
+    return kind == ENTERED    ? 2 * all + writer * MOST_BLOCKS + block
+           : kind == CONSUMED ? all + (writer * CHANNELS + channel) * MOST_BLOCKS + block
+                              : (writer * CHANNELS + channel) * MOST_BLOCKS + block;
+}
+
+// ---- waits and signals -----------------------------------------------------------------------------------
+
+struct Event {
+    u32 kind, peer, channel;
+    u64 value;
+};
+
+// Waits for all events: each lane of the warp looks at one. 0 asks for nothing.
+template <bool ACQUIRE, u32 K> INLINE void wait(const Me &me, const Event (&events)[K], u32 site, u32 round) {
+    static_assert(K <= 32, "a lane a wait");
+    u32 kind = 0, peer = 0, channel = 0;
+    u64 wanted = 0;
+#pragma unroll
+    for (u32 k = 0; k < K; ++k)
+        if (me.lane == k) kind = events[k].kind, peer = events[k].peer, channel = events[k].channel, wanted = events[k].value;
+    if (wanted != 0) {
+        const u64 at = me.params.arena[RANK] + 8 * (u64)word(kind, peer, channel, me.block);
+        Patience patience;
+        for (;;) {
+            const u64 seen = look<ACQUIRE>(at);
+            if (seen >= wanted) break;
+            if (const u32 what = patience.ends(me.params))
+                fail(me.params.state, me.params.report, {what, kind, peer, site, round, me.epoch, wanted, seen});
+        }
+    }
+    __syncwarp();
+}
+
+// Tells peers, after all threads have met: a thread for each.
+template <bool RELEASE, u32 K> INLINE void signal(const Me &me, const Event (&events)[K]) {
+    static_assert(K <= THREADS, "a thread a signal");
+    if (*(volatile u32 *)&failed) return;
+    if (me.thread < K) {
+        u64 at = 0, value = 0;
+#pragma unroll
+        for (u32 k = 0; k < K; ++k)
+            if (me.thread == k) {
+                at = me.params.arena[events[k].peer] + 8 * (u64)word(events[k].kind, RANK, events[k].channel, me.block);
+                value = events[k].value;
+            }
+        if (RELEASE) release();
+        tell(at, value);
+    }
+}
+
+// Before the first write into the staging memory of these peers: they have ended the call before the last. Each
+// thread finds out by itself, without meeting the others.
+template <u32 K> INLINE void enter(Me &me, const u32 (&peers)[K]) {
+    if (me.synchronized) return;
+    me.synchronized = 1;
+    const u64 wanted = me.epoch - 1;
+    Patience patience;
+    u64 seen[K];
+    for (;;) {
+        bool all = true;
+#pragma unroll
+        for (u32 k = 0; k < K; ++k)
+            seen[k] = look<false>(me.params.arena[RANK] + 8 * (u64)word(ENTERED, peers[k], 0, 0));
+#pragma unroll
+        for (u32 k = 0; k < K; ++k) all = all && seen[k] >= wanted;
+        if (all) return;
+        if (const u32 what = patience.ends(me.params)) {
+            u32 peer = 0;
+            u64 last = 0;
+#pragma unroll
+            for (u32 k = 0; k < K; ++k)
+                if (seen[k] < wanted) peer = peers[k], last = seen[k];
+            fail(me.params.state, me.params.report,
+                 {what, BEFORE, peer, NOWHERE, NOWHERE, me.epoch, wanted, last});
+        }
+    }
+}
+
+// Whether the end of this call proves that all ranks have entered it.
+INLINE bool proves(const Me &me) { return PROVES && me.least != 0; }
+
+// At the start: tells all ranks that this one has entered, if nothing later would prove it.
+INLINE void announce(const Me &me) {
+    if (!proves(me) && me.block == 0 && me.thread < RANKS && me.thread != RANK)
+        tell(me.params.arena[me.thread] + 8 * (u64)word(ENTERED, RANK, 0, 0), me.epoch);
+}
+
+// At the start, to those who read or write this rank's buffers: they may.
+template <u32 K> INLINE void greet(const Me &me, const u32 (&peers)[K]) {
+    u64 at = 0;
+#pragma unroll
+    for (u32 k = 0; k < K; ++k)
+        if (me.thread == k) at = me.params.arena[peers[k]] + 8 * (u64)word(ENTERED, RANK, 0, me.block);
+    if (at == 0) return;
+    release();
+    tell(at, me.epoch);
+}
+
+// At the end, when all threads of the block have met.
+INLINE void leave(const Me &me) {
+    for (u32 b = me.block + me.thread * me.blocks; b < MOST_BLOCKS; b += THREADS * me.blocks)
+        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(me.params.state + 16 * b), "r"(me.epoch),
+                     "r"((u32)proves(me)) : "memory");
+}
+
+// ---- packets ---------------------------------------------------------------------------------------------
+
+// 8 bytes of content, each half beside the epoch.
+struct Packet {
+    u32 a, at_a, b, at_b;
+
+    INLINE bool is(u32 epoch) const { return at_a == epoch && at_b == epoch; }
+};
+
+INLINE Packet peek(u64 at) {
+    Packet p;
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(p.a), "=r"(p.at_a), "=r"(p.b), "=r"(p.at_b) : "l"(at) : "memory");
+    return p;
+}
+
+template <u32 BYTES> INLINE void send(u64 at, const Piece<BYTES> &x, u32 epoch) {
+    static_assert(BYTES % 8 == 0, "whole packets");
+#pragma unroll
+    for (u32 k = 0; k < BYTES / 8; ++k)
+        asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(at + 16 * k), "r"(x.w[2 * k]),
+                     "r"(epoch), "r"(x.w[2 * k + 1]) : "memory");
+}
+
+// Packets of some messages: K of them, all looked for at once, then only those that are missing. An address of 0
+// asks for nothing. `peers` has a byte for each, lowest first, for reports.
+template <u32 K> INLINE void poll(const Me &me, Packet (&got)[K], const u64 (&at)[K], u64 peers, u32 each, u32 site, u32 round) {
+#pragma unroll
+    for (u32 k = 0; k < K; ++k)
+        if (at[k] != 0) got[k] = peek(at[k]);
+        else got[k] = {0, me.epoch, 0, me.epoch};
+    Patience patience;
+    for (;;) {
+        bool all = true;
+#pragma unroll
+        for (u32 k = 0; k < K; ++k) all = all && got[k].is(me.epoch);
+        if (all) return;
+        if (const u32 what = patience.ends(me.params)) {
+            u32 missing = 0, seen = 0;
+#pragma unroll
+            for (u32 k = 0; k < K; ++k)
+                if (!got[k].is(me.epoch)) missing = k / each, seen = got[k].at_a;
+            fail(me.params.state, me.params.report,
+                 {what, PACKET, (u32)(peers >> 8 * missing) & 255, site, round, me.epoch, me.epoch, seen});
+        }
+#pragma unroll
+        for (u32 k = 0; k < K; ++k)
+            if (!got[k].is(me.epoch)) got[k] = peek(at[k]);
+    }
+}
+
+template <u32 BYTES> INLINE Piece<BYTES> open(const Packet *got) {
+    Piece<BYTES> x;
+#pragma unroll
+    for (u32 k = 0; k < BYTES / 8; ++k) x.w[2 * k] = got[k].a, x.w[2 * k + 1] = got[k].b;
+    return x;
+}
+
+// ---- formats ---------------------------------------------------------------------------------------------
+
+// How a value lies in memory (`Bits`) and what it is computed with (`load`, `store`). Roundings are to nearest, ties
+// to even; a NaN stays one.
+
+struct F32 {
+    static constexpr u32 BYTES = 4;
+    static INLINE float load(u32 bits) { return __uint_as_float(bits); }
+    static INLINE u32 store(float value) { return __float_as_uint(value); }
+    static INLINE u32 store(double value) { return __float_as_uint(__double2float_rn(value)); }
+};
+
+// Rounds so that a second rounding to 16 bits is as if it were the only one: where the value is not exact, the
+// last bit is set in place of rounding.
+INLINE float round_to_odd(double value) {
+    const float nearest = __double2float_rn(value);
+    const u32 away = fabs((double)nearest) > fabs(value);
+    const u32 inexact = (double)nearest != value;
+    return __uint_as_float(__float_as_uint(nearest) - away | inexact);
+}
+
+struct F16 {
+    static constexpr u32 BYTES = 2;
+    static INLINE float load(u32 bits) {
+        float value;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((u16)bits));
+        return value;
+    }
+    static INLINE u32 store(float value) {
+        u16 bits;
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+        return bits;
+    }
+    static INLINE u32 store(double value) { return store(round_to_odd(value)); }
+};
+
+struct Bf16 {
+    static constexpr u32 BYTES = 2;
+    static INLINE float load(u32 bits) { return __uint_as_float(bits << 16); }
+    static INLINE u32 store(float value) {
+        u16 bits;
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+        return bits;
+    }
+    static INLINE u32 store(double value) { return store(round_to_odd(value)); }
+};
+
+struct F64 {
+    static constexpr u32 BYTES = 8;
+    static INLINE double load(u64 bits) { return __longlong_as_double((i64)bits); }
+    static INLINE u64 store(double value) { return (u64)__double_as_longlong(value); }
+};
+
+// Integers are computed with in registers of 32 or 64 bits; what is too much for the element is cut off when stored,
+// which wraps, step by step or at the end alike.
+template <class VALUE, u32 SIZE_OF, class BITS> struct Int {
+    static constexpr u32 BYTES = SIZE_OF;
+    static INLINE VALUE load(BITS bits) { return (VALUE)bits; }
+    static INLINE BITS store(VALUE value) { return (BITS)value; }
+};
+struct I8 : Int<i32, 1, u32> {
+    static INLINE i32 load(u32 bits) { return (i32)(signed char)bits; }
+};
+struct U8 : Int<u32, 1, u32> {};
+struct I32 : Int<i32, 4, u32> {};
+struct U32 : Int<u32, 4, u32> {};
+struct I64 : Int<i64, 8, u64> {};
+struct U64 : Int<u64, 8, u64> {};
+
+// Some values on their way through a fold.
+template <class VALUE, u32 COUNT> struct Values {
+    VALUE v[COUNT];
+};
+
+template <class FORMAT, class VALUE, u32 COUNT>
+INLINE Values<VALUE, COUNT> widen(const Piece<FORMAT::BYTES * COUNT> &x) {
+    Values<VALUE, COUNT> y;
+#pragma unroll
+    for (u32 k = 0; k < COUNT; ++k) {
+        if constexpr (FORMAT::BYTES == 8)
+            y.v[k] = (VALUE)FORMAT::load((u64)x.w[2 * k + 1] << 32 | x.w[2 * k]);
+        else if constexpr (FORMAT::BYTES == 4)
+            y.v[k] = (VALUE)FORMAT::load(x.w[k]);
+        else if constexpr (FORMAT::BYTES == 2)
+            y.v[k] = (VALUE)FORMAT::load(x.w[k / 2] >> 16 * (k % 2) & 0xffff);
+        else
+            y.v[k] = (VALUE)FORMAT::load(x.w[k / 4] >> 8 * (k % 4) & 0xff);
+    }
+    return y;
+}
+
+template <class FORMAT, class VALUE, u32 COUNT>
+INLINE Piece<FORMAT::BYTES * COUNT> narrow(const Values<VALUE, COUNT> &x) {
+    Piece<FORMAT::BYTES * COUNT> y;
+#pragma unroll
+    for (u32 k = 0; k < sizeof(y.w) / 4; ++k) y.w[k] = 0;
+#pragma unroll
+    for (u32 k = 0; k < COUNT; ++k) {
+        const auto bits = FORMAT::store(x.v[k]);
+        if constexpr (FORMAT::BYTES == 8)
+            y.w[2 * k] = (u32)bits, y.w[2 * k + 1] = (u32)(bits >> 32);
+        else if constexpr (FORMAT::BYTES == 4)
+            y.w[k] = bits;
+        else if constexpr (FORMAT::BYTES == 2)
+            y.w[k / 2] |= (bits & 0xffff) << 16 * (k % 2);
+        else
+            y.w[k / 4] |= (bits & 0xff) << 8 * (k % 4);
+    }
+    return y;
+}
+
+// A piece whose place is not aligned to more than an element, or that the chunk does not fill: element by element.
+template <u32 BYTES> INLINE Piece<BYTES> gather(u64 at, u32 elements) {
+    Piece<BYTES> x;
+#pragma unroll
+    for (u32 k = 0; k < BYTES / 4; ++k) x.w[k] = 0;
+#pragma unroll
+    for (u32 k = 0; k < BYTES / SIZE; ++k)
+        if (k < elements) {
+            const Piece<SIZE> e = fetch<SIZE>(at + SIZE * k);
+            if constexpr (SIZE == 8) x.w[2 * k] = e.w[0], x.w[2 * k + 1] = e.w[1];
+            else x.w[k * SIZE / 4] |= e.w[0] << 8 * (k * SIZE % 4);
+        }
+    return x;
+}
+
+template <u32 BYTES> INLINE void scatter(u64 at, const Piece<BYTES> &x, u32 elements) {
+#pragma unroll
+    for (u32 k = 0; k < BYTES / SIZE; ++k)
+        if (k < elements) {
+            Piece<SIZE> e;
+            if constexpr (SIZE == 8) e.w[0] = x.w[2 * k], e.w[1] = x.w[2 * k + 1];
+            else e.w[0] = x.w[k * SIZE / 4] >> 8 * (k * SIZE % 4);
+            put(at + SIZE * k, e);
+        }
+}
+
+// ---- operators -------------------------------------------------------------------------------------------
+
+// Each combines the value so far with the next operand. Nothing is contracted; integers wrap.
+struct Sum {
+    static INLINE float of(float a, float b) { return __fadd_rn(a, b); }
+    static INLINE double of(double a, double b) { return __dadd_rn(a, b); }
+    static INLINE u32 of(u32 a, u32 b) { return a + b; }
+    static INLINE i32 of(i32 a, i32 b) { return (i32)((u32)a + (u32)b); }
+    static INLINE u64 of(u64 a, u64 b) { return a + b; }
+    static INLINE i64 of(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
+};
+
+struct Prod {
+    static INLINE float of(float a, float b) { return __fmul_rn(a, b); }
+    static INLINE double of(double a, double b) { return __dmul_rn(a, b); }
+    static INLINE u32 of(u32 a, u32 b) { return a * b; }
+    static INLINE i32 of(i32 a, i32 b) { return (i32)((u32)a * (u32)b); }
+    static INLINE u64 of(u64 a, u64 b) { return a * b; }
+    static INLINE i64 of(i64 a, i64 b) { return (i64)((u64)a * (u64)b); }
+};
+
+// Of equal operands the first; if either is NaN, that one.
+struct Min {
+    template <class T> static INLINE T of(T a, T b) { return b < a || b != b ? b : a; }
+};
+
+struct Max {
+    template <class T> static INLINE T of(T a, T b) { return b > a || b != b ? b : a; }
+};
+
+struct And {
+    template <class T> static INLINE T of(T a, T b) { return a & b; }
+};
+
+struct Or {
+    template <class T> static INLINE T of(T a, T b) { return a | b; }
+};
+
+struct Xor {
+    template <class T> static INLINE T of(T a, T b) { return a ^ b; }
+};
+
+template <class OPERATOR, class VALUE, u32 COUNT>
+INLINE void fold(Values<VALUE, COUNT> &so_far, const Values<VALUE, COUNT> &next) {
+#pragma unroll
+    for (u32 k = 0; k < COUNT; ++k) so_far.v[k] = OPERATOR::of(so_far.v[k], next.v[k]);
+}
+
+// What `premul_sum` does to each operand before, and `avg` to each result after.
+INLINE float factor(double by, float) { return (float)by; }
+INLINE double factor(double by, double) { return by; }
+template <class T> INLINE T factor(double by, T) {
+    // Through the widest type of the same sign, so that a large factor wraps like the product does.
+    return by < 0 ? (T)(i64)by : by >= 0 ? (T)(u64)by : (T)0;
+}
+
+INLINE float over(float a, u32 by) { return __fdiv_rn(a, (float)by); }
+INLINE double over(double a, u32 by) { return __ddiv_rn(a, (double)by); }
+INLINE u32 over(u32 a, u32 by) { return a / by; }
+INLINE i32 over(i32 a, u32 by) { return (i32)((i64)a / (i64)by); }
+INLINE u64 over(u64 a, u32 by) { return a / by; }
+INLINE i64 over(i64 a, u32 by) { return a / (i64)by; }
+
+// Does something to each element that this block plays of the first chunks of a buffer, in all passes.
+template <class DO> INLINE void each_own(Me &me, u64 buffer, u32 chunks, const DO &act) {
+    for (u32 c = 0; c < chunks; ++c) {
+        const u64 first = me.block * me.params.slice, length = me.length(c);
+        u64 end = first + me.params.slice;
+        if (end > length) end = length;
+        const u64 at = buffer + SIZE * me.begin(c);
+        for (u64 i = first + me.thread; i < end; i += THREADS) act(at + SIZE * i);
+    }
+}
+
+template <class FORMAT, class VALUE> INLINE void times(const Me &me, u64 at) {
+    Values<VALUE, 1> x = widen<FORMAT, VALUE, 1>(fetch<SIZE>(at));
+    x.v[0] = Prod::of(x.v[0], factor(me.params.factor, VALUE()));
+    put(at, narrow<FORMAT, VALUE, 1>(x));
+}
+
+template <class FORMAT, class VALUE> INLINE void divide(const Me &, u64 at) {
+    Values<VALUE, 1> x = widen<FORMAT, VALUE, 1>(fetch<SIZE>(at));
+    x.v[0] = over(x.v[0], RANKS);
+    put(at, narrow<FORMAT, VALUE, 1>(x));
+}
