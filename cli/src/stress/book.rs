@@ -106,7 +106,7 @@ fn one(
                 continue;
             }
             let args = calls.args(&view);
-            match player.gpu.how(ready.algorithm(0), &args) {
+            match player.tried(calls, &args) {
                 Ok(_) => offered = true,
                 Err(Error::Unsupported(_) | Error::Usage(_)) => continue,
                 Err(error) => return Err(error),

@@ -99,6 +99,15 @@ impl<'a> Player<'a> {
         Player { gpu, stream, output: Host::default(), scratch: Host::default(), threads }
     }
 
+    /// How a call is played, after it was played once on what is in the buffers; or why it is not.
+    pub(crate) fn tried(&mut self, calls: Calls<'_>, args: &CudaArgs) -> Result<(Way, u32), Error> {
+        let algorithm = calls.ready.algorithm(0);
+        let how = self.gpu.how(algorithm, args)?;
+        self.gpu.call(algorithm, *args, &self.stream)?;
+        self.gpu.synchronize(&self.stream)?;
+        Ok(how)
+    }
+
     /// Poison and guards everywhere, and this rank's contributions, which are left in `input` too.
     pub(crate) fn prepare(
         &mut self,

@@ -201,7 +201,7 @@ impl Bench<'_> {
         let view = calls.view(self.player.gpu, self.areas);
         let args = calls.args(&view);
         let tries = self.job.gpu.as_ref().is_some_and(|gpu| gpu.tries);
-        let (way, blocks) = match self.player.gpu.how(calls.ready.algorithm(0), &args) {
+        let (way, blocks) = match self.player.tried(calls, &args) {
             Ok(how) => how,
             Err(why @ (Error::Unsupported(_) | Error::Usage(_))) if tries => {
                 return Ok(Came::Lacks(why.to_string()));
