@@ -17,6 +17,9 @@ use crate::comm::Core;
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 
+/// Bound calls that are kept.
+const KEPT: usize = 1024;
+
 /// What tells one bound call from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
@@ -133,8 +136,15 @@ impl Gpu {
         self.grow(core, self.layout.scratch + scratch)?;
         let bound = self.prepared(&key, cut, lowered.clone(), lent);
         let bound = agree(core, bound)?;
-        self.known.insert(key, self.bounds.len());
-        self.bounds.push(Some(Box::new(bound)));
+        // All ranks forget the same ones, for they make the same calls.
+        let at = self.next_bound % KEPT;
+        self.next_bound += 1;
+        self.known.retain(|_, known| *known != at);
+        self.known.insert(key, at);
+        match self.bounds.get_mut(at) {
+            Some(oldest) => *oldest = Some(Box::new(bound)),
+            None => self.bounds.push(Some(Box::new(bound))),
+        }
         Ok(())
     }
 
@@ -212,13 +222,20 @@ impl Gpu {
 
     /// The kernel of a bound call for memory at multiples of 16 bytes, or for any.
     fn kernel(&mut self, bound: &mut Bound, even: bool) -> Result<Arc<Kernel>, Error> {
-        if let Some(kernel) = &bound.kernels[usize::from(even)] {
-            return Ok(kernel.clone());
-        }
-        let text = bound.lowered.text(bound.dtype, bound.op, even).map_err(Error::Unsupported)?;
-        let kernel = self.kernels.get(&text, KERNEL, abi::THREADS);
-        let name = bound.lowered.name();
-        let kernel = kernel.map_err(|what| self.failed(format!("the kernel of {name}: {what}")))?;
+        let program = &bound.lowered.program;
+        // Counts are parameters: calls of all sizes share a kernel.
+        let which = (program.header.hash, program.way, bound.dtype, bound.op, even);
+        let kernel = match self.compiled.get(&which) {
+            Some(kernel) => kernel.clone(),
+            None => {
+                let text = bound.lowered.text(bound.dtype, bound.op, even);
+                let text = text.map_err(Error::Unsupported)?;
+                let kernel = self.kernels.get(&text, KERNEL, abi::THREADS);
+                let name = bound.lowered.name();
+                kernel.map_err(|what| self.failed(format!("the kernel of {name}: {what}")))?
+            }
+        };
+        self.compiled.insert(which, kernel.clone());
         bound.kernels[usize::from(even)] = Some(kernel.clone());
         Ok(kernel)
     }

@@ -17,8 +17,9 @@ use super::program::Lowered;
 use super::region::{Region, Regions};
 use super::share::Sharing;
 use crate::backend::cuda::kernels::Kernels;
-use crate::backend::cuda::{Context, CudaStream, Fault, Pinned};
+use crate::backend::cuda::{Context, CudaStream, Fault, Kernel, Pinned};
 use crate::comm::Core;
+use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::transport::nvlink::Shared;
 
@@ -37,6 +38,9 @@ pub(super) struct Gpu {
     /// Calls that were made ready, and where each is among them.
     pub(super) known: BTreeMap<Key, usize>,
     pub(super) bounds: Vec<Option<Box<Bound>>>,
+    pub(super) next_bound: usize,
+    /// By plan, way, type, operator, and whether memory lies at multiples of 16 bytes.
+    pub(super) compiled: BTreeMap<([u8; 16], Way, DType, RedOp, bool), Arc<Kernel>>,
     pub(super) choices: Choices,
     pub(super) regions: Regions,
     /// Regions that were replaced, for calls that may still use them.

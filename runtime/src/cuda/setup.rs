@@ -103,6 +103,8 @@ pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         lowered: BTreeMap::new(),
         known: BTreeMap::new(),
         bounds: Vec::new(),
+        next_bound: 0,
+        compiled: BTreeMap::new(),
         choices: Choices::default(),
         regions: Regions::new(rank),
         retired: Vec::new(),

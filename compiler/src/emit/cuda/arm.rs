@@ -5,12 +5,13 @@
 //! away. What is out of range is masked, so that short chunks cost what one round of loads costs.
 
 use std::fmt::Write;
-use std::ops::Range;
 
 use super::body::{Body, Line};
+use super::alike::number;
 use super::place;
-use super::share::{Teams, WARPS};
+use super::share::WARPS;
 use super::types::of_wire;
+use crate::device::abi::THREADS;
 use crate::device::{Arm, Message, Source, Target, Wait, Way};
 use crate::plan::{Buf, Region, Wire};
 
@@ -30,32 +31,24 @@ struct Operand {
 }
 
 impl Body<'_> {
-    /// The arm, played by a range of warps.
-    pub(super) fn arm(&mut self, arm: &Arm, sites: &[u32], warps: Range<u32>) {
-        self.comment(arm, sites);
-        match (warps.start, warps.end) {
-            (0, WARPS) => self.line("{"),
-            (0, end) => self.line(format!("if (me.warp < {end}) {{")),
-            (start, WARPS) => self.line(format!("if (me.warp >= {start}) {{")),
-            (start, end) if end == start + 1 => self.line(format!("if (me.warp == {start}) {{")),
-            (start, end) => self.line(format!("if (me.warp >= {start} && me.warp < {end}) {{")),
-        }
+    /// The code of an arm. If it is `alone` in its phase all warps play it, else those of the `share` at hand.
+    pub(super) fn arm(&mut self, arm: &Arm, sites: &[u32], alone: bool) {
+        self.comment(sites);
+        self.line("me.here();");
         self.waits(&arm.waits, arm.site, arm.round);
         if !arm.inputs.is_empty() && (arm.store.is_some() || !arm.outs.is_empty()) {
-            self.fold(arm, warps);
+            self.fold(arm, alone);
         }
-        self.line("}");
     }
 
-    /// The source lines of an arm, and what it does in the words of a plan.
-    fn comment(&mut self, arm: &Arm, sites: &[u32]) {
+    /// The source lines of an arm.
+    fn comment(&mut self, sites: &[u32]) {
         for &site in sites {
             let site = &self.program.sites[site as usize];
             let text: String = site.text.lines().next().unwrap_or("").chars().take(100).collect();
             let line = format!("// {}:{}: {text}", site.file, site.line);
             self.line(line.replace(['\\', '?'], " ").trim_end());
         }
-        let _ = arm;
     }
 
     /// Waits, a lane each.
@@ -63,62 +56,52 @@ impl Body<'_> {
         for acquire in [true, false] {
             let chosen: Vec<_> = waits.iter().filter(|wait| wait.acquire == acquire).collect();
             for some in chosen.chunks(32) {
-                let events: Vec<_> =
-                    some.iter().map(|wait| place::awaited(self.program, wait.event)).collect();
-                let place = |x: u32| if x == u32::MAX { "NOWHERE".into() } else { x.to_string() };
-                let (site, round) = (place(site), place(round));
-                self.line(
-                    format!("    const Event events[] = {{{}}};", events.join(", ")).replacen(
-                        "    const",
-                        "    { const",
-                        1,
-                    ),
-                );
-                self.line(format!("      wait<{acquire}>(me, events, {site}, {round}); }}"));
+                let place = |x: u32| if x == u32::MAX { "NOWHERE".into() } else { number(x) };
+                let mut call = format!("wait<{acquire}>(me, {}, {}", place(site), place(round));
+                for wait in some {
+                    let _ = write!(call, ", {}", place::awaited(self.program, wait.event));
+                }
+                self.line(call + ");");
             }
         }
     }
 
-    fn fold(&mut self, arm: &Arm, warps: Range<u32>) {
+    fn fold(&mut self, arm: &Arm, alone: bool) {
         let chunks = arm.sizes.chunks();
-        let count = warps.end - warps.start;
-        let teams = Teams::of(count, chunks);
-        let warp = if warps.start == 0 {
-            "me.warp".into()
-        } else {
-            format!("(me.warp - {})", warps.start)
+        let (lead, team) = if alone { ("me.warp", "16") } else { ("share.lead", "share.team") };
+        // Warps take the chunks in turn; several of one chunk divide its groups.
+        let (first, step) = match (chunks, alone) {
+            (1, true) => ("me.thread".into(), THREADS.to_string()),
+            (1, false) => (format!("{lead} * 32 + me.lane"), format!("{team} * 32")),
+            (_, true) if WARPS % chunks == 0 => {
+                (format!("{lead} / {chunks} * 32 + me.lane"), (WARPS / chunks * 32).to_string())
+            }
+            _ => {
+                let step = format!("({team} - k + {}) / {chunks} * 32", chunks - 1);
+                (format!("{lead} / {chunks} * 32 + me.lane"), step)
+            }
         };
-        self.deeper();
-        let first = if chunks == 1 && warps.start == 0 {
-            "me.thread".into()
-        } else if teams.count == 1 || chunks == 1 {
-            format!("{warp} * 32 + me.lane")
-        } else {
-            format!("{warp} % {} * 32 + me.lane", teams.warps)
-        };
-        match chunks {
-            1 => self.line("{"),
-            _ if teams.count == 1 => self.line(format!("for (u32 k = 0; k < {chunks}; ++k) {{")),
-            _ => self.line(format!(
-                "for (u32 k = {warp} / {}; k < {chunks}; k += {}) {{",
-                teams.warps, teams.count
-            )),
+        if chunks > 1 {
+            self.line("#pragma unroll 1");
+            self.line(format!("for (u32 k = {lead} % {chunks}; k < {chunks}; k += {team}) {{"));
+            self.deeper();
         }
-        self.deeper();
         self.line(format!("const u64 elements = me.part({});", place::length(&arm.sizes)));
         let inputs = self.inputs(arm, chunks);
         let outs = self.outs(arm, chunks);
         self.line("const u32 groups = (u32)((elements + GROUP - 1) / GROUP);");
         let ahead = self.ahead(&inputs);
-        let step = teams.warps * 32;
-        self.line(format!("for (u32 i = {first}; i < groups; i += {}) {{", step * ahead));
+        self.line(format!("const u32 step = {step};"));
+        self.line("#pragma unroll 1");
+        self.line(format!("for (u32 i = {first}; i < groups; i += {ahead} * step) {{"));
         self.deeper();
-        self.round(arm, &inputs, &outs, ahead, step);
+        self.round(arm, &inputs, &outs, ahead);
         self.shallower();
         self.line("}");
-        self.shallower();
-        self.line("}");
-        self.shallower();
+        if chunks > 1 {
+            self.shallower();
+            self.line("}");
+        }
     }
 
     /// Names the inputs' addresses.
@@ -158,19 +141,15 @@ impl Body<'_> {
             .iter()
             .map(|target| match target {
                 Target::Packet(m, wire) => (*m, place::slot(self.program, *m, chunks), *wire, true),
-                Target::Staged(m, wire) => {
-                    (*m, place::slot(self.program, *m, chunks), *wire, false)
-                }
-                Target::Landed(m, region) => {
-                    (*m, place::region(self.peer(*m), region), None, false)
-                }
+                Target::Staged(m, wire) => (*m, place::slot(self.program, *m, chunks), *wire, false),
+                Target::Landed(m, region) => (*m, place::region(self.peer(*m), region), None, false),
             })
             .collect();
         let (n, rank) = (self.program.header.ranks, self.program.rank);
         targets.sort_by_key(|(m, ..)| (self.peer(*m) + n - rank - 1) % n);
         for (i, (m, address, wire, packets)) in targets.into_iter().enumerate() {
             let peer = self.peer(m);
-            let name = if arm.outs.len() == 1 { "out".into() } else { format!("out{i}") };
+            let name = format!("out{i}");
             self.line(format!("const u64 {name} = {address};"));
             let packets = packets.then_some(peer);
             outs.push(Operand { name, wire: self.spec.element.wire(wire), packets, scaled: false });
@@ -192,8 +171,8 @@ impl Body<'_> {
         }
     }
 
-    /// One round of a thread: `ahead` groups, `step` apart.
-    fn round(&mut self, arm: &Arm, inputs: &[Operand], outs: &[Operand], ahead: u32, step: u32) {
+    /// One round of a thread: `ahead` groups.
+    fn round(&mut self, arm: &Arm, inputs: &[Operand], outs: &[Operand], ahead: u32) {
         let copies = inputs.len() == 1
             && !inputs[0].scaled
             && outs.iter().all(|out| out.wire == inputs[0].wire);
@@ -203,19 +182,19 @@ impl Body<'_> {
         }
         for (batch, some) in inputs.chunks(AT_ONCE).enumerate() {
             self.line("{".repeat(usize::from(many)));
-            self.loads(arm, some, batch * AT_ONCE, ahead, step);
-            if batch == 0 && outs.iter().any(|out| out.packets.is_some()) {
+            self.loads(arm, some, batch * AT_ONCE, ahead);
+            if batch == 0 && outs.iter().any(|out| out.packets.is_some()) && !self.entered {
                 self.enter();
             }
             self.line("#pragma unroll");
-            self.line(format!("for (u32 j = 0; j < {ahead}; ++j) if (i + j * {step} < groups) {{"));
+            self.line(format!("for (u32 j = 0; j < {ahead}; ++j) if (i + j * step < groups) {{"));
             self.deeper();
             let sum = if many { "sum[j]" } else { "sum" };
             if !copies {
                 self.combine(some, batch == 0, many, sum);
             }
             if (batch + 1) * AT_ONCE >= inputs.len() {
-                self.writes(inputs, outs, copies, sum, step);
+                self.writes(inputs, outs, copies, sum);
             }
             self.shallower();
             self.line("}");
@@ -224,20 +203,20 @@ impl Body<'_> {
     }
 
     /// Asks for the operands of a round.
-    fn loads(&mut self, arm: &Arm, inputs: &[Operand], first: usize, ahead: u32, step: u32) {
+    fn loads(&mut self, arm: &Arm, inputs: &[Operand], first: usize, ahead: u32) {
         let memory: Vec<_> = inputs.iter().filter(|input| input.packets.is_none()).collect();
         for input in &memory {
-            self.line(format!("Piece<{}> x{}[{ahead}];", self.bytes(input.wire), input.name));
+            self.line(format!("Piece<{}> x{}[{ahead}] = {{}};", self.bytes(input.wire), input.name));
         }
         if !memory.is_empty() {
             self.line("#pragma unroll");
-            self.line(format!("for (u32 j = 0; j < {ahead}; ++j) if (i + j * {step} < groups) {{"));
+            self.line(format!("for (u32 j = 0; j < {ahead}; ++j) if (i + j * step < groups) {{"));
             for input in &memory {
                 let (bytes, name) = (self.bytes(input.wire), &input.name);
-                let at = format!("{name} + (u64)(i + j * {step}) * {bytes}");
+                let at = format!("{name} + (u64)(i + j * step) * {bytes}");
                 let load = match input.wire {
                     None if self.by_element() => format!(
-                        "gather<{bytes}>({at}, (u32)(elements - (u64)(i + j * {step}) * GROUP))"
+                        "gather<{bytes}>({at}, (u32)(elements - (u64)(i + j * step) * GROUP))"
                     ),
                     _ => format!("fetch<{bytes}>({at})"),
                 };
@@ -262,7 +241,7 @@ impl Body<'_> {
             for unit in 0..each {
                 let at = format!("{next} + j * {each} + {unit}");
                 self.line(format!(
-                    "    from{first}[{at}] = i + j * {step} < groups ? {} + (u64)(i + j * {step}) * {} + {} : 0;",
+                    "    from{first}[{at}] = i + j * step < groups ? {} + (u64)(i + j * step) * {} + {} : 0;",
                     packet.name,
                     each * 16,
                     unit * 16
@@ -271,12 +250,13 @@ impl Body<'_> {
             next += total;
         }
         self.line("}");
-        let peers =
-            packets.iter().rev().fold(0_u64, |all, p| all << 8 | u64::from(p.packets.unwrap_or(0)));
+        let peers = packets.iter().rev().fold(0_u64, |all, p| all << 8 | u64::from(p.packets.unwrap_or(0)));
+        let peers = if packets.len() == 1 { number(peers) } else { format!("{peers:#x}") };
         let each = units[0];
         self.line(format!(
-            "poll(me, got{first}, from{first}, {peers:#x}, {each}, {}, {});",
-            arm.site, arm.round
+            "poll(me, got{first}, from{first}, {peers}, {each}, {}, {});",
+            number(arm.site),
+            number(arm.round)
         ));
         let mut next = 0;
         for (packet, total) in packets.iter().zip(&units) {
@@ -313,7 +293,7 @@ impl Body<'_> {
     }
 
     /// Writes a group to all outputs.
-    fn writes(&mut self, inputs: &[Operand], outs: &[Operand], copies: bool, sum: &str, step: u32) {
+    fn writes(&mut self, inputs: &[Operand], outs: &[Operand], copies: bool, sum: &str) {
         let mut made = Vec::new();
         for out in outs {
             let bytes = self.bytes(out.wire);
@@ -329,7 +309,7 @@ impl Body<'_> {
                 name
             };
             let name = &out.name;
-            let index = format!("(u64)(i + j * {step})");
+            let index = format!("(u64)(i + j * step)");
             self.line(match (out.packets, out.wire) {
                 (Some(_), _) => format!("send({name} + {index} * {}, {result}, me.epoch);", bytes * 2),
                 (None, None) if self.by_element() => format!(

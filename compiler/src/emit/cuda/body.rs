@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::alike::{alike, plain, unite};
 use super::share;
 use super::types::{of_wire, wires};
 use super::{INCLUDE, KERNEL, Operator, Spec, place};
@@ -15,6 +16,8 @@ pub(super) struct Body<'a> {
     pub(super) spec: &'a Spec,
     /// Elements that are handled at once.
     pub(super) group: u32,
+    /// Whether all threads know that they may write into the peers' staging memory.
+    pub(super) entered: bool,
     text: String,
     depth: usize,
 }
@@ -52,7 +55,7 @@ impl<'a> Body<'a> {
             (_, true) => 16 / size,
             (_, false) => 1,
         };
-        Body { program, spec, group, text: String::new(), depth: 0 }
+        Body { program, spec, group, entered: false, text: String::new(), depth: 0 }
     }
 
     pub(super) fn deeper(&mut self) {
@@ -85,13 +88,13 @@ impl<'a> Body<'a> {
         self.start();
         let packets = self.program.way == Way::Packet;
         if !packets {
+            self.line("#pragma unroll 1");
             self.line("for (u64 t = 0; t < params.passes; ++t) {");
             self.deeper();
             self.line("me.pass(t);");
         }
-        for (i, phase) in self.program.phases.iter().enumerate() {
-            self.phase(i, phase);
-        }
+        let phases: Vec<String> = self.program.phases.iter().map(|phase| self.phase(phase)).collect();
+        self.phases(&phases);
         if !packets {
             self.shallower();
             self.line("}");
@@ -117,10 +120,7 @@ impl<'a> Body<'a> {
         };
         let aligned = if spec.aligned { "aligned" } else { "not aligned" };
         let (n, rank) = (h.ranks, self.program.rank);
-        self.line(format!(
-            "// {}.{}, rank {rank} of {n}: {way}; {what}, {aligned}",
-            h.collective, h.algorithm
-        ));
+        self.line(format!("// {}.{}, rank {rank} of {n}: {way}; {what}, {aligned}", h.collective, h.algorithm));
         for (name, value) in [
             ("RANKS", n),
             ("RANK", rank),
@@ -131,6 +131,7 @@ impl<'a> Body<'a> {
             self.line(format!("constexpr unsigned {name} = {value};"));
         }
         self.line(format!("constexpr bool PROVES = {};", self.program.synchronizes));
+        self.line(format!("constexpr bool PACKETS = {};", self.program.way == Way::Packet));
         self.line(INCLUDE.trim_end());
         self.line(format!("using Value = {};", spec.element.value()));
         if h.reduces {
@@ -157,14 +158,13 @@ impl<'a> Body<'a> {
             self.line("__syncthreads();");
         }
         if self.scales() && !self.scales_inputs() {
-            self.each_own("data", self.program.header.chunks, "times");
+            self.each_own("data", self.program.header.chunks, "TIMES");
             self.line("__syncthreads();");
         }
         self.line("announce(me);");
         if !self.program.greets.is_empty() {
             let peers: Vec<_> = self.program.greets.iter().map(u32::to_string).collect();
-            self.line(format!("{{ const u32 peers[] = {{{}}};", peers.join(", ")));
-            self.line("  greet(me, peers); }");
+            self.line(format!("greet(me, {});", peers.join(", ")));
         }
         if self.program.way != Way::Packet {
             self.enter();
@@ -189,18 +189,93 @@ impl<'a> Body<'a> {
         peers.dedup();
         if !peers.is_empty() {
             let peers: Vec<_> = peers.iter().map(u32::to_string).collect();
-            self.line(format!("{{ const u32 peers[] = {{{}}};", peers.join(", ")));
-            self.line("  enter(me, peers); }");
+            self.line(format!("enter(me, {});", peers.join(", ")));
         }
     }
 
-    fn phase(&mut self, i: usize, phase: &Phase) {
-        self.text.push('\n');
-        self.line(format!("// phase {i}"));
-        let arms = share::merged(&phase.arms);
-        let warps = share::warps(arms.iter().map(|(arm, _)| arm));
-        for ((arm, sites), warps) in arms.iter().zip(warps) {
-            self.arm(arm, sites, warps);
+    /// The code of all phases; those that are alike and follow each other are a loop.
+    fn phases(&mut self, phases: &[String]) {
+        let mut first = 0;
+        for some in phases.chunk_by(|a, b| alike(a, b)) {
+            let last = first + some.len() - 1;
+            self.text.push('\n');
+            if let [one] = some {
+                self.line(format!("// phase {first}"));
+                self.line("{");
+                self.text.push_str(&plain(one));
+            } else {
+                let texts: Vec<&str> = some.iter().map(String::as_str).collect();
+                self.line(format!("// phases {first} to {last}"));
+                self.line("#pragma unroll 1");
+                self.line(format!("for (u32 p = 0; p < {}; ++p) {{", some.len()));
+                self.text.push_str(&plain(&unite(&texts, "p", &self.moduli())));
+            }
+            self.line("}");
+            first = last + 1;
+        }
+    }
+
+    /// What indices wrap at.
+    fn moduli(&self) -> [u32; 2] {
+        [self.program.header.ranks, self.program.header.chunks]
+    }
+
+    /// What is written by `write`, one deeper than all else.
+    fn apart(&mut self, write: impl FnOnce(&mut Self)) -> String {
+        let before = std::mem::take(&mut self.text);
+        self.deeper();
+        write(self);
+        self.shallower();
+        std::mem::replace(&mut self.text, before)
+    }
+
+    /// The arms of a phase: those that are alike are one, with an index.
+    fn arms(&mut self, phase: &Phase) {
+        let arms = match self.program.way {
+            Way::Packet => share::merged(&phase.arms),
+            _ => phase.arms.iter().map(|arm| (arm.clone(), vec![arm.site])).collect(),
+        };
+        if let [(arm, sites)] = &arms[..] {
+            return self.arm(arm, sites, true);
+        }
+        let mut kinds: Vec<(Vec<String>, u64)> = Vec::new();
+        for (arm, sites) in share::turned(self.program, arms) {
+            let text = self.apart(|body| body.arm(&arm, &sites, false));
+            match kinds.iter_mut().find(|(texts, _)| alike(&texts[0], &text)) {
+                Some((texts, weight)) => {
+                    texts.push(text);
+                    *weight += share::weight(&arm);
+                }
+                None => kinds.push((vec![text], share::weight(&arm))),
+            }
+        }
+        let weights: Vec<u64> = kinds.iter().map(|(_, weight)| *weight).collect();
+        for ((texts, _), warps) in kinds.iter().zip(share::warps(&weights)) {
+            let (first, count, arms) = (warps.start, warps.end - warps.start, texts.len());
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            self.line("#pragma unroll 1");
+            self.line(format!(
+                "for (Share share(me, {first}, {count}, {arms}); share.arm < {arms}; share.arm += share.stride) {{"
+            ));
+            self.text.push_str(&unite(&texts, "share.arm", &self.moduli()));
+            self.line("}");
+        }
+    }
+
+    fn phase(&mut self, phase: &Phase) -> String {
+        self.apart(|body| {
+            body.arms(phase);
+            body.after(phase);
+        })
+    }
+
+    /// What follows the arms of a phase.
+    fn after(&mut self, phase: &Phase) {
+        let sends = |target: &Target| matches!(target, Target::Packet(..));
+        if !self.entered && phase.arms.iter().flat_map(|arm| &arm.outs).any(sends) {
+            // Threads that had nothing to send here may have later.
+            self.enter();
+            self.entered = true;
         }
         if phase.meet {
             self.line("__syncthreads();");
@@ -208,10 +283,9 @@ impl<'a> Body<'a> {
         for release in [true, false] {
             let told: Vec<_> = phase.signals.iter().filter(|s| s.release == release).collect();
             for some in told.chunks(32) {
-                let events: Vec<_> =
+                let news: Vec<_> =
                     some.iter().map(|s| place::told(self.program, s.message)).collect();
-                self.line(format!("{{ const Event events[] = {{{}}};", events.join(", ")));
-                self.line(format!("  signal<{release}>(me, events); }}"));
+                self.line(format!("signal<{release}>(me, {});", news.join(", ")));
             }
         }
     }
@@ -220,16 +294,19 @@ impl<'a> Body<'a> {
         self.text.push('\n');
         if !self.program.leave.is_empty() {
             self.line("if (me.warp == 0) {");
-            let leave = self.program.leave.clone();
-            self.waits(&leave, u32::MAX, u32::MAX);
+            let leave = self.apart(|body| {
+                let leave = body.program.leave.clone();
+                body.waits(&leave, u32::MAX, u32::MAX);
+            });
+            self.text.push_str(&plain(&leave));
             self.line("}");
         }
         self.line("__syncthreads();");
         if self.divides() {
             let header = &self.program.header;
             match header.placement {
-                Placement::InPlace => self.each_own("data", header.chunks, "divide"),
-                Placement::OutOfPlace => self.each_own("output", header.output_chunks, "divide"),
+                Placement::InPlace => self.each_own("data", header.chunks, "OVER"),
+                Placement::OutOfPlace => self.each_own("output", header.output_chunks, "OVER"),
             }
         }
         self.line("leave(me);");
@@ -238,8 +315,9 @@ impl<'a> Body<'a> {
     /// Something done to the block's part of all chunks of one of the callers' buffers.
     fn each_own(&mut self, buffer: &str, chunks: u32, what: &str) {
         let (rank, format) = (self.program.rank, self.spec.element.format());
-        self.line(format!("if (params.{buffer}[{rank}] != 0)"));
-        self.line(format!("    each_own(me, params.{buffer}[{rank}], {chunks}, [&](u64 at) {{ {what}<{format}, Value>(me, at); }});"));
+        self.line(format!(
+            "if (params.{buffer}[{rank}] != 0) own<Own::{what}, {format}, Value>(me, params.{buffer}[{rank}], {chunks});"
+        ));
     }
 }
 

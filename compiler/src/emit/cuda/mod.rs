@@ -8,7 +8,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `types.rs` | element types and operators, and which go together |
-//! | `share.rs` | which warps play which arm of a phase, and which chunk of it |
+//! | `share.rs` | which warps play which arm of a phase |
+//! | `alike.rs` | arms, and phases, that differ in numbers only as one |
 //! | `place.rs` | chunks, regions and messages as expressions |
 //! | `arm.rs` | the code of an arm |
 //! | `body.rs` | the kernel around the arms |
@@ -17,6 +18,7 @@
 //! a packet's 8. Where memory is not aligned to that, single ones: that is another kernel ([`Spec::aligned`]), so
 //! that neither has a decision to make while it runs.
 
+mod alike;
 mod arm;
 mod body;
 mod place;

@@ -1,17 +1,18 @@
 //! Chunks, regions and messages as expressions of the prelude.
 
+use super::alike::number as vary;
 use crate::chunks::ChunkSet;
-use crate::device::{DeviceProgram, Event, Link, Message};
+use crate::device::{DeviceProgram, Event, Link, Message, Way};
 use crate::plan::{Buf, Dir, Region, Sizes};
 
 /// The k-th chunk of a set as an expression of `k`, or a number if there is but one.
 fn nth(set: &ChunkSet, k: &str) -> String {
     if set.total == 1 {
-        return set.nth(0).to_string();
+        return vary(set.nth(0));
     }
     let plus = |start: u32, rest: String| match start {
         0 => rest,
-        _ => format!("{start} + {rest}"),
+        _ => format!("{} + {rest}", vary(start)),
     };
     let (at, last) = if set.is_interval() {
         (plus(set.start, k.into()), u64::from(set.start) + u64::from(set.total) - 1)
@@ -44,17 +45,16 @@ fn along(parts: impl Iterator<Item = (u32, Box<dyn Fn(&str) -> String>)>) -> Str
 
 /// The address of what is to be played of a region's chunk k, in the memory of a rank.
 pub(super) fn region(rank: u32, region: &Region) -> String {
+    let rank = vary(rank);
     along(region.pieces.iter().map(|piece| {
-        let piece = *piece;
+        let (piece, rank) = (*piece, rank.clone());
         let address: Box<dyn Fn(&str) -> String> = Box::new(move |k| {
             let chunk = nth(&piece.set, k);
             match piece.buf {
                 Buf::Data => format!("me.chunk(params.data[{rank}], {chunk})"),
                 Buf::Input => format!("me.chunk(params.input[{rank}], {chunk})"),
                 Buf::Output => format!("me.chunk(params.output[{rank}], {chunk})"),
-                Buf::Scratch(i) => {
-                    format!("me.scratch(params.arena[{rank}] + scratch{i}, {chunk})")
-                }
+                Buf::Scratch(i) => format!("me.scratch(params.arena[{rank}] + scratch{i}, {chunk})"),
             }
         });
         (piece.set.total, address)
@@ -78,45 +78,42 @@ pub(super) fn length(sizes: &Sizes) -> String {
 pub(super) fn slot(program: &DeviceProgram, message: Message, chunks: u32) -> String {
     let link = program.links[message.link as usize];
     let receiver = if link.dir == Dir::Send { link.peer } else { program.rank };
-    let turn = if link.slots >= link.messages && program.way == crate::device::Way::Packet {
-        message.index.to_string()
-    } else if link.slots == 1 {
-        "0".into()
-    } else {
-        format!("me.turn({}, {}, {})", link.messages, message.index, link.slots)
+    let (messages, index, slots) = (vary(link.messages), vary(message.index), vary(link.slots));
+    let turn = match program.way {
+        Way::Packet => index,
+        _ => format!("me.turn({messages}, {index}, {slots})"),
     };
     let k = if chunks == 1 { "0" } else { "k" };
-    format!("me.slot({receiver}, {}, {}, {}, {turn}, {k})", link.base, link.slots, link.chunks)
+    let (receiver, base, chunks) = (vary(receiver), vary(link.base), vary(link.chunks));
+    format!("me.slot({receiver}, {base}, {slots}, {chunks}, {turn}, {k})")
 }
 
 fn number(link: &Link, message: Message) -> String {
-    format!("me.number({}, {})", link.messages, message.index)
+    format!("me.number({}, {})", vary(link.messages), vary(message.index))
 }
 
 /// What is waited for, as an `Event` of the prelude.
 pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
     let link = |message: Message| program.links[message.link as usize];
+    let of = |word: &str, m: Message| {
+        let link = link(m);
+        let value = match event {
+            Event::Room(_) => format!("me.room({}, {})", number(&link, m), vary(link.slots)),
+            _ => format!("me.mark({})", number(&link, m)),
+        };
+        format!("Event{{{word}({}, {}), {value}}}", vary(link.peer), vary(link.channel))
+    };
     match event {
-        Event::Entered { peer } => format!("{{ENTERED, {peer}, 0, me.epoch}}"),
-        Event::Sent(m) => {
-            let link = link(m);
-            format!("{{SENT, {}, {}, me.mark({})}}", link.peer, link.channel, number(&link, m))
-        }
-        Event::Consumed(m) => {
-            let link = link(m);
-            format!("{{CONSUMED, {}, {}, me.mark({})}}", link.peer, link.channel, number(&link, m))
-        }
-        Event::Room(m) => {
-            let link = link(m);
-            let room = format!("me.room({}, {})", number(&link, m), link.slots);
-            format!("{{CONSUMED, {}, {}, {room}}}", link.peer, link.channel)
-        }
+        Event::Entered { peer } => format!("Event{{entered({}), me.epoch}}", vary(peer)),
+        Event::Sent(m) => of("sent", m),
+        Event::Consumed(m) | Event::Room(m) => of("consumed", m),
     }
 }
 
-/// What is told, as an `Event` of the prelude.
+/// What is told, as `News` of the prelude.
 pub(super) fn told(program: &DeviceProgram, message: Message) -> String {
     let link = program.links[message.link as usize];
-    let kind = if link.dir == Dir::Send { "SENT" } else { "CONSUMED" };
-    format!("{{{kind}, {}, {}, me.mark({})}}", link.peer, link.channel, number(&link, message))
+    let word = if link.dir == Dir::Send { "sent" } else { "consumed" };
+    let (peer, channel) = (vary(link.peer), vary(link.channel));
+    format!("News{{{peer}, {word}(RANK, {channel}), me.mark({})}}", number(&link, message))
 }

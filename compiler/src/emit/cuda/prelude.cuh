@@ -1,6 +1,7 @@
 // What every kernel of roundelay is made of. A kernel defines before this: RANKS, RANK, PARTS (the chunks of
 // the whole vector), BLOCKS_OF (vector elements for each one that the caller gave), SIZE (bytes of an element), PROVES
-// (whether its end proves that every rank has entered the call).
+// (whether its end proves that every rank has entered the call),
+// PACKETS (whether all its messages are packets).
 //
 // The seams, in this order:
 //   parameters, as compiler/src/device/abi.rs has them
@@ -25,12 +26,12 @@ typedef long long i64;
 
 // ---- parameters ------------------------------------------------------------------------------------------
 
-constexpr u32 THREADS = 512, WARPS = THREADS / 32;
+constexpr u32 THREADS = 512;
 constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128;
 constexpr u32 NOWHERE = 0xffffffffu;
 
 struct Params {
-    u64 count, slice, pass, passes, unit, staging, halves, scratch, state, abort, report, timeout;
+    u64 count, pass, passes, groups, unit, staging, halves, scratch, state, abort, report, timeout;
     double factor;
     u64 arena[RANKS], data[RANKS], input[RANKS], output[RANKS];
 };
@@ -173,8 +174,10 @@ struct Me {
     u32 epoch, synchronized;
     // Elements of a short chunk, the remainder, elements of a long chunk.
     u64 least, rest, most;
-    // The pass at hand: its number, its first element in each chunk, how many at most.
-    u64 at_pass, from, span;
+    // The pass at hand: its number, and its first element in each chunk.
+    u64 at_pass, from;
+    // Whether the arms of a phase are played side by side, and not one after the other.
+    bool spread;
 
     INLINE Me(const Params &p) : params(p) {
         u32 last;
@@ -185,15 +188,19 @@ struct Me {
         block = blockIdx.x, blocks = gridDim.x;
         const u64 elements = p.count * BLOCKS_OF;
         least = elements / PARTS, rest = elements % PARTS, most = least + (rest != 0);
+        spread = PACKETS || p.groups > 1;
         pass(0);
     }
 
     INLINE void pass(u64 t) {
-        const u64 first = t * params.pass, slice = params.slice;
         at_pass = t;
-        from = block * slice + first;
-        const u64 left = first < slice ? slice - first : 0;
-        span = left < params.pass ? left : params.pass;
+        from = (t * blocks + block) * params.pass;
+    }
+
+    // Makes the compiler forget what it knows of these, and with it all addresses made of them: else it would make
+    // those of all arms before the first pass, and run out of registers.
+    INLINE void here() {
+        asm volatile("" : "+l"(least), "+l"(rest), "+l"(from), "+l"(at_pass), "+r"(block), "+r"(blocks), "+r"(epoch), "+r"(thread));
     }
 
     // Where chunk c of the vector begins, and its elements.
@@ -203,7 +210,7 @@ struct Me {
     // How many of a chunk's elements are played in this pass.
     INLINE u64 part(u64 length) const {
         const u64 left = length > from ? length - from : 0;
-        return left < span ? left : span;
+        return left < params.pass ? left : params.pass;
     }
 
     // Address of the first element to play of a chunk: of a user's buffer, of a scratch buffer.
@@ -225,84 +232,106 @@ struct Me {
     INLINE u64 room(u64 number, u32 slots) const { return number > slots ? mark(number - slots) : 0; }
 };
 
-// Index of a word of this block in the arena where it is read; `writer` is the rank that writes it.
-INLINE u32 word(u32 kind, u32 writer, u32 channel, u32 block) {
-    const u32 all = RANKS * CHANNELS * MOST_BLOCKS;
-    return kind == ENTERED    ? 2 * all + writer * MOST_BLOCKS + block
-           : kind == CONSUMED ? all + (writer * CHANNELS + channel) * MOST_BLOCKS + block
-                              : (writer * CHANNELS + channel) * MOST_BLOCKS + block;
+// The value of that index.
+template <class... REST> INLINE u64 pick(u32 index, u64 first, REST... rest) {
+    u64 value = first;
+    u32 k = 1;
+    ((value = index == k++ ? (u64)rest : value), ...);
+    return value;
 }
+
+// How the warps of a block share arms of one kind. Side by side: warps `first` to `first + count` take an arm each in turn,
+// and where there are more warps than arms, several share one. Else all warps play all arms, one after the other.
+struct Share {
+    u32 arm, stride, lead, team;
+
+    INLINE Share(const Me &me, u32 first, u32 count, u32 arms) {
+        const u32 warp = me.warp - first;
+        if (!me.spread) arm = 0, stride = 1, lead = me.warp, team = THREADS / 32;
+        else if (warp >= count) arm = arms, stride = 0, lead = 0, team = 1;
+        else if (count < arms) arm = warp, stride = count, lead = 0, team = 1;
+        else arm = warp % arms, stride = arms, lead = warp / arms, team = (count - arm + arms - 1) / arms;
+    }
+};
 
 // ---- waits and signals -----------------------------------------------------------------------------------
 
+// Index of the word of block 0 in the arena where it is read, by who writes it.
+constexpr u32 LINKS = RANKS * CHANNELS * MOST_BLOCKS;
+INLINE constexpr u32 sent(u32 source, u32 channel) { return (source * CHANNELS + channel) * MOST_BLOCKS; }
+INLINE constexpr u32 consumed(u32 target, u32 channel) { return LINKS + sent(target, channel); }
+INLINE constexpr u32 entered(u32 peer) { return 2 * LINKS + peer * MOST_BLOCKS; }
+
+// A word of a rank's arena.
+INLINE u64 word(const Me &me, u32 rank, u32 index, u32 block) {
+    return me.params.arena[rank] + 8 * (u64)(index + block);
+}
+
+// Something awaited: a word of this rank, and what it must have reached; 0 asks for nothing.
 struct Event {
-    u32 kind, peer, channel;
+    u32 word;
     u64 value;
 };
 
-// Waits for all events: each lane of the warp looks at one. 0 asks for nothing.
-template <bool ACQUIRE, u32 K> INLINE void wait(const Me &me, const Event (&events)[K], u32 site, u32 round) {
-    static_assert(K <= 32, "a lane a wait");
-    u32 kind = 0, peer = 0, channel = 0;
+// Waits for all events: each lane of the warp looks at one.
+template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site, u32 round, EVENTS... events) {
+    static_assert(sizeof...(events) <= 32, "a lane a wait");
+    u32 index = 0, k = 0;
     u64 wanted = 0;
-#pragma unroll
-    for (u32 k = 0; k < K; ++k)
-        if (me.lane == k) kind = events[k].kind, peer = events[k].peer, channel = events[k].channel, wanted = events[k].value;
+    ((me.lane == k++ ? (void)(index = events.word, wanted = events.value) : (void)0), ...);
     if (wanted != 0) {
-        const u64 at = me.params.arena[RANK] + 8 * (u64)word(kind, peer, channel, me.block);
+        const u64 at = word(me, RANK, index, me.block);
         Patience patience;
         for (;;) {
             const u64 seen = look<ACQUIRE>(at);
             if (seen >= wanted) break;
-            if (const u32 what = patience.ends(me.params))
-                fail(me.params.state, me.params.report, {what, kind, peer, site, round, me.epoch, wanted, seen});
+            if (const u32 what = patience.ends(me.params)) {
+                const u32 kind = index < LINKS ? SENT : index < 2 * LINKS ? CONSUMED : ENTERED;
+                const u32 of = kind == ENTERED ? (index - 2 * LINKS) / MOST_BLOCKS : index % LINKS / (CHANNELS * MOST_BLOCKS);
+                fail(me.params.state, me.params.report, {what, kind, of, site, round, me.epoch, wanted, seen});
+            }
         }
     }
     __syncwarp();
 }
 
+// Something told: a word of a peer, and its value.
+struct News {
+    u32 peer, word;
+    u64 value;
+};
+
 // Tells peers, after all threads have met: a thread for each.
-template <bool RELEASE, u32 K> INLINE void signal(const Me &me, const Event (&events)[K]) {
-    static_assert(K <= THREADS, "a thread a signal");
-    if (*(volatile u32 *)&failed) return;
-    if (me.thread < K) {
-        u64 at = 0, value = 0;
-#pragma unroll
-        for (u32 k = 0; k < K; ++k)
-            if (me.thread == k) {
-                at = me.params.arena[events[k].peer] + 8 * (u64)word(events[k].kind, RANK, events[k].channel, me.block);
-                value = events[k].value;
-            }
-        if (RELEASE) release();
-        tell(at, value);
-    }
+template <bool RELEASE, class... NEWS> INLINE void signal(Me &me, NEWS... news) {
+    me.here();
+    static_assert(sizeof...(news) <= THREADS, "a thread a signal");
+    if (me.thread >= sizeof...(news) || *(volatile u32 *)&failed) return;
+    u32 k = 0;
+    u64 at = 0, value = 0;
+    ((me.thread == k++ ? (void)(at = word(me, news.peer, news.word, me.block), value = news.value) : (void)0), ...);
+    if (RELEASE) release();
+    tell(at, value);
 }
 
 // Before the first write into the staging memory of these peers: they have ended the call before the last. Each
 // thread finds out by itself, without meeting the others.
-template <u32 K> INLINE void enter(Me &me, const u32 (&peers)[K]) {
+template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
     if (me.synchronized) return;
     me.synchronized = 1;
     const u64 wanted = me.epoch - 1;
     Patience patience;
-    u64 seen[K];
+    const u32 of[] = {peers...};
     for (;;) {
-        bool all = true;
+        const u64 seen[] = {look<false>(word(me, RANK, entered(peers), 0))...};
+        u32 behind = NOWHERE;
+        u64 last = 0;
 #pragma unroll
-        for (u32 k = 0; k < K; ++k)
-            seen[k] = look<false>(me.params.arena[RANK] + 8 * (u64)word(ENTERED, peers[k], 0, 0));
-#pragma unroll
-        for (u32 k = 0; k < K; ++k) all = all && seen[k] >= wanted;
-        if (all) return;
-        if (const u32 what = patience.ends(me.params)) {
-            u32 peer = 0;
-            u64 last = 0;
-#pragma unroll
-            for (u32 k = 0; k < K; ++k)
-                if (seen[k] < wanted) peer = peers[k], last = seen[k];
+        for (u32 k = 0; k < sizeof...(peers); ++k)
+            if (seen[k] < wanted) behind = of[k], last = seen[k];
+        if (behind == NOWHERE) return;
+        if (const u32 what = patience.ends(me.params))
             fail(me.params.state, me.params.report,
-                 {what, BEFORE, peer, NOWHERE, NOWHERE, me.epoch, wanted, last});
-        }
+                 {what, BEFORE, behind, NOWHERE, NOWHERE, me.epoch, wanted, last});
     }
 }
 
@@ -312,18 +341,12 @@ INLINE bool proves(const Me &me) { return PROVES && me.least != 0; }
 // At the start: tells all ranks that this one has entered, if nothing later would prove it.
 INLINE void announce(const Me &me) {
     if (!proves(me) && me.block == 0 && me.thread < RANKS && me.thread != RANK)
-        tell(me.params.arena[me.thread] + 8 * (u64)word(ENTERED, RANK, 0, 0), me.epoch);
+        tell(word(me, me.thread, entered(RANK), 0), me.epoch);
 }
 
 // At the start, to those who read or write this rank's buffers: they may.
-template <u32 K> INLINE void greet(const Me &me, const u32 (&peers)[K]) {
-    u64 at = 0;
-#pragma unroll
-    for (u32 k = 0; k < K; ++k)
-        if (me.thread == k) at = me.params.arena[peers[k]] + 8 * (u64)word(ENTERED, RANK, 0, me.block);
-    if (at == 0) return;
-    release();
-    tell(at, me.epoch);
+template <class... PEERS> INLINE void greet(Me &me, PEERS... peers) {
+    signal<true>(me, News{peers, entered(RANK), me.epoch}...);
 }
 
 // At the end, when all threads of the block have met.
@@ -591,25 +614,22 @@ INLINE i32 over(i32 a, u32 by) { return (i32)((i64)a / (i64)by); }
 INLINE u64 over(u64 a, u32 by) { return a / by; }
 INLINE i64 over(i64 a, u32 by) { return a / (i64)by; }
 
-// Does something to each element that this block plays of the first chunks of a buffer, in all passes.
-template <class DO> INLINE void each_own(Me &me, u64 buffer, u32 chunks, const DO &act) {
-    for (u32 c = 0; c < chunks; ++c) {
-        const u64 first = me.block * me.params.slice, length = me.length(c);
-        u64 end = first + me.params.slice;
-        if (end > length) end = length;
-        const u64 at = buffer + SIZE * me.begin(c);
-        for (u64 i = first + me.thread; i < end; i += THREADS) act(at + SIZE * i);
+// To each element that this block plays of the first chunks of a buffer: the factor before all else, the division
+// at the end.
+enum class Own { TIMES, OVER };
+
+template <Own WHAT, class FORMAT, class VALUE> INLINE void own(Me &me, u64 buffer, u32 chunks) {
+    for (u64 t = 0; t < me.params.passes; ++t) {
+        me.pass(t);
+        for (u32 c = 0; c < chunks; ++c) {
+            const u64 begin = me.chunk(buffer, c), elements = me.part(me.length(c));
+            for (u64 i = me.thread; i < elements; i += THREADS) {
+                const u64 at = begin + SIZE * i;
+                Values<VALUE, 1> x = widen<FORMAT, VALUE, 1>(fetch<SIZE>(at));
+                x.v[0] = WHAT == Own::OVER ? over(x.v[0], RANKS) : Prod::of(x.v[0], factor(me.params.factor, VALUE()));
+                put(at, narrow<FORMAT, VALUE, 1>(x));
+            }
+        }
     }
-}
-
-template <class FORMAT, class VALUE> INLINE void times(const Me &me, u64 at) {
-    Values<VALUE, 1> x = widen<FORMAT, VALUE, 1>(fetch<SIZE>(at));
-    x.v[0] = Prod::of(x.v[0], factor(me.params.factor, VALUE()));
-    put(at, narrow<FORMAT, VALUE, 1>(x));
-}
-
-template <class FORMAT, class VALUE> INLINE void divide(const Me &, u64 at) {
-    Values<VALUE, 1> x = widen<FORMAT, VALUE, 1>(fetch<SIZE>(at));
-    x.v[0] = over(x.v[0], RANKS);
-    put(at, narrow<FORMAT, VALUE, 1>(x));
+    me.pass(0);
 }

@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use crate::device::abi::THREADS;
-use crate::device::{Arm, Source};
+use crate::device::{Arm, DeviceProgram, Message, Source, Target};
 
 /// Warps of a block.
 pub(super) const WARPS: u32 = THREADS / 32;
 
-/// The arms of a phase, where several that send one thing are one that reads it once.
+/// The arms of a phase with their sites, where several that send one thing are one that reads it once.
+/// For latency: several peers' memory is written a little slower at once than in turn.
 pub(super) fn merged(arms: &[Arm]) -> Vec<(Arm, Vec<u32>)> {
     let mut merged: Vec<(Arm, Vec<u32>)> = Vec::new();
     for arm in arms {
@@ -22,9 +23,11 @@ pub(super) fn merged(arms: &[Arm]) -> Vec<(Arm, Vec<u32>)> {
             merged.push((arm.clone(), vec![arm.site]));
             continue;
         };
-        first.waits.extend(
-            arm.waits.iter().filter(|wait| !arm_waits(first, wait)).copied().collect::<Vec<_>>(),
-        );
+        for wait in &arm.waits {
+            if !first.waits.contains(wait) {
+                first.waits.push(*wait);
+            }
+        }
         first.store = first.store.take().or_else(|| arm.store.clone());
         first.outs.extend(arm.outs.iter().cloned());
         if !sites.contains(&arm.site) {
@@ -34,26 +37,23 @@ pub(super) fn merged(arms: &[Arm]) -> Vec<(Arm, Vec<u32>)> {
     merged
 }
 
-fn arm_waits(arm: &Arm, wait: &crate::device::Wait) -> bool {
-    arm.waits.contains(wait)
+/// The accesses of an arm to each element, times its chunks.
+pub(super) fn weight(arm: &Arm) -> u64 {
+    let accesses = arm.inputs.len() + arm.outs.len() + usize::from(arm.store.is_some());
+    u64::from(arm.sizes.chunks()) * accesses as u64
 }
 
-/// The warps of each arm: by the accesses of each, at least one. More arms than warps take turns.
-pub(super) fn warps<'a>(arms: impl Iterator<Item = &'a Arm>) -> Vec<Range<u32>> {
-    let weights: Vec<u64> = arms
-        .map(|arm| {
-            let accesses = arm.inputs.len() + arm.outs.len() + usize::from(arm.store.is_some());
-            u64::from(arm.sizes.chunks()) * accesses as u64
-        })
-        .collect();
+/// The warps for each of these weights: at least one. More weights than warps take turns.
+pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
     if weights.len() > WARPS as usize {
         return (0..weights.len() as u32).map(|i| i % WARPS..i % WARPS + 1).collect();
     }
     let mut counts = vec![1_u64; weights.len()];
     for _ in weights.len()..WARPS as usize {
-        // The next warp goes to the arm with the most work a warp, of equals to the first.
-        let most = (0..weights.len())
-            .reduce(|a, b| if weights[b] * counts[a] > weights[a] * counts[b] { b } else { a });
+        // The next warp goes to whoever has the most work a warp, of equals to the first.
+        let most = (0..weights.len()).reduce(|a, b| {
+            if weights[b] * counts[a] > weights[a] * counts[b] { b } else { a }
+        });
         if let Some(most) = most {
             counts[most] += 1;
         }
@@ -66,19 +66,21 @@ pub(super) fn warps<'a>(arms: impl Iterator<Item = &'a Arm>) -> Vec<Range<u32>> 
     ranges.collect()
 }
 
-/// How the warps of an arm divide its chunks: teams of so many warps, a chunk each at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Teams {
-    /// Warps of a team.
-    pub(super) warps: u32,
-    /// How many teams.
-    pub(super) count: u32,
-}
-
-impl Teams {
-    /// For so many chunks.
-    pub(super) fn of(warps: u32, chunks: u32) -> Self {
-        let team = (warps / chunks.max(1)).max(1);
-        Teams { warps: team, count: (warps / team).min(chunks.max(1)) }
-    }
+/// Arms in the order in which they are played: the first ones have to do with the rank after this one, then
+/// with the next. So not everybody turns to the same rank at once.
+pub(super) fn turned(program: &DeviceProgram, mut arms: Vec<(Arm, Vec<u32>)>) -> Vec<(Arm, Vec<u32>)> {
+    let n = program.header.ranks;
+    let peer = |message: &Message| program.links[message.link as usize].peer;
+    let distance = |peer: u32| (peer + n - program.rank + n - 1) % n;
+    arms.sort_by_key(|(arm, _)| {
+        let outs = arm.outs.iter().map(|out| match out {
+            Target::Packet(m, _) | Target::Staged(m, _) | Target::Landed(m, _) => peer(m),
+        });
+        let inputs = arm.inputs.iter().filter_map(|input| match input {
+            Source::Packet(m, _) | Source::Staged(m, _) | Source::Pulled(m, _) => Some(peer(m)),
+            Source::Local(_) => None,
+        });
+        outs.chain(inputs).next().map_or(n, distance)
+    });
+    arms
 }

@@ -89,7 +89,8 @@ pub(crate) fn load() -> Result<(u32, u32), String> {
 
 fn look() -> Result<(u32, u32), String> {
     // SAFETY: the driver's library; what it runs when loaded concerns nobody else.
-    let library = unsafe { Library::new(NAME) }.map_err(|why| {
+    let library = unsafe { Library::new(NAME) }.map_err(|error| {
+        let why = spell(&error);
         format!(
             "the CUDA driver cannot be loaded: {why}; install NVIDIA's driver, or start the container with its \
              GPUs"
@@ -125,6 +126,12 @@ fn look() -> Result<(u32, u32), String> {
     }
 }
 
+/// What the system says of a library, or a symbol of it, that cannot be had.
+pub(super) fn spell(error: &libloading::Error) -> String {
+    use std::error::Error;
+    error.source().map_or_else(|| error.to_string(), |cause| cause.to_string())
+}
+
 const REMEDY: &str = "a driver of CUDA 12.8 (570) or newer is needed";
 /// What is said where the driver counts no device.
 pub(crate) const NO_GPU: &str =
@@ -154,7 +161,9 @@ mod tests {
                     let from = at + marker.len() - if marker == "sys::cu" { 2 } else { 0 };
                     let name = text[from..].trim_start();
                     let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-                    called.extend(end.map(|end| &name[..end]).filter(|n| n.starts_with("cu")));
+                    called.extend(
+                        end.map(|end| &name[..end]).filter(|n| n.starts_with("cu") && n.len() > 2),
+                    );
                 }
             }
         }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use libloading::Library;
 
+use super::library::spell;
 use super::wheels::{entries, wheels};
 
 /// Names the library.
@@ -96,12 +97,12 @@ impl Nvrtc {
             }
         }
         // SAFETY: NVIDIA's compiler; what it runs when loaded concerns nobody else.
-        let library = unsafe { Library::new(path) }.map_err(|why| why.to_string())?;
+        let library = unsafe { Library::new(path) }.map_err(|error| spell(&error))?;
         macro_rules! function {
             ($name:literal) => {{
                 // SAFETY: the type is that of the function in NVRTC's header, the same in all versions.
                 let symbol = unsafe { library.get($name.as_bytes()) };
-                *symbol.map_err(|why| format!("{}: {why}", path.display()))?
+                *symbol.map_err(|error| format!("{}: {}", path.display(), spell(&error)))?
             }};
         }
         let version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int =

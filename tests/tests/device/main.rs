@@ -1,0 +1,168 @@
+//! Device programs, played on a machine of the test: many warps, a weak memory, a seed that decides who
+//! goes on. What comes out is compared bit by bit with the plans played one operation at a time.
+//!
+//! `SEED=7` draws others, `PLAYS=20` more.
+
+mod kernel;
+mod machine;
+mod memory;
+mod reference;
+
+use roundelay_algorithms::CATALOGUE;
+use roundelay_compiler::device::{Options, Way, lower};
+use roundelay_compiler::plan::Buf;
+use roundelay_compiler::program::{Buffer, Style};
+use roundelay_compiler::{Placement, Program, Proved, Shape, compile};
+use roundelay_tests::{Dice, is_grid, of_book};
+
+use kernel::{BLOCKS, Call};
+use reference::{Buffers, Cut, buffers};
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+/// A call with random data and sizes.
+fn call(
+    name: &str,
+    proved: &Proved,
+    way: Way,
+    slots: Option<u32>,
+    dice: &mut Dice,
+) -> Option<Call> {
+    let plans = proved.plans();
+    let programs = lower(plans, way, &Options { slots }).ok()?;
+    Some(with(name, proved, programs, dice))
+}
+
+fn with(
+    name: &str,
+    proved: &Proved,
+    programs: Vec<roundelay_compiler::device::DeviceProgram>,
+    dice: &mut Dice,
+) -> Call {
+    let plans = proved.plans().to_vec();
+    let header = &plans[0].header;
+    let blocks = header.blocks.max(1) as usize;
+    let enough = (header.chunks as usize).div_ceil(blocks);
+    // Nothing, fewer elements than chunks, just enough, more, and some that chunks do not divide.
+    let count = match dice.below(8) {
+        0 => dice.below(enough),
+        1 => enough,
+        2 => 2 * enough,
+        _ => enough + dice.below(2 * enough + 3),
+    };
+    let cut = Cut::new(header, count);
+    let blocks = 1 + dice.below(BLOCKS);
+    let most = cut.most().max(1);
+    let pass = match programs[0].way {
+        Way::Packet => most.div_ceil(blocks) + dice.below(2),
+        _ => 1 + dice.below(most.div_ceil(blocks)),
+    };
+    let passes = most.div_ceil(blocks * pass);
+    let mut before: Vec<Buffers> = Vec::new();
+    let mut asked = Vec::new();
+    let spec = &proved.graph().instance.spec;
+    for plan in &plans {
+        let mut all = Buffers::new();
+        let mut wanted = Vec::new();
+        for buf in buffers(plan) {
+            let mut values = vec![f32::from_bits(0x7fc0_0bad); cut.size(plan, buf)];
+            let buffer = match buf {
+                Buf::Data => Buffer::Data,
+                Buf::Input => Buffer::Input,
+                Buf::Output => Buffer::Output,
+                Buf::Scratch(i) => Buffer::Scratch(i),
+            };
+            let rank = plan.part.rank;
+            for c in 0..plan.buffer_chunks(buf).unwrap_or(0) {
+                if matches!(buf, Buf::Data | Buf::Input) && spec.initial(buffer, rank, c).is_some()
+                {
+                    let first = cut.place(buf, c);
+                    for x in &mut values[first..first + cut.length(c as usize)] {
+                        *x =
+                            (dice.below(1 << 20) as f32 - 524_288.0) / (1 << dice.below(12)) as f32;
+                    }
+                }
+                if matches!(buf, Buf::Data | Buf::Output)
+                    && spec.expected(buffer, rank, c).is_some()
+                {
+                    wanted.push((buf, c));
+                }
+            }
+            all.insert(buf, values);
+        }
+        before.push(all);
+        asked.push(wanted);
+    }
+    let mut after = before.clone();
+    reference::play(&plans, cut, &mut after);
+    let way = programs[0].way;
+    let name =
+        format!("{name} {way} N={} blocks={blocks} pass={pass} passes={passes}", cut.elements);
+    let groups = 1 + dice.below(4);
+    Call { name, programs, plans, cut, blocks, pass, passes, groups, before, after, asked }
+}
+
+fn shapes(program: &Program) -> Vec<Shape> {
+    if is_grid(program) {
+        [[2, 2], [3, 2], [2, 4]].map(|axes| Shape { axes: axes.to_vec() }).to_vec()
+    } else {
+        (2..=8).map(Shape::flat).collect()
+    }
+}
+
+/// Everything of the book that the shape allows.
+fn proofs(mut of: impl FnMut(&str, &Shape, &Proved)) {
+    for entry in CATALOGUE {
+        let name = format!("{}.{}", entry.collective, entry.name);
+        let (sources, program) = of_book(entry).expect("the book resolves");
+        for shape in shapes(&program) {
+            let placements = match program.style {
+                Style::Data => vec![Placement::InPlace, Placement::OutOfPlace],
+                Style::InputOutput => vec![Placement::OutOfPlace],
+            };
+            for placement in placements {
+                let options = roundelay_compiler::Options::default();
+                if let Ok(proved) = compile(&program, &sources, &shape, &options, placement) {
+                    of(&format!("{name} -n {shape} {placement:?}"), &shape, &proved);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_book_is_played_in_every_way() {
+    let (seed, plays) = (setting("SEED", 1), setting("PLAYS", 1));
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let (mut played, mut refused) = (0, Vec::new());
+    let mut failures = Vec::new();
+    proofs(|name, _, proved| {
+        if !name.contains(&only) {
+            return;
+        }
+        for way in Way::ALL {
+            for k in 0..plays {
+                let mut dice = Dice(seed * 1000 + k);
+                let slots = [None, Some(8)][dice.below(2)];
+                // Several calls in a row, of other sizes and ways, on the same memory.
+                let ways = [way, Way::ALL[dice.below(4)], way];
+                let calls: Vec<Call> =
+                    ways.iter().filter_map(|&w| call(name, proved, w, slots, &mut dice)).collect();
+                if calls.len() < 2 {
+                    refused.push(format!("{name} {way}"));
+                    continue;
+                }
+                played += 1;
+                if let Err(e) = machine::play(&calls, seed + k) {
+                    let names: Vec<&str> = calls.iter().map(|c| c.name.as_str()).collect();
+                    failures.push(format!("{}: {e}", names.join(" | ")));
+                }
+            }
+        }
+    });
+    assert!(failures.is_empty(), "{} of {played}\n{}", failures.len(), failures.join("\n"));
+    assert!(refused.iter().all(|r| r.starts_with("barrier.")), "{refused:?}");
+    assert!(played > 500, "{played}");
+}
