@@ -76,14 +76,13 @@ pub(crate) fn ways(collective: &str, bytes: u64) -> Vec<Way> {
 }
 
 /// Blocks for a call: enough to keep the links busy, few where meeting costs more than moving.
-pub(crate) fn blocks(way: Way, bytes: u64, ranks: u32, sms: u32, most: Option<u32>) -> u32 {
+pub(crate) fn blocks(way: Way, bytes: u64, sms: u32, most: Option<u32>) -> u32 {
     let each = match way {
-        // A thread moves 8 bytes of packets at a time: four for each thread of a block.
-        Way::Packet => u64::from(abi::THREADS) * 8 * 4,
-        _ => 64 * K,
+        // A thread moves 8 bytes of packets at a time: two for each thread of a block.
+        Way::Packet => u64::from(abi::THREADS) * 8 * 2,
+        Way::Staged | Way::Put | Way::Get => 64 * K,
     };
-    let share = bytes / u64::from(ranks.max(1));
-    let wanted = share.div_ceil(each).clamp(1, u64::from(abi::BLOCKS)) as u32;
+    let wanted = bytes.div_ceil(each).clamp(1, u64::from(abi::BLOCKS)) as u32;
     wanted.min(sms.max(1)).min(most.unwrap_or(abi::BLOCKS).max(1))
 }
 
@@ -129,9 +128,10 @@ mod tests {
 
     #[test]
     fn blocks_stay_within_what_there_is() {
-        assert_eq!(blocks(Way::Packet, 0, 8, 132, None), 1);
-        assert_eq!(blocks(Way::Put, 1 << 30, 8, 132, None), 128);
-        assert_eq!(blocks(Way::Put, 1 << 30, 8, 20, None), 20);
-        assert_eq!(blocks(Way::Put, 1 << 30, 8, 132, Some(8)), 8);
+        assert_eq!(blocks(Way::Packet, 0, 132, None), 1);
+        assert_eq!(blocks(Way::Packet, 64 * K, 132, None), 8);
+        assert_eq!(blocks(Way::Put, 1 << 30, 132, None), 128);
+        assert_eq!(blocks(Way::Put, 1 << 30, 20, None), 20);
+        assert_eq!(blocks(Way::Put, 1 << 30, 132, Some(8)), 8);
     }
 }

@@ -112,11 +112,13 @@ impl CudaComm {
             factor: args.reduction.factor,
             timeout: u64::try_from(core.patience().as_nanos()).unwrap_or(u64::MAX),
         };
-        if self.gpu.launch(&key, &lent, stream)? {
-            return Ok(());
+        let mut launched = self.gpu.launch(&key, &lent, stream);
+        if launched == Ok(false) {
+            self.gpu.bind(core, key, &lowered, &lent)?;
+            launched = self.gpu.launch(&key, &lent, stream);
         }
-        self.gpu.bind(core, key, &lowered, &lent)?;
-        self.gpu.launch(&key, &lent, stream).map(drop)
+        // A call that one rank does not make ends the others' too.
+        launched.map(drop).map_err(|error| self.end(error))
     }
 
     /// How a call would be played: the way, and the number of blocks, those that are left out filled in.
@@ -176,8 +178,8 @@ impl CudaComm {
         let vector = u64::from(header.blocks).saturating_mul(args.count);
         let bytes = vector.saturating_mul(args.dtype.size() as u64);
         let merged = self.comm.core()?.plans.merged_hints()?;
-        let (ranks, sms, most) = (self.gpu.ranks, self.gpu.sms, merged.max_sms());
-        let by_size = |way| device::blocks(way, bytes, ranks, sms, most);
+        let (sms, most) = (self.gpu.sms, merged.max_sms());
+        let by_size = |way| device::blocks(way, bytes, sms, most);
         let hinted = args.way.or(merged.protocol());
         let how = |way| (way, args.blocks.unwrap_or_else(|| by_size(way)));
         let mut hows: Vec<(Way, u32)> = match (hinted, measured) {

@@ -95,17 +95,18 @@ impl CudaComm {
         }
     }
 
-    /// Ends the communicator: kernels leave, the others are told.
-    fn end(&mut self, error: Error) -> Error {
+    /// Ends the communicator: the others are told, kernels leave.
+    pub(super) fn end(&mut self, error: Error) -> Error {
+        let error = match self.comm.core() {
+            Ok(core) => core.fail(error),
+            Err(_) => error,
+        };
         self.gpu.mailbox.abort();
         let latest = self.gpu.journal.lock().latest();
         if let Some(stream) = latest {
             let _ = drain(&stream, LEAVE);
         }
-        match self.comm.core() {
-            Ok(core) => core.fail(error),
-            Err(_) => error,
-        }
+        error
     }
 
     /// The error of a wait that a kernel gave up.

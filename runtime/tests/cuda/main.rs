@@ -59,7 +59,7 @@ fn launch(scene: &str, ranks: u32) -> Job {
         .args(["--exact", "rank_process", "--nocapture", "--test-threads=1"])
         .env(SCENE, scene)
         .timeout(FOREVER)
-        .grace(Duration::from_secs(5))
+        .grace(Duration::from_secs(60))
         .run(|rank, line| {
             if let Some(text) = line.strip_prefix("> ") {
                 said[rank as usize].push(text.to_owned());
