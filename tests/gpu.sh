@@ -4,13 +4,13 @@
 #   tests/gpu.sh PROGRAM FOLDER [PART ...]
 #
 # PROGRAM is `roundelay`; results go to FOLDER: summary.txt (a line a step), results.jsonl (all rows), log.txt (what
-# was said on standard error), table.md, bench.svg. Parts: info smoke stress latency bandwidth sweep tune; all but
-# the last two by default. A step that fails or takes too long is named, and the next one is run.
+# was said on standard error), table.md, bench.svg. Parts: info smoke latency bandwidth sweep tune stress; without
+# sweep and tune by default. A step that fails or takes too long is named, and the next one is run.
 # RANKS (all GPUs) and MINUTES (9) may be set. Ends with 3 if a step failed.
 set -u
 program=$(realpath "${1:?the program}") folder=${2:?the folder}
 shift 2
-parts=${*:-info smoke stress latency bandwidth}
+parts=${*:-info smoke latency bandwidth stress}
 ranks=${RANKS:-$(nvidia-smi -L 2>/dev/null | grep -c ^GPU)}
 [ "${ranks:-0}" -gt 0 ] || ranks=4
 end=$(($(date +%s) + ${MINUTES:-9} * 60))
@@ -50,15 +50,10 @@ wanted info && step info 60 info
 if wanted smoke; then
     for way in packet staged put get; do
         step "smoke $way" 60 run all_reduce.two_shot -n "$ranks" --device cuda --way $way \
-            --bytes 1K,64K,1M --iters 20 --timeout 10s
+            --bytes 1K,64K,1M --iters 20 --timeout 20s
     done
     step "smoke alone" 60 run all_reduce.ring -n 1 --device cuda --bytes 64K --iters 20
     step "smoke graph" 60 run all_reduce.one_shot -n "$ranks" --device cuda --bytes 1K --graph 20
-fi
-if wanted stress; then
-    for part in book types random graph bits killed absent; do
-        step "stress $part" 100 stress -n "$ranks" $part --budget 40s
-    done
 fi
 if wanted latency; then
     step "latency, in graphs" 150 bench $five -n "$ranks" --device cuda --out-of-place --root 0 \
@@ -76,6 +71,13 @@ if wanted sweep; then
 fi
 wanted tune && step tune 300 tune $([ -n "$ROUNDELAY_TUNED" ] || echo -o tuned.toml) --device cuda \
     -n "$ranks" --total 280s
+
+if wanted stress; then
+    step "stress book" 170 stress -n "$ranks" book --budget 120s
+    for part in types random graph bits killed absent; do
+        step "stress $part" 100 stress -n "$ranks" $part --budget 40s
+    done
+fi
 
 "$program" bench --from results.jsonl --markdown --plot bench.svg >table.md 2>>log.txt || rm -f table.md
 [ ! -s table.md ] || tail -n 40 table.md

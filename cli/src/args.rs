@@ -598,7 +598,8 @@ Examples:
   roundelay explain hints                 all hints
   roundelay explain all_reduce -n 4 --bytes 1M
   roundelay explain all_reduce -n 6 --hint algorithm=halving_doubling
-  roundelay explain all_reduce -n 16 --hosts 4 --bytes 64M --hint lossy=bf16 --json")]
+  roundelay explain all_reduce -n 16 --hosts 4 --bytes 64M --hint lossy=bf16 --json
+  roundelay explain all_reduce -n 4 --device cuda --bytes 64K")]
 pub(crate) struct Explain {
     /// A code such as RL0501, a collective such as all_reduce, or `hints`
     #[arg(value_name = "CODE|COLLECTIVE|hints")]
@@ -627,6 +628,9 @@ pub(crate) struct Explain {
     /// For a call out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
+    /// Where the buffers lie
+    #[arg(long, value_enum, default_value_t = Device::Host)]
+    pub(crate) device: Device,
     /// A hint on the call; repeatable
     #[arg(long = "hint", value_name = "KEY=VALUE")]
     pub(crate) hints: Vec<String>,

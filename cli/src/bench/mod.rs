@@ -29,18 +29,22 @@ use turns::Times;
 /// Runs the verb.
 pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
     let mut results = Results::default();
-    match &args.from {
-        Some(path) => again::show(path, report, &mut results)?,
-        None => measure(args, report, &mut results)?,
-    }
+    // What was measured before something went wrong is worth showing too.
+    let outcome = match &args.from {
+        Some(path) => again::show(path, report, &mut results),
+        None => measure(args, report, &mut results),
+    };
     results.summary.show(report);
-    if args.markdown {
+    if args.markdown && !results.sizes.is_empty() {
         markdown::show(&results.sizes, report);
     }
     match &args.plot {
-        Some(path) => save(&results.plot, path, report),
-        None => Ok(()),
+        Some(path) if outcome.is_ok() || !results.sizes.is_empty() => {
+            save(&results.plot, path, report)?;
+        }
+        _ => {}
     }
+    outcome
 }
 
 fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {

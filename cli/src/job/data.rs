@@ -221,7 +221,11 @@ fn judge_float(
         RedOp::Max => (most, 0.0),
         _ => (sum, roundings / 2.0 * epsilon * magnitude + tiny),
     };
-    if (got - want).abs() <= allowed { Ok(()) } else { Err(format!("{want} within {allowed:.1e}")) }
+    match (got - want).abs() <= allowed {
+        true => Ok(()),
+        false if allowed == 0.0 => Err(want.to_string()),
+        false => Err(format!("{want} within {allowed:.1e}")),
+    }
 }
 
 /// Evaluates the expression with `$name` as the type of the elements; a `bool` is a byte.

@@ -42,7 +42,7 @@ pub(super) fn play(
         let mut remarks = Vec::new();
         let result = work(&job, comm, &mut |event| match event {
             Event::Done { case, time_us, wrong: count, how } => {
-                wrong += if job.ours(case) { count } else { 0 };
+                wrong += if job.counts(case) { count } else { 0 };
                 tell(Told::Done { case, time_us, wrong: count, how });
             }
             Event::Lacks { case, why } => tell(Told::Lacks { case, why }),

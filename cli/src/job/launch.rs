@@ -128,7 +128,7 @@ pub(crate) fn play(job: &Job, start: &Start, mut tell: impl FnMut(Told)) -> Resu
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
         Ok(Event::Done { case, time_us, wrong, how }) => {
             // What a peer gets wrong is said in its row.
-            heard.wrong += if job.ours(case) { wrong } else { 0 };
+            heard.wrong += if job.counts(case) { wrong } else { 0 };
             tell(Told::Done { case, time_us, wrong, how });
         }
         Ok(Event::Lacks { case, why }) => tell(Told::Lacks { case, why }),

@@ -66,9 +66,10 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Whether a case is of ours, and not of a library beside it.
-    fn ours(&self, case: usize) -> bool {
-        self.cases.get(case).is_none_or(|c| c.who.is_none())
+    /// Whether a wrong result of a case is a failure: of ours, if it is no try. Others are told alone.
+    fn counts(&self, case: usize) -> bool {
+        let tries = self.gpu.as_ref().is_some_and(|gpu| gpu.tries);
+        !tries && self.cases.get(case).is_none_or(|c| c.who.is_none())
     }
 }
 
@@ -81,7 +82,7 @@ pub(crate) struct Gpu {
     pub(crate) hints: String,
     /// Libraries that are measured in the same processes.
     pub(crate) inside: Vec<Inside>,
-    /// Calls are tries: those that are refused are told, and no failure.
+    /// Calls are tries: those that are refused or wrong are told, and no failure.
     pub(crate) tries: bool,
     /// Seconds after which the rest is left out.
     pub(crate) seconds: Option<f64>,

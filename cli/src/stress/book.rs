@@ -53,6 +53,10 @@ struct Plays<'a> {
     kinds: &'a [(DType, RedOp)],
     ways: &'a [Way],
     counts: &'a [u64],
+    /// Both placements of each way; otherwise one of them, which depends on the seed.
+    placements: bool,
+    /// Each kind is played by one of so many combinations of algorithm, placement and way.
+    share: usize,
 }
 
 /// Plays algorithms until the time is over; the digest is that of all results.
@@ -65,16 +69,23 @@ fn all(
     let (mut said, began) = (Said::default(), Instant::now());
     let buffers = [player.gpu.alloc::<u8>(room(MOST))?, player.gpu.alloc::<u8>(room(MOST))?];
     let areas = Areas::of(&buffers, 0)?;
-    let (mut played, mut refused, mut left) = (0, 0, 0);
+    let (mut played, mut refused, mut left, mut number) = (0, 0, 0, order.seed as usize % 64);
     for entry in CATALOGUE.iter().filter(|e| names(e)) {
-        for in_place in [false, true] {
-            let Some(ready) = ready(player, entry, in_place)? else { continue };
-            for &way in plays.ways {
+        let (inside, outside) = (ready(player, entry, true)?, ready(player, entry, false)?);
+        for &way in plays.ways {
+            number += 1;
+            let both = [inside.as_ref(), outside.as_ref()].into_iter().flatten();
+            let both: Vec<&Ready> = both.collect();
+            let one = both.len().min(1);
+            let some = if plays.placements { both.len() } else { one };
+            for at in 0..some {
+                let ready = both[(number + at) % both.len()];
                 if !goes_on(player, began, order)? {
                     left += 1;
                     continue;
                 }
-                let done = one(order, player, (&ready, way), areas, plays, &mut said)?;
+                let combination = Combination { ready, way, number: number + at };
+                let done = combination.play(order, player, areas, plays, began, &mut said)?;
                 played += usize::from(done);
                 refused += usize::from(!done);
             }
@@ -87,49 +98,77 @@ fn all(
     Ok(said)
 }
 
-/// One algorithm by one way: whether it is offered at all.
-fn one(
-    order: &Order,
-    player: &mut Player<'_>,
-    (ready, way): (&Ready, Way),
-    areas: Areas,
-    plays: &Plays<'_>,
-    said: &mut Said,
-) -> Result<bool, Error> {
-    let mut offered = false;
-    let mut input = Vec::new();
-    for &(dtype, op) in plays.kinds {
-        for &count in plays.counts {
-            let calls = Calls { ready, count, dtype, op, way: Some(way), blocks: None };
-            let view = calls.view(player.gpu, areas);
-            if view.lens.iter().any(|&len| len > MOST) {
+/// An algorithm, its placement, and a way.
+struct Combination<'a> {
+    ready: &'a Ready,
+    way: Way,
+    number: usize,
+}
+
+impl Combination<'_> {
+    /// Plays its share: whether it is offered at all.
+    fn play(
+        &self,
+        order: &Order,
+        player: &mut Player<'_>,
+        areas: Areas,
+        plays: &Plays<'_>,
+        began: Instant,
+        said: &mut Said,
+    ) -> Result<bool, Error> {
+        let mut offered = false;
+        let mine = |i: usize| (i + self.number).is_multiple_of(plays.share);
+        for (i, &(dtype, op)) in plays.kinds.iter().enumerate() {
+            if !mine(i) || !goes_on(player, began, order)? {
                 continue;
             }
-            let args = calls.args(&view);
-            match player.tried(calls, &args) {
-                Ok(_) => offered = true,
-                Err(Error::Unsupported(_) | Error::Usage(_)) => continue,
-                Err(error) => return Err(error),
-            }
-            for turn in [0, 1] {
-                let whole = turn == 0;
-                let rule = calls.rule(player.gpu, order.seed ^ (count << 8) ^ turn, whole);
-                player.prepare(calls, &view, turn, &rule, &mut input)?;
-                let stream = player.stream.clone();
-                player.gpu.call(ready.algorithm(turn), args, &stream)?;
-                player.gpu.synchronize(&stream)?;
-                let (mut wrong, mut words) = player.verify(calls, &view, turn, &rule, &input)?;
-                if !same_bits(player, calls, turn, &input)? {
-                    wrong += 1;
-                    words.push("the host has other bits".into());
-                }
-                said.digest = said.digest.rotate_left(1) ^ digest(player.output.data());
-                let at = format!("{} {way} {count} {dtype} {op}", ready.algorithm(turn));
-                said.add(wrong, words.into_iter().map(|w| format!("{at}: {w}")));
+            for &count in plays.counts {
+                let (ready, way) = (self.ready, Some(self.way));
+                let calls = Calls { ready, count, dtype, op, way, blocks: None };
+                offered |= checked(order, player, calls, areas, said)?;
             }
         }
+        Ok(offered)
     }
-    Ok(offered)
+}
+
+/// Plays calls on whole numbers and on others: whether they are offered.
+fn checked(
+    order: &Order,
+    player: &mut Player<'_>,
+    calls: Calls<'_>,
+    areas: Areas,
+    said: &mut Said,
+) -> Result<bool, Error> {
+    let Calls { ready, count, dtype, op, .. } = calls;
+    let view = calls.view(player.gpu, areas);
+    if view.lens.iter().any(|&len| len > MOST) {
+        return Ok(false);
+    }
+    let args = calls.args(&view);
+    let (way, _) = match player.tried(calls, &args) {
+        Ok(how) => how,
+        Err(Error::Unsupported(_) | Error::Usage(_)) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let mut input = Vec::new();
+    for turn in [0, 1] {
+        let whole = turn == 0;
+        let rule = calls.rule(player.gpu, order.seed ^ (count << 8) ^ turn, whole);
+        player.prepare(calls, &view, turn, &rule, &mut input)?;
+        let stream = player.stream.clone();
+        player.gpu.call(ready.algorithm(turn), args, &stream)?;
+        player.gpu.synchronize(&stream)?;
+        let (mut wrong, mut words) = player.verify(calls, &view, turn, &rule, &input)?;
+        if !same_bits(player, calls, turn, &input)? {
+            wrong += 1;
+            words.push("the host has other bits".into());
+        }
+        said.digest = said.digest.rotate_left(1) ^ digest(player.output.data());
+        let at = format!("{} {way} {count} {dtype} {op}", ready.algorithm(turn));
+        said.add(wrong, words.into_iter().map(|w| format!("{at}: {w}")));
+    }
+    Ok(true)
 }
 
 /// Whether the host plays the same plan to the same bits as the result that was read last.
@@ -168,8 +207,13 @@ fn same_bits(
 
 /// The whole book, by every way.
 pub(super) fn book(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
-    let kinds = [(DType::F32, RedOp::Sum), (DType::Bf16, RedOp::Sum)];
-    all(order, player, |_| true, &Plays { kinds: &kinds, ways: &WAYS, counts: &COUNTS })
+    let kinds = [(DType::F32, RedOp::Sum)];
+    all(
+        order,
+        player,
+        |_| true,
+        &Plays { kinds: &kinds, ways: &WAYS, counts: &COUNTS, placements: false, share: 1 },
+    )
 }
 
 /// Every type with every operator, by a few algorithms.
@@ -178,7 +222,8 @@ pub(super) fn types(order: &Order, player: &mut Player<'_>) -> Result<Said, Erro
     let kinds: Vec<(DType, RedOp)> = DType::ALL.iter().flat_map(pairs).collect();
     let names = |e: &Entry| e.collective == "all_reduce" && matches!(e.name, "one_shot" | "ring");
     let ways = [Way::Packet, Way::Put];
-    all(order, player, names, &Plays { kinds: &kinds, ways: &ways, counts: &[4099] })
+    let plays = Plays { kinds: &kinds, ways: &ways, counts: &[4099], placements: true, share: 4 };
+    all(order, player, names, &plays)
 }
 
 /// Bits that must be the same in every run.
@@ -186,12 +231,15 @@ pub(super) fn bits(order: &Order, player: &mut Player<'_>) -> Result<Said, Error
     let kinds = [(DType::F32, RedOp::Sum), (DType::F16, RedOp::Avg)];
     let sums = |e: &Entry| matches!(e.collective, "all_reduce" | "reduce_scatter");
     let ways = [Way::Packet, Way::Staged];
-    all(order, player, sums, &Plays { kinds: &kinds, ways: &ways, counts: &[10_007] })
+    let plays =
+        Plays { kinds: &kinds, ways: &ways, counts: &[10_007], placements: false, share: 1 };
+    all(order, player, sums, &plays)
 }
 
 /// Enough to see that everything works.
 pub(super) fn few(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let names = |e: &Entry| e.collective == "all_reduce" && e.name == "one_shot";
     let kinds = [(DType::F32, RedOp::Sum)];
-    all(order, player, names, &Plays { kinds: &kinds, ways: &WAYS, counts: &COUNTS })
+    let plays = Plays { kinds: &kinds, ways: &WAYS, counts: &COUNTS, placements: true, share: 1 };
+    all(order, player, names, &plays)
 }

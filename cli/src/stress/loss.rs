@@ -32,7 +32,8 @@ fn ring(player: &mut Player<'_>) -> Result<Ready, Error> {
 }
 
 /// Calls as `lose` says: the last rank ends itself in the middle, or stays away.
-fn played(player: &mut Player<'_>, lose: impl FnOnce()) -> Result<Said, Error> {
+fn played(order: &Order, player: &mut Player<'_>, lose: impl FnOnce()) -> Result<Said, Error> {
+    player.gpu.set_timeout(Duration::from_millis(order.timeout_ms));
     let ring = ring(player)?;
     let (dtype, op, way) = (DType::F32, RedOp::Sum, Some(Way::Staged));
     let calls = Calls { ready: &ring, count: COUNT, dtype, op, way, blocks: None };
@@ -59,8 +60,8 @@ fn played(player: &mut Player<'_>, lose: impl FnOnce()) -> Result<Said, Error> {
 }
 
 /// The last rank ends itself.
-pub(super) fn killed(_: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
-    played(player, || {
+pub(super) fn killed(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+    played(order, player, || {
         let _ = kill_process(getpid(), Signal::KILL);
     })
 }
@@ -68,7 +69,7 @@ pub(super) fn killed(_: &Order, player: &mut Player<'_>) -> Result<Said, Error> 
 /// The last rank makes no more calls, for longer than the others wait.
 pub(super) fn absent(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let away = Duration::from_millis(order.timeout_ms) * 2 + Duration::from_secs(2);
-    played(player, || std::thread::sleep(away))
+    played(order, player, || std::thread::sleep(away))
 }
 
 /// Whether all others got an error in time, and those that waited themselves say for whom.

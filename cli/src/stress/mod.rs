@@ -63,6 +63,9 @@ struct Verdict {
     faults: Vec<String>,
 }
 
+/// How long ranks wait for each other, where none is to be lost.
+const SETUP: Duration = Duration::from_secs(30);
+
 /// Faults that are named.
 const NAMED: usize = 8;
 
@@ -222,10 +225,10 @@ impl Played {
 fn job(order: &Order, ranks: u32) -> Result<Played, String> {
     let text = serde_json::to_string(order).map_err(|e| e.to_string())?;
     let timeout = Duration::from_millis(order.timeout_ms);
-    // Who is left tells how it fared; nobody is ended before that.
+    // Who is left tells how it fared; nobody is ended before that. To be set up takes longer than to fail.
     let launcher = Launcher::new(ranks)
         .args(["stress-rank", &text])
-        .timeout(timeout)
+        .timeout(SETUP)
         .grace(timeout * 2 + Duration::from_secs(10));
     let (mut said, mut errors) = (Said::default(), Vec::new());
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {

@@ -96,6 +96,7 @@ fn work(args: &Tune, ranks: u32) -> Result<Work, Failure> {
     let sizes = sizes.list(args.factor);
     let shape = Shape::flat(ranks);
     let mut work = Work { places: Vec::new(), job: empty(args, &shape), points: Vec::new() };
+    let mut playable = Vec::new();
     for collective in plan::collectives(args)? {
         if matches!(collective, "barrier" | "sendrecv") {
             continue;
@@ -119,15 +120,19 @@ fn work(args: &Tune, ranks: u32) -> Result<Work, Failure> {
             transport: NVLINK.into(),
             in_place: args.in_place,
         });
-        for &bytes in &sizes {
-            for (piece, proof) in &proofs {
+        playable.push((place, proofs));
+    }
+    // Small sizes of everything come first: time may be short.
+    for &bytes in &sizes {
+        for (place, proofs) in &playable {
+            for (piece, proof) in proofs {
                 let count = bytes / u64::from(proof.blocks.max(1)) / DType::F32.size() as u64;
                 for (way, blocks) in tries(bytes) {
                     let turn = Turn { first: bytes <= 1 << 20, last: false };
                     let (way, blocks) = (Some(way), Some(blocks));
                     work.job.cases.push(Case { turn, way, blocks, ..Case::ours(*piece, count) });
                     let name = proof.algorithm.clone();
-                    work.points.push(Point { place, bytes, name });
+                    work.points.push(Point { place: *place, bytes, name });
                 }
             }
         }
@@ -159,8 +164,10 @@ fn measure(work: &Work, report: Report) -> Result<Vec<Option<f64>>, Failure> {
     let mut times = vec![None; work.points.len()];
     let mut progress = Progress::new("tune", times.len());
     let start = Start::of(&Play::on_gpus(false), true)?;
+    let mut wrongs = 0;
     job::play(&work.job, &start, |told| match told {
         Told::Done { case, time_us, wrong, .. } => {
+            wrongs += usize::from(wrong > 0);
             if let Some(time) = times.get_mut(case).filter(|_| wrong == 0 && time_us > 0.0) {
                 *time = Some(time_us);
             }
@@ -169,6 +176,10 @@ fn measure(work: &Work, report: Report) -> Result<Vec<Option<f64>>, Failure> {
         Told::Remark(text) => progress.aside(|| report.line(text)),
         Told::Lacks { .. } => progress.step(),
     })?;
+    drop(progress);
+    if wrongs > 0 {
+        report.remark(&format!("{wrongs} points gave wrong results, and are no candidates"));
+    }
     Ok(times)
 }
 

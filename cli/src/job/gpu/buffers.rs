@@ -99,8 +99,9 @@ impl View {
     fn read_area(&self, gpu: &mut CudaComm, area: usize, into: &mut Host) -> Result<bool, Error> {
         into.bytes.resize(room(self.lens[area]), 0);
         into.len = self.lens[area];
+        into.at = (self.data[area].address() - self.areas[area].address()) as usize;
         gpu.read(self.areas[area], &mut into.bytes)?;
-        let (before, rest) = into.bytes.split_at(GUARD);
+        let (before, rest) = into.bytes.split_at(into.at);
         let after = &rest[into.len..];
         Ok(before.iter().chain(after).all(|&byte| byte == GUARD_BYTE))
     }
@@ -110,13 +111,15 @@ impl View {
 #[derive(Debug, Default)]
 pub(crate) struct Host {
     bytes: Vec<u8>,
+    /// Where the data is.
+    at: usize,
     len: usize,
 }
 
 impl Host {
     /// Without the guards.
     pub(crate) fn data(&self) -> &[u8] {
-        &self.bytes[GUARD..GUARD + self.len]
+        &self.bytes[self.at..self.at + self.len]
     }
 }
 

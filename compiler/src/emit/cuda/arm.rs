@@ -6,8 +6,8 @@
 
 use std::fmt::Write;
 
-use super::body::{Body, Line};
 use super::alike::number;
+use super::body::{Body, Line};
 use super::place;
 use super::share::WARPS;
 use super::types::of_wire;
@@ -141,8 +141,12 @@ impl Body<'_> {
             .iter()
             .map(|target| match target {
                 Target::Packet(m, wire) => (*m, place::slot(self.program, *m, chunks), *wire, true),
-                Target::Staged(m, wire) => (*m, place::slot(self.program, *m, chunks), *wire, false),
-                Target::Landed(m, region) => (*m, place::region(self.peer(*m), region), None, false),
+                Target::Staged(m, wire) => {
+                    (*m, place::slot(self.program, *m, chunks), *wire, false)
+                }
+                Target::Landed(m, region) => {
+                    (*m, place::region(self.peer(*m), region), None, false)
+                }
             })
             .collect();
         let (n, rank) = (self.program.header.ranks, self.program.rank);
@@ -206,7 +210,11 @@ impl Body<'_> {
     fn loads(&mut self, arm: &Arm, inputs: &[Operand], first: usize, ahead: u32) {
         let memory: Vec<_> = inputs.iter().filter(|input| input.packets.is_none()).collect();
         for input in &memory {
-            self.line(format!("Piece<{}> x{}[{ahead}] = {{}};", self.bytes(input.wire), input.name));
+            self.line(format!(
+                "Piece<{}> x{}[{ahead}] = {{}};",
+                self.bytes(input.wire),
+                input.name
+            ));
         }
         if !memory.is_empty() {
             self.line("#pragma unroll");
@@ -250,7 +258,8 @@ impl Body<'_> {
             next += total;
         }
         self.line("}");
-        let peers = packets.iter().rev().fold(0_u64, |all, p| all << 8 | u64::from(p.packets.unwrap_or(0)));
+        let peers =
+            packets.iter().rev().fold(0_u64, |all, p| all << 8 | u64::from(p.packets.unwrap_or(0)));
         let peers = if packets.len() == 1 { number(peers) } else { format!("{peers:#x}") };
         let each = units[0];
         self.line(format!(

@@ -93,7 +93,8 @@ impl<'a> Body<'a> {
             self.deeper();
             self.line("me.pass(t);");
         }
-        let phases: Vec<String> = self.program.phases.iter().map(|phase| self.phase(phase)).collect();
+        let phases: Vec<String> =
+            self.program.phases.iter().map(|phase| self.phase(phase)).collect();
         self.phases(&phases);
         if !packets {
             self.shallower();
@@ -120,7 +121,10 @@ impl<'a> Body<'a> {
         };
         let aligned = if spec.aligned { "aligned" } else { "not aligned" };
         let (n, rank) = (h.ranks, self.program.rank);
-        self.line(format!("// {}.{}, rank {rank} of {n}: {way}; {what}, {aligned}", h.collective, h.algorithm));
+        self.line(format!(
+            "// {}.{}, rank {rank} of {n}: {way}; {what}, {aligned}",
+            h.collective, h.algorithm
+        ));
         for (name, value) in [
             ("RANKS", n),
             ("RANK", rank),

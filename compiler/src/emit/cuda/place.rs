@@ -54,7 +54,9 @@ pub(super) fn region(rank: u32, region: &Region) -> String {
                 Buf::Data => format!("me.chunk(params.data[{rank}], {chunk})"),
                 Buf::Input => format!("me.chunk(params.input[{rank}], {chunk})"),
                 Buf::Output => format!("me.chunk(params.output[{rank}], {chunk})"),
-                Buf::Scratch(i) => format!("me.scratch(params.arena[{rank}] + scratch{i}, {chunk})"),
+                Buf::Scratch(i) => {
+                    format!("me.scratch(params.arena[{rank}] + scratch{i}, {chunk})")
+                }
             }
         });
         (piece.set.total, address)

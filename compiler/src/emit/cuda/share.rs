@@ -51,9 +51,8 @@ pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
     let mut counts = vec![1_u64; weights.len()];
     for _ in weights.len()..WARPS as usize {
         // The next warp goes to whoever has the most work a warp, of equals to the first.
-        let most = (0..weights.len()).reduce(|a, b| {
-            if weights[b] * counts[a] > weights[a] * counts[b] { b } else { a }
-        });
+        let most = (0..weights.len())
+            .reduce(|a, b| if weights[b] * counts[a] > weights[a] * counts[b] { b } else { a });
         if let Some(most) = most {
             counts[most] += 1;
         }
@@ -68,7 +67,10 @@ pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
 
 /// Arms in the order in which they are played: the first ones have to do with the rank after this one, then
 /// with the next. So not everybody turns to the same rank at once.
-pub(super) fn turned(program: &DeviceProgram, mut arms: Vec<(Arm, Vec<u32>)>) -> Vec<(Arm, Vec<u32>)> {
+pub(super) fn turned(
+    program: &DeviceProgram,
+    mut arms: Vec<(Arm, Vec<u32>)>,
+) -> Vec<(Arm, Vec<u32>)> {
     let n = program.header.ranks;
     let peer = |message: &Message| program.links[message.link as usize].peer;
     let distance = |peer: u32| (peer + n - program.rank + n - 1) % n;
