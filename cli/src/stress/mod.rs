@@ -151,8 +151,13 @@ fn played(order: &Order, ranks: u32) -> Said {
                 (Err(why), _) | (_, Err(why)) => return broken(why),
             };
             let mut said = a.said;
-            if said.digest != b.said.digest {
-                said.add(1, ["a second run has other bits".to_string()]);
+            let fault = match (said.checks == b.said.checks, said.digest == b.said.digest) {
+                (false, _) => Some("the second run made other checks: it needs a longer --budget"),
+                (true, false) => Some("a second run has other bits"),
+                (true, true) => None,
+            };
+            if let Some(fault) = fault {
+                said.add(1, [fault.to_string()]);
             }
             said.add(b.said.wrong, b.said.faults);
             said.words += ", twice in fresh processes";
