@@ -531,6 +531,18 @@ pub(crate) struct Show {
     /// How messages travel on the device: packet, staged, put, get
     #[arg(long, value_name = "WAY", default_value = "packet")]
     pub(crate) way: device::Way,
+    /// Element type of a kernel
+    #[arg(long, default_value_t = DType::F32)]
+    pub(crate) dtype: DType,
+    /// Operator of a kernel
+    #[arg(long, default_value_t = RedOp::Sum)]
+    pub(crate) op: RedOp,
+    /// A kernel for memory that is not aligned to 16 bytes
+    #[arg(long)]
+    pub(crate) unaligned: bool,
+    /// A kernel with all that it includes, as the CUDA compiler gets it
+    #[arg(long)]
+    pub(crate) whole: bool,
     /// The graph in the language of Graphviz
     #[arg(long)]
     pub(crate) dot: bool,
@@ -552,6 +564,8 @@ pub(crate) enum Stage {
     Plan,
     /// What the blocks of a device play
     Device,
+    /// The kernels of devices
+    Cuda,
 }
 
 /// `roundelay draw`

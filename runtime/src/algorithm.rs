@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use roundelay_algorithms::{Book, Entry};
 use roundelay_compiler::plan::Placement;
 use roundelay_compiler::program::Style;
-use roundelay_compiler::{Library, Options, Plan, Program, Shape, compile, resolve};
+use roundelay_compiler::{Library, Options, Plan, Program, Proved, Shape, compile, resolve};
 use roundelay_dsl::diag::render::human;
 use roundelay_dsl::diag::{Code, Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
@@ -35,9 +35,9 @@ struct File {
     sources: SourceMap,
     programs: Vec<Arc<Program>>,
     plans: Mutex<Vec<(Origin, Arc<Plan>)>>,
-    /// Those of all ranks, for devices.
+    /// Those of all ranks with their proofs, for devices.
     #[cfg(feature = "cuda")]
-    whole: Mutex<Vec<(Origin, Arc<[Plan]>)>>,
+    proved: Mutex<Vec<(Origin, Arc<Proved>)>>,
 }
 
 /// What a plan was compiled from.
@@ -66,7 +66,7 @@ impl Algorithm {
             programs,
             plans: Mutex::default(),
             #[cfg(feature = "cuda")]
-            whole: Mutex::default(),
+            proved: Mutex::default(),
         };
         Ok(Algorithm { file: Arc::new(file), index: 0, shape: None, root: 0 })
     }
@@ -163,23 +163,23 @@ impl Algorithm {
         Ok(plan)
     }
 
-    /// The plans of all ranks; compiled and proved once.
+    /// The plans of all ranks with their proofs; compiled once.
     #[cfg(feature = "cuda")]
-    pub(crate) fn plans(
+    pub(crate) fn proved(
         &self,
         ranks: u32,
         root: u32,
         placement: Placement,
-    ) -> Result<Arc<[Plan]>, Error> {
+    ) -> Result<Arc<Proved>, Error> {
         let origin = self.origin(ranks, 0, root, placement)?;
-        if let Some(plans) = find(&self.file.whole, &origin) {
-            return Ok(plans);
+        if let Some(proved) = find(&self.file.proved, &origin) {
+            return Ok(proved);
         }
         let options = Options { root, ..Options::default() };
-        let plans: Arc<[Plan]> = self.compile_all(&origin.shape, &options, placement)?.into();
-        let mut whole = self.file.whole.lock().unwrap_or_else(PoisonError::into_inner);
-        whole.push((origin, plans.clone()));
-        Ok(plans)
+        let made = Arc::new(self.prove(&origin.shape, &options, placement)?);
+        let mut proved = self.file.proved.lock().unwrap_or_else(PoisonError::into_inner);
+        proved.push((origin, made.clone()));
+        Ok(made)
     }
 
     /// What the plans of a call are compiled from.
@@ -212,21 +212,20 @@ impl Algorithm {
         placement: Placement,
         rank: u32,
     ) -> Result<Plan, Error> {
-        self.compile_all(shape, options, placement)?
-            .into_iter()
-            .nth(rank as usize)
-            .ok_or_else(|| Error::Usage(format!("rank {rank} is not one of {shape} ranks")))
+        let plans = self.prove(shape, options, placement)?.into_plans();
+        let plan = plans.into_iter().nth(rank as usize);
+        plan.ok_or_else(|| Error::Usage(format!("rank {rank} is not one of {shape} ranks")))
     }
 
-    fn compile_all(
+    fn prove(
         &self,
         shape: &Shape,
         options: &Options,
         placement: Placement,
-    ) -> Result<Vec<Plan>, Error> {
+    ) -> Result<Proved, Error> {
         let sources = &self.file.sources;
         let proved = compile(self.program(), sources, shape, options, placement);
-        Ok(proved.map_err(|d| refused(sources, &d))?.into_plans())
+        proved.map_err(|d| refused(sources, &d))
     }
 }
 

@@ -31,8 +31,10 @@
 pub mod abi;
 mod lower;
 mod print;
+mod verify;
 
 pub use lower::{Options, Refused, lower};
+pub use verify::{Fault, Programs, prove, verify};
 
 use crate::plan::{Dir, Header, Region, Site, Sizes, Wire};
 

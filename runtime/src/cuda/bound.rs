@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use roundelay_compiler::Proved;
 use roundelay_compiler::device::{Way, abi};
 use roundelay_compiler::emit::cuda::{Element, KERNEL, aligned};
-use roundelay_compiler::plan::Plan;
 
 use super::cut::{Cut, Job};
 use super::gpu::Gpu;
@@ -88,8 +88,8 @@ pub(super) struct Lent {
 
 impl Gpu {
     /// What a rank plays of plans, in a way.
-    pub(super) fn lower(&mut self, plans: &[Plan], way: Way) -> Result<Arc<Lowered>, String> {
-        let Some(first) = plans.first() else { return Err("there are no plans".into()) };
+    pub(super) fn lower(&mut self, plans: &Proved, way: Way) -> Result<Arc<Lowered>, String> {
+        let Some(first) = plans.plans().first() else { return Err("there are no plans".into()) };
         let key = (first.header.hash, way);
         if let Some(known) = self.lowered.get(&key) {
             return known.clone();

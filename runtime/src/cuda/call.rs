@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use roundelay_algorithms::find;
+use roundelay_compiler::Proved;
 use roundelay_compiler::device::abi;
 use roundelay_compiler::plan::{Header, Placement, Plan};
 
@@ -95,13 +96,13 @@ impl CudaComm {
     /// Puts a call of proved plans into a stream.
     pub(super) fn play(
         &mut self,
-        plans: &Arc<[Plan]>,
+        plans: &Proved,
         args: &CudaArgs,
         measured: Option<How>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
         self.comm.core()?.usable()?;
-        let Some(Plan { header, .. }) = plans.first() else { return Ok(()) };
+        let Some(Plan { header, .. }) = plans.plans().first() else { return Ok(()) };
         if args.count == 0 && header.collective != "barrier" {
             return Ok(());
         }
@@ -162,15 +163,15 @@ impl CudaComm {
         lowered.text(key.dtype, key.op, false).map_err(Error::Unsupported)
     }
 
-    fn plans(&self, algorithm: &Algorithm, placement: Placement) -> Result<Arc<[Plan]>, Error> {
-        algorithm.plans(self.size(), algorithm.root(), placement)
+    fn plans(&self, algorithm: &Algorithm, placement: Placement) -> Result<Arc<Proved>, Error> {
+        algorithm.proved(self.size(), algorithm.root(), placement)
     }
 
     /// What a call is, with all that is left out filled in: the same on all ranks. What was measured to be best is
     /// played if the buffers allow it.
     fn key(
         &mut self,
-        plans: &[Plan],
+        plans: &Proved,
         args: &CudaArgs,
         measured: Option<How>,
     ) -> Result<(Key, Arc<Lowered>), Error> {
@@ -248,8 +249,8 @@ impl CudaComm {
 }
 
 /// The header of plans that fit a call.
-fn checked<'a>(plans: &'a [Plan], args: &CudaArgs) -> Result<&'a Header, Error> {
-    let Some(Plan { header, .. }) = plans.first() else {
+fn checked<'a>(plans: &'a Proved, args: &CudaArgs) -> Result<&'a Header, Error> {
+    let Some(Plan { header, .. }) = plans.plans().first() else {
         return Err(Error::Plan("there are no plans".into()));
     };
     if header.placement != args.buffers.placement() {

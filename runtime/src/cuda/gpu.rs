@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use roundelay_compiler::device::{Way, abi};
+use roundelay_compiler::device::Way;
 
 use super::bound::{Bound, Key};
 use super::comm::drain;
@@ -17,14 +16,11 @@ use super::program::Lowered;
 use super::region::{Region, Regions};
 use super::share::Sharing;
 use crate::backend::cuda::kernels::Kernels;
-use crate::backend::cuda::{Context, CudaStream, Fault, Kernel, Pinned};
+use crate::backend::cuda::{Context, CudaStream, Fault, Kernel, Mailbox};
 use crate::comm::Core;
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::transport::nvlink::Shared;
-
-/// Where the report begins in the mailbox; the abort word is at 0.
-const REPORT: usize = 64;
 
 /// See above.
 pub(super) struct Gpu {
@@ -54,40 +50,6 @@ pub(super) struct Gpu {
     pub(super) aside: CudaStream,
     pub(super) sharing: Sharing,
     pub(super) context: Arc<Context>,
-}
-
-/// Words of host memory that kernels see.
-#[derive(Debug)]
-pub(super) struct Mailbox(Pinned);
-
-impl Mailbox {
-    pub(super) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
-        Pinned::new(context, REPORT + size_of::<abi::Report>()).map(Mailbox)
-    }
-
-    /// Where kernels find the abort word, and the report.
-    pub(super) fn addresses(&self) -> (u64, u64) {
-        (self.0.device(), self.0.device() + REPORT as u64)
-    }
-
-    /// Makes kernels leave, those that run and those to come.
-    pub(super) fn abort(&self) {
-        // SAFETY: the first word of the memory, aligned to pages, which lives as long as `self`.
-        unsafe { AtomicU32::from_ptr(self.0.host().cast()) }.store(1, Ordering::SeqCst);
-    }
-
-    /// What a kernel reported, if one did.
-    pub(super) fn report(&self) -> Option<abi::Report> {
-        // SAFETY: the report lies behind the abort word, aligned to 64 bytes. `what` is its first word, written last.
-        let report = unsafe { self.0.host().add(REPORT) };
-        // SAFETY: as above.
-        let what = unsafe { AtomicU32::from_ptr(report.cast()) }.load(Ordering::Acquire);
-        if what == 0 {
-            return None;
-        }
-        // SAFETY: the kernel has written it whole before `what`, and nobody writes it again; it has no padding.
-        Some(unsafe { report.cast::<abi::Report>().read_volatile() })
-    }
 }
 
 impl Gpu {

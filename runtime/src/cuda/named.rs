@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::plan::{Placement, Plan};
+use roundelay_compiler::{Placement, Proved};
 
 use super::call::{CudaArgs, CudaBuffers};
 use super::comm::CudaComm;
@@ -16,7 +16,7 @@ use crate::error::Error;
 const KEPT: usize = 256;
 
 /// Plans, and how they are best played, as measured.
-type Chosen = (Arc<[Plan]>, Option<How>);
+type Chosen = (Arc<Proved>, Option<How>);
 
 /// Calls by name and the plans that they play; the oldest make way.
 #[derive(Debug, Default)]
@@ -100,7 +100,7 @@ impl CudaComm {
                 "{algorithm} moves `input` to `output`: on GPUs it is called with two buffers"
             )));
         }
-        Ok((algorithm.plans(ranks, call.root, call.placement)?, how))
+        Ok((algorithm.proved(ranks, call.root, call.placement)?, how))
     }
 }
 

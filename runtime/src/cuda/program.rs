@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::device::{DeviceProgram, Source, Target, Way, abi};
-use roundelay_compiler::device::{Options, lower};
+use roundelay_compiler::Proved;
+use roundelay_compiler::device::{DeviceProgram, Options, Source, Target, Way, abi, prove};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
-use roundelay_compiler::plan::{Buf, Plan, Region, Site};
+use roundelay_compiler::plan::{Buf, Region, Site};
 
 use crate::dtype::{DType, RedOp};
 
@@ -27,13 +27,14 @@ pub(super) struct Lowered {
 }
 
 impl Lowered {
-    /// The program of a rank, of the plans of all.
+    /// The program of a rank; those of all ranks are proved together.
     ///
     /// # Errors
     ///
-    /// Why a device cannot play them so.
-    pub(super) fn new(plans: &[Plan], rank: u32, way: Way) -> Result<Arc<Self>, String> {
-        let programs = lower(plans, way, &Options::default()).map_err(|why| why.to_string())?;
+    /// Why a device cannot play the plans so.
+    pub(super) fn new(plans: &Proved, rank: u32, way: Way) -> Result<Arc<Self>, String> {
+        let programs = prove(plans, way, &Options::default()).map_err(|why| why.to_string())?;
+        let programs = programs.into_list();
         let most = |of: &dyn Fn(&DeviceProgram) -> u32| programs.iter().map(of).max().unwrap_or(0);
         let messages = most(&|p| p.links.iter().map(|l| l.messages).max().unwrap_or(0));
         let arms = most(&|p| p.phases.iter().map(|f| f.arms.len() as u32).max().unwrap_or(0));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::CudaOptions;
-use super::gpu::{Gpu, Mailbox};
+use super::gpu::Gpu;
 use super::journal::Journal;
 use super::layout::Layout;
 use super::meet::{agree, same, trade};
@@ -15,7 +15,9 @@ use super::region::Regions;
 use super::share::Sharing;
 use crate::backend::cuda::cache::Cache;
 use crate::backend::cuda::kernels::Kernels;
-use crate::backend::cuda::{Context, CudaStream, Device, Event, Fault, Physical, devices, library};
+use crate::backend::cuda::{
+    Context, CudaStream, Device, Event, Fault, Mailbox, Physical, devices, library,
+};
 use crate::bind::mix;
 use crate::comm::Core;
 use crate::error::Error;

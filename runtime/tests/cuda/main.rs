@@ -2,6 +2,7 @@
 //! bit, with what the host plays of the same plans. Where there is no GPU the tests say why they are skipped.
 #![cfg(feature = "cuda")]
 
+mod bench;
 mod scenes;
 
 use std::io::Write;

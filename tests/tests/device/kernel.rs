@@ -11,60 +11,60 @@ use super::memory::At;
 use super::reference::{Buffers, Cut};
 
 /// One call: what all ranks play, on what, and what it gives.
-pub struct Call {
-    pub name: String,
-    pub programs: Vec<DeviceProgram>,
-    pub plans: Vec<Plan>,
-    pub cut: Cut,
-    pub blocks: usize,
+pub(crate) struct Call {
+    pub(crate) name: String,
+    pub(crate) programs: Vec<DeviceProgram>,
+    pub(crate) plans: Vec<Plan>,
+    pub(crate) cut: Cut,
+    pub(crate) blocks: usize,
     /// Elements of a chunk in a pass.
-    pub pass: usize,
-    pub passes: usize,
-    pub groups: usize,
+    pub(crate) pass: usize,
+    pub(crate) passes: usize,
+    pub(crate) groups: usize,
     /// What the user puts in, and what must come out where the collective asks for something.
-    pub before: Vec<Buffers>,
-    pub after: Vec<Buffers>,
-    pub asked: Vec<Vec<(Buf, u32)>>,
+    pub(crate) before: Vec<Buffers>,
+    pub(crate) after: Vec<Buffers>,
+    pub(crate) asked: Vec<Vec<(Buf, u32)>>,
 }
 
 impl Call {
     /// Whether the end of the call proves that all ranks have entered it.
-    pub fn proves(&self) -> bool {
+    pub(crate) fn proves(&self) -> bool {
         self.programs[0].synchronizes && self.cut.elements / self.cut.chunks > 0
     }
 
     /// Cells of a half of the staging memory.
-    pub fn half(&self) -> usize {
+    pub(crate) fn half(&self) -> usize {
         self.programs[0].staging as usize * self.blocks * self.pass
     }
 }
 
 /// Where a value is read.
 #[derive(Clone, Copy)]
-pub struct Src {
-    pub at: At,
+pub(crate) struct Src {
+    pub(crate) at: At,
     /// Whether it is a packet.
-    pub packet: bool,
+    pub(crate) packet: bool,
 }
 
 /// Where a value goes.
 #[derive(Clone, Copy)]
-pub struct Dst {
-    pub at: At,
-    pub packet: bool,
-    pub wire: Option<Wire>,
+pub(crate) struct Dst {
+    pub(crate) at: At,
+    pub(crate) packet: bool,
+    pub(crate) wire: Option<Wire>,
 }
 
 /// One element of an arm.
-pub struct Fold {
-    pub inputs: Vec<Src>,
-    pub outs: Vec<Dst>,
-    pub epoch: u32,
+pub(crate) struct Fold {
+    pub(crate) inputs: Vec<Src>,
+    pub(crate) outs: Vec<Dst>,
+    pub(crate) epoch: u32,
 }
 
 /// What a warp does next.
 #[derive(Clone)]
-pub enum Step {
+pub(crate) enum Step {
     Wait { at: At, wanted: u64, acquire: bool },
     Fold(Rc<Fold>),
     Meet,
@@ -72,19 +72,19 @@ pub enum Step {
 }
 
 /// Blocks that a kernel of a test may have.
-pub const BLOCKS: usize = 3;
+pub(crate) const BLOCKS: usize = 3;
 /// Warps of a block.
-pub const WARPS: usize = 3;
+pub(crate) const WARPS: usize = 3;
 
 /// Where everything is in the cells of all ranks.
 #[derive(Clone)]
-pub struct Layout {
-    pub ranks: usize,
-    pub channels: usize,
+pub(crate) struct Layout {
+    pub(crate) ranks: usize,
+    pub(crate) channels: usize,
     /// Cells of a half: of slots, of packets.
-    pub halves: [usize; 2],
+    pub(crate) halves: [usize; 2],
     /// Cells of Data, Input, Output, and of each scratch buffer.
-    pub sizes: Vec<usize>,
+    pub(crate) sizes: Vec<usize>,
 }
 
 impl Layout {
@@ -92,7 +92,7 @@ impl Layout {
         (2 * self.channels + 1) * self.ranks * BLOCKS
     }
 
-    pub fn per_rank(&self) -> usize {
+    pub(crate) fn per_rank(&self) -> usize {
         self.words() + 2 * (self.halves[0] + self.halves[1]) + self.sizes.iter().sum::<usize>()
     }
 
@@ -106,11 +106,11 @@ impl Layout {
         self.at(rank, of * BLOCKS + block)
     }
 
-    pub fn entered(&self, rank: usize, writer: usize, block: usize) -> At {
+    pub(crate) fn entered(&self, rank: usize, writer: usize, block: usize) -> At {
         self.at(rank, (2 * self.ranks * self.channels + writer) * BLOCKS + block)
     }
 
-    pub fn buffer(&self, rank: usize, buf: Buf, element: usize) -> At {
+    pub(crate) fn buffer(&self, rank: usize, buf: Buf, element: usize) -> At {
         let i = match buf {
             Buf::Data => 0,
             Buf::Input => 1,
@@ -122,6 +122,11 @@ impl Layout {
         self.at(rank, self.words() + staging + before + element)
     }
 
+    /// Whether it is a cell of a buffer.
+    pub(crate) fn is_buffer(&self, at: At) -> bool {
+        at as usize % self.per_rank() >= self.words() + 2 * (self.halves[0] + self.halves[1])
+    }
+
     fn staging(&self, rank: usize, packets: bool, epoch: u32, cell: usize) -> At {
         let first = if packets { 2 * self.halves[0] } else { 0 };
         let half = self.halves[usize::from(packets)];
@@ -130,16 +135,16 @@ impl Layout {
 }
 
 /// Writes the steps of one warp.
-pub struct Writer<'c> {
-    pub layout: &'c Layout,
-    pub call: &'c Call,
-    pub rank: usize,
-    pub block: usize,
-    pub warp: usize,
-    pub epoch: u32,
+pub(crate) struct Writer<'c> {
+    pub(crate) layout: &'c Layout,
+    pub(crate) call: &'c Call,
+    pub(crate) rank: usize,
+    pub(crate) block: usize,
+    pub(crate) warp: usize,
+    pub(crate) epoch: u32,
     /// Whether the call before proved that all had entered it.
-    pub synchronized: bool,
-    pub steps: Vec<Step>,
+    pub(crate) synchronized: bool,
+    pub(crate) steps: Vec<Step>,
 }
 
 impl Writer<'_> {
@@ -147,19 +152,15 @@ impl Writer<'_> {
         &self.call.programs[self.rank]
     }
 
-    pub fn write(mut self) -> Vec<Step> {
+    pub(crate) fn write(mut self) -> Vec<Step> {
         let program = &self.call.programs[self.rank];
-        let own = self.rank;
-        let peers = (0..self.layout.ranks).filter(|&p| p != own);
         let first = self.warp == 0;
-        if first && self.block == 0 && !self.call.proves() {
-            for peer in peers {
-                self.tell_entered(peer, false);
-            }
-        }
-        if first {
-            for &peer in &program.greets {
-                self.tell_entered(peer as usize, true);
+        let greets = |peer: usize| program.greets.contains(&(peer as u32));
+        for peer in (0..self.layout.ranks).filter(|&p| p != program.rank as usize) {
+            // Both are one word of block 0: whoever is greeted must not go on without the release.
+            let announces = self.block == 0 && !self.call.proves();
+            if first && (greets(peer) || announces) {
+                self.tell_entered(peer, greets(peer));
             }
         }
         self.enter();

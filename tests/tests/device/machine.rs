@@ -44,13 +44,14 @@ struct Rank {
     /// Call at hand.
     call: usize,
     blocks: Vec<Block>,
-    /// What the rank's stream has seen.
+    /// What the rank's stream has seen, now and when each call began.
     view: View,
+    began: Vec<Rc<View>>,
     synchronized: bool,
     speed: usize,
 }
 
-pub struct Machine<'c> {
+pub(crate) struct Machine<'c> {
     layout: Layout,
     calls: &'c [Call],
     memory: Memory,
@@ -62,7 +63,7 @@ pub struct Machine<'c> {
 }
 
 /// Plays calls one after the other on every rank; says what is wrong with what they give.
-pub fn play(calls: &[Call], seed: u64) -> Result<(), String> {
+pub(crate) fn play(calls: &[Call], seed: u64) -> Result<(), String> {
     let mut machine = Machine::new(calls, seed);
     for rank in 0..machine.ranks.len() {
         machine.begin(rank);
@@ -113,7 +114,14 @@ impl<'c> Machine<'c> {
         for _ in 0..layout.ranks {
             let speed = [1, 4, 30][dice.below(3)];
             let view = memory.view();
-            ranks.push(Rank { call: 0, blocks: Vec::new(), view, synchronized: true, speed });
+            ranks.push(Rank {
+                call: 0,
+                blocks: Vec::new(),
+                view,
+                began: Vec::new(),
+                synchronized: true,
+                speed,
+            });
         }
         let lazy = [0, 3, 8][dice.below(3)];
         Machine { layout, calls, memory, ranks, dice, eye: Eye::Any, lazy }
@@ -124,6 +132,7 @@ impl<'c> Machine<'c> {
         let Some(call) = self.calls.get(self.ranks[rank].call) else { return };
         self.fill(rank, &call.before[rank]);
         let of = &mut self.ranks[rank];
+        of.began.push(Rc::new(of.view.clone()));
         let epoch = of.call as u32 + 1;
         for block in 0..call.blocks {
             let warps = (0..WARPS).map(|warp| {
@@ -151,7 +160,7 @@ impl<'c> Machine<'c> {
         {
             for (i, x) in values.iter().enumerate() {
                 let at = self.layout.buffer(rank, *buf, i);
-                self.memory.store(at, x.to_bits().into(), view, None);
+                self.memory.store(at, x.to_bits().into(), view, &mut self.dice);
             }
         }
     }
@@ -165,6 +174,10 @@ impl<'c> Machine<'c> {
             }
         }
         let call = &self.calls[of.call];
+        if call.plans[0].header.collective == "barrier" {
+            self.barrier(rank)?;
+        }
+        let of = &mut self.ranks[rank];
         for &(buf, chunk) in &call.asked[rank] {
             let first = call.cut.place(buf, chunk);
             for i in first..first + call.cut.length(chunk as usize) {
@@ -187,6 +200,18 @@ impl<'c> Machine<'c> {
         self.fill(rank, &waste);
         self.begin(rank);
         Ok(())
+    }
+
+    /// What all ranks did before the barrier is seen after it.
+    fn barrier(&self, rank: usize) -> Result<(), String> {
+        let Rank { call, view, .. } = &self.ranks[rank];
+        let seen = |began: &Rc<View>| view.iter().zip(began.iter()).all(|(a, b)| a >= b);
+        match self.ranks.iter().position(|r| !r.began.get(*call).is_some_and(seen)) {
+            None => Ok(()),
+            Some(other) => {
+                Err(format!("rank {rank} is through the barrier before rank {other} is seen there"))
+            }
+        }
     }
 
     /// A few steps of some warp, or one element that was under way.
@@ -298,7 +323,7 @@ impl<'c> Machine<'c> {
                         Some(Rc::new(self.ranks[rank].blocks[block].warps[warp].view.clone()));
                 }
                 let me = &mut self.ranks[rank].blocks[block].warps[warp];
-                self.memory.store(at, value, &mut me.view, released);
+                self.memory.tell(at, value, &mut me.view, released);
             }
             Step::Fold(fold) => return self.fold(rank, block, warp, fold),
         }
@@ -378,7 +403,12 @@ impl<'c> Machine<'c> {
         for dst in &p.fold.outs {
             let bits = u64::from(rounded(sum, dst.wire).to_bits());
             let tag = if dst.packet { u64::from(p.fold.epoch) << 32 } else { 0 };
-            self.memory.store(dst.at, tag | bits, view, None);
+            // Whoever writes to staging memory knows without a fence that it was read: the rank that read it has
+            // ended that call.
+            match self.layout.is_buffer(dst.at) {
+                true => self.memory.store(dst.at, bits, view, &mut self.dice),
+                false => self.memory.tell(dst.at, tag | bits, view, None),
+            }
         }
         let written: Vec<(u32, u32)> =
             p.fold.outs.iter().map(|d| (d.at, view[d.at as usize])).collect();

@@ -7,9 +7,10 @@ mod kernel;
 mod machine;
 mod memory;
 mod reference;
+mod remove;
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::device::{Options, Way, lower};
+use roundelay_compiler::device::{DeviceProgram, Options, Way, prove};
 use roundelay_compiler::plan::Buf;
 use roundelay_compiler::program::{Buffer, Style};
 use roundelay_compiler::{Placement, Program, Proved, Shape, compile};
@@ -22,7 +23,7 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// A call with random data and sizes.
+/// Lowers, proves, and makes a call with random data and sizes.
 fn call(
     name: &str,
     proved: &Proved,
@@ -30,17 +31,17 @@ fn call(
     slots: Option<u32>,
     dice: &mut Dice,
 ) -> Option<Call> {
-    let plans = proved.plans();
-    let programs = lower(plans, way, &Options { slots }).ok()?;
-    Some(with(name, proved, programs, dice))
+    match prove(proved, way, &Options { slots }) {
+        Ok(programs) => Some(with(name, proved, programs.into_list(), dice)),
+        Err(refused) => {
+            assert!(name.starts_with("barrier") && way == Way::Packet, "{name} {way}: {refused}");
+            None
+        }
+    }
 }
 
-fn with(
-    name: &str,
-    proved: &Proved,
-    programs: Vec<roundelay_compiler::device::DeviceProgram>,
-    dice: &mut Dice,
-) -> Call {
+/// A call of these programs.
+fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Dice) -> Call {
     let plans = proved.plans().to_vec();
     let header = &plans[0].header;
     let blocks = header.blocks.max(1) as usize;
@@ -50,13 +51,16 @@ fn with(
         0 => dice.below(enough),
         1 => enough,
         2 => 2 * enough,
+        // So many passes that slots are used again.
+        3 | 4 if programs[0].way != Way::Packet => enough * (7 + dice.below(4)),
         _ => enough + dice.below(2 * enough + 3),
     };
     let cut = Cut::new(header, count);
-    let blocks = 1 + dice.below(BLOCKS);
     let most = cut.most().max(1);
+    let blocks = if most > 6 { 1 } else { 1 + dice.below(BLOCKS) };
     let pass = match programs[0].way {
         Way::Packet => most.div_ceil(blocks) + dice.below(2),
+        _ if most > 6 => 1,
         _ => 1 + dice.below(most.div_ceil(blocks)),
     };
     let passes = most.div_ceil(blocks * pass);

@@ -9,10 +9,10 @@ use std::rc::Rc;
 use roundelay_tests::Dice;
 
 /// Number of a cell.
-pub type At = u32;
+pub(crate) type At = u32;
 
 /// For each cell, the oldest value that may be read.
-pub type View = Vec<u32>;
+pub(crate) type View = Vec<u32>;
 
 /// So many old values are kept.
 const KEPT: usize = 6;
@@ -32,13 +32,13 @@ struct Cell {
 }
 
 /// All memory of all ranks.
-pub struct Memory {
+pub(crate) struct Memory {
     cells: Vec<Cell>,
 }
 
 /// How a read chooses among the values that it may see.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Eye {
+pub(crate) enum Eye {
     /// Any; the oldest often.
     Any,
     /// The newest.
@@ -46,12 +46,12 @@ pub enum Eye {
 }
 
 impl Memory {
-    pub fn new(cells: usize) -> Self {
+    pub(crate) fn new(cells: usize) -> Self {
         let zero = Cell { first: 0, values: vec![Value { bits: 0, released: None }] };
         Memory { cells: vec![zero; cells] }
     }
 
-    pub fn view(&self) -> View {
+    pub(crate) fn view(&self) -> View {
         vec![0; self.cells.len()]
     }
 
@@ -69,12 +69,19 @@ impl Memory {
     }
 
     /// Reads plainly.
-    pub fn load(&self, at: At, view: &mut View, dice: &mut Dice, eye: Eye) -> u64 {
+    pub(crate) fn load(&self, at: At, view: &mut View, dice: &mut Dice, eye: Eye) -> u64 {
         self.read(at, view, dice, eye).bits
     }
 
     /// Reads, and acquires what was released with the value if the value is at least `wanted`.
-    pub fn acquire(&self, at: At, wanted: u64, view: &mut View, dice: &mut Dice, eye: Eye) -> u64 {
+    pub(crate) fn acquire(
+        &self,
+        at: At,
+        wanted: u64,
+        view: &mut View,
+        dice: &mut Dice,
+        eye: Eye,
+    ) -> u64 {
         let Value { bits, released } = self.read(at, view, dice, eye);
         if let (true, Some(released)) = (*bits >= wanted, released) {
             join(view, released);
@@ -82,7 +89,17 @@ impl Memory {
         *bits
     }
 
-    pub fn store(&mut self, at: At, bits: u64, view: &mut View, released: Option<Rc<View>>) {
+    /// Writes. Between writers that do not know of each other, either may come last.
+    pub(crate) fn store(&mut self, at: At, bits: u64, view: &mut View, dice: &mut Dice) {
+        let cell = &self.cells[at as usize];
+        let newest = cell.first + cell.values.len() as u32 - 1;
+        if view[at as usize] >= newest || dice.below(2) == 0 {
+            self.tell(at, bits, view, None);
+        }
+    }
+
+    /// Writes what nobody else does, with what is released before.
+    pub(crate) fn tell(&mut self, at: At, bits: u64, view: &mut View, released: Option<Rc<View>>) {
         let cell = &mut self.cells[at as usize];
         cell.values.push(Value { bits, released });
         if cell.values.len() > KEPT {
@@ -93,7 +110,7 @@ impl Memory {
     }
 
     /// The only value that may be read, or `None` if there are several different ones.
-    pub fn certain(&self, at: At, view: &View) -> Option<u64> {
+    pub(crate) fn certain(&self, at: At, view: &View) -> Option<u64> {
         let cell = &self.cells[at as usize];
         let from = view[at as usize].saturating_sub(cell.first) as usize;
         let last = cell.values.last()?.bits;
@@ -102,7 +119,7 @@ impl Memory {
 }
 
 /// Adds what another view has seen.
-pub fn join(view: &mut View, other: &View) {
+pub(crate) fn join(view: &mut View, other: &View) {
     for (a, b) in view.iter_mut().zip(other) {
         *a = (*a).max(*b);
     }

@@ -6,7 +6,7 @@ use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{Buf, Dir, Header, Input, Plan, Region, Sizes, Wire};
 
 /// Rounds as a wire type does, so that it is seen whether and where that happens.
-pub fn rounded(x: f32, wire: Option<Wire>) -> f32 {
+pub(crate) fn rounded(x: f32, wire: Option<Wire>) -> f32 {
     match wire {
         None => x,
         Some(Wire::F32) => f32::from_bits(x.to_bits() & !0xff),
@@ -17,32 +17,32 @@ pub fn rounded(x: f32, wire: Option<Wire>) -> f32 {
 
 /// Where the chunks of a vector of N elements are.
 #[derive(Clone, Copy)]
-pub struct Cut {
-    pub elements: usize,
-    pub chunks: usize,
+pub(crate) struct Cut {
+    pub(crate) elements: usize,
+    pub(crate) chunks: usize,
 }
 
 impl Cut {
-    pub fn new(header: &Header, count: usize) -> Self {
+    pub(crate) fn new(header: &Header, count: usize) -> Self {
         Cut { elements: count * header.blocks as usize, chunks: header.chunks as usize }
     }
 
     /// The first element of a chunk.
-    pub fn begin(&self, chunk: usize) -> usize {
+    pub(crate) fn begin(&self, chunk: usize) -> usize {
         chunk * self.elements / self.chunks
     }
 
-    pub fn length(&self, chunk: usize) -> usize {
+    pub(crate) fn length(&self, chunk: usize) -> usize {
         self.begin(chunk + 1) - self.begin(chunk)
     }
 
     /// Elements of the longest chunk.
-    pub fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         self.elements.div_ceil(self.chunks)
     }
 
     /// The first element of a chunk in its buffer.
-    pub fn place(&self, buf: Buf, chunk: u32) -> usize {
+    pub(crate) fn place(&self, buf: Buf, chunk: u32) -> usize {
         match buf {
             Buf::Scratch(_) => chunk as usize * self.most(),
             _ => self.begin(chunk as usize),
@@ -50,7 +50,7 @@ impl Cut {
     }
 
     /// Elements of each chunk of an operation.
-    pub fn lengths(&self, sizes: &Sizes) -> Vec<usize> {
+    pub(crate) fn lengths(&self, sizes: &Sizes) -> Vec<usize> {
         match sizes {
             Sizes::Full(n) => vec![self.most(); *n as usize],
             Sizes::Of(sets) => {
@@ -60,23 +60,23 @@ impl Cut {
     }
 
     /// Elements of a buffer.
-    pub fn size(&self, plan: &Plan, buf: Buf) -> usize {
+    pub(crate) fn size(&self, plan: &Plan, buf: Buf) -> usize {
         let chunks = plan.buffer_chunks(buf).unwrap_or(0);
         self.place(buf, chunks)
     }
 }
 
 /// The buffers of a rank.
-pub type Buffers = BTreeMap<Buf, Vec<f32>>;
+pub(crate) type Buffers = BTreeMap<Buf, Vec<f32>>;
 
 /// All buffers that a plan may have.
-pub fn buffers(plan: &Plan) -> Vec<Buf> {
+pub(crate) fn buffers(plan: &Plan) -> Vec<Buf> {
     let scratch = (0..plan.header.scratch.len()).map(|i| Buf::Scratch(i as u16));
     [Buf::Data, Buf::Input, Buf::Output].into_iter().chain(scratch).collect()
 }
 
 /// Plays the plans on the ranks' buffers.
-pub fn play(plans: &[Plan], cut: Cut, memory: &mut [Buffers]) {
+pub(crate) fn play(plans: &[Plan], cut: Cut, memory: &mut [Buffers]) {
     let mut wires: BTreeMap<(u32, u32, u16), VecDeque<Vec<f32>>> = BTreeMap::new();
     let mut done: Vec<Vec<usize>> = plans.iter().map(|p| vec![0; p.part.lanes.len()]).collect();
     loop {

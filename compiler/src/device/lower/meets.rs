@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::build::Draft;
 use super::order::places;
 use super::{reads, works};
-use crate::plan::Plan;
+use crate::plan::{Plan, Region};
 
 /// What decides where a rank meets.
 pub(super) struct Rank<'d> {
@@ -19,6 +19,8 @@ pub(super) struct Rank<'d> {
     pub(super) needs: &'d [(u32, u32)],
     /// The second one in the pass after.
     pub(super) around: &'d [(u32, u32)],
+    /// Whether peers take a phase to tell that the pass before is over.
+    pub(super) renewed: bool,
 }
 
 impl Rank<'_> {
@@ -46,7 +48,9 @@ impl Rank<'_> {
             }
         }
         let met = |range: std::ops::Range<u32>| range.into_iter().any(|p| meets[p as usize]);
-        let around = self.around.iter().any(|&(a, b)| !met(a..count as u32) && !met(0..b));
+        let mut around = self.around.iter().any(|&(a, b)| !met(a..count as u32) && !met(0..b));
+        let first = self.signals.iter().position(|s| !s.is_empty());
+        around |= self.renewed && unmet && first.is_some_and(|first| !met(0..first as u32 + 1));
         if let (true, Some(last)) = (around, meets.last_mut()) {
             *last = true;
         }
@@ -61,21 +65,23 @@ impl Rank<'_> {
         let mut found = Vec::new();
         for (phase, (arms, landed)) in self.drafts.iter().zip(self.landed).enumerate() {
             let phase = phase as u32;
-            for (draft, &when) in arms.iter().zip(landed) {
-                for (buf, c) in reads(&draft.arm).flat_map(|r| r.iter()) {
-                    let (written, read) = &mut cells[places.local(buf, c)];
-                    found.extend(written.map(|w| (w, phase)));
-                    *read = (*read).max(Some(phase));
-                }
-                for (buf, c) in draft.landed.iter().flat_map(|r| r.iter()) {
-                    cells[places.local(buf, c)] = (Some(when), None);
+            for (draft, &landed) in arms.iter().zip(landed) {
+                for (buf, c) in draft.landed.iter().flat_map(Region::iter) {
+                    cells[places.local(buf, c)] = (Some(landed), None);
                 }
             }
-            for (buf, c) in arms.iter().filter_map(|d| d.arm.store.as_ref()).flat_map(|r| r.iter())
-            {
-                let cell = &mut cells[places.local(buf, c)];
-                found.extend(cell.0.into_iter().chain(cell.1).map(|before| (before, phase)));
-                *cell = (Some(phase), None);
+            let stores = || arms.iter().filter_map(|d| d.arm.store.as_ref());
+            for (buf, c) in stores().flat_map(Region::iter) {
+                let (written, read) = cells[places.local(buf, c)];
+                found.extend(written.into_iter().chain(read).map(|before| (before, phase)));
+            }
+            for (buf, c) in arms.iter().flat_map(|d| reads(&d.arm)).flat_map(Region::iter) {
+                let (written, read) = &mut cells[places.local(buf, c)];
+                found.extend(written.map(|w| (w, phase)));
+                *read = Some(phase);
+            }
+            for (buf, c) in stores().flat_map(Region::iter) {
+                cells[places.local(buf, c)] = (Some(phase), None);
             }
         }
         found.retain(|&(a, b)| a < b);

@@ -77,6 +77,7 @@ pub fn lower(plans: &[Plan], way: Way, options: &Options) -> Result<Vec<DevicePr
             signals,
             needs: &needs[rank],
             around: &pruned.around[rank],
+            renewed: pruned.renewed[rank],
         };
         let meet = meet.all();
         programs.push(DeviceProgram {

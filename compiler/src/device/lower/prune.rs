@@ -13,6 +13,8 @@ pub(super) struct Pruned {
     pub(super) landed: Vec<Vec<Vec<u32>>>,
     /// What ranks must meet for between a phase of one pass and a phase of the next.
     pub(super) around: Meets,
+    /// Ranks of which a phase tells that the pass before is over.
+    pub(super) renewed: Vec<bool>,
 }
 
 /// Leaves out conditions of arms and of leaving; adds what ranks must meet for.
@@ -43,9 +45,10 @@ pub(super) fn prune(
             whens.push(when);
         }
         landed[rank as usize].push(whens);
+        pass.idle(rank, arms);
         pass.ends(rank, arms);
     }
-    let around = earlier(order, drafts, &pass, meets);
+    let (around, renewed) = earlier(order, drafts, &pass, meets);
     let mut end = Vec::new();
     for (rank, conditions) in leave.iter_mut().enumerate() {
         pass.arm(rank as u32, order.phases[rank].len() as u32, conditions);
@@ -53,7 +56,7 @@ pub(super) fn prune(
         conditions.iter().for_each(|c| learn(&mut known, &pass.tells(c)));
         end.push(known);
     }
-    Pruned { end, landed, around }
+    Pruned { end, landed, around, renewed }
 }
 
 /// Leaves out waits for what was told in the pass before. It is known to whoever knows that the peer
@@ -63,8 +66,9 @@ fn earlier(
     drafts: &mut [Vec<Vec<Draft>>],
     pass: &Pass,
     meets: &mut Meets,
-) -> Meets {
+) -> (Meets, Vec<bool>) {
     let mut around = vec![Vec::new(); order.plans.len()];
+    let mut renewed = vec![false; order.plans.len()];
     for (rank, phases) in drafts.iter_mut().enumerate() {
         let known = &pass.known[rank];
         for (phase, arms) in phases.iter_mut().enumerate() {
@@ -83,24 +87,28 @@ fn earlier(
                     };
                     let peer = peer as usize;
                     if told.iter().any(|t| t[peer] >= 2) {
+                        renewed[peer] = true;
                         return false;
                     }
+                    // Known in this pass, in the pass before, or in those before that.
                     let now = known[..phase].partition_point(|k| k[peer] < 2);
-                    let then = known.partition_point(|k| k[peer] < of + 2);
+                    let need = if c.earlier > 1 { 2 } else { of + 2 };
+                    let then = known.partition_point(|k| k[peer] < need);
+                    let known_since = now < phase || then < known.len();
+                    renewed[peer] |= known_since && (now < phase || c.earlier > 1);
                     if now < phase {
                         meets[rank].push((now as u32, phase as u32));
+                    } else if then < known.len() && c.earlier > 2 {
+                        around[rank].push((0, known.len() as u32));
                     } else if then < known.len() {
-                        // Between passes that are further apart lies a whole one.
-                        let whole = (0, known.len() as u32);
-                        let near = (then as u32, phase as u32);
-                        around[rank].push(if c.earlier > 1 { whole } else { near });
+                        around[rank].push((then as u32, phase as u32));
                     }
-                    now == phase && then == known.len()
+                    !known_since
                 });
             }
         }
     }
-    around
+    (around, renewed)
 }
 
 /// What is known in a pass when phases are over, of what is told in it.
@@ -145,6 +153,22 @@ impl Pass {
             }
         }
         since
+    }
+
+    /// An arm that only waits is there for what comes after the phase: other arms may wait for it.
+    fn idle(&self, rank: u32, arms: &mut [Draft]) {
+        for i in (0..arms.len()).filter(|&i| arms[i].arm.inputs.is_empty()).collect::<Vec<_>>() {
+            let others = arms.iter().enumerate().filter(|(j, _)| *j != i);
+            let others = others.flat_map(|(_, d)| &d.conditions);
+            let told: Vec<Known> = others
+                .filter(|c| c.earlier == 0 && c.told.0 != rank)
+                .map(|c| self.tells(c))
+                .collect();
+            arms[i].conditions.retain(|c| {
+                let need = c.told.1.map_or(1, |p| p + 2);
+                c.earlier > 0 || !told.iter().any(|t| t[c.told.0 as usize] >= need)
+            });
+        }
     }
 
     /// The phase is over.

@@ -47,7 +47,7 @@ pub(super) fn unite(texts: &[&str], index: &str, moduli: &[u32]) -> String {
     united
 }
 
-/// An expression of the index with these values.
+/// An expression of the index with these values, good as an argument and as a summand.
 fn expression(values: &[u64], index: &str, moduli: &[u32]) -> String {
     let (first, second) = (values[0], values.get(1).copied().unwrap_or(values[0]));
     if values.iter().all(|&v| v == first) {
@@ -59,16 +59,17 @@ fn expression(values: &[u64], index: &str, moduli: &[u32]) -> String {
     };
     let all = |f: &dyn Fn(u64) -> u64| (0..).zip(values).all(|(i, &v)| v == f(i));
     if second > first && all(&|i| first + i * (second - first)) {
-        return format!("({} + {})", number(first), along(second - first));
+        let step = along(second - first);
+        return if first == 0 { step } else { format!("{} + {step}", number(first)) };
     }
     if first > second && all(&|i| first.wrapping_sub(i * (first - second))) {
-        return format!("({} - {})", number(first), along(first - second));
+        return format!("{} - {}", number(first), along(first - second));
     }
     for &m in moduli.iter().filter(|&&m| m > 1) {
         let m = u64::from(m);
         let step = (second + m - first % m) % m;
         if values.iter().all(|&v| v < m) && all(&|i| (first + i * step) % m) {
-            return format!("(({} + {}) % {m})", number(first), along(step));
+            return format!("({} + {}) % {m}", number(first), along(step));
         }
     }
     let list: Vec<String> = values.iter().map(u64::to_string).collect();
@@ -89,11 +90,11 @@ mod tests {
     #[test]
     fn numbers_become_expressions() {
         assert_eq!(united(&[3, 3, 3]), "to(3, 7);");
-        assert_eq!(united(&[1, 2, 3]), "to((1 + a), 7);");
-        assert_eq!(united(&[0, 6, 12]), "to((0 + 6 * a), 7);");
-        assert_eq!(united(&[5, 3, 1]), "to((5 - 2 * a), 7);");
-        assert_eq!(united(&[2, 3, 0, 1]), "to(((2 + a) % 4), 7);");
-        assert_eq!(united(&[1, 0, 3]), "to(((1 + 3 * a) % 4), 7);");
+        assert_eq!(united(&[1, 2, 3]), "to(1 + a, 7);");
+        assert_eq!(united(&[0, 6, 12]), "to(6 * a, 7);");
+        assert_eq!(united(&[5, 3, 1]), "to(5 - 2 * a, 7);");
+        assert_eq!(united(&[2, 3, 0, 1]), "to((2 + a) % 4, 7);");
+        assert_eq!(united(&[1, 0, 3]), "to((1 + 3 * a) % 4, 7);");
         assert_eq!(united(&[1, 2, 4, 8]), "to(pick(a, 1, 2, 4, 8), 7);");
     }
 

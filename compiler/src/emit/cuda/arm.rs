@@ -87,18 +87,18 @@ impl Body<'_> {
             self.deeper();
         }
         self.line(format!("const u64 elements = me.part({});", place::length(&arm.sizes)));
+        self.line("const u32 groups = (u32)((elements + GROUP - 1) / GROUP);");
+        self.line(format!("const u32 first = {first}, step = {step};"));
+        self.line("if (first < groups) {");
+        self.deeper();
         let inputs = self.inputs(arm, chunks);
         let outs = self.outs(arm, chunks);
-        self.line("const u32 groups = (u32)((elements + GROUP - 1) / GROUP);");
-        let ahead = self.ahead(&inputs);
-        self.line(format!("const u32 step = {step};"));
+        let ahead = self.ahead(&inputs, &outs);
         self.line("#pragma unroll 1");
-        self.line(format!("for (u32 i = {first}; i < groups; i += {ahead} * step) {{"));
+        self.line(format!("for (u32 i = first; i < groups; i += {ahead} * step) {{"));
         self.deeper();
         self.round(arm, &inputs, &outs, ahead);
-        self.shallower();
-        self.line("}");
-        if chunks > 1 {
+        for _ in 0..2 + u32::from(chunks > 1) {
             self.shallower();
             self.line("}");
         }
@@ -112,7 +112,9 @@ impl Body<'_> {
             let (address, wire, packets) = match source {
                 Source::Local(region) => (place::region(self.program.rank, region), None, None),
                 Source::Pulled(m, region) => (place::region(self.peer(*m), region), None, None),
-                Source::Staged(m, wire) => (place::slot(self.program, *m, chunks), *wire, None),
+                Source::Staged(m, wire) => {
+                    (place::slot(self.program, *m, chunks) + " + me.half()", *wire, None)
+                }
                 Source::Packet(m, wire) => {
                     (place::slot(self.program, *m, chunks), *wire, Some(self.peer(*m)))
                 }
@@ -122,7 +124,7 @@ impl Body<'_> {
                     Source::Local(region) | Source::Pulled(_, region) => in_input(region),
                     _ => false,
                 };
-            self.line(format!("const u64 {name} = {address};"));
+            self.address(&name, &address, packets.is_some());
             inputs.push(Operand { name, wire: self.spec.element.wire(wire), packets, scaled });
         }
         inputs
@@ -142,7 +144,7 @@ impl Body<'_> {
             .map(|target| match target {
                 Target::Packet(m, wire) => (*m, place::slot(self.program, *m, chunks), *wire, true),
                 Target::Staged(m, wire) => {
-                    (*m, place::slot(self.program, *m, chunks), *wire, false)
+                    (*m, place::slot(self.program, *m, chunks) + " + me.half()", *wire, false)
                 }
                 Target::Landed(m, region) => {
                     (*m, place::region(self.peer(*m), region), None, false)
@@ -154,11 +156,22 @@ impl Body<'_> {
         for (i, (m, address, wire, packets)) in targets.into_iter().enumerate() {
             let peer = self.peer(m);
             let name = format!("out{i}");
-            self.line(format!("const u64 {name} = {address};"));
+            self.address(&name, &address, packets);
             let packets = packets.then_some(peer);
             outs.push(Operand { name, wire: self.spec.element.wire(wire), packets, scaled: false });
         }
         outs
+    }
+
+    /// Names an address. Those of packets are made at once: only the half, which comes with the epoch, is added
+    /// when they are used.
+    fn address(&mut self, name: &str, address: &str, packets: bool) {
+        if packets {
+            self.line(format!("u64 {name} = {address};"));
+            self.line(format!("forget({name});"));
+        } else {
+            self.line(format!("const u64 {name} = {address};"));
+        }
     }
 
     pub(super) fn peer(&self, message: Message) -> u32 {
@@ -166,11 +179,12 @@ impl Body<'_> {
     }
 
     /// How many groups a thread has in hand at once.
-    fn ahead(&self, inputs: &[Operand]) -> u32 {
-        let loads = inputs.len() as u32 * if self.program.way == Way::Packet { 2 } else { 1 };
-        match loads {
-            0..=2 => 4,
-            3..=8 => 2,
+    fn ahead(&self, inputs: &[Operand], outs: &[Operand]) -> u32 {
+        let packets = self.program.way == Way::Packet;
+        match inputs.len() {
+            0..=2 if !packets || outs.len() + inputs.len() <= 2 => 4,
+            3..=8 if packets && inputs.len() > 4 => 1,
+            0..=8 => 2,
             _ => 1,
         }
     }
@@ -185,14 +199,19 @@ impl Body<'_> {
             self.line(format!("Values<Value, GROUP> sum[{ahead}];"));
         }
         for (batch, some) in inputs.chunks(AT_ONCE).enumerate() {
-            self.line("{".repeat(usize::from(many)));
-            self.loads(arm, some, batch * AT_ONCE, ahead);
+            if many {
+                self.line("{");
+                self.deeper();
+            }
+            self.loads(some, ahead);
+            if batch == 0 && inputs.iter().chain(outs).any(|end| end.packets.is_some()) {
+                self.line("const u64 half = me.half();");
+            }
+            self.polls(arm, some, ahead);
             if batch == 0 && outs.iter().any(|out| out.packets.is_some()) && !self.entered {
                 self.enter();
             }
-            self.line("#pragma unroll");
-            self.line(format!("for (u32 j = 0; j < {ahead}; ++j) if (i + j * step < groups) {{"));
-            self.deeper();
+            self.each(ahead);
             let sum = if many { "sum[j]" } else { "sum" };
             if !copies {
                 self.combine(some, batch == 0, many, sum);
@@ -202,86 +221,98 @@ impl Body<'_> {
             }
             self.shallower();
             self.line("}");
-            self.line("}".repeat(usize::from(many)));
+            if many {
+                self.shallower();
+                self.line("}");
+            }
         }
     }
 
-    /// Asks for the operands of a round.
-    fn loads(&mut self, arm: &Arm, inputs: &[Operand], first: usize, ahead: u32) {
+    /// Begins a loop over the groups of a round that there are; the first is always there.
+    fn each(&mut self, ahead: u32) {
+        let only = if ahead == 1 { "" } else { " if (at < groups)" };
+        self.line("#pragma unroll");
+        self.line(format!("for (u32 j = 0, at = i; j < {ahead}; ++j, at += step){only} {{"));
+        self.deeper();
+    }
+
+    /// Asks for the operands of a round that lie in memory.
+    fn loads(&mut self, inputs: &[Operand], ahead: u32) {
         let memory: Vec<_> = inputs.iter().filter(|input| input.packets.is_none()).collect();
-        for input in &memory {
-            self.line(format!(
-                "Piece<{}> x{}[{ahead}] = {{}};",
-                self.bytes(input.wire),
-                input.name
-            ));
-        }
-        if !memory.is_empty() {
-            self.line("#pragma unroll");
-            self.line(format!("for (u32 j = 0; j < {ahead}; ++j) if (i + j * step < groups) {{"));
-            for input in &memory {
-                let (bytes, name) = (self.bytes(input.wire), &input.name);
-                let at = format!("{name} + (u64)(i + j * step) * {bytes}");
-                let load = match input.wire {
-                    None if self.by_element() => format!(
-                        "gather<{bytes}>({at}, (u32)(elements - (u64)(i + j * step) * GROUP))"
-                    ),
-                    _ => format!("fetch<{bytes}>({at})"),
-                };
-                self.line(format!("    x{name}[j] = {load};"));
-            }
-            self.line("}");
-        }
-        let packets: Vec<_> = inputs.iter().filter(|input| input.packets.is_some()).collect();
-        if packets.is_empty() {
+        if memory.is_empty() {
             return;
         }
-        // All packets of a round in one row: for each message its groups, for each group its units.
-        let units: Vec<u32> = packets.iter().map(|p| self.bytes(p.wire) / 8 * ahead).collect();
-        let total: u32 = units.iter().sum();
-        self.line(format!("Packet got{first}[{total}];"));
-        self.line(format!("u64 from{first}[{total}];"));
+        for input in &memory {
+            let bytes = self.bytes(input.wire);
+            self.line(format!("Piece<{bytes}> x{}[{ahead}] = {{}};", input.name));
+        }
+        self.each(ahead);
+        for input in &memory {
+            let (bytes, name) = (self.bytes(input.wire), &input.name);
+            self.line(match input.wire {
+                None if self.by_element() => format!(
+                    "x{name}[j] = gather<{bytes}>({name} + {bytes}ull * at, elements - (u64)GROUP * at);"
+                ),
+                _ => format!("x{name}[j] = fetch<{bytes}>({name} + {bytes}ull * at);"),
+            });
+        }
+        self.shallower();
+        self.line("}");
+    }
+
+    /// Asks for the operands of a round that are made of packets, all of them at once, and waits for them.
+    fn polls(&mut self, arm: &Arm, inputs: &[Operand], ahead: u32) {
+        let packets: Vec<_> = inputs.iter().filter(|input| input.packets.is_some()).collect();
+        let Some(first) = packets.first() else { return };
+        // For each message its groups, for each group its packets.
+        let each: Vec<u32> = packets.iter().map(|p| self.bytes(p.wire) / 8).collect();
+        let total = each.iter().sum::<u32>() * ahead;
+        let of = first.name.clone();
+        self.line(format!("Packet p{of}[{total}];"));
+        self.line(format!("u64 from{of}[{total}];"));
         self.line("#pragma unroll");
         self.line(format!("for (u32 j = 0; j < {ahead}; ++j) {{"));
+        self.deeper();
+        // In place of a group that is not there the first is looked at again.
+        self.line("const u32 at = i + j * step < groups ? i + j * step : i;");
         let mut next = 0;
-        for (packet, total) in packets.iter().zip(&units) {
-            let each = total / ahead;
+        for (packet, &each) in packets.iter().zip(&each) {
             for unit in 0..each {
-                let at = format!("{next} + j * {each} + {unit}");
+                let offset = next + unit;
+                let index = match (offset, each) {
+                    (0, 1) => "j".into(),
+                    (_, 1) => format!("{offset} + j"),
+                    _ => format!("{offset} + {each} * j"),
+                };
+                let plus = if unit == 0 { String::new() } else { format!(" + {}", unit * 16) };
+                let name = &packet.name;
                 self.line(format!(
-                    "    from{first}[{at}] = i + j * step < groups ? {} + (u64)(i + j * step) * {} + {} : 0;",
-                    packet.name,
-                    each * 16,
-                    unit * 16
+                    "from{of}[{index}] = {name} + half + {}ull * at{plus};",
+                    each * 16
                 ));
             }
-            next += total;
+            next += each * ahead;
         }
+        self.shallower();
         self.line("}");
-        let peers =
-            packets.iter().rev().fold(0_u64, |all, p| all << 8 | u64::from(p.packets.unwrap_or(0)));
-        let peers = if packets.len() == 1 { number(peers) } else { format!("{peers:#x}") };
-        let each = units[0];
-        self.line(format!(
-            "poll(me, got{first}, from{first}, {peers}, {each}, {}, {});",
-            number(arm.site),
-            number(arm.round)
-        ));
+        let peer = |p: &&Operand| u64::from(p.packets.unwrap_or(0));
+        let peers = match &packets[..] {
+            [one] => number(peer(one)),
+            _ => format!("{:#x}", packets.iter().rev().fold(0, |all, p| all << 8 | peer(p))),
+        };
+        let (each_of, site, round) = (each[0] * ahead, number(arm.site), number(arm.round));
+        self.line(format!("poll(me, p{of}, from{of}, {peers}, {each_of}, {site}, {round});"));
         let mut next = 0;
-        for (packet, total) in packets.iter().zip(&units) {
+        for (packet, each) in packets.iter().zip(each) {
             let bytes = self.bytes(packet.wire);
-            let name = &packet.name;
-            let mut text = format!("Piece<{bytes}> x{name}[{ahead}] = {{");
-            for j in 0..ahead {
-                let _ = write!(
-                    text,
-                    "{}open<{bytes}>(got{first} + {})",
-                    if j == 0 { "" } else { ", " },
-                    next + j * total / ahead
-                );
-            }
-            self.line(text + "};");
-            next += total;
+            let opened: Vec<String> =
+                (0..ahead).map(|j| format!("open<{bytes}>(p{of} + {})", next + j * each)).collect();
+            self.line(format!(
+                "Piece<{bytes}> x{}[{ahead}] = {{{}}};",
+                packet.name,
+                opened.join(", ")
+            ));
+            next += each * ahead;
         }
     }
 
@@ -318,13 +349,14 @@ impl Body<'_> {
                 name
             };
             let name = &out.name;
-            let index = format!("(u64)(i + j * step)");
             self.line(match (out.packets, out.wire) {
-                (Some(_), _) => format!("send({name} + {index} * {}, {result}, me.epoch);", bytes * 2),
+                (Some(_), _) => {
+                    format!("send({name} + half + {}ull * at, {result}, me.epoch);", bytes * 2)
+                }
                 (None, None) if self.by_element() => format!(
-                    "scatter({name} + {index} * {bytes}, {result}, (u32)(elements - {index} * GROUP));"
+                    "scatter({name} + {bytes}ull * at, {result}, elements - (u64)GROUP * at);"
                 ),
-                _ => format!("put({name} + {index} * {bytes}, {result});"),
+                _ => format!("put({name} + {bytes}ull * at, {result});"),
             });
         }
     }

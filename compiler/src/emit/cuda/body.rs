@@ -18,6 +18,8 @@ pub(super) struct Body<'a> {
     pub(super) group: u32,
     /// Whether all threads know that they may write into the peers' staging memory.
     pub(super) entered: bool,
+    /// Whether the rank has told that it has entered.
+    announced: bool,
     text: String,
     depth: usize,
 }
@@ -55,7 +57,15 @@ impl<'a> Body<'a> {
             (_, true) => 16 / size,
             (_, false) => 1,
         };
-        Body { program, spec, group, entered: false, text: String::new(), depth: 0 }
+        Body {
+            program,
+            spec,
+            group,
+            entered: false,
+            announced: program.way != Way::Packet,
+            text: String::new(),
+            depth: 0,
+        }
     }
 
     pub(super) fn deeper(&mut self) {
@@ -156,8 +166,7 @@ impl<'a> Body<'a> {
             self.line(format!("const u64 scratch{i} = {before};"));
             before = format!("(scratch{i} + {chunks} * SIZE * me.most + 255) / 256 * 256");
         }
-        let signals = self.program.phases.iter().any(|phase| !phase.signals.is_empty());
-        if signals {
+        if self.program.way != Way::Packet {
             self.line("if (me.thread == 0) failed = 0;");
             self.line("__syncthreads();");
         }
@@ -165,7 +174,9 @@ impl<'a> Body<'a> {
             self.each_own("data", self.program.header.chunks, "TIMES");
             self.line("__syncthreads();");
         }
-        self.line("announce(me);");
+        if self.program.way != Way::Packet {
+            self.line("announce(me);");
+        }
         if !self.program.greets.is_empty() {
             let peers: Vec<_> = self.program.greets.iter().map(u32::to_string).collect();
             self.line(format!("greet(me, {});", peers.join(", ")));
@@ -201,6 +212,11 @@ impl<'a> Body<'a> {
     fn phases(&mut self, phases: &[String]) {
         let mut first = 0;
         for some in phases.chunk_by(|a, b| alike(a, b)) {
+            if first > 0 && !self.announced {
+                // Not earlier: the first elements are asked for before the epoch is known.
+                self.line("announce(me);");
+                self.announced = true;
+            }
             let last = first + some.len() - 1;
             self.text.push('\n');
             if let [one] = some {
@@ -296,6 +312,9 @@ impl<'a> Body<'a> {
 
     fn end(&mut self) {
         self.text.push('\n');
+        if !self.announced {
+            self.line("announce(me);");
+        }
         if !self.program.leave.is_empty() {
             self.line("if (me.warp == 0) {");
             let leave = self.apart(|body| {

@@ -1,11 +1,10 @@
-// What every kernel of roundelay is made of. A kernel defines before this: RANKS, RANK, PARTS (the chunks of
-// the whole vector), BLOCKS_OF (vector elements for each one that the caller gave), SIZE (bytes of an element), PROVES
-// (whether its end proves that every rank has entered the call),
-// PACKETS (whether all its messages are packets).
+// What every kernel of roundelay is made of, on top of `machine.cuh`. A kernel defines before this: RANKS, RANK, PARTS
+// (the chunks of the whole vector), BLOCKS_OF (vector elements for each one that the caller gave), SIZE (bytes of an
+// element), PROVES (whether its end proves that every rank has entered the call), PACKETS (whether all its messages are
+// packets).
 //
 // The seams, in this order:
 //   parameters, as compiler/src/device/abi.rs has them
-//   memory      plain, weak accesses of 1 to 32 bytes; words and packets, strong at system scope
 //   failure     every spin ends: by success, by the abort word, or by the time
 //   Me          a thread: what it is, which elements are its block's, which epoch it is
 //   waits and signals, packets
@@ -14,15 +13,6 @@
 // A thread that fails leaves the kernel at once, and others when they next wait long. Those that remain pass
 // barriers without it, but tell peers nothing more: `signal` looks at `failed` first, and packets that were not made
 // are not sent.
-
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef int i32;
-typedef long long i64;
-
-#define INLINE __device__ __forceinline__
 
 // ---- parameters ------------------------------------------------------------------------------------------
 
@@ -49,70 +39,6 @@ struct Report {
 // Kinds of words, as reports number them.
 constexpr u32 ENTERED = 0, SENT = 1, CONSUMED = 2, PACKET = 3, BEFORE = 4;
 
-// ---- memory ----------------------------------------------------------------------------------------------
-
-// Some neighbouring elements as they lie in memory: at least a word, so that they stay in registers.
-template <u32 BYTES> struct Piece {
-    u32 w[BYTES < 4 ? 1 : BYTES / 4];
-};
-
-// Nothing is read twice, so the first-level cache need not keep it. Always ordered among themselves and against
-// waits, as volatile assembly is.
-template <u32 BYTES> INLINE Piece<BYTES> fetch(u64 at) {
-    Piece<BYTES> x;
-    if constexpr (BYTES == 1) {
-        asm volatile("ld.global.L1::no_allocate.u8 %0, [%1];" : "=r"(x.w[0]) : "l"(at) : "memory");
-    } else if constexpr (BYTES == 2) {
-        u16 half;
-        asm volatile("ld.global.L1::no_allocate.u16 %0, [%1];" : "=h"(half) : "l"(at) : "memory");
-        x.w[0] = half;
-    } else if constexpr (BYTES == 4) {
-        asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(x.w[0]) : "l"(at) : "memory");
-    } else if constexpr (BYTES == 8) {
-        asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-                     : "=r"(x.w[0]), "=r"(x.w[1]) : "l"(at) : "memory");
-    } else {
-#pragma unroll
-        for (u32 k = 0; k < BYTES / 16; ++k)
-            asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(x.w[4 * k]), "=r"(x.w[4 * k + 1]), "=r"(x.w[4 * k + 2]), "=r"(x.w[4 * k + 3])
-                         : "l"(at + 16 * k) : "memory");
-    }
-    return x;
-}
-
-template <u32 BYTES> INLINE void put(u64 at, const Piece<BYTES> &x) {
-    if constexpr (BYTES == 1) {
-        asm volatile("st.global.u8 [%0], %1;" ::"l"(at), "r"(x.w[0]) : "memory");
-    } else if constexpr (BYTES == 2) {
-        asm volatile("st.global.u16 [%0], %1;" ::"l"(at), "h"((u16)x.w[0]) : "memory");
-    } else if constexpr (BYTES == 4) {
-        asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(x.w[0]) : "memory");
-    } else if constexpr (BYTES == 8) {
-        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(x.w[0]), "r"(x.w[1]) : "memory");
-    } else {
-#pragma unroll
-        for (u32 k = 0; k < BYTES / 16; ++k)
-            asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at + 16 * k), "r"(x.w[4 * k]),
-                         "r"(x.w[4 * k + 1]), "r"(x.w[4 * k + 2]), "r"(x.w[4 * k + 3]) : "memory");
-    }
-}
-
-template <bool ACQUIRE> INLINE u64 look(u64 word) {
-    u64 value;
-    if constexpr (ACQUIRE)
-        asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-    else
-        asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-    return value;
-}
-
-INLINE void tell(u64 word, u64 value) {
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
-}
-
-INLINE void release() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-
 // ---- failure ---------------------------------------------------------------------------------------------
 
 __shared__ u32 failed;
@@ -125,10 +51,7 @@ struct Failure {
 // Reports, unless somebody has, and leaves the kernel.
 __device__ __noinline__ void fail(u64 state, u64 report, Failure f) {
     *(volatile u32 *)&failed = 1;
-    u32 before;
-    asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], 0, 1;"
-                 : "=r"(before) : "l"(state + 8) : "memory");
-    if (before == 0) {
+    if (claim(state + 8)) {
         volatile Report *to = (volatile Report *)report;
         to->word = f.word;
         to->peer = f.peer;
@@ -141,8 +64,7 @@ __device__ __noinline__ void fail(u64 state, u64 report, Failure f) {
         release();
         to->what = f.what;
     }
-    asm volatile("exit;");
-    __builtin_unreachable();
+    quit();
 }
 
 // How long a wait has lasted.
@@ -153,14 +75,10 @@ struct Patience {
     // 0 to go on, or what to report. Looks about once in some milliseconds.
     INLINE u32 ends(const Params &params) {
         if (++polls % 4096 != 0) return 0;
-        u32 abort, failed;
-        asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(abort) : "l"(params.abort) : "memory");
-        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(failed) : "l"(params.state + 8) : "memory");
-        if (abort != 0 || failed != 0) return 2;
-        u64 now;
-        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-        if (since == 0) since = now;
-        return now - since > params.timeout ? 1 : 0;
+        if (look32(params.abort) != 0 || look32(params.state + 8) != 0) return 2;
+        const u64 time = now();
+        if (since == 0) since = time;
+        return time - since > params.timeout ? 1 : 0;
     }
 };
 
@@ -169,9 +87,8 @@ struct Patience {
 struct Me {
     const Params &params;
     u32 thread, warp, lane, block, blocks;
-    // The call's number, and whether the call before proved that all had entered it. Read as late as can be:
-    // the state comes from memory while the first elements do.
-    u32 epoch, synchronized;
+    // The number of the call before, that of this call, and whether the call before proved that all had entered it.
+    u32 last, epoch, synchronized;
     // Elements of a short chunk, the remainder, elements of a long chunk.
     u64 least, rest, most;
     // The pass at hand: its number, and its first element in each chunk.
@@ -180,9 +97,7 @@ struct Me {
     bool spread;
 
     INLINE Me(const Params &p) : params(p) {
-        u32 last;
-        asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
-                     : "=r"(last), "=r"(synchronized) : "l"(p.state + 16 * blockIdx.x) : "memory");
+        look_state(p.state + 16 * blockIdx.x, last, synchronized);
         epoch = last + 1;
         thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
         block = blockIdx.x, blocks = gridDim.x;
@@ -190,6 +105,12 @@ struct Me {
         least = elements / PARTS, rest = elements % PARTS, most = least + (rest != 0);
         spread = PACKETS || p.groups > 1;
         pass(0);
+    }
+
+    // Makes the compiler take the epoch from here on only: its memory is read while the first elements are.
+    INLINE void know() {
+        forget(last), forget(synchronized);
+        epoch = last + 1;
     }
 
     INLINE void pass(u64 t) {
@@ -200,7 +121,8 @@ struct Me {
     // Makes the compiler forget what it knows of these, and with it all addresses made of them: else it would make
     // those of all arms before the first pass, and run out of registers.
     INLINE void here() {
-        asm volatile("" : "+l"(least), "+l"(rest), "+l"(from), "+l"(at_pass), "+r"(block), "+r"(blocks), "+r"(epoch), "+r"(thread));
+        forget(least), forget(rest), forget(from), forget(at_pass);
+        forget(block), forget(blocks), forget(epoch), forget(thread);
     }
 
     // Where chunk c of the vector begins, and its elements.
@@ -217,10 +139,16 @@ struct Me {
     INLINE u64 chunk(u64 buffer, u64 c) const { return buffer + SIZE * (begin(c) + from); }
     INLINE u64 scratch(u64 buffer, u64 c) const { return buffer + SIZE * (c * most + from); }
 
-    // Address of chunk k of a message in slot s of a link, on its receiver.
+    // Address of chunk k of a message in slot s of a link, on its receiver, in the first half.
     INLINE u64 slot(u32 receiver, u32 base, u32 slots, u32 chunks, u32 s, u32 k) const {
         const u64 index = base * blocks + (block * slots + s) * chunks + k;
-        return params.arena[receiver] + params.staging + (epoch & 1) * params.halves + index * params.unit;
+        return params.arena[receiver] + params.staging + index * params.unit;
+    }
+
+    // What leads to the half of the call.
+    INLINE u64 half() {
+        know();
+        return (epoch & 1) * params.halves;
     }
 
     // The number of a message, of so many in a pass; its slot; what its words must hold.
@@ -316,6 +244,7 @@ template <bool RELEASE, class... NEWS> INLINE void signal(Me &me, NEWS... news) 
 // Before the first write into the staging memory of these peers: they have ended the call before the last. Each
 // thread finds out by itself, without meeting the others.
 template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
+    me.know();
     if (me.synchronized) return;
     me.synchronized = 1;
     const u64 wanted = me.epoch - 1;
@@ -339,7 +268,8 @@ template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
 INLINE bool proves(const Me &me) { return PROVES && me.least != 0; }
 
 // At the start: tells all ranks that this one has entered, if nothing later would prove it.
-INLINE void announce(const Me &me) {
+INLINE void announce(Me &me) {
+    me.know();
     if (!proves(me) && me.block == 0 && me.thread < RANKS && me.thread != RANK)
         tell(word(me, me.thread, entered(RANK), 0), me.epoch);
 }
@@ -352,41 +282,21 @@ template <class... PEERS> INLINE void greet(Me &me, PEERS... peers) {
 // At the end, when all threads of the block have met.
 INLINE void leave(const Me &me) {
     for (u32 b = me.block + me.thread * me.blocks; b < MOST_BLOCKS; b += THREADS * me.blocks)
-        asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(me.params.state + 16 * b), "r"(me.epoch),
-                     "r"((u32)proves(me)) : "memory");
+        tell_state(me.params.state + 16 * b, me.epoch, proves(me));
 }
 
 // ---- packets ---------------------------------------------------------------------------------------------
 
-// 8 bytes of content, each half beside the epoch.
-struct Packet {
-    u32 a, at_a, b, at_b;
-
-    INLINE bool is(u32 epoch) const { return at_a == epoch && at_b == epoch; }
-};
-
-INLINE Packet peek(u64 at) {
-    Packet p;
-    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(p.a), "=r"(p.at_a), "=r"(p.b), "=r"(p.at_b) : "l"(at) : "memory");
-    return p;
-}
-
 template <u32 BYTES> INLINE void send(u64 at, const Piece<BYTES> &x, u32 epoch) {
     static_assert(BYTES % 8 == 0, "whole packets");
 #pragma unroll
-    for (u32 k = 0; k < BYTES / 8; ++k)
-        asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(at + 16 * k), "r"(x.w[2 * k]),
-                     "r"(epoch), "r"(x.w[2 * k + 1]) : "memory");
+    for (u32 k = 0; k < BYTES / 8; ++k) post(at + 16 * k, {x.w[2 * k], epoch, x.w[2 * k + 1], epoch});
 }
 
-// Packets of some messages: K of them, all looked for at once, then only those that are missing. An address of 0
-// asks for nothing. `peers` has a byte for each, lowest first, for reports.
+// Packets of some messages: K of them, all looked for at once, then only those that are missing. `peers` has a byte for each, lowest first, for reports.
 template <u32 K> INLINE void poll(const Me &me, Packet (&got)[K], const u64 (&at)[K], u64 peers, u32 each, u32 site, u32 round) {
 #pragma unroll
-    for (u32 k = 0; k < K; ++k)
-        if (at[k] != 0) got[k] = peek(at[k]);
-        else got[k] = {0, me.epoch, 0, me.epoch};
+    for (u32 k = 0; k < K; ++k) got[k] = peek(at[k]);
     Patience patience;
     for (;;) {
         bool all = true;
@@ -437,28 +347,16 @@ INLINE float round_to_odd(double value) {
 
 struct F16 {
     static constexpr u32 BYTES = 2;
-    static INLINE float load(u32 bits) {
-        float value;
-        asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((u16)bits));
-        return value;
-    }
-    static INLINE u32 store(float value) {
-        u16 bits;
-        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-        return bits;
-    }
-    static INLINE u32 store(double value) { return store(round_to_odd(value)); }
+    static INLINE float load(u32 bits) { return f16_to_f32(bits); }
+    static INLINE u32 store(float value) { return f32_to_f16(value); }
+    static INLINE u32 store(double value) { return f32_to_f16(round_to_odd(value)); }
 };
 
 struct Bf16 {
     static constexpr u32 BYTES = 2;
     static INLINE float load(u32 bits) { return __uint_as_float(bits << 16); }
-    static INLINE u32 store(float value) {
-        u16 bits;
-        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-        return bits;
-    }
-    static INLINE u32 store(double value) { return store(round_to_odd(value)); }
+    static INLINE u32 store(float value) { return f32_to_bf16(value); }
+    static INLINE u32 store(double value) { return f32_to_bf16(round_to_odd(value)); }
 };
 
 struct F64 {
@@ -526,7 +424,7 @@ INLINE Piece<FORMAT::BYTES * COUNT> narrow(const Values<VALUE, COUNT> &x) {
 }
 
 // A piece whose place is not aligned to more than an element, or that the chunk does not fill: element by element.
-template <u32 BYTES> INLINE Piece<BYTES> gather(u64 at, u32 elements) {
+template <u32 BYTES> INLINE Piece<BYTES> gather(u64 at, u64 elements) {
     Piece<BYTES> x;
 #pragma unroll
     for (u32 k = 0; k < BYTES / 4; ++k) x.w[k] = 0;
@@ -540,7 +438,7 @@ template <u32 BYTES> INLINE Piece<BYTES> gather(u64 at, u32 elements) {
     return x;
 }
 
-template <u32 BYTES> INLINE void scatter(u64 at, const Piece<BYTES> &x, u32 elements) {
+template <u32 BYTES> INLINE void scatter(u64 at, const Piece<BYTES> &x, u64 elements) {
 #pragma unroll
     for (u32 k = 0; k < BYTES / SIZE; ++k)
         if (k < elements) {

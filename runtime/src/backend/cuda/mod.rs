@@ -11,6 +11,8 @@
 //! Kernels are texts that the compiler writes. [`kernels`] turns them into code, from memory, from the disk ([`cache`]), or
 //! by NVRTC ([`nvrtc`]).
 
+#[cfg(test)]
+mod book;
 pub(crate) mod cache;
 mod context;
 mod device;
@@ -18,6 +20,7 @@ mod fault;
 mod graph;
 pub(crate) mod kernels;
 pub(crate) mod library;
+mod mailbox;
 mod memory;
 mod module;
 pub(crate) mod nvrtc;
@@ -29,7 +32,9 @@ pub use device::Device;
 pub(crate) use device::{devices, reach};
 pub(crate) use fault::Fault;
 pub(crate) use graph::{Aside, Graph, Recording};
-pub(crate) use memory::{Foreign, Found, Handle, Physical, Pinned, Range};
+pub(crate) use mailbox::Mailbox;
+use memory::Pinned;
+pub(crate) use memory::{Foreign, Found, Handle, Physical, Range};
 pub(crate) use module::Kernel;
 pub use stream::CudaStream;
 pub(crate) use stream::Event;

@@ -149,6 +149,56 @@ impl Nvrtc {
     ///
     /// What the compiler says, with its log.
     pub(crate) fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>, String> {
+        self.with(text, options, |_| ()).map(|(code, ())| code)
+    }
+
+    /// As `compile`, with the log.
+    ///
+    /// # Errors
+    ///
+    /// As `compile`.
+    #[cfg(test)]
+    pub(crate) fn compile_and_say(
+        &self,
+        text: &str,
+        options: &[String],
+    ) -> Result<(Vec<u8>, String), String> {
+        self.with(text, options, |program| self.told(program))
+    }
+
+    /// Compiles a text to the assembly that is compiled to code.
+    ///
+    /// # Errors
+    ///
+    /// As `compile`.
+    #[cfg(test)]
+    pub(crate) fn assembly(&self, text: &str, options: &[String]) -> Result<String, String> {
+        type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+        type Get = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+        let made = self.with(text, options, |program| {
+            // SAFETY: the types are those of the functions in NVRTC's header.
+            let size = unsafe { self._library.get::<Size>(b"nvrtcGetPTXSize") };
+            // SAFETY: as above.
+            let get = unsafe { self._library.get::<Get>(b"nvrtcGetPTX") };
+            let (Ok(size), Ok(get)) = (size, get) else { return String::new() };
+            let mut bytes = 0;
+            // SAFETY: one number is written.
+            unsafe { size(program, &raw mut bytes) };
+            let mut ptx = vec![0u8; bytes];
+            // SAFETY: as many bytes are written as it said.
+            unsafe { get(program, ptx.as_mut_ptr().cast()) };
+            String::from_utf8_lossy(&ptx).into_owned()
+        });
+        made.map(|(_, ptx)| ptx)
+    }
+
+    /// Compiles a text, and looks at the program while there is one.
+    fn with<T>(
+        &self,
+        text: &str,
+        options: &[String],
+        look: impl FnOnce(Program) -> T,
+    ) -> Result<(Vec<u8>, T), String> {
         let zero = |_| "the text holds a zero byte".to_string();
         let text = CString::new(text).map_err(zero)?;
         let kept: Result<Vec<CString>, _> =
@@ -160,7 +210,7 @@ impl Nvrtc {
         // SAFETY: both texts end with a zero and outlive the program; there are no headers.
         let made = unsafe { (self.create)(&raw mut program, text.as_ptr(), title, 0, none, none) };
         self.check("nvrtcCreateProgram", made)?;
-        let compiled = self.compile_program(program, &options);
+        let compiled = self.compile_program(program, &options).map(|code| (code, look(program)));
         // SAFETY: the program was made above, and is not used after.
         let _ = unsafe { (self.destroy)(&raw mut program) };
         compiled
