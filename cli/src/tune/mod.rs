@@ -4,9 +4,10 @@
 //! `plan` says what is measured: groups of calls (collective, ranks, placement), each over all sizes,
 //! smallest first, and the candidates of each. `raw` keeps every result as it comes, so that a run that was
 //! stopped goes on where it was. `turns` plays a size: one job of local processes, with a piece for each algorithm.
-//! `check` compares what would be chosen with the best.
+//! `check` compares what would be chosen with the best. `gpu` measures everything in one job, on GPUs.
 
 mod check;
+mod gpu;
 mod plan;
 mod raw;
 mod turns;
@@ -18,7 +19,7 @@ use roundelay::choose::Tuned;
 use roundelay_dsl::diag::codes;
 use serde::Serialize;
 
-use crate::args::Tune;
+use crate::args::{Device, Tune};
 use crate::check::time_text;
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, fault, refused};
@@ -49,14 +50,21 @@ struct Line<'a> {
 
 /// Runs the verb.
 pub(crate) fn tune(args: &Tune, report: Report) -> Outcome {
+    let output = || {
+        args.output.clone().or_else(Tuned::path).ok_or_else(|| {
+            let text = "no folder for configuration is known: name the table with -o FILE";
+            Failure::Usage(text.into())
+        })
+    };
+    if args.device == Device::Cuda {
+        return gpu::tune(args, &output()?, report);
+    }
     let groups = plan::groups(args)?;
     let sizes = args.bytes.list(args.factor);
     if args.check {
         return check::check(args, report, &groups, &sizes);
     }
-    let output = args.output.clone().or_else(Tuned::path).ok_or_else(|| {
-        Failure::Usage("no folder for configuration is known: name the table with -o FILE".into())
-    })?;
+    let output = output()?;
     let raw = Raw::open(&output, args.fresh);
     if args.dry_run {
         dry_run(args, report, &groups, &sizes, &raw, &output);
@@ -217,22 +225,29 @@ impl Work<'_> {
         self.report.line(format!("{group}  {size:>5}  us: {}", list.join(", ")));
     }
 
-    /// Writes the table in one step: a reader finds the old one or the new one.
     fn write(&self) -> Outcome {
-        let text = self.table.text();
-        let next = self.output.with_extension("toml.new");
-        let write = || {
-            if let Some(folder) = self.output.parent().filter(|f| !f.as_os_str().is_empty()) {
-                std::fs::create_dir_all(folder)?;
-            }
-            std::fs::write(&next, text)?;
-            std::fs::rename(&next, &self.output)
-        };
-        write().map_err(|e| self.lost(&e))
+        save(&self.table, &self.output)
     }
 
     fn lost(&self, e: &std::io::Error) -> Failure {
-        let path = self.output.display();
-        refused(fault(codes::FILE, format!("{path}, or a file beside it, cannot be written: {e}")))
+        lost(&self.output, e)
     }
+}
+
+/// Writes a table in one step: a reader finds the old one or the new one.
+fn save(table: &Tuned, output: &Path) -> Outcome {
+    let next = output.with_extension("toml.new");
+    let write = || {
+        if let Some(folder) = output.parent().filter(|f| !f.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(&next, table.text())?;
+        std::fs::rename(&next, output)
+    };
+    write().map_err(|e| lost(output, &e))
+}
+
+fn lost(output: &Path, e: &std::io::Error) -> Failure {
+    let path = output.display();
+    refused(fault(codes::FILE, format!("{path}, or a file beside it, cannot be written: {e}")))
 }

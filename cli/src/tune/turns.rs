@@ -1,14 +1,11 @@
 //! One size, played by several algorithms in turn, so that whatever else the machine does meets all alike.
 
-use std::time::Duration;
-
 use roundelay::choose::Place;
-use roundelay::{DType, RedOp};
 use roundelay_compiler::Shape;
 
 use super::plan::Group;
 use crate::args::{Play, Target, Tune, Way};
-use crate::job::{self, Case, Job, Proof, Start};
+use crate::job::{self, Case, Job, Proof, Start, Told};
 use crate::report::Failure;
 
 /// How often the algorithms of a size are measured in turn; the median counts.
@@ -39,9 +36,9 @@ pub(super) fn measure(
             proofs.push(proof);
         }
     }
-    let case = |(piece, proof): (usize, &Proof)| Case {
-        piece,
-        count: bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64,
+    let case = |(piece, proof): (usize, &Proof)| {
+        let count = bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64;
+        Case::ours(piece, count)
     };
     let job = Job {
         pieces: proofs.iter().map(|p| p.piece.clone()).collect(),
@@ -56,10 +53,13 @@ pub(super) fn measure(
         warmup: play.warmup,
         budget: args.budget.as_secs_f64() / f64::from(TURNS),
         trace: false,
+        gpu: None,
     };
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); proofs.len()];
-    job::play(&job, &Start::of(&play, true)?, |case, us, _| {
-        times[job.cases[case].piece].push(us);
+    job::play(&job, &Start::of(&play, true)?, |told| {
+        if let Told::Done { case, time_us, .. } = told {
+            times[job.cases[case].piece].push(time_us);
+        }
     })?;
     let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
     Ok(names.iter().zip(which).map(|(name, at)| ((*name).to_owned(), medians[at])).collect())
@@ -73,24 +73,9 @@ fn median(times: &mut [f64]) -> f64 {
 /// How points are measured: sums of f32 in memory that other ranks can read.
 fn play(place: &Place) -> Play {
     Play {
-        n: None,
-        dtype: DType::F32,
-        op: RedOp::Sum,
-        iters: None,
-        warmup: 3,
-        timeout: Duration::from_secs(60),
-        seed: Some(1),
         in_place: place.in_place,
         out_of_place: !place.in_place,
-        private: false,
-        slot_bytes: None,
         transport: (place.transport == "tcp").then_some(Way::Tcp),
-        hosts: 1,
-        rank: None,
-        size: None,
-        store: None,
-        hints: Vec::new(),
-        trace: None,
-        flight: None,
+        ..Play::tuning()
     }
 }
