@@ -232,13 +232,14 @@ pub(super) fn drain(stream: &CudaStream, patience: Duration) -> Result<(), Fault
 
 impl Drop for CudaComm {
     fn drop(&mut self) {
-        let patience = self.comm.core().map(|core| core.patience()).unwrap_or(LAST);
+        // After a failure kernels were told to leave already.
+        let patience = match self.comm.core() {
+            Ok(core) if core.usable().is_ok() => core.patience(),
+            _ => Duration::ZERO,
+        };
         self.gpu.leave(patience);
     }
 }
-
-/// How long the end of calls is waited for if nothing else is known.
-const LAST: Duration = Duration::from_secs(30);
 
 impl std::fmt::Debug for CudaComm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

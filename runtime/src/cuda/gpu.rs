@@ -125,10 +125,22 @@ impl Gpu {
     /// Waits for calls before the memory goes; makes kernels leave that wait in vain.
     pub(super) fn leave(&mut self, patience: Duration) {
         let Some(stream) = self.journal.lock().latest() else { return };
-        if drain(&stream, patience).is_err() {
-            self.mailbox.abort();
-            let _ = drain(&stream, LEAVE);
+        if drain(&stream, patience).is_ok() {
+            return;
         }
+        self.mailbox.abort();
+        if drain(&stream, LEAVE).is_err() {
+            self.abandon();
+        }
+    }
+
+    /// A kernel does not end, or the context is broken: what kernels use stays until the process ends.
+    fn abandon(&mut self) {
+        self.arena.abandon();
+        self.mailbox.abandon();
+        let regions = self.regions.all().chain(&self.retired);
+        regions.cloned().for_each(std::mem::forget);
+        self.compiled.values().cloned().for_each(std::mem::forget);
     }
 }
 

@@ -105,6 +105,11 @@ impl Regions {
         self.list.iter_mut().filter_map(gone).collect()
     }
 
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Region>> {
+        self.list.iter().flatten()
+    }
+
     /// An address in a rank's memory, as mapped here.
     pub(super) fn address(&self, spot: Spot, rank: u32) -> u64 {
         let region = self.list.get(spot.region as usize).and_then(Option::as_deref);

@@ -148,11 +148,17 @@ impl Range {
     pub(crate) fn filled(&self) -> u64 {
         self.filled
     }
+
+    /// Leaves all as it is until the process ends: a kernel that does not end uses it.
+    pub(crate) fn abandon(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.mapped));
+        self.reserved = 0;
+    }
 }
 
 impl Drop for Range {
     fn drop(&mut self) {
-        if self.context.enter().is_err() {
+        if self.reserved == 0 || self.context.enter().is_err() {
             return;
         }
         let mut at = self.base;
@@ -205,11 +211,16 @@ impl Pinned {
     pub(crate) fn device(&self) -> u64 {
         self.device
     }
+
+    /// See [`Range::abandon`].
+    pub(crate) fn abandon(&mut self) {
+        self.host = std::ptr::null_mut();
+    }
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
+        if !self.host.is_null() && self.context.enter().is_ok() {
             // SAFETY: nobody else has the address; whoever drops it has waited for the kernels that use it.
             let _ = unsafe { cuda!(cuMemFreeHost(self.host.cast())) };
         }

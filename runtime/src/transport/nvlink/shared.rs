@@ -44,6 +44,11 @@ impl Shared {
         self.ranges.get(self.own as usize).map_or(0, Range::filled)
     }
 
+    /// Leaves all mapped until the process ends: a kernel that does not end uses it.
+    pub(crate) fn abandon(&mut self) {
+        self.ranges.iter_mut().for_each(Range::abandon);
+    }
+
     /// Puts this rank's new memory behind its own.
     pub(crate) fn put(&mut self, memory: Physical) -> Result<(), Fault> {
         match self.ranges.get_mut(self.own as usize) {
