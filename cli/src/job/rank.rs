@@ -65,8 +65,7 @@ pub(super) fn work(
         let Some(ready) = ready.get(c.piece) else { continue };
         // A case that comes again, in turn with others, was checked.
         let check = !job.cases[..case].contains(c);
-        let count = usize::try_from(c.count).unwrap_or(usize::MAX);
-        match ready.play(job, comm, (count, check), &mut room, say) {
+        match ready.play(job, comm, (c.count, check), &mut room, say) {
             Ok((time_us, wrong)) if comm.rank() == 0 => {
                 say(Event::Done { case, time_us, wrong, how: None });
             }

@@ -118,7 +118,9 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
         player.gpu.synchronize(&stream)?;
         for ((calls, view, turn, rule), input) in batch.iter().zip(&inputs) {
             let (wrong, words) = player.verify(*calls, view, *turn, rule, input)?;
-            let at = format!("{} {} {}", calls.ready.algorithm(*turn), calls.count, calls.dtype);
+            let way = calls.way.map_or("", Way::name);
+            let name = calls.ready.algorithm(*turn);
+            let at = format!("{name} {way} {} {} at {:#x}", calls.count, calls.dtype, view.addresses().1);
             said.add(wrong, words.into_iter().map(|w| format!("{at}: {w}")));
         }
         made += TOGETHER as u64;

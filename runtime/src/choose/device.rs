@@ -41,8 +41,8 @@ const RULES: &[Rule] = &[
     rule("all_to_all", 512 * K, "direct", &[Way::Packet]),
     rule("all_to_all", ANY, "direct", &[Way::Put, Way::Staged]),
     rule("broadcast", 64 * K, "binomial", &[Way::Packet]),
-    rule("broadcast", 512 * K, "scatter_all_gather", &[Way::Packet]),
-    rule("broadcast", ANY, "scatter_all_gather", &[Way::Put, Way::Staged]),
+    rule("broadcast", 4 * M, "chain", &[Way::Packet]),
+    rule("broadcast", ANY, "chain", &[Way::Put, Way::Staged]),
     rule("reduce", 512 * K, "linear", &[Way::Packet]),
     rule("reduce", ANY, "chain", &[Way::Put, Way::Staged]),
     rule("gather", 512 * K, "linear", &[Way::Packet]),
@@ -75,23 +75,34 @@ pub(crate) fn ways(collective: &str, bytes: u64) -> Vec<Way> {
     ways
 }
 
-/// Blocks for a call: enough to keep the links busy, few where meeting costs more than moving.
+/// Blocks for a call: enough to keep the links busy, few where meeting costs more than moving. Rings and chains wait
+/// for their neighbours in every step, and more blocks then queue behind each other on the links: all_reduce.ring of
+/// 256 MiB on four GPUs took 1.19 ms with 64 blocks, 1.84 with 96; of 32 MiB 0.16 with 32, 0.19 with 64.
 pub(crate) fn blocks(way: Way, bytes: u64, sms: u32, most: Option<u32>) -> u32 {
     let each = match way {
         // A thread moves 8 bytes of packets at a time: two for each thread of a block.
         Way::Packet => u64::from(abi::THREADS) * 8 * 2,
         Way::Staged | Way::Put | Way::Get => 64 * K,
     };
-    let wanted = bytes.div_ceil(each).clamp(1, u64::from(abi::BLOCKS)) as u32;
+    let most_here = match (way, bytes) {
+        (Way::Packet, _) => abi::BLOCKS,
+        (_, 0x800_0001..) => 64,
+        (_, 0x80_0001..) => 32,
+        _ => 64,
+    };
+    let wanted = bytes.div_ceil(each).clamp(1, u64::from(most_here)) as u32;
     wanted.min(sms.max(1)).min(most.unwrap_or(abi::BLOCKS).max(1))
 }
 
-/// Groups of warps that play arms side by side: as many as a phase has arms where messages are small; one where they
+/// Bytes of an arm's chunk in a pass, up to which arms are played side by side: what a block has in flight at once.
+const SIDE_BY_SIDE: u64 = 32 * K;
+
+/// Groups of warps that play arms side by side: as many as a phase has arms where chunks are small; one where they
 /// are large, so that all ranks send to one peer each at a time.
-pub(crate) fn groups(way: Way, arms: u32) -> u64 {
+pub(crate) fn groups(way: Way, arms: u32, pass_bytes: u64) -> u64 {
     match way {
-        Way::Packet => arms.clamp(1, abi::THREADS / 32).into(),
-        Way::Staged | Way::Put | Way::Get => 1,
+        Way::Staged | Way::Put | Way::Get if pass_bytes > SIDE_BY_SIDE => 1,
+        _ => arms.clamp(1, abi::THREADS / 32).into(),
     }
 }
 
@@ -130,7 +141,8 @@ mod tests {
     fn blocks_stay_within_what_there_is() {
         assert_eq!(blocks(Way::Packet, 0, 132, None), 1);
         assert_eq!(blocks(Way::Packet, 64 * K, 132, None), 8);
-        assert_eq!(blocks(Way::Put, 1 << 30, 132, None), 128);
+        assert_eq!(blocks(Way::Put, 1 << 30, 132, None), 64);
+        assert_eq!(blocks(Way::Packet, 4 << 20, 132, None), 128);
         assert_eq!(blocks(Way::Put, 1 << 30, 20, None), 20);
         assert_eq!(blocks(Way::Put, 1 << 30, 132, Some(8)), 8);
     }

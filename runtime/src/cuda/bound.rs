@@ -198,11 +198,12 @@ impl Gpu {
     fn params(&self, key: &Key, cut: Cut, lowered: &Lowered) -> Vec<u64> {
         let (staging, halves) = self.layout.staging(key.way);
         let (abort, report) = self.mailbox.addresses();
+        let size = key.dtype.size() as u64;
         let mut params = words(&abi::Params {
             count: key.count,
             pass: cut.pass,
             passes: cut.passes,
-            groups: crate::choose::device::groups(key.way, lowered.arms),
+            groups: crate::choose::device::groups(key.way, lowered.arms, cut.pass * size),
             unit: cut.unit,
             staging,
             halves,

@@ -8,6 +8,11 @@ use crate::dtype::DType;
 
 /// A pass for pipelining alone moves at least so many bytes of a message a block.
 const LEAST_PIECE: u64 = 16 << 10;
+/// What a link carries while a hop's waits and meetings last: 3 us at 350 GB/s.
+const HOP_BYTES: u64 = 1 << 20;
+/// A pass moves at most so many bytes of a chunk a block: blocks that run side by side then work on memory that lies
+/// together.
+const MOST_PIECE: u64 = 256 << 10;
 /// What addresses of kernels are multiples of, in bytes.
 const GROUP: u64 = 16;
 
@@ -69,18 +74,32 @@ impl Job<'_> {
             ));
         }
         let worthwhile = (u64::from(header.message.max(1)) * whole * wide / LEAST_PIECE).max(1);
-        let wanted = u64::from(header.pipeline.max(1)).min(worthwhile);
+        let wanted = match header.pipeline {
+            0 | 1 => 1,
+            _ => self.pieces(ceil * u64::from(header.message.max(1)) * wide).min(worthwhile),
+        };
         let pipelined = match self.way {
             Way::Packet => whole,
             _ => ceil.div_ceil(b * wanted).next_multiple_of(group).max(group),
         };
-        let pass = whole.min(fits).min(pipelined);
+        let near = match self.way {
+            Way::Packet => whole,
+            _ => MOST_PIECE / size,
+        };
+        let pass = whole.min(fits).min(pipelined).min(near);
         let passes = ceil.div_ceil(b * pass).max(1);
         if passes.checked_mul(u64::from(self.messages) + 1).is_none_or(|m| m >> 32 != 0) {
             return Err(format!("{passes} passes of {} messages are too many", self.messages));
         }
         let unit = (pass * on_the_wire).next_multiple_of(GROUP);
         Ok(Cut { blocks: b as u32, pass, passes, unit })
+    }
+
+    /// Passes of a plan that is pipelined: T of them take `(T + h) (l + m / T)`, with h hops more than one, l for
+    /// a hop's waits and meetings, and m for the bytes; the least is at `sqrt(h m / l)`.
+    fn pieces(&self, bytes: u64) -> u64 {
+        let hops = u64::from(self.header.ranks.saturating_sub(2).max(1));
+        (hops * bytes / HOP_BYTES).isqrt().max(1)
     }
 
     /// `ceil(N/C)`, if the vector has an address space.
