@@ -26,7 +26,7 @@ pub struct CudaOptions {
     /// Where compiled kernels are kept: `$XDG_CACHE_HOME/roundelay/cuda` by default, or
     /// `$HOME/.cache/roundelay/cuda`. An empty path keeps none.
     pub cache_dir: Option<PathBuf>,
-    /// The compiler's library, in place of the one that [`probe`](super::probe) finds.
+    /// The compiler's library, in place of the one that [`probe`](fn@super::probe) finds.
     pub nvrtc: Option<PathBuf>,
 }
 

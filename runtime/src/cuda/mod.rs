@@ -5,7 +5,7 @@
 //! compiler writes for it. Calls are put into a [`CudaStream`] and return at once; [`CudaComm::synchronize`] waits for
 //! them, and says what went wrong. `docs/cuda.md` is the user's view.
 //!
-//! CUDA is looked for at run time: [`probe`] says what there is, or why nothing is.
+//! CUDA is looked for at run time: [`probe()`] says what there is, or why nothing is.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), roundelay::Error> {
