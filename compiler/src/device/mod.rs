@@ -83,7 +83,7 @@ pub struct DeviceProgram {
 pub struct Link {
     /// The other rank.
     pub peer: u32,
-    /// Which of the parallel connections to it.
+    /// Which of the parallel connections to it, counted without gaps.
     pub channel: u16,
     /// Whether this end sends or receives.
     pub dir: Dir,

@@ -2,7 +2,7 @@
 //! the machine shows why.
 
 use roundelay_compiler::Proved;
-use roundelay_compiler::device::{Arm, DeviceProgram, Options, Target, Way, prove, verify};
+use roundelay_compiler::device::{Arm, DeviceProgram, Link, Options, Target, Way, prove, verify};
 use roundelay_tests::Dice;
 
 use super::{Call, machine, proofs, setting, with};
@@ -17,14 +17,16 @@ fn removals(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
     };
     for (rank, p) in programs.iter().enumerate() {
         for g in 0..p.greets.len() {
-            add(rank, format!("greet {g}"), &|p| drop(p.greets.remove(g)));
+            add(rank, format!("greet {g}"), &|p| {
+                p.greets.remove(g);
+            });
         }
         for (i, phase) in p.phases.iter().enumerate() {
             for (j, arm) in phase.arms.iter().enumerate() {
                 for w in 0..arm.waits.len() {
                     let at = format!("phase {i} arm {j} {:?}", arm.waits[w].event);
                     add(rank, format!("wait {at}"), &|p| {
-                        drop(p.phases[i].arms[j].waits.remove(w));
+                        p.phases[i].arms[j].waits.remove(w);
                     });
                     add(rank, format!("acquire {at}"), &|p| {
                         p.phases[i].arms[j].waits[w].acquire = false;
@@ -36,12 +38,16 @@ fn removals(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
             }
             for s in 0..phase.signals.len() {
                 let at = format!("phase {i} {:?}", phase.signals[s].message);
-                add(rank, format!("signal {at}"), &|p| drop(p.phases[i].signals.remove(s)));
+                add(rank, format!("signal {at}"), &|p| {
+                    p.phases[i].signals.remove(s);
+                });
                 add(rank, format!("release {at}"), &|p| p.phases[i].signals[s].release = false);
             }
         }
         for w in 0..p.leave.len() {
-            add(rank, format!("leave {w}"), &|p| drop(p.leave.remove(w)));
+            add(rank, format!("leave {w}"), &|p| {
+                p.leave.remove(w);
+            });
             add(rank, format!("acquire of leave {w}"), &|p| p.leave[w].acquire = false);
         }
     }
@@ -50,43 +56,48 @@ fn removals(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
 
 /// Programs damaged otherwise, each in one place.
 fn damages(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
-    type Change = fn(&mut DeviceProgram) -> Option<()>;
-    fn arm(p: &mut DeviceProgram) -> Option<&mut Arm> {
-        p.phases.iter_mut().flat_map(|p| &mut p.arms).find(|a| !a.inputs.is_empty())
+    type Change = fn(&mut DeviceProgram);
+    fn link(p: &mut DeviceProgram, change: fn(&mut Link)) {
+        p.links.iter_mut().take(1).for_each(change);
+    }
+    fn arm(p: &mut DeviceProgram, change: fn(&mut Arm)) {
+        let arms = p.phases.iter_mut().flat_map(|p| &mut p.arms);
+        arms.filter(|a| !a.inputs.is_empty()).take(1).for_each(change);
     }
     let changes: [(&str, Change); 12] = [
-        ("base", |p| Some(p.links.first_mut()?.base += 1)),
-        ("slots", |p| Some(p.links.first_mut()?.slots += 1)),
-        ("messages", |p| Some(p.links.first_mut()?.messages += 1)),
-        ("channel", |p| Some(p.links.first_mut()?.channel += 1)),
-        ("no link", |p| p.links.pop().map(drop)),
-        ("staging", |p| Some(p.staging += 1)),
-        ("synchronizes", |p| Some(p.synchronizes ^= true)),
-        ("site", |p| Some(arm(p)?.site += 1000)),
-        ("no input", |p| arm(p)?.inputs.pop().map(drop)),
-        ("an input twice", |p| {
-            let arm = arm(p)?;
-            Some(arm.inputs.push(arm.inputs.first()?.clone()))
-        }),
+        ("base", |p| link(p, |l| l.base += 1)),
+        ("slots", |p| link(p, |l| l.slots += 1)),
+        ("messages", |p| link(p, |l| l.messages += 1)),
+        ("channel", |p| link(p, |l| l.channel += 1)),
+        ("no link", |p| p.links.truncate(p.links.len().saturating_sub(1))),
+        ("staging", |p| p.staging += 1),
+        ("synchronizes", |p| p.synchronizes ^= true),
+        ("site", |p| arm(p, |a| a.site += 1000)),
+        ("no input", |p| arm(p, |a| a.inputs.truncate(a.inputs.len() - 1))),
+        ("an input twice", |p| arm(p, |a| a.inputs.extend(a.inputs.first().cloned()))),
         ("no arm", |p| {
             let works = |a: &Arm| !a.inputs.is_empty();
-            let phase = p.phases.iter_mut().find(|p| p.arms.iter().any(works))?;
-            let at = phase.arms.iter().position(works)?;
-            phase.arms.remove(at);
-            Some(())
+            if let Some(phase) = p.phases.iter_mut().find(|p| p.arms.iter().any(works))
+                && let Some(at) = phase.arms.iter().position(works)
+            {
+                phase.arms.remove(at);
+            }
         }),
         ("another index", |p| {
             let outs = p.phases.iter_mut().flat_map(|p| &mut p.arms).flat_map(|a| &mut a.outs);
-            let (Target::Packet(m, _) | Target::Staged(m, _) | Target::Landed(m, _)) =
-                outs.last()?;
-            Some(m.index += 1)
+            if let Some(Target::Packet(m, _) | Target::Staged(m, _) | Target::Landed(m, _)) =
+                outs.last()
+            {
+                m.index += 1;
+            }
         }),
     ];
     let mut all = Vec::new();
     for rank in 0..programs.len() {
         for (name, change) in changes {
             let mut rest = programs.to_vec();
-            if change(&mut rest[rank]).is_some() {
+            change(&mut rest[rank]);
+            if rest != programs {
                 all.push((format!("rank {rank}: {name}"), rest));
             }
         }

@@ -64,7 +64,7 @@ pub fn lower(plans: &[Plan], way: Way, options: &Options) -> Result<Vec<DevicePr
         _ => everybody(&pruned.end),
     };
     let tells = tells(&order, &drafts, &leave);
-    let links = links(&order, &travels, slots);
+    let links = links(&order, &travels, slots)?;
     let staging = staging(&links);
     let greets = greets(&drafts);
     let mut programs = Vec::with_capacity(plans.len());
@@ -106,13 +106,6 @@ fn possible(plans: &[Plan], way: Way) -> Result<(), Refused> {
             return Err(Refused("the plans are not those of all ranks of one schedule".into()));
         }
         plan.check().map_err(|e| Refused(format!("rank {rank}: {e}")))?;
-        if let Some(c) = plan.part.conns.iter().find(|c| u32::from(c.channel) >= abi::CHANNELS) {
-            return Err(Refused(format!(
-                "the schedule uses channel {} between two ranks; a device has {}",
-                c.channel,
-                abi::CHANNELS
-            )));
-        }
     }
     if plans.len() != first.header.ranks as usize {
         return Err(Refused("the plans are not those of all ranks of one schedule".into()));
@@ -163,7 +156,12 @@ fn greets(drafts: &[Vec<Vec<Draft>>]) -> Vec<BTreeSet<u32>> {
 }
 
 /// The links of all ranks, with their places in the receivers' staging memory.
-fn links(order: &Order<'_>, travels: &[Vec<Travel>], slots: u32) -> Vec<Vec<Link>> {
+fn links(
+    order: &Order<'_>,
+    travels: &[Vec<Travel>],
+    slots: u32,
+) -> Result<Vec<Vec<Link>>, Refused> {
+    let channels = channels(order)?;
     let mut links: Vec<Vec<Link>> = Vec::new();
     for plan in order.plans {
         let conns = plan.part.conns.iter().zip(&order.wire_of[plan.part.rank as usize]);
@@ -178,7 +176,7 @@ fn links(order: &Order<'_>, travels: &[Vec<Travel>], slots: u32) -> Vec<Vec<Link
             };
             Link {
                 peer: c.peer,
-                channel: c.channel,
+                channel: channels[w as usize],
                 dir: c.dir,
                 messages: c.messages,
                 chunks: chunks.unwrap_or(0),
@@ -201,7 +199,27 @@ fn links(order: &Order<'_>, travels: &[Vec<Travel>], slots: u32) -> Vec<Vec<Link
             link.base = bases[w as usize];
         }
     }
-    links
+    Ok(links)
+}
+
+/// Channels of a device, numbered without gaps between any two ranks.
+fn channels(order: &Order<'_>) -> Result<Vec<u16>, Refused> {
+    let mut sorted: Vec<usize> = (0..order.wires.len()).collect();
+    let pair = |&w: &usize| (order.wires[w].source, order.wires[w].target);
+    sorted.sort_unstable_by_key(|w| (pair(w), order.wires[*w].channel));
+    let mut channels = vec![0; order.wires.len()];
+    for wires in sorted.chunk_by(|a, b| pair(a) == pair(b)) {
+        if wires.len() > abi::CHANNELS as usize {
+            let (count, most) = (wires.len(), abi::CHANNELS);
+            return Err(Refused(format!(
+                "the schedule has {count} channels between two ranks; a device has {most}"
+            )));
+        }
+        for (channel, &w) in wires.iter().enumerate() {
+            channels[w] = channel as u16;
+        }
+    }
+    Ok(channels)
 }
 
 /// Chunks of staging memory on the rank that needs most.

@@ -28,6 +28,7 @@ pub(super) struct Node<'a> {
 pub(super) struct Wires {
     pub(super) source: u32,
     pub(super) target: u32,
+    pub(super) channel: u16,
     /// Index among the connections of the source, and of the target.
     pub(super) ends: [u32; 2],
     /// Operation and index of the out, operation and index of the input.
@@ -135,7 +136,8 @@ impl<'a> Order<'a> {
                 let id = *index.entry((source, target, c.channel)).or_insert(next);
                 if id == next {
                     let ends = [u32::MAX; 2];
-                    self.wires.push(Wires { source, target, ends, messages: Vec::new() });
+                    let (channel, messages) = (c.channel, Vec::new());
+                    self.wires.push(Wires { source, target, channel, ends, messages });
                 }
                 self.wires[id as usize].ends[usize::from(!sends)] = end as u32;
                 of.push(id);
