@@ -73,7 +73,7 @@ impl Body<'_> {
         let (first, step) = match (chunks, alone) {
             (1, true) => ("me.thread".into(), THREADS.to_string()),
             (1, false) => (format!("{lead} * 32 + me.lane"), format!("{team} * 32")),
-            (_, true) if WARPS % chunks == 0 => {
+            (_, true) if WARPS.is_multiple_of(chunks) => {
                 (format!("{lead} / {chunks} * 32 + me.lane"), (WARPS / chunks * 32).to_string())
             }
             _ => {

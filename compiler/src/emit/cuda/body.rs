@@ -186,7 +186,7 @@ impl<'a> Body<'a> {
         self.line("Me me(params);");
         let mut before = String::from("params.scratch");
         for (i, chunks) in self.program.header.scratch.iter().enumerate() {
-            self.line(format!("const u64 scratch{i} = {before};"));
+            self.line(format!("[[maybe_unused]] const u64 scratch{i} = {before};"));
             before = format!("(scratch{i} + {chunks} * SIZE * me.most + 255) / 256 * 256");
         }
         if self.program.way != Way::Packet {

@@ -280,7 +280,7 @@ template <class... PEERS> INLINE void announce(Me &me, PEERS... peers) {
 
 // At the start, to those who read or write this rank's buffers: they may.
 template <class... PEERS> INLINE void greet(Me &me, PEERS... peers) {
-    signal<true>(me, News{peers, entered(RANK), me.epoch}...);
+    signal<true>(me, News{(u32)peers, entered(RANK), me.epoch}...);
 }
 
 // At the end, when all threads of the block have met.
