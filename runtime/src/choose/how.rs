@@ -16,14 +16,9 @@ pub struct How {
     pub blocks: u32,
 }
 
-/// The ways by name.
-const WAYS: [(&str, Way); 4] =
-    [("packet", Way::Packet), ("staged", Way::Staged), ("put", Way::Put), ("get", Way::Get)];
-
 impl fmt::Display for How {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = WAYS.iter().find(|(_, way)| *way == self.way).map_or("", |(name, _)| name);
-        write!(f, "{name} {}", self.blocks)
+        write!(f, "{} {}", self.way, self.blocks)
     }
 }
 
@@ -33,7 +28,7 @@ impl FromStr for How {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is not a way and a number of blocks, such as `packet 8`");
         let (way, blocks) = text.split_once(' ').ok_or_else(wrong)?;
-        let (_, way) = *WAYS.iter().find(|(name, _)| *name == way).ok_or_else(wrong)?;
+        let way = way.parse().map_err(|_| wrong())?;
         let blocks = blocks.parse().ok().filter(|&b| b > 0).ok_or_else(wrong)?;
         Ok(How { way, blocks })
     }
