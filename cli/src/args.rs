@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use roundelay::{DType, RedOp};
 use roundelay_compiler::device;
+use serde::{Deserialize, Serialize};
 
 use crate::values::{Ranks, Sizes, bytes, duration};
 
@@ -57,6 +58,15 @@ pub(crate) enum Verb {
     Info,
     /// Say which link each pair of ranks uses, and why
     Route(Route),
+    /// Try what the GPU backend must stand: the whole book, calls at random, graphs, lost ranks
+    #[command(hide = true)]
+    Stress(Stress),
+    /// One rank of a part of `stress`
+    #[command(hide = true)]
+    StressRank {
+        /// The order
+        order: String,
+    },
     /// One rank of a job (started by `run` and `bench`)
     #[command(hide = true)]
     Rank {
@@ -167,15 +177,55 @@ pub(crate) struct Play {
     pub(crate) on: On,
 }
 
+impl Play {
+    /// How points of a table are measured: sums of f32.
+    pub(crate) fn tuning() -> Self {
+        Play {
+            n: None,
+            dtype: DType::F32,
+            op: RedOp::Sum,
+            iters: None,
+            warmup: 3,
+            timeout: Duration::from_secs(60),
+            seed: Some(1),
+            in_place: false,
+            out_of_place: true,
+            private: false,
+            slot_bytes: None,
+            transport: None,
+            hosts: 1,
+            rank: None,
+            size: None,
+            store: None,
+            hints: Vec::new(),
+            trace: None,
+            flight: None,
+            on: On::default(),
+        }
+    }
+
+    /// The same on GPUs.
+    pub(crate) fn on_gpus(in_place: bool) -> Self {
+        let on = On { device: Device::Cuda, ..On::default() };
+        Play {
+            in_place,
+            out_of_place: !in_place,
+            on,
+            timeout: Duration::from_secs(20),
+            ..Self::tuning()
+        }
+    }
+}
+
 /// Where buffers lie, and how GPUs play.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct On {
     /// Where the buffers lie: a GPU for each rank with `cuda`
     #[arg(long, value_enum, default_value_t = Device::Host)]
     pub(crate) device: Device,
-    /// How messages travel between GPUs; --hint protocol=… in short [default: chosen]
-    #[arg(long, value_enum)]
-    pub(crate) way: Option<Protocol>,
+    /// How messages travel between GPUs: packet, staged, put, get; --hint protocol=… in short [default: chosen]
+    #[arg(long, value_name = "WAY")]
+    pub(crate) way: Option<device::Way>,
     /// Blocks of a kernel [default: chosen]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
     pub(crate) blocks: Option<u32>,
@@ -199,31 +249,6 @@ pub(crate) enum Device {
     Host,
     /// NVIDIA GPUs
     Cuda,
-}
-
-/// How messages travel between GPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Protocol {
-    /// Each word beside the number of its call: for latency
-    Packet,
-    /// Through slots
-    Staged,
-    /// Copies land in the peers' buffers, what is summed is staged
-    Put,
-    /// Copies land, and what is summed is read in the peers' buffers
-    Get,
-}
-
-impl Protocol {
-    /// As in hints and results.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Protocol::Packet => "packet",
-            Protocol::Staged => "staged",
-            Protocol::Put => "put",
-            Protocol::Get => "get",
-        }
-    }
 }
 
 /// `roundelay run`
@@ -415,6 +440,67 @@ pub(crate) struct Route {
     pub(crate) hosts: u32,
 }
 
+/// `roundelay stress`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Every part runs in fresh processes, one a GPU, and is ended when its time is over.
+
+Examples:
+  roundelay stress -n 4
+  roundelay stress -n 4 book random --budget 60s --seed 7 --json")]
+pub(crate) struct Stress {
+    /// Parts [default: all]
+    #[arg(value_enum)]
+    pub(crate) parts: Vec<Part>,
+    /// Ranks [default: as many as GPUs]
+    #[arg(short, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) n: Option<u32>,
+    /// Time for each part
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    pub(crate) budget: Duration,
+    /// Calls of the part `random`
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) calls: u64,
+    /// How long a rank waits for another
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    pub(crate) timeout: Duration,
+    /// Seed of data and draws [default: from the clock; printed]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+}
+
+/// Parts of `roundelay stress`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum Part {
+    /// The whole book by every way, exact, and with the host's bits
+    Book,
+    /// Every type with every operator
+    Types,
+    /// Random calls of random sizes back to back
+    Random,
+    /// A graph replayed a thousand times, with the same bits
+    Graph,
+    /// The same bits in two runs
+    Bits,
+    /// A rank is killed: the others get an error, and a new job runs
+    Killed,
+    /// A rank stays away: the others get an error that names it
+    Absent,
+}
+
+impl Part {
+    /// All of them, in the order in which they are played.
+    pub(crate) const ALL: &[Part] = &[
+        Part::Book,
+        Part::Types,
+        Part::Random,
+        Part::Graph,
+        Part::Bits,
+        Part::Killed,
+        Part::Absent,
+    ];
+}
+
 /// `roundelay show`
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -526,7 +612,8 @@ Examples:
   roundelay explain hints                 all hints
   roundelay explain all_reduce -n 4 --bytes 1M
   roundelay explain all_reduce -n 6 --hint algorithm=halving_doubling
-  roundelay explain all_reduce -n 16 --hosts 4 --bytes 64M --hint lossy=bf16 --json")]
+  roundelay explain all_reduce -n 16 --hosts 4 --bytes 64M --hint lossy=bf16 --json
+  roundelay explain all_reduce -n 4 --device cuda --bytes 64K")]
 pub(crate) struct Explain {
     /// A code such as RL0501, a collective such as all_reduce, or `hints`
     #[arg(value_name = "CODE|COLLECTIVE|hints")]
@@ -555,10 +642,16 @@ pub(crate) struct Explain {
     /// For a call out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
+    /// Where the buffers lie
+    #[arg(long, value_enum, default_value_t = Device::Host)]
+    pub(crate) device: Device,
     /// A hint on the call; repeatable
     #[arg(long = "hint", value_name = "KEY=VALUE")]
     pub(crate) hints: Vec<String>,
 }
+
+/// Sizes of `roundelay tune`, where none are named.
+pub(crate) const TUNE_SIZES: &str = "8,1K,16K,64K,256K,1M,4M,16M";
 
 /// `roundelay tune`
 #[derive(Debug, Args)]
@@ -571,6 +664,7 @@ roundelay/tuned.toml in the folder for configuration, or where ROUNDELAY_TUNED s
 Examples:
   roundelay tune --dry-run                what would be measured, and how long it would take
   roundelay tune                          a few minutes
+  roundelay tune --device cuda -n 4       algorithm, way and blocks on GPUs
   roundelay tune all_reduce -n 2,4 --bytes 8..16M --factor 4 -o tuned.toml")]
 pub(crate) struct Tune {
     /// Collectives [default: all that have several algorithms]
@@ -579,8 +673,8 @@ pub(crate) struct Tune {
     /// Rank counts [default: 2, as many as cores, and twice that, up to 16]
     #[arg(short, value_name = "RANKS")]
     pub(crate) n: Option<Ranks>,
-    /// Sizes
-    #[arg(long, value_name = "SIZES", default_value = "8,1K,16K,64K,256K,1M,4M,16M")]
+    /// Sizes [on GPUs: 1K to 256M by fours]
+    #[arg(long, value_name = "SIZES", default_value = TUNE_SIZES)]
     pub(crate) bytes: Sizes,
     /// Factor between the sizes of a range
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
@@ -597,6 +691,12 @@ pub(crate) struct Tune {
     /// Measure again what was measured before
     #[arg(long)]
     pub(crate) fresh: bool,
+    /// Where the buffers lie: a GPU for each rank with `cuda`
+    #[arg(long, value_enum, default_value_t = Device::Host)]
+    pub(crate) device: Device,
+    /// Time for all points on GPUs; what is left then is not measured
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    pub(crate) total: Duration,
     /// Print the plan and the estimated time, and measure nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

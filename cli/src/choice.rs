@@ -1,6 +1,6 @@
 //! The choice of an algorithm where only a collective was named: for `run` and `bench`, and explained.
 
-use roundelay::choose::Why;
+use roundelay::choose::{NVLINK, Why};
 use roundelay::hints::{Level, Merged};
 use roundelay::{Choice, Hints, Layout, Machine, Request, Resolver};
 use roundelay_compiler::cost::{Rates, Topology};
@@ -8,7 +8,7 @@ use roundelay_compiler::{Placement, Shape};
 use roundelay_dsl::diag::codes;
 use serde::Serialize;
 
-use crate::args::{Explain, Play};
+use crate::args::{Device, Explain, Play};
 use crate::check::time_text;
 use crate::job::joined;
 use crate::report::{Failure, Outcome, Report, fault, refused};
@@ -89,6 +89,8 @@ pub(crate) fn of_play(
 ) -> Result<Choice, Failure> {
     let shape = shape.cloned().unwrap_or_else(|| usual(collective));
     let (topology, transport) = match joined::topology(play)? {
+        Some((topology, _)) if play.on.gpus() => (topology, NVLINK),
+        None if play.on.gpus() => (hosts(shape.ranks() as u32, 1)?, NVLINK),
         Some(known) => known,
         None => (hosts(shape.ranks() as u32, play.hosts)?, carried(play.hosts)),
     };
@@ -121,6 +123,9 @@ struct Explained<'a> {
     source: String,
     predicted_us: f64,
     measured_us: Option<f64>,
+    /// How GPUs play it, as measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    how: Option<String>,
     lost: Vec<Loser>,
     remarks: &'a [String],
 }
@@ -168,7 +173,10 @@ fn one(args: &Explain, collective: &str, shape: &Shape, bytes: u64, report: Repo
         op: args.op,
         placement: placement(collective, args.in_place, args.out_of_place),
         slot_bytes: Layout::SLOT_BYTES,
-        transport: carried(args.hosts),
+        transport: match args.device {
+            Device::Host => carried(args.hosts),
+            Device::Cuda => NVLINK,
+        },
     };
     let choice = choose(&request, &args.hints)?;
     say(&request, &choice, report);
@@ -191,8 +199,10 @@ fn say(request: &Request<'_>, choice: &Choice, report: Report) {
     let over = if hosts > 1 { format!(" over {hosts} hosts") } else { String::new() };
     let (collective, size) = (request.collective, size_text(request.bytes));
     report.line(format!(
-        "{collective} of {size} on {ranks} ranks{over}: {} ({})",
-        choice.entry.name, choice.source
+        "{collective} of {size} on {ranks} ranks{over}: {}{} ({})",
+        choice.entry.name,
+        choice.how.map_or(String::new(), |how| format!(" {how}")),
+        choice.source
     ));
     let time = |us: Option<f64>| us.map_or("-".to_string(), time_text);
     let row = |name: &str, predicted: Option<f64>, measured: Option<f64>, why: &str| {
@@ -222,6 +232,7 @@ fn say(request: &Request<'_>, choice: &Choice, report: Report) {
         source: choice.source.to_string(),
         predicted_us: choice.predicted_us,
         measured_us: choice.measured_us,
+        how: choice.how.map(|how| how.to_string()),
         lost,
         remarks: &choice.remarks,
     });

@@ -82,7 +82,7 @@ pub(crate) fn is_collective(name: &str) -> bool {
 }
 
 /// The parts of `collective.name`, if it is not a file.
-fn entry(name: &str) -> Option<(&str, &str)> {
+pub(crate) fn entry(name: &str) -> Option<(&str, &str)> {
     let (collective, algorithm) = name.split_once('.')?;
     let word = |s: &str| !s.is_empty() && s.chars().all(|c| c.is_alphanumeric() || c == '_');
     let named = word(collective) && word(algorithm) && !matches!(algorithm, "algo" | "plan");

@@ -2,7 +2,7 @@
 //!
 //! Exit codes: 0 done; 1 the input is wrong, with diagnostics on standard error; 2 usage; 3 a run
 //! failed. With `--json`, standard output carries one object a result and nothing else.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod args;
 mod bench;
@@ -21,6 +21,7 @@ mod report;
 mod route;
 mod run;
 mod show;
+mod stress;
 mod tune;
 mod values;
 
@@ -59,6 +60,8 @@ fn main() -> ExitCode {
         Verb::Tune(args) => tune::tune(args, report),
         Verb::Route(args) => route::route(args, report),
         Verb::Info => info::info(report),
+        Verb::Stress(args) => stress::stress(args, report),
+        Verb::StressRank { order } => stress::rank::rank(order),
         Verb::Rank { job } => job::rank::rank(job),
     };
     match outcome {

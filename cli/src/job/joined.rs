@@ -42,7 +42,7 @@ pub(super) fn play(
         let mut remarks = Vec::new();
         let result = work(&job, comm, &mut |event| match event {
             Event::Done { case, time_us, wrong: count, how } => {
-                wrong += if job.ours(case) { count } else { 0 };
+                wrong += if job.counts(case) { count } else { 0 };
                 tell(Told::Done { case, time_us, wrong: count, how });
             }
             Event::Lacks { case, why } => tell(Told::Lacks { case, why }),
@@ -71,6 +71,9 @@ pub(crate) fn topology(play: &Play) -> Result<Option<(Topology, &'static str)>, 
 
 /// How the data of a job goes.
 pub(crate) fn way(play: &Play) -> Result<Way, Failure> {
+    if play.on.gpus() {
+        return Ok(Way::Nvlink);
+    }
     Ok(match topology(play)? {
         None => match choice::merged(play)?.hints().transport() {
             Some(names) if !names.iter().any(|name| name == "shm") => Way::Tcp,

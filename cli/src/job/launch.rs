@@ -11,6 +11,7 @@ use roundelay::Hints;
 use roundelay::bootstrap::Membership;
 
 use super::cause::Cause;
+use super::handed::Handed;
 use super::joined::{self, membership};
 use super::traces::Traces;
 use super::{Event, Job, Output, Told};
@@ -105,12 +106,12 @@ pub(crate) fn play(job: &Job, start: &Start, mut tell: impl FnMut(Told)) -> Resu
     }
     let shape: Shape = job.shape.parse().map_err(Failure::Usage)?;
     let ranks = u32::try_from(shape.ranks()).unwrap_or(u32::MAX);
-    let text = serde_json::to_string(job).map_err(|e| Failure::Usage(e.to_string()))?;
+    let handed = Handed::new(job).map_err(|why| Failure::Run(fault(codes::START, why)))?;
     let mut layout = Layout::new(ranks);
     layout.slot_bytes = start.slot_bytes.unwrap_or(layout.slot_bytes);
     let launcher = Launcher::new(ranks)
         .layout(layout)
-        .args(["rank", &text])
+        .args(["rank", handed.argument()])
         .timeout(start.timeout)
         .hosts(start.hosts)
         .pin(start.pin && job.gpu.is_none());
@@ -127,7 +128,7 @@ pub(crate) fn play(job: &Job, start: &Start, mut tell: impl FnMut(Told)) -> Resu
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
         Ok(Event::Done { case, time_us, wrong, how }) => {
             // What a peer gets wrong is said in its row.
-            heard.wrong += if job.ours(case) { wrong } else { 0 };
+            heard.wrong += if job.counts(case) { wrong } else { 0 };
             tell(Told::Done { case, time_us, wrong, how });
         }
         Ok(Event::Lacks { case, why }) => tell(Told::Lacks { case, why }),

@@ -11,6 +11,8 @@
 mod buffers;
 mod cause;
 mod data;
+pub(crate) mod gpu;
+mod handed;
 pub(crate) mod joined;
 mod launch;
 mod measure;
@@ -20,11 +22,14 @@ pub(crate) mod rank;
 pub(crate) mod table;
 mod traces;
 
+use roundelay::cuda::Way;
 use roundelay::trace::{Flight, Trace};
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
 
 use crate::peer::Inside;
+pub(crate) use buffers::digest;
+pub(crate) use data::FACTOR;
 pub(crate) use launch::{Start, play};
 pub(crate) use prove::{Proof, prove, resolve};
 pub(crate) use traces::Output;
@@ -61,23 +66,26 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Whether a case is of ours, and not of a library beside it.
-    fn ours(&self, case: usize) -> bool {
-        self.cases.get(case).is_none_or(|c| c.who.is_none())
+    /// Whether a wrong result of a case is a failure: of ours, if it is no try. Others are told alone.
+    fn counts(&self, case: usize) -> bool {
+        let tries = self.gpu.as_ref().is_some_and(|gpu| gpu.tries);
+        !tries && self.cases.get(case).is_none_or(|c| c.who.is_none())
     }
 }
 
 /// How calls are played on GPUs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Gpu {
-    /// Blocks of a kernel, if it was said.
-    pub(crate) blocks: Option<u32>,
     /// Calls that are captured into one graph, which is replayed; each call is launched by itself otherwise.
     pub(crate) graph: Option<u32>,
     /// What the user wishes of calls.
     pub(crate) hints: String,
     /// Libraries that are measured in the same processes.
     pub(crate) inside: Vec<Inside>,
+    /// Calls are tries: those that are refused or wrong are told, and no failure.
+    pub(crate) tries: bool,
+    /// Seconds after which the rest is left out.
+    pub(crate) seconds: Option<f64>,
 }
 
 /// One algorithm of a job.
@@ -117,6 +125,12 @@ pub(crate) struct Case {
     /// Which part of a measurement in turns it is.
     #[serde(default)]
     pub(crate) turn: Turn,
+    /// How messages travel between GPUs, if that is not left to the ranks.
+    #[serde(default, with = "way_text")]
+    pub(crate) way: Option<Way>,
+    /// Blocks of a kernel, likewise.
+    #[serde(default)]
+    pub(crate) blocks: Option<u32>,
 }
 
 /// Results are checked before the first turn of a size, and after the last.
@@ -133,10 +147,27 @@ impl Default for Turn {
     }
 }
 
+/// A way by its name.
+mod way_text {
+    use roundelay::cuda::Way;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(way: &Option<Way>, to: S) -> Result<S::Ok, S::Error> {
+        way.map(Way::name).serialize(to)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Option<Way>, D::Error> {
+        let name = Option::<String>::deserialize(from)?;
+        name.map(|name| name.parse().map_err(D::Error::custom)).transpose()
+    }
+}
+
 impl Case {
     /// Calls of ours.
     pub(crate) fn ours(piece: usize, count: u64) -> Self {
-        Case { piece, count, who: None, turn: Turn::default() }
+        Case { piece, count, who: None, turn: Turn::default(), way: None, blocks: None }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use roundelay::choose::How;
 use roundelay::{DType, RedOp, Source};
 use roundelay_compiler::verify::Facts;
 use roundelay_compiler::{Options, Placement, Program, Proved, Shape, compile};
@@ -30,14 +31,23 @@ pub(crate) struct Proof {
     pub(crate) words: String,
 }
 
-/// The algorithm to be played for a target at a size: its own, or the one that is chosen, and then by
-/// what, and on which grid of the ranks.
+/// Why an algorithm is played.
+pub(crate) struct Chosen {
+    /// What decided.
+    pub(crate) source: Source,
+    /// The grid of the ranks.
+    pub(crate) shape: Shape,
+    /// How GPUs are to play it, if that is known.
+    pub(crate) how: Option<How>,
+}
+
+/// The algorithm to be played for a target at a size: its own, or the one that is chosen.
 pub(crate) fn resolve(
     target: &Target,
     shape: Option<&Shape>,
     bytes: u64,
     play: &Play,
-) -> Result<(Target, Option<(Source, Shape)>), Failure> {
+) -> Result<(Target, Option<Chosen>), Failure> {
     let mut chosen = None;
     let mut name = target.target.clone();
     if is_collective(&name) {
@@ -45,7 +55,8 @@ pub(crate) fn resolve(
             Some(algorithm) => algorithm.clone(),
             None => {
                 let choice = choice::of_play(&name, target.root, shape, bytes, play)?;
-                chosen = Some((choice.source, choice.shape));
+                let (source, shape, how) = (choice.source, choice.shape, choice.how);
+                chosen = Some(Chosen { source, shape, how });
                 choice.entry.name.into()
             }
         };

@@ -9,9 +9,10 @@ use roundelay_compiler::{Instance, Options, Placement, Plan, Shape, compile};
 
 use super::buffers::{Buffers, digest};
 use super::data::{FACTOR, Rule, fill, judge};
-use super::measure::{Effort, measure};
+use super::handed::Handed;
+use super::measure::{Effort, measure_host};
 use super::places::Places;
-use super::{Event, Job, Piece};
+use super::{Event, Job, Piece, gpu};
 use crate::args::Target;
 use crate::load::load_one;
 use crate::report::{FAILED, Failure, Outcome, print};
@@ -27,8 +28,7 @@ pub(super) type Say<'a> = dyn FnMut(Event) + 'a;
 
 /// Does what the job asks of this process, which the launcher started, and reports.
 pub(crate) fn rank(job: &str) -> Outcome {
-    let job: Job =
-        serde_json::from_str(job).map_err(|e| Failure::Usage(format!("not a job: {e}")))?;
+    let job = Handed::read(job).map_err(Failure::Usage)?;
     let mut say = |event: Event| {
         if let Ok(text) = serde_json::to_string(&event) {
             print(&text);
@@ -54,6 +54,9 @@ pub(super) fn work(
     comm: &mut Communicator,
     say: &mut Say<'_>,
 ) -> Result<Result<(), Error>, Failure> {
+    if job.gpu.is_some() {
+        return gpu::work(job, comm, say);
+    }
     let (mut ready, mut room) = (Vec::new(), SPANS);
     for piece in &job.pieces {
         ready.push(Ready::new(job, piece, comm.rank())?);
@@ -174,7 +177,7 @@ impl<'a> Ready<'a> {
             unit: self.plans.len() as u32,
         };
         let mut calls = 0;
-        let time = measure(comm, effort, |comm| {
+        let time = measure_host(comm, effort, |comm| {
             calls += 1;
             self.call(job, comm, &mut buffers, count, self.turn(calls - 1))
         })?;
@@ -238,6 +241,7 @@ impl<'a> Ready<'a> {
             dtype: job.dtype,
             op: job.op,
             wire: self.piece.wire,
+            whole: false,
         };
         let rooted = self.turn(turn);
         let places = rooted.places(comm, count);

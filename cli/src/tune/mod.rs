@@ -3,23 +3,24 @@
 //!
 //! `plan` says what is measured: groups of calls (collective, ranks, placement), each over all sizes,
 //! smallest first, and the candidates of each. `raw` keeps every result as it comes, so that a run that was
-//! stopped goes on where it was. A size is one job of local processes, with a piece for each algorithm.
+//! stopped goes on where it was. A size is one job of local processes, with a piece for each algorithm. `gpu`
+//! measures everything in one job, on GPUs.
 
+mod gpu;
 mod plan;
 mod raw;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use roundelay::Machine;
 use roundelay::choose::{Place, Tuned};
-use roundelay::{DType, Machine, RedOp};
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
 use serde::Serialize;
 
-use crate::args::{Play, Target, Tune, Way};
+use crate::args::{Device, Play, Target, Tune, Way};
 use crate::check::time_text;
-use crate::job::{self, Case, Job, Proof, Start};
+use crate::job::{self, Case, Job, Proof, Start, Told};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, fault, refused};
 use crate::values::size_text;
@@ -51,10 +52,13 @@ struct Line<'a> {
 
 /// Runs the verb.
 pub(crate) fn tune(args: &Tune, report: Report) -> Outcome {
-    let groups = plan::groups(args)?;
     let output = args.output.clone().or_else(Tuned::path).ok_or_else(|| {
         Failure::Usage("no folder for configuration is known: name the table with -o FILE".into())
     })?;
+    if args.device == Device::Cuda {
+        return gpu::tune(args, &output, report);
+    }
+    let groups = plan::groups(args)?;
     let sizes = args.bytes.list(args.factor);
     let raw = Raw::open(&output, args.fresh);
     if args.dry_run {
@@ -217,24 +221,31 @@ impl Work<'_> {
         self.report.line(format!("{group}  {size:>5}  us: {}", list.join(", ")));
     }
 
-    /// Writes the table in one step: a reader finds the old one or the new one.
     fn write(&self) -> Outcome {
-        let text = self.table.text();
-        let next = self.output.with_extension("toml.new");
-        let write = || {
-            if let Some(folder) = self.output.parent().filter(|f| !f.as_os_str().is_empty()) {
-                std::fs::create_dir_all(folder)?;
-            }
-            std::fs::write(&next, text)?;
-            std::fs::rename(&next, &self.output)
-        };
-        write().map_err(|e| self.lost(&e))
+        save(&self.table, &self.output)
     }
 
     fn lost(&self, e: &std::io::Error) -> Failure {
-        let path = self.output.display();
-        refused(fault(codes::FILE, format!("{path}, or a file beside it, cannot be written: {e}")))
+        lost(&self.output, e)
     }
+}
+
+/// Writes a table in one step: a reader finds the old one or the new one.
+fn save(table: &Tuned, output: &Path) -> Outcome {
+    let next = output.with_extension("toml.new");
+    let write = || {
+        if let Some(folder) = output.parent().filter(|f| !f.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(&next, table.text())?;
+        std::fs::rename(&next, output)
+    };
+    write().map_err(|e| lost(output, &e))
+}
+
+fn lost(output: &Path, e: &std::io::Error) -> Failure {
+    let path = output.display();
+    refused(fault(codes::FILE, format!("{path}, or a file beside it, cannot be written: {e}")))
 }
 
 /// Plays one size with several algorithms, each checked and timed.
@@ -253,9 +264,9 @@ fn measure(
             Target { target: format!("{}.{name}", place.collective), algorithm: None, root: 0 };
         proofs.push(job::prove(&target, &shape, &play)?);
     }
-    let case = |(piece, proof): (usize, &Proof)| Case {
-        piece,
-        count: bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64,
+    let case = |(piece, proof): (usize, &Proof)| {
+        let count = bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64;
+        Case::ours(piece, count)
     };
     let job = Job {
         pieces: proofs.iter().map(|p| p.piece.clone()).collect(),
@@ -270,10 +281,12 @@ fn measure(
         warmup: play.warmup,
         budget: args.budget.as_secs_f64() / f64::from(TURNS),
         trace: false,
+        gpu: None,
     };
     // What else runs on the machine makes calls slower, never faster: the least of the turns counts.
     let mut times = vec![f64::INFINITY; proofs.len()];
-    job::play(&job, &Start::of(&play, true)?, |case, us, _| {
+    job::play(&job, &Start::of(&play, true)?, |told| {
+        let Told::Done { case, time_us: us, .. } = told else { return };
         let time = &mut times[job.cases[case].piece];
         *time = time.min(us);
     })?;
@@ -283,24 +296,9 @@ fn measure(
 /// How points are measured: sums of f32 in memory that other ranks can read.
 fn play(place: &Place) -> Play {
     Play {
-        n: None,
-        dtype: DType::F32,
-        op: RedOp::Sum,
-        iters: None,
-        warmup: 3,
-        timeout: Duration::from_secs(60),
-        seed: Some(1),
         in_place: place.in_place,
         out_of_place: !place.in_place,
-        private: false,
-        slot_bytes: None,
         transport: (place.transport == "tcp").then_some(Way::Tcp),
-        hosts: 1,
-        rank: None,
-        size: None,
-        store: None,
-        hints: Vec::new(),
-        trace: None,
-        flight: None,
+        ..Play::tuning()
     }
 }

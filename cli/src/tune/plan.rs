@@ -147,7 +147,7 @@ pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
     Ok(groups)
 }
 
-fn collectives(args: &Tune) -> Result<Vec<&'static str>, Failure> {
+pub(super) fn collectives(args: &Tune) -> Result<Vec<&'static str>, Failure> {
     let all = NAMES.iter().map(|(name, _)| *name);
     if args.collectives.is_empty() {
         let several = |name: &&str| roundelay_algorithms::of(name).count() > 1;

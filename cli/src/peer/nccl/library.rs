@@ -3,10 +3,12 @@
 //! What goes into them are addresses of device memory and handles of streams. The host never follows an
 //! address: one that is wrong is a fault of the stream, which ends with an error.
 
+use std::error::Error;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 
 use libloading::Library;
+use roundelay::cuda::DevicePtr;
 
 /// Bytes of what one rank makes and all others need to join it.
 pub(super) const ID_BYTES: usize = 128;
@@ -107,9 +109,10 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Where it begins.
-    pub(super) fn address(&self) -> u64 {
-        self.address as u64
+    /// Where a byte of it is.
+    pub(super) fn at(&self, byte: usize) -> DevicePtr {
+        // SAFETY: the memory lives until `close`, which comes after all calls on it.
+        unsafe { DevicePtr::new(self.address as u64 + byte as u64) }
     }
 }
 
@@ -128,7 +131,7 @@ impl Nccl {
 
     fn one(path: &Path) -> Result<Self, String> {
         // SAFETY: NCCL's initialisers only set up its own state.
-        let library = unsafe { Library::new(path) }.map_err(|e| e.to_string())?;
+        let library = unsafe { Library::new(path) }.map_err(|e| why(path, &e))?;
         let functions =
             Functions::of(&library).map_err(|why| format!("{}: {why}", path.display()))?;
         // SAFETY: nccl.h declares both with these types.
@@ -203,6 +206,15 @@ impl Nccl {
         let code = unsafe { (self.functions.init)(&mut handle, ranks, Id(id), rank) };
         self.check("ncclCommInitRank", code, std::ptr::null_mut())?;
         Ok(Comm { nccl: self, handle })
+    }
+}
+
+/// What the dynamic linker says, which names the path where it knows nothing else.
+fn why(path: &Path, error: &libloading::Error) -> String {
+    let text = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+    match text.contains(&*path.to_string_lossy()) {
+        true => text,
+        false => format!("{}: {text}", path.display()),
     }
 }
 

@@ -5,10 +5,12 @@
 //! that are symmetric windows, for which it has other kernels.
 
 mod find;
+#[expect(unsafe_code, reason = "functions of a foreign library")]
 mod library;
 
 use std::ffi::{c_int, c_void};
 
+use roundelay::cuda::DevicePtr;
 use roundelay::{Communicator, DType, Error, RedOp};
 use roundelay_compiler::collective::Kind;
 
@@ -113,9 +115,9 @@ pub(crate) struct Joined<'a> {
 pub(crate) struct Windows(Vec<Window>);
 
 impl Windows {
-    /// Where each begins.
-    pub(crate) fn addresses(&self) -> Vec<u64> {
-        self.0.iter().map(Window::address).collect()
+    /// Where the first two begin, or a byte in each.
+    pub(crate) fn at(&self, byte: usize) -> [DevicePtr; 2] {
+        [0, 1].map(|i| self.0.get(i).map_or(DevicePtr::NULL, |window| window.at(byte)))
     }
 }
 
@@ -151,7 +153,7 @@ impl Joined<'_> {
         let reduces = matches!(kind, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter);
         match kind {
             Kind::Barrier => Some("it has no barrier".into()),
-            Kind::Custom(name) => Some(format!("it has no {name}")),
+            Kind::Custom(_) => Some("it has only its own collectives".into()),
             Kind::AllToAll if in_place => Some("it has no all_to_all in place".into()),
             _ if number(dtype).is_none() => Some(format!("it has no {dtype}")),
             _ if reduces && operator(op).is_none() => Some(format!("it has no {op}")),
