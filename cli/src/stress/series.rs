@@ -120,7 +120,7 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
             let (wrong, words) = player.verify(*calls, view, *turn, rule, input)?;
             let way = calls.way.map_or("", Way::name);
             let name = calls.ready.algorithm(*turn);
-            let at = format!("{name} {way} {} {} at {:#x}", calls.count, calls.dtype, view.addresses().1);
+            let at = format!("{name} {way} {} {}", calls.count, calls.dtype);
             said.add(wrong, words.into_iter().map(|w| format!("{at}: {w}")));
         }
         made += TOGETHER as u64;
