@@ -72,7 +72,25 @@ fn overflow(span: Span, what: String) -> EvalError {
     EvalError { span, message: format!("{what} overflows 64 bits") }
 }
 
-fn binary(op: BinOp, a: i64, b: i64) -> Result<i64, String> {
+/// The value of a built-in function, as programs compute it; of more than two arguments, pair by pair.
+///
+/// # Errors
+///
+/// In words, where it has none.
+pub fn apply(f: Builtin, args: &[i64]) -> Result<i64, String> {
+    match args {
+        [] => Err("a function has arguments".into()),
+        [a] => unary_builtin(f, *a),
+        [a, rest @ ..] => rest.iter().try_fold(*a, |a, &b| binary_builtin(f, a, b)),
+    }
+}
+
+/// The value of an operator, as programs compute it.
+///
+/// # Errors
+///
+/// In words, where it has none.
+pub fn binary(op: BinOp, a: i64, b: i64) -> Result<i64, String> {
     let checked =
         |v: Option<i64>| v.ok_or_else(|| format!("{a} {} {b} overflows 64 bits", op.symbol()));
     let shift = || {

@@ -13,6 +13,7 @@
 pub mod chunks;
 pub mod collective;
 pub mod cost;
+mod embed;
 pub mod emit;
 mod eval;
 pub mod graph;
@@ -23,6 +24,7 @@ mod places;
 pub mod plan;
 pub mod program;
 mod resolve;
+pub mod samples;
 pub mod verify;
 pub mod walk;
 
@@ -31,11 +33,13 @@ use std::sync::Arc;
 use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
 
+pub use embed::{Embedded, Resolved};
+pub use eval::{apply, binary};
 pub use instance::{Instance, Options, Shape};
 pub use lower::project;
 pub use plan::{Placement, Plan};
 pub use program::Program;
-pub use resolve::{Library, NoLibrary, resolve};
+pub use resolve::{Library, NoLibrary, resolve, resolve_tree};
 pub use verify::Verified;
 
 /// Plans of all ranks, with what was proved of them. Only [`compile`] makes one.

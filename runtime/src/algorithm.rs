@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use roundelay_algorithms::{Book, Entry};
 use roundelay_compiler::plan::Placement;
 use roundelay_compiler::program::Style;
-use roundelay_compiler::{Library, Options, Plan, Program, Shape, compile, resolve};
+use roundelay_compiler::{Embedded, Library, Options, Plan, Program, Shape, compile, resolve};
 use roundelay_dsl::diag::render::human;
 use roundelay_dsl::diag::{Code, Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
@@ -53,12 +53,8 @@ impl Algorithm {
         let text = check_text(text.as_bytes()).map_err(|d| refused(&SourceMap::new(), &[d]))?;
         let mut sources = SourceMap::new();
         let id = sources.add(name, text);
-        let programs = resolve(&mut sources, id, &Files).map_err(|d| refused(&sources, &d))?;
-        if programs.is_empty() {
-            return Err(said(codes::EMPTY, format!("{name} declares no algorithm")));
-        }
-        let file = File { name: name.into(), sources, programs, plans: Mutex::default() };
-        Ok(Algorithm { file: Arc::new(file), index: 0, shape: None, root: 0 })
+        let programs = resolve(&mut sources, id, &Files);
+        Self::resolved(name, sources, programs)
     }
 
     /// The first algorithm of a file.
@@ -68,13 +64,43 @@ impl Algorithm {
         Self::parse(&name, &text)
     }
 
+    /// What a binary carries.
+    pub(crate) fn embedded(name: &str, bytes: &[u8]) -> Result<Self, Error> {
+        let damaged = |why| said(codes::PLAN_DAMAGED, format!("{name} cannot be read: {why}"));
+        let embedded = Embedded::decode(bytes).map_err(damaged)?;
+        match embedded.resolve(&Files) {
+            Ok((sources, programs)) => Self::resolved(name, sources, Ok(programs)),
+            Err((sources, found)) => Self::resolved(name, sources, Err(found)),
+        }
+    }
+
+    /// The first of these programs.
+    pub(crate) fn resolved(
+        name: &str,
+        sources: SourceMap,
+        programs: Result<Vec<Arc<Program>>, Vec<Diagnostic>>,
+    ) -> Result<Self, Error> {
+        let programs = programs.map_err(|found| refused(&sources, &found))?;
+        if programs.is_empty() {
+            return Err(said(codes::EMPTY, format!("{name} declares no algorithm")));
+        }
+        let file = File { name: name.into(), sources, programs, plans: Mutex::default() };
+        Ok(Algorithm { file: Arc::new(file), index: 0, shape: None, root: 0 })
+    }
+
     /// An algorithm of the book.
     pub(crate) fn of_book(entry: &Entry) -> Result<Self, Error> {
         Self::parse(&format!("book:{}", entry.path), entry.text)?.named(entry.name)
     }
 
-    fn program(&self) -> &Arc<Program> {
+    /// As the compiler knows it.
+    pub fn program(&self) -> &Arc<Program> {
         &self.file.programs[self.index]
+    }
+
+    /// The texts that its diagnostics point into.
+    pub fn sources(&self) -> &SourceMap {
+        &self.file.sources
     }
 
     /// Its name.
