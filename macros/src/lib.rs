@@ -12,6 +12,8 @@ mod parse;
 mod pieces;
 mod prototype;
 mod prove;
+#[cfg(test)]
+mod tests;
 
 use proc_macro::TokenStream;
 

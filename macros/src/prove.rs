@@ -32,6 +32,10 @@ pub(crate) fn prove(
     let count = if all { programs.len() } else { 1 };
     for program in programs.iter().take(count) {
         if let Err(found) = proved(program, &sources, check) {
+            // A part that is refuted by itself says so where it stands.
+            let sound = |p: &Arc<Program>| proved(p, &sources, None).is_ok();
+            let parts = programs.iter().skip(count).all(sound);
+            let found = if parts { found } else { Vec::new() };
             return Err(Refuted { sources, found, early: false });
         }
     }

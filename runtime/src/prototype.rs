@@ -86,3 +86,21 @@ impl fmt::Debug for Prototype {
         f.debug_tuple("Prototype").field(&self.name).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_nobody_are_refused() {
+        let code = |bytes: &'static [u8]| {
+            static ONCES: [Once; 3] = [const { Once::new() }; 3];
+            let once = &ONCES[bytes.len().min(2)];
+            let prototype = Prototype::new("p", bytes, once);
+            (prototype.get().expect_err("refused").code().0, prototype.name())
+        };
+        assert_eq!(code(&[]), ("RL0104", "p"));
+        assert_eq!(code(&[1]), ("RL0701", "p"));
+        assert_eq!(code(b"\x03old and more"), ("RL0701", "p"));
+    }
+}

@@ -144,7 +144,8 @@ fn value(name: &str, bytes: &[u8]) -> TokenStream {
 fn failed(marked: &Marked, faults: &TokenStream) -> TokenStream {
     let Ok(function) = syn::parse2::<ItemFn>(marked.item.clone()) else {
         let item = &marked.item;
-        return quote!(#faults #[cfg(rust_analyzer)] #[allow(unexpected_cfgs)] #item);
+        let shadow = shadow::for_editors_only(item);
+        return quote!(#faults #shadow);
     };
     let shadow = shadow::for_editors(&function);
     let stub = match marked.role {

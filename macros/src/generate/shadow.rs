@@ -25,8 +25,18 @@ pub(super) fn algorithm(function: &ItemFn) -> TokenStream {
 
 /// A function with faults, which only editors see.
 pub(super) fn for_editors(function: &ItemFn) -> TokenStream {
-    let shadow = algorithm(function);
-    quote!(#[allow(unexpected_cfgs)] #[cfg(rust_analyzer)] #shadow)
+    for_editors_only(&algorithm(function))
+}
+
+/// Items that only rust-analyzer sees.
+pub(super) fn for_editors_only(items: &TokenStream) -> TokenStream {
+    quote! {
+        #[allow(unexpected_cfgs)]
+        const _: () = {
+            #[cfg(rust_analyzer)]
+            const _: () = { #items };
+        };
+    }
 }
 
 /// A helper as Rust calls it, with the language's division.

@@ -1,6 +1,7 @@
 //! Chains of calls: `r.to(p).copy(input[i]).into(output[j]).wire::<bf16>()`, `play(…).over(node)`,
 //! `schedule().pipeline(8)`.
 
+use roundelay_compiler::collective::NAMES;
 use roundelay_dsl::ast::{self, Op};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use syn::{Expr, ExprMethodCall, GenericArgument, Type};
@@ -85,7 +86,11 @@ impl Parser<'_> {
         };
         let mut words = path.path.segments.iter().rev().map(|s| &s.ident);
         let name = self.name(words.next()?);
-        let collective = words.next().map(|w| self.name(w));
+        let mut collective = words.next().map(|w| self.name(w));
+        let of_book = collective.as_ref().is_some_and(|c| NAMES.iter().any(|n| n.0 == c.text));
+        if !of_book && let Some((_, own)) = self.parts.iter().find(|(part, _)| *part == name.text) {
+            collective = Some(ast::Name { text: own.clone(), span: name.span });
+        }
         let mut out = ast::Use {
             collective,
             name,

@@ -60,6 +60,11 @@ pub(crate) fn prototype(main: &Marked, with: &[Marked]) -> Result<Prototype, Fau
     let mut faults = Diagnostics::new();
     let mut items = Vec::new();
     let mut imports = Vec::new();
+    let mut parts = Vec::new();
+    for marked in with {
+        let (attribute, function) = signature(marked)?;
+        parts.extend(attribute.collective.map(|c| (function.sig.ident.to_string(), c.to_string())));
+    }
     for marked in std::iter::once(main).chain(with) {
         let (attribute, function) = signature(marked)?;
         let tokens = &marked.item;
@@ -72,7 +77,9 @@ pub(crate) fn prototype(main: &Marked, with: &[Marked]) -> Result<Prototype, Fau
         }
         whole.extend(without_attributes(tokens, &function));
         let id = pieces.add(&whole);
-        let mut parser = Parser { pieces: &pieces, id, faults: Diagnostics::new(), depth: 0 };
+        let faults_here = Diagnostics::new();
+        let mut parser =
+            Parser { pieces: &pieces, parts: &parts, id, faults: faults_here, depth: 0 };
         for path in &attribute.imports {
             let span = parser.span(path);
             let import = ast::Import { path: path.value(), path_span: span, span };
@@ -121,6 +128,8 @@ fn too_large(tokens: &TokenStream) -> Option<proc_macro2::Span> {
 /// Reads one piece.
 struct Parser<'p> {
     pieces: &'p Pieces,
+    /// Algorithms of `with(…)`, and what they implement.
+    parts: &'p [(String, String)],
     id: SourceId,
     faults: Diagnostics,
     /// How deep in blocks and operators.
