@@ -130,3 +130,25 @@ impl SourceMap {
         self.get(span.source).text.get(span.start as usize..span.end as usize).unwrap_or("")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_has_the_lines_of_its_file() {
+        let mut sources = SourceMap::new();
+        let first = sources.add_piece("a.rs", "  let é = 1;\n  two\n", 10);
+        let second = sources.add_piece("a.rs", "three", 40);
+        let at = Span::new(first, 17, 20);
+        assert_eq!(sources.snippet(at), "two");
+        assert_eq!(sources.line_column(at), (11, 3));
+        assert_eq!(sources.line_text(at), "  two");
+        assert_eq!(sources.rest_of_line("a.rs", 11, 3), Some(at));
+        assert_eq!(sources.rest_of_line("a.rs", 40, 1), Some(Span::new(second, 0, 5)));
+        for (name, line, column) in [("a.rs", 9, 1), ("a.rs", 13, 1), ("b.rs", 10, 1)] {
+            assert_eq!(sources.rest_of_line(name, line, column), None);
+        }
+        assert_eq!(sources.rest_of_line("a.rs", 40, 99).map(|s| s.start), Some(5));
+    }
+}

@@ -101,3 +101,37 @@ fn helpers_have_the_meaning_of_the_language() {
     assert_eq!([1, 2, 3, 5, 6, 7].map(|v| book::helpers::parent(v, 8)), [2, 4, 2, 6, 4, 6]);
     assert_eq!(book::helpers::partner(0, 1, 8), 7);
 }
+
+#[test]
+fn the_identity_is_that_of_what_is_meant() {
+    let hash = |text: &str| {
+        let source =
+            roundelay_tests::read("a.algo", text).map_err(|(s, d)| roundelay_tests::say(&s, &d));
+        let source = source.expect("a sound text");
+        let (program, shape) = (&source.programs[0], Shape::flat(4));
+        let place = placements(program.style)[0];
+        let proved = compile(program, &source.sources, &shape, &Options::default(), place);
+        proved.expect("it is proved").plans()[0].header.hash
+    };
+    let text = "algorithm star implements all_reduce on n ranks {
+        each r where r != 0 { r -> 0 : reduce data }
+        each r where r != 0 { 0 -> r : copy data }
+    }";
+    let same = "// the centre\nalgorithm star implements all_reduce on m ranks {
+        requires m > 1
+        each p { if p != 0 { p -> 0 : reduce data } }
+        each q { if q != 0 { 0 -> q : copy data } }
+    }";
+    assert_eq!(hash(text), hash(same));
+    for (from, to) in [
+        ("star", "sun"),
+        ("ranks {", "ranks { chunks 2"),
+        ("0 -> r : copy data", "0 -> r : copy data as f32"),
+        ("0 -> r : copy data }", "0 -> r : copy data } schedule { pipeline 2 }"),
+        ("where r != 0 { r ->", "where r > 0 { r ->"),
+    ] {
+        let other = text.replace(from, to);
+        assert_ne!(text, other);
+        assert_ne!(hash(text), hash(&other), "{other}");
+    }
+}
