@@ -60,8 +60,8 @@ pub struct Program {
 /// The ranks of a program. Slot 0 holds the number of ranks; the sizes of several axes follow.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Axes {
-    #[serde(skip)]
     /// Their names, slowest first; one for `n ranks`.
+    #[serde(skip)]
     pub names: Vec<String>,
     /// Slots of their sizes.
     pub sizes: Vec<Slot>,
