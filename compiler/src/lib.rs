@@ -13,6 +13,7 @@
 pub mod chunks;
 pub mod collective;
 pub mod cost;
+pub mod device;
 mod embed;
 pub mod emit;
 mod eval;

@@ -1,0 +1,135 @@
+//! What a kernel and the runtime that launches it agree on: the arena, the parameters, the report.
+//!
+//! **Arena.** Every rank has one, which its peers map. It begins with the words, [`words`] of them, all 0 at
+//! first:
+//!
+//! | word | index | written by |
+//! |---|---|---|
+//! | `sent` | [`sent`]`(n, source, channel, block)` | the source |
+//! | `consumed` | [`consumed`]`(n, target, channel, block)` | the target |
+//! | `entered` | [`entered`]`(n, peer, block)` | the peer |
+//!
+//! Then, from [`staging`], the two halves of the staging memory, then the scratch buffers.
+//!
+//! **Staging memory.** Chunk k of a message in slot s of a link is, on its receiver, at
+//! `half * halves + ((link.base * B) + (b * link.slots + s) * link.chunks + k) * unit`, for block b of B. The
+//! half is the lowest bit of the epoch. `unit` is [`Params::unit`]: the bytes of a chunk's slice of one pass, twice as
+//! many if they travel as packets, rounded up to 16.
+//!
+//! **Slices.** In pass t, block b of B plays the elements `[(t * B + b) * pass, ... + pass)` of every chunk, as far as the
+//! chunk has them. So blocks that run side by side work on memory that lies together: 352 GB/s to a neighbour over NVLink,
+//! where contiguous slices a block reached 335 (4x H200, 33 blocks, 256 MiB). `pass` is a multiple of the elements in 16
+//! bytes.
+//!
+//! **Groups.** The warps of a block are cut into [`Params::groups`] groups of equal size, the last with the rest; arm j of a
+//! phase is played by group `j % groups`, after the group's arms before it. Many for latency: arms run side by
+//! side. One for bandwidth: then all ranks send to one peer each at a time (363 GB/s, to all at once 351).
+//!
+//! **State.** Words of the rank's own device memory, all 0 at first: [`State`].
+
+/// Most channels of a connection.
+pub const CHANNELS: u32 = 8;
+/// Most blocks of a kernel.
+pub const BLOCKS: u32 = 128;
+/// Threads of a block.
+pub const THREADS: u32 = 512;
+/// Alignment of what lies in an arena.
+pub const ALIGN: u64 = 256;
+
+/// Index of a word `sent`.
+pub const fn sent(source: u32, channel: u32, block: u32) -> u64 {
+    ((source * CHANNELS + channel) * BLOCKS + block) as u64
+}
+
+/// Index of a word `consumed`.
+pub const fn consumed(n: u32, target: u32, channel: u32, block: u32) -> u64 {
+    sent(n, 0, 0) + sent(target, channel, block)
+}
+
+/// Index of a word `entered`.
+pub const fn entered(n: u32, peer: u32, block: u32) -> u64 {
+    2 * sent(n, 0, 0) + (peer * BLOCKS + block) as u64
+}
+
+/// Number of words of an arena, of 8 bytes each.
+pub const fn words(n: u32) -> u64 {
+    entered(n, n, 0)
+}
+
+/// Where the staging memory begins, in bytes.
+pub const fn staging(n: u32) -> u64 {
+    (words(n) * 8).next_multiple_of(ALIGN)
+}
+
+/// The parameters before the arrays of addresses, in the order of the kernel's structure. After it follow, each
+/// with an entry a rank: `arena`, `data`, `input`, `output`, addresses as mapped here, 0 where the kernel
+/// has no use for them. A kernel's own rank always has those that its plan addresses.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
+pub struct Params {
+    /// Elements that the caller gave; the vector has `blocks` times as many.
+    pub count: u64,
+    /// Elements of a chunk that a block plays in a pass.
+    pub pass: u64,
+    /// Passes, at least 1.
+    pub passes: u64,
+    /// Groups of warps that play arms side by side, at least 1.
+    pub groups: u64,
+    /// Bytes of a chunk in a slot.
+    pub unit: u64,
+    /// Bytes of a half of the staging memory.
+    pub halves: u64,
+    /// Where the scratch buffers begin in the arena, in bytes. Each begins at a multiple of [`ALIGN`] after
+    /// the one before; chunk c of one is at `c * ceil(N/C)` elements.
+    pub scratch: u64,
+    /// Address of this rank's [`State`].
+    pub state: u64,
+    /// Address of a word of 32 bits in host memory; not 0 means that the kernel leaves.
+    pub abort: u64,
+    /// Address of a [`Report`] in host memory.
+    pub report: u64,
+    /// Nanoseconds without progress after which a wait fails.
+    pub timeout: u64,
+    /// Factor of `premul_sum`.
+    pub factor: f64,
+}
+
+/// What a rank's kernels tell the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct State {
+    /// Epoch of the last call that ended.
+    pub epoch: u32,
+    /// 1 if that call's end proved that every rank had entered it.
+    pub synchronized: u32,
+    /// Blocks of the call at hand that have ended.
+    pub ended: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// What a wait that failed was about: written once, by the first that fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Report {
+    /// 0 nothing failed, 1 a wait took too long, 2 the abort word was set.
+    pub what: u32,
+    /// 0 `entered`, 1 `sent`, 2 `consumed`, 3 a packet, 4 the peer's entry into the call before.
+    pub word: u32,
+    /// The peer that was waited for.
+    pub peer: u32,
+    /// The block.
+    pub block: u32,
+    /// Index into the program's sites, or `u32::MAX`.
+    pub site: u32,
+    /// The step (`round`), or `u32::MAX`.
+    pub round: u32,
+    /// What was waited for.
+    pub wanted: u64,
+    /// What was there.
+    pub seen: u64,
+    /// The epoch of the call.
+    pub epoch: u32,
+    /// 0.
+    pub reserved: u32,
+}

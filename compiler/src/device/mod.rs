@@ -1,0 +1,189 @@
+//! Device programs: what the thread blocks of one rank play of a plan.
+//!
+//! A kernel has B blocks. Every chunk is cut into slices, at the same elements of every chunk, and a block
+//! plays the whole plan on slices of its own, with connections of its own, so that no block waits for
+//! another one of its rank. It plays them one after the other, in *passes*, as a host's executor does.
+//!
+//! **Phases.** A program is a list of phases, played in order. The arms of a phase touch nothing of each
+//! other's: groups of warps play them side by side ([`abi`]). After its arms a phase may *meet* (all
+//! threads of the block wait for each other), and then signal. An arm is a fold, element by element and in
+//! the order listed, like an operation of a plan; what it reads and writes says how its messages travel:
+//!
+//! | way | sender | receiver |
+//! |---|---|---|
+//! | packet | writes units of 8 bytes, each beside the call's epoch, into the receiver's staging memory | polls each unit: no flag, no fence, no meeting |
+//! | staged | writes the content into a slot of the receiver's staging memory, then signals `Sent` | waits for `Sent`, folds from the slot, signals `Consumed` |
+//! | landed | writes the content to its last place in the receiver's buffer, then signals `Sent` | waits for `Sent`, moves nothing |
+//! | pulled | signals `Sent`; waits for `Consumed` before it overwrites the region, and before it ends | waits for `Sent`, folds from the sender's buffer, signals `Consumed` |
+//!
+//! **Words.** Every connection has two words of 64 bits a block, each with one writer: `sent` in the receiver's
+//! memory, `consumed` in the sender's. They hold `epoch << 32 | messages so far in this call` and only grow, so
+//! nothing is ever reset. The i-th message of pass p has the number `p * messages + i + 1`. Every rank also has a
+//! word `entered` a peer and block in each peer's memory: the epoch of the call that it has entered.
+//!
+//! **Epochs.** A call's number on its communicator, the same on every rank, kept in device memory and counted
+//! on by the last block of a kernel that ends, so that a graph can replay a kernel. Staging memory has two
+//! halves, used by odd and even epochs. A call may write into a peer's half when the peer has ended the call
+//! two before, of which it is enough to know that it has entered the one before. A program that
+//! [`synchronizes`](DeviceProgram::synchronizes) proves that by ending; after others, ranks wait for `entered`.
+
+pub mod abi;
+
+use crate::plan::{Dir, Header, Region, Site, Sizes, Wire};
+
+/// How the messages of a program travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Way {
+    /// All as packets: for latency.
+    Packet,
+    /// All through slots: needs nothing of the callers' buffers.
+    Staged,
+    /// Copies land in the peers' buffers, what is folded is staged.
+    Put,
+    /// Copies land in the peers' buffers, what is folded is read in the peers' buffers.
+    Get,
+}
+
+/// What the blocks of one rank play.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceProgram {
+    /// What the plans have in common.
+    pub header: Header,
+    /// Which rank.
+    pub rank: u32,
+    /// How messages travel.
+    pub way: Way,
+    /// Connection ends that this rank uses; arms refer to them by index.
+    pub links: Vec<Link>,
+    /// Peers that land in, or read, this rank's buffers: told at entry that it has entered.
+    pub greets: Vec<u32>,
+    /// Played in order, once a pass.
+    pub phases: Vec<Phase>,
+    /// Waits after the last pass, before the callers' buffers are theirs again.
+    pub leave: Vec<Wait>,
+    /// Chunks of staging memory that a block needs, on the rank that needs most.
+    pub staging: u32,
+    /// Whether a rank that has ended knows that every rank has entered. Holds for a block if no chunk's
+    /// slice is empty.
+    pub synchronizes: bool,
+    /// Source lines; arms refer to them by index.
+    pub sites: Vec<Site>,
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Link {
+    /// The other rank.
+    pub peer: u32,
+    /// Which of the parallel connections to it.
+    pub channel: u16,
+    /// Whether this end sends or receives.
+    pub dir: Dir,
+    /// Messages a pass.
+    pub messages: u32,
+    /// Most chunks of a message that goes through staging memory; 0 if none does.
+    pub chunks: u32,
+    /// Messages that the receiver's staging memory has room for: all of a pass if they are packets.
+    pub slots: u32,
+    /// Chunks of the receiver's staging memory, a block, that belong to links before this one.
+    pub base: u32,
+}
+
+/// Arms side by side, then what follows them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Phase {
+    /// Folds that touch nothing of each other's.
+    pub arms: Vec<Arm>,
+    /// Whether all threads of the block meet after the arms.
+    pub meet: bool,
+    /// Told to peers after that.
+    pub signals: Vec<Signal>,
+}
+
+/// A fold: waits, then folds `inputs` in order, element by element, into the store and the outs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arm {
+    /// All of them before the first element.
+    pub waits: Vec<Wait>,
+    /// What is folded; empty if the arm only waits.
+    pub inputs: Vec<Source>,
+    /// Where this rank keeps the result.
+    pub store: Option<Region>,
+    /// Where peers get it.
+    pub outs: Vec<Target>,
+    /// Elements of each chunk.
+    pub sizes: Sizes,
+    /// Index into [`DeviceProgram::sites`].
+    pub site: u32,
+    /// Which `each` of the program this is: the step in messages.
+    pub round: u32,
+}
+
+/// A message of a pass on one of this rank's links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Message {
+    /// Index into [`DeviceProgram::links`].
+    pub link: u32,
+    /// Counted from 0 in each pass.
+    pub index: u32,
+}
+
+/// Where an operand is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// This rank's own memory. After a landed message, its place.
+    Local(Region),
+    /// Units in this rank's staging memory, each polled.
+    Packet(Message, Option<Wire>),
+    /// A slot in this rank's staging memory.
+    Staged(Message, Option<Wire>),
+    /// A region of the peer's buffers.
+    Pulled(Message, Region),
+}
+
+/// Where a result goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Units in the peer's staging memory.
+    Packet(Message, Option<Wire>),
+    /// A slot in the peer's staging memory.
+    Staged(Message, Option<Wire>),
+    /// A region of the peer's buffers.
+    Landed(Message, Region),
+}
+
+/// A condition on words that peers write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    /// What must have happened.
+    pub event: Event,
+    /// Whether what happened before it is visible after: as every program that is lowered has it. Tests
+    /// take it away.
+    pub acquire: bool,
+}
+
+/// What a peer tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A peer has entered the call: its buffers may be read and written.
+    Entered {
+        /// Which.
+        peer: u32,
+    },
+    /// A message has come, on a link that receives.
+    Sent(Message),
+    /// A message was consumed, on a link that sends.
+    Consumed(Message),
+    /// There is room for a staged message, on a link that sends: the one `slots` before it was consumed.
+    Room(Message),
+}
+
+/// A word written in a peer's memory after a phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signal {
+    /// Which message: sent if its link sends, consumed if its link receives.
+    pub message: Message,
+    /// Whether all that the block did before is visible before it: as every program that is lowered has
+    /// it. Tests take it away.
+    pub release: bool,
+}
