@@ -35,7 +35,7 @@ use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
 
 pub use embed::{Embedded, Resolved};
-pub use eval::{apply, binary};
+pub use eval::operate;
 pub use instance::{Instance, Options, Shape};
 pub use lower::project;
 pub use plan::{Placement, Plan};

@@ -2,7 +2,7 @@
 
 use roundelay::algorithm;
 
-#[algorithm(broadcast)]
+#[algorithm(all_reduce)]
 fn wrong(n: Ranks) {
     each(|r| r.to(0).copy(data));
 }

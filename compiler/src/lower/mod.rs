@@ -178,8 +178,11 @@ fn identity(instance: &Instance, placement: Placement) -> [u8; 16] {
     let mut h = Sha256::new();
     h.update(VERSION.to_le_bytes());
     h.update(env!("CARGO_PKG_VERSION").as_bytes());
-    // A program holds nothing that postcard cannot write: it has no maps of unknown length.
-    h.update(postcard::to_stdvec(&*instance.program).unwrap_or_default());
+    match postcard::to_stdvec(&*instance.program) {
+        Ok(bytes) => h.update(bytes),
+        // Never: a program holds nothing that postcard cannot write. Two must not look alike even so.
+        Err(_) => h.update(format!("{:?}", instance.program)),
+    }
     let rest = format!(
         "{}.{} {:?} {} {} {placement:?}",
         instance.program.kind.name(),

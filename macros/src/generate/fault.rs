@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::quote_spanned;
 use roundelay_dsl::diag::render::human;
-use roundelay_dsl::diag::{Diagnostic, Diagnostics, Label};
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, Label, codes};
 use roundelay_dsl::span::SourceMap;
 
 use crate::parse::Fault;
@@ -60,12 +60,32 @@ fn message(sources: &SourceMap, d: &Diagnostic, at: Option<usize>) -> String {
         } else {
             let (at, _) = sources.line_column(*span);
             let (file, code) = (&sources.get(span.source).name, sources.snippet(*span).trim());
-            line(&format!("{file}:{at}"), &format!("`{code}` {text}"));
+            let here = d.span().is_some_and(|s| sources.get(s.source).name == *file);
+            let head = if here { format!("line {at}") } else { format!("{file}:{at}") };
+            line(&head, &format!("`{code}` {text}"));
         }
     }
     d.notes.iter().for_each(|n| line("note", n));
-    d.helps.iter().for_each(|h| line("help", h));
+    d.helps.iter().for_each(|h| line("help", &in_rust(h)));
+    if d.code == codes::UNKNOWN_NAME && d.message.starts_with("no function") {
+        line(
+            "help",
+            "a function of yours is marked `#[algorithm_fn]`, and named: `with(…)` in the attribute",
+        );
+    }
     text
+}
+
+/// What to write, where the two clothes differ.
+fn in_rust(help: &str) -> String {
+    if let Some((known, name)) = help.split_once("declare others: `scratch ") {
+        let name = name.trim_end_matches("[…]`");
+        return format!("{known}declare others: `let {name} = scratch(…);`");
+    }
+    if let Some((known, _)) = help.split_once("; or declare `collective") {
+        return format!("{known}; or declare it in a file, and `import(…)` that");
+    }
+    help.replace("exclude it with `where`", "exclude it with an `if`")
 }
 
 /// As `roundelay check` would print it.

@@ -8,7 +8,7 @@
 mod fault;
 mod shadow;
 
-use proc_macro2::{Literal, TokenStream};
+use proc_macro2::{Literal, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 use roundelay_compiler::{Embedded, Library};
 use roundelay_dsl::span::SourceMap;
@@ -75,8 +75,7 @@ fn next(main: &Marked, found: &[Marked]) -> TokenStream {
 
 /// The macro that hands over a marked function.
 fn handed_over(marked: &Marked, name: &Ident) -> TokenStream {
-    let hidden = format_ident!("__roundelay_{}", name);
-    let private = format_ident!("{}", hidden, span = proc_macro2::Span::call_site());
+    let private = format_ident!("__roundelay_{}", name, span = Span::call_site());
     quote! {
         #[doc(hidden)]
         #[allow(unused_macros)]

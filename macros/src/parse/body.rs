@@ -8,6 +8,7 @@ use syn::{Block, Expr, ExprClosure, Local, Pat, RangeLimits, Stmt};
 
 use super::Parser;
 use super::chain::head;
+use super::expr::operator;
 use super::function::{called, named};
 
 impl Parser<'_> {
@@ -119,7 +120,7 @@ impl Parser<'_> {
                 let help = "write `for k in 0..count`: how often is known from the number of ranks";
                 self.foreign(e, "a loop without bounds", help)
             }
-            Expr::Assign(_) => {
+            e if assigns(e) => {
                 let help = "a variable keeps its value: name the next one with another `let`";
                 self.foreign(e, "an assignment", help)
             }
@@ -235,6 +236,15 @@ impl Parser<'_> {
             None => format!("what may follow is {}", known.join(", ")),
         };
         self.fault(codes::SYNTAX, word, format!("{of} has no `{text}`"), "not known", help)
+    }
+}
+
+/// `x = e`, `x += e`
+fn assigns(e: &Expr) -> bool {
+    match e {
+        Expr::Assign(_) => true,
+        Expr::Binary(b) => operator(&b.op).is_none(),
+        _ => false,
     }
 }
 

@@ -39,7 +39,11 @@ impl Parser<'_> {
             }
             Expr::Binary(b) => {
                 let (left, right) = (self.expr(&b.left), self.expr(&b.right));
-                ExprKind::Binary(self.operator(&b.op)?, Box::new(left?), Box::new(right?))
+                let Some(op) = operator(&b.op) else {
+                    let help = "a variable keeps its value: name the next one with another `let`";
+                    return self.foreign(&b.op, "an assignment", help);
+                };
+                ExprKind::Binary(op, Box::new(left?), Box::new(right?))
             }
             Expr::Call(call) => {
                 let Expr::Path(path) = &*call.func else {
@@ -106,31 +110,29 @@ impl Parser<'_> {
             }
         }
     }
+}
 
-    fn operator(&mut self, op: &syn::BinOp) -> Option<BinOp> {
-        Some(match op {
-            syn::BinOp::Or(_) => BinOp::Or,
-            syn::BinOp::And(_) => BinOp::And,
-            syn::BinOp::Eq(_) => BinOp::Eq,
-            syn::BinOp::Ne(_) => BinOp::Ne,
-            syn::BinOp::Lt(_) => BinOp::Lt,
-            syn::BinOp::Le(_) => BinOp::Le,
-            syn::BinOp::Gt(_) => BinOp::Gt,
-            syn::BinOp::Ge(_) => BinOp::Ge,
-            syn::BinOp::BitOr(_) => BinOp::BitOr,
-            syn::BinOp::BitXor(_) => BinOp::BitXor,
-            syn::BinOp::BitAnd(_) => BinOp::BitAnd,
-            syn::BinOp::Shl(_) => BinOp::Shl,
-            syn::BinOp::Shr(_) => BinOp::Shr,
-            syn::BinOp::Add(_) => BinOp::Add,
-            syn::BinOp::Sub(_) => BinOp::Sub,
-            syn::BinOp::Mul(_) => BinOp::Mul,
-            syn::BinOp::Div(_) => BinOp::Div,
-            syn::BinOp::Rem(_) => BinOp::Mod,
-            op => {
-                let help = "a variable keeps its value: name the next one with another `let`";
-                return self.foreign(op, "an assignment", help);
-            }
-        })
-    }
+/// The operator; none for those that assign.
+pub(super) fn operator(op: &syn::BinOp) -> Option<BinOp> {
+    Some(match op {
+        syn::BinOp::Or(_) => BinOp::Or,
+        syn::BinOp::And(_) => BinOp::And,
+        syn::BinOp::Eq(_) => BinOp::Eq,
+        syn::BinOp::Ne(_) => BinOp::Ne,
+        syn::BinOp::Lt(_) => BinOp::Lt,
+        syn::BinOp::Le(_) => BinOp::Le,
+        syn::BinOp::Gt(_) => BinOp::Gt,
+        syn::BinOp::Ge(_) => BinOp::Ge,
+        syn::BinOp::BitOr(_) => BinOp::BitOr,
+        syn::BinOp::BitXor(_) => BinOp::BitXor,
+        syn::BinOp::BitAnd(_) => BinOp::BitAnd,
+        syn::BinOp::Shl(_) => BinOp::Shl,
+        syn::BinOp::Shr(_) => BinOp::Shr,
+        syn::BinOp::Add(_) => BinOp::Add,
+        syn::BinOp::Sub(_) => BinOp::Sub,
+        syn::BinOp::Mul(_) => BinOp::Mul,
+        syn::BinOp::Div(_) => BinOp::Div,
+        syn::BinOp::Rem(_) => BinOp::Mod,
+        _ => return None,
+    })
 }

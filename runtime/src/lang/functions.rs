@@ -1,15 +1,15 @@
 //! Functions of numbers. In an algorithm the compiler computes them; here they have the same values, for
 //! helper functions that Rust calls. Where the language has no value, such as `log2(0)`, they give 0.
 
+use roundelay_compiler::operate;
 use roundelay_compiler::program::Builtin;
-use roundelay_compiler::{apply, binary};
 use roundelay_dsl::ast::BinOp;
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident($($arg:ident),*) = $builtin:ident;)*) => {$(
         $(#[$doc])*
         pub fn $name($($arg: i64),*) -> i64 {
-            apply(Builtin::$builtin, &[$($arg),*]).unwrap_or_default()
+            Builtin::$builtin.value(&[$($arg),*]).unwrap_or_default()
         }
     )*};
 }
@@ -45,7 +45,7 @@ macro_rules! questions {
     ($($(#[$doc:meta])* $name:ident = $builtin:ident;)*) => {$(
         $(#[$doc])*
         pub fn $name(x: i64) -> bool {
-            apply(Builtin::$builtin, &[x]) == Ok(1)
+            Builtin::$builtin.value(&[x]) == Ok(1)
         }
     )*};
 }
@@ -66,10 +66,10 @@ pub fn bandwidth(_path: i64) -> i64 {
 
 /// a / b, rounded down.
 pub fn divide(a: i64, b: i64) -> i64 {
-    binary(BinOp::Div, a, b).unwrap_or_default()
+    operate(BinOp::Div, a, b).unwrap_or_default()
 }
 
 /// a - b * (a / b) with that division: never negative for a positive b.
 pub fn modulus(a: i64, b: i64) -> i64 {
-    binary(BinOp::Mod, a, b).unwrap_or_default()
+    operate(BinOp::Mod, a, b).unwrap_or_default()
 }
