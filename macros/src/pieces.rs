@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use proc_macro2::{Delimiter, LineColumn, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
@@ -17,9 +17,8 @@ pub(crate) struct Pieces {
     pub(crate) sources: SourceMap,
     /// By source id.
     leaves: Vec<Vec<Leaf>>,
-    /// Bytes by place; places are shared by no two tokens of one file.
-    starts: BTreeMap<(u32, usize, usize), u32>,
-    ends: BTreeMap<(u32, usize, usize), u32>,
+    /// Bytes of a leaf by what tells its span from others, which is all that spans offer.
+    bytes: BTreeMap<(SourceId, String), (u32, u32)>,
 }
 
 /// A token without parts: a word, a sign, or a delimiter.
@@ -45,8 +44,7 @@ impl Pieces {
         let name = first.map_or_else(String::new, |s| s.file());
         let id = self.sources.add_piece(name, text, line);
         for leaf in &leaves {
-            self.starts.entry(key(id, leaf.span.start())).or_insert(leaf.start);
-            self.ends.insert(key(id, leaf.span.end()), leaf.end);
+            self.bytes.entry((id, format!("{:?}", leaf.span))).or_insert((leaf.start, leaf.end));
         }
         self.leaves.push(leaves);
         id
@@ -57,12 +55,12 @@ impl Pieces {
         let tokens = node.to_token_stream();
         let first = tokens.clone().into_iter().next().map(|t| edge(&t, false));
         let last = tokens.into_iter().last().map(|t| edge(&t, true));
-        let find = |map: &BTreeMap<_, u32>, place: Option<LineColumn>| {
-            place.and_then(|p| map.get(&key(id, p)).copied()).unwrap_or(0)
+        let find = |edge: Option<proc_macro2::Span>| {
+            let found = edge.and_then(|s| self.bytes.get(&(id, format!("{s:?}"))));
+            found.copied().unwrap_or_default()
         };
-        let start = find(&self.starts, first.map(|s| s.start()));
-        let end = find(&self.ends, last.map(|s| s.end())).max(start);
-        Span { source: id, start, end }
+        let (start, end) = (find(first).0, find(last).1);
+        Span { source: id, start, end: end.max(start) }
     }
 
     /// The first and the last token in a span, for rustc to underline.
@@ -72,10 +70,6 @@ impl Pieces {
         let last = leaves.iter().rev().find(|l| l.start < span.end.max(first.end))?;
         Some((first.span, last.span))
     }
-}
-
-fn key(id: SourceId, at: LineColumn) -> (u32, usize, usize) {
-    (id.0, at.line, at.column)
 }
 
 /// The span of the first or the last leaf of a tree.

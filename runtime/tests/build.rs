@@ -89,7 +89,7 @@ fn a_refuted_step_is_named_by_its_line_of_rust() {
     let wrong = wrong.expect("names are right");
     on_threads(3, |comm| {
         let error = comm.run_algorithm(&wrong, &mut [1u8], RedOp::Sum).expect_err("refuted");
-        assert_eq!(error.code().0, "RL0501");
+        assert_eq!(error.code().0, "RL0404");
         let text = error.to_string();
         assert!(text.contains("1 -> 2 : copy data"), "{text}");
         assert!(text.contains(&format!("build.rs:{line}:13")), "{text}");

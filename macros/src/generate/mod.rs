@@ -24,9 +24,10 @@ pub(crate) fn attribute(role: Role, attribute: TokenStream, item: TokenStream) -
     let marked = Marked { role, attribute, item };
     match parse::signature(&marked) {
         Ok((_, function)) => {
-            let handed = handed_over(&marked, &function.sig.ident);
+            // Editors complete at the first of the copies of a token: the shadow's.
             let next = next(&marked, &[]);
-            quote!(#handed #next)
+            let handed = handed_over(&marked, &function.sig.ident);
+            quote!(#next #handed)
         }
         Err(fault) => failed(&marked, &fault::tokens(&fault)),
     }
@@ -143,7 +144,7 @@ fn value(name: &str, bytes: &[u8]) -> TokenStream {
 fn failed(marked: &Marked, faults: &TokenStream) -> TokenStream {
     let Ok(function) = syn::parse2::<ItemFn>(marked.item.clone()) else {
         let item = &marked.item;
-        let shadow = shadow::for_editors_only(item);
+        let shadow = shadow::for_editors_only(&quote!(use ::roundelay::lang::*; #item));
         return quote!(#faults #shadow);
     };
     let shadow = shadow::for_editors(&function);
