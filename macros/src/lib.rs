@@ -1,7 +1,7 @@
 //! Collective algorithms as Rust functions, proved while they are compiled.
 //!
 //! Use these macros through the crate `roundelay` with its feature `macros`; `docs/rust.md` is the guide.
-//! `parse` and `generate` mirror each other: the one makes a [`prototype::Prototype`] of Rust's tokens, the
+//! `parse` and `generate` mirror each other: the one makes a `Prototype` of Rust's tokens, the
 //! other makes Rust's tokens of one. Between them `prove` resolves the syntax tree and runs the verifier
 //! at sample rank counts. What is emitted carries the tree as bytes; the runtime resolves it again and
 //! proves it for the ranks at hand.

@@ -24,7 +24,7 @@ pub(crate) fn attribute(role: Role, attribute: TokenStream, item: TokenStream) -
     let marked = Marked { role, attribute, item };
     match parse::signature(&marked) {
         Ok((_, function)) => {
-            // Editors complete at the first of the copies of a token: the shadow's.
+            // The shadow in it comes before the tokens that are handed over, for editors.
             let next = next(&marked, &[]);
             let handed = handed_over(&marked, &function.sig.ident);
             quote!(#next #handed)
@@ -145,14 +145,15 @@ fn failed(marked: &Marked, faults: &TokenStream) -> TokenStream {
     let Ok(function) = syn::parse2::<ItemFn>(marked.item.clone()) else {
         let item = &marked.item;
         let shadow = shadow::for_editors_only(&quote!(use ::roundelay::lang::*; #item));
-        return quote!(#faults #shadow);
+        return quote!(#shadow #faults);
     };
     let shadow = shadow::for_editors(&function);
     let stub = match marked.role {
         Role::Algorithm => carrier(&function, &[]),
         Role::Function => shadow::stub(&function),
     };
-    quote!(#faults #stub #shadow)
+    // The shadow first: editors complete at the first copy of a token.
+    quote!(#shadow #stub #faults)
 }
 
 /// `algo_file!("ring.algo", check(…))`
