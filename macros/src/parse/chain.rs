@@ -52,7 +52,7 @@ impl Parser<'_> {
         for link in rest {
             match link.method.to_string().as_str() {
                 "into" if to.is_none() => {
-                    to = Some(self.argument(link).and_then(|e| self.region(e))?)
+                    to = Some(self.argument(link).and_then(|e| self.region(e))?);
                 }
                 "wire" if wire.is_none() => wire = Some(self.wire(link)?),
                 "into" | "wire" => return self.again(link),
