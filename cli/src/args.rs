@@ -30,6 +30,9 @@ pub(crate) struct Cli {
     /// Print one JSON object a result on standard output
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Let a program do it that has algorithms of its own (docs/rust.md), and names them
+    #[arg(long, global = true, value_name = "PROGRAM")]
+    pub(crate) from: Option<PathBuf>,
     /// What to do
     #[command(subcommand)]
     pub(crate) verb: Verb,

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use roundelay_algorithms::{Book, Entry};
 use roundelay_compiler::plan::Placement;
 use roundelay_compiler::program::Style;
-use roundelay_compiler::{Library, Options, Plan, Program, Proved, Shape, compile, resolve};
+use roundelay_compiler::{
+    Embedded, Library, Options, Plan, Program, Proved, Shape, compile, resolve,
+};
 use roundelay_dsl::diag::render::human;
 use roundelay_dsl::diag::{Code, Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
@@ -56,7 +58,34 @@ impl Algorithm {
         let text = check_text(text.as_bytes()).map_err(|d| refused(&SourceMap::new(), &[d]))?;
         let mut sources = SourceMap::new();
         let id = sources.add(name, text);
-        let programs = resolve(&mut sources, id, &Files).map_err(|d| refused(&sources, &d))?;
+        let programs = resolve(&mut sources, id, &Files);
+        Self::resolved(name, sources, programs)
+    }
+
+    /// The first algorithm of a file.
+    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        let text = text(path).map_err(|(code, why)| said(code, format!("{name}: {why}")))?;
+        Self::parse(&name, &text)
+    }
+
+    /// What a binary carries.
+    pub(crate) fn embedded(name: &str, bytes: &[u8]) -> Result<Self, Error> {
+        let damaged = |why| said(codes::PLAN_DAMAGED, format!("{name} cannot be read: {why}"));
+        let embedded = Embedded::decode(bytes).map_err(damaged)?;
+        match embedded.resolve(&Files) {
+            Ok((sources, programs)) => Self::resolved(name, sources, Ok(programs)),
+            Err((sources, found)) => Self::resolved(name, sources, Err(found)),
+        }
+    }
+
+    /// The first of these programs.
+    pub(crate) fn resolved(
+        name: &str,
+        sources: SourceMap,
+        programs: Result<Vec<Arc<Program>>, Vec<Diagnostic>>,
+    ) -> Result<Self, Error> {
+        let programs = programs.map_err(|found| refused(&sources, &found))?;
         if programs.is_empty() {
             return Err(said(codes::EMPTY, format!("{name} declares no algorithm")));
         }
@@ -71,20 +100,19 @@ impl Algorithm {
         Ok(Algorithm { file: Arc::new(file), index: 0, shape: None, root: 0 })
     }
 
-    /// The first algorithm of a file.
-    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
-        let name = path.display().to_string();
-        let text = text(path).map_err(|(code, why)| said(code, format!("{name}: {why}")))?;
-        Self::parse(&name, &text)
-    }
-
     /// An algorithm of the book.
     pub(crate) fn of_book(entry: &Entry) -> Result<Self, Error> {
         Self::parse(&format!("book:{}", entry.path), entry.text)?.named(entry.name)
     }
 
-    fn program(&self) -> &Arc<Program> {
+    /// As the compiler knows it.
+    pub fn program(&self) -> &Arc<Program> {
         &self.file.programs[self.index]
+    }
+
+    /// The texts that its diagnostics point into.
+    pub fn sources(&self) -> &SourceMap {
+        &self.file.sources
     }
 
     /// Its name.

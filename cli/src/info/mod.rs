@@ -30,6 +30,8 @@ struct Info {
     dtypes: Vec<&'static str>,
     ops: Vec<&'static str>,
     algorithms: Vec<Entry>,
+    /// What the program brings itself.
+    own: Vec<String>,
 }
 
 /// An algorithm of the book.
@@ -60,6 +62,10 @@ pub(crate) fn info(report: Report) -> Outcome {
     info.communicators.iter().for_each(|probe| report.line(format!("  {probe}")));
     report.line("\nJoining, modelled:");
     report.line(format!("  {}", info.scale));
+    if !info.own.is_empty() {
+        report.line("\nOf this program:");
+        info.own.iter().for_each(|name| report.line(format!("  {name}")));
+    }
     report.line("\nThe book:");
     for e in &info.algorithms {
         report.line(format!("  {:34} {}", format!("{}.{}", e.collective, e.algorithm), e.about));
@@ -88,6 +94,7 @@ fn gather() -> Info {
         dtypes: DType::ALL.iter().map(|d| d.name()).collect(),
         ops: RedOp::ALL.iter().map(|o| o.name()).collect(),
         algorithms: CATALOGUE.iter().map(entry).collect(),
+        own: crate::own::all().iter().map(ToString::to_string).collect(),
     }
 }
 

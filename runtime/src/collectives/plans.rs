@@ -16,6 +16,7 @@ use crate::comm::{Communicator, Core};
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::hints::Hints;
+use crate::prototype::Playable;
 
 /// Calls whose plan is remembered.
 const KEPT: usize = 256;
@@ -336,8 +337,8 @@ impl Communicator {
     /// [`Error::PlanMismatch`] if ranks disagree, on all ranks; [`Error::Refused`] and
     /// [`Error::Usage`] if the algorithm cannot be played here. Nothing has changed then, and the
     /// communicator stays usable. Else as [`Communicator::barrier`].
-    pub fn install(&mut self, algorithm: &Algorithm) -> Result<(), Error> {
-        self.core()?.install(algorithm)
+    pub fn install(&mut self, algorithm: &impl Playable) -> Result<(), Error> {
+        self.core()?.install(algorithm.algorithm()?)
     }
 
     /// Undoes [`Communicator::install`] for a collective, on all ranks together; says whether there
