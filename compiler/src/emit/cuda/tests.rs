@@ -26,7 +26,7 @@ fn types_have_operators() {
 
 #[test]
 fn warps_go_where_the_work_is() {
-    assert_eq!(warps(&[1]), [0..16]);
+    assert_eq!(warps(&[1]).first(), Some(&(0..16)));
     assert_eq!(warps(&[3, 1]), [0..12, 12..16]);
     assert_eq!(warps(&[0, 7]), [0..1, 1..16], "whoever only waits has a warp too");
     let many = warps(&[1; 18]);
