@@ -180,7 +180,8 @@ impl CudaComm {
         let bytes = vector.saturating_mul(args.dtype.size() as u64);
         let merged = self.comm.core()?.plans.merged_hints()?;
         let (sms, most) = (self.gpu.sms, merged.max_sms());
-        let by_size = |way| device::blocks(way, bytes, sms, most);
+        let depth = plans.facts().depth;
+        let by_size = |way| device::blocks(way, bytes, depth, sms, most);
         let hinted = args.way.or(merged.protocol());
         let how = |way| (way, args.blocks.unwrap_or_else(|| by_size(way)));
         let mut hows: Vec<(Way, u32)> = match (hinted, measured) {
