@@ -33,8 +33,8 @@ struct Leaf {
 impl Pieces {
     /// Adds the text of these tokens.
     pub(crate) fn add(&mut self, tokens: &TokenStream) -> SourceId {
-        let mut leaves = Vec::new();
-        flatten(tokens.clone(), &mut leaves);
+        let (mut leaves, mut groups) = (Vec::new(), Vec::new());
+        flatten(tokens.clone(), &mut leaves, &mut groups);
         let first = leaves.first().map(|l| l.span);
         let (text, line) = match laid_out(&mut leaves) {
             Some(text) => (text, first.map_or(1, |s| s.start().line as u32)),
@@ -45,6 +45,11 @@ impl Pieces {
         let id = self.sources.add_piece(name, text, line);
         for leaf in &leaves {
             self.bytes.entry((id, format!("{:?}", leaf.span))).or_insert((leaf.start, leaf.end));
+        }
+        // A group that was parsed and written again has the span of the whole at both ends.
+        for (span, open, close) in groups {
+            let bytes = (leaves[open].start, leaves[close].end);
+            self.bytes.entry((id, format!("{span:?}"))).or_insert(bytes);
         }
         self.leaves.push(leaves);
         id
@@ -86,7 +91,10 @@ fn edge(tree: &TokenTree, last: bool) -> proc_macro2::Span {
     }
 }
 
-fn flatten(tokens: TokenStream, out: &mut Vec<Leaf>) {
+/// The span of a group, and its first and last leaf.
+type Whole = (proc_macro2::Span, usize, usize);
+
+fn flatten(tokens: TokenStream, out: &mut Vec<Leaf>, groups: &mut Vec<Whole>) {
     let leaf = |text: &str, span| Leaf { text: text.into(), span, start: 0, end: 0 };
     for tree in tokens {
         match tree {
@@ -96,12 +104,14 @@ fn flatten(tokens: TokenStream, out: &mut Vec<Leaf>) {
                     Delimiter::Brace => ("{", "}"),
                     Delimiter::Bracket => ("[", "]"),
                     Delimiter::None => {
-                        flatten(g.stream(), out);
+                        flatten(g.stream(), out, groups);
                         continue;
                     }
                 };
+                let first = out.len();
                 out.push(leaf(open, g.span_open()));
-                flatten(g.stream(), out);
+                flatten(g.stream(), out, groups);
+                groups.push((g.span(), first, out.len()));
                 out.push(leaf(close, g.span_close()));
             }
             tree => out.push(leaf(&tree.to_string(), tree.span())),

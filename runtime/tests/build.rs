@@ -92,7 +92,7 @@ fn a_refuted_step_is_named_by_its_line_of_rust() {
         assert_eq!(error.code().0, "RL0404");
         let text = error.to_string();
         assert!(text.contains("1 -> 2 : copy data"), "{text}");
-        assert!(text.contains(&format!("build.rs:{line}:13")), "{text}");
+        assert!(text.contains(&format!("build.rs:{line}:19")), "{text}");
     });
 }
 
