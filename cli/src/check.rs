@@ -5,7 +5,6 @@ use std::sync::Arc;
 use roundelay::{DType, Layout};
 use roundelay_compiler::collective::{Kind, Spec};
 use roundelay_compiler::cost::{Profile, Topology};
-use roundelay_compiler::samples::{not_meant_for, usual_shapes};
 use roundelay_compiler::{Checked, Instance, Options, Plan, Program, Shape, check as prove};
 use roundelay_dsl::diag::render::{Json, json};
 use roundelay_dsl::diag::{Diagnostic, codes};
@@ -13,7 +12,7 @@ use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
 
 use crate::args::Check;
-use crate::load::{Input, Loaded, load, placement};
+use crate::load::{Input, Loaded, load};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, WRONG_INPUT};
 use crate::values::{Ranks, size_text};
@@ -100,11 +99,7 @@ impl<'a> Table<'a> {
 
     /// Proves all rank counts; whether all were proved.
     fn fill(&self) -> Result<bool, Failure> {
-        let ranks = self
-            .args
-            .n
-            .clone()
-            .unwrap_or_else(|| Ranks { shapes: usual_shapes(self.program), range: true });
+        let ranks = self.args.n.clone().unwrap_or_else(|| usual_ranks(self.program));
         let name = format!("{}.{}", self.program.kind.name(), self.program.name);
         self.head(&name);
         let mut progress = Progress::new(&name, ranks.shapes.len());
@@ -113,7 +108,7 @@ impl<'a> Table<'a> {
         for shape in &ranks.shapes {
             let found = self.one(shape);
             match found {
-                Found::Failed(found) if ranks.range && not_meant_for(&found) => {
+                Found::Failed(found) if ranks.range && not_allowed(&found) => {
                     skipped.push((shape.clone(), found));
                 }
                 found => {
@@ -266,8 +261,7 @@ fn sent(checked: &Checked, kind: &Kind) -> f64 {
 /// The time of a call by the cost model.
 fn predict(instance: &Instance, bytes: u64) -> Option<f64> {
     let topology = Topology::of_shape(&instance.shape);
-    let placement = placement(&instance.program, false, false);
-    let profile = Profile::new(instance, &topology, placement, DType::F32.size() as u32).ok()?;
+    let profile = Profile::new(instance, &topology, DType::F32.size() as u32).ok()?;
     Some(profile.time_us(bytes, Layout::SLOT_BYTES))
 }
 
@@ -287,6 +281,24 @@ fn order(checked: &Checked, kind: &Kind) -> &'static str {
         (_, Some(true), _) => "bitwise equal on all ranks",
         (_, Some(false), _) => "differs between ranks",
         (_, None, _) => "not compared",
+    }
+}
+
+/// Whether the rank count is at fault, and not the algorithm.
+fn not_allowed(found: &[Diagnostic]) -> bool {
+    found.iter().all(|d| d.code == codes::REQUIRES || d.code == codes::SHAPE)
+}
+
+/// Small counts, even and odd, powers of two and others.
+fn usual_ranks(program: &Program) -> Ranks {
+    let grid = |a: u32, b: u32| {
+        let mut axes = vec![1; program.axes.names.len().saturating_sub(2)];
+        axes.extend([a, b]);
+        Shape { axes }
+    };
+    match program.axes.names.len() {
+        0 | 1 => Ranks { shapes: (2..=9).map(Shape::flat).collect(), range: true },
+        _ => Ranks { shapes: vec![grid(2, 2), grid(2, 3), grid(3, 2), grid(2, 4)], range: true },
     }
 }
 

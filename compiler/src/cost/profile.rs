@@ -1,30 +1,57 @@
-//! An instance as loads of its ranks, round by round, to be evaluated at any size.
+//! An instance as lines over the size of its vector.
 
 use roundelay_dsl::diag::Diagnostics;
 
-use super::load::{Call, Crew};
+use super::Topology;
 use super::survey::Survey;
-use super::{Rates, Topology};
 use crate::instance::Instance;
-use crate::plan::{LEAST_PIECE, Placement, Protocol, Wire};
+use crate::plan::Wire;
 
-/// Lanes are played side by side, but a rank looks after one at a time: this share of what the others
-/// take is added to the longest (two lanes of `double_binary_tree`, whose work is that of `two_shot`, take 1.7
-/// times as long on two ranks).
+/// A pass for pipelining alone moves at least so many bytes a message, as the runtime has it.
+const LEAST_PIECE: u64 = 16 << 10;
+
+/// Lanes move bytes side by side, but a rank looks after one at a time: this share of what the others
+/// take for no bytes is added to the longest.
 const ASIDE: f64 = 0.5;
 
-/// What lanes take that are played side by side.
-fn aside(lanes: impl Iterator<Item = f64>) -> f64 {
-    let (sum, most) = lanes.fold((0.0, 0.0f64), |(sum, most), us| (sum + us, most.max(us)));
-    most + (sum - most) * ASIDE
+/// Microseconds as a function of the vector's bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Line {
+    us: f64,
+    slope: f64,
 }
 
-/// A round of a lane: what its ranks do, and for how many rounds it stands.
+impl Line {
+    fn at(&self, bytes: f64) -> f64 {
+        self.us + self.slope * bytes
+    }
+}
+
+/// The maximum of lines, without those that others cover.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Most(Vec<Line>);
+
+impl Most {
+    pub(super) fn add(&mut self, us: f64, slope: f64) {
+        if us == 0.0 && slope == 0.0 {
+            return;
+        }
+        if self.0.iter().any(|l| l.us >= us && l.slope >= slope) {
+            return;
+        }
+        self.0.retain(|l| l.us > us || l.slope > slope);
+        self.0.push(Line { us, slope });
+    }
+
+    fn at(&self, bytes: f64) -> f64 {
+        self.0.iter().map(|l| l.at(bytes)).fold(0.0, f64::max)
+    }
+}
+
+/// A round of a lane: what it takes, and for how many rounds it stands.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
-    pub(super) crew: Crew,
-    /// Whether somebody waits for a message in it.
-    pub(super) waits: bool,
+    pub(super) time: Most,
     pub(super) times: f64,
 }
 
@@ -36,13 +63,13 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    fn time(&self, range: std::ops::Range<usize>, call: &Call<'_>) -> f64 {
+    fn time(&self, range: std::ops::Range<usize>, bytes: f64) -> f64 {
         let steps = self.steps.get(range).unwrap_or(&[]);
-        steps.iter().map(|s| s.times * s.crew.time(call, s.waits)).sum()
+        steps.iter().map(|s| s.times * s.time.at(bytes)).sum()
     }
 
-    fn longest_bound(&self, call: &Call<'_>) -> f64 {
-        let times = self.bound.iter().map(|&(a, b)| self.time(a as usize..b as usize, call));
+    fn longest_bound(&self, bytes: f64) -> f64 {
+        let times = self.bound.iter().map(|&(a, b)| self.time(a as usize..b as usize, bytes));
         times.fold(0.0, f64::max)
     }
 }
@@ -50,13 +77,11 @@ impl Lane {
 /// An instance on a topology, ready to be evaluated at any size.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    pub(super) rates: Rates,
-    pub(super) protocol: Protocol,
     pub(super) lanes: Vec<Lane>,
-    /// What each rank does in all lanes but the first, which others wait for.
-    pub(super) asides: Crew,
-    /// What each rank does in a whole pass.
-    pub(super) pass: Crew,
+    /// What the busiest port needs for all lanes but the first, which others wait for.
+    pub(super) ports: Most,
+    /// What the busiest rank's ports need for a whole pass.
+    pub(super) busy: Most,
     pub(super) wires: Vec<Wire>,
     /// C, and the chunks of the longest message.
     pub(super) chunks: u64,
@@ -74,30 +99,27 @@ impl Profile {
     pub fn new(
         instance: &Instance,
         topology: &Topology,
-        placement: Placement,
         element: u32,
     ) -> Result<Profile, Diagnostics> {
-        Survey::of(instance, topology, placement, element)
+        Survey::of(instance, topology, element)
     }
 
     /// Microseconds for a vector of so many bytes, with slots of `slot_bytes`.
     pub fn time_us(&self, bytes: u64, slot_bytes: u64) -> f64 {
         let passes = self.passes(bytes, slot_bytes) as f64;
-        let call = Call {
-            rates: &self.rates,
-            protocol: self.protocol,
-            vector: bytes,
-            piece: bytes as f64 / passes,
-        };
-        let lane = |l: &Lane| l.time(0..l.steps.len(), &call);
+        let piece = bytes as f64 / passes;
+        let lane = |l: &Lane| l.time(0..l.steps.len(), piece);
         let mut lanes = self.lanes.iter();
         let first = lanes.next().map_or(0.0, lane);
-        let path = first + aside(lanes.map(lane)).max(self.asides.busy(&call));
+        let others = lanes.clone().map(lane).fold(self.ports.at(piece), f64::max);
+        let turns = lanes.map(|l| l.time(0..l.steps.len(), 0.0));
+        let (sum, most) = turns.fold((0.0, 0.0f64), |(sum, most), us| (sum + us, most.max(us)));
+        let path = first + others + (sum - most) * ASIDE;
         if passes <= 1.0 {
             return path;
         }
-        let bound = aside(self.lanes.iter().map(|l| l.longest_bound(&call)));
-        path + (passes - 1.0) * bound.max(self.pass.busy(&call))
+        let bound = self.lanes.iter().map(|l| l.longest_bound(piece));
+        path + (passes - 1.0) * bound.fold(self.busy.at(piece), f64::max)
     }
 
     /// How often the plan is played for a vector of so many bytes.

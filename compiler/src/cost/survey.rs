@@ -6,11 +6,9 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics};
 
 use super::Topology;
-use super::load::{Crew, Load};
-use super::profile::{Lane, Profile, Step};
+use super::profile::{Lane, Most, Profile, Step};
 use crate::instance::Instance;
-use crate::lower::{Content, Contents};
-use crate::plan::{Placement, Region, Wire};
+use crate::plan::{Region, Wire};
 use crate::walk::{MAX_LANES, Round, Transfer, walk};
 
 /// Up to so many ranks all are looked at; beyond, a few stand for all.
@@ -22,19 +20,40 @@ const MANY: u32 = 1024;
 /// Rounds that are looked at, of instances whose ranks are sampled: evenly spread ones, each counted
 /// for those that follow it.
 const ROUNDS: u32 = 256;
+/// What each further message that a rank receives over a network in one round costs of its
+/// bandwidth: senders that meet at one port get in each other's way (measured over four hosts at
+/// 1 Gbit/s: 12 % where three meet).
+const INCAST: f64 = 0.06;
+
+/// What a rank does in a round with one class of links.
+#[derive(Debug, Clone, Copy, Default)]
+struct Traffic {
+    sent: u32,
+    received: u32,
+    /// In vectors.
+    out: f64,
+    into: f64,
+}
+
+/// What a rank does in a round, and in all of a pass.
+#[derive(Debug, Clone, Copy, Default)]
+struct Work {
+    local: Traffic,
+    remote: Traffic,
+    reduced: f64,
+    copied: f64,
+}
+
 /// What is known of a rank while rounds go by, for each lane.
-#[derive(Default)]
+#[derive(Debug, Clone, Default)]
 struct Place {
     /// First and one past the last step of a lane that bind the rank.
     bound: Vec<Option<(u32, u32)>>,
     /// Written since the last round that waited for a message.
     fresh: Vec<Vec<Region>>,
-    /// What its messages are made of, where all ranks are looked at.
-    contents: Option<Contents>,
 }
 
 pub(super) struct Survey<'a> {
-    instance: &'a Instance,
     topology: &'a Topology,
     element: f64,
     /// All ranks are looked at, or these.
@@ -46,9 +65,9 @@ pub(super) struct Survey<'a> {
     /// Every so many rounds one is looked at, of so many in all.
     every: u32,
     rounds: u32,
-    work: Vec<Load>,
-    passes: Vec<Load>,
-    asides: Vec<Load>,
+    work: Vec<Work>,
+    passes: Vec<Work>,
+    asides: Vec<Work>,
     found: Vec<Transfer>,
     profile: Profile,
 }
@@ -58,10 +77,9 @@ impl<'a> Survey<'a> {
     pub(super) fn of(
         instance: &'a Instance,
         topology: &'a Topology,
-        placement: Placement,
         element: u32,
     ) -> Result<Profile, Diagnostics> {
-        let mut survey = Survey::new(instance, topology, placement, element);
+        let mut survey = Survey::new(instance, topology, element);
         if !survey.all {
             let mut rounds = 0;
             let count = walk(instance, &mut |round| {
@@ -76,39 +94,27 @@ impl<'a> Survey<'a> {
         Ok(survey.finish())
     }
 
-    fn new(
-        instance: &'a Instance,
-        topology: &'a Topology,
-        placement: Placement,
-        element: u32,
-    ) -> Self {
+    fn new(instance: &'a Instance, topology: &'a Topology, element: u32) -> Self {
         let n = instance.ranks();
         let all = n <= ALL_RANKS;
         let ranks = if all { (0..n).collect() } else { sample(instance, topology) };
         let profile = Profile {
-            rates: topology.rates,
-            protocol: instance.program.schedule.protocol,
             lanes: vec![Lane::default()],
-            asides: Crew::default(),
-            pass: Crew::default(),
+            ports: Most::default(),
+            busy: Most::default(),
             wires: Vec::new(),
             chunks: u64::from(instance.spec.chunks.max(1)),
             message: 1,
             pipeline: u64::from(instance.pipeline.max(1)),
         };
-        let place = |&rank: &u32| Place {
-            contents: all.then(|| Contents::new(instance, placement, rank)),
-            ..Place::default()
-        };
         Survey {
-            instance,
             topology,
             element: f64::from(element.max(1)),
             all,
-            places: ranks.iter().map(place).collect(),
-            work: vec![Load::default(); ranks.len()],
-            passes: vec![Load::default(); ranks.len()],
-            asides: vec![Load::default(); ranks.len()],
+            places: vec![Place::default(); ranks.len()],
+            work: vec![Work::default(); ranks.len()],
+            passes: vec![Work::default(); ranks.len()],
+            asides: vec![Work::default(); ranks.len()],
             weights: weights(&ranks, topology),
             ranks,
             every: 1,
@@ -152,7 +158,7 @@ impl<'a> Survey<'a> {
                 }
             }
         } else if !found.is_empty() {
-            self.step(lane, (&found, round.index), f64::from(times));
+            self.step(lane, &found, f64::from(times));
         }
         self.found = found;
         Ok(ControlFlow::Continue(()))
@@ -162,50 +168,24 @@ impl<'a> Survey<'a> {
         if self.all { Some(rank as usize) } else { self.ranks.iter().position(|&r| r == rank) }
     }
 
-    fn step(&mut self, lane: usize, (found, round): (&[Transfer], u32), times: f64) {
+    fn step(&mut self, lane: usize, found: &[Transfer], times: f64) {
         while self.profile.lanes.len() <= lane {
             self.profile.lanes.push(Lane::default());
         }
         let index = self.profile.lanes[lane].steps.len() as u32;
-        let steps = &self.profile.lanes[lane].steps;
-        let first = steps.iter().all(|step| step.crew.is_alone());
-        let waits = self.waits(lane, found) || first;
-        self.work.fill(Load::default());
+        let waits = self.waits(lane, found) || index == 0;
+        self.work.fill(Work::default());
         for t in found {
-            if let Some(at) = self.place(t.dst) {
-                self.places[at].contents.iter_mut().for_each(|c| c.writes(&t.to, round));
-            }
+            self.transfer(lane, index, t);
         }
-        for t in found {
-            self.transfer(lane, (index, round), t);
-        }
-        for t in found {
-            if let Some(at) = self.place(t.dst) {
-                self.places[at].contents.iter_mut().for_each(|c| c.wrote(&t.to));
-            }
-        }
+        let time = self.time(waits);
         for (i, work) in self.work.iter().enumerate() {
-            self.passes[i].add(work, times);
+            self.passes[i].add(work, times, lane > 0);
             if lane > 0 {
-                self.asides[i].add(work, times);
+                self.asides[i].add(work, times, true);
             }
         }
-        let crew = self.crew(&self.work);
-        self.profile.lanes[lane].steps.push(Step { crew, waits, times });
-    }
-
-    /// What each rank does, host by host.
-    fn crew(&self, loads: &[Load]) -> Crew {
-        let t = self.topology;
-        let mut order: Vec<usize> = (0..self.ranks.len()).collect();
-        order.sort_by_key(|&i| t.host(self.ranks[i]));
-        let mut crew = Crew::default();
-        for i in order {
-            let host = t.host(self.ranks[i]);
-            let crowd = t.ranks_of(host).div_ceil(t.rates.cores.max(1)) - 1;
-            crew.join(host, self.weights[i], f64::from(crowd), &loads[i]);
-        }
-        crew
+        self.profile.lanes[lane].steps.push(Step { time, times });
     }
 
     /// Whether a transfer reads what came in an earlier round, and so waits for a message.
@@ -223,7 +203,7 @@ impl<'a> Survey<'a> {
         reads_fresh
     }
 
-    fn transfer(&mut self, lane: usize, (index, round): (u32, u32), t: &Transfer) {
+    fn transfer(&mut self, lane: usize, index: u32, t: &Transfer) {
         let vectors = f64::from(t.from.chunks()) / self.profile.chunks as f64;
         let wire = t.wire.filter(|w| bytes_of(*w) < self.element && t.src != t.dst);
         if let Some(wire) = wire
@@ -233,33 +213,84 @@ impl<'a> Survey<'a> {
         }
         let moved = vectors * wire.map_or(1.0, |w| bytes_of(w) / self.element);
         let remote = self.topology.host(t.src) != self.topology.host(t.dst);
-        let (src, dst) = (self.place(t.src), self.place(t.dst));
-        let known = src.and_then(|at| self.places[at].contents.as_ref());
-        let content = known.map_or(Content::Kept, |c| c.of(self.instance, t, round));
-        if let Some(at) = src {
+        if let Some(at) = self.place(t.src) {
             let work = &mut self.work[at];
-            match (t.src == t.dst, remote) {
-                (true, _) => work.copied += moved,
-                (_, true) => work.out.add(1.0, moved),
-                (_, false) => work.sent.of(content).add(1.0, moved),
+            if t.src == t.dst {
+                work.copied += moved;
+            } else {
+                let traffic = if remote { &mut work.remote } else { &mut work.local };
+                traffic.sent += 1;
+                traffic.out += moved;
             }
             self.places[at].bind(lane, index, true);
         }
-        if let Some(at) = dst {
+        if let Some(at) = self.place(t.dst) {
             let work = &mut self.work[at];
-            match (t.src == t.dst, remote) {
-                (true, _) => {}
-                (_, true) => work.into.add(1.0, moved),
-                (_, false) => work.received.of(content).add(1.0, moved),
+            if t.src != t.dst {
+                let traffic = if remote { &mut work.remote } else { &mut work.local };
+                traffic.received += 1;
+                traffic.into += moved;
+                self.places[at].write(lane, &t.to);
             }
             if t.op == Op::Reduce {
-                work.reduced += vectors;
-            }
-            if t.src != t.dst {
-                self.places[at].write(lane, &t.to);
+                self.work[at].reduced += vectors;
             }
             self.places[at].bind(lane, index, false);
         }
+    }
+
+    /// The lines of the round that `work` holds.
+    fn time(&self, waits: bool) -> Most {
+        let t = self.topology;
+        let mut most = Most::default();
+        let hosts = t.hosts() as usize;
+        let (mut outs, mut intos) = (vec![0.0; hosts], vec![0.0; hosts]);
+        let mut cores: Vec<(f64, f64)> = vec![(0.0, 0.0); hosts];
+        let messages = |count: u32| f64::from(count.saturating_sub(u32::from(waits)));
+        for ((&rank, work), &weight) in self.ranks.iter().zip(&self.work).zip(&self.weights) {
+            let host = t.host(rank) as usize;
+            let crowd = f64::from(t.ranks_of(host as u32).div_ceil(t.rates.cores.max(1)) - 1)
+                * t.rates.turn_us;
+            let own =
+                (work.reduced * 1e-3) / t.rates.reduce_gbs + work.copied * t.rates.local.slope();
+            for (traffic, link, incast) in
+                [(&work.local, &t.rates.local, 0.0), (&work.remote, &t.rates.remote, INCAST)]
+            {
+                let crush = 1.0 + incast * f64::from(traffic.received.saturating_sub(1));
+                for (count, vectors) in
+                    [(traffic.sent, traffic.out), (traffic.received, traffic.into * crush)]
+                {
+                    if count > 0 {
+                        let latency = if waits { link.latency_us + crowd } else { 0.0 };
+                        let us = latency + messages(count) * link.message_us;
+                        most.add(us, vectors * link.slope() + own);
+                    }
+                }
+            }
+            most.add(0.0, own);
+            outs[host] += weight * work.remote.out;
+            intos[host] += weight * work.remote.into;
+            let (us, slope) = &mut cores[host];
+            let messages = f64::from(work.local.sent + work.local.received) * 0.5;
+            let copied = (work.local.out + work.local.into) * 0.5 * t.rates.local.slope();
+            *us += weight * messages * (t.rates.local.message_us + t.rates.turn_us / 8.0);
+            *slope += weight * (own + copied);
+        }
+        let latency = |us: f64| if waits { us } else { 0.0 };
+        for (host, (us, slope)) in cores.into_iter().enumerate() {
+            for bytes in [outs[host], intos[host]] {
+                if bytes > 0.0 {
+                    let slope = bytes * 1e-3 / t.rates.uplink_gbs;
+                    most.add(latency(t.rates.remote.latency_us), slope);
+                }
+            }
+            if t.ranks_of(host as u32) > t.rates.cores && (us > 0.0 || slope > 0.0) {
+                let cores = f64::from(t.rates.cores.max(1));
+                let turn = latency(t.rates.local.latency_us + t.rates.turn_us);
+                most.add(turn + us / cores, slope / cores);
+            }
+        }
+        most
     }
 
     fn finish(mut self) -> Profile {
@@ -278,9 +309,40 @@ impl<'a> Survey<'a> {
             });
             self.profile.lanes[lane].bound = bound;
         }
-        self.profile.pass = self.crew(&self.passes);
-        self.profile.asides = self.crew(&self.asides);
+        self.profile.busy = ports(self.topology, &self.passes);
+        self.profile.ports = ports(self.topology, &self.asides);
         self.profile
+    }
+}
+
+/// What the ports of each rank need for all that it does.
+fn ports(t: &Topology, works: &[Work]) -> Most {
+    let mut most = Most::default();
+    for work in works {
+        let own = work.reduced * 1e-3 / t.rates.reduce_gbs + work.copied * t.rates.local.slope();
+        for (traffic, link) in [(&work.local, &t.rates.local), (&work.remote, &t.rates.remote)] {
+            for (count, vectors) in [(traffic.sent, traffic.out), (traffic.received, traffic.into)]
+            {
+                most.add(f64::from(count) * link.message_us, vectors * link.slope() + own);
+            }
+        }
+    }
+    most
+}
+
+impl Work {
+    /// Adds a round to a pass; messages count where lanes run side by side.
+    fn add(&mut self, other: &Work, times: f64, aside: bool) {
+        let traffic = [(&mut self.local, &other.local), (&mut self.remote, &other.remote)];
+        for (sum, one) in traffic {
+            let count = |n: u32| if aside { (f64::from(n) * times) as u32 } else { 0 };
+            sum.sent += count(one.sent);
+            sum.received += count(one.received);
+            sum.out += one.out * times;
+            sum.into += one.into * times;
+        }
+        self.reduced += other.reduced * times;
+        self.copied += other.copied * times;
     }
 }
 

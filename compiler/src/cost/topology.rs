@@ -9,50 +9,19 @@ use crate::instance::Shape;
 pub struct Link {
     /// From the sender's call to the receiver's use of a message without content, in microseconds.
     pub latency_us: f64,
-    /// What each further message that it sends or receives in the same round costs a rank, in microseconds.
+    /// What each further message of the same round costs a rank, in microseconds.
     pub message_us: f64,
-    /// Bandwidth at which a rank takes in what it receives, in GB/s. Inside a host, what the call itself wrote:
-    /// it comes out of another core's cache, line by line.
+    /// Bandwidth of one rank in each direction, in GB/s.
     pub gbs: f64,
-    /// Inside a host: bandwidth at which a rank reads peers' input in place, in GB/s. Nobody writes it in the
-    /// call, so that caches keep it where it fits.
-    pub input_gbs: f64,
-    /// Inside a host: bandwidth at which a rank copies what it sends into a slot, or into a socket, in GB/s.
-    pub copy_gbs: f64,
-    /// Inside a host: what a message that is read in place costs both ranks on top, in microseconds, if both
-    /// map one memory. None where every message is copied.
-    pub direct_us: Option<f64>,
 }
 
 impl Link {
-    /// Shared memory: copies by the cores. Fitted to 168 points that `roundelay tune --check` measured on 2 and 4
-    /// ranks of a machine with two cores, while its cores were near each other and while they were apart.
-    pub const SHARED: Link = Link {
-        latency_us: 0.3,
-        message_us: 0.13,
-        gbs: 7.4,
-        input_gbs: 35.0,
-        copy_gbs: 9.3,
-        direct_us: Some(0.14),
-    };
+    /// Shared memory: copies by the cores.
+    pub const SHARED: Link = Link { latency_us: 0.15, message_us: 0.1, gbs: 24.0 };
     /// TCP inside a host.
-    pub const LOOPBACK: Link = Link {
-        latency_us: 6.0,
-        message_us: 2.8,
-        gbs: 5.0,
-        input_gbs: 5.0,
-        copy_gbs: 5.0,
-        direct_us: None,
-    };
-    /// TCP between hosts over 10 Gbit/s. Both directions move at once, beside the processor.
-    pub const NETWORK: Link = Link {
-        latency_us: 25.0,
-        message_us: 2.0,
-        gbs: 1.18,
-        input_gbs: 1.18,
-        copy_gbs: f64::INFINITY,
-        direct_us: None,
-    };
+    pub const LOOPBACK: Link = Link { latency_us: 8.0, message_us: 3.0, gbs: 2.5 };
+    /// TCP between hosts over 10 Gbit/s.
+    pub const NETWORK: Link = Link { latency_us: 25.0, message_us: 4.0, gbs: 1.18 };
 
     /// Microseconds a byte.
     pub(super) fn slope(&self) -> f64 {
@@ -74,10 +43,8 @@ pub struct Rates {
     /// Cores of each host; ranks beyond them take turns.
     pub cores: u32,
     /// What waiting for its turn costs a rank in each round, in microseconds, for each time that the
-    /// ranks outnumber the cores.
+    /// ranks outnumber the cores. An eighth of it is added to every message then.
     pub turn_us: f64,
-    /// What a message costs each of its ranks on top where ranks outnumber the cores, in microseconds.
-    pub crowd_us: f64,
 }
 
 impl Default for Rates {
@@ -87,10 +54,9 @@ impl Default for Rates {
             local: Link::SHARED,
             remote: Link::NETWORK,
             uplink_gbs: Link::NETWORK.gbs,
-            reduce_gbs: 400.0,
+            reduce_gbs: 2000.0,
             cores: u32::MAX,
-            turn_us: 1.75,
-            crowd_us: 0.17,
+            turn_us: 1.2,
         }
     }
 }

@@ -6,7 +6,7 @@ use roundelay_algorithms::{Book, CATALOGUE, Entry};
 use roundelay_compiler::collective::NAMES;
 use roundelay_compiler::cost::{Profile, Topology};
 use roundelay_compiler::plan::Wire;
-use roundelay_compiler::{Instance, Options, Placement, Program, Shape, graph, resolve, verify};
+use roundelay_compiler::{Instance, Options, Program, Shape, graph, resolve, verify};
 use roundelay_dsl::diag::{Code, Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceMap;
 
@@ -51,7 +51,6 @@ struct Learnt {
     entry: &'static str,
     root: u32,
     element: usize,
-    placement: Placement,
     fit: Result<Fit, Why>,
     /// Whether it adds in order, if that was asked.
     ordered: Option<bool>,
@@ -118,10 +117,8 @@ impl Known {
         request: &Request<'_>,
         grid: Option<&Shape>,
     ) -> usize {
-        let (root, element, placement) = (request.root, request.dtype.size(), request.placement);
-        let same = |l: &Learnt| {
-            l.entry == entry.path && (l.root, l.element, l.placement) == (root, element, placement)
-        };
+        let (root, element) = (request.root, request.dtype.size());
+        let same = |l: &Learnt| l.entry == entry.path && l.root == root && l.element == element;
         if let Some(at) = self.learnt.iter().position(same) {
             return at;
         }
@@ -129,14 +126,7 @@ impl Known {
             self.learnt.clear();
         }
         let fit = fit(entry, request, grid);
-        self.learnt.push(Learnt {
-            entry: entry.path,
-            root,
-            element,
-            placement,
-            fit,
-            ordered: None,
-        });
+        self.learnt.push(Learnt { entry: entry.path, root, element, fit, ordered: None });
         self.learnt.len() - 1
     }
 }
@@ -179,8 +169,7 @@ fn fit(entry: &'static Entry, request: &Request<'_>, grid: Option<&Shape>) -> Re
     };
     let instance = Instance::new(program, &shape, &options).map_err(why)?;
     let element = request.dtype.size() as u32;
-    let profile = Profile::new(&instance, request.topology, request.placement, element);
-    let profile = profile.map_err(why)?;
+    let profile = Profile::new(&instance, request.topology, element).map_err(why)?;
     Ok(Fit { shape, profile: Arc::new(profile) })
 }
 

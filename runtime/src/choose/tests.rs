@@ -56,7 +56,7 @@ fn why<'c>(choice: &'c Choice, name: &str) -> &'c Why {
 
 /// Gigabit between hosts.
 fn thin(hosts: u32, per: u32) -> Topology {
-    let remote = Link { latency_us: 30.0, message_us: 1.5, gbs: 0.125, ..Link::NETWORK };
+    let remote = Link { latency_us: 30.0, message_us: 3.0, gbs: 0.125 };
     Topology::even(hosts, per).with(Rates { remote, uplink_gbs: 0.125, ..Rates::default() })
 }
 
