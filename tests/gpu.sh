@@ -79,6 +79,6 @@ if wanted stress; then
     done
 fi
 
-"$program" bench --from results.jsonl --markdown --plot bench.svg >table.md 2>>log.txt || rm -f table.md
+"$program" bench --rows results.jsonl --markdown --plot bench.svg >table.md 2>>log.txt || rm -f table.md
 [ ! -s table.md ] || tail -n 40 table.md
 [ $failed = 0 ] || exit 3

@@ -318,10 +318,10 @@ Examples:
   roundelay bench all_reduce -n 4 --hint objective=bandwidth
   roundelay bench all_reduce,all_gather --device cuda -n 4 -b 4M -e 1G --vs nccl
   roundelay bench all_reduce --device cuda -n 4 -b 1K -e 512K --graph 20 --vs nccl --json > rows.json
-  roundelay bench --from rows.json --markdown --plot gpus.svg")]
+  roundelay bench --rows rows.jsonl --markdown --plot gpus.svg")]
 pub(crate) struct Bench {
     /// Files, `collective.name` of the book, or collectives
-    #[arg(value_name = "FILE|NAME", required_unless_present = "from", value_delimiter = ',')]
+    #[arg(value_name = "FILE|NAME", required_unless_present = "rows", value_delimiter = ',')]
     pub(crate) names: Vec<String>,
     /// The root of a rooted collective [default: turns with every call]
     #[arg(long, value_name = "RANK")]
@@ -354,7 +354,7 @@ pub(crate) struct Bench {
     pub(crate) plot: Option<PathBuf>,
     /// Measure nothing: show results that were printed with --json before
     #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "vs"])]
-    pub(crate) from: Option<PathBuf>,
+    pub(crate) rows: Option<PathBuf>,
     /// At the end a table as documents have it: our time, and the best peer's over ours
     #[arg(long)]
     pub(crate) markdown: bool,

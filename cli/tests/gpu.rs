@@ -109,7 +109,7 @@ const ROWS: &str = r#"
 #[test]
 fn results_of_before_are_shown_as_new_ones_are() {
     let (rows, plot) = (file("gpu-rows.jsonl", ROWS), file("gpu-rows.svg", ""));
-    let ran = roundelay(&["bench", "--from", &rows, "--markdown", "--plot", &plot]).ok();
+    let ran = roundelay(&["bench", "--rows", &rows, "--markdown", "--plot", &plot]).ok();
     for text in [
         "all_reduce, 4 ranks, f32, sum, nvlink, in a graph\n",
         "all_reduce.ring put x32\n",
@@ -120,10 +120,10 @@ fn results_of_before_are_shown_as_new_ones_are() {
         assert!(ran.out.contains(text), "no `{text}` in\n{}", ran.out);
     }
     assert!(std::fs::read_to_string(&plot).is_ok_and(|svg| svg.contains("nccl-sym")));
-    let again = roundelay(&["bench", "--from", &rows, "--json"]).ok().json();
+    let again = roundelay(&["bench", "--rows", &rows, "--json"]).ok().json();
     assert_eq!(again.len(), 3 + 3, "the rows, and a summary for each peer and the best");
     let none = file("gpu-none.jsonl", "{}\n");
-    roundelay(&["bench", "--from", &none]).fails(1, &["it has no row"]);
-    roundelay(&["bench", "--from", "/nowhere.jsonl"]).fails(1, &["/nowhere.jsonl"]);
+    roundelay(&["bench", "--rows", &none]).fails(1, &["it has no row"]);
+    roundelay(&["bench", "--rows", "/nowhere.jsonl"]).fails(1, &["/nowhere.jsonl"]);
     roundelay(&["bench"]).fails(2, &["<FILE|NAME>"]);
 }

@@ -30,7 +30,7 @@ use turns::Times;
 pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
     let mut results = Results::default();
     // What was measured before something went wrong is worth showing too.
-    let outcome = match &args.from {
+    let outcome = match &args.rows {
         Some(path) => again::show(path, report, &mut results),
         None => measure(args, report, &mut results),
     };

@@ -16,8 +16,6 @@ mod emit;
 mod offer;
 mod place;
 
-pub(crate) use offer::{Content, Contents};
-
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;

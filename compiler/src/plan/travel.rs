@@ -1,5 +1,5 @@
 //! How messages travel: from which size on one stays where it lies, to be read there, and how short the pieces
-//! of a pipeline may be. The runtime decides by it, and the cost model counts on it.
+//! of a pipeline may be. The runtime decides by it.
 
 use super::Protocol;
 

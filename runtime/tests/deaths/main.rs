@@ -42,7 +42,7 @@ fn slack() -> Duration {
 /// How long ranks wait for a stopped one. All ranks must come to begin within it, however busy the
 /// machine is; a shorter one, of `TIMEOUT_MS`, makes more rounds in less time.
 fn timeout() -> Duration {
-    let default = if number("SLACK_MS").is_some() { 800 } else { 4000 };
+    let default = if number("SLACK_MS").is_some() { 800 } else { 2500 };
     Duration::from_millis(number("TIMEOUT_MS").unwrap_or(default))
 }
 
@@ -386,7 +386,7 @@ fn a_rank_that_is_killed_or_stopped_at_any_moment_is_named_in_time() {
     if std::env::var_os(SEED).is_some() {
         return;
     }
-    let rounds = number("ROUNDS").unwrap_or(12);
+    let rounds = number("ROUNDS").unwrap_or(8);
     let first = number("FIRST").unwrap_or(0);
     let mut figures = Vec::new();
     let mut failures = Vec::new();
