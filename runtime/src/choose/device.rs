@@ -87,7 +87,7 @@ pub(crate) fn blocks(way: Way, bytes: u64, depth: u32, sms: u32, most: Option<u3
     };
     let useful = match way {
         Way::Packet => abi::BLOCKS,
-        _ if depth <= 2 => abi::BLOCKS,
+        _ if depth <= 1 => abi::BLOCKS,
         _ if bytes > 8 * M => 32,
         _ => 64,
     };

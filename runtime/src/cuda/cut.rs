@@ -10,9 +10,6 @@ use crate::dtype::DType;
 const LEAST_PIECE: u64 = 16 << 10;
 /// What a link carries while a hop's waits and meetings last: 3 us at 350 GB/s.
 const HOP_BYTES: u64 = 1 << 20;
-/// A pass moves at most so many bytes of a chunk a block: blocks that run side by side then work on memory that lies
-/// together.
-const MOST_PIECE: u64 = 256 << 10;
 /// What addresses of kernels are multiples of, in bytes.
 const GROUP: u64 = 16;
 
@@ -82,11 +79,7 @@ impl Job<'_> {
             Way::Packet => whole,
             _ => ceil.div_ceil(b * wanted).next_multiple_of(group).max(group),
         };
-        let near = match self.way {
-            Way::Packet => whole,
-            _ => MOST_PIECE / size,
-        };
-        let pass = whole.min(fits).min(pipelined).min(near);
+        let pass = whole.min(fits).min(pipelined);
         let passes = ceil.div_ceil(b * pass).max(1);
         if passes.checked_mul(u64::from(self.messages) + 1).is_none_or(|m| m >> 32 != 0) {
             return Err(format!("{passes} passes of {} messages are too many", self.messages));
@@ -98,7 +91,7 @@ impl Job<'_> {
     /// Passes of a plan that is pipelined: T of them take `(T + h) (l + m / T)`, with h hops more than one, l for
     /// a hop's waits and meetings, and m for the bytes; the least is at `sqrt(h m / l)`.
     fn pieces(&self, bytes: u64) -> u64 {
-        let hops = u64::from(self.header.ranks.saturating_sub(2).max(1));
+        let hops = u64::from(self.header.ranks.saturating_sub(2));
         (hops * bytes / HOP_BYTES).isqrt().max(1)
     }
 
@@ -226,7 +219,7 @@ mod tests {
             dtype: DType::F32,
         };
         let passes = |count| job(count).cut(1, 1 << 26).expect("room").passes;
-        assert_eq!((passes(1000), passes(1 << 18), passes(1 << 20)), (1, 4, 16), "256 KiB each");
+        assert_eq!((passes(1000), passes(1 << 18), passes(1 << 20)), (1, 1, 2), "sqrt(2 m)");
         let four = |count| job(count).cut(64, 1 << 26).expect("room").passes;
         assert_eq!((four(1 << 18), four(1 << 20), four(1 << 25)), (1, 2, 16), "sqrt(2 m)");
     }
