@@ -140,7 +140,7 @@ mod tests {
         let mut sources = SourceMap::new();
         let first = sources.add_piece("a.rs", "  let é = 1;\n  two\n", 10);
         let second = sources.add_piece("a.rs", "three", 40);
-        let at = Span::new(first, 17, 20);
+        let at = Span::new(first, 16, 19);
         assert_eq!(sources.snippet(at), "two");
         assert_eq!(sources.line_column(at), (11, 3));
         assert_eq!(sources.line_text(at), "  two");

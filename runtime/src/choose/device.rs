@@ -1,6 +1,6 @@
 //! What is played on GPUs where nothing else decides: the algorithm, the way its messages travel, how many blocks.
 //!
-//! Rules by size, from measurements on four H200 without multicast (docs/cuda.md). A tuned table goes before them, hints
+//! Rules by size, from measurements on two and four H200 without multicast (docs/performance.md). A tuned table goes before them, hints
 //! before that. All of it is a function of what all ranks have in common.
 
 use roundelay_compiler::device::{Way, abi};

@@ -219,8 +219,8 @@ mod tests {
             dtype: DType::F32,
         };
         let passes = |count| job(count).cut(1, 1 << 26).expect("room").passes;
-        assert_eq!((passes(1000), passes(1 << 18), passes(1 << 20)), (1, 1, 2), "sqrt(2 m)");
+        assert_eq!((passes(1000), passes(1 << 18), passes(1 << 20)), (1, 2, 4), "sqrt(2 m)");
         let four = |count| job(count).cut(64, 1 << 26).expect("room").passes;
-        assert_eq!((four(1 << 18), four(1 << 20), four(1 << 25)), (1, 2, 16), "sqrt(2 m)");
+        assert_eq!((four(1 << 18), four(1 << 20), four(1 << 25)), (2, 4, 22), "sqrt(2 m)");
     }
 }
