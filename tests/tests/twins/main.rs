@@ -70,6 +70,15 @@ fn twins_have_the_plans_of_the_book() {
 }
 
 #[test]
+fn a_file_that_was_embedded_has_the_plans_of_the_book() {
+    static RING: Prototype =
+        roundelay::algo_file!("../../../algorithms/all_reduce/ring.algo", check(2..=5));
+    static GRID: Prototype =
+        roundelay::algo_file!("../../../algorithms/all_reduce/two_level.algo", check((2, 3)));
+    [&RING, &GRID].into_iter().for_each(compare);
+}
+
+#[test]
 fn another_algorithm_has_another_identity() {
     let ring = book::all_reduce::ring.algorithm().expect("a prototype");
     let other = book::all_reduce::bidirectional_ring.algorithm().expect("a prototype");
