@@ -173,7 +173,7 @@ fn choices_are_judged_by_what_is_measured() {
     let good = point["ratio"].as_f64() <= Some(1.1);
     assert_eq!(last["summary"]["within"], u64::from(good), "{last}");
     assert_eq!(last["summary"]["misses"].as_array().map(Vec::len), Some(usize::from(!good)));
-    // A table that praises the worst is found out: each of two trees carries half of the data up and down.
+    // What a table praises is chosen, and judged like everything else.
     roundelay(&[&tune[..], &["-o", &table]].concat()).ok();
     let text = std::fs::read_to_string(&table).expect("a table");
     let (rest, _) = text.split_once("us = {").expect("times");
@@ -182,7 +182,11 @@ fn choices_are_judged_by_what_is_measured() {
     let judged = with(&check, &[("ROUNDELAY_TUNED", &table)]).ok().json();
     assert_eq!(judged[0]["source"], "tuned table");
     assert_eq!(judged[0]["chosen"], "double_binary_tree");
-    assert_eq!(judged[1]["summary"]["misses"][0]["chosen"], "double_binary_tree", "{judged:?}");
+    // Whether it is a miss is for the measurement to say.
+    let good = judged[0]["ratio"].as_f64() <= Some(1.1);
+    let misses = judged[1]["summary"]["misses"].as_array().expect("misses");
+    let chosen: Vec<_> = misses.iter().map(|miss| miss["chosen"].as_str()).collect();
+    assert_eq!(chosen, vec![Some("double_binary_tree"); usize::from(!good)], "{judged:?}");
     assert_eq!(std::fs::read_dir(folder).expect("a folder").count(), 2, "a check writes nothing");
     roundelay(&[&check[..], &["-o", &table]].concat()).fails(2, &["--check"]);
 }
