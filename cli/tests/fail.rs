@@ -105,7 +105,7 @@ fn a_killed_rank_is_named_at_once() {
     ran.fails(3, &["RL0704", "rank 1", "SIGKILL", "all_reduce.ring, step", "ring.algo:"]);
     // A death is told so early that a rank may not have begun to wait.
     let waiters = blames("killed.json", "died");
-    assert!(!waiters.is_empty() && waiters.iter().all(|r| [0, 2].contains(r)), "{waiters:?}");
+    assert!(waiters.iter().all(|r| [0, 2].contains(r)), "{waiters:?}");
 }
 
 #[test]

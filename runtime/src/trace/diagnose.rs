@@ -142,6 +142,11 @@ pub fn diagnose(standings: &[Standing], asking: Option<u32>) -> Option<Verdict> 
     if !faults.is_empty() && is_unknown(&faults) {
         faults.extend(found(graph.grave()));
     }
+    // Nobody is late or slow where somebody is dead: it may not have come to wait for the dead one yet.
+    if faults.iter().all(|(class, _)| matches!(class, Class::Late | Class::Slow)) {
+        let dead = found(graph.grave()).into_iter().filter(|(class, _)| *class == Class::Died);
+        faults.extend(dead.collect::<Vec<_>>());
+    }
     let class = faults.iter().map(|(class, _)| *class).min();
     let Some(class) = class else { return graph.cycle(asking) };
     let culprits = faults.into_iter().filter(|(c, _)| *c == class).map(|(_, r)| r);
