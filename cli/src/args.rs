@@ -263,6 +263,8 @@ pub(crate) enum Way {
     Shm,
     /// TCP
     Tcp,
+    /// InfiniBand or RoCE
+    Rdma,
     /// Shared memory inside a machine, TCP between machines
     #[value(skip)]
     Both,
@@ -274,6 +276,7 @@ impl Way {
         match self {
             Way::Shm => "shm",
             Way::Tcp => "tcp",
+            Way::Rdma => "rdma",
             Way::Both => "shm+tcp",
         }
     }

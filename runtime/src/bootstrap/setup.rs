@@ -8,7 +8,7 @@ use super::shelf::Shelf;
 use super::{Board, HOST, Membership, SECRET, board};
 use crate::comm::Communicator;
 use crate::error::Error;
-use crate::group::{Group, Terms};
+use crate::group::{Group, Note, Terms};
 use crate::hints::Hints;
 use crate::net::{Door, Net, Options, Secret};
 use crate::route::Transports;
@@ -106,7 +106,11 @@ impl Setup {
     pub fn hints(mut self, hints: &Hints) -> Self {
         if let Some(names) = hints.transport() {
             let has = |name: &str| names.iter().any(|n| n == name);
-            self.terms.transports = Transports { shm: has("shm"), tcp: has("tcp") };
+            self.terms.transports = Transports {
+                shm: has("shm"),
+                tcp: has("tcp"),
+                rdma: has("rdma"),
+            };
         }
         self.terms.channels = hints.channels().unwrap_or(self.terms.channels);
         self.terms.slot_bytes = hints.slot_bytes().unwrap_or(self.terms.slot_bytes);
@@ -188,7 +192,7 @@ impl Communicator {
         setup: &Setup,
     ) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
-        let note = postcard::to_allocvec(&setup.terms).map_err(|e| Error::Start(e.to_string()))?;
+        let note = postcard::to_allocvec(&Note::of(setup.terms)).map_err(|e| Error::Start(e.to_string()))?;
         let door = Arc::new(Door::open(setup.options.clone(), board.address())?);
         let net = Net::join(rank, size, 0, door, board, note)?;
         let group = Group::join(rank, net, setup.terms, timeout)?;

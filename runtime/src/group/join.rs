@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::{Group, Seat};
 use crate::error::Error;
 use crate::net::{Card, Net};
-use crate::route::{Transports, neighbours, routes};
+use crate::route::{Place, Transports, neighbours, routes};
+use crate::transport;
 use crate::transport::shm::{Layout, Segment};
 use crate::watchdog;
 
@@ -30,10 +31,26 @@ pub(crate) struct Terms {
     pub(crate) lazy: bool,
 }
 
+/// What a rank tells all others of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Note {
+    terms: Terms,
+    /// Whether it has devices for RDMA, and may use them.
+    rdma: bool,
+}
+
+impl Note {
+    /// This rank's.
+    pub(crate) fn of(terms: Terms) -> Self {
+        // Opening devices takes a moment: not if they are of no use.
+        Note { terms, rdma: terms.transports.rdma && transport::rdma().is_ok() }
+    }
+}
+
 impl Terms {
     /// The terms of ranks that found each other in memory.
     pub(super) fn of(layout: &Layout) -> Self {
-        let transports = Transports { shm: true, tcp: false };
+        let transports = Transports::SHM;
         Terms { transports, channels: 1, slot_bytes: layout.slot_bytes, lazy: false }
     }
 
@@ -61,10 +78,13 @@ impl Group {
         terms: Terms,
         timeout: Duration,
     ) -> Result<Self, Error> {
+        let mut places = Vec::with_capacity(net.cards().len());
         for (other, card) in (0u32..).zip(net.cards()) {
-            let theirs = postcard::from_bytes::<Terms>(&card.note).map_err(|e| {
+            let note = postcard::from_bytes::<Note>(&card.note).map_err(|e| {
                 Error::Start(format!("rank {other} speaks another version of roundelay: {e}"))
             })?;
+            places.push(Place { host: card.host, rdma: note.rdma });
+            let theirs = note.terms;
             if theirs != terms {
                 return Err(Error::Start(format!(
                     "rank {rank} and rank {other} were given different hints: {}; give all ranks \
@@ -74,7 +94,7 @@ impl Group {
             }
         }
         let hosts: Vec<u128> = net.cards().iter().map(|card| card.host).collect();
-        let near = neighbours(rank, &hosts, terms.transports)?;
+        let near = neighbours(rank, &places, terms.transports)?;
         let (segment, refusal) = share(&mut net, rank, &near, terms, timeout)?;
         let fits = exchange(&mut net, rank, u64::from(refusal.is_none()), timeout)?;
         let mut seats = vec![None; hosts.len()];
@@ -93,7 +113,7 @@ impl Group {
         let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
         group.pids = pids;
         group.hosts = numbers(&hosts);
-        group.find_routes(&hosts, refusal.as_deref());
+        group.find_routes(&places, refusal.as_deref());
         match group.seats.iter().any(Option::is_none) {
             true => group.net = Some(net),
             false => {
@@ -104,9 +124,9 @@ impl Group {
         Ok(group)
     }
 
-    pub(super) fn find_routes(&mut self, hosts: &[u128], refusal: Option<&str>) {
+    pub(super) fn find_routes(&mut self, places: &[Place], refusal: Option<&str>) {
         let seated = |r| self.seat(r).is_some();
-        self.routes = routes(self.rank, hosts, self.terms.transports, &seated, refusal);
+        self.routes = routes(self.rank, places, self.terms.transports, &seated, refusal);
     }
 }
 

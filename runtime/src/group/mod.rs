@@ -11,7 +11,7 @@
 mod join;
 mod split;
 
-pub(crate) use join::Terms;
+pub(crate) use join::{Note, Terms};
 pub(crate) use split::Part;
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use crate::bind::{channel, mix};
 use crate::error::Error;
 use crate::net::{Counts, Door, Net};
-use crate::route::Route;
+use crate::route::{Place, Route};
 use crate::trace::Waiting;
 use crate::transport::shm::{AbortRecord, Exchange, Layout, Segment, State};
 use crate::transport::tcp::Socket;
@@ -82,7 +82,8 @@ impl Group {
             (0..segment.layout().ranks).map(|r| Some(Seat { wires: r, pool: r })).collect();
         let terms = Terms::of(segment.layout());
         let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
-        group.find_routes(&vec![0; group.seats.len()], None);
+        let here = Place { host: 0, rdma: false };
+        group.find_routes(&vec![here; group.seats.len()], None);
         group
     }
 
@@ -234,8 +235,49 @@ impl Group {
         };
         let wires = self.wires.clone();
         let stop = || wires.is_aborted().then(|| Error::Start("stopped".into()));
-        let sockets = net.open(wanted, Instant::now() + timeout, &stop)?;
-        Ok(sockets.into_iter().map(|fd| Arc::new(Socket::new(fd))).collect())
+        let deadline = Instant::now() + timeout;
+        let sockets = net.open(wanted, deadline, &stop)?;
+        #[cfg(feature = "rdma")]
+        let sockets = self.streams(wanted, sockets, deadline)?;
+        #[cfg(not(feature = "rdma"))]
+        let sockets = sockets.into_iter().map(Socket::new);
+        Ok(sockets.into_iter().map(Arc::new).collect())
+    }
+
+    /// Gives the sockets streams whose peers are reached through devices.
+    #[cfg(feature = "rdma")]
+    fn streams(
+        &self,
+        wanted: &[(u32, u16)],
+        sockets: Vec<std::os::fd::OwnedFd>,
+        deadline: Instant,
+    ) -> Result<Vec<Socket>, Error> {
+        use crate::route::Link;
+        use crate::transport::rdma;
+        let by_device = |peer: u32| {
+            self.routes.get(peer as usize).is_some_and(|route| route.link == Link::Rdma)
+        };
+        let (mut fresh, mut peers) = (Vec::new(), Vec::new());
+        let mut done: Vec<Option<Socket>> = Vec::new();
+        for (&(peer, _), fd) in wanted.iter().zip(sockets) {
+            match by_device(peer) {
+                true => {
+                    fresh.push(fd);
+                    peers.push(peer);
+                    done.push(None);
+                }
+                false => done.push(Some(Socket::new(fd))),
+            }
+        }
+        let made = rdma::connect(fresh, deadline).map_err(|(at, why)| {
+            let peer = peers.get(at).copied().unwrap_or(self.rank);
+            Error::Start(format!(
+                "rank {} cannot reach rank {peer} by RDMA: {why}; without it: transport=shm,tcp",
+                self.rank
+            ))
+        })?;
+        let mut made = made.into_iter().map(|(fd, stream)| Socket::with_stream(fd, stream));
+        Ok(done.into_iter().filter_map(|socket| socket.or_else(|| made.next())).collect())
     }
 
     /// Hears what ranks elsewhere say: alarms, and that they are gone.

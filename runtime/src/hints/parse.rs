@@ -55,9 +55,9 @@ pub const TABLE: &[Key] = &[
     },
     Key {
         name: "transport",
-        values: "`shm`, `tcp`, or both with the preferred one first",
-        meaning: "Reach other ranks over these transports only. Default `shm,tcp`: shared memory inside a \
-                  host, TCP between hosts.",
+        values: "`shm`, `tcp`, `rdma`, or several with the preferred one first",
+        meaning: "Reach other ranks over these transports only. Default all: shared memory inside a host, \
+                  RDMA between hosts that have it, else TCP.",
         example: "shm,tcp",
         read: transport,
     },
@@ -200,7 +200,7 @@ fn time(value: &str) -> Result<Duration, String> {
 }
 
 fn transport(hints: &mut Hints, value: &str) -> Result<(), String> {
-    const KNOWN: [&str; 2] = ["shm", "tcp"];
+    const KNOWN: [&str; 3] = ["shm", "tcp", "rdma"];
     let mut list: Vec<String> = Vec::new();
     for name in value.split([',', '+']).map(str::trim) {
         if !KNOWN.contains(&name) {

@@ -24,8 +24,20 @@
 //! To add a transport: one folder here, an arm in `ends`, a rule in `route`, and a line
 //! `conformance!(...)` in `tests/conformance`, which plays the same suite over every transport.
 
+#[cfg(feature = "rdma")]
+pub(crate) mod rdma;
 pub(crate) mod shm;
 pub(crate) mod tcp;
+
+/// The devices for RDMA that would be used here; if there are none, why, in words.
+pub fn rdma() -> Result<Vec<String>, String> {
+    #[cfg(feature = "rdma")]
+    return rdma::probe();
+    #[cfg(not(feature = "rdma"))]
+    Err("this roundelay was built without it; build with `--features rdma`, which needs \
+         libibverbs-dev, libclang-dev and cmake"
+        .into())
+}
 
 /// Whether shared memory can be used here; if not, why, in words.
 pub fn probe() -> Result<(), String> {

@@ -82,6 +82,7 @@ fn launch(over: Over, scene: &str, timeout: Duration) -> (Outcome, Vec<Vec<Strin
     let launcher = match over {
         Over::Shm => Launcher::new(RANKS),
         Over::Tcp => Launcher::new(RANKS).hints("transport=tcp"),
+        Over::Rdma => Launcher::new(RANKS).hints("transport=rdma"),
         Over::Mixed => Launcher::new(RANKS).hosts(2),
     };
     let outcome = launcher

@@ -316,7 +316,7 @@ pub(crate) fn everywhere<T: Send>(
     slot_bytes: u64,
     body: impl Fn(&mut Communicator, usize) -> T + Sync,
 ) -> Vec<Vec<T>> {
-    let tcp = |_| Setup::new().transports(Transports { shm: false, tcp: true });
+    let tcp = |_| Setup::new().transports(Transports::TCP);
     let mixed = |rank: u32| Setup::new().host_label(format!("machine {}", rank % 2));
     let over = |setup: &(dyn Fn(u32) -> Setup + Sync)| {
         let setup = |rank| setup(rank).slot_bytes(slot_bytes);
