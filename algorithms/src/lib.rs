@@ -20,57 +20,54 @@ pub struct Entry {
 }
 
 macro_rules! catalogue {
-    ($($collective:literal / $name:literal,)*) => {
+    ($($collective:ident: $($name:ident)*;)*) => {
         /// All algorithms, by collective.
-        pub const CATALOGUE: &[Entry] = &[$(Entry {
-            collective: $collective,
-            name: $name,
-            path: concat!($collective, "/", $name, ".algo"),
-            text: include_str!(concat!("../", $collective, "/", $name, ".algo")),
-        }),*];
+        pub const CATALOGUE: &[Entry] = &[$($(book::$collective::$name),*),*];
+
+        /// The entries by name, as Rust prototypes play them: `play(reduce_scatter::ring)`.
+        #[allow(non_upper_case_globals, reason = "they are named as their files are")]
+        pub mod book {
+            use crate::Entry;
+            $(
+                #[doc = concat!("Algorithms of `", stringify!($collective), "`.")]
+                pub mod $collective {
+                    use super::Entry;
+                    $(
+                        #[doc = concat!(
+                            "```text\n",
+                            include_str!(concat!(
+                                "../", stringify!($collective), "/", stringify!($name), ".algo"
+                            )),
+                            "\n```"
+                        )]
+                        pub const $name: Entry = Entry {
+                            collective: stringify!($collective),
+                            name: stringify!($name),
+                            path: concat!(stringify!($collective), "/", stringify!($name), ".algo"),
+                            text: include_str!(concat!(
+                                "../", stringify!($collective), "/", stringify!($name), ".algo"
+                            )),
+                        };
+                    )*
+                }
+            )*
+        }
     };
 }
 
 catalogue! {
-    "all_gather" / "bruck",
-    "all_gather" / "circulant",
-    "all_gather" / "direct",
-    "all_gather" / "neighbor_exchange",
-    "all_gather" / "pat",
-    "all_gather" / "recursive_doubling",
-    "all_gather" / "ring",
-    "all_reduce" / "bidirectional_ring",
-    "all_reduce" / "circulant",
-    "all_reduce" / "compressed",
-    "all_reduce" / "double_binary_tree",
-    "all_reduce" / "halving_doubling",
-    "all_reduce" / "one_shot",
-    "all_reduce" / "recursive_doubling",
-    "all_reduce" / "ring",
-    "all_reduce" / "swing",
-    "all_reduce" / "two_level",
-    "all_reduce" / "two_shot",
-    "all_to_all" / "bruck",
-    "all_to_all" / "direct",
-    "all_to_all" / "pairwise",
-    "all_to_all" / "two_level",
-    "barrier" / "dissemination",
-    "broadcast" / "binomial",
-    "broadcast" / "chain",
-    "broadcast" / "double_binary_tree",
-    "broadcast" / "scatter_all_gather",
-    "gather" / "binomial",
-    "gather" / "linear",
-    "reduce" / "binomial",
-    "reduce" / "chain",
-    "reduce" / "linear",
-    "reduce_scatter" / "circulant",
-    "reduce_scatter" / "direct",
-    "reduce_scatter" / "recursive_halving",
-    "reduce_scatter" / "ring",
-    "scatter" / "binomial",
-    "scatter" / "linear",
-    "sendrecv" / "direct",
+    all_gather: bruck circulant direct neighbor_exchange pat recursive_doubling ring;
+    all_reduce:
+        bidirectional_ring circulant compressed double_binary_tree halving_doubling one_shot
+        recursive_doubling ring swing two_level two_shot;
+    all_to_all: bruck direct pairwise two_level;
+    barrier: dissemination;
+    broadcast: binomial chain double_binary_tree scatter_all_gather;
+    gather: binomial linear;
+    reduce: binomial chain linear;
+    reduce_scatter: circulant direct recursive_halving ring;
+    scatter: binomial linear;
+    sendrecv: direct;
 }
 
 /// The algorithm of this name, if the book has it.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use roundelay::{DType, RedOp};
+use roundelay_compiler::device;
+use serde::{Deserialize, Serialize};
 
 use crate::values::{Ranks, Sizes, bytes, duration};
 
@@ -28,6 +30,9 @@ pub(crate) struct Cli {
     /// Print one JSON object a result on standard output
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Let a program do it that has algorithms of its own (docs/rust.md), and names them
+    #[arg(long, global = true, value_name = "PROGRAM")]
+    pub(crate) from: Option<PathBuf>,
     /// What to do
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -56,6 +61,15 @@ pub(crate) enum Verb {
     Info,
     /// Say which link each pair of ranks uses, and why
     Route(Route),
+    /// Try what the GPU backend must stand: the whole book, calls at random, graphs, lost ranks
+    #[command(hide = true)]
+    Stress(Stress),
+    /// One rank of a part of `stress`
+    #[command(hide = true)]
+    StressRank {
+        /// The order
+        order: String,
+    },
     /// One rank of a job (started by `run` and `bench`)
     #[command(hide = true)]
     Rank {
@@ -162,6 +176,82 @@ pub(crate) struct Play {
     /// If the run fails, write what each rank remembers to a file (JSON)
     #[arg(long, value_name = "FILE")]
     pub(crate) flight: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) on: On,
+}
+
+impl Play {
+    /// How points of a table are measured: sums of f32.
+    pub(crate) fn tuning() -> Self {
+        Play {
+            n: None,
+            dtype: DType::F32,
+            op: RedOp::Sum,
+            iters: None,
+            warmup: 3,
+            timeout: Duration::from_secs(60),
+            seed: Some(1),
+            in_place: false,
+            out_of_place: true,
+            private: false,
+            slot_bytes: None,
+            transport: None,
+            hosts: 1,
+            rank: None,
+            size: None,
+            store: None,
+            hints: Vec::new(),
+            trace: None,
+            flight: None,
+            on: On::default(),
+        }
+    }
+
+    /// The same on GPUs.
+    pub(crate) fn on_gpus(in_place: bool) -> Self {
+        let on = On { device: Device::Cuda, ..On::default() };
+        Play {
+            in_place,
+            out_of_place: !in_place,
+            on,
+            timeout: Duration::from_secs(20),
+            ..Self::tuning()
+        }
+    }
+}
+
+/// Where buffers lie, and how GPUs play.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct On {
+    /// Where the buffers lie: a GPU for each rank with `cuda`
+    #[arg(long, value_enum, default_value_t = Device::Host)]
+    pub(crate) device: Device,
+    /// How messages travel between GPUs: packet, staged, put, get; --hint protocol=… in short [default: chosen]
+    #[arg(long, value_name = "WAY")]
+    pub(crate) way: Option<device::Way>,
+    /// Blocks of a kernel [default: chosen]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub(crate) blocks: Option<u32>,
+    /// So many calls captured in a CUDA graph, which is replayed [default: each call is launched]
+    #[arg(long, value_name = "CALLS", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) graph: Option<u32>,
+}
+
+impl On {
+    /// Whether buffers lie on GPUs.
+    pub(crate) fn gpus(&self) -> bool {
+        self.device == Device::Cuda
+    }
+}
+
+/// Where buffers lie.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Device {
+    /// The memory of the host
+    #[default]
+    Host,
+    /// NVIDIA GPUs
+    Cuda,
 }
 
 /// `roundelay run`
@@ -169,6 +259,7 @@ pub(crate) struct Play {
 #[command(after_help = "\
 A size is the larger of one rank's input and output, rounded down to whole elements (and blocks).
 The time is the slowest rank's, the median over batches; algbw is size/time, busbw as in nccl-tests.
+On GPUs it is the time between events on the stream (nccl-tests' own default is the ranks' mean).
 Every call is checked: all outputs against a reference in higher precision, inputs and guard bytes
 for being untouched, and the ranks' results for being bitwise equal where that was proved.
 
@@ -182,6 +273,7 @@ Examples:
   roundelay run all_reduce.ring -n 4 --bytes 1M --trace ring.json
   roundelay run all_reduce.ring -n 4 --transport tcp
   roundelay run all_reduce.ring -n 4 --hosts 2
+  roundelay run all_reduce.ring -n 4 --device cuda --way put --blocks 32
   mpirun -n 4 roundelay run all_reduce    also mpiexec, srun, torchrun --no-python (docs/running.md)
   roundelay run all_reduce --rank 0 --size 2 --store 127.0.0.1:29500     and with --rank 1")]
 pub(crate) struct Run {
@@ -214,16 +306,22 @@ missing is named and skipped. They are small programs, compiled against what is 
   oneccl, impi     $ROUNDELAY_PEERS/oneccl, with `pip install oneccl-devel`; impi is the Intel MPI
                    that it brings, and needs mpich5 too: a program is compiled for their common ABI
   mpi              every MPI of these
+  nccl             with --device cuda, in the same processes: `nccl` with the buffers that ours have,
+                   `nccl-sym` with symmetric windows. Found by the dynamic linker, in Python's folders
+                   (`pip install nvidia-nccl-cu13`), or where $ROUNDELAY_NCCL says
   all              everything
 
 Examples:
   roundelay bench all_reduce.ring all_reduce.two_shot -n 4 -b 8 -e 64M -f 4
   roundelay bench all_reduce -n 2 -b 8 -e 128M -f 8 --vs mpi,gloo --json
   roundelay bench all_reduce,all_gather -n 2 --vs all --plot peers.svg
-  roundelay bench all_reduce -n 4 --hint objective=bandwidth")]
+  roundelay bench all_reduce -n 4 --hint objective=bandwidth
+  roundelay bench all_reduce,all_gather --device cuda -n 4 -b 4M -e 1G --vs nccl
+  roundelay bench all_reduce --device cuda -n 4 -b 1K -e 512K --graph 20 --vs nccl --json > rows.json
+  roundelay bench --rows rows.jsonl --markdown --plot gpus.svg")]
 pub(crate) struct Bench {
     /// Files, `collective.name` of the book, or collectives
-    #[arg(value_name = "FILE|NAME", required = true, value_delimiter = ',')]
+    #[arg(value_name = "FILE|NAME", required_unless_present = "rows", value_delimiter = ',')]
     pub(crate) names: Vec<String>,
     /// The root of a rooted collective [default: turns with every call]
     #[arg(long, value_name = "RANK")]
@@ -254,6 +352,12 @@ pub(crate) struct Bench {
     /// Draw time and bandwidth over size as a picture
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
+    /// Measure nothing: show results that were printed with --json before
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "vs"])]
+    pub(crate) rows: Option<PathBuf>,
+    /// At the end a table as documents have it: our time, and the best peer's over ours
+    #[arg(long)]
+    pub(crate) markdown: bool,
 }
 
 /// How the data of a job goes.
@@ -268,6 +372,9 @@ pub(crate) enum Way {
     /// Shared memory inside a machine, TCP between machines
     #[value(skip)]
     Both,
+    /// The memory of other GPUs
+    #[value(skip)]
+    Nvlink,
 }
 
 impl Way {
@@ -278,6 +385,7 @@ impl Way {
             Way::Tcp => "tcp",
             Way::Rdma => "rdma",
             Way::Both => "shm+tcp",
+            Way::Nvlink => "nvlink",
         }
     }
 }
@@ -303,6 +411,19 @@ pub(crate) enum Peer {
     Gloo,
     /// oneCCL from PyPI
     Oneccl,
+    /// NCCL, for `--device cuda`
+    Nccl,
+}
+
+impl Peer {
+    /// Whether it is measured on GPUs, and not on the host.
+    pub(crate) fn on_gpus(self) -> Option<bool> {
+        match self {
+            Peer::All => None,
+            Peer::Nccl => Some(true),
+            _ => Some(false),
+        }
+    }
 }
 
 /// `roundelay route`
@@ -325,6 +446,67 @@ pub(crate) struct Route {
     pub(crate) hosts: u32,
 }
 
+/// `roundelay stress`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Every part runs in fresh processes, one a GPU, and is ended when its time is over.
+
+Examples:
+  roundelay stress -n 4
+  roundelay stress -n 4 book random --budget 60s --seed 7 --json")]
+pub(crate) struct Stress {
+    /// Parts [default: all]
+    #[arg(value_enum)]
+    pub(crate) parts: Vec<Part>,
+    /// Ranks [default: as many as GPUs]
+    #[arg(short, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) n: Option<u32>,
+    /// Time for each part
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    pub(crate) budget: Duration,
+    /// Calls of the part `random`
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) calls: u64,
+    /// How long a rank waits for another
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    pub(crate) timeout: Duration,
+    /// Seed of data and draws [default: from the clock; printed]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+}
+
+/// Parts of `roundelay stress`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum Part {
+    /// The whole book by every way, exact, and with the host's bits
+    Book,
+    /// Every type with every operator
+    Types,
+    /// Random calls of random sizes back to back
+    Random,
+    /// A graph replayed a thousand times, with the same bits
+    Graph,
+    /// The same bits in two runs
+    Bits,
+    /// A rank is killed: the others get an error, and a new job runs
+    Killed,
+    /// A rank stays away: the others get an error that names it
+    Absent,
+}
+
+impl Part {
+    /// All of them, in the order in which they are played.
+    pub(crate) const ALL: &[Part] = &[
+        Part::Book,
+        Part::Types,
+        Part::Random,
+        Part::Graph,
+        Part::Bits,
+        Part::Killed,
+        Part::Absent,
+    ];
+}
+
 /// `roundelay show`
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -332,7 +514,8 @@ Examples:
   roundelay show my.algo --stage ast
   roundelay show all_reduce.ring --stage graph -n 4
   roundelay show all_reduce.ring --stage plan -n 131072 --rank 7
-  roundelay show all_reduce.ring --stage plan -n 4 --rank 0 -o rank0.plan")]
+  roundelay show all_reduce.ring --stage plan -n 4 --rank 0 -o rank0.plan
+  roundelay show all_reduce.ring --stage device --way put -n 4 --rank 0")]
 pub(crate) struct Show {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -351,6 +534,21 @@ pub(crate) struct Show {
     /// Plan for calls out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
+    /// How messages travel on the device: packet, staged, put, get
+    #[arg(long, value_name = "WAY", default_value = "packet")]
+    pub(crate) way: device::Way,
+    /// Element type of a kernel
+    #[arg(long, default_value_t = DType::F32)]
+    pub(crate) dtype: DType,
+    /// Operator of a kernel
+    #[arg(long, default_value_t = RedOp::Sum)]
+    pub(crate) op: RedOp,
+    /// A kernel for memory that is not aligned to 16 bytes
+    #[arg(long)]
+    pub(crate) unaligned: bool,
+    /// A kernel with all that it includes, as the CUDA compiler gets it
+    #[arg(long)]
+    pub(crate) whole: bool,
     /// The graph in the language of Graphviz
     #[arg(long)]
     pub(crate) dot: bool,
@@ -370,6 +568,10 @@ pub(crate) enum Stage {
     Graph,
     /// The plans
     Plan,
+    /// What the blocks of a device play
+    Device,
+    /// The kernels of devices
+    Cuda,
 }
 
 /// `roundelay draw`
@@ -416,7 +618,8 @@ Examples:
   roundelay explain hints                 all hints
   roundelay explain all_reduce -n 4 --bytes 1M
   roundelay explain all_reduce -n 6 --hint algorithm=halving_doubling
-  roundelay explain all_reduce -n 16 --hosts 4 --bytes 64M --hint lossy=bf16 --json")]
+  roundelay explain all_reduce -n 16 --hosts 4 --bytes 64M --hint lossy=bf16 --json
+  roundelay explain all_reduce -n 4 --device cuda --bytes 64K")]
 pub(crate) struct Explain {
     /// A code such as RL0501, a collective such as all_reduce, or `hints`
     #[arg(value_name = "CODE|COLLECTIVE|hints")]
@@ -445,10 +648,16 @@ pub(crate) struct Explain {
     /// For a call out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
+    /// Where the buffers lie
+    #[arg(long, value_enum, default_value_t = Device::Host)]
+    pub(crate) device: Device,
     /// A hint on the call; repeatable
     #[arg(long = "hint", value_name = "KEY=VALUE")]
     pub(crate) hints: Vec<String>,
 }
+
+/// Sizes of `roundelay tune`, where none are named.
+pub(crate) const TUNE_SIZES: &str = "8,1K,16K,64K,256K,1M,4M,16M";
 
 /// `roundelay tune`
 #[derive(Debug, Args)]
@@ -456,12 +665,20 @@ pub(crate) struct Explain {
 Every algorithm that can be played is measured at every size, unless the cost model and the sizes
 before say that it is hopeless. Results are appended to a file beside the table as they come, and
 are not measured again: a run that was stopped goes on where it was. The table lies in
-roundelay/tuned.toml in the folder for configuration, or where ROUNDELAY_TUNED says.
+roundelay/tuned.toml in the folder for configuration, or where ROUNDELAY_TUNED says. A row holds for one
+transport: what was measured over shared memory says nothing of TCP.
+
+With --check nothing is written: every algorithm that can be played is measured, and what would be
+chosen is compared with the best.
 
 Examples:
   roundelay tune --dry-run                what would be measured, and how long it would take
   roundelay tune                          a few minutes
-  roundelay tune all_reduce -n 2,4 --bytes 8..16M --factor 4 -o tuned.toml")]
+  roundelay tune --transport shm,tcp      rows for both
+  roundelay tune --device cuda -n 4       algorithm, way and blocks on GPUs
+  roundelay tune all_reduce -n 2,4 --bytes 8..16M --factor 4 -o tuned.toml
+  roundelay tune --check -n 2,4           how good choices are
+  ROUNDELAY_TUNED= roundelay tune --check how good the cost model is without a table")]
 pub(crate) struct Tune {
     /// Collectives [default: all that have several algorithms]
     #[arg(value_name = "COLLECTIVE")]
@@ -469,8 +686,11 @@ pub(crate) struct Tune {
     /// Rank counts [default: 2, as many as cores, and twice that, up to 16]
     #[arg(short, value_name = "RANKS")]
     pub(crate) n: Option<Ranks>,
-    /// Sizes
-    #[arg(long, value_name = "SIZES", default_value = "8,1K,16K,64K,256K,1M,4M,16M")]
+    /// How the data goes: shm, tcp or both
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "shm")]
+    pub(crate) transport: Vec<Way>,
+    /// Sizes [on GPUs: 1K to 256M by fours]
+    #[arg(long, value_name = "SIZES", default_value = TUNE_SIZES)]
     pub(crate) bytes: Sizes,
     /// Factor between the sizes of a range
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
@@ -481,12 +701,21 @@ pub(crate) struct Tune {
     /// Calls out of place only
     #[arg(long)]
     pub(crate) out_of_place: bool,
-    /// Time for the timed calls of a point, in three turns of which the fastest counts
+    /// Time for the timed calls of a point, in five turns whose median counts
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
     pub(crate) budget: Duration,
+    /// Compare what would be chosen with the best, and write nothing
+    #[arg(long, conflicts_with_all = ["fresh", "dry_run", "output"])]
+    pub(crate) check: bool,
     /// Measure again what was measured before
     #[arg(long)]
     pub(crate) fresh: bool,
+    /// Where the buffers lie: a GPU for each rank with `cuda`
+    #[arg(long, value_enum, default_value_t = Device::Host)]
+    pub(crate) device: Device,
+    /// Time for all points on GPUs; what is left then is not measured
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    pub(crate) total: Duration,
     /// Print the plan and the estimated time, and measure nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

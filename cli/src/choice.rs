@@ -1,6 +1,6 @@
 //! The choice of an algorithm where only a collective was named: for `run` and `bench`, and explained.
 
-use roundelay::choose::Why;
+use roundelay::choose::{NVLINK, Why};
 use roundelay::hints::{Level, Merged};
 use roundelay::{Choice, Hints, Layout, Machine, Request, Resolver};
 use roundelay_compiler::cost::{Rates, Topology};
@@ -8,7 +8,7 @@ use roundelay_compiler::{Placement, Shape};
 use roundelay_dsl::diag::codes;
 use serde::Serialize;
 
-use crate::args::{Explain, Play};
+use crate::args::{Device, Explain, Play};
 use crate::check::time_text;
 use crate::job::joined;
 use crate::report::{Failure, Outcome, Report, fault, refused};
@@ -32,10 +32,18 @@ pub(crate) fn merged(play: &Play) -> Result<Merged, Failure> {
     Ok(Merged::new([(Level::Call, &call), (Level::Environment, &environment)]))
 }
 
-/// A choice as the runtime makes it for a call.
-fn choose(request: &Request<'_>, texts: &[String]) -> Result<Choice, Failure> {
+/// What choices are made from on this machine, for this user.
+pub(crate) fn resolver() -> Result<Resolver, Failure> {
+    Resolver::from_env().map_err(|e| Failure::Usage(e.to_string()))
+}
+
+/// A choice as the runtime makes it for a call with these hints.
+pub(crate) fn choose(
+    resolver: &mut Resolver,
+    request: &Request<'_>,
+    texts: &[String],
+) -> Result<Choice, Failure> {
     let call = hints(texts)?;
-    let mut resolver = Resolver::from_env().map_err(|e| Failure::Usage(e.to_string()))?;
     resolver.choose(request, &call, &Hints::default()).map_err(|e| match e.code() {
         codes::UNSUPPORTED => Failure::Usage(e.to_string()),
         code => refused(fault(code, e.to_string())),
@@ -89,6 +97,8 @@ pub(crate) fn of_play(
 ) -> Result<Choice, Failure> {
     let shape = shape.cloned().unwrap_or_else(|| usual(collective));
     let (topology, transport) = match joined::topology(play)? {
+        Some((topology, _)) if play.on.gpus() => (topology, NVLINK),
+        None if play.on.gpus() => (hosts(shape.ranks() as u32, 1)?, NVLINK),
         Some(known) => known,
         None => (hosts(shape.ranks() as u32, play.hosts)?, carried(play.hosts)),
     };
@@ -104,7 +114,7 @@ pub(crate) fn of_play(
         slot_bytes: play.slot_bytes.unwrap_or(Layout::SLOT_BYTES),
         transport,
     };
-    choose(&request, &texts(play))
+    choose(&mut resolver()?, &request, &texts(play))
 }
 
 /// A choice as programs read it.
@@ -121,6 +131,9 @@ struct Explained<'a> {
     source: String,
     predicted_us: f64,
     measured_us: Option<f64>,
+    /// How GPUs play it, as measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    how: Option<String>,
     lost: Vec<Loser>,
     remarks: &'a [String],
 }
@@ -168,9 +181,12 @@ fn one(args: &Explain, collective: &str, shape: &Shape, bytes: u64, report: Repo
         op: args.op,
         placement: placement(collective, args.in_place, args.out_of_place),
         slot_bytes: Layout::SLOT_BYTES,
-        transport: carried(args.hosts),
+        transport: match args.device {
+            Device::Host => carried(args.hosts),
+            Device::Cuda => NVLINK,
+        },
     };
-    let choice = choose(&request, &args.hints)?;
+    let choice = choose(&mut resolver()?, &request, &args.hints)?;
     say(&request, &choice, report);
     Ok(())
 }
@@ -191,8 +207,10 @@ fn say(request: &Request<'_>, choice: &Choice, report: Report) {
     let over = if hosts > 1 { format!(" over {hosts} hosts") } else { String::new() };
     let (collective, size) = (request.collective, size_text(request.bytes));
     report.line(format!(
-        "{collective} of {size} on {ranks} ranks{over}: {} ({})",
-        choice.entry.name, choice.source
+        "{collective} of {size} on {ranks} ranks{over}: {}{} ({})",
+        choice.entry.name,
+        choice.how.map_or(String::new(), |how| format!(" {how}")),
+        choice.source
     ));
     let time = |us: Option<f64>| us.map_or("-".to_string(), time_text);
     let row = |name: &str, predicted: Option<f64>, measured: Option<f64>, why: &str| {
@@ -222,6 +240,7 @@ fn say(request: &Request<'_>, choice: &Choice, report: Report) {
         source: choice.source.to_string(),
         predicted_us: choice.predicted_us,
         measured_us: choice.measured_us,
+        how: choice.how.map(|how| how.to_string()),
         lost,
         remarks: &choice.remarks,
     });

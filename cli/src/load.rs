@@ -1,11 +1,11 @@
-//! From what the user names to programs: files, `collective.name` of the book, whole collectives,
+//! From what the user names to programs: the program's own algorithms, files, `collective.name` of the book, whole collectives,
 //! plan files.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use roundelay::Files;
+use roundelay::{Algorithm, Files};
 use roundelay_algorithms::{Book, CATALOGUE};
 use roundelay_compiler::collective::NAMES;
 use roundelay_compiler::{Library, Placement, Plan, Program, Shape, resolve};
@@ -14,6 +14,7 @@ use roundelay_dsl::span::SourceMap;
 use roundelay_dsl::{MAX_BYTES, check_text};
 
 use crate::args::Target;
+use crate::own;
 use crate::report::{Failure, fault, refused};
 
 /// How a plan file begins.
@@ -40,10 +41,14 @@ pub(crate) enum Input {
 /// Everything that the target names.
 pub(crate) fn load(target: &Target) -> Result<Input, Failure> {
     let name = target.target.as_str();
-    let input = match entry(name) {
-        Some((collective, algorithm)) => book(collective, algorithm)?,
-        None if is_collective(name) => book_of(name)?,
-        None => file(name)?,
+    let input = match (own::find(name), entry(name)) {
+        (Some(own), _) => Input::Programs(Loaded {
+            sources: own.sources().clone(),
+            programs: vec![own.program().clone()],
+        }),
+        (None, Some((collective, algorithm))) => book(collective, algorithm)?,
+        (None, None) if is_collective(name) => book_of(name)?,
+        (None, None) => file(name)?,
     };
     match (input, &target.algorithm) {
         (Input::Programs(loaded), Some(wanted)) => narrow(loaded, wanted).map(Input::Programs),
@@ -82,7 +87,7 @@ pub(crate) fn is_collective(name: &str) -> bool {
 }
 
 /// The parts of `collective.name`, if it is not a file.
-fn entry(name: &str) -> Option<(&str, &str)> {
+pub(crate) fn entry(name: &str) -> Option<(&str, &str)> {
     let (collective, algorithm) = name.split_once('.')?;
     let word = |s: &str| !s.is_empty() && s.chars().all(|c| c.is_alphanumeric() || c == '_');
     let named = word(collective) && word(algorithm) && !matches!(algorithm, "algo" | "plan");
@@ -216,6 +221,9 @@ fn missing(path: &Path) -> Diagnostic {
     let known: Vec<String> =
         CATALOGUE.iter().map(|e| format!("{}.{}", e.collective, e.name)).collect();
     let words = known.iter().map(String::as_str).chain(NAMES.iter().map(|(n, _)| *n));
+    if let Some(near) = similar(&name, own::all().iter().map(Algorithm::name)) {
+        return d.help(format!("this program has `{near}`"));
+    }
     match similar(&name, words) {
         Some(near) => d.help(format!("the book has `{near}`")),
         None => d.help(

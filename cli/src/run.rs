@@ -5,9 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use roundelay_compiler::Shape;
 
 use crate::args::{Play, Run, Target};
+use crate::choice;
 use crate::job::joined::{membership, way};
-use crate::job::table::{Columns, head, row};
-use crate::job::{self, Case, Job, Proof, Start};
+use crate::job::table::{Columns, Line, head, row};
+use crate::job::{self, Case, Gpu, Job, Proof, Start, Told};
 use crate::load::{default_shape, load_one};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report};
@@ -20,6 +21,7 @@ const BUDGET: f64 = 0.2;
 pub(crate) fn run(args: &Run, report: Report) -> Outcome {
     let sizes = args.bytes.list(args.factor);
     let seed = seed(&args.play);
+    job::gpu::check(&args.play)?;
     let start = Start::of(&args.play, false)?;
     for shape in shapes(&args.play, &args.target, report)? {
         one_shape(args, report, &shape, &sizes, seed, &start)?;
@@ -83,9 +85,10 @@ pub(crate) fn plan_job(
     for &bytes in sizes {
         let (resolved, chosen) = job::resolve(target, Some(shape), bytes, play)?;
         let (source, shape) = match &chosen {
-            Some((source, shape)) => (Some(source), shape),
+            Some(chosen) => (Some(chosen.source), &chosen.shape),
             None => (None, shape),
         };
+        let how = chosen.as_ref().and_then(|chosen| chosen.how);
         let known = proofs.iter().position(|(t, _)| t.target == resolved.target);
         let piece = match known {
             Some(piece) => piece,
@@ -101,7 +104,11 @@ pub(crate) fn plan_job(
         let proof = &proofs[piece].1;
         let barrier = proof.collective == "barrier";
         let count = bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64;
-        let case = Case { piece, count: if barrier { 0 } else { count } };
+        let case = Case {
+            way: play.on.way.or(how.map(|how| how.way)),
+            blocks: play.on.blocks.or(how.map(|how| how.blocks)),
+            ..Case::ours(piece, if barrier { 0 } else { count })
+        };
         // A barrier has one size.
         if !barrier || cases.is_empty() {
             cases.push(case);
@@ -121,8 +128,16 @@ pub(crate) fn plan_job(
         warmup: play.warmup,
         budget,
         trace: play.trace.is_some(),
+        gpu: gpu(play),
     };
     Ok((job, proofs))
+}
+
+/// How GPUs play, if they do.
+fn gpu(play: &Play) -> Option<Gpu> {
+    let hints = choice::texts(play).join(",");
+    let gpu = Gpu { graph: play.on.graph, hints, ..Gpu::default() };
+    play.on.gpus().then_some(gpu)
 }
 
 fn one_shape(
@@ -149,14 +164,19 @@ fn one_shape(
         reduces: first.reduces,
         root: Some(args.target.root),
         way: way(play)?,
+        graph: play.on.graph,
     };
     head(report);
     let mut progress = Progress::new("run", job.cases.len());
-    job::play(&job, start, |case, time_us, wrong| {
-        let case = job.cases[case];
-        let proof = &proofs[case.piece];
-        let line = columns.line(&proof.algorithm, case.count, proof.blocks, time_us, wrong);
-        progress.aside(|| row(report, &line));
-        progress.step();
+    job::play(&job, start, |told| match told {
+        Told::Done { case, time_us, wrong, how } => {
+            let case = job.cases[case];
+            let proof = &proofs[case.piece];
+            let line = columns.line(&proof.algorithm, case.count, proof.blocks, time_us, wrong);
+            progress.aside(|| row(report, &Line { how, ..line }));
+            progress.step();
+        }
+        Told::Remark(text) => progress.aside(|| report.line(text)),
+        Told::Lacks { .. } => {}
     })
 }

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use roundelay_compiler::graph;
+use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
 use roundelay_compiler::{Instance, Options, Plan, Program, Shape, compile, project};
+use roundelay_compiler::{device, graph};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
@@ -28,7 +29,7 @@ pub(crate) fn show(args: &Show, report: Report) -> Outcome {
             print(&format!("{program:#?}"));
             Ok(())
         }
-        Stage::Graph | Stage::Plan => {
+        Stage::Graph | Stage::Plan | Stage::Device | Stage::Cuda => {
             let wrapped = stage(args, report, &sources, &program);
             wrapped.map_err(|e| match e {
                 Stop::Found(found) => Failure::Input(Box::new(sources), found),
@@ -87,16 +88,29 @@ fn stage(
         print(&if args.dot { graph::dot(&graph) } else { graph::text(&graph, sources) });
         return Ok(());
     }
+    let n = shape.ranks();
+    if let Some(rank) = args.rank.filter(|&r| u64::from(r) >= n) {
+        return Err(Stop::Failure(Failure::Usage(format!("rank {rank} is not one of {n} ranks"))));
+    }
+    if matches!(args.stage, Stage::Device | Stage::Cuda) {
+        let proved = compile(program, sources, &shape, &options, placement)?;
+        let programs = device::prove(&proved, args.way, &device::Options::default());
+        let programs =
+            programs.map_err(|e| fault(codes::UNSUPPORTED, e.to_string())).map_err(refused)?;
+        for p in programs.list().iter().filter(|p| args.rank.is_none_or(|r| r == p.rank)) {
+            match args.stage {
+                Stage::Cuda => print(&kernel(args, p)?),
+                _ => print(&p.to_string()),
+            }
+        }
+        return Ok(());
+    }
     let Some(rank) = args.rank else {
         for plan in compile(program, sources, &shape, &options, placement)?.plans() {
             print(&plan.to_string());
         }
         return Ok(());
     };
-    let n = shape.ranks();
-    if u64::from(rank) >= n {
-        return Err(Stop::Failure(Failure::Usage(format!("rank {rank} is not one of {n} ranks"))));
-    }
     let instance = Arc::new(Instance::new(program, &shape, &options)?);
     let plan = project(&instance, sources, placement, rank)?;
     match &args.output {
@@ -104,6 +118,19 @@ fn stage(
         Some(path) => write(report, &plan, path)?,
     }
     Ok(())
+}
+
+/// The text of a rank's kernel.
+fn kernel(args: &Show, program: &device::DeviceProgram) -> Result<String, Failure> {
+    let unknown = |name: &str| Failure::Usage(format!("kernels do not know {name}"));
+    let spec = Spec {
+        element: Element::named(args.dtype.name()).ok_or_else(|| unknown(args.dtype.name()))?,
+        operator: Operator::named(args.op.name()).ok_or_else(|| unknown(args.op.name()))?,
+        aligned: !args.unaligned,
+    };
+    let source =
+        cuda(program, &spec).map_err(|e| refused(fault(codes::UNSUPPORTED, e.to_string())))?;
+    Ok(if args.whole { source.text() } else { source.to_string() })
 }
 
 fn write(report: Report, plan: &Plan, path: &Path) -> Outcome {

@@ -122,6 +122,76 @@ fn tune_says_what_it_would_do() {
 }
 
 #[test]
+fn rows_hold_for_the_transport_they_were_measured_over() {
+    let folder = folder("tune_transports");
+    let table = folder.join("tuned.toml").display().to_string();
+    let tune = |transport: &str, more: &[&str]| {
+        let args = ["tune", "broadcast", "-n", "2", "--bytes", "1K", "--budget", "5ms"];
+        roundelay(&[&args[..], &["--transport", transport, "-o", &table, "--json"], more].concat())
+    };
+    let over = |lines: &[serde_json::Value], transport: &str, state: &str| {
+        let of = |l: &&serde_json::Value| l["transport"] == transport && l["state"] == state;
+        lines.iter().filter(of).count()
+    };
+    let source = |hints: &[&str]| {
+        let explain = ["explain", "broadcast", "-n", "2", "--bytes", "1K", "--json"];
+        let ran = with(&[&explain[..], hints].concat(), &[("ROUNDELAY_TUNED", &table)]).ok();
+        ran.json()[0]["source"].as_str().expect("a source").to_owned()
+    };
+    let measured = tune("tcp", &[]).ok().json();
+    assert_eq!(over(&measured, "tcp", "measured"), measured.len(), "{measured:?}");
+    assert_eq!(source(&["--hint", "transport=tcp"]), "tuned table");
+    assert_eq!(source(&[]), "cost model", "TCP says nothing of shared memory");
+    // What is known of one transport is not measured again, and not taken for the other's.
+    let planned = tune("shm,tcp", &["--dry-run"]).ok().json();
+    let known = planned.iter().filter(|l| l["time_us"].is_number());
+    assert!(
+        known.clone().count() > 0 && known.clone().all(|l| l["transport"] == "tcp"),
+        "{planned:?}"
+    );
+    let both = tune("shm,tcp", &[]).ok().json();
+    assert_eq!(over(&both, "tcp", "known"), measured.len(), "{both:?}");
+    assert!(over(&both, "shm", "measured") > 0 && over(&both, "shm", "known") == 0, "{both:?}");
+    assert_eq!(source(&[]), "tuned table");
+    tune("tpc", &[]).fails(2, &["tcp"]);
+}
+
+#[test]
+fn choices_are_judged_by_what_is_measured() {
+    let folder = folder("tune_check");
+    let table = folder.join("tuned.toml").display().to_string();
+    let tune = ["tune", "all_reduce", "-n", "2", "--bytes", "1M", "--in-place", "--budget", "20ms"];
+    let check = [&tune[..], &["--check", "--json"]].concat();
+    let judged = roundelay(&check).ok().json();
+    let [point, last] = judged.as_slice() else { panic!("{judged:?}") };
+    assert_eq!(point["source"], "cost model");
+    let times = point["times"].as_array().expect("times");
+    let names: Vec<&str> = times.iter().filter_map(|t| t[0].as_str()).collect();
+    assert!(names.len() > 5 && names[0] == point["best"], "{point}");
+    let (best, chosen) = (point["best_us"].as_f64(), point["time_us"].as_f64());
+    assert!(best > Some(0.0) && chosen >= best, "{point}");
+    let good = point["ratio"].as_f64() <= Some(1.1);
+    assert_eq!(last["summary"]["within"], u64::from(good), "{last}");
+    assert_eq!(last["summary"]["misses"].as_array().map(Vec::len), Some(usize::from(!good)));
+    // What a table praises is chosen, and judged like everything else.
+    roundelay(&[&tune[..], &["-o", &table]].concat()).ok();
+    let text = std::fs::read_to_string(&table).expect("a table");
+    let (rest, _) = text.split_once("us = {").expect("times");
+    std::fs::write(&table, format!("{rest}us = {{ double_binary_tree = 0.1 }}\n"))
+        .expect("written");
+    let judged = with(&check, &[("ROUNDELAY_TUNED", &table)]).ok().json();
+    assert_eq!(judged[0]["source"], "tuned table");
+    assert_eq!(judged[0]["chosen"], "double_binary_tree");
+    // Whether it is a miss is for the measurement to say.
+    let good = judged[0]["ratio"].as_f64() <= Some(1.1);
+    let misses = judged[1]["summary"]["misses"].as_array().expect("misses");
+    let chosen: Vec<_> = misses.iter().map(|miss| miss["chosen"].as_str()).collect();
+    assert_eq!(chosen, vec![Some("double_binary_tree"); usize::from(!good)], "{judged:?}");
+    assert_eq!(std::fs::read_dir(folder).expect("a folder").count(), 2, "a check writes nothing");
+    roundelay(&[&check[..], &["-o", &table]].concat()).fails(2, &["--check"]);
+}
+
+#[test]
 fn what_is_tuned_is_chosen() {
     let folder = folder("tune_real");
     let table = folder.join("tuned.toml").display().to_string();

@@ -10,7 +10,8 @@ use support::{file, roundelay};
 fn refused(args: &[&str], texts: &[&str]) {
     let began = Instant::now();
     roundelay(args).fails(1, texts);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // Nothing comes near it unless something hangs.
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
 
 #[test]

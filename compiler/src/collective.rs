@@ -6,11 +6,13 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::chunks::ChunkSet;
 use crate::program::{Buffer, Custom, Style};
 
 /// Which collective.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Kind {
     /// Every rank ends with the sum of all.
     AllReduce,

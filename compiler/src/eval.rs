@@ -37,7 +37,7 @@ pub(crate) fn eval(e: &Expr, env: &mut [i64]) -> Result<i64, EvalError> {
         Node::Binary(BinOp::Or, a, b) => (eval(a, env)? != 0 || eval(b, env)? != 0) as i64,
         Node::Binary(op, a, b) => {
             let (a, b) = (eval(a, env)?, eval(b, env)?);
-            binary(*op, a, b).map_err(|m| EvalError { span: e.span, message: m })?
+            operate(*op, a, b).map_err(|m| EvalError { span: e.span, message: m })?
         }
         Node::Call(f, args) => {
             let first = eval(&args[0], env)?;
@@ -72,7 +72,27 @@ fn overflow(span: Span, what: String) -> EvalError {
     EvalError { span, message: format!("{what} overflows 64 bits") }
 }
 
-fn binary(op: BinOp, a: i64, b: i64) -> Result<i64, String> {
+impl Builtin {
+    /// The value, as programs compute it; of more than two arguments, pair by pair.
+    ///
+    /// # Errors
+    ///
+    /// In words, where it has none.
+    pub fn value(self, args: &[i64]) -> Result<i64, String> {
+        match args {
+            [] => Err("a function has arguments".into()),
+            [a] => unary_builtin(self, *a),
+            [a, rest @ ..] => rest.iter().try_fold(*a, |a, &b| binary_builtin(self, a, b)),
+        }
+    }
+}
+
+/// The value of an operator, as programs compute it.
+///
+/// # Errors
+///
+/// In words, where it has none.
+pub fn operate(op: BinOp, a: i64, b: i64) -> Result<i64, String> {
     let checked =
         |v: Option<i64>| v.ok_or_else(|| format!("{a} {} {b} overflows 64 bits", op.symbol()));
     let shift = || {

@@ -14,6 +14,7 @@ pub mod chunks;
 pub mod collective;
 pub mod cost;
 pub mod device;
+mod embed;
 pub mod emit;
 mod eval;
 pub mod graph;
@@ -24,6 +25,7 @@ mod places;
 pub mod plan;
 pub mod program;
 mod resolve;
+pub mod samples;
 pub mod verify;
 pub mod walk;
 
@@ -32,11 +34,13 @@ use std::sync::Arc;
 use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
 
+pub use embed::{Embedded, Resolved};
+pub use eval::operate;
 pub use instance::{Instance, Options, Shape};
 pub use lower::project;
 pub use plan::{Placement, Plan};
 pub use program::Program;
-pub use resolve::{Library, NoLibrary, resolve};
+pub use resolve::{Library, NoLibrary, resolve, resolve_tree};
 pub use verify::Verified;
 
 /// Plans of all ranks, with what was proved of them. Only [`compile`] makes one.

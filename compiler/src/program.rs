@@ -1,11 +1,13 @@
 //! The resolved program: names are slots, types are checked, `each` bodies are flat lists of rules.
 //!
-//! Still symbolic: no rank count is known here. [`crate::walk`] executes it for one.
+//! Still symbolic: no rank count is known here. [`crate::walk`] executes it for one. What is serialised
+//! is what decides the plans, wherever and however it was written: the identity of plans is a hash of it.
 
 use std::sync::Arc;
 
 use roundelay_dsl::ast::{BinOp, Op, UnOp};
 use roundelay_dsl::span::{SourceId, Span};
+use serde::Serialize;
 
 use crate::collective::Kind;
 use crate::plan::{Protocol, Wire};
@@ -14,7 +16,7 @@ use crate::plan::{Protocol, Wire};
 pub type Slot = u16;
 
 /// An algorithm, resolved.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Program {
     /// Its name.
     pub name: String,
@@ -23,6 +25,7 @@ pub struct Program {
     /// Its ranks.
     pub axes: Axes,
     /// Conditions on the shape, in order.
+    #[serde(skip)]
     pub requires: Vec<Expr>,
     /// Whether it needs a commutative operator (`requires commutative(op)`).
     pub commutative: bool,
@@ -37,6 +40,7 @@ pub struct Program {
     /// How it is played.
     pub schedule: Schedule,
     /// Names of the variables, by slot; empty for those that the user cannot see.
+    #[serde(skip)]
     pub slots: Vec<String>,
     /// Slot of `root`.
     pub root: Slot,
@@ -44,17 +48,20 @@ pub struct Program {
     /// axis of this one).
     pub coordinates: Vec<Slot>,
     /// Of the header.
+    #[serde(skip)]
     pub header: Span,
     /// Whether a `use` or a `split` occurs in it.
     pub composed: bool,
     /// All texts that it depends on, ascending.
+    #[serde(skip)]
     pub sources: Vec<SourceId>,
 }
 
 /// The ranks of a program. Slot 0 holds the number of ranks; the sizes of several axes follow.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Axes {
     /// Their names, slowest first; one for `n ranks`.
+    #[serde(skip)]
     pub names: Vec<String>,
     /// Slots of their sizes.
     pub sizes: Vec<Slot>,
@@ -63,7 +70,7 @@ pub struct Axes {
 }
 
 /// Which user buffers a program names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Style {
     /// `data`, in place.
     Data,
@@ -72,7 +79,7 @@ pub enum Style {
 }
 
 /// The schedule block.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Schedule {
     /// Least number of passes.
     pub pipeline: Option<Expr>,
@@ -83,11 +90,12 @@ pub struct Schedule {
     /// How messages travel.
     pub protocol: Protocol,
     /// Of the block.
+    #[serde(skip)]
     pub span: Option<Span>,
 }
 
 /// A statement outside of `each`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Stmt {
     /// A variable.
     Let(Slot, Expr),
@@ -99,8 +107,6 @@ pub enum Stmt {
         from: Expr,
         /// One past the last value.
         to: Expr,
-        /// Skips values for which it is false.
-        filter: Option<Expr>,
         /// The body.
         body: Vec<Stmt>,
     },
@@ -122,7 +128,7 @@ pub enum Stmt {
 }
 
 /// One `each`, as rules that every rank follows.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Each {
     /// The linear rank.
     pub var: Slot,
@@ -133,11 +139,12 @@ pub struct Each {
     /// A transfer outside `each`: it happens once, not once a rank.
     pub once: bool,
     /// Of the header.
+    #[serde(skip)]
     pub span: Span,
 }
 
 /// One transfer of an `each`, with what leads to it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rule {
     /// In order.
     pub binders: Vec<Binder>,
@@ -156,11 +163,12 @@ pub struct Rule {
     /// Narrower type on the wire.
     pub wire: Option<Wire>,
     /// Of the statement.
+    #[serde(skip)]
     pub span: Span,
 }
 
 /// What stands between an `each` and a transfer in it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Binder {
     /// A variable.
     Let(Slot, Expr),
@@ -171,29 +179,31 @@ pub enum Binder {
 }
 
 /// A rank as an expression of its linear number.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rank {
     /// The linear number.
     pub linear: Expr,
     /// Coordinates of a tuple with the slots of the sizes that bound them.
     pub coordinates: Vec<(Expr, Slot)>,
     /// Where.
+    #[serde(skip)]
     pub span: Span,
 }
 
 /// A region of a buffer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Region {
     /// The buffer.
     pub buf: Buffer,
     /// Which chunks.
     pub index: Index,
     /// Where.
+    #[serde(skip)]
     pub span: Span,
 }
 
 /// A buffer as the program names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Buffer {
     /// `data`
     Data,
@@ -206,7 +216,7 @@ pub enum Buffer {
 }
 
 /// Which chunks.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Index {
     /// All.
     All,
@@ -237,7 +247,7 @@ pub enum Index {
 }
 
 /// `use`, resolved.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Use {
     /// The sub-algorithm.
     pub program: Arc<Program>,
@@ -249,12 +259,15 @@ pub struct Use {
     pub to: Option<Region>,
     /// Its root.
     pub root: Option<Expr>,
+    /// Number of the statement among those of the program that have parts.
+    pub site: u32,
     /// Of the statement.
+    #[serde(skip)]
     pub span: Span,
 }
 
 /// `split`, resolved.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Split {
     /// Number of the part.
     pub slot: Slot,
@@ -262,12 +275,15 @@ pub struct Split {
     pub range: Option<(Expr, Expr)>,
     /// The body.
     pub body: Vec<Stmt>,
+    /// Number of the statement among those of the program that have parts.
+    pub site: u32,
     /// Of the header.
+    #[serde(skip)]
     pub span: Span,
 }
 
 /// A declared collective, resolved.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Custom {
     /// Its name.
     pub name: String,
@@ -280,13 +296,15 @@ pub struct Custom {
     /// What is ensured, in order.
     pub ensures: Vec<Ensure>,
     /// Names of the variables.
+    #[serde(skip)]
     pub slots: Vec<String>,
     /// Of the header.
+    #[serde(skip)]
     pub span: Span,
 }
 
 /// One postcondition of a declared collective.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ensure {
     /// The linear rank, if it stands in an `each`.
     pub var: Option<Slot>,
@@ -301,20 +319,22 @@ pub struct Ensure {
     /// Whose input.
     pub at: Rank,
     /// Of the statement.
+    #[serde(skip)]
     pub span: Span,
 }
 
 /// An expression over slots. Truth values are 0 and 1.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Expr {
     /// What it is.
     pub node: Node,
     /// Where.
+    #[serde(skip)]
     pub span: Span,
 }
 
 /// The kinds of expression.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Node {
     /// A constant.
     Int(i64),
@@ -333,7 +353,7 @@ pub enum Node {
 }
 
 /// Built-in functions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[allow(missing_docs, reason = "named in BUILTINS with their meaning")]
 pub enum Builtin {
     Log2,

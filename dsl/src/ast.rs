@@ -2,10 +2,12 @@
 //!
 //! `.algo` files and the Rust macros both make this tree; everything after it is shared.
 
+use serde::{Deserialize, Serialize};
+
 use crate::span::Span;
 
 /// A name and where it was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Name {
     /// The identifier.
     pub text: String,
@@ -14,7 +16,7 @@ pub struct Name {
 }
 
 /// A whole `.algo` file.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct File {
     /// `//!` lines at the top, without their marker.
     pub docs: Vec<String>,
@@ -25,7 +27,7 @@ pub struct File {
 }
 
 /// A top-level declaration.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Item {
     /// `import "file.algo"`
     Import(Import),
@@ -37,8 +39,20 @@ pub enum Item {
     Algorithm(Algorithm),
 }
 
+impl Item {
+    /// Of the whole item.
+    pub fn span(&self) -> Span {
+        match self {
+            Item::Import(i) => i.span,
+            Item::Fn(f) => f.span,
+            Item::Collective(c) => c.span,
+            Item::Algorithm(a) => a.span,
+        }
+    }
+}
+
 /// `import "path"`: the functions, collectives and algorithms of another file.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Import {
     /// The path as written, relative to the importing file.
     pub path: String,
@@ -49,7 +63,7 @@ pub struct Import {
 }
 
 /// A helper function over numbers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FnDef {
     /// `///` lines before it, without their marker.
     pub docs: Vec<String>,
@@ -66,7 +80,7 @@ pub struct FnDef {
 }
 
 /// What follows `on`: `n ranks`, or `(node, gpu) ranks`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Axes {
     /// One axis; the name is the number of ranks.
     Flat(Name),
@@ -75,7 +89,7 @@ pub enum Axes {
 }
 
 /// A collective declared by its pre- and postcondition.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Collective {
     /// `///` lines before it.
     pub docs: Vec<String>,
@@ -94,7 +108,7 @@ pub struct Collective {
 }
 
 /// An algorithm. Clauses come first, then statements, then the schedule.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Algorithm {
     /// `///` lines before it.
     pub docs: Vec<String>,
@@ -121,7 +135,7 @@ pub struct Algorithm {
 }
 
 /// `scratch t[E]`: a named buffer of E chunks on every rank.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scratch {
     /// Its name.
     pub name: Name,
@@ -130,7 +144,7 @@ pub struct Scratch {
 }
 
 /// `schedule { pipeline 8  channels 2  slots 4  protocol direct }`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Key and value; a word value (`direct`) is an [`ExprKind::Name`].
     pub entries: Vec<(Name, Expr)>,
@@ -139,7 +153,7 @@ pub struct Schedule {
 }
 
 /// A statement.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Stmt {
     /// `let x = e`
     Let(Name, Expr),
@@ -160,7 +174,7 @@ pub enum Stmt {
 }
 
 /// `for var in from..to where filter { body }`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct For {
     /// The loop variable.
     pub var: Name,
@@ -177,7 +191,7 @@ pub struct For {
 }
 
 /// `if cond { then } else { otherwise }`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct If {
     /// The condition.
     pub cond: Expr,
@@ -190,7 +204,7 @@ pub struct If {
 }
 
 /// `each r where filter { body }` or `each (i, g) { body }`: all ranks at once.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Each {
     /// One name for the rank, or one a coordinate.
     pub vars: Vec<Name>,
@@ -203,7 +217,7 @@ pub struct Each {
 }
 
 /// A rank: a number, or a tuple of coordinates.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Rank {
     /// Linear number.
     One(Expr),
@@ -222,7 +236,7 @@ impl Rank {
 }
 
 /// What a transfer does at its target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Op {
     /// Overwrites.
     Copy,
@@ -231,7 +245,7 @@ pub enum Op {
 }
 
 /// `src -> dst : op from -> to as wire`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transfer {
     /// Reads here.
     pub src: Rank,
@@ -250,7 +264,7 @@ pub struct Transfer {
 }
 
 /// `buffer` or `buffer[index]`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Region {
     /// `data`, `input`, `output` or a scratch name.
     pub buffer: Name,
@@ -261,7 +275,7 @@ pub struct Region {
 }
 
 /// Which chunks of a buffer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Index {
     /// `[i]`
     At(Expr),
@@ -290,7 +304,7 @@ pub enum Index {
 }
 
 /// `use collective.name over axis on region -> region root r via path`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Use {
     /// The collective; the enclosing algorithm's own if absent.
     pub collective: Option<Name>,
@@ -311,7 +325,7 @@ pub struct Use {
 }
 
 /// `split buffer over var in a..b by weight { body }`, or `in paths`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Split {
     /// The buffer that is cut (`data`).
     pub buffer: Name,
@@ -328,7 +342,7 @@ pub struct Split {
 }
 
 /// `output[e] = input[f] at rank`, or `= reduce p in a..b where c : input[f] at p`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ensure {
     /// The chunk of which something is asked.
     pub target: Region,
@@ -343,7 +357,7 @@ pub struct Ensure {
 }
 
 /// `reduce p in a..b where c`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnsureReduce {
     /// The variable.
     pub var: Name,
@@ -356,7 +370,7 @@ pub struct EnsureReduce {
 }
 
 /// An expression: whole numbers and truth values.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Expr {
     /// What it is.
     pub kind: ExprKind,
@@ -365,7 +379,7 @@ pub struct Expr {
 }
 
 /// The kinds of expression.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ExprKind {
     /// A literal.
     Int(i64),
@@ -384,7 +398,7 @@ pub enum ExprKind {
 }
 
 /// Unary operators.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UnOp {
     /// `-`
     Neg,
@@ -393,7 +407,7 @@ pub enum UnOp {
 }
 
 /// Binary operators, loosest first: `||`, `&&`, comparisons, `|`, `^`, `&`, shifts, `+ -`, `* / %`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "each is the operator of its name")]
 pub enum BinOp {
     Or,

@@ -14,5 +14,5 @@ mod parse;
 mod print;
 pub mod span;
 
-pub use parse::{MAX_BYTES, MAX_DEPTH, check_text, parse};
+pub use parse::{MAX_BYTES, MAX_DEPTH, check_text, parse, too_deep};
 pub use print::format;

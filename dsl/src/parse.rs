@@ -27,7 +27,7 @@ use crate::diag::{Diagnostic, Diagnostics, codes};
 use crate::lex::{Kind, Token, lex};
 use crate::span::{SourceId, SourceMap, Span};
 
-pub use limits::{MAX_BYTES, MAX_DEPTH, check_text};
+pub use limits::{MAX_BYTES, MAX_DEPTH, check_text, too_deep};
 
 /// After so many faults the rest of a file is not looked at.
 const MAX_FAULTS: usize = 50;

@@ -34,16 +34,18 @@ impl Span {
 }
 
 /// One text: a file, or a piece of a Rust source.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// Path or name, as messages show it.
     pub name: String,
     /// The text.
     pub text: String,
+    /// Number of its first line, 1 for a whole file.
+    pub line: u32,
 }
 
 /// All texts of one compilation; spans point into it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceMap {
     sources: Vec<Source>,
 }
@@ -56,8 +58,23 @@ impl SourceMap {
 
     /// Adds a text and returns its id.
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> SourceId {
-        self.sources.push(Source { name: name.into(), text: text.into() });
+        self.add_piece(name, text, 1)
+    }
+
+    /// Adds a piece of a file that begins at column 1 of this line, and returns its id.
+    pub fn add_piece(
+        &mut self,
+        name: impl Into<String>,
+        text: impl Into<String>,
+        line: u32,
+    ) -> SourceId {
+        self.sources.push(Source { name: name.into(), text: text.into(), line });
         SourceId(self.sources.len() as u32 - 1)
+    }
+
+    /// Whether no text was added.
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty()
     }
 
     /// The text with this id.
@@ -72,13 +89,30 @@ impl SourceMap {
 
     /// One-based line and column (in characters) of a span's start.
     pub fn line_column(&self, span: Span) -> (u32, u32) {
-        let text = &self.get(span.source).text;
+        let Source { text, line, .. } = self.get(span.source);
         let at = (span.start as usize).min(text.len());
         let before = &text.as_bytes()[..at];
-        let line = before.iter().filter(|&&b| b == b'\n').count() as u32 + 1;
+        let line = line + before.iter().filter(|&&b| b == b'\n').count() as u32;
         let from = before.iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
         let column = String::from_utf8_lossy(&before[from..]).chars().count() as u32 + 1;
         (line, column)
+    }
+
+    /// From a line and column, as [`SourceMap::line_column`] counts them, to the end of the line.
+    pub fn rest_of_line(&self, name: &str, line: u32, column: u32) -> Option<Span> {
+        for (i, source) in self.sources.iter().enumerate().filter(|(_, s)| s.name == name) {
+            let Some(below) = line.checked_sub(source.line) else { continue };
+            let Some(text) = source.text.split_inclusive('\n').nth(below as usize) else {
+                continue;
+            };
+            let before = source.text.split_inclusive('\n').take(below as usize);
+            let at: usize = before.map(str::len).sum();
+            let skip = column.saturating_sub(1) as usize;
+            let from = text.char_indices().nth(skip).map_or(text.len(), |(i, _)| i);
+            let to = text.trim_end_matches('\n').len().max(from);
+            return Some(Span::new(SourceId(i as u32), at + from, at + to));
+        }
+        None
     }
 
     /// The whole line on which a span starts, without its ending.
@@ -94,5 +128,27 @@ impl SourceMap {
     /// The text of a span.
     pub fn snippet(&self, span: Span) -> &str {
         self.get(span.source).text.get(span.start as usize..span.end as usize).unwrap_or("")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_has_the_lines_of_its_file() {
+        let mut sources = SourceMap::new();
+        let first = sources.add_piece("a.rs", "  let é = 1;\n  two\n", 10);
+        let second = sources.add_piece("a.rs", "three", 40);
+        let at = Span::new(first, 16, 19);
+        assert_eq!(sources.snippet(at), "two");
+        assert_eq!(sources.line_column(at), (11, 3));
+        assert_eq!(sources.line_text(at), "  two");
+        assert_eq!(sources.rest_of_line("a.rs", 11, 3), Some(at));
+        assert_eq!(sources.rest_of_line("a.rs", 40, 1), Some(Span::new(second, 0, 5)));
+        for (name, line, column) in [("a.rs", 9, 1), ("a.rs", 13, 1), ("b.rs", 10, 1)] {
+            assert_eq!(sources.rest_of_line(name, line, column), None);
+        }
+        assert_eq!(sources.rest_of_line("a.rs", 40, 99).map(|s| s.start), Some(5));
     }
 }

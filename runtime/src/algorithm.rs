@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use roundelay_algorithms::{Book, Entry};
 use roundelay_compiler::plan::Placement;
 use roundelay_compiler::program::Style;
-use roundelay_compiler::{Library, Options, Plan, Program, Shape, compile, resolve};
+use roundelay_compiler::{
+    Embedded, Library, Options, Plan, Program, Proved, Shape, compile, resolve,
+};
 use roundelay_dsl::diag::render::human;
 use roundelay_dsl::diag::{Code, Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
@@ -35,6 +37,9 @@ struct File {
     sources: SourceMap,
     programs: Vec<Arc<Program>>,
     plans: Mutex<Vec<(Origin, Arc<Plan>)>>,
+    /// Those of all ranks with their proofs, for devices.
+    #[cfg(feature = "cuda")]
+    proved: Mutex<Vec<(Origin, Arc<Proved>)>>,
 }
 
 /// What a plan was compiled from.
@@ -53,12 +58,8 @@ impl Algorithm {
         let text = check_text(text.as_bytes()).map_err(|d| refused(&SourceMap::new(), &[d]))?;
         let mut sources = SourceMap::new();
         let id = sources.add(name, text);
-        let programs = resolve(&mut sources, id, &Files).map_err(|d| refused(&sources, &d))?;
-        if programs.is_empty() {
-            return Err(said(codes::EMPTY, format!("{name} declares no algorithm")));
-        }
-        let file = File { name: name.into(), sources, programs, plans: Mutex::default() };
-        Ok(Algorithm { file: Arc::new(file), index: 0, shape: None, root: 0 })
+        let programs = resolve(&mut sources, id, &Files);
+        Self::resolved(name, sources, programs)
     }
 
     /// The first algorithm of a file.
@@ -68,13 +69,50 @@ impl Algorithm {
         Self::parse(&name, &text)
     }
 
+    /// What a binary carries.
+    pub(crate) fn embedded(name: &str, bytes: &[u8]) -> Result<Self, Error> {
+        let damaged = |why| said(codes::PLAN_DAMAGED, format!("{name} cannot be read: {why}"));
+        let embedded = Embedded::decode(bytes).map_err(damaged)?;
+        match embedded.resolve(&Files) {
+            Ok((sources, programs)) => Self::resolved(name, sources, Ok(programs)),
+            Err((sources, found)) => Self::resolved(name, sources, Err(found)),
+        }
+    }
+
+    /// The first of these programs.
+    pub(crate) fn resolved(
+        name: &str,
+        sources: SourceMap,
+        programs: Result<Vec<Arc<Program>>, Vec<Diagnostic>>,
+    ) -> Result<Self, Error> {
+        let programs = programs.map_err(|found| refused(&sources, &found))?;
+        if programs.is_empty() {
+            return Err(said(codes::EMPTY, format!("{name} declares no algorithm")));
+        }
+        let file = File {
+            name: name.into(),
+            sources,
+            programs,
+            plans: Mutex::default(),
+            #[cfg(feature = "cuda")]
+            proved: Mutex::default(),
+        };
+        Ok(Algorithm { file: Arc::new(file), index: 0, shape: None, root: 0 })
+    }
+
     /// An algorithm of the book.
     pub(crate) fn of_book(entry: &Entry) -> Result<Self, Error> {
         Self::parse(&format!("book:{}", entry.path), entry.text)?.named(entry.name)
     }
 
-    fn program(&self) -> &Arc<Program> {
+    /// As the compiler knows it.
+    pub fn program(&self) -> &Arc<Program> {
         &self.file.programs[self.index]
+    }
+
+    /// The texts that its diagnostics point into.
+    pub fn sources(&self) -> &SourceMap {
+        &self.file.sources
     }
 
     /// Its name.
@@ -141,21 +179,9 @@ impl Algorithm {
         root: u32,
         placement: Placement,
     ) -> Result<Arc<Plan>, Error> {
-        let shape = self.shape.clone().unwrap_or_else(|| Shape::flat(ranks));
-        if shape.ranks() != u64::from(ranks) {
-            return Err(Error::Usage(format!(
-                "{self} is to run on {shape} ranks, which are {}, and the communicator has {ranks}",
-                shape.ranks()
-            )));
-        }
-        let origin = Origin { index: self.index, shape, root, placement, rank };
-        if let Some(plan) = self.find(&origin) {
+        let origin = self.origin(ranks, rank, root, placement)?;
+        if let Some(plan) = find(&self.file.plans, &origin) {
             return Ok(plan);
-        }
-        if !self.allows(placement) {
-            return Err(Error::Usage(format!(
-                "{self} moves `input` to `output`: it cannot be played in place"
-            )));
         }
         // Others may use the algorithm meanwhile; at worst they compile the same.
         let options = Options { root, ..Options::default() };
@@ -165,9 +191,46 @@ impl Algorithm {
         Ok(plan)
     }
 
-    fn find(&self, origin: &Origin) -> Option<Arc<Plan>> {
-        let plans = self.file.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        plans.iter().find(|(o, _)| o == origin).map(|(_, plan)| plan.clone())
+    /// The plans of all ranks with their proofs; compiled once.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn proved(
+        &self,
+        ranks: u32,
+        root: u32,
+        placement: Placement,
+    ) -> Result<Arc<Proved>, Error> {
+        let origin = self.origin(ranks, 0, root, placement)?;
+        if let Some(proved) = find(&self.file.proved, &origin) {
+            return Ok(proved);
+        }
+        let options = Options { root, ..Options::default() };
+        let made = Arc::new(self.prove(&origin.shape, &options, placement)?);
+        let mut proved = self.file.proved.lock().unwrap_or_else(PoisonError::into_inner);
+        proved.push((origin, made.clone()));
+        Ok(made)
+    }
+
+    /// What the plans of a call are compiled from.
+    fn origin(
+        &self,
+        ranks: u32,
+        rank: u32,
+        root: u32,
+        placement: Placement,
+    ) -> Result<Origin, Error> {
+        let shape = self.shape.clone().unwrap_or_else(|| Shape::flat(ranks));
+        if shape.ranks() != u64::from(ranks) {
+            return Err(Error::Usage(format!(
+                "{self} is to run on {shape} ranks, which are {}, and the communicator has {ranks}",
+                shape.ranks()
+            )));
+        }
+        match self.allows(placement) {
+            true => Ok(Origin { index: self.index, shape, root, placement, rank }),
+            false => Err(Error::Usage(format!(
+                "{self} moves `input` to `output`: it cannot be played in place"
+            ))),
+        }
     }
 
     fn compile(
@@ -177,14 +240,26 @@ impl Algorithm {
         placement: Placement,
         rank: u32,
     ) -> Result<Plan, Error> {
+        let plans = self.prove(shape, options, placement)?.into_plans();
+        let plan = plans.into_iter().nth(rank as usize);
+        plan.ok_or_else(|| Error::Usage(format!("rank {rank} is not one of {shape} ranks")))
+    }
+
+    fn prove(
+        &self,
+        shape: &Shape,
+        options: &Options,
+        placement: Placement,
+    ) -> Result<Proved, Error> {
         let sources = &self.file.sources;
         let proved = compile(self.program(), sources, shape, options, placement);
-        let plans = proved.map_err(|d| refused(sources, &d))?.into_plans();
-        plans
-            .into_iter()
-            .nth(rank as usize)
-            .ok_or_else(|| Error::Usage(format!("rank {rank} is not one of {shape} ranks")))
+        proved.map_err(|d| refused(sources, &d))
     }
+}
+
+fn find<P: Clone>(kept: &Mutex<Vec<(Origin, P)>>, origin: &Origin) -> Option<P> {
+    let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    kept.iter().find(|(o, _)| o == origin).map(|(_, found)| found.clone())
 }
 
 impl fmt::Display for Algorithm {

@@ -7,13 +7,13 @@
 //! must not change until the message is consumed: by the receiver, or by the socket.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::bind::Bound;
 use crate::error::Error;
 use crate::group::Group;
+use crate::net::Patience;
 use crate::transport::shm::{self, Kind, Message, RING};
 use crate::transport::tcp::{self, Piece, PieceMut, Socket};
 
@@ -194,7 +194,7 @@ impl Ends {
         &mut self,
         group: &mut Group,
         wanted: impl Iterator<Item = (u32, u16)>,
-        timeout: Duration,
+        patience: Patience<'_>,
     ) -> Result<(), Error> {
         let mut missing: Vec<(u32, u16)> = wanted
             .filter(|&(peer, _)| group.seat(peer).is_none())
@@ -205,7 +205,7 @@ impl Ends {
         if missing.is_empty() {
             return Ok(());
         }
-        let sockets = group.connect(&missing, timeout)?;
+        let sockets = group.connect(&missing, patience)?;
         self.sockets.extend(missing.into_iter().zip(sockets));
         Ok(())
     }

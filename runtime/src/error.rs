@@ -73,6 +73,16 @@ pub enum Error {
         /// What to change.
         remedy: String,
     },
+    /// CUDA cannot be used, or one of its calls failed.
+    #[error("rank {rank}{}: {what}", on(.device))]
+    Cuda {
+        /// On which rank.
+        rank: u32,
+        /// On which GPU, if that is settled: number and model.
+        device: String,
+        /// What failed, why, and the remedy.
+        what: String,
+    },
     /// The element type, the operator and the algorithm do not go together.
     #[error("{0}")]
     Unsupported(String),
@@ -117,6 +127,7 @@ impl Error {
             Error::LostRank { .. } => codes::LOST_RANK,
             Error::PlanMismatch { .. } | Error::MessageMismatch { .. } => codes::PLAN_MISMATCH,
             Error::Memory { .. } => codes::MEMORY,
+            Error::Cuda { .. } => codes::CUDA,
             Error::Unsupported(_) | Error::Usage(_) => codes::UNSUPPORTED,
             Error::Plan(_) => codes::PLAN_DAMAGED,
             Error::Aborted { code, .. } | Error::Refused { code, .. } => *code,
@@ -149,6 +160,10 @@ impl fmt::Display for Place {
             (site, text) => write!(f, " ({site}: `{text}`)"),
         }
     }
+}
+
+fn on(device: &str) -> String {
+    if device.is_empty() { String::new() } else { format!(", GPU {device}") }
 }
 
 fn at(place: &Option<Box<Place>>) -> String {

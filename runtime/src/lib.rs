@@ -24,28 +24,34 @@
 //! ```
 //!
 //! * [`Communicator`]: calls, buffers, deadlines. [`Work`]: calls in the background.
-//! * [`Algorithm`]: an algorithm of one's own.
+//! * [`Algorithm`]: an algorithm of one's own. [`Prototype`]: one that was written as a Rust function.
 //! * [`Batch`]: messages between single ranks, at once.
 //! * [`Buffer`]: memory that the other ranks read in place.
 //! * [`Launcher`]: ranks as processes.
 //! * [`DType`], [`RedOp`]: types and operators.
+//! * [`cuda`]: the same on GPUs.
 //! * [`Error`]: what can go wrong, with stable codes.
 
 mod algorithm;
 mod backend;
 mod bind;
 pub mod bootstrap;
+pub mod build;
 pub mod choose;
 mod collectives;
 mod comm;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod dtype;
 mod ends;
 mod error;
 mod executor;
 mod group;
 pub mod hints;
+pub mod lang;
 mod memory;
 mod net;
+mod prototype;
 mod route;
 pub mod trace;
 pub mod transport;
@@ -62,5 +68,16 @@ pub use executor::Stats;
 pub use hints::{HintError, Hints};
 pub use memory::Buffer;
 pub use net::scale;
+pub use prototype::{Playable, Prototype};
+#[cfg(feature = "macros")]
+pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
 pub use route::{Link, Route, Transports};
 pub use transport::shm::Layout;
+
+/// What the macros emit names; not for use.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::prototype::Once;
+    #[cfg(feature = "macros")]
+    pub use roundelay_macros::with;
+}

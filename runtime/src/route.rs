@@ -85,9 +85,8 @@ pub(crate) fn neighbours(
     let with = |place: &Place| own.is_some_and(|own| own.host == place.host);
     let by_rdma = |place: &Place| allowed.rdma && own.is_some_and(|own| own.rdma) && place.rdma;
     let ranks = || (0u32..).zip(places);
-    let lost = |(r, place): &(u32, &Place)| {
-        *r != rank && !(allowed.shm && with(place)) && !by_rdma(place)
-    };
+    let lost =
+        |(r, place): &(u32, &Place)| *r != rank && !(allowed.shm && with(place)) && !by_rdma(place);
     if !allowed.tcp
         && let Some((other, place)) = ranks().find(lost)
     {

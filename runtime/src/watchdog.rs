@@ -30,7 +30,7 @@ pub(crate) fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) 
         return Some(Trouble::OtherCall);
     }
     if let Some(how) = group.gone(peer) {
-        return Some(Trouble::Gone(how.into()));
+        return Some(Trouble::Gone(how));
     }
     match group.state(peer) {
         (State::Absent, _) => None,

@@ -80,10 +80,9 @@ fn ranks_with_different_counts_operators_or_types_are_told() {
 fn a_rank_that_never_comes_is_named_with_the_place() {
     let plans = rings(2);
     let errors = threads(layout(2, 1024), |comm, rank| {
-        comm.set_timeout(Duration::from_millis(100));
         comm.run_in_place(&plans[rank], RedOp::Sum, &mut [1.0f32; 10]).expect("a run");
         if rank == 1 {
-            // Here, but in no call, until the other has given up.
+            // Here, but in no call that the other makes, until that has given up.
             while comm.barrier().is_ok() {}
             return None;
         }
@@ -99,8 +98,8 @@ fn a_slow_rank_is_waited_for_until_the_deadline() {
     let (done, wait) = std::sync::mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
     let errors = threads(layout(2, 1024), |comm, rank| {
-        comm.set_timeout(Duration::from_millis(100));
         comm.run_in_place(&plans[rank], RedOp::Sum, &mut [1.0f32; 10]).expect("a run");
+        comm.set_timeout(Duration::from_millis(100));
         if rank == 1 {
             wait.lock().expect("a lock").recv().expect("rank 0 is done");
             let later = comm.run_in_place(&plans[rank], RedOp::Sum, &mut [1.0f32; 10]);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use expect_test::{ExpectFile, expect_file};
 use roundelay_algorithms::find;
+use roundelay_compiler::device::{Way, prove};
 use roundelay_compiler::{Options, Placement, Shape, compile, graph, project};
 use roundelay_tests::{instance, of_book};
 
@@ -23,6 +24,39 @@ fn golden(collective: &str, name: &str, n: u32, rank: u32, text: ExpectFile) {
     let apart = project(&instance, &sources, Placement::OutOfPlace, rank).expect("it is lowered");
     all += &apart.to_string();
     text.assert_eq(&all);
+}
+
+/// What the blocks of one rank play.
+fn device(collective: &str, name: &str, n: u32, rank: usize, ways: &[Way], text: ExpectFile) {
+    let entry = find(collective, name).expect("the book has it");
+    let (sources, program) = of_book(entry).expect("the book resolves");
+    let proved =
+        compile(&program, &sources, &Shape::flat(n), &Options::default(), Placement::InPlace)
+            .expect("it is proved");
+    let mut all = String::new();
+    for &way in ways {
+        let programs = prove(&proved, way, &Default::default()).expect("a device can play it");
+        all += &programs.list()[rank].to_string();
+    }
+    text.assert_eq(&all);
+}
+
+#[test]
+fn ring_on_devices() {
+    let text = expect_file!["../golden/device_ring_3.txt"];
+    device("all_reduce", "ring", 3, 0, &Way::ALL, text);
+}
+
+#[test]
+fn two_shot_on_devices() {
+    let text = expect_file!["../golden/device_two_shot_3.txt"];
+    device("all_reduce", "two_shot", 3, 0, &Way::ALL, text);
+}
+
+#[test]
+fn chain_on_devices() {
+    let text = expect_file!["../golden/device_chain_3.txt"];
+    device("broadcast", "chain", 3, 1, &[Way::Staged, Way::Put], text);
 }
 
 #[test]
@@ -44,6 +78,12 @@ fn halving_doubling() {
 #[test]
 fn two_shot() {
     golden("all_reduce", "two_shot", 3, 0, expect_file!["../golden/two_shot_3.txt"]);
+}
+
+/// A rank copies its own block while the others' are on their way.
+#[test]
+fn direct() {
+    golden("all_gather", "direct", 3, 1, expect_file!["../golden/all_gather_direct_3.txt"]);
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! `roundelay bench`: how fast algorithms are, and other libraries beside them.
 //!
-//! `turns` measures one size after the other, ours and every peer's by turns; `summary` says how they
-//! compare over all sizes.
+//! `turns` measures one size after the other, ours and every peer's by turns; `inside` does that in the same
+//! ranks, on GPUs; `summary` says how they compare over all sizes, `markdown` makes a table for documents, and
+//! `again` shows results of before.
 
+mod again;
+mod inside;
+mod markdown;
 mod summary;
 mod turns;
 
@@ -11,18 +15,39 @@ use roundelay_dsl::diag::Diagnostic;
 
 use crate::args::{Bench, Target};
 use crate::job::joined::{membership, way};
-use crate::job::table::{Columns, head, rooted, row};
-use crate::job::{self, Job, Proof, Start};
-use crate::peer::{Peers, Ready};
+use crate::job::table::{Columns, Line, head, rooted, row};
+use crate::job::{self, Job, Proof, Start, Told, gpu};
+use crate::peer::Peers;
 use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report};
 use crate::run::{plan_job, seed, shapes};
 use crate::values::steps;
-use summary::Summary;
+use summary::{Point, Summary};
+use turns::Times;
 
 /// Runs the verb.
 pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
+    let mut results = Results::default();
+    // What was measured before something went wrong is worth showing too.
+    let outcome = match &args.rows {
+        Some(path) => again::show(path, report, &mut results),
+        None => measure(args, report, &mut results),
+    };
+    results.summary.show(report);
+    if args.markdown && !results.sizes.is_empty() {
+        markdown::show(&results.sizes, report);
+    }
+    match &args.plot {
+        Some(path) if outcome.is_ok() || !results.sizes.is_empty() => {
+            save(&results.plot, path, report)?;
+        }
+        _ => {}
+    }
+    outcome
+}
+
+fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
     let sizes = match &args.bytes {
         Some(sizes) => sizes.list(args.factor),
         None => {
@@ -35,10 +60,19 @@ pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
         let text = "--vs starts the ranks of every library itself: run it outside of the launcher";
         return Err(Failure::Usage(text.into()));
     }
+    let gpus = args.play.on.gpus();
+    if let Some(peer) = args.vs.iter().find(|p| p.on_gpus().is_some_and(|on| on != gpus)) {
+        let text = match peer.on_gpus() {
+            Some(true) => "nccl is measured on GPUs: add --device cuda",
+            _ => "the libraries for hosts have no place on GPUs: --device cuda has --vs nccl",
+        };
+        return Err(Failure::Usage(text.into()));
+    }
+    gpu::check(&args.play)?;
     let mut peers = peers(args, report)?;
-    let mut results = Results { summary: Summary::default(), plot: Plot::default() };
     let seed = seed(&args.play);
     let start = Start::of(&args.play, true)?;
+    let mut tables = Vec::new();
     for name in &args.names {
         let root = args.root.unwrap_or(0);
         let target = Target { target: name.clone(), algorithm: None, root };
@@ -53,14 +87,13 @@ pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
             let columns = columns(args, &shape, first)?;
             let start = &start;
             let table = Table { args, report, shape, name, columns, job, proofs, start };
-            table.fill(&mut peers, &mut results)?;
+            match gpus {
+                true => tables.push(table),
+                false => table.fill(&mut peers, results)?,
+            }
         }
     }
-    results.summary.show(report);
-    match &args.plot {
-        Some(path) => save(&results.plot, path, report),
-        None => Ok(()),
-    }
+    inside::fill(&tables, &peers.inside, results)
 }
 
 /// Proves for the other roots what is proved for the first: ranks will play them all.
@@ -102,6 +135,7 @@ fn columns(args: &Bench, shape: &Shape, proof: &Proof) -> Result<Columns, Failur
         reduces: proof.reduces,
         root: args.root,
         way: way(&args.play)?,
+        graph: args.play.on.graph,
     })
 }
 
@@ -117,9 +151,34 @@ fn save(plot: &Plot, path: &std::path::Path, report: Report) -> Outcome {
 }
 
 /// What is left when all tables are done.
+#[derive(Default)]
 struct Results {
     summary: Summary,
     plot: Plot,
+    /// The rows of each size: ours, then the peers'.
+    sizes: Vec<Vec<Line>>,
+}
+
+impl Results {
+    /// Keeps the rows of a size, and prints them. `label` is what ours is called in a picture.
+    fn show(&mut self, report: Report, label: &str, lines: Vec<Line>) {
+        for line in &lines {
+            row(report, line);
+            self.plot.add(&title(line), line.peer.as_deref().unwrap_or(label), line);
+        }
+        if let Some(point) = Point::of(&lines) {
+            self.summary.add(point);
+        }
+        self.sizes.push(lines);
+    }
+}
+
+/// What the picture that a row belongs to is about.
+fn title(line: &Line) -> String {
+    let Line { collective, ranks, dtype, op, transport, .. } = line;
+    let op = if op == "none" { String::new() } else { format!(", {op}") };
+    let graph = if line.graph.is_some() { ", in a graph" } else { "" };
+    format!("{collective}, {ranks} ranks, {dtype}{op}, {transport}{graph}")
 }
 
 /// The results of one name at one shape.
@@ -163,32 +222,18 @@ impl Table<'_> {
     /// Ours only: all sizes by the same processes.
     fn alone(&self, results: &mut Results) -> Outcome {
         let mut progress = Progress::new("bench", self.job.cases.len());
-        self.ours(&self.job, |case, time_us, wrong| {
-            let case = self.job.cases[case];
-            let proof = &self.proofs[case.piece];
-            let line =
-                self.columns.line(&proof.algorithm, case.count, proof.blocks, time_us, wrong);
-            results.plot.add(&self.title(), &self.label(), &line);
-            progress.aside(|| row(self.report, &line));
+        self.ours(&self.job, |told| {
+            let Told::Done { case, .. } = told else { return };
+            let mut own = Times::default();
+            own.hear(told);
+            let lines = self.lines(&self.job.cases[case], &own, std::iter::empty());
+            progress.aside(|| results.show(self.report, &self.label(), lines));
             progress.step();
         })
     }
 
-    fn ours(&self, job: &Job, done: impl FnMut(usize, f64, u64)) -> Outcome {
-        job::play(job, self.start, done)
-    }
-
-    /// What the pictures of this table are about.
-    fn title(&self) -> String {
-        let ranks = self.shape.ranks();
-        let columns = &self.columns;
-        let op = if columns.reduces { format!(", {}", columns.op) } else { String::new() };
-        format!(
-            "{}, {ranks} ranks, {}{op}, {}",
-            columns.collective,
-            columns.dtype,
-            columns.way.name()
-        )
+    fn ours(&self, job: &Job, tell: impl FnMut(Told)) -> Outcome {
+        job::play(job, self.start, tell)
     }
 
     /// What our results are called in a picture: a collective's algorithm is chosen size by size.
@@ -201,9 +246,4 @@ impl Table<'_> {
             }
         }
     }
-}
-
-/// The columns of a peer, whose data may go another way.
-fn peer_line(columns: &Columns, peer: &Ready) -> Columns {
-    Columns { way: peer.way(), ..columns.clone() }
 }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::job::table::Line;
 use crate::report::Report;
 use crate::values::size_text;
 
@@ -17,6 +18,19 @@ pub(super) struct Point {
 }
 
 impl Point {
+    /// The rows of a size: ours first, then the peers'.
+    pub(super) fn of(lines: &[Line]) -> Option<Self> {
+        let ours = lines.first().filter(|line| line.peer.is_none())?;
+        let ratio = |l: &Line| Some((l.peer.clone()?, l.ratio?));
+        Some(Point {
+            collective: ours.collective.clone(),
+            algorithm: ours.algorithm.clone(),
+            ranks: ours.ranks,
+            bytes: ours.bytes,
+            ratios: lines.iter().filter_map(ratio).collect(),
+        })
+    }
+
     /// The peer that is fastest here.
     fn best(&self) -> Option<(&str, f64)> {
         let best = self.ratios.iter().min_by(|a, b| a.1.total_cmp(&b.1));

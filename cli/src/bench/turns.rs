@@ -1,11 +1,11 @@
 //! One size after the other, ours and every peer's by turns, so that what else the machine does hits
 //! all alike.
 
-use super::summary::Point;
-use super::{Results, Table, peer_line};
+use super::{Results, Table};
+use crate::args::Way;
 use crate::job::rank::checks;
-use crate::job::table::{Line, rooted, row};
-use crate::job::{Case, Job};
+use crate::job::table::{Columns, Line, rooted};
+use crate::job::{Case, How, Job, Told};
 use crate::peer::{Answer, Order, Ready};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome};
@@ -36,13 +36,9 @@ impl Table<'_> {
         let mut progress = Progress::new("bench", parts);
         for case in &self.job.cases {
             let own = self.one_size(case, &mut rivals, &mut progress)?;
-            let lines = self.lines(case, &own, &mut rivals);
-            progress.aside(|| lines.iter().for_each(|line| row(self.report, line)));
-            for line in &lines {
-                let label = line.peer.clone().unwrap_or_else(|| self.label());
-                results.plot.add(&self.title(), &label, line);
-            }
-            results.summary.add(self.point(case, &lines));
+            let peers = rivals.iter().map(|r| (r.peer.name(), r.peer.way(), &r.times));
+            let lines = self.lines(case, &own, peers);
+            progress.aside(|| results.show(self.report, &self.label(), lines));
         }
         Ok(())
     }
@@ -63,7 +59,7 @@ impl Table<'_> {
         }
         for _ in 0..self.args.turns {
             progress.now(&format!("{at}: ours"));
-            self.ours(&job, |_, time, wrong| own.add(time, wrong))?;
+            self.ours(&job, |told| own.hear(told))?;
             job.trace = false;
             progress.step();
             for rival in rivals.iter_mut() {
@@ -110,36 +106,31 @@ impl Table<'_> {
     }
 
     /// The rows of a size: ours, and those of the peers that have a result.
-    fn lines(&self, case: &Case, own: &Times, rivals: &mut [Rival<'_>]) -> Vec<Line> {
+    pub(super) fn lines<'a>(
+        &self,
+        case: &Case,
+        own: &Times,
+        peers: impl Iterator<Item = (&'a str, Way, &'a Times)>,
+    ) -> Vec<Line> {
         let proof = &self.proofs[case.piece];
         let time = own.median();
         let mut lines = Vec::new();
         if !own.times.is_empty() {
             let columns = &self.columns;
-            lines.push(columns.line(&proof.algorithm, case.count, proof.blocks, time, own.wrong));
+            let line = columns.line(&proof.algorithm, case.count, proof.blocks, time, own.wrong);
+            lines.push(Line { how: own.how.clone(), ..line });
         }
-        for rival in rivals.iter().filter(|r| !r.times.times.is_empty()) {
-            let columns = peer_line(&self.columns, rival.peer);
-            let (median, wrong) = (rival.times.median(), rival.times.wrong);
+        for (name, way, times) in peers.filter(|(.., times)| !times.times.is_empty()) {
+            // Its data may go another way.
+            let columns = Columns { way, ..self.columns.clone() };
+            let (median, wrong) = (times.median(), times.wrong);
             let mut line = columns.line("default", case.count, proof.blocks, median, wrong);
-            line.peer = Some(rival.peer.name().into());
+            line.peer = Some(name.into());
             // A wrong result in no time is no rival.
             line.ratio = (time > 0.0 && wrong == 0).then(|| median / time);
             lines.push(line);
         }
         lines
-    }
-
-    fn point(&self, case: &Case, lines: &[Line]) -> Point {
-        let proof = &self.proofs[case.piece];
-        let against = |l: &Line| Some((l.peer.clone()?, l.ratio?));
-        Point {
-            collective: proof.collective.clone(),
-            algorithm: proof.algorithm.clone(),
-            ranks: self.shape.ranks(),
-            bytes: lines.first().map_or(0, |l| l.bytes),
-            ratios: lines.iter().filter_map(against).collect(),
-        }
     }
 }
 
@@ -162,13 +153,22 @@ impl Rival<'_> {
 }
 
 /// What was measured by turns.
-#[derive(Default)]
-struct Times {
+#[derive(Debug, Clone, Default)]
+pub(super) struct Times {
     times: Vec<f64>,
     wrong: u64,
+    how: Option<How>,
 }
 
 impl Times {
+    /// Adds what a job says of a case.
+    pub(super) fn hear(&mut self, told: Told) {
+        if let Told::Done { time_us, wrong, how, .. } = told {
+            self.add(time_us, wrong);
+            self.how = how.or(self.how.take());
+        }
+    }
+
     fn add(&mut self, time_us: f64, wrong: u64) {
         self.times.push(time_us);
         self.wrong += wrong;

@@ -1,5 +1,6 @@
-//! `roundelay info`: the version, this machine, what communicators take from it, and the book.
+//! `roundelay info`: the version, this machine, its GPUs, what communicators take from it, and the book.
 
+mod gpus;
 mod takes;
 
 use roundelay::{DType, RedOp};
@@ -8,6 +9,7 @@ use serde::Serialize;
 
 use crate::report::{Outcome, Report};
 use crate::values::size_text;
+use gpus::Gpus;
 use takes::{Probe, Scale};
 
 /// What there is, as programs read it.
@@ -21,12 +23,15 @@ struct Info {
     /// Why there is no shared memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     shared_memory_fault: Option<String>,
+    gpus: Gpus,
     communicators: Vec<Probe>,
     /// Joining a very large job, modelled.
     scale: Scale,
     dtypes: Vec<&'static str>,
     ops: Vec<&'static str>,
     algorithms: Vec<Entry>,
+    /// What the program brings itself.
+    own: Vec<String>,
 }
 
 /// An algorithm of the book.
@@ -51,10 +56,16 @@ pub(crate) fn info(report: Report) -> Outcome {
     report.line(format!("shared memory  {shared}"));
     report.line(format!("element types  {}", info.dtypes.join(" ")));
     report.line(format!("operators      {}", info.ops.join(" ")));
+    report.line("\nGPUs:");
+    info.gpus.lines().iter().for_each(|line| report.line(format!("  {line}")));
     report.line("\nWhat a rank of a communicator takes:");
     info.communicators.iter().for_each(|probe| report.line(format!("  {probe}")));
     report.line("\nJoining, modelled:");
     report.line(format!("  {}", info.scale));
+    if !info.own.is_empty() {
+        report.line("\nOf this program:");
+        info.own.iter().for_each(|name| report.line(format!("  {name}")));
+    }
     report.line("\nThe book:");
     for e in &info.algorithms {
         report.line(format!("  {:34} {}", format!("{}.{}", e.collective, e.algorithm), e.about));
@@ -77,11 +88,13 @@ fn gather() -> Info {
         memory_bytes: (memory.totalram as u64).saturating_mul(memory.mem_unit.into()),
         shared_memory: fault.is_none(),
         shared_memory_fault: fault,
+        gpus: Gpus::here(),
         communicators: takes::probes(),
         scale: Scale::modelled(),
         dtypes: DType::ALL.iter().map(|d| d.name()).collect(),
         ops: RedOp::ALL.iter().map(|o| o.name()).collect(),
         algorithms: CATALOGUE.iter().map(entry).collect(),
+        own: crate::own::all().iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -35,6 +35,29 @@ pub(crate) struct Rule {
     pub(crate) op: RedOp,
     /// Rounding on the wire, relative to the value.
     pub(crate) wire: f64,
+    /// Floats are whole numbers so small that every sum of them is exact.
+    pub(crate) whole: bool,
+}
+
+impl Rule {
+    /// The largest whole number such that sums over all ranks are exact in the type, if there is one.
+    fn most(&self) -> Option<f64> {
+        let bits = match self.dtype {
+            DType::Bf16 => 8,
+            DType::F16 => 11,
+            DType::F32 => 24,
+            _ => 53,
+        };
+        let factor = if self.op == RedOp::PremulSum { FACTOR } else { 1.0 };
+        let most = ((1u64 << bits) as f64 / f64::from(self.ranks) / factor).floor().min(1000.0);
+        (self.whole && most >= 1.0).then_some(most)
+    }
+
+    /// Whether results are exact, so that nothing but the reference will do.
+    fn exact(&self) -> bool {
+        let divides = self.op == RedOp::Avg && !self.ranks.is_power_of_two();
+        self.wire == 0.0 && !divides && self.most().is_some()
+    }
 }
 
 /// Element `index` of the vector of a rank, as random bits.
@@ -142,12 +165,18 @@ floats! {
     f64, 5e-324, |x| x, |y| y;
 }
 
-/// Between -1 and 1; around 1 and -1 for products, so that they stay in range.
+/// Between -1 and 1; around 1 and -1 for products, so that they stay in range. Or whole numbers, and powers
+/// of two for products.
 fn spread(random: u64, rule: &Rule) -> f64 {
     let unit = (random >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
-    match rule.op {
-        RedOp::Prod => (1.0 + unit.abs() / f64::from(rule.ranks)) * unit.signum(),
-        _ => unit,
+    match (rule.op, rule.most()) {
+        (RedOp::Prod, Some(_)) if rule.ranks > 8 => unit.signum(),
+        (RedOp::Prod, Some(_)) => {
+            2.0f64.powi((unit * 1.5).round() as i32) * if random & 1 == 0 { 1.0 } else { -1.0 }
+        }
+        (_, Some(most)) => (unit * most).round(),
+        (RedOp::Prod, None) => (1.0 + unit.abs() / f64::from(rule.ranks)) * unit.signum(),
+        (_, None) => unit,
     }
 }
 
@@ -178,7 +207,7 @@ fn judge_float(
         (least, most) = (least.min(x), most.max(x));
     }
     sum += lost;
-    let roundings = 2.0 * operands + 2.0;
+    let roundings = if rule.exact() { 0.0 } else { 2.0 * operands + 2.0 };
     let epsilon = epsilon.max(rule.wire);
     let tiny = roundings * tiny.max(least_on(rule));
     let (want, allowed) = match rule.op {
@@ -192,7 +221,11 @@ fn judge_float(
         RedOp::Max => (most, 0.0),
         _ => (sum, roundings / 2.0 * epsilon * magnitude + tiny),
     };
-    if (got - want).abs() <= allowed { Ok(()) } else { Err(format!("{want} within {allowed:.1e}")) }
+    match (got - want).abs() <= allowed {
+        true => Ok(()),
+        false if allowed == 0.0 => Err(want.to_string()),
+        false => Err(format!("{want} within {allowed:.1e}")),
+    }
 }
 
 /// Evaluates the expression with `$name` as the type of the elements; a `bool` is a byte.
@@ -331,7 +364,7 @@ mod tests {
     use super::*;
 
     fn rule(dtype: DType, op: RedOp) -> Rule {
-        Rule { seed: 7, ranks: 3, dtype, op, wire: 0.0 }
+        Rule { seed: 7, ranks: 3, dtype, op, wire: 0.0, whole: false }
     }
 
     #[test]
@@ -357,6 +390,22 @@ mod tests {
         let max = Rule { op: RedOp::Max, ..rule };
         assert!(0.3f32.judge(&max, from.into_iter()).is_ok());
         assert!(0.300_000_03f32.judge(&max, from.into_iter()).is_err());
+    }
+
+    #[test]
+    fn sums_of_whole_numbers_are_exact_in_every_type() {
+        for &dtype in DType::ALL {
+            for op in [RedOp::Sum, RedOp::Prod, RedOp::Max, RedOp::PremulSum] {
+                let rule = Rule { ranks: 4, whole: true, ..rule(dtype, op) };
+                let is_float = matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64);
+                assert!(!is_float || rule.exact(), "{dtype} {op}");
+            }
+        }
+        let rule = Rule { ranks: 2, whole: true, ..rule(DType::F32, RedOp::Sum) };
+        assert!(3.0f32.judge(&rule, [1.0f32, 2.0].into_iter()).is_ok());
+        assert!(3.000_000_2f32.judge(&rule, [1.0f32, 2.0].into_iter()).is_err());
+        let random = (0..1000u64).map(|i| spread(random(3, 0, i), &rule));
+        assert!(random.into_iter().all(|x| x.fract() == 0.0 && x.abs() <= 1000.0));
     }
 
     #[test]

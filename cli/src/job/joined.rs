@@ -9,7 +9,7 @@ use roundelay_compiler::cost::Topology;
 
 use super::launch::Start;
 use super::rank::work;
-use super::{Event, Job};
+use super::{Event, Job, Told};
 use crate::args::{Play, Way};
 use crate::choice;
 use crate::report::{FAILED, Failure, fault};
@@ -26,12 +26,12 @@ pub(crate) fn membership(play: &Play) -> Result<Option<Membership>, Failure> {
     membership_with(&by_hand).map_err(|e| Failure::Usage(e.to_string()))
 }
 
-/// Plays a job as one of its ranks. `done` is called on rank 0, as by [`super::play`].
+/// Plays a job as one of its ranks. `tell` is called on rank 0, as by [`super::play`].
 pub(super) fn play(
     job: &Job,
     start: &Start,
     membership: &Membership,
-    mut done: impl FnMut(usize, f64, u64),
+    mut tell: impl FnMut(Told),
 ) -> Result<(), Failure> {
     COMM.with_borrow_mut(|kept| {
         let comm = joined(kept, start, membership)?;
@@ -41,10 +41,12 @@ pub(super) fn play(
         let mut wrong = 0;
         let mut remarks = Vec::new();
         let result = work(&job, comm, &mut |event| match event {
-            Event::Done { case, time_us, wrong: count } => {
-                wrong += count;
-                done(case, time_us, count);
+            Event::Done { case, time_us, wrong: count, how } => {
+                wrong += if job.counts(case) { count } else { 0 };
+                tell(Told::Done { case, time_us, wrong: count, how });
             }
+            Event::Lacks { case, why } => tell(Told::Lacks { case, why }),
+            Event::Remark(text) => tell(Told::Remark(text)),
             Event::Wrong(text) => remarks.push(text),
             Event::Trace(_) | Event::Error { .. } => {}
         });
@@ -69,6 +71,9 @@ pub(crate) fn topology(play: &Play) -> Result<Option<(Topology, &'static str)>, 
 
 /// How the data of a job goes.
 pub(crate) fn way(play: &Play) -> Result<Way, Failure> {
+    if play.on.gpus() {
+        return Ok(Way::Nvlink);
+    }
     Ok(match topology(play)? {
         None => match choice::merged(play)?.hints().transport() {
             Some(names) if !names.iter().any(|name| name == "shm") => Way::Tcp,

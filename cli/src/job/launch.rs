@@ -11,11 +11,13 @@ use roundelay::Hints;
 use roundelay::bootstrap::Membership;
 
 use super::cause::Cause;
+use super::handed::Handed;
 use super::joined::{self, membership};
 use super::traces::Traces;
-use super::{Event, Job, Output};
+use super::{Event, Job, Output, Told};
 use crate::args::Play;
 use crate::choice;
+use crate::peer::Inside;
 use crate::report::{Failure, fault, refused};
 
 /// How the ranks of a job are started.
@@ -97,27 +99,26 @@ struct Heard {
     traces: Traces,
 }
 
-/// Starts the ranks and waits for their end. `done` is called with each case that is done: its index,
-/// the time of one call in microseconds, and the number of wrong elements.
-pub(crate) fn play(
-    job: &Job,
-    start: &Start,
-    mut done: impl FnMut(usize, f64, u64),
-) -> Result<(), Failure> {
+/// Starts the ranks and waits for their end. `tell` is called with what they say, as they say it.
+pub(crate) fn play(job: &Job, start: &Start, mut tell: impl FnMut(Told)) -> Result<(), Failure> {
     if let Some(membership) = &start.membership {
-        return joined::play(job, start, membership, done);
+        return joined::play(job, start, membership, tell);
     }
     let shape: Shape = job.shape.parse().map_err(Failure::Usage)?;
     let ranks = u32::try_from(shape.ranks()).unwrap_or(u32::MAX);
-    let text = serde_json::to_string(job).map_err(|e| Failure::Usage(e.to_string()))?;
+    let handed = Handed::new(job).map_err(|why| Failure::Run(fault(codes::START, why)))?;
     let mut layout = Layout::new(ranks);
     layout.slot_bytes = start.slot_bytes.unwrap_or(layout.slot_bytes);
     let launcher = Launcher::new(ranks)
         .layout(layout)
-        .args(["rank", &text])
+        .args(["rank", handed.argument()])
         .timeout(start.timeout)
         .hosts(start.hosts)
-        .pin(start.pin);
+        .pin(start.pin && job.gpu.is_none());
+    let launcher = match job.gpu.as_ref().filter(|gpu| !gpu.inside.is_empty()) {
+        Some(_) => Inside::variables().into_iter().fold(launcher, |l, (k, v)| l.env(k, v)),
+        None => launcher,
+    };
     // Sockets are tuned by hints, which ranks that inherit memory have no use for.
     let launcher = match start.hints.transport() {
         Some(_) => launcher.hints(start.joining()),
@@ -125,10 +126,13 @@ pub(crate) fn play(
     };
     let mut heard = Heard::default();
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
-        Ok(Event::Done { case, time_us, wrong }) => {
-            heard.wrong += wrong;
-            done(case, time_us, wrong);
+        Ok(Event::Done { case, time_us, wrong, how }) => {
+            // What a peer gets wrong is said in its row.
+            heard.wrong += if job.counts(case) { wrong } else { 0 };
+            tell(Told::Done { case, time_us, wrong, how });
         }
+        Ok(Event::Lacks { case, why }) => tell(Told::Lacks { case, why }),
+        Ok(Event::Remark(text)) => tell(Told::Remark(text)),
         Ok(Event::Wrong(text)) => heard.remarks.push(text),
         Ok(Event::Error { code, message, aborted, flight }) => {
             heard.errors.push((rank, code, message, aborted));

@@ -23,24 +23,20 @@ pub(crate) struct Effort {
     pub(crate) unit: u32,
 }
 
-/// Microseconds a call. All ranks measure together and get the same.
-pub(crate) fn measure(
-    comm: &mut Communicator,
+/// Microseconds a call. `batch` plays so many calls and gives the seconds that one took on the slowest rank:
+/// the same on all ranks, which measure together.
+pub(crate) fn measure<E>(
     effort: Effort,
-    mut call: impl FnMut(&mut Communicator) -> Result<(), Error>,
-) -> Result<f64, Error> {
-    for _ in 0..effort.warmup {
-        call(comm)?;
-    }
+    mut batch: impl FnMut(u32) -> Result<f64, E>,
+) -> Result<f64, E> {
     let (batches, calls) = match effort.iters {
         Some(iters) => {
             let batches = iters.clamp(1, BATCHES);
             (batches, (iters / batches).max(1))
         }
         None => {
-            let calls = (effort.budget
-                / f64::from(BATCHES)
-                / estimate(comm, effort.budget, &mut call)?) as u32;
+            let each = estimate(effort.budget, &mut batch)?;
+            let calls = (effort.budget / f64::from(BATCHES) / each) as u32;
             // Calls that take long fill the time with fewer batches.
             (if calls == 0 { 3 } else { BATCHES }, calls.clamp(1, MOST))
         }
@@ -48,21 +44,17 @@ pub(crate) fn measure(
     let calls = calls.next_multiple_of(effort.unit.max(1));
     let mut times = Vec::with_capacity(batches as usize);
     for _ in 0..batches {
-        times.push(batch(comm, calls, &mut call)?);
+        times.push(batch(calls)?);
     }
     times.sort_by(f64::total_cmp);
     Ok(times[times.len() / 2] * 1e6)
 }
 
 /// Seconds a call, roughly; warms up as well.
-fn estimate(
-    comm: &mut Communicator,
-    budget: f64,
-    call: &mut impl FnMut(&mut Communicator) -> Result<(), Error>,
-) -> Result<f64, Error> {
+fn estimate<E>(budget: f64, batch: &mut impl FnMut(u32) -> Result<f64, E>) -> Result<f64, E> {
     let mut calls = 1;
     loop {
-        let each = batch(comm, calls, call)?.max(1e-9);
+        let each = batch(calls)?.max(1e-9);
         if each * f64::from(calls) > budget / 16.0 || calls >= MOST {
             return Ok(each);
         }
@@ -70,17 +62,22 @@ fn estimate(
     }
 }
 
-/// Seconds a call of the slowest rank.
-fn batch(
+/// Microseconds a call, by the host's clock.
+pub(crate) fn measure_host(
     comm: &mut Communicator,
-    calls: u32,
-    call: &mut impl FnMut(&mut Communicator) -> Result<(), Error>,
+    effort: Effort,
+    mut call: impl FnMut(&mut Communicator) -> Result<(), Error>,
 ) -> Result<f64, Error> {
-    comm.barrier()?;
-    let began = Instant::now();
-    for _ in 0..calls {
+    for _ in 0..effort.warmup {
         call(comm)?;
     }
-    let each = began.elapsed().as_secs_f64() / f64::from(calls);
-    comm.max_f64(each)
+    measure(effort, |calls| {
+        comm.barrier()?;
+        let began = Instant::now();
+        for _ in 0..calls {
+            call(comm)?;
+        }
+        let each = began.elapsed().as_secs_f64() / f64::from(calls);
+        comm.max_f64(each)
+    })
 }

@@ -5,11 +5,14 @@
 //! before the first byte moves. Ranks report [`Event`]s, a line of JSON each. `places` says what each
 //! collective reads and must write, `data` makes and judges elements, `buffers` is memory with guard
 //! bytes, `measure` times, `table` prints; `prove` and `launch` are the first process's side, `cause` and
-//! `traces` what it makes of what ranks remember; `joined` is for ranks that somebody else started.
+//! `traces` what it makes of what ranks remember; `joined` is for ranks that somebody else started. `gpu` is
+//! all of this for buffers on GPUs.
 
 mod buffers;
 mod cause;
 mod data;
+pub(crate) mod gpu;
+mod handed;
 pub(crate) mod joined;
 mod launch;
 mod measure;
@@ -19,10 +22,14 @@ pub(crate) mod rank;
 pub(crate) mod table;
 mod traces;
 
+use roundelay::cuda::Way;
 use roundelay::trace::{Flight, Trace};
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
 
+use crate::peer::Inside;
+pub(crate) use buffers::digest;
+pub(crate) use data::FACTOR;
 pub(crate) use launch::{Start, play};
 pub(crate) use prove::{Proof, prove, resolve};
 pub(crate) use traces::Output;
@@ -36,7 +43,7 @@ pub(crate) struct Job {
     pub(crate) shape: String,
     /// The root of rooted collectives; if there is none, it turns with every call.
     pub(crate) root: Option<u32>,
-    /// Calls of which size, in order.
+    /// Calls of which size, in order; results are checked where a case comes for the first time.
     pub(crate) cases: Vec<Case>,
     /// Type of the elements.
     pub(crate) dtype: DType,
@@ -54,6 +61,31 @@ pub(crate) struct Job {
     pub(crate) budget: f64,
     /// Whether a few calls of each case are traced.
     pub(crate) trace: bool,
+    /// On GPUs, and how; on the host's processors otherwise.
+    pub(crate) gpu: Option<Gpu>,
+}
+
+impl Job {
+    /// Whether a wrong result of a case is a failure: of ours, if it is no try. Others are told alone.
+    fn counts(&self, case: usize) -> bool {
+        let tries = self.gpu.as_ref().is_some_and(|gpu| gpu.tries);
+        !tries && self.cases.get(case).is_none_or(|c| c.who.is_none())
+    }
+}
+
+/// How calls are played on GPUs.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Gpu {
+    /// Calls that are captured into one graph, which is replayed; each call is launched by itself otherwise.
+    pub(crate) graph: Option<u32>,
+    /// What the user wishes of calls.
+    pub(crate) hints: String,
+    /// Libraries that are measured in the same processes.
+    pub(crate) inside: Vec<Inside>,
+    /// Calls are tries: those that are refused or wrong are told, and no failure.
+    pub(crate) tries: bool,
+    /// Seconds after which the rest is left out.
+    pub(crate) seconds: Option<f64>,
 }
 
 /// One algorithm of a job.
@@ -81,12 +113,96 @@ impl Piece {
 }
 
 /// One size.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Case {
     /// Index of the algorithm.
     pub(crate) piece: usize,
     /// Elements, in the unit of the collective.
     pub(crate) count: u64,
+    /// Who is measured: a library inside the ranks, by its index; ours otherwise.
+    #[serde(default)]
+    pub(crate) who: Option<usize>,
+    /// Which part of a measurement in turns it is.
+    #[serde(default)]
+    pub(crate) turn: Turn,
+    /// How messages travel between GPUs, if that is not left to the ranks.
+    #[serde(default, with = "way_text")]
+    pub(crate) way: Option<Way>,
+    /// Blocks of a kernel, likewise.
+    #[serde(default)]
+    pub(crate) blocks: Option<u32>,
+}
+
+/// Results are checked before the first turn of a size, and after the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Turn {
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+}
+
+impl Default for Turn {
+    /// The only one.
+    fn default() -> Self {
+        Turn { first: true, last: true }
+    }
+}
+
+/// A way by its name.
+mod way_text {
+    use roundelay::cuda::Way;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde calls it so")]
+    pub(super) fn serialize<S: Serializer>(way: &Option<Way>, to: S) -> Result<S::Ok, S::Error> {
+        way.map(Way::name).serialize(to)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Option<Way>, D::Error> {
+        let name = Option::<String>::deserialize(from)?;
+        name.map(|name| name.parse().map_err(D::Error::custom)).transpose()
+    }
+}
+
+impl Case {
+    /// Calls of ours.
+    pub(crate) fn ours(piece: usize, count: u64) -> Self {
+        Case { piece, count, who: None, turn: Turn::default(), way: None, blocks: None }
+    }
+}
+
+/// What is told of a job while it is played.
+#[derive(Debug, Clone)]
+pub(crate) enum Told {
+    /// A case is done.
+    Done {
+        /// Which.
+        case: usize,
+        /// Time of one call.
+        time_us: f64,
+        /// Wrong elements on all ranks.
+        wrong: u64,
+        /// How it was played, where that is chosen by the ranks.
+        how: Option<How>,
+    },
+    /// A library inside the ranks has no result for a case.
+    Lacks {
+        /// Which.
+        case: usize,
+        /// The reason.
+        why: String,
+    },
+    /// Something to be said beside results.
+    Remark(String),
+}
+
+/// How a GPU plays calls.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct How {
+    /// How messages travel.
+    pub(crate) way: String,
+    /// Blocks of the kernel.
+    pub(crate) blocks: u32,
 }
 
 /// What a rank reports.
@@ -100,7 +216,18 @@ pub(crate) enum Event {
         time_us: f64,
         /// Wrong elements on all ranks.
         wrong: u64,
+        /// How it was played, where that is chosen by the ranks.
+        how: Option<How>,
     },
+    /// A library has no result for a case, says rank 0.
+    Lacks {
+        /// Which.
+        case: usize,
+        /// The reason.
+        why: String,
+    },
+    /// To be said beside results.
+    Remark(String),
     /// Something is wrong in the result of a case, in words.
     Wrong(String),
     /// The rank gives up.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use roundelay::choose::How;
 use roundelay::{DType, RedOp, Source};
 use roundelay_compiler::verify::Facts;
-use roundelay_compiler::{Options, Placement, Program, Proved, Shape, compile};
+use roundelay_compiler::{Options, Placement, Plan, Program, Proved, Shape, compile};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
@@ -28,16 +29,27 @@ pub(crate) struct Proof {
     pub(crate) blocks: u32,
     /// What was proved, in words.
     pub(crate) words: String,
+    /// What the ranks do, without names and source lines.
+    pub(crate) plans: Vec<Plan>,
 }
 
-/// The algorithm to be played for a target at a size: its own, or the one that is chosen, and then by
-/// what, and on which grid of the ranks.
+/// Why an algorithm is played.
+pub(crate) struct Chosen {
+    /// What decided.
+    pub(crate) source: Source,
+    /// The grid of the ranks.
+    pub(crate) shape: Shape,
+    /// How GPUs are to play it, if that is known.
+    pub(crate) how: Option<How>,
+}
+
+/// The algorithm to be played for a target at a size: its own, or the one that is chosen.
 pub(crate) fn resolve(
     target: &Target,
     shape: Option<&Shape>,
     bytes: u64,
     play: &Play,
-) -> Result<(Target, Option<(Source, Shape)>), Failure> {
+) -> Result<(Target, Option<Chosen>), Failure> {
     let mut chosen = None;
     let mut name = target.target.clone();
     if is_collective(&name) {
@@ -45,7 +57,8 @@ pub(crate) fn resolve(
             Some(algorithm) => algorithm.clone(),
             None => {
                 let choice = choice::of_play(&name, target.root, shape, bytes, play)?;
-                chosen = Some((choice.source, choice.shape));
+                let (source, shape, how) = (choice.source, choice.shape, choice.how);
+                chosen = Some(Chosen { source, shape, how });
                 choice.entry.name.into()
             }
         };
@@ -86,9 +99,20 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
         bitwise: facts.bitwise == Some(true) && header.collective == "all_reduce",
         wire,
     };
+    let plans = proved.into_plans().into_iter().map(bare).collect();
     let (algorithm, collective) = (header.algorithm, header.collective);
     let (reduces, blocks) = (header.reduces, header.blocks);
-    Ok(Proof { piece, algorithm, collective, reduces, blocks, words })
+    Ok(Proof { piece, algorithm, collective, reduces, blocks, words, plans })
+}
+
+/// A plan without what says where it came from: equal for algorithms that do the same.
+fn bare(mut plan: Plan) -> Plan {
+    (plan.header.hash, plan.header.algorithm) = Default::default();
+    plan.part.sites.clear();
+    for op in plan.part.lanes.iter_mut().flat_map(|lane| &mut lane.ops) {
+        (op.site, op.round) = (0, 0);
+    }
+    plan
 }
 
 fn proof(

@@ -9,9 +9,10 @@ use roundelay_compiler::{Instance, Options, Placement, Plan, Shape, compile};
 
 use super::buffers::{Buffers, digest};
 use super::data::{FACTOR, Rule, fill, judge};
-use super::measure::{Effort, measure};
+use super::handed::Handed;
+use super::measure::{Effort, measure_host};
 use super::places::Places;
-use super::{Event, Job, Piece};
+use super::{Event, Job, Piece, gpu};
 use crate::args::Target;
 use crate::load::load_one;
 use crate::report::{FAILED, Failure, Outcome, print};
@@ -27,8 +28,7 @@ pub(super) type Say<'a> = dyn FnMut(Event) + 'a;
 
 /// Does what the job asks of this process, which the launcher started, and reports.
 pub(crate) fn rank(job: &str) -> Outcome {
-    let job: Job =
-        serde_json::from_str(job).map_err(|e| Failure::Usage(format!("not a job: {e}")))?;
+    let job = Handed::read(job).map_err(Failure::Usage)?;
     let mut say = |event: Event| {
         if let Ok(text) = serde_json::to_string(&event) {
             print(&text);
@@ -54,15 +54,21 @@ pub(super) fn work(
     comm: &mut Communicator,
     say: &mut Say<'_>,
 ) -> Result<Result<(), Error>, Failure> {
+    if job.gpu.is_some() {
+        return gpu::work(job, comm, say);
+    }
     let (mut ready, mut room) = (Vec::new(), SPANS);
     for piece in &job.pieces {
         ready.push(Ready::new(job, piece, comm.rank())?);
     }
     for (case, c) in job.cases.iter().enumerate() {
         let Some(ready) = ready.get(c.piece) else { continue };
-        let count = usize::try_from(c.count).unwrap_or(usize::MAX);
-        match ready.play(job, comm, count, &mut room, say) {
-            Ok((time_us, wrong)) if comm.rank() == 0 => say(Event::Done { case, time_us, wrong }),
+        // A case that comes again, in turn with others, was checked.
+        let check = !job.cases[..case].contains(c);
+        match ready.play(job, comm, (c.count, check), &mut room, say) {
+            Ok((time_us, wrong)) if comm.rank() == 0 => {
+                say(Event::Done { case, time_us, wrong, how: None });
+            }
             Ok(_) => {}
             Err(error) => return Ok(Err(error)),
         }
@@ -145,22 +151,24 @@ impl<'a> Ready<'a> {
         &self.plans[(calls % self.plans.len() as u64) as usize]
     }
 
-    /// Plays calls of one size: the time of one, and how many elements were wrong on all ranks.
+    /// Plays calls of one size, some of them checked if asked to: the time of one, and how many elements were
+    /// wrong on all ranks.
     fn play(
         &self,
         job: &Job,
         comm: &mut Communicator,
-        count: usize,
+        (count, check): (u64, bool),
         room: &mut usize,
         say: &mut Say<'_>,
     ) -> Result<(f64, u64), Error> {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
         let places = self.plans[0].places(comm, count);
         let size = job.dtype.size();
         let lengths =
             [places.data(), places.input(), places.output()].map(|n| n.saturating_mul(size));
         let mut buffers = Buffers::new(comm, job.private, self.piece.in_place, lengths)?;
         let mut wrong = 0;
-        let before = checks(lengths[0], self.plans.len());
+        let before = if check { checks(lengths[0], self.plans.len()) } else { 0 };
         for turn in 0..before {
             wrong += self.checked(job, comm, &mut buffers, (count, turn), say)?;
         }
@@ -172,7 +180,7 @@ impl<'a> Ready<'a> {
             unit: self.plans.len() as u32,
         };
         let mut calls = 0;
-        let time = measure(comm, effort, |comm| {
+        let time = measure_host(comm, effort, |comm| {
             calls += 1;
             self.call(job, comm, &mut buffers, count, self.turn(calls - 1))
         })?;
@@ -181,7 +189,9 @@ impl<'a> Ready<'a> {
         }
         // The last root of a turn: the first was checked before.
         let last = before.next_multiple_of(self.plans.len() as u64) + self.plans.len() as u64 - 1;
-        wrong += self.checked(job, comm, &mut buffers, (count, last), say)?;
+        if check {
+            wrong += self.checked(job, comm, &mut buffers, (count, last), say)?;
+        }
         let wrong = comm.all_gather_u64(wrong)?.into_iter().sum();
         Ok((time, wrong))
     }
@@ -236,6 +246,7 @@ impl<'a> Ready<'a> {
             dtype: job.dtype,
             op: job.op,
             wire: self.piece.wire,
+            whole: false,
         };
         let rooted = self.turn(turn);
         let places = rooted.places(comm, count);

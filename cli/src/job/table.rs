@@ -1,13 +1,14 @@
 //! Result lines of `run` and `bench`: the columns and definitions of nccl-tests.
 
 use roundelay::{DType, RedOp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::How;
 use crate::args::Way;
 use crate::report::Report;
 
 /// A result as programs read it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Line {
     /// Name of the algorithm; of the peer's, what it chose itself.
     pub(crate) algorithm: String,
@@ -20,13 +21,13 @@ pub(crate) struct Line {
     /// Elements, in the unit of the collective.
     pub(crate) count: u64,
     /// Type of the elements.
-    pub(crate) dtype: &'static str,
+    pub(crate) dtype: String,
     /// Operator, `none` where nothing is reduced.
-    pub(crate) op: &'static str,
+    pub(crate) op: String,
     /// Root; -1 if there is none, or it turns with every call.
     pub(crate) root: i64,
     /// How the data went.
-    pub(crate) transport: &'static str,
+    pub(crate) transport: String,
     /// Time of a call.
     pub(crate) time_us: f64,
     /// Size over time.
@@ -35,11 +36,17 @@ pub(crate) struct Line {
     pub(crate) busbw_gbs: f64,
     /// Wrong elements on all ranks.
     pub(crate) wrong: u64,
+    /// How messages travelled between GPUs, and in how many blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) how: Option<How>,
+    /// Calls in a CUDA graph that was replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) graph: Option<u32>,
     /// Another library, if this is its result.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) peer: Option<String>,
     /// Its time over ours.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<f64>,
 }
 
@@ -60,6 +67,8 @@ pub(crate) struct Columns {
     pub(crate) root: Option<u32>,
     /// How the data goes.
     pub(crate) way: Way,
+    /// Calls in a CUDA graph.
+    pub(crate) graph: Option<u32>,
 }
 
 impl Columns {
@@ -81,14 +90,16 @@ impl Columns {
             ranks: self.ranks,
             bytes,
             count,
-            dtype: self.dtype.name(),
-            op: if self.reduces { self.op.name() } else { "none" },
+            dtype: self.dtype.name().into(),
+            op: if self.reduces { self.op.name() } else { "none" }.into(),
             root: self.root.filter(|_| rooted).map_or(-1, i64::from),
-            transport: self.way.name(),
+            transport: self.way.name().into(),
             time_us,
             algbw_gbs,
             busbw_gbs: algbw_gbs * bus_factor(&self.collective, self.ranks),
             wrong,
+            how: None,
+            graph: self.graph,
             peer: None,
             ratio: None,
         }
@@ -140,6 +151,10 @@ pub(crate) fn row(report: Report, line: &Line) {
         (Some(peer), None) => peer.clone(),
         (None, _) => format!("{}.{}", line.collective, line.algorithm),
     };
+    let who = match &line.how {
+        Some(how) => format!("{who} {} x{}", how.way, how.blocks),
+        None => who,
+    };
     let turns = line.root < 0 && rooted(&line.collective);
     let root = if turns { "turns".into() } else { line.root.to_string() };
     report.line(format!(
@@ -158,7 +173,7 @@ pub(crate) fn row(report: Report, line: &Line) {
 }
 
 /// Microseconds with as many decimals as mean something.
-fn time_text(us: f64) -> String {
+pub(crate) fn time_text(us: f64) -> String {
     match us {
         us if us < 10.0 => format!("{us:.3}"),
         us if us < 100.0 => format!("{us:.2}"),
@@ -181,11 +196,12 @@ mod tests {
             reduces: collective == "all_reduce",
             root: Some(0),
             way: Way::Shm,
+            graph: None,
         };
         let line = columns("all_reduce").line("ring", 1_000_000, 1, 1000.0, 0);
         assert_eq!((line.bytes, line.algbw_gbs, line.busbw_gbs), (4_000_000, 4.0, 6.0));
         let line = columns("all_gather").line("ring", 250_000, 4, 1000.0, 0);
         assert_eq!((line.bytes, line.algbw_gbs, line.busbw_gbs), (4_000_000, 4.0, 3.0));
-        assert_eq!((line.op, line.root), ("none", -1));
+        assert_eq!((line.op.as_str(), line.root), ("none", -1));
     }
 }

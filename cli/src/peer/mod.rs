@@ -1,10 +1,13 @@
-//! Other libraries, measured beside ours.
+//! Other libraries, measured beside ours. There are two kinds.
 //!
-//! A peer is a [`Library`]: the source of a small program (`peers/`, over the common `peer.h`), how to
+//! **Beside our ranks**: a [`Library`] is the source of a small program (`peers/`, over the common `peer.h`), how to
 //! compile it against what is installed, and how to start it on that many ranks so that its data goes
 //! the way that was asked for. `mpi`, `gloo` and `oneccl` are the libraries there are. A program is
 //! started once and then measures one size after the other (`session`); its ranks sleep in between, so
 //! that they take no time from whoever is measured next.
+//!
+//! **Inside our ranks**: a library that is opened by the same processes and uses the same device ([`Inside`]):
+//! `nccl`. Its calls are cases of the same job as ours.
 //!
 //! What cannot be had is said in words: a library that is not installed, a program that does not
 //! compile, a collective that a library lacks, ranks that crash or hang. None of it ends a bench.
@@ -12,6 +15,7 @@
 mod folder;
 mod gloo;
 mod mpi;
+pub(crate) mod nccl;
 mod oneccl;
 mod session;
 
@@ -19,6 +23,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::args::{Peer, Way};
 use folder::Folder;
@@ -29,6 +35,31 @@ pub(crate) const FOLDER: &str = "ROUNDELAY_PEERS";
 
 /// What all programs include.
 const HEADER: (&str, &str) = ("peer.h", include_str!("../../peers/peer.h"));
+
+/// A library that is opened by our ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Inside {
+    /// NCCL with the buffers that ours have.
+    Nccl,
+    /// NCCL with buffers that are symmetric windows.
+    NcclSym,
+}
+
+impl Inside {
+    /// As in results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Inside::Nccl => "nccl",
+            Inside::NcclSym => "nccl-sym",
+        }
+    }
+
+    /// What ranks have in their environment that open one, unless it was set.
+    pub(crate) fn variables() -> Vec<(&'static str, &'static str)> {
+        let (name, value) = nccl::MULTICAST;
+        std::env::var_os(name).is_none().then_some((name, value)).into_iter().collect()
+    }
+}
 
 /// A library that may be installed.
 pub(crate) trait Library {
@@ -216,6 +247,8 @@ impl Ready {
 pub(crate) struct Peers {
     /// Those that can be run.
     pub(crate) ready: Vec<Ready>,
+    /// Those that our ranks open.
+    pub(crate) inside: Vec<Inside>,
     /// The others, with the reason.
     pub(crate) missing: Vec<String>,
     /// Dropped after the peers, which use it.
@@ -225,7 +258,12 @@ pub(crate) struct Peers {
 impl Peers {
     /// Compiles the program for each peer; `says` is told which.
     pub(crate) fn new(wanted: &[Peer], way: Way, mut says: impl FnMut(&str)) -> Peers {
-        let mut peers = Peers { ready: Vec::new(), missing: Vec::new(), _folder: None };
+        let mut peers =
+            Peers { ready: Vec::new(), inside: Vec::new(), missing: Vec::new(), _folder: None };
+        if way == Way::Nvlink {
+            peers.inside = inside(wanted);
+            return peers;
+        }
         let mut libraries = libraries(wanted);
         if libraries.is_empty() {
             return peers;
@@ -272,6 +310,14 @@ fn libraries(wanted: &[Peer]) -> Vec<Box<dyn Library>> {
         all.push(Box::new(gloo::Gloo));
     }
     all
+}
+
+/// The same for those inside our ranks, each in its variants.
+fn inside(wanted: &[Peer]) -> Vec<Inside> {
+    match wanted.iter().any(|peer| matches!(peer, Peer::All | Peer::Nccl)) {
+        true => vec![Inside::Nccl, Inside::NcclSym],
+        false => Vec::new(),
+    }
 }
 
 fn compile(library: &dyn Library, folder: &Path) -> Result<PathBuf, String> {

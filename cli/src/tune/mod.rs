@@ -1,25 +1,26 @@
 //! `roundelay tune`: measures the book on this machine, and writes the table that choices prefer to the
-//! cost model.
+//! cost model; or, with `--check`, how good choices are as they stand.
 //!
 //! `plan` says what is measured: groups of calls (collective, ranks, placement), each over all sizes,
 //! smallest first, and the candidates of each. `raw` keeps every result as it comes, so that a run that was
-//! stopped goes on where it was. A size is one job of local processes, with a piece for each algorithm.
+//! stopped goes on where it was. `turns` plays a size: one job of local processes, with a piece for each algorithm.
+//! `check` compares what would be chosen with the best. `gpu` measures everything in one job, on GPUs.
 
+mod check;
+mod gpu;
 mod plan;
 mod raw;
+mod turns;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use roundelay::choose::{Place, Tuned};
-use roundelay::{DType, Machine, RedOp};
-use roundelay_compiler::Shape;
+use roundelay::Machine;
+use roundelay::choose::Tuned;
 use roundelay_dsl::diag::codes;
 use serde::Serialize;
 
-use crate::args::{Play, Target, Tune, Way};
+use crate::args::{Device, Tune};
 use crate::check::time_text;
-use crate::job::{self, Case, Job, Proof, Start};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, fault, refused};
 use crate::values::size_text;
@@ -30,10 +31,7 @@ use raw::{Raw, Result};
 /// model says that it stays behind.
 const HOPELESS: f64 = 4.0;
 
-/// How often the algorithms of a size are measured in turn.
-const TURNS: u32 = 3;
-
-/// The cost model chooses well if its choice takes at most so many times as long as the best.
+/// A choice is good if it takes at most so many times as long as the best.
 const NEAR: f64 = 1.1;
 
 /// A point as programs read it.
@@ -41,6 +39,7 @@ const NEAR: f64 = 1.1;
 struct Line<'a> {
     collective: &'a str,
     ranks: u32,
+    transport: &'a str,
     placement: &'static str,
     bytes: u64,
     algorithm: &'a str,
@@ -51,11 +50,21 @@ struct Line<'a> {
 
 /// Runs the verb.
 pub(crate) fn tune(args: &Tune, report: Report) -> Outcome {
+    let output = || {
+        args.output.clone().or_else(Tuned::path).ok_or_else(|| {
+            let text = "no folder for configuration is known: name the table with -o FILE";
+            Failure::Usage(text.into())
+        })
+    };
+    if args.device == Device::Cuda {
+        return gpu::tune(args, &output()?, report);
+    }
     let groups = plan::groups(args)?;
-    let output = args.output.clone().or_else(Tuned::path).ok_or_else(|| {
-        Failure::Usage("no folder for configuration is known: name the table with -o FILE".into())
-    })?;
     let sizes = args.bytes.list(args.factor);
+    if args.check {
+        return check::check(args, report, &groups, &sizes);
+    }
+    let output = output()?;
     let raw = Raw::open(&output, args.fresh);
     if args.dry_run {
         dry_run(args, report, &groups, &sizes, &raw, &output);
@@ -116,8 +125,7 @@ fn dry_run(args: &Tune, report: Report, groups: &[Group], sizes: &[u64], raw: &R
                     known += 1;
                 } else {
                     any = true;
-                    seconds +=
-                        plan::seconds(args.budget, TURNS, bytes, group.place.ranks, predicted);
+                    seconds += plan::seconds(args.budget, bytes, group.place.ranks, predicted);
                 }
             }
             seconds += if any { plan::START } else { 0.0 };
@@ -193,7 +201,7 @@ impl Work<'_> {
             }
         }
         if !wanted.is_empty() {
-            for (name, us) in measure(self.args, group, bytes, &wanted)? {
+            for (name, us) in turns::measure(self.args, group, bytes, &wanted)? {
                 let place = &group.place;
                 self.raw.add(Result::new(place, bytes, &name, us)).map_err(|e| self.lost(&e))?;
                 times.push((name, us, false));
@@ -217,90 +225,29 @@ impl Work<'_> {
         self.report.line(format!("{group}  {size:>5}  us: {}", list.join(", ")));
     }
 
-    /// Writes the table in one step: a reader finds the old one or the new one.
     fn write(&self) -> Outcome {
-        let text = self.table.text();
-        let next = self.output.with_extension("toml.new");
-        let write = || {
-            if let Some(folder) = self.output.parent().filter(|f| !f.as_os_str().is_empty()) {
-                std::fs::create_dir_all(folder)?;
-            }
-            std::fs::write(&next, text)?;
-            std::fs::rename(&next, &self.output)
-        };
-        write().map_err(|e| self.lost(&e))
+        save(&self.table, &self.output)
     }
 
     fn lost(&self, e: &std::io::Error) -> Failure {
-        let path = self.output.display();
-        refused(fault(codes::FILE, format!("{path}, or a file beside it, cannot be written: {e}")))
+        lost(&self.output, e)
     }
 }
 
-/// Plays one size with several algorithms, each checked and timed.
-fn measure(
-    args: &Tune,
-    group: &Group,
-    bytes: u64,
-    names: &[&'static str],
-) -> std::result::Result<Vec<(String, f64)>, Failure> {
-    let place = &group.place;
-    let shape = Shape::flat(place.ranks);
-    let play = play(place);
-    let mut proofs: Vec<Proof> = Vec::new();
-    for name in names {
-        let target =
-            Target { target: format!("{}.{name}", place.collective), algorithm: None, root: 0 };
-        proofs.push(job::prove(&target, &shape, &play)?);
-    }
-    let case = |(piece, proof): (usize, &Proof)| Case {
-        piece,
-        count: bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64,
+/// Writes a table in one step: a reader finds the old one or the new one.
+fn save(table: &Tuned, output: &Path) -> Outcome {
+    let next = output.with_extension("toml.new");
+    let write = || {
+        if let Some(folder) = output.parent().filter(|f| !f.as_os_str().is_empty()) {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(&next, table.text())?;
+        std::fs::rename(&next, output)
     };
-    let job = Job {
-        pieces: proofs.iter().map(|p| p.piece.clone()).collect(),
-        shape: shape.to_string(),
-        root: Some(0),
-        cases: (0..TURNS).flat_map(|_| proofs.iter().enumerate().map(case)).collect(),
-        dtype: play.dtype,
-        op: play.op,
-        private: false,
-        seed: 1,
-        iters: None,
-        warmup: play.warmup,
-        budget: args.budget.as_secs_f64() / f64::from(TURNS),
-        trace: false,
-    };
-    // What else runs on the machine makes calls slower, never faster: the least of the turns counts.
-    let mut times = vec![f64::INFINITY; proofs.len()];
-    job::play(&job, &Start::of(&play, true)?, |case, us, _| {
-        let time = &mut times[job.cases[case].piece];
-        *time = time.min(us);
-    })?;
-    Ok(proofs.into_iter().map(|p| p.algorithm).zip(times).collect())
+    write().map_err(|e| lost(output, &e))
 }
 
-/// How points are measured: sums of f32 in memory that other ranks can read.
-fn play(place: &Place) -> Play {
-    Play {
-        n: None,
-        dtype: DType::F32,
-        op: RedOp::Sum,
-        iters: None,
-        warmup: 3,
-        timeout: Duration::from_secs(60),
-        seed: Some(1),
-        in_place: place.in_place,
-        out_of_place: !place.in_place,
-        private: false,
-        slot_bytes: None,
-        transport: (place.transport == "tcp").then_some(Way::Tcp),
-        hosts: 1,
-        rank: None,
-        size: None,
-        store: None,
-        hints: Vec::new(),
-        trace: None,
-        flight: None,
-    }
+fn lost(output: &Path, e: &std::io::Error) -> Failure {
+    let path = output.display();
+    refused(fault(codes::FILE, format!("{path}, or a file beside it, cannot be written: {e}")))
 }

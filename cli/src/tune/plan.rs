@@ -4,14 +4,15 @@ use std::fmt;
 use std::time::Duration;
 
 use roundelay::choose::{Place, this_host};
-use roundelay::{DType, Hints, Layout, Machine, RedOp, Request, Resolver};
+use roundelay::{Choice, DType, Hints, Layout, Machine, RedOp, Request, Resolver};
 use roundelay_compiler::Placement;
 use roundelay_compiler::collective::NAMES;
 use roundelay_dsl::diag::similar;
 
 use super::Line;
-use crate::args::Tune;
-use crate::choice::in_place;
+use super::turns::TURNS;
+use crate::args::{Tune, Way};
+use crate::choice::{self, in_place};
 use crate::report::Failure;
 
 /// Starting and ending the ranks of a job, in seconds.
@@ -34,13 +35,14 @@ pub(super) struct Candidate {
 
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { collective, ranks, .. } = &self.place;
-        write!(f, "{collective:14} {ranks:>3} ranks  {:12}", self.placement().replace('_', " "))
+        let Place { collective, ranks, transport, .. } = &self.place;
+        let placement = self.placement().replace('_', " ");
+        write!(f, "{collective:14} {ranks:>3} ranks  {transport:3}  {placement:12}")
     }
 }
 
 impl Group {
-    fn placement(&self) -> &'static str {
+    pub(super) fn placement(&self) -> &'static str {
         if self.place.in_place { "in_place" } else { "out_of_place" }
     }
 
@@ -54,6 +56,7 @@ impl Group {
         Line {
             collective: &self.place.collective,
             ranks: self.place.ranks,
+            transport: &self.place.transport,
             placement: self.placement(),
             bytes,
             algorithm,
@@ -75,11 +78,12 @@ impl Group {
         sizes
     }
 
-    /// The algorithms that can be played and are not hopeless by the cost model, fastest first.
-    pub(super) fn candidates(&self, bytes: u64) -> Vec<Candidate> {
+    /// What a resolver chooses for calls of the group.
+    pub(super) fn choice(&self, resolver: &mut Resolver, bytes: u64) -> Result<Choice, Failure> {
         let topology = this_host(self.place.ranks);
         let placement =
             if self.place.in_place { Placement::InPlace } else { Placement::OutOfPlace };
+        let transport = self.place.transport.as_str();
         let request = Request {
             collective: &self.place.collective,
             topology: &topology,
@@ -90,11 +94,15 @@ impl Group {
             op: RedOp::Sum,
             placement,
             slot_bytes: Layout::SLOT_BYTES,
-            transport: "shm",
+            transport,
         };
-        let none = Hints::default();
-        let mut resolver = Resolver::new(none.clone(), None, &Machine::here());
-        let Ok(choice) = resolver.choose(&request, &none, &none) else { return Vec::new() };
+        choice::choose(resolver, &request, &[format!("transport={transport}")])
+    }
+
+    /// The algorithms that can be played and are not hopeless by the cost model, fastest first.
+    pub(super) fn candidates(&self, bytes: u64) -> Vec<Candidate> {
+        let mut resolver = Resolver::new(Hints::default(), None, &Machine::here());
+        let Ok(choice) = self.choice(&mut resolver, bytes) else { return Vec::new() };
         let mut all =
             vec![Candidate { name: choice.entry.name, predicted_us: choice.predicted_us }];
         for lost in choice.lost {
@@ -125,8 +133,17 @@ pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
             counts
         }
     };
+    let mut transports: Vec<Way> = Vec::new();
+    for way in &args.transport {
+        if !transports.contains(way) {
+            transports.push(*way);
+        }
+    }
     let mut groups = Vec::new();
-    for collective in collectives(args)? {
+    let collectives = collectives(args)?;
+    for (transport, &collective) in
+        transports.iter().flat_map(|t| collectives.iter().map(move |c| (t, c)))
+    {
         let both = collective == "all_reduce" && !args.in_place && !args.out_of_place;
         let inside = args.in_place || (in_place(collective) && !args.out_of_place);
         for &ranks in ranks.iter().filter(|&&n| n > 1 && (collective != "sendrecv" || n == 2)) {
@@ -136,7 +153,7 @@ pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
                         collective: collective.into(),
                         ranks,
                         hosts: 1,
-                        transport: "shm".into(),
+                        transport: transport.name().into(),
                         in_place,
                     };
                     groups.push(Group { place });
@@ -147,7 +164,7 @@ pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
     Ok(groups)
 }
 
-fn collectives(args: &Tune) -> Result<Vec<&'static str>, Failure> {
+pub(super) fn collectives(args: &Tune) -> Result<Vec<&'static str>, Failure> {
     let all = NAMES.iter().map(|(name, _)| *name);
     if args.collectives.is_empty() {
         let several = |name: &&str| roundelay_algorithms::of(name).count() > 1;
@@ -166,13 +183,7 @@ fn collectives(args: &Tune) -> Result<Vec<&'static str>, Failure> {
 }
 
 /// Seconds for a point: timed calls, checked calls, and the data for them.
-pub(super) fn seconds(
-    budget: Duration,
-    turns: u32,
-    bytes: u64,
-    ranks: u32,
-    predicted_us: f64,
-) -> f64 {
+pub(super) fn seconds(budget: Duration, bytes: u64, ranks: u32, predicted_us: f64) -> f64 {
     let data = bytes as f64 * f64::from(ranks) * 3.0 / 200e6;
-    1.3 * budget.as_secs_f64() + f64::from(turns) * (10.0 * predicted_us * 1e-6 + data)
+    1.3 * budget.as_secs_f64() + f64::from(TURNS) * 10.0 * predicted_us * 1e-6 + data
 }

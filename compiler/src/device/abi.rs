@@ -9,12 +9,16 @@
 //! | `consumed` | [`consumed`]`(n, target, channel, block)` | the target |
 //! | `entered` | [`entered`]`(n, peer, block)` | the peer |
 //!
-//! Then, from [`staging`], the two halves of the staging memory, then the scratch buffers.
+//! A word `entered` holds an epoch, the others `epoch << 32 | messages`. From [`staging`] on the runtime divides the
+//! arena between the staging memories, of two halves each, and the scratch buffers.
 //!
-//! **Staging memory.** Chunk k of a message in slot s of a link is, on its receiver, at
+//! **Staging memory.** Packets have their own, apart from slots, so that no content of a slot is ever taken for
+//! a packet: [`Params::staging`] says where that of the kernel's way begins. There, chunk k of a message in slot s
+//! of a link is, on its receiver, at
 //! `half * halves + ((link.base * B) + (b * link.slots + s) * link.chunks + k) * unit`, for block b of B. The
-//! half is the lowest bit of the epoch. `unit` is [`Params::unit`]: the bytes of a chunk's slice of one pass, twice as
-//! many if they travel as packets, rounded up to 16.
+//! half is the lowest bit of the epoch. `unit` is [`Params::unit`]: the bytes of a chunk's slice of one pass in the
+//! widest of the types in which it is kept or sent, twice as many if they travel as packets, rounded up to 16.
+//! Kernels whose messages are packets play one pass: a second would not tell its packets from those of the first.
 //!
 //! **Slices.** In pass t, block b of B plays the elements `[(t * B + b) * pass, ... + pass)` of every chunk, as far as the
 //! chunk has them. So blocks that run side by side work on memory that lies together: 352 GB/s to a neighbour over NVLink,
@@ -25,7 +29,9 @@
 //! phase is played by group `j % groups`, after the group's arms before it. Many for latency: arms run side by
 //! side. One for bandwidth: then all ranks send to one peer each at a time (363 GB/s, to all at once 351).
 //!
-//! **State.** Words of the rank's own device memory, all 0 at first: [`State`].
+//! **State.** Words of the rank's own device memory, all 0 at first: a [`State`] for each of [`BLOCKS`] blocks. Block b
+//! of B reads its own, and when it ends writes those of the blocks b, b + B, and so on: so blocks wait for each other
+//! nowhere, and a later kernel may have more of them or fewer.
 
 /// Most channels of a connection.
 pub const CHANNELS: u32 = 8;
@@ -56,7 +62,7 @@ pub const fn words(n: u32) -> u64 {
     entered(n, n, 0)
 }
 
-/// Where the staging memory begins, in bytes.
+/// Where words end and staging memory may begin, in bytes.
 pub const fn staging(n: u32) -> u64 {
     (words(n) * 8).next_multiple_of(ALIGN)
 }
@@ -77,12 +83,14 @@ pub struct Params {
     pub groups: u64,
     /// Bytes of a chunk in a slot.
     pub unit: u64,
-    /// Bytes of a half of the staging memory.
+    /// Where the staging memory of the kernel's way begins in the arena, in bytes.
+    pub staging: u64,
+    /// Bytes of a half of it.
     pub halves: u64,
     /// Where the scratch buffers begin in the arena, in bytes. Each begins at a multiple of [`ALIGN`] after
     /// the one before; chunk c of one is at `c * ceil(N/C)` elements.
     pub scratch: u64,
-    /// Address of this rank's [`State`].
+    /// Address of this rank's [`State`]s.
     pub state: u64,
     /// Address of a word of 32 bits in host memory; not 0 means that the kernel leaves.
     pub abort: u64,
@@ -102,8 +110,8 @@ pub struct State {
     pub epoch: u32,
     /// 1 if that call's end proved that every rank had entered it.
     pub synchronized: u32,
-    /// Blocks of the call at hand that have ended.
-    pub ended: u32,
+    /// Of block 0: 1 as soon as a thread reports a failure, which makes it the only one to do so. Else 0.
+    pub failed: u32,
     /// 0.
     pub reserved: u32,
 }
@@ -112,7 +120,7 @@ pub struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Report {
-    /// 0 nothing failed, 1 a wait took too long, 2 the abort word was set.
+    /// 0 nothing failed, 1 a wait took too long, 2 the abort word was set. Written after all else.
     pub what: u32,
     /// 0 `entered`, 1 `sent`, 2 `consumed`, 3 a packet, 4 the peer's entry into the call before.
     pub word: u32,

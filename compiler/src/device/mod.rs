@@ -3,6 +3,7 @@
 //! A kernel has B blocks. Every chunk is cut into slices, at the same elements of every chunk, and a block
 //! plays the whole plan on slices of its own, with connections of its own, so that no block waits for
 //! another one of its rank. It plays them one after the other, in *passes*, as a host's executor does.
+//! Packets carry the epoch and not the pass: a program of packets is played in one.
 //!
 //! **Phases.** A program is a list of phases, played in order. The arms of a phase touch nothing of each
 //! other's: groups of warps play them side by side ([`abi`]). After its arms a phase may *meet* (all
@@ -22,12 +23,18 @@
 //! word `entered` a peer and block in each peer's memory: the epoch of the call that it has entered.
 //!
 //! **Epochs.** A call's number on its communicator, the same on every rank, kept in device memory and counted
-//! on by the last block of a kernel that ends, so that a graph can replay a kernel. Staging memory has two
+//! on by the kernels themselves, so that a graph can replay one. Staging memory has two
 //! halves, used by odd and even epochs. A call may write into a peer's half when the peer has ended the call
 //! two before, of which it is enough to know that it has entered the one before. A program that
 //! [`synchronizes`](DeviceProgram::synchronizes) proves that by ending; after others, ranks wait for `entered`.
 
 pub mod abi;
+mod lower;
+mod print;
+mod verify;
+
+pub use lower::{Options, Refused, lower};
+pub use verify::{Fault, Programs, prove, verify};
 
 use crate::plan::{Dir, Header, Region, Site, Sizes, Wire};
 
@@ -55,7 +62,8 @@ pub struct DeviceProgram {
     pub way: Way,
     /// Connection ends that this rank uses; arms refer to them by index.
     pub links: Vec<Link>,
-    /// Peers that land in, or read, this rank's buffers: told at entry that it has entered.
+    /// Peers that land in this rank's buffers and hear nothing else of it before: told at entry that it has
+    /// entered.
     pub greets: Vec<u32>,
     /// Played in order, once a pass.
     pub phases: Vec<Phase>,
@@ -75,7 +83,7 @@ pub struct DeviceProgram {
 pub struct Link {
     /// The other rank.
     pub peer: u32,
-    /// Which of the parallel connections to it.
+    /// Which of the parallel connections to it, counted without gaps.
     pub channel: u16,
     /// Whether this end sends or receives.
     pub dir: Dir,

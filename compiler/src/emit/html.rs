@@ -398,7 +398,7 @@ impl Page<'_> {
         for id in std::iter::once(own).chain(others) {
             let source = sources.get(id);
             put!(self, "<h2>{}</h2>", escape(&source.name));
-            for (number, text) in (1..).zip(source.text.lines()) {
+            for (number, text) in (source.line..).zip(source.text.lines()) {
                 let count = arrows.get(&(id, number)).copied().unwrap_or(0);
                 let code = code(text);
                 if count == 0 {

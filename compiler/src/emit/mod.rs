@@ -4,6 +4,7 @@
 //! and gives the same bytes wherever it runs. Whatever came from a user is escaped.
 
 mod arrow;
+pub mod cuda;
 mod html;
 
 pub use html::html;

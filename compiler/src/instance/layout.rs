@@ -44,12 +44,10 @@ impl Layout {
             match s {
                 Stmt::Let(slot, e) => env[*slot as usize] = value(e, env)?,
                 Stmt::For { body, .. } if !crate::walk::composed(body) => {}
-                Stmt::For { slot, from, to, filter, body } => {
+                Stmt::For { slot, from, to, body } => {
                     for v in value(from, env)?..value(to, env)? {
                         env[*slot as usize] = v;
-                        if filter.as_ref().map_or(Ok(1), |f| value(f, env))? != 0 {
-                            fine = lcm(fine, self.block(p, axes, env, body, units)?, p.header)?;
-                        }
+                        fine = lcm(fine, self.block(p, axes, env, body, units)?, p.header)?;
                     }
                 }
                 Stmt::If { cond, then, otherwise } => {

@@ -7,6 +7,7 @@ use roundelay_dsl::ast::Op as Does;
 use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::deps::Deps;
+use super::offer::{may_stay, single};
 use super::place::Place;
 use super::{Sites, memory};
 use crate::graph::Transfer;
@@ -34,16 +35,27 @@ pub(super) struct Emit<'a> {
     places: Places,
     stamp: Vec<u32>,
     slots: u32,
+    /// Results that no round writes, until they are copied: from where, to where.
+    rest: Option<(Region, Region)>,
 }
 
 impl<'a> Emit<'a> {
-    pub(super) fn new(instance: &'a Instance, placement: Placement, rank: u32) -> Self {
+    pub(super) fn new(
+        instance: &'a Instance,
+        placement: Placement,
+        rank: u32,
+        transfers: &[&Transfer],
+    ) -> Self {
         let places = Places::new(instance);
         let stamp = vec![u32::MAX; places.per_rank as usize];
+        let place = Place::new(instance, placement, rank);
+        let written = transfers.iter().filter(|t| t.dst == rank).map(|t| &t.to);
+        let rest = place.rest(instance, written);
         Emit {
             instance,
             rank,
-            place: Place::new(instance, placement, rank),
+            place,
+            rest,
             lanes: vec![Lane::default()],
             conns: Vec::new(),
             index: BTreeMap::new(),
@@ -105,7 +117,14 @@ impl<'a> Emit<'a> {
         }
         let mut order: Vec<(&Transfer, bool)> = incoming.into_iter().zip(through).collect();
         order.sort_by(|a, b| (&a.0.to, a.0.key).cmp(&(&b.0.to, b.0.key)));
-        for group in order.chunk_by(|a, b| a.0.to == b.0.to) {
+        // What needs no message is done while messages are on their way.
+        let waits = |group: &[(&Transfer, bool)]| group.iter().any(|(t, th)| t.src != t.dst || *th);
+        let mut groups: Vec<_> = order.chunk_by(|a, b| a.0.to == b.0.to).collect();
+        groups.sort_by_key(|group| waits(group));
+        for group in groups {
+            if waits(group) {
+                self.copy_rest(sites);
+            }
             self.write(group, sites)?;
         }
         for (t, _) in &order {
@@ -125,16 +144,10 @@ impl<'a> Emit<'a> {
         lane as usize
     }
 
-    /// A region that the peer may read in place: one buffer, addressed alike on both sides.
+    /// A region that the peer may read in place.
     fn offer(&self, t: &Transfer, local: &Region, round: u32) -> Option<Region> {
-        let extra = self.instance.scratch.len() as u16;
-        let first = local.pieces.first()?.buf;
-        let one = local.pieces.iter().all(|p| p.buf == first);
-        let shared = one && !matches!(first, Buf::Scratch(i) if i >= extra);
-        let allowed = t.wire.is_none() && t.src != t.dst && shared && single(&t.from);
-        // The input is never written; anything else must not be while the peer may be reading.
-        let kept = first == Buf::Input || !self.overwritten(&t.from, round);
-        (allowed && kept).then(|| local.clone())
+        let overwritten = || self.overwritten(&t.from, round);
+        may_stay(self.instance, t, local, overwritten).then(|| local.clone())
     }
 
     fn send(&mut self, t: &Transfer, round: u32, sites: &mut Sites<'_>) {
@@ -253,9 +266,10 @@ impl<'a> Emit<'a> {
         at
     }
 
-    /// What remains after the last round.
-    pub(super) fn finish(&mut self, sites: &mut Sites<'_>) {
-        let Some((from, to)) = self.place.rest(self.instance) else { return };
+    /// Results that no round writes are copied before the first wait for a message, or else at the
+    /// end: their source is never written, nor is their target read.
+    pub(super) fn copy_rest(&mut self, sites: &mut Sites<'_>) {
+        let Some((from, to)) = self.rest.take() else { return };
         let chunks = to.pieces.iter().map(|p| p.set).collect();
         let op = Op {
             inputs: vec![Input::Local(from)],
@@ -269,10 +283,6 @@ impl<'a> Emit<'a> {
         };
         self.push(0, op);
     }
-}
-
-fn single(region: &Region) -> bool {
-    region.pieces.first().is_some_and(|f| region.pieces.iter().all(|p| p.buf == f.buf))
 }
 
 /// Element counts of a transfer, as both its ends see them.

@@ -13,6 +13,7 @@
 mod dead;
 mod deps;
 mod emit;
+mod offer;
 mod place;
 
 use std::collections::BTreeMap;
@@ -71,7 +72,7 @@ pub(crate) fn plans(
 ) -> Result<Vec<Plan>, Diagnostics> {
     let graph = graph.get();
     let instance = &graph.instance;
-    let header = header(instance, sources, placement, graph.message, graph.lossy);
+    let header = header(instance, placement, graph.message, graph.lossy);
     let mut by_rank: Vec<Vec<&Transfer>> = vec![Vec::new(); instance.ranks() as usize];
     for t in graph.graph.node_weights() {
         by_rank[t.src as usize].push(t);
@@ -106,7 +107,7 @@ pub fn project(
     done.map_err(|d| vec![*d])?;
     let list: Vec<&Transfer> = transfers.iter().collect();
     let part = rank_plan(instance, sources, placement, rank, &list)?;
-    Ok(Plan { header: header(instance, sources, placement, message, lossy), part })
+    Ok(Plan { header: header(instance, placement, message, lossy), part })
 }
 
 fn rank_plan(
@@ -117,11 +118,11 @@ fn rank_plan(
     transfers: &[&Transfer],
 ) -> Result<RankPlan, Diagnostics> {
     let mut sites = Sites::new(sources);
-    let mut emit = emit::Emit::new(instance, placement, rank);
+    let mut emit = emit::Emit::new(instance, placement, rank, transfers);
     for round in transfers.chunk_by(|a, b| a.round == b.round) {
         emit.round(round, &mut sites).map_err(|d: Diagnostic| vec![d])?;
     }
-    emit.finish(&mut sites);
+    emit.copy_rest(&mut sites);
     let (mut lanes, conns) = emit.into_parts();
     dead::mark(instance, placement, rank, &mut lanes);
     Ok(RankPlan { rank, conns, lanes, sites: sites.list })
@@ -144,13 +145,7 @@ fn memory(instance: &Instance, placement: Placement) -> Places {
     Places::of_sizes(user, scratch(instance, placement))
 }
 
-fn header(
-    instance: &Instance,
-    sources: &SourceMap,
-    placement: Placement,
-    message: u32,
-    lossy: bool,
-) -> Header {
+fn header(instance: &Instance, placement: Placement, message: u32, lossy: bool) -> Header {
     let program = &instance.program;
     let spec = &instance.spec;
     let placement = match program.style {
@@ -158,7 +153,7 @@ fn header(
         Style::InputOutput => Placement::OutOfPlace,
     };
     Header {
-        hash: identity(instance, sources, placement),
+        hash: identity(instance, placement),
         algorithm: program.name.clone(),
         collective: program.kind.name().to_string(),
         ranks: spec.ranks,
@@ -178,16 +173,16 @@ fn header(
     }
 }
 
-/// The identity of the plans of an instance: the texts, the shape, and what else decides them. The
-/// compiler is deterministic, so equal identities mean equal plans.
-fn identity(instance: &Instance, sources: &SourceMap, placement: Placement) -> [u8; 16] {
+/// The identity of the plans of an instance: the program, the shape, and what else decides them. The
+/// compiler is deterministic, so equal identities mean equal plans, up to the names of source lines.
+fn identity(instance: &Instance, placement: Placement) -> [u8; 16] {
     let mut h = Sha256::new();
     h.update(VERSION.to_le_bytes());
     h.update(env!("CARGO_PKG_VERSION").as_bytes());
-    for &id in &instance.program.sources {
-        let text = &sources.get(id).text;
-        h.update((text.len() as u64).to_le_bytes());
-        h.update(text.as_bytes());
+    match postcard::to_stdvec(&*instance.program) {
+        Ok(bytes) => h.update(bytes),
+        // Never: a program holds nothing that postcard cannot write. Two must not look alike even so.
+        Err(_) => h.update(format!("{:?}", instance.program)),
     }
     let rest = format!(
         "{}.{} {:?} {} {} {placement:?}",

@@ -2,7 +2,7 @@
 //!
 //! Nothing is copied beforehand: a chunk is read from the input until it is first written, and from
 //! then on lives in the output (or, where the output is shorter than the vector, in scratch). What
-//! must end in the output and was never written is copied at the end.
+//! must end in the output and is never written is copied while the first messages are on their way.
 
 use crate::chunks::ChunkSet;
 use crate::collective::Kind;
@@ -12,6 +12,7 @@ use crate::program::{Buffer, Style};
 use crate::walk::merge;
 
 /// Where each chunk of `data` lives right now, on one rank.
+#[derive(Clone)]
 pub(super) struct Place {
     active: bool,
     kind: Kind,
@@ -128,24 +129,30 @@ impl Place {
         }
     }
 
-    /// Copies that remain: results that were never written, from the input to the output.
-    pub(super) fn rest(&self, instance: &Instance) -> Option<(Region, Region)> {
+    /// Copies that the rounds leave over, if they write these regions: of results that are never
+    /// written, from the input to the output.
+    pub(super) fn rest<'r>(
+        &self,
+        instance: &Instance,
+        written: impl Iterator<Item = &'r Region>,
+    ) -> Option<(Region, Region)> {
         if !self.active {
             return None;
         }
+        let mut end = self.clone();
+        written.for_each(|region| end.wrote(region));
         let (buffer, set) = instance.spec.result(Style::Data, self.rank)?;
         debug_assert!(buffer == Buffer::Data);
         let held = set.iter().filter(|&c| {
-            !self.written[c as usize] && instance.spec.initial(Buffer::Data, self.rank, c).is_some()
+            !end.written[c as usize] && instance.spec.initial(Buffer::Data, self.rank, c).is_some()
         });
         let pieces = held
             .map(|c| Piece { buf: Buf::Data, set: ChunkSet::interval(c, 1, self.chunks) })
             .collect();
         let region = Region { pieces: merge(pieces) };
-        if region.pieces.is_empty() {
-            None
-        } else {
-            Some((self.read(&region), self.write(&region)))
+        match region.pieces.is_empty() {
+            true => None,
+            false => Some((end.read(&region), end.write(&region))),
         }
     }
 }

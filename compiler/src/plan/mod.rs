@@ -27,8 +27,10 @@
 mod check;
 mod encode;
 mod print;
+mod travel;
 
 pub use encode::{DecodeError, VERSION};
+pub use travel::{CACHED_VECTOR, INPUT_BYTES, KEPT_BYTES, KEPT_VECTOR, LEAST_PIECE};
 
 use serde::{Deserialize, Serialize};
 

@@ -4,11 +4,9 @@ use std::fmt::{Display, Formatter, Result, Write};
 
 use super::{Buf, Dir, Input, Op, Plan, Region, Sizes, Wire};
 
-struct Show<'a>(&'a Region);
-
-impl Display for Show<'_> {
+impl Display for Region {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        for (i, p) in self.0.pieces.iter().enumerate() {
+        for (i, p) in self.pieces.iter().enumerate() {
             if i > 0 {
                 f.write_str(" + ")?;
             }
@@ -65,13 +63,13 @@ impl Plan {
         let mut parts = Vec::new();
         for input in &op.inputs {
             parts.push(match input {
-                Input::Local(r) => Show(r).to_string(),
+                Input::Local(r) => r.to_string(),
                 Input::Message { conn, wire: w, .. } => format!("<{}{}>", end(*conn), wire(*w)),
             });
         }
         write!(f, "{}", parts.join(" + "))?;
         if let Some(store) = &op.store {
-            write!(f, " => {}{}", Show(&store.region), if store.dead { " (dead)" } else { "" })?;
+            write!(f, " => {}{}", store.region, if store.dead { " (dead)" } else { "" })?;
         }
         for out in &op.outs {
             write!(

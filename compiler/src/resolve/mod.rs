@@ -69,6 +69,17 @@ pub fn resolve(
     library: &dyn Library,
 ) -> Result<Vec<Arc<Program>>, Diagnostics> {
     let file = roundelay_dsl::parse(sources, id)?;
+    resolve_tree(sources, id, &file, library)
+}
+
+/// Resolves every algorithm of a syntax tree, in order. Its declarations may come from several sources
+/// of the map; `id` is the one that its imports are relative to.
+pub fn resolve_tree(
+    sources: &mut SourceMap,
+    id: SourceId,
+    file: &ast::File,
+    library: &dyn Library,
+) -> Result<Vec<Arc<Program>>, Diagnostics> {
     let mut resolver = Resolver {
         sources,
         library,
@@ -79,7 +90,7 @@ pub fn resolve(
         stack: Vec::new(),
         diagnostics: Vec::new(),
     };
-    resolver.declare(id, &file, &mut Vec::new());
+    resolver.declare(id, file, &mut Vec::new());
     let mut programs = Vec::new();
     for item in &file.items {
         match item {
@@ -157,10 +168,15 @@ impl Resolver<'_> {
             }
         }
         path.pop();
+        let homes: Vec<SourceId> = file.items.iter().map(|i| i.span().source).collect();
+        files.extend(&homes);
         files.sort_unstable();
         files.dedup();
-        self.files.insert(id, files);
-        self.scopes.insert(id, Arc::new(scope));
+        let scope = Arc::new(scope);
+        for home in homes.into_iter().chain([id]) {
+            self.files.insert(home, files.clone());
+            self.scopes.insert(home, scope.clone());
+        }
     }
 
     fn import(

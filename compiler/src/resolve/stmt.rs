@@ -21,6 +21,8 @@ pub(super) struct Body {
     pub(super) split_buffers: Option<roundelay_dsl::span::Span>,
     pub(super) composed: bool,
     pub(super) collective: String,
+    /// Statements with parts so far.
+    sites: u32,
     /// Texts of the programs used.
     pub(super) used: Vec<SourceId>,
 }
@@ -59,6 +61,7 @@ pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) ->
         split_buffers: None,
         composed: false,
         collective: a.collective.text.clone(),
+        sites: 0,
         used: Vec::new(),
     };
     let mut commutative = false;
@@ -163,7 +166,11 @@ impl Body {
                 };
                 let body = self.block(r, &f.body);
                 self.names.visible.truncate(depth);
-                Stmt::For { slot, from: from?, to: to?, filter, body }
+                let body = match filter {
+                    Some(cond) => vec![Stmt::If { cond, then: body, otherwise: Vec::new() }],
+                    None => body,
+                };
+                Stmt::For { slot, from: from?, to: to?, body }
             }
             ast::Stmt::If(i) => {
                 let cond = r.truth(self.id, &mut self.names, &i.cond);
@@ -210,7 +217,8 @@ impl Body {
                 }
                 let body = self.block(r, &s.body);
                 self.names.visible.truncate(depth);
-                Stmt::Split(Box::new(Split { slot, range, body, span: s.span }))
+                let site = self.site();
+                Stmt::Split(Box::new(Split { slot, range, body, site, span: s.span }))
             }
             ast::Stmt::Ensure(e) => {
                 r.report(
@@ -284,7 +292,14 @@ impl Body {
                 Style::InputOutput => self.split_buffers.get_or_insert(u.span),
             };
         }
-        Some(Use { program, over, on, to, root, span: u.span })
+        let site = self.site();
+        Some(Use { program, over, on, to, root, site, span: u.span })
+    }
+
+    /// A number for a statement with parts.
+    fn site(&mut self) -> u32 {
+        self.sites += 1;
+        self.sites
     }
 
     /// Slots of the coordinates, as [`program`] allocated them: right after the root.

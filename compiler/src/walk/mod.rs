@@ -184,7 +184,7 @@ impl Walk<'_, '_> {
                     frame.env[*slot as usize] = frame.value(e)?;
                     frame.live.push(*slot);
                 }
-                Stmt::For { slot, from, to, filter, body } => {
+                Stmt::For { slot, from, to, body } => {
                     let from_span = from.span;
                     let (from, to) = (frame.value(from)?, frame.value(to)?);
                     if self.layout.is_some() && !composed(body) {
@@ -197,13 +197,7 @@ impl Walk<'_, '_> {
                         if self.turns > MOST_TURNS {
                             return Err(Box::new(too_many(self.turns, from_span)));
                         }
-                        let pass = match filter {
-                            Some(f) => frame.value(f)? != 0,
-                            None => true,
-                        };
-                        if pass {
-                            self.block(frame, body)?;
-                        }
+                        self.block(frame, body)?;
                         if self.stop {
                             break;
                         }
@@ -229,7 +223,7 @@ impl Walk<'_, '_> {
                         split_range(s, &mut frame.env.clone(), self.instance.options.paths)?;
                     for t in from..to {
                         let frame: &Frame<'_> = frame;
-                        self.path.push(s.span.start);
+                        self.path.push(s.site);
                         let done = self.part(
                             frame,
                             &s.body,
@@ -312,7 +306,7 @@ impl Walk<'_, '_> {
         if program.kind.rooted() {
             live.push(program.root);
         }
-        self.path.push(u.span.start);
+        self.path.push(u.site);
         let mut frame = Frame {
             program,
             axes,

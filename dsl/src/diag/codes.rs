@@ -72,6 +72,7 @@ codes! {
     WRONG_RESULT "RL0707" "a run gave a wrong result";
     FILE "RL0708" "a file cannot be read";
     START "RL0709" "the ranks could not come together";
+    CUDA "RL0710" "CUDA cannot be used, or failed";
 }
 
 /// The code and title of that text (`RL0501`, case-insensitive).

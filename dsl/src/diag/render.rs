@@ -26,9 +26,8 @@ pub fn human(sources: &SourceMap, diagnostic: &Diagnostic, colour: bool) -> Stri
             let words = (!label.text.is_empty()).then_some(label.text.as_str());
             kind.span(within(&text.text, label)).label(words)
         });
-        group = group.element(
-            Snippet::source(text.text.as_str()).path(text.name.as_str()).annotations(annotations),
-        );
+        let snippet = Snippet::source(text.text.as_str()).line_start(text.line as usize);
+        group = group.element(snippet.path(text.name.as_str()).annotations(annotations));
     }
     group = group.elements(diagnostic.notes.iter().map(|n| Level::NOTE.message(n.as_str())));
     group = group.elements(diagnostic.helps.iter().map(|h| Level::HELP.message(h.as_str())));

@@ -69,7 +69,7 @@ pub(super) fn check_tokens(
 }
 
 /// The fault of something nested beyond [`MAX_DEPTH`].
-pub(super) fn too_deep(span: Span) -> Diagnostic {
+pub fn too_deep(span: Span) -> Diagnostic {
     Diagnostic::error(codes::TOO_LARGE, format!("the text is nested more than {MAX_DEPTH} deep"))
         .label(span, "too deep from here on")
         .help("name parts with `let`, or move them into an `fn`")

@@ -33,6 +33,8 @@
 //! Kernels order nothing between threads: who hands the result to another thread or process stores a
 //! flag with `Release` afterwards. Streaming stores are fenced before `fold` returns.
 
+#[cfg(feature = "cuda")]
+pub(crate) mod cuda;
 pub(crate) mod host;
 
 use roundelay_compiler::plan::Wire;

@@ -14,15 +14,16 @@
 
 use std::time::Duration;
 
-use roundelay_compiler::plan::{Dir, Header, Placement, Protocol};
+use roundelay_compiler::plan::{Dir, Header, KEPT_BYTES, Placement, Protocol};
 
-use super::build::{DIRECT_BYTES, DIRECT_POSTED, STREAM_BYTES};
+use super::build::{DIRECT_POSTED, STREAM_BYTES};
 use super::{At, Bound, Key, NOWHERE, Operand, OutEnd, RecvEnd, Segment, SendEnd, Shape, Step};
 use crate::backend::Kernel;
 use crate::dtype::{DType, RedOp};
 use crate::ends::Ends;
 use crate::error::{Bytes, Error};
 use crate::group::Group;
+use crate::net::Patience;
 use crate::transport::shm::Layout;
 
 /// Pieces in flight on a connection: so many small messages may be sent before one is received.
@@ -115,7 +116,8 @@ pub(crate) fn bind_batch(
 ) -> Result<Bound, Error> {
     let (own, channel) = (group.rank(), channel(group.layout()));
     let peers = batch.transfers.iter().map(|t| t.peer);
-    ends.connect(group, peers.filter(|&peer| peer != own).map(|peer| (peer, channel)), timeout)?;
+    let patience = Patience { timeout, watch: &mut |_| None, members: &[] };
+    ends.connect(group, peers.filter(|&peer| peer != own).map(|peer| (peer, channel)), patience)?;
     let slot_bytes = group.layout().slot_bytes;
     let mut builder = Builder { slot_bytes, bound: empty(batch) };
     let transfers = builder.bound.batch.as_ref().map(|b| b.transfers.clone()).unwrap_or_default();
@@ -251,7 +253,7 @@ impl Builder {
     fn send(&mut self, index: usize, transfer: &Transfer, end: &SendEnd) {
         let direct = match end.posted {
             true => DIRECT_POSTED,
-            false if transfer.bytes >= DIRECT_BYTES as u64 => 1,
+            false if transfer.bytes >= KEPT_BYTES => 1,
             false => usize::MAX,
         };
         let far = !end.posted && transfer.bytes >= FOREIGN_BYTES;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use roundelay_compiler::plan::{Buf, Dir, Input, Op, Out, Plan, Protocol, Region, Sizes};
+use roundelay_compiler::plan::{
+    Buf, CACHED_VECTOR, Dir, Input, Op, Out, Plan, Protocol, Region, Sizes,
+};
 
 use super::check::{chunk_by_chunk, damaged, lanes_apart, places, references};
 use super::{
@@ -12,30 +14,23 @@ use super::{
 use crate::backend::Kernel;
 use crate::ends::Ends;
 use crate::error::Error;
+use crate::executor::short;
 use crate::group::Group;
+use crate::net::Patience;
 
-/// Messages from this size on are pulled where they may be: below, copying into a slot costs less
-/// than having the sender wait until the peer has read its memory.
-pub(super) const DIRECT_BYTES: usize = 8 << 10;
-/// The same for the input, which nobody overwrites during the call.
-const DIRECT_INPUT: usize = 256;
-/// Memory that the call also writes is offered only where the vector exceeds the caches: lines that
-/// both sides read and write change owners more often than those of a slot (measured at 2 ranks:
-/// 64 KiB 17 against 10 us, 1 MiB 146 against 126 us, 2 MiB 253 against 294 us). Ranks that share
-/// cores share caches, and every copy is a core's time: they always offer (4 ranks on 2 cores,
-/// all_reduce.two_shot: 256 KiB 43 against 75 us, 1 MiB 131 against 230 us).
-const DIRECT_VECTOR: u64 = 3 << 19;
 /// Messages of memory that peers do not map are read through the kernel from this size on: below, two
-/// copies cost less than its look at the other process.
-const FOREIGN: usize = 4 << 10;
+/// copies cost less than its look at the other process. How much less depends on where the cores are
+/// (both ways at once, 4, 8 and 32 KiB: 0.7, 1.2 and 4.7 against 1.6, 2.0 and 3.8 us by the kernel
+/// under one third-level cache; 8 KiB 4.9 against 3.2 us under two).
+const FOREIGN: usize = 16 << 10;
 /// Messages from this size on go to a socket from where they lie; copying shorter ones behind their
 /// header makes one piece of both.
 pub(super) const DIRECT_POSTED: usize = 4 << 10;
 /// The index of the input among the buffers.
 const INPUT: u32 = 1;
 
-/// Vectors from this size on do not stay in the caches: results that nobody reads soon are streamed.
-pub(super) const STREAM_BYTES: u64 = 8 << 20;
+/// Results of such calls that nobody reads soon are streamed: they do not stay in the caches.
+pub(super) const STREAM_BYTES: u64 = CACHED_VECTOR;
 /// Plans of more operations are not searched for results that nobody reads.
 const STREAM_SEARCH: usize = 512;
 
@@ -68,7 +63,8 @@ pub(crate) fn bind(
     let mut bound = Bound::new(key, shape, kernel, plan.header.clone());
     (bound.digest, bound.counts, bound.sites) = (digest, counts.to_vec(), part.sites.clone());
     bound.widest = ops().map(|op| op.inputs.len().max(op.outs.len() + 1)).max().unwrap_or(0);
-    ends.connect(group, part.conns.iter().map(|c| (c.peer, c.channel)), timeout)?;
+    let patience = Patience { timeout, watch: &mut |_| None, members: &[] };
+    ends.connect(group, part.conns.iter().map(|c| (c.peer, c.channel)), patience)?;
     let crowded = group.layout().crowded;
     let mut builder = Builder { plan, kernel, crowded, ends: Vec::new() };
     for conn in &part.conns {
@@ -96,6 +92,7 @@ pub(crate) fn bind(
         }
         bound.lanes.push(first..bound.steps.len() as u32);
     }
+    bound.short = short(&bound);
     Ok(bound)
 }
 
@@ -244,14 +241,12 @@ impl Builder<'_> {
 
     /// From which size on messages out of a buffer are offered for pulling.
     fn direct(&self, shape: &Shape, buffer: u32) -> usize {
-        match (self.plan.header.protocol, buffer) {
-            (_, NOWHERE) | (Protocol::Staged, _) => usize::MAX,
-            (Protocol::Direct, _) => 1,
-            (Protocol::Auto, INPUT) => DIRECT_INPUT,
-            (Protocol::Auto, _) if self.crowded => DIRECT_BYTES,
-            (Protocol::Auto, _) if shape.elements * shape.size >= DIRECT_VECTOR => DIRECT_BYTES,
-            (Protocol::Auto, _) => usize::MAX,
+        if buffer == NOWHERE {
+            return usize::MAX;
         }
+        let (input, vector) = (buffer == INPUT, shape.elements * shape.size);
+        let least = self.plan.header.protocol.direct_from(input, vector, self.crowded);
+        usize::try_from(least).unwrap_or(usize::MAX)
     }
 
     fn wire_size(&self, wire: Option<roundelay_compiler::plan::Wire>) -> Result<u32, Error> {

@@ -23,7 +23,7 @@ use roundelay_compiler::plan::{Header, OpRef, Site, Wire};
 
 use crate::backend::Kernel;
 use crate::dtype::{DType, RedOp};
-use crate::executor::Blocked;
+use crate::executor::{Blocked, Stats};
 use crate::trace::What;
 
 /// No address in this rank's memory.
@@ -83,6 +83,8 @@ pub(crate) struct Bound {
     pub(crate) foreign: bool,
     /// Whether the operator has a meaning for this plan.
     pub(crate) reduces: bool,
+    /// What a call moves, if all its messages are so short that they are in headers.
+    pub(crate) short: Option<Stats>,
     /// What messages and errors need of the plan.
     pub(crate) header: Header,
     pub(crate) sites: Vec<Site>,
@@ -225,6 +227,7 @@ impl Bound {
             posted: false,
             foreign: false,
             reduces: header.reduces,
+            short: None,
             header,
             sites: Vec::new(),
             batch: None,

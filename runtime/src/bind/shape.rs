@@ -10,15 +10,11 @@
 //! chunk of any length: no proof asks how many elements a chunk has. A chunk without any still sends
 //! its messages.
 
-use roundelay_compiler::plan::{Buf, Header};
+use roundelay_compiler::plan::{Buf, Header, LEAST_PIECE};
 
 use super::Key;
 use crate::dtype::DType;
 use crate::error::Error;
-
-/// A pass for pipelining alone moves at least so many bytes a message: smaller ones cost more in
-/// exchanges of flags (about 0.3 us) than they gain in overlap.
-const LEAST_PIECE: u64 = 16 << 10;
 
 /// The sizes of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]

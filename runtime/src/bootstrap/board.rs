@@ -8,7 +8,8 @@ use crate::error::Error;
 /// A board that all ranks of a job write to and read from while they come together.
 ///
 /// Notes stay until the board is gone; a note that is set twice has the last value. Nothing that
-/// is fast goes over it: a rank sets a few notes and reads those of O(log n) others.
+/// is fast goes over it: a rank sets a few notes and reads those of O(log n) others. A board also
+/// sees who is gone and tells everybody, since ranks that are not connected yet cannot.
 pub trait Board {
     /// Leaves a note of at most 1 MiB. When this returns, others can read it.
     ///
@@ -30,12 +31,19 @@ pub trait Board {
     /// from.
     fn address(&self) -> IpAddr;
 
-    /// Says that this rank has read all that it needs. On the rank that serves the board it waits
-    /// until every rank has said so or is gone; a rank that fails drops the board without this, and
-    /// the others notice at once.
+    /// Why to give up, if another rank has failed or is gone. Never waits; whoever joins and waits for
+    /// something else looks every few milliseconds, which also shows that it is still there.
+    fn look(&mut self) -> Option<Error>;
+
+    /// Tells all ranks that this one gives up, and why; of a wait in vain it finds out who is to blame.
+    /// The first failure of a job is kept, and is what all report: it is given back.
+    fn fail(&mut self, error: Error) -> Error;
+
+    /// Says that this rank has joined, and waits until all ranks have said so.
     ///
     /// # Errors
     ///
-    /// [`Error::Start`] if the deadline passes or the board cannot be reached any more.
+    /// [`Error::Start`] if the deadline passes; [`Error::LostRank`] or [`Error::Aborted`] if a rank is
+    /// gone or has failed.
     fn finish(&mut self, deadline: Instant) -> Result<(), Error>;
 }

@@ -8,16 +8,17 @@ use super::board::Board;
 use super::membership::{Membership, StoreAt};
 use super::pmi::Pmi;
 use super::store::client::outward;
-use super::store::protocol::{digest, nonce};
+use super::store::protocol::digest;
 use super::store::server::Job;
 use super::store::{At, Client, Listener, Me, Server};
 use super::torch::TorchStore;
 use crate::error::Error;
+use crate::net::random;
 
 /// The board of that job. Rank 0 serves it, unless the launcher does, until its board is dropped.
 ///
 /// With a secret, all ranks must have the same, and nobody else can read or leave a note; without
-/// one, `secret` is empty. torchrun's own store has no secrets.
+/// one, `secret` is empty.
 ///
 /// # Errors
 ///
@@ -36,10 +37,15 @@ pub fn board(
             meet(At::Host(host.clone(), *port), me(job), timeout)
         }
         StoreAt::Local { job } => meet(At::Local(job.clone()), me(job), timeout),
-        StoreAt::Pmi { fd, one_host } => through_pmi(*fd, *one_host, me(""), timeout),
+        StoreAt::Pmi { fd, one_host } => {
+            let pmi = Pmi::take(*fd, rank, timeout)?;
+            let far = if *one_host { None } else { outward() };
+            announced(*one_host, far, me(""), timeout, |note| pmi.share(note))
+        }
         StoreAt::Torch { host, port, prefix } => {
             let store = TorchStore::connect(rank, host, *port, prefix, timeout)?;
-            return Ok(Box::new(store));
+            let own = store.address();
+            announced(own.is_loopback(), Some(own), me(""), timeout, |note| store.share(note))
         }
     }?;
     Ok(Box::new(client))
@@ -70,25 +76,26 @@ fn meet(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
         };
         Error::Start(format!("rank 0 cannot serve the store at {at}: {e}; {remedy}"))
     })?;
-    let server = serve(listener, me)?;
+    let server = serve(listener, me, timeout)?;
     Ok(Client::connect(at, me, timeout)?.with(server))
 }
 
-fn serve(listener: Listener, me: Me<'_>) -> Result<Server, Error> {
-    let job = Job { size: me.size, digest: digest(me.job), secret: me.secret.to_vec() };
+fn serve(listener: Listener, me: Me<'_>, timeout: Duration) -> Result<Server, Error> {
+    let (digest, secret) = (digest(me.job), me.secret.to_vec());
+    let job = Job { size: me.size, digest, secret, timeout };
     Server::start(listener, job)
         .map_err(|e| Error::Start(format!("rank 0 cannot serve the store: {e}; raise the limit")))
 }
 
 /// Rank 0 at a store that it has just begun to listen for.
 fn served(listener: Listener, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
-    let server = serve(listener, me)?;
-    let at = At::Any(ways(&server, true));
+    let server = serve(listener, me, timeout)?;
+    let at = At::Any(ways(&server, None));
     Ok(Client::connect(at, me, timeout)?.with(server))
 }
 
 /// How ranks reach a server that listens at a port of its own choice.
-fn ways(server: &Server, one_host: bool) -> Vec<SocketAddr> {
+fn ways(server: &Server, far: Option<IpAddr>) -> Vec<SocketAddr> {
     let Some(bound) = server.address() else { return Vec::new() };
     let own = if bound.ip().is_unspecified() {
         // Ranks beside it come this way, in a container without a network too.
@@ -96,18 +103,22 @@ fn ways(server: &Server, one_host: bool) -> Vec<SocketAddr> {
     } else {
         bound.ip()
     };
-    let far = if one_host { None } else { outward() };
+    let far = far.filter(|&far| far != own);
     far.into_iter().chain([own]).map(|ip| SocketAddr::new(ip, bound.port())).collect()
 }
 
-/// Rank 0 chooses a port and tells the others through the process manager. The note begins with a
-/// random name of the job, which keeps them from entering another store behind one of its
-/// addresses, and is a secret where there is no other.
-fn through_pmi(fd: i32, one_host: bool, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
-    let pmi = Pmi::take(fd, me.rank, timeout)?;
+/// Rank 0 chooses a port and tells the others through a process manager, or torchrun. The note begins
+/// with a random name of the job, which keeps them from entering another store behind one of its
+/// addresses, and is a secret where there is no other. `far` is the address of its host for others.
+fn announced(
+    one_host: bool,
+    far: Option<IpAddr>,
+    me: Me<'_>,
+    timeout: Duration,
+    share: impl FnOnce(Option<&str>) -> Result<String, Error>,
+) -> Result<Client, Error> {
     if me.rank == 0 {
-        let random = nonce().map_err(|e| Error::Start(format!("no random numbers: {e}")))?;
-        let job: String = random[..16].iter().map(|b| format!("{b:02x}")).collect();
+        let job = format!("{:032x}", u128::from_le_bytes(random()?));
         let listener = if one_host {
             loopback()?
         } else {
@@ -116,13 +127,13 @@ fn through_pmi(fd: i32, one_host: bool, me: Me<'_>, timeout: Duration) -> Result
             })?
         };
         let me = me.of(&job);
-        let server = serve(listener, me)?;
-        let ways = ways(&server, one_host);
+        let server = serve(listener, me, timeout)?;
+        let ways = ways(&server, far);
         let texts: Vec<String> = ways.iter().map(SocketAddr::to_string).collect();
-        pmi.share(Some(&format!("{job};{}", texts.join(","))))?;
+        share(Some(&format!("{job};{}", texts.join(","))))?;
         return Ok(Client::connect(At::Any(ways), me, timeout)?.with(server));
     }
-    let note = pmi.share(None)?;
+    let note = share(None)?;
     let parts = note.split_once(';').and_then(|(job, ways)| {
         let ways: Result<Vec<SocketAddr>, _> = ways.split(',').map(str::parse).collect();
         Some((job, ways.ok()?))
@@ -130,7 +141,7 @@ fn through_pmi(fd: i32, one_host: bool, me: Me<'_>, timeout: Duration) -> Result
     match parts {
         Some((job, ways)) => Client::connect(At::Any(ways), me.of(job), timeout),
         None => Err(Error::Start(format!(
-            "rank {} cannot read what rank 0 said through the process manager: `{note}`; use one \
+            "rank {} cannot read where rank 0 said that it is: `{note}`; use one \
              version of roundelay everywhere",
             me.rank
         ))),

@@ -106,11 +106,8 @@ impl Setup {
     pub fn hints(mut self, hints: &Hints) -> Self {
         if let Some(names) = hints.transport() {
             let has = |name: &str| names.iter().any(|n| n == name);
-            self.terms.transports = Transports {
-                shm: has("shm"),
-                tcp: has("tcp"),
-                rdma: has("rdma"),
-            };
+            self.terms.transports =
+                Transports { shm: has("shm"), tcp: has("tcp"), rdma: has("rdma") };
         }
         self.terms.channels = hints.channels().unwrap_or(self.terms.channels);
         self.terms.slot_bytes = hints.slot_bytes().unwrap_or(self.terms.slot_bytes);
@@ -155,7 +152,7 @@ impl Communicator {
         match board.finish(Instant::now() + timeout) {
             Ok(()) => Ok(comm),
             // The others have joined this rank, and must hear why it leaves.
-            Err(error) => Err(comm.core()?.fail(error)),
+            Err(error) => Err(comm.core()?.fail(board.fail(error))),
         }
     }
 
@@ -173,7 +170,7 @@ impl Communicator {
         let shelf = Shelf::at(Ipv4Addr::LOCALHOST.into());
         std::thread::scope(|scope| {
             let join = |rank| {
-                let (mut shelf, setup) = (shelf.clone(), &setup);
+                let (mut shelf, setup) = (shelf.of(rank), &setup);
                 scope.spawn(move || Self::meet_at(rank, ranks, &mut shelf, &setup(rank)))
             };
             let threads: Vec<_> = (0..ranks).map(join).collect();
@@ -192,10 +189,12 @@ impl Communicator {
         setup: &Setup,
     ) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
-        let note = postcard::to_allocvec(&Note::of(setup.terms)).map_err(|e| Error::Start(e.to_string()))?;
-        let door = Arc::new(Door::open(setup.options.clone(), board.address())?);
+        let note = postcard::to_allocvec(&Note::of(setup.terms))
+            .map_err(|e| Error::Start(e.to_string()))?;
+        let door = Door::open(setup.options.clone(), board.address());
+        let door = Arc::new(door.map_err(|error| board.fail(error))?);
         let net = Net::join(rank, size, 0, door, board, note)?;
-        let group = Group::join(rank, net, setup.terms, timeout)?;
-        Communicator::of_group(group, timeout)
+        let group = Group::join(rank, net, setup.terms, timeout, board)?;
+        Communicator::of_group(group, timeout, board)
     }
 }

@@ -2,51 +2,90 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::Board;
 use crate::error::Error;
+use crate::transport::shm::AbortRecord;
+use crate::watchdog;
 
-type Notes = BTreeMap<String, Vec<u8>>;
+#[derive(Default)]
+struct Notes {
+    all: BTreeMap<String, Vec<u8>>,
+    failure: Option<AbortRecord>,
+}
 
-/// A board for the threads of one process.
+/// A board for the threads of one process. They end together, and by themselves: nobody is missed
+/// here.
 #[derive(Clone)]
 pub(crate) struct Shelf {
     notes: Arc<(Mutex<Notes>, Condvar)>,
     address: IpAddr,
+    rank: u32,
 }
 
 impl Shelf {
     /// A board that shows that address to all of them.
     pub(crate) fn at(address: IpAddr) -> Self {
-        Shelf { notes: Arc::default(), address }
+        Shelf { notes: Arc::default(), address, rank: 0 }
+    }
+
+    /// The same board, as that rank uses it.
+    pub(crate) fn of(&self, rank: u32) -> Self {
+        Shelf { rank, ..self.clone() }
+    }
+}
+
+impl Shelf {
+    fn lock(&self) -> MutexGuard<'_, Notes> {
+        self.notes.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Notes {
+    fn failed(&self, rank: u32) -> Option<Error> {
+        self.failure.clone().map(|failure| watchdog::consequence(rank, failure, None))
     }
 }
 
 impl Board for Shelf {
     fn set(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
-        let mut notes = self.notes.0.lock().unwrap_or_else(PoisonError::into_inner);
-        notes.insert(key.into(), value.into());
+        self.lock().all.insert(key.into(), value.into());
         self.notes.1.notify_all();
         Ok(())
     }
 
     fn get(&mut self, key: &str, deadline: Instant) -> Result<Vec<u8>, Error> {
         let wait = deadline.saturating_duration_since(Instant::now());
-        let notes = self.notes.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing = |notes: &mut Notes| !notes.contains_key(key);
+        let missing = |notes: &mut Notes| !notes.all.contains_key(key) && notes.failure.is_none();
         let (notes, _) = self
             .notes
             .1
-            .wait_timeout_while(notes, wait, missing)
+            .wait_timeout_while(self.lock(), wait, missing)
             .unwrap_or_else(PoisonError::into_inner);
         let absent = || Error::Start(format!("no rank left `{key}` in time"));
-        notes.get(key).cloned().ok_or_else(absent)
+        let failed = || notes.failed(self.rank).unwrap_or_else(absent);
+        notes.all.get(key).cloned().ok_or_else(failed)
     }
 
     fn address(&self) -> IpAddr {
         self.address
+    }
+
+    fn look(&mut self) -> Option<Error> {
+        self.lock().failed(self.rank)
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        let own = watchdog::record(self.rank, &error);
+        let mut notes = self.lock();
+        let first = notes.failure.get_or_insert_with(|| own.clone()).clone();
+        self.notes.1.notify_all();
+        match (first.rank, first.code) == (own.rank, own.code) {
+            true => error,
+            false => watchdog::consequence(self.rank, first, None),
+        }
     }
 
     fn finish(&mut self, _: Instant) -> Result<(), Error> {

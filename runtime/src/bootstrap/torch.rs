@@ -1,17 +1,15 @@
-//! A board on PyTorch's `TCPStore`, the one that torchrun's agent serves.
+//! One note through PyTorch's `TCPStore`, the one that torchrun's agent serves: where the board is.
 //!
 //! The protocol is that of PyTorch 2.2 and later, the same for both of its servers: a byte for the
 //! query, then its arguments; numbers are of the machine's byte order, lengths of 64 bits. A
-//! connection begins with a validation. Nothing is authenticated: a shared secret protects what
-//! the ranks do with the addresses that they find here, not the addresses.
+//! connection begins with a validation. Nothing is authenticated, and nobody sees whose connection
+//! ended; the board does both.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use super::board::Board;
 use super::store::client::reachable;
-use super::store::protocol::{MAX_KEY, MAX_VALUE};
 use super::store::stream::{At, Stream};
 use crate::error::Error;
 
@@ -20,14 +18,13 @@ const SET: u8 = 1;
 const GET: u8 = 3;
 const ADD: u8 = 4;
 const WAIT: u8 = 6;
-const CANCEL_WAIT: u8 = 12;
 /// Follows `VALIDATE`.
 const MAGIC: u32 = 0x3C85_F7CE;
-/// Answers to `WAIT`.
+/// The answer to `WAIT`.
 const STOP_WAITING: u8 = 0;
-const WAIT_CANCELED: u8 = 1;
-/// How long the agent may take to cancel a wait.
-const CANCEL: Duration = Duration::from_secs(10);
+const KEY: &str = "store";
+/// The longest note, in bytes.
+const MAX_NOTE: usize = 4 << 10;
 
 /// A connection to torchrun's store.
 pub(crate) struct TorchStore {
@@ -95,87 +92,66 @@ impl TorchStore {
     }
 
     /// `false` if the key is not there in time.
-    fn wait(&mut self, key: &str, deadline: Instant) -> io::Result<bool> {
+    fn wait(&mut self, key: &str) -> io::Result<bool> {
         let query = self.query(WAIT, key);
-        self.stream.set_timeouts(self.timeout)?;
-        self.stream.write_all(&query)?;
-        let left = deadline.saturating_duration_since(Instant::now());
-        match byte(&mut self.stream, left) {
-            Ok(STOP_WAITING) => return Ok(true),
-            Ok(_) => return Err(nonsense()),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            Err(e) => return Err(e),
-        }
-        // Its answer may already be on the way.
-        self.stream.write_all(&[CANCEL_WAIT])?;
-        let mut there = false;
-        loop {
-            match byte(&mut self.stream, CANCEL)? {
-                STOP_WAITING if !there => there = true,
-                WAIT_CANCELED => return Ok(there),
-                _ => return Err(nonsense()),
-            }
+        self.send(&query)?;
+        let mut answer = [0];
+        match self.stream.read_exact(&mut answer) {
+            Ok(()) if answer == [STOP_WAITING] => Ok(true),
+            Ok(()) => Err(nonsense()),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
+            Err(e) => Err(e),
         }
     }
 
     fn read(&mut self, key: &str) -> io::Result<Vec<u8>> {
         let query = self.query(GET, key);
-        self.stream.set_timeouts(self.timeout)?;
-        self.stream.write_all(&query)?;
+        self.send(&query)?;
         let mut length = [0; 8];
         self.stream.read_exact(&mut length)?;
         let length = usize::try_from(u64::from_ne_bytes(length)).map_err(|_| nonsense())?;
-        if length > MAX_VALUE {
+        if length > MAX_NOTE {
             return Err(nonsense());
         }
         let mut value = vec![0; length];
         self.stream.read_exact(&mut value)?;
         Ok(value)
     }
-}
 
-impl Board for TorchStore {
-    fn set(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
-        if key.is_empty() || key.len() > MAX_KEY || value.len() > MAX_VALUE {
-            return Err(Error::Start(format!(
-                "rank {} cannot leave {} bytes as `{key:.64}` at torchrun's store: keys have 1 to \
-                 {MAX_KEY} bytes, values at most {MAX_VALUE}",
-                self.rank,
-                value.len()
-            )));
-        }
-        let mut query = self.query(SET, key);
-        push(&mut query, value);
-        // The store does not answer; one connection's queries are taken in order.
-        let sent =
-            self.stream.set_timeouts(self.timeout).and_then(|()| self.stream.write_all(&query));
-        sent.map_err(|e| self.lost(&format!("setting `{key}`"), &e))
-    }
-
-    fn get(&mut self, key: &str, deadline: Instant) -> Result<Vec<u8>, Error> {
-        let began = Instant::now();
-        let there = self.wait(key, deadline);
-        match there.and_then(|there| there.then(|| self.read(key)).transpose()) {
-            Ok(Some(value)) => Ok(value),
-            Ok(None) => Err(Error::Start(format!(
-                "rank {} waited {:?} for `{key}` at torchrun's store at {}: it was not set; see what \
-                 the others say, or give them more time",
-                self.rank,
-                began.elapsed(),
-                self.at
-            ))),
-            Err(e) => Err(self.lost(&format!("waiting for `{key}`"), &e)),
+    /// Tells all ranks what rank 0 says.
+    pub(crate) fn share(mut self, note: Option<&str>) -> Result<String, Error> {
+        match note {
+            Some(note) => {
+                let mut query = self.query(SET, KEY);
+                push(&mut query, note.as_bytes());
+                let sent = self.send(&query);
+                sent.map_err(|e| self.lost("telling where rank 0 is", &e))?;
+                Ok(note.into())
+            }
+            None => {
+                let there = self.wait(KEY);
+                match there.and_then(|there| there.then(|| self.read(KEY)).transpose()) {
+                    Ok(Some(note)) => Ok(String::from_utf8_lossy(&note).into_owned()),
+                    Ok(None) => Err(Error::Start(format!(
+                        "rank {} waited {:?} for rank 0 to say at torchrun's store at {} where it is: \
+                         it said nothing; see whether rank 0 runs, or give it more time",
+                        self.rank, self.timeout, self.at
+                    ))),
+                    Err(e) => Err(self.lost("waiting for rank 0", &e)),
+                }
+            }
         }
     }
 
-    fn address(&self) -> IpAddr {
+    /// The address of this host that it reaches the store from, and so others may reach it at.
+    pub(crate) fn address(&self) -> IpAddr {
         let own = self.stream.local().unwrap_or(Ipv4Addr::LOCALHOST.into());
         reachable(own, &self.at)
     }
 
-    /// The store outlives all ranks.
-    fn finish(&mut self, _deadline: Instant) -> Result<(), Error> {
-        Ok(())
+    fn send(&mut self, query: &[u8]) -> io::Result<()> {
+        self.stream.set_timeouts(self.timeout)?;
+        self.stream.write_all(query)
     }
 }
 
@@ -201,20 +177,6 @@ fn greet(at: &At, patience: Duration, prefix: &str) -> io::Result<Stream> {
 fn push(bytes: &mut Vec<u8>, text: &[u8]) {
     bytes.extend_from_slice(&(text.len() as u64).to_ne_bytes());
     bytes.extend_from_slice(text);
-}
-
-fn byte(stream: &mut Stream, patience: Duration) -> io::Result<u8> {
-    let deadline = Instant::now() + patience;
-    loop {
-        stream.set_timeouts(deadline.saturating_duration_since(Instant::now()))?;
-        let mut byte = [0];
-        match stream.read(&mut byte) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(_) => return Ok(byte[0]),
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
 }
 
 fn nonsense() -> io::Error {

@@ -14,6 +14,9 @@
 //! tables on different ranks end as an error.
 
 mod candidate;
+#[cfg(feature = "cuda")]
+pub(crate) mod device;
+mod how;
 mod machine;
 mod tuned;
 
@@ -28,11 +31,16 @@ use crate::dtype::{DType, RedOp};
 use crate::error::{Bytes, Error};
 use crate::hints::{Hints, Level, Merged, Objective};
 use candidate::{Candidate, Known};
+pub use how::How;
+use how::fastest;
 pub use machine::Machine;
 pub use tuned::{Place, Times, Tuned, VARIABLE};
 
 /// Measured times that differ by less than this factor are alike.
 const ALIKE: f64 = 1.03;
+
+/// The transport of buffers on GPUs.
+pub const NVLINK: &str = "nvlink";
 
 /// A call, as far as it decides the choice: the same on all ranks.
 #[derive(Debug, Clone, Copy)]
@@ -56,8 +64,8 @@ pub struct Request<'a> {
     pub placement: Placement,
     /// Capacity of a slot in bytes.
     pub slot_bytes: u64,
-    /// How ranks reach each other, as the tuned table has it: `shm`, `tcp`, or `shm+tcp` where they are
-    /// on several hosts.
+    /// How ranks reach each other, as the tuned table has it: `shm`, `tcp`, `shm+tcp` where they are on
+    /// several hosts, or `nvlink` for buffers on GPUs.
     pub transport: &'a str,
 }
 
@@ -74,6 +82,8 @@ pub struct Choice {
     pub predicted_us: f64,
     /// Microseconds by the tuned table.
     pub measured_us: Option<f64>,
+    /// How GPUs took that time.
+    pub how: Option<How>,
     /// The other candidates: those that could be played first, fastest first.
     pub lost: Vec<Lost>,
     /// What else there is to say: a table that does not apply.
@@ -89,6 +99,8 @@ pub enum Source {
     Tuned,
     /// A prediction.
     CostModel,
+    /// The rule of its size for GPUs.
+    Rule,
     /// Nothing: all are alike.
     Default,
 }
@@ -99,6 +111,7 @@ impl fmt::Display for Source {
             Source::Hint(level, key) => write!(f, "{level} ({key})"),
             Source::Tuned => f.write_str("tuned table"),
             Source::CostModel => f.write_str("cost model"),
+            Source::Rule => f.write_str("rule of this size for GPUs"),
             Source::Default => f.write_str("default"),
         }
     }
@@ -132,6 +145,8 @@ pub enum Why {
     Measured(f64),
     /// It was not measured at this size, and others were.
     Unmeasured,
+    /// The rule of this size names another.
+    Rule,
     /// A hint names another.
     Overruled,
 }
@@ -152,6 +167,7 @@ impl fmt::Display for Why {
             Why::Measured(times) if *times <= ALIKE => f.write_str("measured alike"),
             Why::Measured(times) => slower(f, "measured", *times),
             Why::Unmeasured => f.write_str("not measured at this size"),
+            Why::Rule => f.write_str("the rule of this size names another"),
             Why::Overruled => f.write_str("a hint names another"),
         }
     }
@@ -221,7 +237,9 @@ impl Resolver {
     ) -> Result<Choice, Error> {
         let merged = self.merged(call, communicator);
         let slot_bytes = merged.hints().slot_bytes().unwrap_or(request.slot_bytes);
-        let unshared = merged.hints().transport().is_some_and(|l| !l.iter().any(|t| t == "shm"));
+        let apart_by_hint =
+            merged.hints().transport().is_some_and(|l| !l.iter().any(|t| t == "shm"));
+        let unshared = apart_by_hint && request.transport != NVLINK;
         let (topology, transport) = match unshared {
             true => (apart(request.topology), "tcp"),
             false => (request.topology.clone(), request.transport),
@@ -245,7 +263,23 @@ impl Resolver {
         }
         match self.measured(&request, &candidates) {
             Some(times) => Ok(self.tuned(&request, candidates, &times)),
+            #[cfg(feature = "cuda")]
+            None if request.transport == NVLINK => self.ruled(&request, candidates),
             None => Ok(self.predicted(&request, candidates, request.bytes, Source::CostModel)),
+        }
+    }
+
+    /// On GPUs the cost model says nothing: the rule of the size decides.
+    #[cfg(feature = "cuda")]
+    fn ruled(&self, request: &Request<'_>, candidates: Vec<Candidate>) -> Result<Choice, Error> {
+        let fits =
+            |name: &str| candidates.iter().position(|c| c.entry.name == name && c.fit.is_ok());
+        let by_rule = device::algorithms(request.collective, request.bytes).find_map(fits);
+        match by_rule.or_else(|| candidates.iter().position(|c| c.fit.is_ok())) {
+            Some(at) => {
+                Ok(self.choice(request, candidates, at, Source::Rule, None, |_, _| Why::Rule))
+            }
+            None => Err(nothing(request, &candidates)),
         }
     }
 
@@ -286,7 +320,7 @@ impl Resolver {
     /// The measured times that count: those of candidates that can be played.
     fn measured(&self, request: &Request<'_>, candidates: &[Candidate]) -> Option<Times> {
         let times = self.table(request)?;
-        let played = |c: &Candidate| c.fit.is_ok() && times.contains_key(c.entry.name);
+        let played = |c: &Candidate| c.fit.is_ok() && fastest(&times, c.entry.name).is_some();
         candidates.iter().any(played).then_some(times)
     }
 
@@ -297,7 +331,7 @@ impl Resolver {
 
     fn tuned(&self, request: &Request<'_>, candidates: Vec<Candidate>, times: &Times) -> Choice {
         let time = |c: &Candidate| match &c.fit {
-            Ok(_) => times.get(c.entry.name).copied(),
+            Ok(_) => fastest(times, c.entry.name).map(|(us, _)| us),
             Err(_) => None,
         };
         let all = candidates.iter().filter_map(time);
@@ -342,7 +376,8 @@ impl Resolver {
         why: impl Fn(usize, Option<f64>) -> Why,
     ) -> Choice {
         let predicted = |c: &Candidate| c.time_us(request.bytes, request.slot_bytes);
-        let measured = |c: &Candidate| times.and_then(|t| t.get(c.entry.name)).copied();
+        let known = |c: &Candidate| times.and_then(|t| fastest(t, c.entry.name));
+        let measured = |c: &Candidate| known(c).map(|(us, _)| us);
         let chosen = &candidates[at];
         let shape = chosen.fit.as_ref().map_or_else(|_| Shape::flat(1), |fit| fit.shape.clone());
         let mut lost: Vec<Lost> = Vec::new();
@@ -376,6 +411,7 @@ impl Resolver {
             source,
             predicted_us: predicted(chosen),
             measured_us: measured(chosen),
+            how: known(chosen).and_then(|(_, how)| how),
             lost,
             remarks: self.remarks.clone(),
         }

@@ -1,8 +1,9 @@
 //! The tuned table: what `roundelay tune` measured on a machine.
 //!
-//! A row is one measured size: the time of each algorithm that was tried there. Between two sizes the
+//! A row is one measured size: the time of each algorithm that was tried there; on GPUs, of each way that it was
+//! played, as in `one_shot packet 8`. Between two sizes the
 //! times of an algorithm lie on a line; below the smallest they are those of the smallest, and beyond the
-//! largest they grow with the bytes. Rows of other rank counts, hosts or transports say nothing.
+//! largest they grow with the bytes. Where two sizes have nothing in common, and on GPUs, the nearer one counts. Rows of other rank counts, hosts or transports say nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Machine;
+use super::how::parts;
 use crate::error::Error;
 
 /// The version of the format.
@@ -35,7 +37,7 @@ pub struct Place {
     pub in_place: bool,
 }
 
-/// Measured times in microseconds, by algorithm.
+/// Measured times in microseconds, by algorithm, or by algorithm and [`How`](super::How).
 pub type Times = BTreeMap<String, f64>;
 
 /// A table of measurements.
@@ -140,6 +142,7 @@ impl Tuned {
             return Err("a row without times".into());
         }
         for (name, us) in &row.us {
+            let (name, _) = parts(name)?;
             if roundelay_algorithms::find(&row.collective, name).is_none() {
                 return Err(format!("the book has no {}.{name}", row.collective));
             }
@@ -188,7 +191,13 @@ impl Tuned {
             (Some((a, low)), Some((b, high))) => {
                 let share = (bytes - a) as f64 / (b - a) as f64;
                 let both = low.iter().filter_map(|(name, t)| Some((name, t, high.get(name)?)));
-                Some(both.map(|(name, t, u)| (name.clone(), t + (u - t) * share)).collect())
+                let both: Times =
+                    both.map(|(name, t, u)| (name.clone(), t + (u - t) * share)).collect();
+                // Ways of GPUs are told apart by size: what lies between is as what is nearer.
+                let ways = both.is_empty() || low.keys().any(|name| name.contains(' '));
+                let lower = u128::from(bytes).pow(2) < u128::from(*a) * u128::from(*b);
+                let nearer = if lower { low } else { high };
+                Some(if ways { nearer.clone() } else { both })
             }
             (None, Some((_, times))) => Some(times.clone()),
             (Some((a, times)), None) => {
@@ -212,7 +221,7 @@ impl Tuned {
             let mut times: Vec<(&String, &f64)> = times.iter().collect();
             times.sort_by(|a, b| a.1.total_cmp(b.1));
             let times: Vec<String> =
-                times.iter().map(|(name, us)| format!("{name} = {us:?}")).collect();
+                times.iter().map(|(name, us)| format!("{} = {us:?}", key(name))).collect();
             let placement = if place.in_place { "in_place" } else { "out_of_place" };
             let _ = write!(
                 text,
@@ -240,6 +249,11 @@ impl Place {
 fn quoted(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).collect();
     format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// The name of a time: as it is, where TOML lets it be.
+fn key(name: &str) -> String {
+    if name.contains(' ') { quoted(name) } else { name.into() }
 }
 
 /// The line of a byte, from 1.
@@ -290,6 +304,22 @@ mod tests {
         let out = Place { in_place: false, ..place() };
         assert_eq!(table.times(&out, 8), table.times(&place(), 8));
         assert_eq!(table.times(&Place { ranks: 3, ..place() }, 8), None);
+    }
+
+    #[test]
+    fn ways_of_gpus_are_kept_apart() {
+        let place = Place { transport: "nvlink".into(), ..place() };
+        let mut table = Tuned::new(Machine { cpu: "x".into(), cores: 2 });
+        table.insert(&place, 1024, "one_shot packet 8", 4.5);
+        table.insert(&place, 1 << 20, "ring put 64", 40.0);
+        let text = table.text();
+        assert!(text.contains("us = { \"one_shot packet 8\" = 4.5 }"), "{text}");
+        assert_eq!(Tuned::parse(&text), Ok(table.clone()));
+        let near = |bytes| table.times(&place, bytes).expect("times").into_keys().next();
+        assert_eq!(near(8192).as_deref(), Some("one_shot packet 8"));
+        assert_eq!(near(1 << 19).as_deref(), Some("ring put 64"));
+        let damaged = text.replace("packet 8", "pocket 8");
+        assert!(Tuned::parse(&damaged).is_err_and(|why| why.contains("`pocket 8`")));
     }
 
     #[test]

@@ -17,6 +17,8 @@ use roundelay_compiler::Plan;
 use roundelay_compiler::plan::{Buf, Placement};
 
 pub(crate) use lists::Staging;
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) use plans::SERVED;
 pub(crate) use plans::{Named, Plans};
 pub use reduction::Reduction;
 
@@ -238,18 +240,20 @@ impl Core {
         }
         let Reduction { op, factor } = reduction;
         let (bytes, placement) = (data.len() as u64, Placement::InPlace);
-        let plan = self.plan_for(Named { collective, bytes, dtype, op, root, placement })?;
+        let named = Named { collective, bytes, dtype, op, root, placement };
         let count = (data.len() / dtype.size()) as u64;
-        if plan.header.placement == Placement::InPlace {
-            let args = Args::InPlace { data };
-            return self.run(&plan, Call { count, dtype, op, factor, args }).map(drop);
-        }
-        let mut input = self.stage_input(data.len())?;
-        input[..data.len()].copy_from_slice(data);
-        let args = Args::OutOfPlace { input: &input[..data.len()], output: data };
-        let done = self.run(&plan, Call { count, dtype, op, factor, args });
-        self.staging.input = Some(input);
-        done.map(drop)
+        self.with_plan(named, |core, plan| {
+            if plan.header.placement == Placement::InPlace {
+                let args = Args::InPlace { data };
+                return core.run(plan, Call { count, dtype, op, factor, args }).map(drop);
+            }
+            let mut input = core.stage_input(data.len())?;
+            input[..data.len()].copy_from_slice(data);
+            let args = Args::OutOfPlace { input: &input[..data.len()], output: data };
+            let done = core.run(plan, Call { count, dtype, op, factor, args });
+            core.staging.input = Some(input);
+            done.map(drop)
+        })
     }
 
     /// A call out of place by name, with `count` elements a block.
@@ -281,17 +285,19 @@ impl Core {
         let blocks = if blocks == 0 { self.size() } else { blocks } as usize;
         let wanted = blocks.saturating_mul(count).saturating_mul(dtype.size());
         let (bytes, placement) = (wanted as u64, Placement::OutOfPlace);
-        let plan = self.plan_for(Named { collective, bytes, dtype, op, root, placement })?;
+        let named = Named { collective, bytes, dtype, op, root, placement };
         let count = count as u64;
-        if !output.is_empty() || !writes_output(&plan) {
-            let args = Args::OutOfPlace { input, output };
-            return self.run(&plan, Call { count, dtype, op, factor, args }).map(drop);
-        }
-        let mut spare = self.stage_output(wanted)?;
-        let args = Args::OutOfPlace { input, output: &mut spare[..wanted] };
-        let done = self.run(&plan, Call { count, dtype, op, factor, args });
-        self.staging.output = Some(spare);
-        done.map(drop)
+        self.with_plan(named, |core, plan| {
+            if !output.is_empty() || !writes_output(plan) {
+                let args = Args::OutOfPlace { input, output };
+                return core.run(plan, Call { count, dtype, op, factor, args }).map(drop);
+            }
+            let mut spare = core.stage_output(wanted)?;
+            let args = Args::OutOfPlace { input, output: &mut spare[..wanted] };
+            let done = core.run(plan, Call { count, dtype, op, factor, args });
+            core.staging.output = Some(spare);
+            done.map(drop)
+        })
     }
 }
 

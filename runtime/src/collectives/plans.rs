@@ -3,16 +3,20 @@
 
 use std::sync::Arc;
 
+use roundelay_algorithms::Entry;
 use roundelay_compiler::Plan;
 use roundelay_compiler::plan::Placement;
 
 use crate::algorithm::Algorithm;
 use crate::bind::mix;
 use crate::choose::{Choice, Request, Resolver};
+#[cfg(feature = "cuda")]
+use crate::choose::{How, NVLINK};
 use crate::comm::{Communicator, Core};
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::hints::Hints;
+use crate::prototype::Playable;
 
 /// Calls whose plan is remembered.
 const KEPT: usize = 256;
@@ -30,16 +34,17 @@ pub(crate) const SERVED: [&str; 9] = [
     "barrier",
 ];
 
-/// A call by name, as far as it decides the algorithm: the same on all ranks.
+/// A call by name, as far as it decides the algorithm: the same on all ranks. Calls are compared in
+/// this order, and mostly differ in the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Named {
-    pub(crate) collective: &'static str,
     /// Of the whole vector.
     pub(crate) bytes: u64,
+    pub(crate) root: u32,
     pub(crate) dtype: DType,
     pub(crate) op: RedOp,
-    pub(crate) root: u32,
     pub(crate) placement: Placement,
+    pub(crate) collective: &'static str,
 }
 
 /// What is known about plans.
@@ -70,18 +75,59 @@ impl Plans {
         self.call = hints;
     }
 
+    /// An algorithm of the book, read once.
+    pub(crate) fn of_book(&mut self, entry: &Entry) -> Result<Algorithm, Error> {
+        if let Some((_, known)) = self.book.iter().find(|(path, _)| *path == entry.path) {
+            return Ok(known.clone());
+        }
+        let algorithm = Algorithm::of_book(entry)?;
+        self.book.push((entry.path, algorithm.clone()));
+        Ok(algorithm)
+    }
+
+    /// The hints that hold for calls made now.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn merged_hints(&mut self) -> Result<Hints, Error> {
+        let call = self.call.as_deref().cloned().unwrap_or_default();
+        let own = self.hints.clone();
+        let resolver = match &mut self.resolver {
+            Some(resolver) => resolver,
+            none => none.insert(Resolver::from_env()?),
+        };
+        Ok(resolver.merged(&call, &own).hints().clone())
+    }
+
+    /// What the communicator wishes.
+    pub(crate) fn hints(&self) -> &Hints {
+        &self.hints
+    }
+
     fn installed(&self, collective: &str) -> Option<&Algorithm> {
         self.installed.iter().find(|(c, _)| c == collective).map(|(_, algorithm)| algorithm)
     }
 }
 
 impl Core {
-    /// The plan for a call. It is out of place where an installed algorithm cannot do it in place.
-    pub(super) fn plan_for(&mut self, call: Named) -> Result<Arc<Plan>, Error> {
-        let plans = &self.plans;
-        match plans.calls.iter().find(|(known, _)| *known == call) {
-            Some((_, plan)) if plans.call.is_none() => Ok(plan.clone()),
-            _ => self.first_plan_for(call),
+    /// Plays a call by its plan, which is out of place where an installed algorithm cannot do it in
+    /// place. The plans of calls made before are lent, not counted: to count is an atomic operation,
+    /// and waits until the message just sent has left the processor.
+    pub(super) fn with_plan<R>(
+        &mut self,
+        call: Named,
+        play: impl FnOnce(&mut Core, &Plan) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let known = self.plans.calls.iter().position(|(known, _)| *known == call);
+        match known.filter(|_| self.plans.call.is_none()) {
+            Some(at) => {
+                let lent = std::mem::take(&mut self.plans.calls);
+                let done = play(self, &lent[at].1);
+                self.plans.calls = lent;
+                done
+            }
+            None => {
+                let plan = self.first_plan_for(call)?;
+                play(self, &plan)
+            }
         }
     }
 
@@ -111,21 +157,31 @@ impl Core {
 
     /// The algorithm of the book for a call.
     fn chosen(&mut self, call: &Named) -> Result<Algorithm, Error> {
-        let Choice { entry, shape, .. } = self.choice(call)?;
-        let known = self.plans.book.iter().find(|(path, _)| *path == entry.path);
-        let algorithm = match known {
-            Some((_, known)) => known.clone(),
-            None => {
-                let algorithm = Algorithm::of_book(entry)?;
-                self.plans.book.push((entry.path, algorithm.clone()));
-                algorithm
-            }
-        };
+        let choice = self.choice(call, self.transport())?;
+        self.algorithm(choice)
+    }
+
+    /// The algorithm for a call on GPUs, the one installed or the book's; and how it is best played, as measured.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn device_algorithm(
+        &mut self,
+        call: &Named,
+    ) -> Result<(Algorithm, Option<How>), Error> {
+        if let Some(algorithm) = self.plans.installed(call.collective) {
+            return Ok((algorithm.clone(), None));
+        }
+        let choice = self.choice(call, NVLINK)?;
+        let how = choice.how;
+        Ok((self.algorithm(choice)?, how))
+    }
+
+    fn algorithm(&mut self, Choice { entry, shape, .. }: Choice) -> Result<Algorithm, Error> {
+        let algorithm = self.plans.of_book(entry)?;
         Ok(if shape.axes.len() > 1 { algorithm.on(shape) } else { algorithm })
     }
 
-    /// What the resolver says of a call.
-    fn choice(&mut self, call: &Named) -> Result<Choice, Error> {
+    /// What the resolver says of a call over these links.
+    fn choice(&mut self, call: &Named, transport: &'static str) -> Result<Choice, Error> {
         let Named { collective, bytes, dtype, op, root, placement } = *call;
         let request = Request {
             collective,
@@ -137,7 +193,7 @@ impl Core {
             op,
             placement,
             slot_bytes: self.slot_bytes(),
-            transport: self.transport(),
+            transport,
         };
         let hints = self.plans.call.as_deref().cloned().unwrap_or_default();
         let own = self.plans.hints.clone();
@@ -267,7 +323,9 @@ impl Communicator {
             "all_reduce" | "broadcast" | "reduce" | "barrier" => Placement::InPlace,
             _ => Placement::OutOfPlace,
         };
-        self.core()?.choice(&Named { collective, bytes, dtype, op, root: 0, placement })
+        let core = self.core()?;
+        let transport = core.transport();
+        core.choice(&Named { collective, bytes, dtype, op, root: 0, placement }, transport)
     }
 
     /// From now on this algorithm serves its collective on this communicator, at every size, in the
@@ -279,8 +337,8 @@ impl Communicator {
     /// [`Error::PlanMismatch`] if ranks disagree, on all ranks; [`Error::Refused`] and
     /// [`Error::Usage`] if the algorithm cannot be played here. Nothing has changed then, and the
     /// communicator stays usable. Else as [`Communicator::barrier`].
-    pub fn install(&mut self, algorithm: &Algorithm) -> Result<(), Error> {
-        self.core()?.install(algorithm)
+    pub fn install(&mut self, algorithm: &impl Playable) -> Result<(), Error> {
+        self.core()?.install(algorithm.algorithm()?)
     }
 
     /// Undoes [`Communicator::install`] for a collective, on all ranks together; says whether there

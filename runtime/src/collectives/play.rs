@@ -13,6 +13,7 @@ use crate::dtype::Element;
 use crate::error::Error;
 use crate::executor::Stats;
 use crate::memory::{bytes, bytes_mut};
+use crate::prototype::Playable;
 
 impl Communicator {
     /// Reads the algorithms of a file and gives the first one. Names are resolved now; what depends
@@ -41,7 +42,12 @@ impl Communicator {
     ///
     /// [`Error::Refused`] with rendered diagnostics if the algorithm is wrong or does not allow these
     /// ranks, [`Error::Usage`] if its shape has another number of ranks, or the placement is not its.
-    pub fn plan(&self, algorithm: &Algorithm, placement: Placement) -> Result<Arc<Plan>, Error> {
+    pub fn plan(
+        &self,
+        algorithm: &impl Playable,
+        placement: Placement,
+    ) -> Result<Arc<Plan>, Error> {
+        let algorithm = algorithm.algorithm()?;
         algorithm.plan(self.size(), self.rank(), algorithm.root(), placement)
     }
 
@@ -52,10 +58,11 @@ impl Communicator {
     /// As [`Communicator::plan`] and [`Communicator::run`].
     pub fn run_algorithm<T: Element>(
         &mut self,
-        algorithm: &Algorithm,
+        algorithm: &impl Playable,
         data: &mut [T],
         op: impl Into<Reduction>,
     ) -> Result<Stats, Error> {
+        let algorithm = algorithm.algorithm()?;
         let plan = self.plan(algorithm, Placement::InPlace)?;
         let blocks = u64::from(plan.header.blocks);
         let count = divided(algorithm, "data", data.len(), blocks)?;
@@ -72,11 +79,12 @@ impl Communicator {
     /// As [`Communicator::plan`] and [`Communicator::run`].
     pub fn run_algorithm_into<T: Element>(
         &mut self,
-        algorithm: &Algorithm,
+        algorithm: &impl Playable,
         output: &mut [T],
         input: &[T],
         op: impl Into<Reduction>,
     ) -> Result<Stats, Error> {
+        let algorithm = algorithm.algorithm()?;
         let plan = self.plan(algorithm, Placement::OutOfPlace)?;
         let Header { input_chunks, output_chunks, .. } = plan.header;
         let count = match input.is_empty() {

@@ -92,10 +92,11 @@ impl Communicator {
         let bytes_of = total.saturating_mul(size_of::<T>()) as u64;
         let placement = Placement::OutOfPlace;
         let (dtype, root) = (T::DTYPE, 0);
-        let plan =
-            core.plan_for(Named { collective, bytes: bytes_of, dtype, op, root, placement })?;
-        let args = Args::OutOfPlace { input: bytes(input), output: bytes_mut(output) };
-        core.call_cut(&plan, Call { count: 0, dtype, op, factor, args }, counts).map(drop)
+        let named = Named { collective, bytes: bytes_of, dtype, op, root, placement };
+        core.with_plan(named, |core, plan| {
+            let args = Args::OutOfPlace { input: bytes(input), output: bytes_mut(output) };
+            core.call_cut(plan, Call { count: 0, dtype, op, factor, args }, counts).map(drop)
+        })
     }
 
     fn exchange_all<T: Element>(&mut self, messages: &mut [Message<'_>]) -> Result<(), Error> {

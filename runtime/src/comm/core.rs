@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::executor::{Stats, Work};
 use crate::group::Group;
 use crate::memory::{Arena, Cut};
+use crate::net::Patience;
 use crate::trace::{Recorder, Standing};
 use crate::watchdog;
 
@@ -71,9 +72,9 @@ impl Core {
     }
 
     /// Opens the connections that calls will need, unless that is to be done when they need them.
-    pub(super) fn open_links(&mut self) -> Result<(), Error> {
+    pub(super) fn open_links(&mut self, patience: Patience<'_>) -> Result<(), Error> {
         let wanted = self.group.links_at_once();
-        self.ends.connect(&mut self.group, wanted.into_iter(), self.timeout)
+        self.ends.connect(&mut self.group, wanted.into_iter(), patience)
     }
 
     /// The ranks, their machines and links, as far as all ranks know them alike.

@@ -153,6 +153,30 @@ impl Core {
         }
     }
 
+    /// What can be seen of a rank that this one has waited for outside of calls since then: why to give
+    /// up, if so. Others see that it waits.
+    pub(super) fn watch(&mut self, peer: u32, since: u64) -> Option<Error> {
+        let waiting = Waiting::new(What::Meeting, peer, self.calls, 0, since);
+        self.group.publish_wait(Some(&waiting));
+        self.group.listen();
+        let trouble = watchdog::examine(&self.group, peer, self.calls, None);
+        if trouble.is_some() {
+            self.group.hear_out();
+        }
+        match trouble {
+            _ if self.group.is_aborted() => Some(watchdog::aborted(&self.group, None)),
+            Some(Trouble::Gone(how)) => {
+                Some(Error::LostRank { rank: self.rank(), lost: peer, how, place: None })
+            }
+            Some(Trouble::OtherCall) | None => None,
+        }
+    }
+
+    /// Such a wait is over.
+    pub(super) fn watched(&mut self) {
+        self.group.publish_wait(None);
+    }
+
     /// A connection did not come about in time: its other side may wait for a third rank.
     pub(super) fn explain(&mut self, error: Error) -> Error {
         let Error::Timeout { place, awaited, peer, after, remark } = error else { return error };

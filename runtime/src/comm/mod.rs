@@ -13,6 +13,7 @@
 
 mod call;
 mod core;
+mod lookout;
 mod meeting;
 mod options;
 mod p2p;
@@ -38,11 +39,13 @@ pub use resources::Resources;
 pub use work::{Status, Work};
 use worker::Worker;
 
+use crate::bootstrap::Board;
 use crate::dtype::{Element, RedOp};
 use crate::error::Error;
 use crate::executor::Stats;
 use crate::group::Group;
 use crate::memory::{Arena, Buffer, bytes, bytes_mut};
+use crate::net::Patience;
 use crate::route::Route;
 use crate::transport::shm::{Layout, Segment};
 
@@ -69,18 +72,22 @@ impl Communicator {
         Communicator::over(Group::whole(segment, rank), arena)
     }
 
-    /// This rank of a group of ranks that found each other.
-    pub(crate) fn of_group(group: Group, timeout: Duration) -> Result<Self, Error> {
+    /// This rank of a group of ranks that found each other through a board.
+    pub(crate) fn of_group(
+        group: Group,
+        timeout: Duration,
+        board: &mut dyn Board,
+    ) -> Result<Self, Error> {
         let own = group.seat(group.rank()).map_or(0, |seat| seat.pool);
         let arena = Arena::new(group.pool().clone(), own);
         let mut comm = Communicator::over(group, arena);
         comm.set_timeout(timeout);
         let core = comm.core()?;
-        if let Err(error) = core.open_links() {
-            let error = core.explain(error);
-            return Err(core.fail(error));
+        let watch = &mut |_| board.look();
+        match core.open_links(Patience { timeout, watch, members: &[] }) {
+            Ok(()) => Ok(comm),
+            Err(error) => Err(core.fail(board.fail(error))),
         }
-        Ok(comm)
     }
 
     /// This rank of a group, whose buffers come from that arena.

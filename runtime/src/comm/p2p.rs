@@ -211,7 +211,7 @@ impl Core {
             moved: 0,
             recorder: &mut self.recorder,
         };
-        player.play().map_err(|error| self.fail(error))
+        player.play(0).map_err(|error| self.fail(error))
     }
 
     fn bind_batch(&mut self, name: &'static str, messages: &[Message<'_>]) -> Result<usize, Error> {

@@ -4,7 +4,9 @@ use super::Communicator;
 use crate::bind::mix;
 use crate::error::Error;
 use crate::group::Part;
+use crate::net::Patience;
 use crate::route::Route;
+use crate::trace::now;
 
 /// What a rank shows when its list, or what it tried, is no good. No list has this digest, and no
 /// descriptor this number.
@@ -22,6 +24,9 @@ impl Communicator {
     /// ranks of this communicator call together. Ranks with the same list are in the same part, so
     /// one call can make several parts; a rank with an empty list is in none and gets `None`.
     /// Buffers of either communicator serve both.
+    ///
+    /// A part that fails ends this communicator too: calls that wait here for others, now or later,
+    /// return the cause. Its other parts go on.
     ///
     /// # Errors
     ///
@@ -68,13 +73,49 @@ impl Communicator {
         let done = self.all_gather_u64(if opened.is_ok() { 0 } else { REFUSED })?;
         opened?;
         all_well(&done, "could not open the memory of its part")?;
-        let Some(part) = part else { return Ok(None) };
+        let mut made = part.as_ref().map(|part| self.link_part(part)).transpose()?;
         let core = self.core()?;
-        let (group, timeout) = (core.group.end_part(part)?, core.timeout);
-        let mut part = Communicator::over(group, core.arena.clone());
-        part.set_timeout(timeout);
-        part.core()?.open_links()?;
-        Ok(Some(part))
+        if core.group.is_networked() {
+            // All parts are linked, or none is of any use; others may have begun to use theirs.
+            core.words(0).inspect_err(|error| {
+                let cause = part.as_ref().map(|part| part.record(core.rank(), error));
+                let core = made.as_mut().and_then(|made| made.core().ok());
+                cause.iter().zip(core).for_each(|(cause, core)| core.group.abort(cause));
+            })?;
+        }
+        Ok(made)
+    }
+
+    /// Connects the ranks of a part that share no memory. It is too late to go back: who fails here
+    /// fails the whole.
+    fn link_part(&mut self, part: &Part) -> Result<Communicator, Error> {
+        let (arena, timeout) = (self.arena.clone(), self.settings.timeout);
+        let (core, members, since) = (self.core()?, part.members(), now());
+        let mut net = core.group.part_net(part)?;
+        let met = net.as_mut().map_or(Ok(()), |net| {
+            let watch = &mut |peer| core.watch(peer, since);
+            net.meet(Patience { timeout, watch, members })
+        });
+        if let Err(error) = met {
+            let error = core.explain(error);
+            let error = core.fail(error);
+            net.iter_mut().for_each(|net| net.give_up(&part.record(core.rank(), &error)));
+            return Err(error);
+        }
+        let mut made = Communicator::over(core.group.end_part(part, net)?, arena);
+        made.set_timeout(timeout);
+        let watch = &mut |peer| core.watch(peer, since);
+        let opened = made.core()?.open_links(Patience { timeout, watch, members });
+        core.watched();
+        match opened {
+            Ok(()) => Ok(made),
+            Err(error) => {
+                let error = core.explain(error);
+                let error = core.fail(error);
+                made.core()?.group.abort(&part.record(core.rank(), &error));
+                Err(error)
+            }
+        }
     }
 }
 

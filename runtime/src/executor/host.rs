@@ -130,9 +130,9 @@ pub(crate) struct Player<'a> {
 }
 
 impl Player<'_> {
-    /// Plays the plan to its end.
-    pub(crate) fn play(&mut self) -> Result<Stats, Error> {
-        self.begin();
+    /// Plays the plan to its end, all lanes from their beginning, or its only lane from a step on.
+    pub(crate) fn play(&mut self, from: u32) -> Result<Stats, Error> {
+        self.begin(from);
         let lanes = self.bound.lanes.len();
         let mut left = self.work.cursors.iter().filter(|c| c.pass < self.stats.passes).count();
         while left > 0 {
@@ -141,7 +141,7 @@ impl Player<'_> {
                 if self.is_done(lane) {
                     continue;
                 }
-                if let Some(blocked) = self.blocked(lane)? {
+                if let Some(blocked) = self.test(lane)? {
                     if let Some(tracer) = &mut self.recorder.tracer {
                         tracer.blocked(self.bound, lane, blocked, self.work.cursors[lane].at());
                     }
@@ -181,7 +181,7 @@ impl Player<'_> {
         }
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, from: u32) {
         let (bound, work) = (self.bound, &mut *self.work);
         if let Some(tracer) = &mut self.recorder.tracer {
             tracer.call_begins(bound, self.call);
@@ -194,12 +194,13 @@ impl Player<'_> {
         work.outputs.reserve(bound.widest.saturating_sub(work.outputs.len()));
         work.cursors.clear();
         for lane in &bound.lanes {
+            let step = lane.start.max(from);
             let elements = match lane.is_empty() {
                 true => 0,
-                false => bound.elements(&bound.steps[lane.start as usize], 0),
+                false => bound.elements(&bound.steps[step as usize], 0),
             };
             let pass = if lane.is_empty() { bound.shape.passes } else { 0 };
-            work.cursors.push(Cursor { pass, step: lane.start, met: 0, elements });
+            work.cursors.push(Cursor { pass, step, met: 0, elements });
         }
         if bound.foreign {
             for send in &bound.sends {
@@ -234,10 +235,16 @@ impl Player<'_> {
         false
     }
 
-    /// What the current step of a lane waits for, if anything. What was once seen to hold is not
-    /// tested again, except for rooms and drains, which cost little.
-    #[inline]
+    /// What the current step of a lane waits for, if anything.
     pub(crate) fn blocked(&mut self, lane: usize) -> Result<Option<Blocked>, Error> {
+        self.test(lane)
+    }
+
+    /// The same, to be polled: inlined so that the answer stays in registers. Through memory it would
+    /// wait until all stores before it have left the processor, the message just posted among them.
+    /// What was once seen to hold is not tested again, except for rooms and drains, which cost little.
+    #[inline(always)]
+    fn test(&mut self, lane: usize) -> Result<Option<Blocked>, Error> {
         let bound = self.bound;
         let Cursor { pass, step, mut met, elements } = self.work.cursors[lane];
         let step = &bound.steps[step as usize];
@@ -309,13 +316,16 @@ impl Player<'_> {
     #[inline]
     fn kind(&self, out: &OutEnd, elements: u64) -> Kind {
         let len = elements as usize * out.size as usize;
-        if len >= out.direct
-            && (out.place != NOWHERE || self.work.bases[out.buffer as usize].offered.is_some())
-        {
-            return Kind::Pull;
-        }
-        if len >= out.foreign && self.ends.senders[out.sender as usize].reads() {
-            return Kind::Foreign;
+        if len >= out.direct.min(out.foreign) {
+            // A socket takes it from anywhere; of what peers map they need no kernel to read it.
+            let mapped =
+                out.place != NOWHERE || self.work.bases[out.buffer as usize].offered.is_some();
+            if mapped && len >= out.direct {
+                return Kind::Pull;
+            }
+            if !mapped && len >= out.foreign && self.ends.senders[out.sender as usize].reads() {
+                return Kind::Foreign;
+            }
         }
         if len <= INLINE { Kind::Inline } else { Kind::Slot }
     }

@@ -4,7 +4,9 @@
 mod fold;
 mod host;
 mod idle;
+mod short;
 pub(crate) mod wait;
 
 pub use host::Stats;
 pub(crate) use host::{Base, Blocked, Player, Work};
+pub(crate) use short::{run_ahead, short};

@@ -50,6 +50,11 @@ impl Wait {
         Wait { timeout, spins, polls: 0, began: None, examined: None, long: false }
     }
 
+    /// Polls without a pause.
+    pub(crate) fn polls(crowded: bool) -> u32 {
+        if crowded { SPINS_CROWDED } else { EAGER }
+    }
+
     /// How long nothing may move.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout

@@ -5,14 +5,15 @@
 //! behind, and nobody of another user can open it. A rank that may not open it (another pid
 //! namespace, a strict system) sits alone and is reached through sockets.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Group, Seat};
+use crate::bootstrap::Board;
 use crate::error::Error;
-use crate::net::{Card, Net};
+use crate::net::{Card, Net, Patience};
 use crate::route::{Place, Transports, neighbours, routes};
 use crate::transport;
 use crate::transport::shm::{Layout, Segment};
@@ -77,26 +78,20 @@ impl Group {
         mut net: Net,
         terms: Terms,
         timeout: Duration,
+        board: &mut dyn Board,
     ) -> Result<Self, Error> {
-        let mut places = Vec::with_capacity(net.cards().len());
-        for (other, card) in (0u32..).zip(net.cards()) {
-            let note = postcard::from_bytes::<Note>(&card.note).map_err(|e| {
-                Error::Start(format!("rank {other} speaks another version of roundelay: {e}"))
-            })?;
-            places.push(Place { host: card.host, rdma: note.rdma });
-            let theirs = note.terms;
-            if theirs != terms {
-                return Err(Error::Start(format!(
-                    "rank {rank} and rank {other} were given different hints: {}; give all ranks \
-                     the same",
-                    terms.difference(&theirs)
-                )));
+        let shared = places(rank, net.cards(), terms)
+            .and_then(|places| share(&mut net, rank, places, terms, timeout, board));
+        let Shared { places, near, segment, refusal, fits } = match shared {
+            Ok(shared) => shared,
+            Err(error) => {
+                // The others have this rank, and must hear why it leaves.
+                let error = board.fail(error);
+                net.give_up(&watchdog::record(rank, &error));
+                return Err(error);
             }
-        }
+        };
         let hosts: Vec<u128> = net.cards().iter().map(|card| card.host).collect();
-        let near = neighbours(rank, &places, terms.transports)?;
-        let (segment, refusal) = share(&mut net, rank, &near, terms, timeout)?;
-        let fits = exchange(&mut net, rank, u64::from(refusal.is_none()), timeout)?;
         let mut seats = vec![None; hosts.len()];
         if refusal.is_none() {
             for (seat, &r) in (0u32..).zip(&near) {
@@ -115,7 +110,7 @@ impl Group {
         group.hosts = numbers(&hosts);
         group.find_routes(&places, refusal.as_deref());
         match group.seats.iter().any(Option::is_none) {
-            true => group.net = Some(net),
+            true => group.net = Some(Arc::new(Mutex::new(net))),
             false => {
                 net.leave();
                 group.joined = net.counts();
@@ -143,68 +138,63 @@ fn numbers(hosts: &[u128]) -> Vec<u32> {
     hosts.iter().map(number).collect()
 }
 
+/// Where the ranks are; an error if they were not given the same.
+fn places(rank: u32, cards: &[Card], terms: Terms) -> Result<Vec<Place>, Error> {
+    let place = |(other, card): (u32, &Card)| {
+        let note = postcard::from_bytes::<Note>(&card.note).map_err(|e| {
+            Error::Start(format!("rank {other} speaks another version of roundelay: {e}"))
+        })?;
+        if note.terms != terms {
+            return Err(Error::Start(format!(
+                "rank {rank} and rank {other} were given different hints: {}; give all ranks \
+                 the same",
+                terms.difference(&note.terms)
+            )));
+        }
+        Ok(Place { host: card.host, rdma: note.rdma })
+    };
+    (0u32..).zip(cards).map(place).collect()
+}
+
 /// The memory of this machine's ranks, or memory of this rank alone and why.
+struct Shared {
+    places: Vec<Place>,
+    near: Vec<u32>,
+    segment: Arc<Segment>,
+    refusal: Option<String>,
+    /// Of each rank whether it has opened its machine's memory.
+    fits: Vec<u64>,
+}
+
 fn share(
     net: &mut Net,
     rank: u32,
-    near: &[u32],
+    places: Vec<Place>,
     terms: Terms,
     timeout: Duration,
-) -> Result<(Arc<Segment>, Option<String>), Error> {
+    board: &mut dyn Board,
+) -> Result<Shared, Error> {
+    let mut exchange = |net: &mut Net, word| {
+        let watch = &mut |_| board.look();
+        net.all_words((word, 0), "join", Patience { timeout, watch, members: &[] })
+    };
+    let near = neighbours(rank, &places, terms.transports)?;
     let layout = |ranks| Layout { slot_bytes: terms.slot_bytes, ..Layout::new(ranks) };
     let leader = near.first().copied().unwrap_or(rank);
     let made = (leader == rank).then(|| Segment::create(layout(near.len() as u32))).transpose()?;
     let number = made.as_ref().map_or(0, |segment| segment.number() as u64);
-    let numbers = exchange(net, rank, number, timeout)?;
-    if let Some(segment) = made {
-        return Ok((segment, None));
-    }
-    let pid = net.cards().get(leader as usize).map_or(0, |card| card.pid as i32);
-    let number = numbers.get(leader as usize).map_or(0, |&n| n as i32);
-    match Segment::of_process(pid, number) {
-        Ok(segment) => Ok((segment, None)),
-        Err(refused) => Ok((Segment::create(layout(1))?, Some(refused.to_string()))),
-    }
-}
-
-/// A word from every rank to every rank, before there is a group.
-fn exchange(net: &mut Net, rank: u32, word: u64, timeout: Duration) -> Result<Vec<u64>, Error> {
-    let words = words(net, rank, word, timeout);
-    if let Err(error) = &words {
-        // The others have this rank, and must hear why it leaves.
-        net.alarm(&watchdog::record(rank, error));
-        net.leave();
-    }
-    words
-}
-
-fn words(net: &mut Net, rank: u32, word: u64, timeout: Duration) -> Result<Vec<u64>, Error> {
-    let deadline = Instant::now() + timeout;
-    net.begin_words(word, 0);
-    loop {
-        net.poll();
-        match net.poll_words() {
-            Some(Ok(words)) => return Ok(words.to_vec()),
-            Some(Err(other)) => {
-                return Err(Error::Start(format!("rank {} has joined otherwise", other.peer)));
+    let numbers = exchange(net, number)?;
+    let (segment, refusal) = match made {
+        Some(segment) => (segment, None),
+        None => {
+            let pid = net.cards().get(leader as usize).map_or(0, |card| card.pid as i32);
+            let number = numbers.get(leader as usize).map_or(0, |&n| n as i32);
+            match Segment::of_process(pid, number) {
+                Ok(segment) => (segment, None),
+                Err(refused) => (Segment::create(layout(1))?, Some(refused.to_string())),
             }
-            None => {}
         }
-        if let Some(record) = net.alarmed() {
-            return Err(Error::Start(format!("rank {} failed: {}", record.rank, record.text)));
-        }
-        // Ranks that have all words go on, and may be gone before this one has them.
-        let awaited = net.awaited_words().and_then(|lost| Some((lost, net.gone(lost)?)));
-        if let Some((lost, how)) = awaited {
-            return Err(Error::LostRank { rank, lost, how: how.into(), place: None });
-        }
-        if Instant::now() >= deadline {
-            return Err(Error::Start(format!(
-                "rank {rank} waited {timeout:?} for rank {} to go on joining; see whether it runs, or \
-                 allow more time (`--timeout`)",
-                net.awaited_words().unwrap_or(rank)
-            )));
-        }
-        rustix::thread::sched_yield();
-    }
+    };
+    let fits = exchange(net, u64::from(refusal.is_none()))?;
+    Ok(Shared { places, near, segment, refusal, fits })
 }

@@ -6,7 +6,8 @@
 //! sits in some segment, if alone, so that its alarm is always a word in memory. Ranks elsewhere are
 //! reached through sockets (`net`), which then also carry what is said outside plans.
 //!
-//! `join` makes a group of ranks that found each other, `split` a part of a group.
+//! `join` makes a group of ranks that found each other, `split` a part of a group. A part that fails
+//! takes what it is a part of with it, and no other part.
 
 mod join;
 mod split;
@@ -14,19 +15,18 @@ mod split;
 pub(crate) use join::{Note, Terms};
 pub(crate) use split::Part;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::bind::{channel, mix};
 use crate::error::Error;
-use crate::net::{Counts, Door, Net};
+use crate::net::{Counts, Door, LAST_WORDS, Net, Patience};
 use crate::route::{Place, Route};
 use crate::trace::Waiting;
 use crate::transport::shm::{AbortRecord, Exchange, Layout, Segment, State};
 use crate::transport::tcp::Socket;
+use crate::watchdog;
 
-/// How long after a connection ended its reason may arrive by another.
-const LAST_WORDS: Duration = Duration::from_millis(100);
 /// How long ranks elsewhere may take to say what they wait for. They look up once a millisecond.
 const ANSWERS: Duration = Duration::from_millis(200);
 
@@ -50,6 +50,48 @@ pub(crate) enum Shown {
     OtherCall(u32),
 }
 
+/// Ends what a part is told of a failure of its whole.
+const OF_WHOLE: &str = "; these are numbers in the whole of this part";
+
+/// Who stops when a part fails.
+#[derive(Clone)]
+struct Above {
+    wires: Arc<Segment>,
+    net: Option<Arc<Mutex<Net>>>,
+    /// The ranks of the part, as they are called there.
+    members: Arc<[u32]>,
+}
+
+impl Above {
+    fn abort(&self, cause: &AbortRecord) {
+        let AbortRecord { code, rank, text } = cause;
+        let called = |rank: u32| self.members.get(rank as usize).copied().unwrap_or(rank);
+        let is_same = (0u32..).zip(self.members.iter()).all(|(rank, &above)| rank == above);
+        let members = &self.members;
+        let text = match text.strip_suffix(OF_WHOLE) {
+            Some(text) => text.to_owned(),
+            None if is_same => text.clone(),
+            None => format!("{text}; these are numbers in a part, whose ranks are {members:?}"),
+        };
+        // Whoever holds it makes a call there, and looks at the wires.
+        let mut net = self.net.as_ref().and_then(|net| net.try_lock().ok());
+        net.iter_mut().for_each(|net| net.poll());
+        if let Some(first) = net.as_ref().and_then(|net| net.alarmed()) {
+            self.wires.abort(first);
+        }
+        self.wires.abort(&AbortRecord { code: *code, rank: called(*rank), text });
+        if let (Some(mut net), Some(first)) = (net, self.wires.abort_record()) {
+            net.alarm(&first);
+        }
+    }
+
+    /// As a part of that part sees it.
+    fn beyond(&self, members: &[u32]) -> Above {
+        let called = |&m: &u32| self.members.get(m as usize).copied().unwrap_or(m);
+        Above { members: members.iter().map(called).collect(), ..self.clone() }
+    }
+}
+
 /// See above.
 pub(crate) struct Group {
     rank: u32,
@@ -58,8 +100,10 @@ pub(crate) struct Group {
     /// By rank.
     seats: Vec<Option<Seat>>,
     exchange: Exchange,
-    /// If not all ranks sit in the wires.
-    net: Option<Net>,
+    /// If not all ranks sit in the wires. Parts raise alarms there too.
+    net: Option<Arc<Mutex<Net>>>,
+    /// What this is a part of, and what that is a part of, and so on.
+    above: Vec<Above>,
     /// What sockets were needed for before the ranks knew that they can do without.
     joined: Counts,
     /// What the ranks showed in the current round, if they are not all in the wires.
@@ -103,6 +147,7 @@ impl Group {
             seats,
             exchange: Exchange::new(),
             net: None,
+            above: Vec::new(),
             joined: Counts::default(),
             words: None,
             routes: Vec::new(),
@@ -201,9 +246,13 @@ impl Group {
         self.terms.lazy
     }
 
+    fn net(&self) -> Option<MutexGuard<'_, Net>> {
+        self.net.as_ref().map(|net| net.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// What was done over sockets to come together and to speak outside plans.
     pub(crate) fn counts(&self) -> Counts {
-        self.net.as_ref().map_or(self.joined, Net::counts)
+        self.net().map_or(self.joined, |net| net.counts())
     }
 
     /// Bytes of shared memory that the ranks of this machine have reserved, arenas included.
@@ -215,7 +264,7 @@ impl Group {
     /// Descriptors, without those of connections for data.
     pub(crate) fn descriptors(&self) -> u64 {
         let memory = if self.shares_pool() { 1 } else { 2 };
-        memory + self.net.as_ref().map_or(0, |net| net.counts().links + Door::DESCRIPTORS)
+        memory + self.net().map_or(0, |net| net.counts().links + Door::DESCRIPTORS)
     }
 
     /// Whether one segment is both wires and pool.
@@ -226,19 +275,19 @@ impl Group {
     /// Connects to ranks that do not share memory with this one: a socket for each peer and channel.
     /// They do the same at the same time.
     pub(crate) fn connect(
-        &mut self,
+        &self,
         wanted: &[(u32, u16)],
-        timeout: Duration,
+        patience: Patience<'_>,
     ) -> Result<Vec<Arc<Socket>>, Error> {
-        let Some(net) = &mut self.net else {
+        let Some(mut net) = self.net() else {
             return Err(Error::Plan("it names a rank that cannot be reached".into()));
         };
-        let wires = self.wires.clone();
-        let stop = || wires.is_aborted().then(|| Error::Start("stopped".into()));
-        let deadline = Instant::now() + timeout;
-        let sockets = net.open(wanted, deadline, &stop)?;
+        let Patience { timeout, watch, members } = patience;
+        let stopped = || self.is_aborted().then(|| watchdog::aborted(self, None));
+        let watch = &mut |peer| watch(peer).or_else(stopped);
+        let sockets = net.open(wanted, Patience { timeout, watch, members })?;
         #[cfg(feature = "rdma")]
-        let sockets = self.streams(wanted, sockets, deadline)?;
+        let sockets = self.streams(wanted, sockets, timeout)?;
         #[cfg(not(feature = "rdma"))]
         let sockets = sockets.into_iter().map(Socket::new);
         Ok(sockets.into_iter().map(Arc::new).collect())
@@ -250,7 +299,7 @@ impl Group {
         &self,
         wanted: &[(u32, u16)],
         sockets: Vec<std::os::fd::OwnedFd>,
-        deadline: Instant,
+        timeout: Duration,
     ) -> Result<Vec<Socket>, Error> {
         use crate::route::Link;
         use crate::transport::rdma;
@@ -269,7 +318,7 @@ impl Group {
                 false => done.push(Some(Socket::new(fd))),
             }
         }
-        let made = rdma::connect(fresh, deadline).map_err(|(at, why)| {
+        let made = rdma::connect(fresh, Instant::now() + timeout).map_err(|(at, why)| {
             let peer = peers.get(at).copied().unwrap_or(self.rank);
             Error::Start(format!(
                 "rank {} cannot reach rank {peer} by RDMA: {why}; without it: transport=shm,tcp",
@@ -281,9 +330,9 @@ impl Group {
     }
 
     /// Hears what ranks elsewhere say: alarms, and that they are gone.
-    pub(crate) fn listen(&mut self) {
+    pub(crate) fn listen(&self) {
         let own = self.own();
-        let Some(net) = &mut self.net else { return };
+        let Some(mut net) = self.net() else { return };
         net.poll();
         net.answer_waits(|| self.wires.wait_of(own));
         match net.alarmed() {
@@ -312,22 +361,24 @@ impl Group {
     /// waits cannot be seen, and hears for a moment.
     pub(crate) fn ask_around(&mut self) {
         let own = self.wires.wait_of(self.own());
-        let (Some(net), Some(own)) = (&mut self.net, own) else { return };
-        net.ask_waits(own);
+        let Some(own) = own.filter(|_| self.net.is_some()) else { return };
+        self.net().iter_mut().for_each(|net| net.ask_waits(own));
         let deadline = Instant::now() + ANSWERS;
-        let answered = |group: &Self| group.net.as_ref().is_none_or(Net::is_answered);
+        let answered = |group: &Self| group.net().is_none_or(|net| net.is_answered());
         while !answered(self) && !self.is_aborted() && Instant::now() < deadline {
             self.listen();
             rustix::thread::sched_yield();
         }
     }
 
-    /// Makes all ranks stop.
-    pub(crate) fn abort(&mut self, cause: &AbortRecord) {
+    /// Makes all ranks stop, and those of what this is a part of.
+    pub(crate) fn abort(&self, cause: &AbortRecord) {
         self.wires.abort(cause);
-        if let Some(net) = &mut self.net {
-            net.alarm(&self.wires.abort_record().unwrap_or_else(|| cause.clone()));
+        let cause = self.wires.abort_record().unwrap_or_else(|| cause.clone());
+        if let Some(mut net) = self.net() {
+            net.alarm(&cause);
         }
+        self.above.iter().for_each(|above| above.abort(&cause));
     }
 
     /// Whether somebody failed.
@@ -358,9 +409,9 @@ impl Group {
     }
 
     /// Says what this rank waits for, or no longer.
-    pub(crate) fn publish_wait(&mut self, waiting: Option<&Waiting>) {
+    pub(crate) fn publish_wait(&self, waiting: Option<&Waiting>) {
         self.wires.publish_wait(self.own(), waiting.map(Waiting::words));
-        if let (None, Some(net)) = (waiting, &mut self.net) {
+        if let (None, Some(mut net)) = (waiting, self.net()) {
             net.waits_no_more();
         }
     }
@@ -369,48 +420,53 @@ impl Group {
     pub(crate) fn wait_of(&self, rank: u32) -> Option<Waiting> {
         let words = match self.seat(rank) {
             Some(seat) => self.wires.wait_of(seat.wires),
-            None => self.net.as_ref()?.wait_of(rank),
+            None => self.net()?.wait_of(rank),
         };
         Waiting::from_words(words?)
     }
 
     /// Whether a rank takes part, and in which process of this machine.
     pub(crate) fn state(&self, rank: u32) -> (State, Option<i32>) {
-        if let Some(seat) = self.seat(rank) {
-            let (state, pid) = self.wires.state(seat.wires);
-            return (state, Some(pid));
+        let known = self.pids.get(rank as usize).copied().flatten();
+        match self.seat(rank).map(|seat| self.wires.state(seat.wires)) {
+            // It has joined, and takes its seat next.
+            None | Some((State::Absent, _)) if known.is_some() => (State::Present, known),
+            None => (State::Present, None),
+            Some((state, pid)) => (state, Some(pid)),
         }
-        (State::Present, self.pids.get(rank as usize).copied().flatten())
     }
 
     /// How a rank elsewhere is known to have gone.
-    pub(crate) fn gone(&self, rank: u32) -> Option<&str> {
-        self.net.as_ref()?.gone(rank)
+    pub(crate) fn gone(&self, rank: u32) -> Option<String> {
+        self.net()?.gone(rank).map(str::to_owned)
     }
 
     /// Begins a round in which every rank shows one word; `call` tells the calls of ranks apart.
     pub(crate) fn post_word(&mut self, word: u64, call: u32) {
         self.words = None;
-        match &mut self.net {
-            Some(net) => net.begin_words(word, call),
-            None => self.exchange.post(&self.wires, self.own(), word),
+        if let Some(mut net) = self.net() {
+            return net.begin_words(word, call);
         }
+        self.exchange.post(&self.wires, self.own(), word);
     }
 
     /// Whose words are missing in that round, if they do not come from each rank by itself.
     pub(crate) fn awaited_word(&self) -> Option<u32> {
-        self.net.as_ref()?.awaited_words()
+        self.net()?.awaited_words()
     }
 
     /// What a rank shows in that round.
     pub(crate) fn word_of(&mut self, rank: u32) -> Shown {
-        let Some(net) = &mut self.net else {
+        if self.net.is_none() {
             let seat = self.seat(rank);
             let word = seat.and_then(|seat| self.exchange.read(&self.wires, seat.wires));
             return word.map_or(Shown::Nothing, Shown::Word);
-        };
+        }
         if self.words.is_none() {
-            self.words = net.poll_words().map(|w| w.map(<[u64]>::to_vec).map_err(|m| m.peer));
+            let poll = |mut net: MutexGuard<'_, Net>| {
+                Some(net.poll_words()?.map(<[u64]>::to_vec).map_err(|m| m.peer))
+            };
+            self.words = self.net().and_then(poll);
         }
         match &self.words {
             None => Shown::Nothing,
@@ -423,7 +479,11 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.wires.set_state(self.own(), State::Left);
-        if let Some(net) = &mut self.net {
+        // An alarm that a part raised in memory may not have gone further yet.
+        if self.is_aborted() {
+            self.listen();
+        }
+        if let Some(mut net) = self.net() {
             net.leave();
         }
     }

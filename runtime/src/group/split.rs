@@ -1,11 +1,14 @@
 //! A part of a group as a group of its own, with connections of its own and the same arenas.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use super::{Group, Seat};
+use roundelay_dsl::diag::codes;
+
+use super::{Above, Group, OF_WHOLE, Seat};
 use crate::error::Error;
 use crate::net::Net;
-use crate::transport::shm::{Layout, PAGE, Segment};
+use crate::transport::shm::{AbortRecord, Layout, PAGE, Segment};
+use crate::watchdog;
 
 /// A part being split off: what its ranks tell each other through the whole group.
 pub(crate) struct Part {
@@ -45,30 +48,39 @@ impl Group {
         Ok(())
     }
 
-    /// The part as a group, once all of its ranks have opened its wires.
-    pub(crate) fn end_part(&self, part: Part) -> Result<Group, Error> {
-        let Part { members, near, id, wires } = part;
-        let Some(wires) = wires else {
+    /// Links this rank with those of the part that it does not share memory with.
+    pub(crate) fn part_net(&self, part: &Part) -> Result<Option<Net>, Error> {
+        let apart = part.near.len() < part.members.len();
+        let net = self.net().filter(|_| apart);
+        net.map(|net| net.part(part.id, &part.members, part.at(self.rank))).transpose()
+    }
+
+    /// The part as a group, once all of its ranks have opened its wires and are linked.
+    pub(crate) fn end_part(&self, part: &Part, net: Option<Net>) -> Result<Group, Error> {
+        let Some(wires) = part.wires.clone() else {
             return Err(Error::Start("a part without wires".into()));
         };
-        let at = |r: u32| members.iter().position(|&m| m == r).unwrap_or(0) as u32;
+        let at = |r: u32| part.at(r);
+        let Part { members, near, id, .. } = part;
         let mut seats = vec![None; members.len()];
-        for (seat, &r) in (0u32..).zip(&near) {
+        for (seat, &r) in (0u32..).zip(near) {
             let pool = self.seat(r).map_or(0, |seat| seat.pool);
             seats[at(r) as usize] = Some(Seat { wires: seat, pool });
         }
-        let apart = seats.iter().any(Option::is_none);
-        let net: Option<Net> = match &self.net {
-            Some(net) if apart => Some(net.split(id, &members, at(self.rank))?),
-            _ => None,
-        };
         let mut group = Self::seated(at(self.rank), wires, self.pool.clone(), seats, self.terms);
-        group.net = net;
-        group.id = id;
+        group.net = net.map(|net| Arc::new(Mutex::new(net)));
+        let whole = Above {
+            wires: self.wires.clone(),
+            net: self.net.clone(),
+            members: members.as_slice().into(),
+        };
+        group.above = self.above.iter().map(|above| above.beyond(members)).collect();
+        group.above.insert(0, whole);
+        group.id = *id;
         group.hosts = members.iter().map(|&r| self.hosts[r as usize]).collect();
         group.pids = members.iter().map(|&r| self.state(r).1).collect();
         group.routes = (0u32..)
-            .zip(&members)
+            .zip(members)
             .filter_map(|(rank, &r)| {
                 let way = self.routes.get(r as usize)?.clone();
                 Some(crate::route::Route { rank, ..way })
@@ -79,6 +91,30 @@ impl Group {
 }
 
 impl Part {
+    /// Its ranks, by their numbers in the whole.
+    pub(crate) fn members(&self) -> &[u32] {
+        &self.members
+    }
+
+    /// The number in the part of a rank of the whole.
+    fn at(&self, rank: u32) -> u32 {
+        self.members.iter().position(|&m| m == rank).unwrap_or(0) as u32
+    }
+
+    /// What the part is told of a failure of this rank of the whole.
+    pub(crate) fn record(&self, own: u32, error: &Error) -> AbortRecord {
+        let AbortRecord { code, rank, text } = watchdog::record(own, error);
+        match self.members.contains(&rank) {
+            true => AbortRecord { code, rank: self.at(rank), text: text + OF_WHOLE },
+            // A rank that the part does not have.
+            false => AbortRecord {
+                code: codes::START,
+                rank: self.at(own),
+                text: error.to_string() + OF_WHOLE,
+            },
+        }
+    }
+
     /// What this rank tells the others: the number of its descriptor, or 0.
     pub(crate) fn number(&self) -> u64 {
         self.wires.as_ref().map_or(0, |wires| wires.number() as u64)

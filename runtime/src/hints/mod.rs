@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use roundelay_compiler::device::Way;
+
 use crate::error::Error;
 pub use parse::TABLE;
 
@@ -77,6 +79,8 @@ pub struct Hints {
     lossy: Option<Lossy>,
     transport: Option<Vec<String>>,
     channels: Option<u32>,
+    protocol: Option<Way>,
+    max_sms: Option<u32>,
     slot_bytes: Option<u64>,
     timeout: Option<Duration>,
     lazy: Option<bool>,
@@ -185,6 +189,16 @@ impl Hints {
         self.channels
     }
 
+    /// How messages travel between GPUs.
+    pub fn protocol(&self) -> Option<Way> {
+        self.protocol
+    }
+
+    /// Most multiprocessors of a GPU that a call occupies.
+    pub fn max_sms(&self) -> Option<u32> {
+        self.max_sms
+    }
+
     /// Capacity of a slot in bytes.
     pub fn slot_bytes(&self) -> Option<u64> {
         self.slot_bytes
@@ -287,6 +301,8 @@ impl Merged {
             lossy,
             transport,
             channels,
+            protocol,
+            max_sms,
             slot_bytes,
             timeout,
             lazy,

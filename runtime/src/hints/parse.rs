@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::collective::NAMES;
+use roundelay_compiler::device::Way;
 use roundelay_dsl::diag::similar;
 
 use super::{HintError, Hints, Key, Lossy, Objective};
@@ -68,6 +69,25 @@ pub const TABLE: &[Key] = &[
                   them; 3 by default, as many as the book uses.",
         example: "4",
         read: |h, v| number(v, 1, 64, &mut h.channels),
+    },
+    Key {
+        name: "protocol",
+        values: "`packet`, `staged`, `put` or `get`",
+        meaning: "How messages travel between GPUs: as packets that carry their own flags, through staging memory, \
+                  written to where they belong in the peers' buffers, or read from there. By size and memory by \
+                  default.",
+        example: "packet",
+        read: |h, v| {
+            let ways = [Way::Packet, Way::Staged, Way::Put, Way::Get].map(|way| (way.name(), way));
+            word(v, &ways, &mut h.protocol)
+        },
+    },
+    Key {
+        name: "max_sms",
+        values: "a number from 1 to 128",
+        meaning: "Most multiprocessors of a GPU that a call occupies, so that others are left to compute.",
+        example: "16",
+        read: |h, v| number(v, 1, 128, &mut h.max_sms),
     },
     Key {
         name: "slot_bytes",

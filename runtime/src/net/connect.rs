@@ -1,7 +1,8 @@
 //! Making many connections at once.
 
 use std::net::{SocketAddr, TcpStream};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 use rustix::event::{PollFd, PollFlags};
@@ -11,6 +12,9 @@ use super::door::Door;
 use super::hello::Name;
 use crate::error::{Error, Place};
 
+/// How long after a connection ended its reason may arrive by another.
+pub(crate) const LAST_WORDS: Duration = Duration::from_millis(100);
+
 /// A connection that is wanted.
 pub(super) struct Wanted<'a> {
     pub(super) name: Name,
@@ -18,19 +22,74 @@ pub(super) struct Wanted<'a> {
     pub(super) dial: Option<&'a [SocketAddr]>,
 }
 
-/// What a wait is about.
-pub(super) struct Errand<'a> {
-    pub(super) door: &'a Door,
-    pub(super) rank: u32,
-    /// What the ranks are doing: `join`, `split`, `connect`.
-    pub(super) what: &'a str,
-    pub(super) since: Instant,
-    pub(super) deadline: Instant,
+/// How long to wait for others, and for how long that makes sense.
+pub(crate) struct Patience<'a> {
+    pub(crate) timeout: Duration,
+    /// Asked every few milliseconds of a wait for a rank: why to give up, if so. It sees more of the
+    /// ranks than the connections that are being made: the board does while ranks join, the whole
+    /// while a part is split off.
+    pub(crate) watch: &'a mut dyn FnMut(u32) -> Option<Error>,
+    /// How the ranks are called in errors and to `watch`, where not by their own numbers: as in the
+    /// whole that they are a part of.
+    pub(crate) members: &'a [u32],
 }
 
-impl Errand<'_> {
-    /// The error of a wait for a peer that took too long.
+/// How errors call a rank of those members, of all ranks if there are none.
+pub(super) fn called(rank: u32, members: &[u32]) -> u32 {
+    members.get(rank as usize).copied().unwrap_or(rank)
+}
+
+/// What a wait is about.
+pub(super) struct Errand<'a> {
+    pub(super) door: Arc<Door>,
+    /// As errors call it.
+    pub(super) rank: u32,
+    /// What the ranks are doing: `join`, `split`, `connect`.
+    pub(super) what: &'static str,
+    since: Instant,
+    patience: Patience<'a>,
+    /// Since when a peer is known to be gone.
+    lost: Option<Instant>,
+}
+
+impl<'a> Errand<'a> {
+    pub(super) fn new(
+        door: &Arc<Door>,
+        rank: u32,
+        what: &'static str,
+        patience: Patience<'a>,
+    ) -> Self {
+        let (door, since) = (door.clone(), Instant::now());
+        let mut errand = Errand { door, rank, what, since, patience, lost: None };
+        errand.rank = errand.name(rank);
+        errand
+    }
+
+    /// How errors call a rank.
+    pub(super) fn name(&self, rank: u32) -> u32 {
+        called(rank, self.patience.members)
+    }
+
+    pub(super) fn members(&self) -> &'a [u32] {
+        self.patience.members
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.since + self.patience.timeout
+    }
+
+    /// Why a wait for that rank makes no sense, if so. One that is lost may have failed for a reason
+    /// that is on its way.
+    pub(super) fn in_vain(&mut self, peer: u32, lost: Option<Error>) -> Option<Error> {
+        let peer = self.name(peer);
+        let seen = (self.patience.watch)(peer);
+        let since = lost.is_some().then(|| *self.lost.get_or_insert_with(Instant::now));
+        seen.or(lost.filter(|_| since.is_some_and(|since| since.elapsed() >= LAST_WORDS)))
+    }
+
+    /// The error of a wait for a peer that took too long; `awaited` names it.
     pub(super) fn expired(&self, peer: u32, awaited: String, remark: &str) -> Error {
+        let peer = self.name(peer);
         let name = self.what.into();
         let (site, text) = (String::new(), String::new());
         let place = Place { rank: self.rank, name, step: 0, site, text };
@@ -39,18 +98,13 @@ impl Errand<'_> {
              slow, allow more time (`--timeout`)",
             self.door.remark()
         );
-        Error::Timeout {
-            place: place.into(),
-            awaited,
-            peer,
-            after: self.deadline.saturating_duration_since(self.since),
-            remark,
-        }
+        let after = self.patience.timeout;
+        Error::Timeout { place: place.into(), awaited, peer, after, remark }
     }
 }
 
 /// Waits for one of these, or a moment, whichever is first.
-pub(super) fn pause(fds: &mut [PollFd<'_>], moment: std::time::Duration) {
+pub(super) fn pause(fds: &mut [PollFd<'_>], moment: Duration) {
     let moment = Timespec {
         tv_sec: moment.as_secs().min(3600) as i64,
         tv_nsec: moment.subsec_nanos().into(),
@@ -60,7 +114,7 @@ pub(super) fn pause(fds: &mut [PollFd<'_>], moment: std::time::Duration) {
 }
 
 /// Between two looks at what is not a socket of this wait.
-const TICK: std::time::Duration = std::time::Duration::from_millis(5);
+const TICK: Duration = Duration::from_millis(5);
 
 /// What came about since the last look.
 pub(super) struct News<'a> {
@@ -72,13 +126,13 @@ pub(super) struct News<'a> {
 
 /// Makes all of these connections. All progress at once, so no order of calls among the ranks can
 /// block them. `look` gets them as they are made, is called again and again, and says whether to
-/// give up.
+/// give up, or which of the peers is lost.
 pub(super) fn connect(
-    errand: &Errand<'_>,
+    errand: &mut Errand<'_>,
     wanted: &[Wanted<'_>],
-    look: &mut dyn FnMut(News<'_>) -> Option<Error>,
+    look: &mut dyn FnMut(News<'_>) -> Result<Option<Error>, Error>,
 ) -> Result<(), Error> {
-    let door = errand.door;
+    let door = errand.door.clone();
     let open = |(at, w): (usize, &Wanted<'_>)| {
         let dial = w.dial.map(|addresses| Dial::new(w.name, addresses.to_vec()));
         Open { at, name: w.name, dial }
@@ -96,11 +150,12 @@ pub(super) fn connect(
         }
         missing = waiting;
         let peers: Vec<u32> = missing.iter().map(Open::peer).collect();
-        if let Some(error) = look(News { made, missing: &peers }) {
+        let lost = look(News { made, missing: &peers })?;
+        if let Some(error) = peers.first().and_then(|&peer| errand.in_vain(peer, lost)) {
             return Err(error);
         }
         let Some(first) = missing.first() else { return Ok(()) };
-        if Instant::now() >= errand.deadline {
+        if Instant::now() >= errand.deadline() {
             return Err(first.late(errand));
         }
         let mut fds = vec![PollFd::from_borrowed_fd(door.events(), PollFlags::IN)];
@@ -130,7 +185,7 @@ impl Open {
             Turn::Failed(why) => Err(Error::Start(format!(
                 "rank {} cannot connect to rank {}{}: {why}",
                 errand.rank,
-                self.name.to,
+                errand.name(self.name.to),
                 at(dial.address())
             ))),
         }
@@ -141,13 +196,15 @@ impl Open {
         let peer = self.peer();
         let Some(dial) = &self.dial else {
             let here = errand.door.address();
-            return errand.expired(peer, format!("a connection from rank {peer} to {here}"), "");
+            let awaited = format!("a connection from rank {} to {here}", errand.name(peer));
+            return errand.expired(peer, awaited, "");
         };
         let trouble = match dial.trouble() {
             "" => String::new(),
             text => format!("; the last attempt: {text}"),
         };
-        errand.expired(peer, format!("rank {peer}{} to answer", at(dial.address())), &trouble)
+        let awaited = format!("rank {}{} to answer", errand.name(peer), at(dial.address()));
+        errand.expired(peer, awaited, &trouble)
     }
 }
 

@@ -20,7 +20,7 @@ const DEATHS: usize = 64;
 const GOODBYE: Duration = Duration::from_millis(200);
 
 /// The code that another rank named.
-pub(super) fn known(code: &str) -> Code {
+pub(crate) fn known(code: &str) -> Code {
     codes::ALL.iter().find(|(c, _)| c.0 == code).map_or(codes::LOST_RANK, |(c, _)| *c)
 }
 

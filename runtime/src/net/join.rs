@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::connect::{Errand, News, Wanted, connect};
-use super::control::known;
+use super::connect::{Errand, News, Patience, Wanted, called, connect};
 use super::hello::{CONTROL, Name};
 use super::link::{Frame, Link};
 use super::overlay::{Gather, connects, neighbours};
@@ -22,10 +21,6 @@ use crate::watchdog;
 
 /// Between two looks, while nothing comes.
 const TICK: Duration = Duration::from_millis(5);
-/// How long to look for a note that may not be there.
-const GLANCE: Duration = Duration::from_millis(100);
-/// How much longer a rank waits for one that has come than for one that has not.
-const TURN: Duration = Duration::from_millis(300);
 /// More than a card without its note, and its share of a frame, can be.
 const CARD_MAX: usize = 512;
 
@@ -63,14 +58,14 @@ impl Net {
             pid: std::process::id(),
             note,
         };
-        let since = Instant::now();
-        let deadline = since + options.timeout;
-        let mut board = Notes { board, id, rank, operations: 0, deadline };
+        let timeout = options.timeout;
+        let deadline = Instant::now() + timeout;
+        let mut notes = Notes { board, id, rank, operations: 0, deadline };
         // Whoever learns the job from the board may connect at once: the door must know it first.
         let job = match (rank, size) {
             (_, 1) => random().map(u128::from_le_bytes)?,
-            (0, _) => board.publish_job()?,
-            _ => board.job()?,
+            (0, _) => notes.publish_job()?,
+            _ => notes.job()?,
         };
         let mut net = Net::new(rank, size, job, id, door.clone());
         if size == 1 {
@@ -78,29 +73,52 @@ impl Net {
             return Ok(net);
         }
         let card = encode(&card)?;
-        board.set(&format!("card/{rank}"), &card)?;
+        notes.set(&format!("card/{rank}"), &card)?;
         let next = (rank + 1) % size;
-        let its_card = match board.get(&format!("card/{next}"), next) {
-            Ok(card) => card,
-            Err(error) => return Err(board.first_cause(error)),
-        };
-        net.counts.board = board.operations;
-        // Whoever waits in turn for a rank that has not come says so first.
-        let deadline = deadline + TURN;
-        let errand = Errand { door: &door, rank, what: "join", since, deadline };
-        let joined = net.gather_cards(&errand, vec![card, its_card]);
-        net.end_well(joined.map_err(|error| board.first_cause(error)))
+        let its_card = notes.get(&format!("card/{next}"), next)?;
+        net.counts.board = notes.operations;
+        let watch = &mut |_| board.look();
+        let mut errand =
+            Errand::new(&door, rank, "join", Patience { timeout, watch, members: &[] });
+        match net.gather_cards(&mut errand, vec![card, its_card]) {
+            Ok(()) => Ok(net),
+            Err(error) => {
+                let error = board.fail(error);
+                net.give_up(&watchdog::record(rank, &error));
+                Err(error)
+            }
+        }
+    }
+
+    /// Tells those that are linked already why this rank gives up, and closes the links.
+    pub(crate) fn give_up(&mut self, cause: &AbortRecord) {
+        self.alarm(cause);
+        self.leave();
+    }
+
+    /// One word from every rank to every rank, while they do `what`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if another rank's tag is not this one's. As [`Net::join`] otherwise.
+    pub(crate) fn all_words(
+        &mut self,
+        (word, tag): (u64, u32),
+        what: &'static str,
+        patience: Patience<'_>,
+    ) -> Result<Vec<u64>, Error> {
+        let mut errand = Errand::new(&self.door, self.rank, what, patience);
+        self.gather_words((word, tag), &mut errand)
     }
 
     /// A communicator of some of this one's ranks: `members` gives their numbers here, in the order
     /// of their numbers there, and this rank is the `rank`-th. All members make this call with the same
-    /// list and `id`, which is used once. Lists that differ end in an error, at the latest when a
-    /// member waited in vain for one that did not mean it.
+    /// list and `id`, which is used once, and then [`Net::meet`].
     ///
     /// # Errors
     ///
-    /// As [`Net::join`].
-    pub(crate) fn split(&self, id: u64, members: &[u32], rank: u32) -> Result<Net, Error> {
+    /// [`Error::Usage`] if the list makes no sense.
+    pub(crate) fn part(&self, id: u64, members: &[u32], rank: u32) -> Result<Net, Error> {
         let usage = |text: String| Err(Error::Usage(text));
         let mut sorted = members.to_vec();
         sorted.sort_unstable();
@@ -116,25 +134,37 @@ impl Net {
         }
         let mut net = Net::new(rank, members.len() as u32, self.job, id, self.door.clone());
         net.cards = members.iter().filter_map(|&m| self.cards.get(m as usize).cloned()).collect();
-        let since = Instant::now();
-        let deadline = since + self.door.options().timeout;
-        let errand = Errand { door: &self.door, rank, what: "split", since, deadline };
-        let split = net.link_all(&errand, members);
-        net.end_well(split)
+        Ok(net)
     }
 
-    /// Opens a connection for each of these peers and channels. Both sides name each other, in any
-    /// order; a pair and a channel are opened once. The sockets are non-blocking. `stop` is asked every
-    /// few milliseconds whether to give up.
+    /// Links the ranks of a part, which are called by their numbers in the whole, and makes sure that
+    /// all mean the same one. Lists that differ end in an error, at the latest when a member waited in
+    /// vain for one that did not mean it.
     ///
     /// # Errors
     ///
-    /// As [`Net::join`], and what `stop` says.
+    /// As [`Net::join`].
+    pub(crate) fn meet(&mut self, patience: Patience<'_>) -> Result<(), Error> {
+        let bytes: Vec<u8> = patience.members.iter().flat_map(|m| m.to_le_bytes()).collect();
+        let digest = Sha256::digest(bytes);
+        let tag = u32::from_le_bytes(std::array::from_fn(|at| digest[at]));
+        let mut errand = Errand::new(&self.door, self.rank, "split", patience);
+        let peers = neighbours(self.rank, self.size);
+        let peers: Vec<_> = peers.into_iter().map(|peer| (peer, self.addresses(peer))).collect();
+        self.link(&mut errand, &peers)?;
+        self.gather_words((0, tag), &mut errand).map(drop)
+    }
+
+    /// Opens a connection for each of these peers and channels. Both sides name each other, in any
+    /// order; a pair and a channel are opened once. The sockets are non-blocking.
+    ///
+    /// # Errors
+    ///
+    /// As [`Net::join`].
     pub(crate) fn open(
         &mut self,
         wanted: &[(u32, u16)],
-        deadline: Instant,
-        stop: &dyn Fn() -> Option<Error>,
+        patience: Patience<'_>,
     ) -> Result<Vec<OwnedFd>, Error> {
         let (rank, size) = (self.rank, self.size);
         if let Some((peer, _)) = wanted.iter().find(|(peer, _)| *peer == rank || *peer >= size) {
@@ -149,9 +179,7 @@ impl Net {
                 "rank {rank} asks twice for a connection to rank {peer} on channel {channel}"
             )));
         }
-        let door = self.door.clone();
-        let since = Instant::now();
-        let errand = Errand { door: &door, rank, what: "connect", since, deadline };
+        let mut errand = Errand::new(&self.door, rank, "connect", patience);
         let named: Vec<Named> = wanted
             .iter()
             .map(|&(peer, channel)| Named {
@@ -161,11 +189,10 @@ impl Net {
             })
             .collect();
         let mut all: Vec<Option<OwnedFd>> = wanted.iter().map(|_| None).collect();
-        self.sockets(&errand, &named, &mut |net, made| {
+        self.sockets(&mut errand, &named, &mut |_, made| {
             for (at, stream) in made {
                 all[at] = Some(stream.into());
             }
-            stop().or_else(|| net.stopped())
         })?;
         Ok(all.into_iter().flatten().collect())
     }
@@ -189,28 +216,16 @@ impl Net {
         }
     }
 
-    /// Tells those that are linked already why this rank gives up.
-    fn end_well(mut self, result: Result<(), Error>) -> Result<Net, Error> {
-        match result {
-            Ok(()) => Ok(self),
-            Err(error) => {
-                self.alarm(&watchdog::record(self.rank, &error));
-                self.leave();
-                Err(error)
-            }
-        }
-    }
-
     fn addresses(&self, peer: u32) -> Vec<SocketAddr> {
         let own = self.door.address();
         let card = self.cards.get(peer as usize);
         card.iter().flat_map(|c| &c.addresses).map(|a| address::reachable(*a, own)).collect()
     }
 
-    /// Makes connections. `take` gets them as they are made, and says whether to give up.
+    /// Makes connections. `take` gets them as they are made.
     fn sockets(
         &mut self,
-        errand: &Errand<'_>,
+        errand: &mut Errand<'_>,
         named: &[Named],
         take: &mut Take<'_>,
     ) -> Result<(), Error> {
@@ -223,20 +238,27 @@ impl Net {
                 Wanted { name, dial: addresses.as_deref() }
             })
             .collect();
+        let members = errand.members();
         connect(errand, &wanted, &mut |News { made, missing }| {
             let dials = made.iter().filter(|(at, _)| named[*at].addresses.is_some()).count();
             self.counts.made += dials as u64;
             self.counts.accepted += (made.len() - dials) as u64;
-            let stop = take(self, made);
+            take(self, made);
             self.poll();
-            let stop = stop.or_else(|| self.stopped());
-            stop.or_else(|| missing.iter().find_map(|&peer| self.lost(peer)))
+            match self.stopped(members) {
+                Some(error) => Err(error),
+                None => Ok(missing.iter().find_map(|&peer| self.lost(peer, members))),
+            }
         })
     }
 
     /// Links this rank with peers that it has no link to. A link is there as soon as it is made, so
     /// that this rank hears of trouble while it waits for another one.
-    fn link(&mut self, errand: &Errand<'_>, peers: &[(u32, Vec<SocketAddr>)]) -> Result<(), Error> {
+    fn link(
+        &mut self,
+        errand: &mut Errand<'_>,
+        peers: &[(u32, Vec<SocketAddr>)],
+    ) -> Result<(), Error> {
         let (rank, size) = (self.rank, self.size);
         let named: Vec<Named> = peers
             .iter()
@@ -251,13 +273,12 @@ impl Net {
         self.sockets(errand, &named, &mut |net, made| {
             let link = |(at, stream): (usize, TcpStream)| Link::new(named[at].peer, stream, limit);
             net.links.extend(made.into_iter().map(link));
-            None
         })
     }
 
     /// Gathers all cards, beginning with this rank's and the next one's. A step makes the links that
     /// it needs: the cards that came before say where to.
-    fn gather_cards(&mut self, errand: &Errand<'_>, own: Vec<Vec<u8>>) -> Result<(), Error> {
+    fn gather_cards(&mut self, errand: &mut Errand<'_>, own: Vec<Vec<u8>>) -> Result<(), Error> {
         let (rank, size) = (self.rank, self.size);
         let mut gather = Gather::new(rank, size, own);
         while !gather.is_done() {
@@ -294,33 +315,32 @@ impl Net {
         Ok(())
     }
 
-    /// Makes all links at once, and makes sure that all members mean the same group.
-    fn link_all(&mut self, errand: &Errand<'_>, members: &[u32]) -> Result<(), Error> {
-        let peers = neighbours(self.rank, self.size);
-        let peers: Vec<_> = peers.into_iter().map(|peer| (peer, self.addresses(peer))).collect();
-        self.link(errand, &peers)?;
-        let bytes: Vec<u8> = members.iter().flat_map(|m| m.to_le_bytes()).collect();
-        let digest = Sha256::digest(bytes);
-        let tag = u32::from_le_bytes(std::array::from_fn(|at| digest[at]));
-        self.begin_words(0, tag);
+    fn gather_words(
+        &mut self,
+        (word, tag): (u64, u32),
+        errand: &mut Errand<'_>,
+    ) -> Result<Vec<u64>, Error> {
+        self.begin_words(word, tag);
+        let (rank, what) = (errand.rank, errand.what);
+        let members = errand.members();
         self.await_from(errand, |net| {
-            match net.poll_words() {
-                Some(Ok(_)) => Some(Ok(())),
-                Some(Err(other)) => Some(Err(Error::Usage(format!(
-                    "rank {} and rank {} of the new communicator do not name the same members: all \
-                 members must give the same list",
-                    errand.rank, other.peer
+            let all = net.poll_words().map(|all| all.map(<[u64]>::to_vec));
+            match all {
+                Some(Ok(words)) => Ok(Ok(words)),
+                Some(Err(other)) => Ok(Err(Error::Usage(format!(
+                    "rank {rank} and rank {} do not {what} alike: all must give the same ranks, in \
+                     the same order",
+                    called(other.peer, members)
                 )))),
-                None => None,
+                None => Err(net.awaited_words().unwrap_or(net.rank)),
             }
-            .ok_or_else(|| net.awaited_words().unwrap_or(net.rank))
         })
     }
 
     /// Waits for something from a peer: the closure gives it, or says from whom it must come.
     fn await_from<T>(
         &mut self,
-        errand: &Errand<'_>,
+        errand: &mut Errand<'_>,
         mut take: impl FnMut(&mut Net) -> Result<Result<T, Error>, u32>,
     ) -> Result<T, Error> {
         loop {
@@ -329,30 +349,37 @@ impl Net {
                 Err(peer) => peer,
             };
             // What the peer said last may be what is awaited.
-            if let Some(error) = self.stopped().or_else(|| self.lost(peer)) {
+            let members = errand.members();
+            let lost = self.lost(peer, members);
+            if let Some(error) = self.stopped(members).or_else(|| errand.in_vain(peer, lost)) {
                 return take(self).unwrap_or(Err(error));
             }
-            if Instant::now() >= errand.deadline {
-                return Err(errand.expired(peer, format!("rank {peer} to go on"), ""));
+            if Instant::now() >= errand.deadline() {
+                let awaited = format!("rank {} to go on", errand.name(peer));
+                return Err(errand.expired(peer, awaited, ""));
             }
             self.wait(TICK);
         }
     }
 
     /// The error if everybody stops.
-    fn stopped(&self) -> Option<Error> {
-        self.alarmed.clone().map(|cause| watchdog::consequence(self.rank, cause, None))
+    fn stopped(&self, members: &[u32]) -> Option<Error> {
+        let rank = called(self.rank, members);
+        let cause = self.alarmed.clone()?;
+        let cause = AbortRecord { rank: called(cause.rank, members), ..cause };
+        Some(watchdog::consequence(rank, cause, None))
     }
 
     /// The error if a peer that this rank waits for is gone.
-    fn lost(&self, peer: u32) -> Option<Error> {
+    fn lost(&self, peer: u32, members: &[u32]) -> Option<Error> {
         let how = self.gone(peer)?.to_owned();
-        Some(Error::LostRank { rank: self.rank, lost: peer, how, place: None })
+        let (rank, lost) = (called(self.rank, members), called(peer, members));
+        Some(Error::LostRank { rank, lost, how, place: None })
     }
 }
 
-/// Takes connections, each with its place among the wanted, and says whether to give up.
-type Take<'a> = dyn FnMut(&mut Net, Vec<(usize, TcpStream)>) -> Option<Error> + 'a;
+/// Takes connections, each with its place among the wanted.
+type Take<'a> = dyn FnMut(&mut Net, Vec<(usize, TcpStream)>) + 'a;
 
 /// A connection that is wanted.
 struct Named {
@@ -374,38 +401,22 @@ struct Notes<'a> {
 impl Notes<'_> {
     fn set(&mut self, what: &str, value: &[u8]) -> Result<(), Error> {
         self.operations += 1;
-        self.board.set(&format!("net/{:x}/{what}", self.id), value)
+        let set = self.board.set(&format!("net/{:x}/{what}", self.id), value);
+        set.map_err(|error| self.board.fail(error))
     }
 
     /// Reads what `peer` leaves there.
     fn get(&mut self, what: &str, peer: u32) -> Result<Vec<u8>, Error> {
         self.operations += 1;
         let value = self.board.get(&format!("net/{:x}/{what}", self.id), self.deadline);
-        value.map_err(|e| {
-            Error::Start(format!("rank {} waited for rank {peer} to join: {e}", self.rank))
+        value.map_err(|error| match error {
+            Error::Start(e) => {
+                let text = format!("rank {} waited for rank {peer} to join: {e}", self.rank);
+                self.board.fail(Error::Start(text))
+            }
+            // Somebody else's.
+            error => error,
         })
-    }
-
-    /// Ranks that are not linked yet cannot hear why another one gave up, and find only that it does
-    /// not answer. So the first to fail leaves its error on the board, and the others report that.
-    fn first_cause(&mut self, error: Error) -> Error {
-        if matches!(error, Error::Aborted { .. }) {
-            return error;
-        }
-        self.deadline = Instant::now() + GLANCE;
-        let found = self.get("failure", self.rank).ok();
-        let found =
-            found.and_then(|note| postcard::from_bytes::<(u32, String, String)>(&note).ok());
-        if let Some((by, code, text)) = found.filter(|(by, ..)| *by != self.rank) {
-            let cause = AbortRecord { code: known(&code), rank: by, text };
-            return watchdog::consequence(self.rank, cause, None);
-        }
-        let AbortRecord { code, rank, text } = watchdog::record(self.rank, &error);
-        if let Ok(note) = postcard::to_stdvec(&(rank, code.0, text)) {
-            // Without the board, everybody reports what it knows.
-            let _ = self.set("failure", &note);
-        }
-        error
     }
 
     fn publish_job(&mut self) -> Result<u128, Error> {

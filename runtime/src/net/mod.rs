@@ -11,7 +11,7 @@
 //! once the other side has named the job, or proved that it knows the job's secret, and before that no
 //! byte of it is used ([`hello`]). Strangers are refused, counted, and disturb nobody.
 //!
-//! There are no threads. Only joining, splitting and opening connections wait, each with a deadline;
+//! There are no threads. Only joining, splitting and opening connections wait, each with [`Patience`];
 //! everything else is done in [`Net::poll`], which a waiting rank calls about once a millisecond.
 //! All sockets are non-blocking, closed on `exec`, and without delay.
 
@@ -25,7 +25,7 @@ mod join;
 mod link;
 mod overlay;
 pub mod scale;
-mod secret;
+pub(crate) mod secret;
 #[cfg(test)]
 mod tests;
 mod waits;
@@ -38,6 +38,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use connect::{LAST_WORDS, Patience};
+pub(crate) use control::known;
 pub(crate) use door::Door;
 pub(crate) use secret::{Secret, random};
 

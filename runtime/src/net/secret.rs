@@ -1,5 +1,5 @@
 //! The secret that the ranks of a job may share. It never crosses the wire: a rank proves that it
-//! knows it by an HMAC-SHA256 over what both sides said.
+//! knows it by an HMAC-SHA256 over what both sides said, to another rank and to the store alike.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use sha2::Sha256;
 use crate::error::Error;
 
 /// Bytes of a proof.
-pub(super) const PROOF: usize = 32;
+pub(crate) const PROOF: usize = 32;
 /// Bytes of a number used once.
-pub(super) const NONCE: usize = 32;
+pub(crate) const NONCE: usize = 32;
 
 /// A shared secret. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -39,31 +39,41 @@ impl fmt::Debug for Secret {
 
 /// Who proves. Both names are equally long, so that no other words give the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Connecting,
     Accepting,
 }
 
+fn mac(secret: &[u8], side: Side, said: &[&[u8]]) -> Option<Hmac<Sha256>> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
+    mac.update(match side {
+        Side::Connecting => b"roundelay connects",
+        Side::Accepting => b"roundelay accepted",
+    });
+    said.iter().for_each(|part| mac.update(part));
+    Some(mac)
+}
+
+/// Proves that this side knows the secret. What was said must be of fixed lengths.
+pub(crate) fn proof(secret: &[u8], side: Side, said: &[&[u8]]) -> [u8; PROOF] {
+    // A key of any length is taken: the default stands for a case that does not exist.
+    mac(secret, side, said).map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
+}
+
+/// Whether a proof is right, in a time that does not depend on it.
+pub(crate) fn accepts(secret: &[u8], proof: &[u8], side: Side, said: &[&[u8]]) -> bool {
+    mac(secret, side, said).is_some_and(|mac| mac.verify_slice(proof).is_ok())
+}
+
 impl Secret {
-    fn mac(&self, side: Side, said: &[&[u8]]) -> Option<Hmac<Sha256>> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(self.0.as_bytes()).ok()?;
-        mac.update(match side {
-            Side::Connecting => b"roundelay connects",
-            Side::Accepting => b"roundelay accepted",
-        });
-        said.iter().for_each(|part| mac.update(part));
-        Some(mac)
-    }
-
-    /// Proves that this side knows the secret. What was said must be of fixed lengths.
+    /// See [`proof`].
     pub(super) fn proof(&self, side: Side, said: &[&[u8]]) -> [u8; PROOF] {
-        // A key of any length is taken: the default stands for a case that does not exist.
-        self.mac(side, said).map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
+        proof(self.bytes(), side, said)
     }
 
-    /// Whether a proof is right, in a time that does not depend on it.
+    /// See [`accepts`].
     pub(super) fn accepts(&self, proof: &[u8], side: Side, said: &[&[u8]]) -> bool {
-        self.mac(side, said).is_some_and(|mac| mac.verify_slice(proof).is_ok())
+        accepts(self.bytes(), proof, side, said)
     }
 }
 

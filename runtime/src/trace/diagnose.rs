@@ -133,11 +133,24 @@ pub fn diagnose(standings: &[Standing], asking: Option<u32>) -> Option<Verdict> 
     if let Some(verdict) = graph.mismatch() {
         return Some(verdict);
     }
-    let reached = graph.reached(asking);
-    let faults = reached.iter().filter_map(|&r| graph.fault(r).map(|class| (class, r)));
-    let class = faults.clone().map(|(class, _)| class).min();
+    let found = |ranks: BTreeSet<u32>| -> Vec<(Class, u32)> {
+        ranks.into_iter().filter_map(|r| graph.fault(r).map(|class| (class, r))).collect()
+    };
+    let mut faults = found(graph.reached(asking));
+    // A wait that ends at a rank of which nothing is known may go on, to one that has a known fault.
+    let is_unknown = |faults: &[(Class, u32)]| faults.iter().all(|(c, _)| *c == Class::Unknown);
+    if !faults.is_empty() && is_unknown(&faults) {
+        faults.extend(found(graph.grave()));
+    }
+    // Nobody is late or slow where somebody is dead: it may not have come to wait for the dead one yet.
+    if faults.iter().all(|(class, _)| matches!(class, Class::Late | Class::Slow)) {
+        let dead = found(graph.grave()).into_iter().filter(|(class, _)| *class == Class::Died);
+        faults.extend(dead.collect::<Vec<_>>());
+    }
+    let class = faults.iter().map(|(class, _)| *class).min();
     let Some(class) = class else { return graph.cycle(asking) };
-    let culprits: Vec<u32> = faults.filter(|(c, _)| *c == class).map(|(_, r)| r).collect();
+    let culprits = faults.into_iter().filter(|(c, _)| *c == class).map(|(_, r)| r);
+    let culprits: Vec<u32> = culprits.collect();
     let waiters = graph.waiters(&culprits);
     let chain = graph.chain(asking, &culprits, &waiters);
     Some(Verdict { class, cause: graph.cause(class, &culprits), ranks: culprits, waiters, chain })
@@ -175,8 +188,7 @@ impl<'a> Graph<'a> {
             None => self.all_waiters().collect(),
         };
         if queue.is_empty() {
-            let grave = |s: &&&Standing| s.condition.rank() < Condition::Running.rank();
-            return self.ranks.values().filter(grave).map(|s| s.rank).collect();
+            return self.grave();
         }
         let mut reached = BTreeSet::new();
         while let Some(rank) = queue.pop_front() {
@@ -185,6 +197,12 @@ impl<'a> Graph<'a> {
             }
         }
         reached
+    }
+
+    /// All ranks that are dead, stopped or absent.
+    fn grave(&self) -> BTreeSet<u32> {
+        let grave = |s: &&&Standing| s.condition.rank() < Condition::Running.rank();
+        self.ranks.values().filter(grave).map(|s| s.rank).collect()
     }
 
     /// What is wrong with a rank, if others wait for it and it for nobody.

@@ -181,3 +181,15 @@ fn a_lane_that_waits_elsewhere_is_no_cycle() {
     let verdict = diagnose(&[standing(0, Some(wait(0, vec![])))], Some(0)).expect("a verdict");
     assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Cycle, &[0][..]));
 }
+
+/// Rank 0 waits for rank 1, which has not told for whom it waits; rank 2 is known to be stopped.
+#[test]
+fn a_wait_that_leads_to_nothing_known_is_not_the_end() {
+    let unknown = Standing { condition: Condition::Unknown, ..standing(1, None) };
+    let stopped = Standing { condition: Condition::Stopped, ..standing(2, None) };
+    let all = [standing(0, Some(wait(1, vec![]))), unknown, stopped];
+    let verdict = diagnose(&all, Some(0)).expect("a verdict");
+    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Stopped, &[2][..]), "{verdict}");
+    let verdict = diagnose(&all[..2], Some(0)).expect("a verdict");
+    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Unknown, &[1][..]), "{verdict}");
+}

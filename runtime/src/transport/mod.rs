@@ -14,6 +14,8 @@
 //! * **Posted**: messages are handed to a queue that the kernel empties. `tcp::Sender` stages content
 //!   or sends it from where it lies, `tcp::Receiver` stages messages or lands them where they belong.
 //!
+//! * Between GPUs (`nvlink`) links are mapped too, but kernels move the data: there the transport only shares memory.
+//!
 //! `ends` gives both kinds one face for the executor.
 //!
 //! Nothing here blocks. Every operation returns at once and says whether it could be done; waiting,
@@ -24,6 +26,8 @@
 //! To add a transport: one folder here, an arm in `ends`, a rule in `route`, and a line
 //! `conformance!(...)` in `tests/conformance`, which plays the same suite over every transport.
 
+#[cfg(feature = "cuda")]
+pub(crate) mod nvlink;
 #[cfg(feature = "rdma")]
 pub(crate) mod rdma;
 pub(crate) mod shm;

@@ -7,11 +7,13 @@ use roundelay::{Communicator, Ending, Error, Launcher, Outcome, RedOp};
 use roundelay_dsl::diag::codes;
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-use crate::support::{barrier, contribution, header, ring, total};
+use crate::support::{barrier, contribution, header, ring, total, until_stopped};
 use crate::{Over, threads};
 
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(60);
+/// How long ranks wait for one that is stopped: all of them begin to wait within it.
+const SHORT: Duration = Duration::from_secs(2);
 const SCENE: &str = "TEST_SCENE";
 const RANKS: u32 = 4;
 
@@ -60,6 +62,7 @@ fn play(scene: &str) -> Result<(), Error> {
     let mut comm = Communicator::from_env()?;
     say(&format!("pid {}", getpid().as_raw_nonzero()));
     let rank = comm.rank() as usize;
+    let pids = comm.all_gather_u64(getpid().as_raw_nonzero().get() as u64)?;
     let plan = &ring(&header("all_reduce", "ring", RANKS, RANKS))[rank];
     let mut vector = vec![0f32; 1_000_000];
     for round in 0..20 {
@@ -69,6 +72,9 @@ fn play(scene: &str) -> Result<(), Error> {
         if rank == 1 && round == 10 {
             let signal = if scene == "killed" { Signal::KILL } else { Signal::STOP };
             kill_process(getpid(), signal).expect("an end");
+        } else if scene == "stopped" && round == 10 {
+            until_stopped(pids[1]);
+            comm.set_timeout(SHORT);
         }
         comm.run_in_place(plan, RedOp::Sum, &mut vector)?;
         assert!((0..vector.len()).all(|i| vector[i] == total(RANKS as usize, i, round)));
@@ -76,7 +82,7 @@ fn play(scene: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn launch(over: Over, scene: &str, timeout: Duration) -> (Outcome, Vec<Vec<String>>, Duration) {
+fn launch(over: Over, scene: &str) -> (Outcome, Vec<Vec<String>>, Duration) {
     let began = Instant::now();
     let mut said = vec![Vec::new(); RANKS as usize];
     let launcher = match over {
@@ -88,7 +94,7 @@ fn launch(over: Over, scene: &str, timeout: Duration) -> (Outcome, Vec<Vec<Strin
     let outcome = launcher
         .args(["--exact", "deaths::rank_process", "--nocapture", "--test-threads=1"])
         .env(SCENE, scene)
-        .timeout(timeout)
+        .timeout(FOREVER)
         .grace(Duration::from_secs(1))
         .run(|rank, line| {
             if let Some(text) = line.strip_prefix("> ") {
@@ -104,9 +110,12 @@ fn launch(over: Over, scene: &str, timeout: Duration) -> (Outcome, Vec<Vec<Strin
 }
 
 pub(crate) fn killed(over: Over) {
-    let (outcome, said, took) = launch(over, "killed", FOREVER);
+    let (outcome, said, took) = launch(over, "killed");
     assert!(took < FOREVER / 2, "{took:?}");
     assert_eq!(outcome.endings[1], Ending::Signalled(9), "{said:?}");
+    // Over sockets the others may notice before the launcher does.
+    let cause = Some("rank 1: signal 9 (SIGKILL) ended its process");
+    assert!(over != Over::Shm || outcome.cause.as_deref() == cause, "{outcome:?}");
     for rank in [0, 2, 3] {
         assert_eq!(outcome.endings[rank], Ending::Exited(3), "{said:?}");
         let text = &said[rank][1];
@@ -116,8 +125,7 @@ pub(crate) fn killed(over: Over) {
 }
 
 pub(crate) fn stopped(over: Over) {
-    let timeout = Duration::from_secs(1);
-    let (outcome, said, took) = launch(over, "stopped", timeout);
+    let (outcome, said, took) = launch(over, "stopped");
     assert!(took < FOREVER / 2, "{took:?}");
     assert_eq!(outcome.endings[1], Ending::Killed, "{said:?}");
     for rank in [0, 2, 3] {
@@ -128,6 +136,8 @@ pub(crate) fn stopped(over: Over) {
         let words = "rank 1 is stopped: let its process go on";
         assert!(over == Over::Mixed || text.contains(words), "{over:?}: {text}");
     }
+    let all_wait = |text: &String| text.contains("ranks 0, 2 and 3 wait for it");
+    assert!(over != Over::Shm || said.iter().flatten().any(all_wait), "{over:?}: {said:?}");
     // Whoever waits the longest speaks for all, if not of rank 1 then of one that waits for it.
     let names = |text: &String| ["from rank 1", "for rank 1"].iter().any(|w| text.contains(w));
     let named = said.iter().any(|s| s.iter().any(names));

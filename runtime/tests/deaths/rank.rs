@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use roundelay::{Buffer, CallOptions, Communicator, Error, Hints, RedOp};
 use rustix::process::getpid;
 
-use crate::{Random, SEED, WORDS};
+use crate::{Random, SEED, SPLITS, WORDS};
 
 /// The largest vector of a job, in elements: 8 MiB.
 const MOST: usize = 1 << 20;
@@ -49,9 +49,14 @@ impl Call {
         Call { collective, algorithm, count, arena: random.below(2) == 0, root }
     }
 
+    /// Calls in parts of the ranks.
+    fn in_parts(random: &mut Random, ranks: u32) -> Call {
+        Call { collective: "parts", ..Call::any(random, ranks) }
+    }
+
     /// Whether nobody can complete it before everybody has begun it.
     fn needs_all(&self) -> bool {
-        matches!(self.collective, "all_reduce" | "all_gather" | "all_to_all" | "barrier")
+        matches!(self.collective, "all_reduce" | "all_gather" | "all_to_all" | "barrier" | "parts")
     }
 
     fn options(&self) -> CallOptions {
@@ -104,7 +109,23 @@ impl Call {
                     self.check(salt, block, &tile(&pattern(salt, from * n + r), count));
                 }
             }
+            "parts" => self.in_part(comm, salt)?,
             _ => self.exchange(comm, salt)?,
+        }
+        Ok(())
+    }
+
+    /// Splits the ranks and makes calls in the parts. A part that fails takes the whole with it.
+    fn in_part(&self, comm: &mut Communicator, salt: u64) -> Result<(), Error> {
+        let mut random = Random::new(salt);
+        let list = part(&mut random, comm.size(), comm.rank());
+        let Some(mut part) = comm.split(&list)? else { return Ok(()) };
+        for i in 1..4 {
+            let call = Call { count: self.count, ..Call::any(&mut random, part.size()) };
+            let Err(error) = call.make(&mut part, salt + (i << 40)) else { continue };
+            is_unusable(&mut part);
+            say(&format!("part {list:?} {} {error}", error.code()));
+            return Err(comm.barrier().expect_err("the part has failed"));
         }
         Ok(())
     }
@@ -132,6 +153,25 @@ impl Call {
             std::process::exit(4);
         }
     }
+}
+
+/// The ranks of the part that a rank is in, if it is in one: all of them in another order, odd and even
+/// ones, or all but one.
+fn part(random: &mut Random, size: u32, rank: u32) -> Vec<u32> {
+    let by = random.below(size.into()) as u32;
+    let turned = (0..size).map(|r| (r + by) % size);
+    match random.below(3) {
+        0 => turned.collect(),
+        1 => turned.filter(|r| r % 2 == rank % 2).collect(),
+        _ if rank == by => Vec::new(),
+        _ => turned.filter(|&r| r != by).collect(),
+    }
+}
+
+/// No call can be made after an error.
+fn is_unusable(comm: &mut Communicator) {
+    let after = comm.barrier().expect_err("the communicator has failed");
+    assert!(after.to_string().contains("cannot be used after an error"), "{after}");
 }
 
 /// A buffer of a call.
@@ -225,7 +265,13 @@ fn rank_process() {
 /// Calls, the same on all ranks, until one fails.
 fn calls(comm: &mut Communicator, seed: u64) -> Error {
     let mut random = Random::new(seed);
-    let kept: Vec<Call> = (0..CALLS).map(|_| Call::any(&mut random, comm.size())).collect();
+    let splits = std::env::var_os(SPLITS).is_some();
+    let kept: Vec<Call> = (0..CALLS)
+        .map(|i| match splits && i % 2 == 0 {
+            true => Call::in_parts(&mut random, comm.size()),
+            false => Call::any(&mut random, comm.size()),
+        })
+        .collect();
     let tally = Tally::open(comm.rank());
     for call in 1.. {
         let next = random.of(&kept);
@@ -235,8 +281,7 @@ fn calls(comm: &mut Communicator, seed: u64) -> Error {
             _ => next.make(comm, call),
         };
         if let Err(error) = done {
-            let after = comm.barrier().expect_err("the communicator has failed");
-            assert!(after.to_string().contains("cannot be used after an error"), "{after}");
+            is_unusable(comm);
             return error;
         }
         if next.needs_all() {

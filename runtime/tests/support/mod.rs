@@ -1,6 +1,8 @@
 //! Plans made by hand, small enough to be right by inspection, and threads that play them.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
+use std::time::Duration;
+
 use roundelay::{Communicator, Layout, Setup, Transports};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
@@ -288,6 +290,31 @@ pub(crate) fn barrier(ranks: u32) -> Vec<Plan> {
 /// A small layout: slots so small that plans take many passes.
 pub(crate) fn layout(ranks: u32, slot_bytes: u64) -> Layout {
     Layout { slot_bytes, arena_bytes: 64 << 20, ..Layout::new(ranks) }
+}
+
+/// Waits until a process is stopped.
+pub(crate) fn until_stopped(pid: u64) {
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    };
+    while !is_stopped() {
+        std::thread::yield_now();
+    }
+}
+
+/// Tries with longer and longer timeouts, until `body` finds what it wants: on a busy machine a rank may
+/// not come to do its part within a short one, and looks as if it were late.
+pub(crate) fn patiently(body: impl Fn(Duration) -> Result<(), String>) {
+    let tries = (0..8).map(|i| body(Duration::from_millis(100 << i)));
+    let mut failures: Vec<String> = Vec::new();
+    for result in tries {
+        match result {
+            Ok(()) => return,
+            Err(why) => failures.push(why),
+        }
+    }
+    panic!("however long the timeout, up to 12.8 s: {failures:#?}");
 }
 
 /// Runs `body` for every rank of a job, each in a thread.

@@ -17,7 +17,6 @@ pub(crate) fn ranks(n: u32, slot_bytes: u64) -> Vec<Communicator> {
     }
     let mut ranks = Communicator::local_with(layout).expect("shared memory");
     for comm in &mut ranks {
-        comm.set_timeout(Duration::from_secs(10));
         comm.alloc::<u8>(1 << 20).expect("memory").fill(0xff);
     }
     ranks

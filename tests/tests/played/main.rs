@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use case::{Case, Manner, Plans, SCHEDULES};
 use job::Jobs;
@@ -405,7 +405,6 @@ fn processes_are_right_too() {
         let outcome = Launcher::new(n)
             .args(["--exact", "rank_process", "--nocapture", "--test-threads=1"])
             .env(RANK, "1")
-            .timeout(Duration::from_secs(20))
             .run(|rank, line| {
                 if line.starts_with("> ") {
                     said[rank as usize].push(line.to_string());

@@ -1,7 +1,5 @@
 //! Plans on the real runtime: ranks as threads, slots so small that calls take several passes.
 
-use std::time::Duration;
-
 use roundelay::{Communicator, Layout, RedOp, Stats};
 use roundelay_compiler::collective::{Expected, Ranks, Spec};
 use roundelay_compiler::plan::Protocol;
@@ -89,7 +87,6 @@ impl Case<'_> {
 
     fn rank(&self, mut comm: Communicator) -> Result<Stats, String> {
         let rank = comm.rank();
-        comm.set_timeout(Duration::from_secs(5));
         let plan = &self.plans[rank as usize];
         let in_place = plan.header.placement == Placement::InPlace;
         let (first, last) = match in_place {

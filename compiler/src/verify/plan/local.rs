@@ -64,7 +64,7 @@ pub(in crate::verify) fn races(
 }
 
 /// Operations of a rank in an order that its lanes and `after` allow.
-fn local_order(part: &RankPlan) -> Option<Vec<OpRef>> {
+pub(crate) fn local_order(part: &RankPlan) -> Option<Vec<OpRef>> {
     let mut done: Vec<u32> = vec![0; part.lanes.len()];
     let total: usize = part.lanes.iter().map(|l| l.ops.len()).sum();
     let mut order = Vec::with_capacity(total);

@@ -27,6 +27,7 @@ use crate::instance::Instance;
 use crate::plan::{MAX_SLOTS, Op, Placement, Plan, RankPlan};
 use crate::program::Style;
 use events::Events;
+pub(crate) use local::local_order;
 pub(in crate::verify) use local::races;
 
 /// Proves the plans of all ranks; gives the least number of slots with which they cannot deadlock.
@@ -81,16 +82,11 @@ fn fault(instance: &Instance, message: String) -> Diagnostic {
 /// The span of the statement that an operation comes from.
 fn span(sources: &SourceMap, part: &RankPlan, op: &Op) -> Option<Span> {
     let site = &part.sites[op.site as usize];
-    let id = sources.find(&site.file)?;
-    let text = &sources.get(id).text;
-    let line: usize = text.split_inclusive('\n').take(site.line as usize - 1).map(str::len).sum();
-    let column = text[line..].char_indices().nth(site.column as usize - 1).map_or(0, |(i, _)| i);
-    let end = text[line + column..].find('\n').map_or(text.len(), |i| line + column + i);
-    Some(Span::new(id, line + column, end))
+    sources.rest_of_line(&site.file, site.line, site.column)
 }
 
 /// The placements that a program can be lowered to.
-pub(crate) fn placements(style: Style) -> &'static [Placement] {
+pub fn placements(style: Style) -> &'static [Placement] {
     match style {
         Style::Data => &[Placement::InPlace, Placement::OutOfPlace],
         Style::InputOutput => &[Placement::OutOfPlace],

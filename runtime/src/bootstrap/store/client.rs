@@ -4,19 +4,26 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::protocol::{
-    CHALLENGE, Hello, MAGIC, MAX_KEY, MAX_VALUE, NoFrame, Op, Side, VERDICT, Verdict, digest,
-    frame, nonce, prove, proved, push_frame,
+    CHALLENGE, Hello, MAGIC, MAX_KEY, MAX_VALUE, NoFrame, Op, VERDICT, Verdict, digest, failure,
+    failure_body, frame, push_frame,
 };
 use super::server::Server;
 use super::stream::{At, Stream};
 use crate::bootstrap::board::Board;
 use crate::error::Error;
+use crate::net::random;
+use crate::net::secret::{Side, accepts, proof};
+use crate::transport::shm::AbortRecord;
+use crate::watchdog;
 
 /// How long one try to get in may take before the next one.
 const TRY: Duration = Duration::from_secs(10);
-/// How long the server may take to say who has come, after a wait in vain.
-const WHO: Duration = Duration::from_millis(500);
+/// How long the server may take to say who is to blame, after a wait in vain: longer than it gives the
+/// others to say that they are there.
+const WHO: Duration = Duration::from_millis(600);
 
 /// Who a client is.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +53,12 @@ pub(crate) struct Client {
     input: Vec<u8>,
     number: u32,
     server: Option<Server>,
+    /// Why nobody joins any more, if the server said so.
+    failure: Option<AbortRecord>,
+    /// How long the server may take to say what it knows at once.
+    who: Duration,
+    /// Whether it did not.
+    is_deaf: bool,
 }
 
 /// Why a try to get in failed.
@@ -87,6 +100,9 @@ impl Client {
                         input: Vec::new(),
                         number: 0,
                         server: None,
+                        failure: None,
+                        who: WHO,
+                        is_deaf: false,
                     });
                 }
                 Err(Failed::Never(why)) => return Err(refused(me.rank, &at, &why)),
@@ -110,22 +126,30 @@ impl Client {
         self
     }
 
-    fn lost(&self, doing: &str, error: &io::Error) -> Error {
+    /// The error of a store that is out of reach, or what it told before it was.
+    fn lost(&mut self, doing: &str, error: &io::Error) -> Error {
+        let _ = self.drain();
+        if let Some(error) = self.failed() {
+            return error;
+        }
+        let (rank, at) = (self.rank, &self.at);
         let why = match error.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                "rank 0 has ended it; see what rank 0 says".into()
+                let how = format!(
+                    "it ended its store at {at} while rank {rank} was {doing}; see what rank 0 says"
+                );
+                return Error::LostRank { rank, lost: 0, how, place: None };
             }
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 format!("rank 0 does not answer within {:?}; see what it is doing", self.timeout)
             }
             _ => format!("{error}; see what rank 0 says"),
         };
-        let (rank, at) = (self.rank, &self.at);
         Error::Start(format!("rank {rank} lost the store at {at} while {doing}: {why}"))
     }
 
     fn send(&mut self, op: Op, parts: &[&[u8]]) -> io::Result<u32> {
-        self.number = self.number.wrapping_add(1);
+        self.number = self.number.wrapping_add(1).max(1);
         let mut bytes = Vec::new();
         push_frame(&mut bytes, op as u8, self.number, parts);
         self.stream.set_timeouts(self.timeout)?;
@@ -133,53 +157,95 @@ impl Client {
         Ok(self.number)
     }
 
-    /// The answer to that request, or nothing if it does not come until then.
-    fn answer(&mut self, number: u32, deadline: Instant) -> io::Result<Option<(Verdict, Vec<u8>)>> {
-        let mut buffer = vec![0; 16 << 10];
-        loop {
-            let damaged = || io::Error::new(ErrorKind::InvalidData, "an answer makes no sense");
-            while let Some(frame) = frame(&self.input).map_err(|NoFrame| damaged())? {
-                let verdict = Verdict::from_byte(frame.head).ok_or_else(damaged)?;
-                // Others are of requests that were given up.
-                let wanted = (frame.number == number).then(|| frame.body.to_vec());
-                let whole = frame.whole;
-                self.input.drain(..whole);
-                if let Some(body) = wanted {
-                    return Ok(Some((verdict, body)));
+    /// Takes what has come, the answer to that request if it is there, and does what it asks for.
+    fn understand(&mut self, number: u32) -> io::Result<Option<(Verdict, Vec<u8>)>> {
+        let damaged = || io::Error::new(ErrorKind::InvalidData, "an answer makes no sense");
+        while let Some(frame) = frame(&self.input).map_err(|NoFrame| damaged())? {
+            let verdict = Verdict::from_byte(frame.head).ok_or_else(damaged)?;
+            let (answers, whole, body) = (frame.number, frame.whole, frame.body.to_vec());
+            self.input.drain(..whole);
+            match verdict {
+                Verdict::Failed => {
+                    self.failure = self.failure.take().or_else(|| failure(&body));
                 }
+                Verdict::Ask => drop(self.send(Op::Here, &[])?),
+                _ if answers == number => return Ok(Some((verdict, body))),
+                // Of a request that was given up.
+                _ => {}
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(None);
+        }
+        Ok(None)
+    }
+
+    /// Reads what comes up to a moment from now; `false` if nothing does.
+    fn receive(&mut self, patience: Duration) -> io::Result<bool> {
+        let moment = Timespec {
+            tv_sec: patience.as_secs() as i64,
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        };
+        match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&moment)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
+            Ok(_) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let mut buffer = [0; 16 << 10];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
+                self.input.extend_from_slice(&buffer[..n]);
+                Ok(true)
             }
-            self.stream.set_timeouts(left)?;
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(n) => self.input.extend_from_slice(&buffer[..n]),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                Err(e) => return Err(e),
-            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => Ok(false),
+            Err(e) => Err(e),
         }
     }
 
+    /// Takes what has come without waiting.
+    fn drain(&mut self) -> io::Result<()> {
+        let mut news = self.receive(Duration::ZERO);
+        while matches!(news, Ok(true)) {
+            news = self.receive(Duration::ZERO);
+        }
+        // What was said before the end counts.
+        self.understand(0).and(news).map(drop)
+    }
+
+    /// Asks, and waits for the answer: nothing if it does not come until then, or if the job has
+    /// failed.
     fn ask(
         &mut self,
         op: Op,
         parts: &[&[u8]],
         deadline: Instant,
     ) -> io::Result<Option<(Verdict, Vec<u8>)>> {
+        if self.failure.is_some() {
+            return Ok(None);
+        }
         let number = self.send(op, parts)?;
-        self.answer(number, deadline)
+        loop {
+            let answer = self.understand(number)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if answer.is_some() || left.is_zero() || self.failure.is_some() {
+                return Ok(answer);
+            }
+            self.receive(left)?;
+        }
     }
 
-    /// Who has come, in words, as far as the server can still be asked.
+    /// Who is to blame for a wait in vain, in words.
     fn who(&mut self) -> String {
-        let answer = self.ask(Op::Who, &[], Instant::now() + WHO);
-        match answer {
+        match self.ask(Op::Who, &[], Instant::now() + self.who) {
             Ok(Some((_, words))) => String::from_utf8_lossy(&words).into_owned(),
-            _ => "rank 0 does not answer".into(),
+            _ => {
+                self.is_deaf = true;
+                "rank 0, which serves the store, does not answer".into()
+            }
         }
+    }
+
+    /// The error if the job has failed.
+    fn failed(&self) -> Option<Error> {
+        self.failure.clone().map(|failure| watchdog::consequence(self.rank, failure, None))
     }
 }
 
@@ -212,12 +278,16 @@ impl Board for Client {
         match self.ask(Op::Get, &[key.as_bytes()], deadline) {
             Ok(Some((_, value))) => Ok(value),
             Ok(None) => {
-                let (waited, who) = (began.elapsed(), self.who());
-                Err(Error::Start(format!(
-                    "rank {} waited {waited:?} for `{key}` at the store at {}: {who}; see what the \
-                     others say, or give them more time",
-                    self.rank, self.at
-                )))
+                let waited = began.elapsed();
+                let who = if self.failure.is_none() { self.who() } else { String::new() };
+                let (rank, at) = (self.rank, &self.at);
+                let late = || {
+                    Error::Start(format!(
+                        "rank {rank} waited {waited:?} for `{key}` at the store at {at}: {who}; see \
+                         what the others say, or give them more time"
+                    ))
+                };
+                Err(self.failed().unwrap_or_else(late))
             }
             Err(e) => Err(self.lost(&format!("waiting for `{key}`"), &e)),
         }
@@ -227,19 +297,49 @@ impl Board for Client {
         self.address
     }
 
+    fn look(&mut self) -> Option<Error> {
+        let drained = self.drain();
+        self.failed().or_else(|| drained.err().map(|e| self.lost("joining", &e)))
+    }
+
+    fn fail(&mut self, mut error: Error) -> Error {
+        // What was told before counts.
+        let _ = self.look();
+        if let Error::Timeout { remark, .. } = &mut error {
+            let who = if self.failure.is_none() { self.who() } else { String::new() };
+            remark.insert_str(0, &format!("; {who}"));
+        }
+        if let Some(first) = self.failed() {
+            return first;
+        }
+        let own = watchdog::record(self.rank, &error);
+        if self.is_deaf {
+            return error;
+        }
+        let answer = self.ask(Op::Fail, &[&failure_body(&own)], Instant::now() + self.who);
+        let first = answer.ok().flatten().and_then(|(_, body)| failure(&body));
+        let is_other = |first: &AbortRecord| (first.rank, first.code) != (own.rank, own.code);
+        match first.or_else(|| self.failure.clone()).filter(is_other) {
+            Some(first) => watchdog::consequence(self.rank, first, None),
+            None => error,
+        }
+    }
+
     fn finish(&mut self, deadline: Instant) -> Result<(), Error> {
-        let op = if self.server.is_some() { Op::FinishAll } else { Op::Finish };
-        match self.ask(op, &[], deadline) {
+        match self.ask(Op::Finish, &[], deadline) {
             Ok(Some(_)) => Ok(()),
             Ok(None) => {
-                let who = self.who();
-                Err(Error::Start(format!(
-                    "rank {} waited in vain for the others to be done with the store at {}: {who}; \
-                     see what they say",
-                    self.rank, self.at
-                )))
+                let who = if self.failure.is_none() { self.who() } else { String::new() };
+                let (rank, at) = (self.rank, &self.at);
+                let late = || {
+                    Error::Start(format!(
+                        "rank {rank} waited in vain for the others to join through the store at \
+                         {at}: {who}; see what they say"
+                    ))
+                };
+                Err(self.failed().unwrap_or_else(late))
             }
-            Err(e) => Err(self.lost("taking leave", &e)),
+            Err(e) => Err(self.lost("waiting for all to have joined", &e)),
         }
     }
 }
@@ -248,21 +348,21 @@ impl Board for Client {
 fn enter(at: &At, me: Me<'_>, patience: Duration) -> Result<Stream, Failed> {
     let mut stream = Stream::connect(at, patience)?;
     stream.set_timeouts(patience)?;
-    let hello =
-        Hello { rank: me.rank, size: me.size, job: digest(me.job), nonce: nonce()? }.bytes();
+    let nonce = random().map_err(|e| Failed::Never(e.to_string()))?;
+    let hello = Hello { rank: me.rank, size: me.size, job: digest(me.job), nonce }.bytes();
     stream.write_all(&hello)?;
     let mut challenge = [0; CHALLENGE];
     stream.read_exact(&mut challenge)?;
     if challenge[..8] != MAGIC {
         return Err(Failed::Again("what answers there is no store of this version".into()));
     }
-    stream.write_all(&prove(me.secret, Side::Client, &hello, &challenge))?;
+    stream.write_all(&proof(me.secret, Side::Connecting, &[&hello, &challenge]))?;
     let mut verdict = [0; VERDICT];
     stream.read_exact(&mut verdict)?;
     let size = u32::from_le_bytes([verdict[1], verdict[2], verdict[3], verdict[4]]);
     let decided = Verdict::from_byte(verdict[0]);
     if decided == Some(Verdict::Secret)
-        || !proved(me.secret, Side::Server, &hello, &challenge, &verdict[5..])
+        || !accepts(me.secret, &verdict[5..], Side::Accepting, &[&hello, &challenge])
     {
         return Err(Failed::Never(
             "its secret is another one; give all ranks the same ROUNDELAY_SECRET".into(),
@@ -311,6 +411,11 @@ pub(crate) fn outward() -> Option<IpAddr> {
 
 #[cfg(test)]
 impl Client {
+    /// As on a machine where nothing else runs.
+    pub(crate) fn patient(self) -> Client {
+        Client { who: Duration::from_secs(60), ..self }
+    }
+
     /// The bare connection.
     pub(crate) fn into_stream(self) -> Stream {
         self.stream

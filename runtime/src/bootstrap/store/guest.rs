@@ -3,8 +3,9 @@
 use std::io::{ErrorKind, Read, Write};
 use std::time::Instant;
 
-use super::protocol::{CHALLENGE, HELLO, MAGIC, MAX_FRAME, nonce};
+use super::protocol::{CHALLENGE, HELLO, MAGIC, MAX_FRAME};
 use super::stream::Stream;
+use crate::net::random;
 
 /// How far a connection has come.
 pub(super) enum Stage {
@@ -26,8 +27,10 @@ pub(super) struct Guest {
     pub(super) sent: usize,
     /// The number of the `Get` that waits, and its key.
     pub(super) get: Option<(u32, String)>,
-    /// The number of the `FinishAll` that waits.
+    /// The number of the `Finish` that waits.
     pub(super) finish: Option<u32>,
+    /// Whether it has left a note or joined: others may count on it.
+    pub(super) spoke: bool,
     /// To be closed when the output is gone.
     pub(super) last: bool,
 }
@@ -46,6 +49,7 @@ impl Guest {
             sent: 0,
             get: None,
             finish: None,
+            spoke: false,
             last: false,
         }
     }
@@ -86,7 +90,8 @@ impl Guest {
         let Some(hello) = self.take::<HELLO>() else { return Ok(false) };
         let mut challenge = [0; CHALLENGE];
         challenge[..8].copy_from_slice(&MAGIC);
-        challenge[8..].copy_from_slice(&nonce().map_err(|_| Broken)?);
+        let nonce: [u8; CHALLENGE - 8] = random().map_err(|_| Broken)?;
+        challenge[8..].copy_from_slice(&nonce);
         self.output.extend_from_slice(&challenge);
         self.stage = Stage::Proof { hello, challenge };
         Ok(true)

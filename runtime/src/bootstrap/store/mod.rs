@@ -11,19 +11,26 @@
 //! client                                          server
 //!   Hello: magic, rank, size, job, nonce     ->
 //!                                            <-     Challenge: magic, nonce
-//!   HMAC(secret, "c", hello, challenge)      ->
-//!                                            <-     verdict, HMAC(secret, "s", hello, challenge)
+//!   proof over hello, challenge              ->
+//!                                            <-     verdict, proof over hello, challenge
 //!   frames                                  <->
 //! ```
 //!
-//! The job is a digest of its name. Without a secret the key is empty: the exchange is the same and
-//! keeps strangers out by accident only. Each side checks the other, in constant time. What is not
-//! a hello, comes too slowly or is too large ends the connection and nothing else. A frame is a
-//! length, an operation or verdict, a number that an answer repeats, and a body.
+//! Proofs are those of [`secret`](crate::net::secret). The job is a digest of its name. Without a
+//! secret the key is empty: the exchange is the same and keeps strangers out by accident only. Each
+//! side checks the other, in constant time. What is not a hello, comes too slowly or is too large ends
+//! the connection and nothing else. A frame is a length, an operation or verdict, a number that an
+//! answer repeats, and a body.
+//!
+//! A store also sees who fails. A rank whose connection ends before all have joined is lost, if others
+//! may count on it; a rank that fails says why; a rank that waited in vain asks who is to blame, and the
+//! store asks all whether they are still there. The first failure is told to everybody, and is what all
+//! of them report ([`failure`]).
 //!
 //! Every bound is in [`protocol`]. A client has one wait at a time; a second one replaces it.
 
 pub(crate) mod client;
+mod failure;
 mod guest;
 pub(crate) mod protocol;
 pub(crate) mod server;

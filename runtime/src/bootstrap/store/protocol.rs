@@ -1,11 +1,13 @@
 //! What goes over a connection between a rank and the store: bytes and bounds.
 
-use hmac::{Hmac, KeyInit, Mac};
-use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest, Sha256};
 
+use crate::net::known;
+use crate::net::secret::{NONCE, PROOF};
+use crate::transport::shm::AbortRecord;
+
 /// The last byte is the version.
-pub(crate) const MAGIC: [u8; 8] = *b"rndlst\0\x01";
+pub(crate) const MAGIC: [u8; 8] = *b"rndlst\0\x02";
 /// A key, in bytes.
 pub(crate) const MAX_KEY: usize = 1 << 10;
 /// A value, in bytes.
@@ -14,14 +16,15 @@ pub(crate) const MAX_VALUE: usize = 1 << 20;
 pub(crate) const ROOM: usize = 64 << 20;
 /// What each rank adds to it.
 pub(crate) const ROOM_A_RANK: usize = 4 << 10;
+/// The words of a failure, in bytes.
+pub(crate) const MAX_FAILURE: usize = 4 << 10;
 /// What follows the length of a frame, in bytes.
 pub(crate) const MAX_FRAME: usize = FRAME_HEAD + 2 + MAX_KEY + MAX_VALUE;
 /// Operation and number.
 pub(crate) const FRAME_HEAD: usize = 5;
 
-pub(crate) const HELLO: usize = 8 + 4 + 4 + 32 + 32;
-pub(crate) const CHALLENGE: usize = 8 + 32;
-pub(crate) const PROOF: usize = 32;
+pub(crate) const HELLO: usize = 8 + 4 + 4 + 32 + NONCE;
+pub(crate) const CHALLENGE: usize = 8 + NONCE;
 pub(crate) const VERDICT: usize = 1 + 4 + PROOF;
 
 /// What a client wants.
@@ -31,17 +34,20 @@ pub(crate) enum Op {
     Set = 1,
     /// Body: key. Answered when it is there.
     Get = 2,
-    /// No body. This rank needs nothing more.
+    /// No body. This rank has joined; answered when all ranks have.
     Finish = 3,
-    /// No body. As `Finish`, but answered when nobody needs anything more.
-    FinishAll = 4,
-    /// No body. Answered with words about who has come.
+    /// Body: a failure. Answered with the first failure of the job, which is this one if there was
+    /// none.
+    Fail = 4,
+    /// No body. Answered with words about who has not come, or does not answer.
     Who = 5,
+    /// No body, no answer. This rank was asked whether it is there, and is.
+    Here = 6,
 }
 
 impl Op {
     pub(crate) fn from_byte(byte: u8) -> Option<Op> {
-        [Op::Set, Op::Get, Op::Finish, Op::FinishAll, Op::Who]
+        [Op::Set, Op::Get, Op::Finish, Op::Fail, Op::Who, Op::Here]
             .into_iter()
             .find(|&op| op as u8 == byte)
     }
@@ -61,23 +67,18 @@ pub(crate) enum Verdict {
     Taken = 4,
     /// The store has no room.
     Full = 5,
+    /// Nobody asked for that: the first failure of the job follows.
+    Failed = 6,
+    /// Nobody asked for that: the client is to say [`Op::Here`].
+    Ask = 7,
 }
 
 impl Verdict {
     pub(crate) fn from_byte(byte: u8) -> Option<Verdict> {
-        use Verdict::{Full, Job, Ok, Secret, Size, Taken};
-        [Ok, Secret, Job, Size, Taken, Full].into_iter().find(|&v| v as u8 == byte)
+        use Verdict::{Ask, Failed, Full, Job, Ok, Secret, Size, Taken};
+        let all = [Ok, Secret, Job, Size, Taken, Full, Failed, Ask];
+        all.into_iter().find(|&v| v as u8 == byte)
     }
-}
-
-/// A number that nobody can guess.
-pub(crate) fn nonce() -> std::io::Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
-    }
-    Ok(bytes)
 }
 
 /// The digest that stands for the name of a job.
@@ -91,7 +92,7 @@ pub(crate) struct Hello {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) job: [u8; 32],
-    pub(crate) nonce: [u8; 32],
+    pub(crate) nonce: [u8; NONCE],
 }
 
 impl Hello {
@@ -116,52 +117,6 @@ impl Hello {
             nonce: part(48),
         })
     }
-}
-
-/// Who proves.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Side {
-    Client,
-    Server,
-}
-
-fn transcript(
-    secret: &[u8],
-    side: Side,
-    hello: &[u8; HELLO],
-    challenge: &[u8; CHALLENGE],
-) -> Hmac<Sha256> {
-    // Keys of any length are allowed; the empty one stands in for the impossible.
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret)
-        .unwrap_or_else(|_| Hmac::<Sha256>::new(&Default::default()));
-    mac.update(match side {
-        Side::Client => b"c",
-        Side::Server => b"s",
-    });
-    mac.update(hello);
-    mac.update(challenge);
-    mac
-}
-
-/// Shows knowledge of the secret.
-pub(crate) fn prove(
-    secret: &[u8],
-    side: Side,
-    hello: &[u8; HELLO],
-    challenge: &[u8; CHALLENGE],
-) -> [u8; PROOF] {
-    transcript(secret, side, hello, challenge).finalize().into_bytes().into()
-}
-
-/// Whether the other side knows the secret; takes the same time either way.
-pub(crate) fn proved(
-    secret: &[u8],
-    side: Side,
-    hello: &[u8; HELLO],
-    challenge: &[u8; CHALLENGE],
-    proof: &[u8],
-) -> bool {
-    transcript(secret, side, hello, challenge).verify_slice(proof).is_ok()
 }
 
 /// Appends a frame: `head` is the operation or the verdict.
@@ -199,6 +154,28 @@ pub(crate) fn frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, NoFrame> {
     let (&head, rest) = rest.split_first().ok_or(NoFrame)?;
     let (number, body) = rest.split_first_chunk().ok_or(NoFrame)?;
     Ok(Some(Frame { head, number: u32::from_le_bytes(*number), body, whole: 4 + length }))
+}
+
+/// The body of a failure.
+pub(crate) fn failure_body(failure: &AbortRecord) -> Vec<u8> {
+    let AbortRecord { code, rank, text } = failure;
+    let mut end = text.len().min(MAX_FAILURE);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    [&rank.to_le_bytes()[..], &[code.0.len() as u8], code.0.as_bytes(), &text.as_bytes()[..end]]
+        .concat()
+}
+
+/// The failure that such a body tells.
+pub(crate) fn failure(body: &[u8]) -> Option<AbortRecord> {
+    let (rank, rest) = body.split_first_chunk()?;
+    let (&length, rest) = rest.split_first()?;
+    let (code, text) = rest.split_at_checked(length.into())?;
+    let (code, text) = (std::str::from_utf8(code).ok()?, std::str::from_utf8(text).ok()?);
+    let fits = text.len() <= MAX_FAILURE;
+    let rank = u32::from_le_bytes(*rank);
+    fits.then(|| AbortRecord { code: known(code), rank, text: text.into() })
 }
 
 /// Key and value of a [`Op::Set`].

@@ -9,14 +9,18 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use roundelay_dsl::diag::codes;
 use rustix::event::{Timespec, epoll};
 
+use super::failure::Inquiry;
 use super::guest::{Broken, Guest, Stage};
 use super::protocol::{
-    CHALLENGE, Frame, HELLO, Hello, NoFrame, Op, PROOF, ROOM, ROOM_A_RANK, Side, Verdict, frame,
-    key, key_and_value, prove, proved, push_frame,
+    CHALLENGE, Frame, HELLO, Hello, NoFrame, Op, ROOM, ROOM_A_RANK, Verdict, failure, failure_body,
+    frame, key, key_and_value, push_frame,
 };
 use super::stream::Listener;
+use crate::net::secret::{PROOF, Side, accepts, proof};
+use crate::transport::shm::AbortRecord;
 
 /// How long somebody may take to show that it belongs to the job.
 const HANDSHAKE: Duration = Duration::from_secs(30);
@@ -44,12 +48,14 @@ pub(crate) struct Job {
     pub(crate) size: u32,
     pub(crate) digest: [u8; 32],
     pub(crate) secret: Vec<u8>,
+    /// How long ranks may take to come: so long a failure is told to those who are late.
+    pub(crate) timeout: Duration,
 }
 
 impl Server {
     /// Serves that job from now on.
     pub(crate) fn start(listener: Listener, job: Job) -> io::Result<Server> {
-        let address = listener.address();
+        let (address, timeout) = (listener.address(), job.timeout);
         listener.set_nonblocking()?;
         rustix::net::listen(&listener, BACKLOG)?;
         make_room(u64::from(job.size) + STRANGERS as u64 + RESERVE);
@@ -70,12 +76,14 @@ impl Server {
             held: 0,
             waiting: BTreeMap::new(),
             ranks: BTreeMap::new(),
-            here: 0,
+            done: 0,
+            failure: None,
+            inquiry: None,
+            woken,
+            until: Instant::now() + timeout,
+            is_closing: false,
         };
-        let run = move || {
-            let _woken = woken;
-            core.run();
-        };
+        let run = move || core.run();
         let thread = std::thread::Builder::new().name("roundelay store".into()).spawn(run)?;
         Ok(Server { thread: Some(thread), wake, address })
     }
@@ -108,20 +116,20 @@ impl Drop for Server {
 
 /// Where a rank is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum At {
+pub(super) enum At {
     /// Connected.
     Here(u64),
-    /// It needs nothing more.
-    Done,
-    /// Its connection ended before it said so.
+    /// Connected, and it has joined.
+    Done(u64),
+    /// Its connection ended.
     Gone,
 }
 
-struct Core {
-    poll: OwnedFd,
+pub(super) struct Core {
+    pub(super) poll: OwnedFd,
     listener: Listener,
-    job: Job,
-    guests: BTreeMap<u64, Guest>,
+    pub(super) job: Job,
+    pub(super) guests: BTreeMap<u64, Guest>,
     /// Those of them that are no rank yet, the oldest first.
     strangers: BTreeSet<u64>,
     next: u64,
@@ -132,9 +140,17 @@ struct Core {
     held: usize,
     /// Who waits for a key.
     waiting: BTreeMap<String, Vec<u64>>,
-    ranks: BTreeMap<u32, At>,
-    /// How many of them are connected and not done.
-    here: usize,
+    pub(super) ranks: BTreeMap<u32, At>,
+    /// How many of them have joined.
+    pub(super) done: usize,
+    /// Why nobody joins any more: the first reason that was told or seen.
+    pub(super) failure: Option<AbortRecord>,
+    pub(super) inquiry: Option<Inquiry>,
+    /// Its end says that this store is to be closed.
+    pub(super) woken: UnixStream,
+    /// How long a failure is told to those who are late.
+    pub(super) until: Instant,
+    pub(super) is_closing: bool,
 }
 
 impl Core {
@@ -150,7 +166,7 @@ impl Core {
             let tokens: Vec<u64> = happened.iter().map(|event| event.data.u64()).collect();
             for token in tokens {
                 match token {
-                    WAKE => return,
+                    WAKE => self.close(),
                     LISTENER => self.accept(),
                     guest => {
                         if self.serve(guest).is_err() {
@@ -160,13 +176,18 @@ impl Core {
                 }
             }
             self.tidy();
+            if self.is_closing && self.is_over() {
+                return;
+            }
         }
     }
 
     /// How long nothing needs to be done by the clock.
     fn patience(&self) -> Option<Timespec> {
         let strangers = self.oldest().map(|(_, since)| since + HANDSHAKE);
-        let next = [strangers, self.paused].into_iter().flatten().min()?;
+        let inquiry = self.inquiry.as_ref().map(|inquiry| inquiry.until);
+        let closing = self.is_closing.then_some(self.until);
+        let next = [strangers, self.paused, inquiry, closing].into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
     }
@@ -177,9 +198,12 @@ impl Core {
         self.guests.get(&token).map(|guest| (token, guest.since))
     }
 
-    /// Ends strangers that take too long, and listens again after a pause.
+    /// Ends strangers that take too long and inquiries, and listens again after a pause.
     fn tidy(&mut self) {
         let now = Instant::now();
+        if self.inquiry.as_ref().is_some_and(|i| i.until <= now || i.silent.is_empty()) {
+            self.report();
+        }
         while let Some((token, _)) = self.oldest().filter(|&(_, since)| since + HANDSHAKE <= now) {
             self.remove(token);
         }
@@ -234,17 +258,27 @@ impl Core {
             self.stop_waiting(token, &key);
         }
         let Stage::Rank(rank) = guest.stage else { return };
-        if self.ranks.get(&rank) == Some(&At::Here(token)) {
-            self.place(rank, At::Gone);
+        let is_here = |at: &&At| matches!(at, At::Here(at) | At::Done(at) if *at == token);
+        if self.all_done() || self.ranks.get(&rank).filter(is_here).is_none() {
+            return;
+        }
+        self.place(rank, At::Gone);
+        // One that has said nothing may be started again: nobody knows of it. Rank 0 goes with its store.
+        if guest.spoke && rank > 0 {
+            let text = "its connection to the store ended before all had joined".into();
+            self.fail(AbortRecord { code: codes::LOST_RANK, rank, text });
         }
     }
 
-    /// Notes where a rank is; the last one to be done or gone ends the waiting.
+    /// Notes where a rank is.
     fn place(&mut self, rank: u32, at: At) {
         let before = self.ranks.insert(rank, at);
-        self.here += usize::from(matches!(at, At::Here(_)));
-        self.here -= usize::from(matches!(before, Some(At::Here(_))));
-        self.all_done();
+        self.done += usize::from(matches!(at, At::Done(_)));
+        self.done -= usize::from(matches!(before, Some(At::Done(_))));
+    }
+
+    pub(super) fn all_done(&self) -> bool {
+        self.done == self.job.size as usize
     }
 
     fn stop_waiting(&mut self, token: u64, key: &str) {
@@ -315,10 +349,10 @@ impl Core {
         token: u64,
         hello: &[u8; HELLO],
         challenge: &[u8; CHALLENGE],
-        proof: &[u8],
+        theirs: &[u8],
     ) -> Result<(), Broken> {
         let Hello { rank, size, job, .. } = Hello::read(hello).ok_or(Broken)?;
-        let verdict = if !proved(&self.job.secret, Side::Client, hello, challenge, proof) {
+        let verdict = if !accepts(&self.job.secret, theirs, Side::Connecting, &[hello, challenge]) {
             Verdict::Secret
         } else if job != self.job.digest {
             Verdict::Job
@@ -332,7 +366,7 @@ impl Core {
         let own = match verdict {
             // Nothing that could be tried out against the secret.
             Verdict::Secret => [0; PROOF],
-            _ => prove(&self.job.secret, Side::Server, hello, challenge),
+            _ => proof(&self.job.secret, Side::Accepting, &[hello, challenge]),
         };
         let guest = self.guests.get_mut(&token).ok_or(Broken)?;
         guest.output.push(verdict as u8);
@@ -342,6 +376,10 @@ impl Core {
             guest.stage = Stage::Rank(rank);
             self.strangers.remove(&token);
             self.place(rank, At::Here(token));
+            if let Some(failure) = &self.failure {
+                let body = failure_body(failure);
+                self.tell(token, Verdict::Failed, 0, &body);
+            }
         } else {
             guest.last = true;
         }
@@ -359,6 +397,7 @@ impl Core {
         match op {
             Op::Set => {
                 let (key, value) = key_and_value(body).ok_or(Broken)?;
+                self.guests.get_mut(&token).ok_or(Broken)?.spoke = true;
                 let verdict = self.set(key, value);
                 self.tell(token, verdict, number, b"");
             }
@@ -372,22 +411,29 @@ impl Core {
                 }
             }
             Op::Finish => {
-                self.place(rank, At::Done);
-                self.tell(token, Verdict::Ok, number, b"");
+                let guest = self.guests.get_mut(&token).ok_or(Broken)?;
+                (guest.finish, guest.spoke) = (Some(number), true);
+                self.place(rank, At::Done(token));
+                if self.all_done() {
+                    self.end_wait();
+                }
             }
-            Op::FinishAll => {
-                self.guests.get_mut(&token).ok_or(Broken)?.finish = Some(number);
-                self.place(rank, At::Done);
+            Op::Fail => {
+                self.fail(failure(body).filter(|f| f.rank < self.job.size).ok_or(Broken)?);
+                let first = self.failure.as_ref().map(failure_body).unwrap_or_default();
+                self.tell(token, Verdict::Ok, number, &first);
             }
-            Op::Who => {
-                let words = self.who();
-                self.tell(token, Verdict::Ok, number, words.as_bytes());
+            Op::Who => self.inquire(token, rank, number),
+            Op::Here => {
+                if let Some(inquiry) = &mut self.inquiry {
+                    inquiry.silent.remove(&rank);
+                }
             }
         }
         Ok(())
     }
 
-    fn tell(&mut self, token: u64, verdict: Verdict, number: u32, body: &[u8]) {
+    pub(super) fn tell(&mut self, token: u64, verdict: Verdict, number: u32, body: &[u8]) {
         if let Some(guest) = self.guests.get_mut(&token) {
             push_frame(&mut guest.output, verdict as u8, number, &[body]);
         }
@@ -421,18 +467,15 @@ impl Core {
     }
 
     /// Has the output of a connection that nothing came from sent in its own turn.
-    fn send_later(&self, token: u64) {
+    pub(super) fn send_later(&self, token: u64) {
         if let Some(guest) = self.guests.get(&token) {
             let data = epoll::EventData::new_u64(token);
             let _ = epoll::modify(&self.poll, &guest.stream, data, epoll::EventFlags::OUT);
         }
     }
 
-    /// Tells those who wait for it that nobody needs anything more.
-    fn all_done(&mut self) {
-        if self.here > 0 || self.ranks.len() < self.job.size as usize {
-            return;
-        }
+    /// Tells all that all have joined.
+    fn end_wait(&mut self) {
         let waiting: Vec<(u64, u32)> = self
             .guests
             .iter_mut()
@@ -441,41 +484,6 @@ impl Core {
         for (token, number) in waiting {
             self.tell(token, Verdict::Ok, number, b"");
             self.send_later(token);
-        }
-    }
-
-    /// Who has come and who has not, in words.
-    fn who(&self) -> String {
-        let missing = (0..self.job.size).filter(|rank| !self.ranks.contains_key(rank));
-        let gone = self.ranks.iter().filter(|&(_, &at)| at == At::Gone).map(|(&rank, _)| rank);
-        let mut words = Vec::new();
-        for (ranks, verb) in [(list(missing), "not come"), (list(gone), "left")] {
-            if let Some((noun, has)) = ranks {
-                words.push(format!("{noun} {has} {verb}"));
-            }
-        }
-        if words.is_empty() {
-            words.push(format!("all {} ranks have come", self.job.size));
-            let is_busy = |at: &At| matches!(at, At::Here(_));
-            let busy = self.ranks.iter().filter(|(_, at)| is_busy(at)).map(|(&rank, _)| rank);
-            let some_done = self.ranks.values().any(|&at| at == At::Done);
-            if let Some((noun, has)) = list(busy).filter(|_| some_done) {
-                words.push(format!("{noun} {has} not finished joining"));
-            }
-        }
-        words.join(", ")
-    }
-}
-
-/// A few numbers, and the verb that goes with them.
-fn list(ranks: impl Iterator<Item = u32>) -> Option<(String, &'static str)> {
-    let all: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
-    match all.as_slice() {
-        [] => None,
-        [one] => Some((format!("rank {one}"), "has")),
-        few if few.len() <= 8 => Some((format!("ranks {}", few.join(", ")), "have")),
-        many => {
-            Some((format!("ranks {} and {} others", many[..8].join(", "), many.len() - 8), "have"))
         }
     }
 }

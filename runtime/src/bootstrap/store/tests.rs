@@ -24,7 +24,13 @@ fn serve(size: u32, secret: &[u8]) -> (Server, At) {
 }
 
 fn serve_on(listener: Listener, size: u32, secret: &[u8]) -> (Server, At) {
-    let job = Job { size, digest: digest("job"), secret: secret.to_vec() };
+    serve_for(SHORT, listener, size, secret)
+}
+
+/// Those who come so late hear of a failure too.
+fn serve_for(timeout: Duration, listener: Listener, size: u32, secret: &[u8]) -> (Server, At) {
+    let secret = secret.to_vec();
+    let job = Job { size, digest: digest("job"), secret, timeout };
     let server = Server::start(listener, job).expect("a server");
     let at = At::Any(server.address().into_iter().collect());
     (server, at)
@@ -37,7 +43,7 @@ fn connect(
     secret: &[u8],
     timeout: Duration,
 ) -> Result<Client, Error> {
-    Client::connect(at.clone(), Me { rank, size, job: "job", secret }, timeout)
+    Client::connect(at.clone(), Me { rank, size, job: "job", secret }, timeout).map(Client::patient)
 }
 
 fn client(at: &At, rank: u32, size: u32) -> Client {
@@ -92,7 +98,6 @@ fn notes_are_read_before_and_after_they_are_left() {
         let large = vec![7; MAX_VALUE];
         one.set("large", &large).expect("room");
         assert_eq!(zero.get("large", forever()).expect("a value"), large);
-        one.finish(forever()).expect("a farewell");
     }
 }
 
@@ -112,7 +117,8 @@ fn sixty_four_meet_at_once_whoever_comes_first() {
                 scope.spawn(move || exchange(client(at, rank, N), rank, N))
             })
             .collect();
-        let job = Job { size: N, digest: digest("job"), secret: Vec::new() };
+        let (digest, secret) = (digest("job"), Vec::new());
+        let job = Job { size: N, digest, secret, timeout: FOREVER };
         let server = Server::start(Listener::bind(&at).expect("the port"), job).expect("a server");
         exchange(client(&at, 0, N).with(server), 0, N);
         for rank in ranks {
@@ -264,11 +270,11 @@ fn garbage_disturbs_nobody() {
     let mut zero = client(&at, 0, 2);
     let hello = Hello { rank: 1, size: 2, job: digest("job"), nonce: [0; 32] }.bytes();
     let mut newer = hello;
-    newer[7] = 2;
+    newer[7] += 1;
     let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     let noise: Vec<u8> =
         (0..100_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    for bytes in [&request[..], &noise, &[0; 4096], &newer, b"rndlst\0\x02"] {
+    for bytes in [&request[..], &noise, &[0; 4096], &newer, &newer[..8]] {
         let mut stream = stranger(&at);
         // It may hang up before it has all.
         let _ = stream.write_all(bytes);
@@ -345,23 +351,103 @@ fn a_store_has_a_bound() {
     assert_eq!(zero.get("0", forever()).expect("a value"), b"small");
 }
 
-#[test]
-fn rank_0_stays_until_all_are_done_or_gone() {
+fn three() -> [Client; 3] {
     let (server, at) = serve(3, b"");
-    let mut zero = client(&at, 0, 3).with(server);
-    let (mut one, two) = (client(&at, 1, 3), client(&at, 2, 3));
-    zero.set("last", b"word").expect("room");
-    let error = zero.finish(Instant::now() + SHORT).expect_err("the others are there").to_string();
-    assert!(error.contains("all 3 ranks have come"), "{error}");
-    let late = thread::spawn(move || {
-        let word = one.get("last", forever()).expect("the last word");
-        one.finish(forever()).expect("a farewell");
-        word
+    [client(&at, 0, 3).with(server), client(&at, 1, 3), client(&at, 2, 3)]
+}
+
+/// Looks until there is something to see.
+fn seen(board: &mut Client) -> Error {
+    let deadline = forever();
+    loop {
+        if let Some(error) = board.look() {
+            return error;
+        }
+        assert!(Instant::now() < deadline, "nothing was told");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn all_have_joined_or_none_has() {
+    for _ in 0..50 {
+        // Rank 0 takes the store with it as soon as it has joined.
+        let threads = three()
+            .map(|mut board| thread::spawn(move || (board.finish(forever()), drop(board)).0));
+        for thread in threads {
+            thread.join().expect("no panic").expect("all have joined");
+        }
+    }
+}
+
+#[test]
+fn who_does_not_answer_is_named() {
+    let [mut zero, mut one, _two] = three();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::Relaxed;
+    thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            while !over.load(order) {
+                assert_eq!(one.look(), None);
+                thread::yield_now();
+            }
+        });
+        // Under load, who looks may be late too, and not only once.
+        let deadline = forever();
+        loop {
+            let error = zero.finish(Instant::now() + SHORT / 10).expect_err("two are not done");
+            let error = error.to_string();
+            assert!(error.contains("2 do") && error.contains("not answer"), "{error}");
+            if error.contains(": rank 2 does not answer") {
+                break;
+            }
+            assert!(error.contains("ranks 1, 2 do not") && Instant::now() < deadline, "{error}");
+        }
+        over.store(true, order);
+        looks.join().expect("no panic");
     });
-    // This one dies.
+}
+
+#[test]
+fn the_death_of_a_rank_that_others_know_of_is_told_to_all() {
+    let [mut zero, mut one, mut two] = three();
+    two.set("card", b"its own").expect("room");
     drop(two);
-    zero.finish(forever()).expect("all are gone");
-    assert_eq!(late.join().expect("no panic"), b"word");
+    let is_told = |error: Error, who| match error {
+        Error::LostRank { rank, lost: 2, .. } => assert_eq!(rank, who),
+        error => panic!("{error}"),
+    };
+    is_told(seen(&mut zero), 0);
+    is_told(one.get("never", forever()).expect_err("nobody sets it"), 1);
+    is_told(one.finish(forever()).expect_err("one is missing"), 1);
+    // Whatever it finds itself is a consequence.
+    is_told(zero.fail(Error::Start("no connection to rank 2".into())), 0);
+}
+
+#[test]
+fn the_first_failure_is_what_all_report() {
+    for _ in 0..20 {
+        let listener = Listener::loopback().expect("loopback");
+        let (server, at) = serve_for(FOREVER, listener, 3, b"");
+        let (mut zero, mut one) = (client(&at, 0, 3).with(server), client(&at, 1, 3));
+        let cause = Error::Start("rank 0 has no memory".into());
+        assert_eq!(zero.fail(cause.clone()), cause);
+        // With it goes its store, and everybody has heard it all the same.
+        let gone = thread::spawn(move || drop(zero));
+        let wanted = |rank| Error::Aborted {
+            rank,
+            by: 0,
+            cause: cause.to_string(),
+            code: cause.code(),
+            place: None,
+        };
+        assert_eq!(seen(&mut one), wanted(1));
+        // Also whoever comes only now.
+        let mut two = client(&at, 2, 3);
+        assert_eq!(two.fail(Error::Start("rank 2 gave up".into())), wanted(2));
+        drop((one, two));
+        gone.join().expect("no panic");
+    }
 }
 
 #[test]
@@ -374,5 +460,5 @@ fn the_end_of_rank_0_is_noticed_at_once() {
     let began = Instant::now();
     let error = waits.join().expect("no panic").expect_err("no value").to_string();
     assert!(began.elapsed() < FOREVER / 2);
-    assert!(error.contains("rank 0 has ended it"), "{error}");
+    assert!(error.contains("rank 0 is gone: it ended its store"), "{error}");
 }

@@ -67,7 +67,8 @@ fn an_alarm_reaches_everybody() {
             let heard = until(&mut net, |net| net.alarmed().cloned());
             assert_eq!(heard, cause);
             // Whoever waits for connections stops too.
-            let error = net.open(&[((net.rank + 1) % size, 0)], soon(), &|| None);
+            let next = (net.rank + 1) % size;
+            let error = open(&mut net, &[(next, 0)]);
             let text = error.expect_err("stopped").to_string();
             assert!(text.contains("rank 1 failed: out of patience"), "{text}");
         });
@@ -97,7 +98,7 @@ fn a_death_is_known_to_everybody() {
             "{how}"
         );
         assert_eq!(net.gone(net.rank), None);
-        let error = net.open(&[(4, 0)], soon(), &|| None).expect_err("gone");
+        let error = open(&mut net, &[(4, 0)]).expect_err("gone");
         assert!(matches!(error, Error::LostRank { lost: 4, .. }), "{error}");
         // Nobody goes before all have seen it.
         net.leave();
@@ -115,12 +116,12 @@ fn a_goodbye_is_no_death() {
         let how = until(&mut net, |net| net.gone(2).map(str::to_owned));
         assert_eq!(how, "it left the job");
         assert_eq!(net.alarmed(), None);
-        let error = net.open(&[(2, 0)], soon(), &|| None).expect_err("gone");
+        let error = open(&mut net, &[(2, 0)]).expect_err("gone");
         assert_eq!(error.to_string(), "rank 2 is gone: it left the job");
         // The others go on with each other.
         let mut streams: Vec<(u32, u16, std::net::TcpStream)> = vec![];
         let peer = 1 - net.rank;
-        let made = net.open(&[(peer, 1)], soon(), &|| None).expect("opened");
+        let made = open(&mut net, &[(peer, 1)]).expect("opened");
         streams.extend(made.into_iter().map(|fd| (peer, 1, fd.into())));
         check_streams(net.rank, &mut streams);
     });
@@ -143,7 +144,7 @@ fn a_rank_that_dies_while_joining_is_told() {
     let board = memory();
     let errors: Vec<String> = std::thread::scope(|scope| {
         let spawn = |rank: u32| {
-            let mut board = board.clone();
+            let mut board = board.of(rank);
             scope.spawn(move || {
                 let options = Options { timeout: Duration::from_secs(12), ..options() };
                 let door = Arc::new(Door::open(options, board.address()).expect("opened"));

@@ -5,6 +5,7 @@ mod join;
 mod refuse;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ fn each_rank<T: Send>(
 ) -> Vec<Result<T, Error>> {
     std::thread::scope(|scope| {
         let spawn = |rank| {
-            let (mut board, options, run) = (board.clone(), &options, &run);
+            let (mut board, options, run) = (board.of(rank), &options, &run);
             scope.spawn(move || {
                 let door = Arc::new(Door::open(options(rank), board.address())?);
                 let note = format!("note {rank}").into_bytes();
@@ -85,12 +86,29 @@ fn soon() -> Instant {
     Instant::now() + PATIENCE
 }
 
+/// Opens connections, with nobody else to ask.
+fn open(net: &mut Net, wanted: &[(u32, u16)]) -> Result<Vec<OwnedFd>, Error> {
+    net.open(wanted, Patience { timeout: PATIENCE, watch: &mut |_| None, members: &[] })
+}
+
+/// Splits a part off, with nobody else to ask.
+fn split(net: &Net, id: u64, members: &[u32], rank: u32) -> Result<Net, Error> {
+    let mut part = net.part(id, members, rank)?;
+    match part.meet(Patience { timeout: PATIENCE, watch: &mut |_| None, members }) {
+        Ok(()) => Ok(part),
+        Err(error) => {
+            part.give_up(&crate::watchdog::record(rank, &error));
+            Err(error)
+        }
+    }
+}
+
 /// Opens connections to all other ranks, on some channels.
 fn open_all(net: &mut Net, channels: u16) -> Vec<(u32, u16, std::net::TcpStream)> {
     let rank = net.rank;
     let peers = (0..net.cards().len() as u32).filter(|peer| *peer != rank);
     let wanted: Vec<(u32, u16)> = peers.flat_map(|p| (0..channels).map(move |c| (p, c))).collect();
-    let made = net.open(&wanted, soon(), &|| None).expect("opened");
+    let made = open(net, &wanted).expect("opened");
     let made = wanted.into_iter().zip(made);
     made.map(|((peer, channel), fd)| (peer, channel, fd.into())).collect()
 }

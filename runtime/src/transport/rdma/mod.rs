@@ -11,9 +11,9 @@
 //! Every device with an active port is a *rail*: pieces go over all of them in turn.
 
 mod stream;
-mod verbs;
 #[cfg(test)]
 mod tests;
+mod verbs;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -414,10 +414,8 @@ impl Queue {
 
     /// Ends the connection: all its work fails.
     pub(super) fn end(&self) {
-        let mut attr = ffi::ibv_qp_attr {
-            qp_state: ffi::ibv_qp_state::IBV_QPS_ERR,
-            ..Default::default()
-        };
+        let mut attr =
+            ffi::ibv_qp_attr { qp_state: ffi::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
         // A pair that cannot even be ended has ended.
         let _ = self.modify(&mut attr, &[ffi::ibv_qp_attr_mask::IBV_QP_STATE]);
     }

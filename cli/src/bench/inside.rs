@@ -1,0 +1,125 @@
+//! Ours and the libraries inside our ranks, on GPUs: all tables at once, by the same processes, which take
+//! seconds to start. Every size is measured by turns.
+
+use super::{Results, Table, Times};
+use crate::args::Way;
+use crate::job::table::head;
+use crate::job::{self, Case, Job, Told, Turn};
+use crate::peer::Inside;
+use crate::progress::Progress;
+use crate::report::Outcome;
+use crate::values::size_text;
+
+/// Whose case it is.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// Index of the table, and of the size in it.
+    table: usize,
+    size: usize,
+    /// As in [`Case`].
+    who: Option<usize>,
+    /// The last one of the size.
+    last: bool,
+}
+
+/// Fills tables, those of the same ranks by one job.
+pub(super) fn fill(tables: &[Table<'_>], inside: &[Inside], results: &mut Results) -> Outcome {
+    tables.chunk_by(|a, b| a.shape.ranks() == b.shape.ranks()).try_for_each(|tables| {
+        let (job, parts) = together(tables, inside);
+        let mut filling = Filling { tables, inside, parts: &parts, times: Vec::new(), results };
+        let mut progress = Progress::new("bench", parts.len());
+        match tables.first() {
+            Some(first) => job::play(&job, first.start, |told| filling.hear(told, &mut progress)),
+            None => Ok(()),
+        }
+    })
+}
+
+/// One job of several tables: every size in turn, ours before the libraries.
+fn together(tables: &[Table<'_>], inside: &[Inside]) -> (Job, Vec<Part>) {
+    let mut job = tables[0].job.clone();
+    (job.pieces, job.cases) = (Vec::new(), Vec::new());
+    let mut parts = Vec::new();
+    for (table, t) in tables.iter().enumerate() {
+        let first = job.pieces.len();
+        job.pieces.extend(t.job.pieces.iter().cloned());
+        for (size, case) in t.job.cases.iter().enumerate() {
+            let turns = if inside.is_empty() { 1 } else { t.args.turns };
+            for turn in 0..turns {
+                for who in std::iter::once(None).chain((0..inside.len()).map(Some)) {
+                    let turn = Turn { first: turn == 0, last: turn + 1 == turns };
+                    let piece = first + case.piece;
+                    job.cases.push(Case { piece, who, turn, ..*case });
+                    let last = turn.last && who.map_or(0, |w| w + 1) == inside.len();
+                    parts.push(Part { table, size, who, last });
+                }
+            }
+        }
+    }
+    if let Some(gpu) = &mut job.gpu {
+        gpu.inside = inside.to_vec();
+    }
+    (job, parts)
+}
+
+/// Tables that are being filled.
+struct Filling<'a, 't> {
+    tables: &'a [Table<'t>],
+    inside: &'a [Inside],
+    parts: &'a [Part],
+    /// Of the size at hand: ours, then each library's; and what a library lacks.
+    times: Vec<(Times, Option<String>)>,
+    results: &'a mut Results,
+}
+
+impl Filling<'_, '_> {
+    fn hear(&mut self, told: Told, progress: &mut Progress) {
+        let (case, why) = match &told {
+            Told::Remark(text) => {
+                let report = self.tables[0].report;
+                return progress.aside(|| report.line(text));
+            }
+            Told::Done { case, .. } => (*case, None),
+            Told::Lacks { case, why } => (*case, Some(why.clone())),
+        };
+        let Some(&part) = self.parts.get(case) else { return };
+        if self.times.is_empty() {
+            self.times = vec![(Times::default(), None); self.inside.len() + 1];
+            if part.size == 0 {
+                progress.aside(|| self.begin(part.table));
+            }
+        }
+        let (times, fault) = &mut self.times[part.who.map_or(0, |w| w + 1)];
+        times.hear(told);
+        *fault = why.or(fault.take());
+        progress.step();
+        if part.last {
+            progress.aside(|| self.end(part));
+        }
+    }
+
+    fn begin(&self, table: usize) {
+        let table = &self.tables[table];
+        table.proofs.iter().for_each(|proof| table.report.line(&proof.words));
+        head(table.report);
+    }
+
+    /// All turns of a size are done.
+    fn end(&mut self, part: Part) {
+        let table = &self.tables[part.table];
+        let case = &table.job.cases[part.size];
+        let times = std::mem::take(&mut self.times);
+        let Some(((own, _), others)) = times.split_first() else { return };
+        let names = self.inside.iter().map(|i| i.name());
+        let peers = names.clone().zip(others).map(|(name, (t, _))| (name, Way::Nvlink, t));
+        let lines = table.lines(case, own, peers);
+        let size = lines.first().map_or(0, |l| l.bytes);
+        let at = format!("{} {}", table.columns.collective, size_text(size));
+        self.results.show(table.report, &table.label(), lines);
+        for (name, (_, fault)) in names.zip(others) {
+            if let Some(why) = fault {
+                table.report.remark(&format!("{name}, {at}: skipped: {why}"));
+            }
+        }
+    }
+}

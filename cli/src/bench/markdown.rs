@@ -1,0 +1,108 @@
+//! Results as a table for documents: a row a collective, a column a size; our time, and the time of the best
+//! peer over ours.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use crate::job::table::{Line, time_text};
+use crate::report::Report;
+use crate::values::size_text;
+
+/// Prints a table for each kind of calls.
+pub(super) fn show(sizes: &[Vec<Line>], report: Report) {
+    report.line("");
+    report.line(text(sizes).trim_end());
+}
+
+/// What makes a table of its own.
+type Kind<'a> = (u64, &'a str, &'a str, bool);
+
+fn kind(line: &Line) -> Kind<'_> {
+    (line.ranks, &line.dtype, &line.transport, line.graph.is_some())
+}
+
+fn text(sizes: &[Vec<Line>]) -> String {
+    let ours = |lines: &Vec<Line>| lines.first().filter(|l| l.peer.is_none()).cloned();
+    let firsts: Vec<Line> = sizes.iter().filter_map(ours).collect();
+    let kinds: BTreeSet<Kind<'_>> = firsts.iter().map(kind).collect();
+    let mut text = String::new();
+    for wanted in kinds {
+        let of = |l: &&Vec<Line>| l.first().is_some_and(|l| l.peer.is_none() && kind(l) == wanted);
+        let all: Vec<&Vec<Line>> = sizes.iter().filter(of).collect();
+        let columns: BTreeSet<u64> = all.iter().map(|lines| lines[0].bytes).collect();
+        let mut rows: Vec<&str> = Vec::new();
+        for lines in &all {
+            if !rows.contains(&lines[0].collective.as_str()) {
+                rows.push(&lines[0].collective);
+            }
+        }
+        let (ranks, dtype, transport, graph) = wanted;
+        let graph = if graph { ", in a CUDA graph" } else { "" };
+        let _ = writeln!(text, "{ranks} ranks, {dtype}, {transport}{graph}\n");
+        let titles: Vec<String> = columns.iter().map(|&bytes| size_text(bytes)).collect();
+        let _ = writeln!(text, "| | {} |", titles.join(" | "));
+        let _ = writeln!(text, "|---|{}", "---|".repeat(columns.len()));
+        for row in rows {
+            let at = |bytes: &u64| {
+                let same = |l: &&&Vec<Line>| l[0].collective == row && l[0].bytes == *bytes;
+                all.iter().find(same).map_or(String::new(), |lines| cell(lines))
+            };
+            let cells: Vec<String> = columns.iter().map(at).collect();
+            let _ = writeln!(text, "| {row} | {} |", cells.join(" | "));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Our time, and the best peer's over it.
+fn cell(lines: &[Line]) -> String {
+    let ratios = lines.iter().filter_map(|l| Some((l.peer.as_deref()?, l.ratio?)));
+    let time = time_text(lines[0].time_us);
+    match ratios.min_by(|a, b| a.1.total_cmp(&b.1)) {
+        Some((peer, ratio)) => format!("{time} us, **{ratio:.2}** {peer}"),
+        None => format!("{time} us"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(bytes: u64, time_us: f64, peer: Option<(&str, f64)>) -> Line {
+        Line {
+            algorithm: "ring".into(),
+            collective: "all_reduce".into(),
+            ranks: 4,
+            bytes,
+            count: bytes / 4,
+            dtype: "f32".into(),
+            op: "sum".into(),
+            root: -1,
+            transport: "nvlink".into(),
+            time_us,
+            algbw_gbs: 1.0,
+            busbw_gbs: 1.5,
+            wrong: 0,
+            how: None,
+            graph: None,
+            peer: peer.map(|p| p.0.into()),
+            ratio: peer.map(|p| p.1),
+        }
+    }
+
+    #[test]
+    fn the_best_peer_of_a_size_stands_beside_our_time() {
+        let sizes = [
+            vec![
+                line(1024, 4.0, None),
+                line(1024, 8.0, Some(("nccl", 2.0))),
+                line(1024, 5.0, Some(("nccl-sym", 1.25))),
+            ],
+            vec![line(1 << 20, 20.0, None)],
+        ];
+        let wanted = "4 ranks, f32, nvlink\n\n| | 1K | 1M |\n|---|---|---|\n\
+                      | all_reduce | 4.000 us, **1.25** nccl-sym | 20.00 us |\n\n";
+        assert_eq!(text(&sizes), wanted);
+    }
+}

@@ -1,0 +1,109 @@
+//! What there is for jobs on GPUs.
+
+use roundelay::cuda::{Device, probe};
+use serde::Serialize;
+
+use crate::peer::nccl;
+use crate::values::size_text;
+
+/// GPUs, the driver, the compiler of kernels, and NCCL.
+#[derive(Serialize)]
+pub(super) struct Gpus {
+    /// Why there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<String>,
+    /// Version of the driver, and of CUDA that it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    driver: Option<String>,
+    /// Version and place of the compiler; why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nvrtc: Option<Found>,
+    /// Version and place of NCCL, with which `bench` compares; why there is none.
+    nccl: Found,
+    devices: Vec<Gpu>,
+}
+
+/// A library.
+#[derive(Serialize)]
+struct Found {
+    found: bool,
+    what: String,
+}
+
+#[derive(Serialize)]
+struct Gpu {
+    index: u32,
+    name: String,
+    bus: String,
+    memory_bytes: u64,
+    capability: String,
+    sms: u32,
+}
+
+impl From<Result<String, String>> for Found {
+    fn from(result: Result<String, String>) -> Self {
+        let found = result.is_ok();
+        Found { found, what: result.unwrap_or_else(|why| why) }
+    }
+}
+
+impl Gpu {
+    fn of(device: &Device) -> Self {
+        let (major, minor) = device.capability;
+        Gpu {
+            index: device.index,
+            name: device.name.clone(),
+            bus: device.bus.clone(),
+            memory_bytes: device.memory,
+            capability: format!("{major}.{minor}"),
+            sms: device.sms,
+        }
+    }
+}
+
+impl Gpus {
+    /// Looks for everything.
+    pub(super) fn here() -> Self {
+        let nccl = nccl::probe().into();
+        let machine = match probe() {
+            Ok(machine) => machine,
+            Err(why) => {
+                return Gpus { fault: Some(why), driver: None, nvrtc: None, nccl, devices: vec![] };
+            }
+        };
+        let (major, minor) = machine.cuda;
+        let driver = machine.driver.unwrap_or_else(|| "of unknown version".into());
+        let nvrtc = machine.nvrtc.map(|nvrtc| {
+            let (major, minor) = nvrtc.version;
+            format!("{major}.{minor}, {}", nvrtc.path.display())
+        });
+        Gpus {
+            fault: None,
+            driver: Some(format!("{driver}, CUDA {major}.{minor}")),
+            nvrtc: Some(nvrtc.into()),
+            nccl,
+            devices: machine.devices.iter().map(Gpu::of).collect(),
+        }
+    }
+
+    /// For people.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let said = |found: &Found| match found.found {
+            true => found.what.clone(),
+            false => format!("not available: {}", found.what),
+        };
+        if let Some(why) = &self.fault {
+            lines.push(format!("CUDA    not available: {why}"));
+        }
+        lines.extend(self.driver.iter().map(|driver| format!("driver  {driver}")));
+        lines.extend(self.nvrtc.iter().map(|nvrtc| format!("NVRTC   {}", said(nvrtc))));
+        lines.push(format!("NCCL    {}", said(&self.nccl)));
+        lines.extend(self.devices.iter().map(|d| {
+            let Gpu { index, name, bus, capability, sms, .. } = d;
+            let memory = size_text(d.memory_bytes >> 20 << 20);
+            format!("GPU {index}   {name}, {memory}, {sms} SMs, {capability}, {bus}")
+        }));
+        lines
+    }
+}

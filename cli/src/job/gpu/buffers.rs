@@ -1,0 +1,130 @@
+//! The buffers of calls on a GPU, between guard bytes, and what the host makes of them.
+//!
+//! Two areas, as large as the largest call of a job needs, serve all its calls: for input (or data in place)
+//! and output. Libraries inside the ranks that bring memory of their own have two of theirs.
+
+use roundelay::Error;
+use roundelay::cuda::{CudaBuffers, CudaComm, DevicePtr};
+
+/// Bytes before and after; data is aligned as it would be without.
+pub(crate) const GUARD: usize = 4096;
+const GUARD_BYTE: u8 = 0xc3;
+/// What outputs hold before a call: NaN in every float type, no `bool`.
+const POISON: u8 = 0xff;
+
+/// Bytes of an area for so many bytes of data.
+pub(crate) fn room(len: usize) -> usize {
+    len.saturating_add(2 * GUARD).next_multiple_of(GUARD)
+}
+
+/// The memory of a call: two areas, and the bytes of data in each.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View {
+    /// Whether only the first area is used.
+    pub(crate) in_place: bool,
+    /// Where the areas begin.
+    pub(crate) areas: [DevicePtr; 2],
+    /// Where data begins in each, by their buffers.
+    pub(crate) data: [DevicePtr; 2],
+    /// Bytes of data in each: data and nothing, or input and output.
+    pub(crate) lens: [usize; 2],
+}
+
+impl View {
+    /// Which area the result is in.
+    fn result(&self) -> usize {
+        usize::from(!self.in_place)
+    }
+
+    /// For a call of ours.
+    pub(crate) fn buffers(&self) -> CudaBuffers {
+        match self.in_place {
+            true => CudaBuffers::InPlace { data: self.data[0] },
+            false => CudaBuffers::OutOfPlace { input: self.data[0], output: self.data[1] },
+        }
+    }
+
+    /// Addresses of what is read and of what is written.
+    pub(crate) fn addresses(&self) -> (u64, u64) {
+        (self.data[0].address(), self.data[self.result()].address())
+    }
+
+    fn used(&self) -> std::ops::RangeInclusive<usize> {
+        0..=self.result()
+    }
+
+    /// Guards around the data, and poison in it.
+    pub(crate) fn poison(&self, gpu: &mut CudaComm) -> Result<(), Error> {
+        for area in self.used() {
+            gpu.fill(self.areas[area], GUARD_BYTE, room(self.lens[area]))?;
+            gpu.fill(self.data[area], POISON, self.lens[area])?;
+        }
+        Ok(())
+    }
+
+    /// Poison where the result will be, out of place.
+    pub(crate) fn spoil(&self, gpu: &mut CudaComm) -> Result<(), Error> {
+        gpu.fill(self.data[1], POISON, self.lens[1])
+    }
+
+    /// Zeros in the data.
+    pub(crate) fn clear(&self, gpu: &mut CudaComm) -> Result<(), Error> {
+        self.used().try_for_each(|area| gpu.fill(self.data[area], 0, self.lens[area]))
+    }
+
+    /// Writes what is to be read.
+    pub(crate) fn write(&self, gpu: &mut CudaComm, input: &[u8]) -> Result<(), Error> {
+        gpu.write(self.data[0], input)
+    }
+
+    /// Reads the result. Whether the guards around it are as they were.
+    pub(crate) fn read(&self, gpu: &mut CudaComm, into: &mut Host) -> Result<bool, Error> {
+        self.read_area(gpu, self.result(), into)
+    }
+
+    /// Whether the input, and the guards around it, are as they were; always in place.
+    pub(crate) fn kept(
+        &self,
+        gpu: &mut CudaComm,
+        input: &[u8],
+        scratch: &mut Host,
+    ) -> Result<bool, Error> {
+        if self.in_place {
+            return Ok(true);
+        }
+        let intact = self.read_area(gpu, 0, scratch)?;
+        Ok(intact && scratch.data() == input)
+    }
+
+    fn read_area(&self, gpu: &mut CudaComm, area: usize, into: &mut Host) -> Result<bool, Error> {
+        into.bytes.resize(room(self.lens[area]), 0);
+        into.len = self.lens[area];
+        into.at = (self.data[area].address() - self.areas[area].address()) as usize;
+        gpu.read(self.areas[area], &mut into.bytes)?;
+        let (before, rest) = into.bytes.split_at(into.at);
+        let after = &rest[into.len..];
+        Ok(before.iter().chain(after).all(|&byte| byte == GUARD_BYTE))
+    }
+}
+
+/// A copy of an area.
+#[derive(Debug, Default)]
+pub(crate) struct Host {
+    bytes: Vec<u8>,
+    /// Where the data is.
+    at: usize,
+    len: usize,
+}
+
+impl Host {
+    /// Without the guards.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.bytes[self.at..self.at + self.len]
+    }
+}
+
+/// What a buffer of an input holds before its contributions are written.
+pub(crate) fn poisoned(buffer: &mut Vec<u8>, len: usize) {
+    buffer.clear();
+    buffer.resize(len, POISON);
+}

@@ -1,0 +1,52 @@
+//! Jobs on buffers in the memory of GPUs, a process and a GPU for each rank.
+//!
+//! `rank` plays cases, ours and those of libraries inside the ranks, on the same buffers (`buffers`), with the
+//! same checks and the same clock (`measure`: events on the stream). Contributions and references are those of the
+//! host, by all cores (`data`). What never returns is ended by `patience`.
+
+pub(crate) mod buffers;
+mod data;
+mod measure;
+pub(crate) mod patience;
+pub(crate) mod piece;
+pub(crate) mod player;
+pub(crate) mod rank;
+
+use roundelay::cuda::probe;
+use roundelay_dsl::diag::codes;
+
+use crate::args::Play;
+use crate::report::{Failure, Outcome, fault};
+pub(super) use rank::work;
+
+/// What is wrong with the options of a job, or with this machine if the job is on GPUs.
+pub(crate) fn check(play: &Play) -> Outcome {
+    let on = &play.on;
+    if !on.gpus() {
+        let ours = [
+            ("--way", on.way.is_some()),
+            ("--blocks", on.blocks.is_some()),
+            ("--graph", on.graph.is_some()),
+        ];
+        return match ours.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Failure::Usage(format!("{option} is for --device cuda"))),
+            None => Ok(()),
+        };
+    }
+    let hosts = [
+        ("--private", play.private),
+        ("--transport", play.transport.is_some()),
+        ("--slot-bytes", play.slot_bytes.is_some()),
+        ("--hosts", play.hosts > 1),
+        ("--trace", play.trace.is_some()),
+    ];
+    if let Some((option, _)) = hosts.iter().find(|(_, given)| *given) {
+        return Err(Failure::Usage(format!("{option} is not for --device cuda")));
+    }
+    match probe() {
+        Ok(_) => Ok(()),
+        Err(why) => Err(Failure::Run(
+            fault(codes::CUDA, why).help("`roundelay info` says what of CUDA is here; without --device cuda ranks use the host's memory"),
+        )),
+    }
+}

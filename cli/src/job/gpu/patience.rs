@@ -1,0 +1,31 @@
+//! An end for what may never return: calls of libraries and of the driver that wait without a deadline.
+
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use roundelay_dsl::diag::codes;
+
+use super::super::Event;
+use crate::report::{FAILED, print};
+
+/// While it lives, this process ends after a time, saying what it was at.
+pub(crate) struct Patience(#[expect(dead_code, reason = "its end is what is heard")] Sender<()>);
+
+impl Patience {
+    /// From now on.
+    pub(crate) fn new(time: Duration, rank: u32, what: &str) -> Self {
+        let (alive, ended) = channel::<()>();
+        let message = format!("rank {rank}: {what} does not return within {} s", time.as_secs());
+        std::thread::spawn(move || {
+            if ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
+                let code = codes::TIMEOUT.to_string();
+                let event = Event::Error { code, message, aborted: false, flight: None };
+                if let Ok(text) = serde_json::to_string(&event) {
+                    print(&text);
+                }
+                std::process::exit(FAILED.into());
+            }
+        });
+        Patience(alive)
+    }
+}

@@ -1,0 +1,150 @@
+//! An algorithm of a job, loaded in a rank.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use roundelay::cuda::CudaComm;
+use roundelay::{Algorithm, Error, RedOp, Reduction};
+use roundelay_compiler::collective::{Kind, Spec};
+use roundelay_compiler::plan::Wire;
+use roundelay_compiler::{Instance, Options, Placement, Shape};
+
+use super::super::Piece;
+use super::super::data::{FACTOR, wire_epsilon};
+use super::super::places::Places;
+use crate::args::Target;
+use crate::load::{entry, load_one};
+use crate::report::Failure;
+
+/// What is to be reduced, as jobs have it.
+pub(crate) fn reduction(op: RedOp) -> Reduction {
+    match op {
+        RedOp::PremulSum => Reduction::premul_sum(FACTOR),
+        op => op.into(),
+    }
+}
+
+/// An algorithm, for one root or for all in turn.
+pub(crate) struct Ready {
+    roots: Vec<(u32, Algorithm, Spec)>,
+    /// Whether calls are in place.
+    pub(crate) in_place: bool,
+    /// Rounding on the wire.
+    pub(crate) wire: f64,
+}
+
+impl Ready {
+    /// Loads it; `root` is the only one, or every rank is in turn.
+    pub(crate) fn new(
+        gpu: &mut CudaComm,
+        piece: &Piece,
+        root: Option<u32>,
+    ) -> Result<Result<Self, Error>, Failure> {
+        let shape: Shape = piece.shape.parse().map_err(Failure::Usage)?;
+        let ranks = u32::try_from(shape.ranks()).unwrap_or(1);
+        let target = |root| Target {
+            target: piece.target.clone(),
+            algorithm: piece.algorithm.clone(),
+            root,
+        };
+        let mut algorithm = match loaded(gpu, &target(0)) {
+            Ok(algorithm) => algorithm,
+            Err(error) => return Ok(Err(error)),
+        };
+        if shape.axes.len() > 1 {
+            algorithm = algorithm.on(shape.clone());
+        }
+        let mut roots = Vec::new();
+        for root in root.map_or(0..ranks, |root| root..root + 1) {
+            let (sources, program) = load_one(&target(root))?;
+            let options = Options { root, ..Options::default() };
+            let found = |found| Failure::Input(Box::new(sources.clone()), found);
+            let instance = Arc::new(Instance::new(&program, &shape, &options).map_err(found)?);
+            let spec = instance.spec.clone();
+            let rooted = spec.kind.rooted();
+            roots.push((root, algorithm.clone().rooted(root), spec));
+            if !rooted {
+                break;
+            }
+        }
+        Ok(Ok(Ready { roots, in_place: piece.in_place, wire: piece.wire }))
+    }
+
+    /// An algorithm of the book with all its roots in turn; none if it does not allow these ranks or this
+    /// placement.
+    pub(crate) fn of_book(
+        gpu: &mut CudaComm,
+        name: &str,
+        shape: &Shape,
+        in_place: bool,
+    ) -> Result<Option<Self>, Error> {
+        let piece = Piece {
+            target: name.into(),
+            algorithm: None,
+            shape: shape.to_string(),
+            in_place,
+            bitwise: false,
+            wire: 0.0,
+        };
+        let placement = if in_place { Placement::InPlace } else { Placement::OutOfPlace };
+        let Ok(ready) = Ready::new(gpu, &piece, None) else { return Ok(None) };
+        let mut ready = ready?;
+        match gpu.host().plan(ready.algorithm(0), placement) {
+            Ok(plan) => {
+                // As coarse as any.
+                ready.wire = if plan.header.lossy { wire_epsilon(Wire::Bf16) } else { 0.0 };
+                Ok(Some(ready))
+            }
+            Err(Error::Refused { .. } | Error::Usage(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn turn(&self, turn: u64) -> &(u32, Algorithm, Spec) {
+        &self.roots[(turn % self.roots.len() as u64) as usize]
+    }
+
+    /// Number of roots that take turns.
+    pub(crate) fn roots(&self) -> usize {
+        self.roots.len()
+    }
+
+    /// The algorithm of a call, by the number of calls before it.
+    pub(crate) fn algorithm(&self, turn: u64) -> &Algorithm {
+        &self.turn(turn).1
+    }
+
+    /// The root of a call.
+    pub(crate) fn root(&self, turn: u64) -> u32 {
+        self.turn(turn).0
+    }
+
+    /// The collective.
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.turn(0).2.kind
+    }
+
+    /// What a call reads and must write.
+    pub(crate) fn places(&self, turn: u64, gpu: &CudaComm, count: usize) -> Places<'_> {
+        let (root, _, spec) = self.turn(turn);
+        Places {
+            kind: &spec.kind,
+            custom: spec.custom.as_deref(),
+            ranks: gpu.size(),
+            root: *root,
+            rank: gpu.rank(),
+            count,
+        }
+    }
+}
+
+fn loaded(gpu: &mut CudaComm, target: &Target) -> Result<Algorithm, Error> {
+    if let Some((collective, name)) = entry(&target.target) {
+        return gpu.algorithm(collective, name);
+    }
+    let algorithm = gpu.host().load(Path::new(&target.target))?;
+    match &target.algorithm {
+        Some(name) => algorithm.named(name),
+        None => Ok(algorithm),
+    }
+}

@@ -1,0 +1,152 @@
+//! Calls on fresh data, with everything about them checked.
+
+use roundelay::cuda::{CudaArgs, CudaBuffer, CudaComm, CudaStream, DevicePtr, Way};
+use roundelay::{DType, Error, RedOp};
+
+use super::super::data::Rule;
+use super::buffers::{GUARD, Host, View, poisoned};
+use super::data::{fill_all, judge_all};
+use super::piece::{Ready, reduction};
+
+/// What the calls of a size have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Calls<'a> {
+    /// The algorithm.
+    pub(crate) ready: &'a Ready,
+    /// Elements, in the unit of the collective.
+    pub(crate) count: u64,
+    /// Type of the elements.
+    pub(crate) dtype: DType,
+    /// Operator.
+    pub(crate) op: RedOp,
+    /// How messages travel; the runtime chooses what is left out.
+    pub(crate) way: Option<Way>,
+    /// Blocks of the kernel, likewise.
+    pub(crate) blocks: Option<u32>,
+}
+
+/// Where areas, and the data in them, begin.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Areas {
+    pub(crate) begin: [DevicePtr; 2],
+    pub(crate) data: [DevicePtr; 2],
+}
+
+impl Areas {
+    /// The areas that begin at a byte of two buffers.
+    pub(crate) fn of(buffers: &[CudaBuffer<u8>; 2], at: usize) -> Result<Self, Error> {
+        let [first, second] = buffers;
+        Ok(Areas {
+            begin: [first.at(at)?, second.at(at)?],
+            data: [first.at(at + GUARD)?, second.at(at + GUARD)?],
+        })
+    }
+}
+
+impl Calls<'_> {
+    /// Bytes of data in the two areas.
+    pub(crate) fn lens(&self, gpu: &CudaComm) -> [usize; 2] {
+        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
+        let places = self.ready.places(0, gpu, count);
+        let lens = match self.ready.in_place {
+            true => [places.data(), 0],
+            false => [places.input(), places.output()],
+        };
+        lens.map(|n| n.saturating_mul(self.dtype.size()))
+    }
+
+    /// Their memory.
+    pub(crate) fn view(&self, gpu: &CudaComm, areas: Areas) -> View {
+        let Areas { begin, data } = areas;
+        View { in_place: self.ready.in_place, areas: begin, data, lens: self.lens(gpu) }
+    }
+
+    /// As the runtime takes them.
+    pub(crate) fn args(&self, view: &View) -> CudaArgs {
+        CudaArgs {
+            buffers: view.buffers(),
+            count: self.count,
+            dtype: self.dtype,
+            reduction: reduction(self.op),
+            way: self.way,
+            blocks: self.blocks,
+        }
+    }
+
+    /// The elements of a call. `whole` numbers have exact sums.
+    pub(crate) fn rule(&self, gpu: &CudaComm, seed: u64, whole: bool) -> Rule {
+        let Calls { dtype, op, .. } = *self;
+        Rule { seed, ranks: gpu.size(), dtype, op, wire: self.ready.wire, whole }
+    }
+}
+
+/// A rank's GPU, and memory of the host for what is compared.
+pub(crate) struct Player<'a> {
+    pub(crate) gpu: &'a mut CudaComm,
+    pub(crate) stream: CudaStream,
+    /// What was read last by [`Player::verify`].
+    pub(crate) output: Host,
+    scratch: Host,
+    /// For contributions and references.
+    threads: usize,
+}
+
+impl<'a> Player<'a> {
+    pub(crate) fn new(gpu: &'a mut CudaComm) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = (cores / gpu.size() as usize).max(1);
+        let stream = gpu.stream();
+        Player { gpu, stream, output: Host::default(), scratch: Host::default(), threads }
+    }
+
+    /// How a call is played, after it was played once on what is in the buffers; or why it is not.
+    pub(crate) fn tried(&mut self, calls: Calls<'_>, args: &CudaArgs) -> Result<(Way, u32), Error> {
+        let algorithm = calls.ready.algorithm(0);
+        let how = self.gpu.how(algorithm, args)?;
+        self.gpu.call(algorithm, *args, &self.stream)?;
+        self.gpu.synchronize(&self.stream)?;
+        Ok(how)
+    }
+
+    /// Poison and guards everywhere, and this rank's contributions, which are left in `input` too.
+    pub(crate) fn prepare(
+        &mut self,
+        calls: Calls<'_>,
+        view: &View,
+        turn: u64,
+        rule: &Rule,
+        input: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        poisoned(input, view.lens[0]);
+        let places = calls.ready.places(turn, self.gpu, calls.count as usize);
+        let before = places.before(view.in_place);
+        fill_all(rule, self.gpu.rank(), &before, input, self.threads);
+        view.poison(self.gpu)?;
+        view.write(self.gpu, input)
+    }
+
+    /// The number of wrong elements, and what is wrong in words, after the stream has come past a call.
+    pub(crate) fn verify(
+        &mut self,
+        calls: Calls<'_>,
+        view: &View,
+        turn: u64,
+        rule: &Rule,
+        input: &[u8],
+    ) -> Result<(u64, Vec<String>), Error> {
+        let intact = view.read(self.gpu, &mut self.output)?;
+        let places = calls.ready.places(turn, self.gpu, calls.count as usize);
+        let after = places.after(view.in_place);
+        let (mut wrong, first) = judge_all(rule, &after, self.output.data(), self.threads);
+        let mut words: Vec<String> = first.into_iter().collect();
+        if !intact {
+            wrong += 1;
+            words.push("guard bytes beside a buffer were overwritten".into());
+        }
+        if !view.kept(self.gpu, input, &mut self.scratch)? {
+            wrong += 1;
+            words.push("the input, or guard bytes beside it, were overwritten".into());
+        }
+        Ok((wrong, words))
+    }
+}

@@ -1,0 +1,103 @@
+//! How a job comes to its ranks: as an argument, or, where it is too long for one, in a file.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Job;
+
+/// Longer arguments are refused by the kernel (`MAX_ARG_STRLEN` is 128 KiB).
+const LONGEST: usize = 100 << 10;
+/// Before the path of a file.
+const MARK: char = '@';
+
+/// A job as an argument. A file lives as long as this does.
+pub(super) struct Handed {
+    text: String,
+    file: Option<PathBuf>,
+}
+
+impl Handed {
+    /// Of a job that is to be started.
+    pub(super) fn new(job: &Job) -> Result<Self, String> {
+        let text = serde_json::to_string(job).map_err(|e| e.to_string())?;
+        if text.len() <= LONGEST {
+            return Ok(Handed { text, file: None });
+        }
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("roundelay-job-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // Nobody else's: a file that is there already is not used.
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(|e| format!("{}: {e}", path.display()))?;
+        let text = format!("{MARK}{}", path.display());
+        Ok(Handed { text, file: Some(path) })
+    }
+
+    /// The argument.
+    pub(super) fn argument(&self) -> &str {
+        &self.text
+    }
+
+    /// The job of an argument.
+    pub(super) fn read(argument: &str) -> Result<Job, String> {
+        let job = match argument.strip_prefix(MARK) {
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+                serde_json::from_str(&text)
+            }
+            None => serde_json::from_str(argument),
+        };
+        job.map_err(|e| format!("not a job: {e}"))
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        if let Some(path) = &self.file {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roundelay::{DType, RedOp};
+
+    use super::super::Case;
+    use super::*;
+
+    #[test]
+    fn long_jobs_go_through_a_file_that_does_not_stay() {
+        let job = |cases: usize| Job {
+            pieces: Vec::new(),
+            shape: "4".into(),
+            root: None,
+            cases: vec![Case::ours(0, 7); cases],
+            dtype: DType::F32,
+            op: RedOp::Sum,
+            private: false,
+            seed: 1,
+            iters: None,
+            warmup: 0,
+            budget: 0.1,
+            trace: false,
+            gpu: None,
+        };
+        for (cases, long) in [(3, false), (5000, true)] {
+            let handed = Handed::new(&job(cases)).expect("handed over");
+            let path = handed.file.clone();
+            assert_eq!(path.is_some(), long);
+            assert!(handed.argument().len() <= LONGEST);
+            assert_eq!(Handed::read(handed.argument()).expect("a job").cases.len(), cases);
+            drop(handed);
+            assert!(path.is_none_or(|path| !path.exists()));
+        }
+        assert!(Handed::read("@/nowhere/at/all").is_err());
+        assert!(Handed::read("{}").is_err_and(|why| why.starts_with("not a job")));
+    }
+}

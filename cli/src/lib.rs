@@ -1,0 +1,91 @@
+//! The command line of roundelay: one file a verb, `args` what each of them takes.
+//!
+//! It is a library so that programs with algorithms of their own can have it: [`main`] with them is the
+//! whole of such a program, and every verb knows them by their names.
+//!
+//! Exit codes: 0 done; 1 the input is wrong, with diagnostics on standard error; 2 usage; 3 a run
+//! failed. With `--json`, standard output carries one object a result and nothing else.
+#![deny(unsafe_code)]
+
+mod args;
+mod bench;
+mod check;
+mod choice;
+mod draw;
+mod explain;
+mod fmt;
+mod info;
+mod job;
+mod load;
+mod own;
+mod peer;
+mod plot;
+mod progress;
+mod report;
+mod route;
+mod run;
+mod show;
+mod stress;
+mod tune;
+mod values;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Verb};
+use report::Report;
+use roundelay::Playable;
+
+/// The command line, with these algorithms beside the book. They go by their names, `ring` or
+/// `all_reduce.ring`, before what the book and files have.
+///
+/// ```no_run
+/// fn main() -> std::process::ExitCode {
+///     roundelay_cli::main(&[])
+/// }
+/// ```
+pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version come this way too; a closed pipe is no fault.
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { report::USAGE } else { 0 });
+        }
+    };
+    // Of ranks that somebody else started together one speaks for all.
+    let quiet = match &cli.verb {
+        Verb::Run(args::Run { play, .. }) | Verb::Bench(args::Bench { play, .. }) => {
+            job::joined::membership(play).is_ok_and(|m| m.is_some_and(|m| m.rank > 0))
+        }
+        _ => false,
+    };
+    let report = Report { json: cli.json, quiet };
+    let known = match &cli.from {
+        Some(program) => own::become_program(program),
+        None => own::register(algorithms),
+    };
+    if let Err(failure) = known {
+        return ExitCode::from(report.failure(&failure));
+    }
+    let outcome = match &cli.verb {
+        Verb::Check(args) => check::check(args, report),
+        Verb::Run(args) => run::run(args, report),
+        Verb::Bench(args) => bench::bench(args, report),
+        Verb::Show(args) => show::show(args, report),
+        Verb::Draw(args) => draw::draw(args, report),
+        Verb::Fmt(args) => fmt::fmt(args, report),
+        Verb::Explain(args) => explain::explain(args, report),
+        Verb::Tune(args) => tune::tune(args, report),
+        Verb::Route(args) => route::route(args, report),
+        Verb::Info => info::info(report),
+        Verb::Stress(args) => stress::stress(args, report),
+        Verb::StressRank { order } => stress::rank::rank(order),
+        Verb::Rank { job } => job::rank::rank(job),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => ExitCode::from(report.failure(&failure)),
+    }
+}

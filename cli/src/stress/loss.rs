@@ -1,0 +1,104 @@
+//! Ranks that die, or do not come: the others must end with an error in time.
+
+use std::time::{Duration, Instant};
+
+use roundelay::cuda::Way;
+use roundelay::{DType, Ending, Error, RedOp};
+use roundelay_algorithms::find;
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::book::ready;
+use super::rank::{Line, Lost, say};
+use super::{Order, Played, Said};
+use crate::args::Part;
+use crate::job::gpu::buffers::room;
+use crate::job::gpu::piece::Ready;
+use crate::job::gpu::player::{Areas, Calls, Player};
+
+/// Calls before a rank is lost.
+const BEFORE: u32 = 20;
+/// Calls of the others after that: more than can be made without it.
+const AFTER: u32 = 4;
+/// Elements of a call.
+const COUNT: u64 = 1 << 16;
+
+fn ring(player: &mut Player<'_>) -> Result<Ready, Error> {
+    let entry = find("all_reduce", "ring");
+    let found = match entry {
+        Some(entry) => ready(player, entry, true)?,
+        None => None,
+    };
+    found.ok_or_else(|| Error::Usage("the book has no ring".into()))
+}
+
+/// Calls as `lose` says: the last rank ends itself in the middle, or stays away.
+fn played(order: &Order, player: &mut Player<'_>, lose: impl FnOnce()) -> Result<Said, Error> {
+    player.gpu.set_timeout(Duration::from_millis(order.timeout_ms));
+    let ring = ring(player)?;
+    let (dtype, op, way) = (DType::F32, RedOp::Sum, Some(Way::Staged));
+    let calls = Calls { ready: &ring, count: COUNT, dtype, op, way, blocks: None };
+    let lens = calls.lens(player.gpu);
+    let buffers = [player.gpu.alloc::<u8>(room(lens[0]))?, player.gpu.alloc::<u8>(room(lens[1]))?];
+    let view = calls.view(player.gpu, Areas::of(&buffers, 0)?);
+    view.clear(player.gpu)?;
+    let (args, stream) = (calls.args(&view), player.stream.clone());
+    let call = |player: &mut Player<'_>, times: u32| {
+        (0..times).try_for_each(|_| player.gpu.call(ring.algorithm(0), args, &stream))?;
+        player.gpu.synchronize(&stream)
+    };
+    call(player, BEFORE)?;
+    player.gpu.host().barrier()?;
+    if player.gpu.rank() + 1 == player.gpu.size() {
+        lose();
+    }
+    let began = Instant::now();
+    if let Err(error) = call(player, AFTER) {
+        // An error is what is asked for.
+        say(&Line::Lost(Lost::of(&error, began)));
+    }
+    Ok(Said { words: "it ended".into(), ..Said::default() })
+}
+
+/// The last rank ends itself.
+pub(super) fn killed(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+    played(order, player, || {
+        let _ = kill_process(getpid(), Signal::KILL);
+    })
+}
+
+/// The last rank makes no more calls, for longer than the others wait.
+pub(super) fn absent(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+    let away = Duration::from_millis(order.timeout_ms) * 2 + Duration::from_secs(2);
+    played(order, player, || std::thread::sleep(away))
+}
+
+/// Whether all others got an error in time, and those that waited themselves say for whom.
+pub(super) fn verdict(order: &Order, job: &Played) -> Said {
+    let mut said = Said::default();
+    let lost = job.endings.len() as u32 - 1;
+    let allowed = Duration::from_millis(order.timeout_ms) + Duration::from_secs(3);
+    for rank in 0..lost {
+        let told = job.errors.iter().find(|(r, _)| *r == rank);
+        let fault = match told {
+            None => Some(format!("rank {rank} got no error ({})", job.endings[rank as usize])),
+            Some((_, l)) if l.seconds > allowed.as_secs_f64() => {
+                Some(format!("rank {rank} got its error after {:.1} s", l.seconds))
+            }
+            Some(_) => None,
+        };
+        said.add(u64::from(fault.is_some()), fault);
+    }
+    let names = |text: &str| text.contains(&format!("rank {lost}"));
+    if lost > 0 && !job.errors.iter().any(|(_, l)| names(&l.message)) {
+        said.add(1, [format!("no error names rank {lost}: {}", job.trouble())]);
+    }
+    if order.part == Part::Killed && job.endings.last() != Some(&Ending::Signalled(9)) {
+        said.add(1, [format!("rank {lost} was not killed")]);
+    }
+    let slowest = job.errors.iter().map(|(_, l)| l.seconds).fold(0.0, f64::max);
+    // The rank that saw it itself tells most.
+    let first = job.errors.iter().filter(|(r, _)| *r < lost).min_by_key(|(_, l)| l.aborted);
+    let first = first.map_or(String::new(), |(rank, l)| format!("; rank {rank}: {}", l.message));
+    said.words = format!("errors after at most {slowest:.1} s{first}");
+    said
+}

@@ -1,0 +1,259 @@
+//! `roundelay stress`: what a GPU backend must stand, beyond results and times: the whole book, calls back to
+//! back, graphs replayed, bits that stay, ranks that die.
+//!
+//! Every part is one or two jobs of fresh processes, a rank and a GPU each (`rank`), and has a time after which it
+//! is ended. A part that fails is named, and the others are still played.
+
+mod book;
+mod loss;
+pub(crate) mod rank;
+mod series;
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use roundelay::cuda::probe;
+use roundelay::{Ending, Launcher};
+use roundelay_dsl::diag::codes;
+use serde::{Deserialize, Serialize};
+
+use crate::args::{Part, Stress};
+use crate::report::{FAILED, Failure, Outcome, Report, fault};
+
+/// What the ranks of a part do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Order {
+    part: Part,
+    seed: u64,
+    /// Seconds to be spent.
+    seconds: f64,
+    /// Calls, where a part makes a number of them.
+    calls: u64,
+    /// How long a rank waits for another.
+    timeout_ms: u64,
+    /// Of the parts in which ranks are lost: whether this is the job after that.
+    afterwards: bool,
+}
+
+/// What a rank says in the end.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Said {
+    /// Checks that were made.
+    checks: u64,
+    /// What was wrong, the first few.
+    faults: Vec<String>,
+    /// How many were wrong.
+    wrong: u64,
+    /// Of all results; 0 if the part has none.
+    digest: u64,
+    /// What else there is to say.
+    words: String,
+}
+
+/// A part as programs read it.
+#[derive(Serialize)]
+struct Verdict {
+    stress: &'static str,
+    passed: bool,
+    ranks: u32,
+    seed: u64,
+    seconds: f64,
+    checks: u64,
+    wrong: u64,
+    words: String,
+    faults: Vec<String>,
+}
+
+/// How long ranks wait for each other, where none is to be lost.
+const SETUP: Duration = Duration::from_secs(30);
+
+/// Faults that are named.
+const NAMED: usize = 8;
+
+impl Said {
+    /// Adds what a check found.
+    fn add(&mut self, wrong: u64, faults: impl IntoIterator<Item = String>) {
+        self.checks += 1;
+        self.wrong += wrong;
+        let room = NAMED.saturating_sub(self.faults.len());
+        self.faults.extend(faults.into_iter().take(room));
+    }
+}
+
+impl Part {
+    /// As on the command line.
+    fn name(self) -> &'static str {
+        match self {
+            Part::Book => "book",
+            Part::Types => "types",
+            Part::Random => "random",
+            Part::Graph => "graph",
+            Part::Bits => "bits",
+            Part::Killed => "killed",
+            Part::Absent => "absent",
+        }
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn stress(args: &Stress, report: Report) -> Outcome {
+    let machine = probe().map_err(|why| Failure::Run(fault(codes::CUDA, why)))?;
+    let ranks = args.n.unwrap_or(machine.devices.len() as u32).max(1);
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH);
+    let seed = args.seed.unwrap_or_else(|| clock.map_or(1, |d| d.as_nanos() as u64));
+    report.line(format!("{ranks} ranks, seed {seed}"));
+    report.line(format!("{:8} {:>8} {:>8} {:>8}  result", "part", "seconds", "checks", "wrong"));
+    let mut failed = false;
+    for &part in if args.parts.is_empty() { Part::ALL } else { &args.parts } {
+        let order = Order {
+            part,
+            seed,
+            seconds: args.budget.as_secs_f64(),
+            calls: args.calls,
+            timeout_ms: args.timeout.as_millis() as u64,
+            afterwards: false,
+        };
+        let began = Instant::now();
+        let said = played(&order, ranks);
+        let passed = said.wrong == 0 && said.checks > 0;
+        failed |= !passed;
+        let verdict = Verdict {
+            stress: part.name(),
+            passed,
+            ranks,
+            seed,
+            seconds: began.elapsed().as_secs_f64(),
+            checks: said.checks,
+            wrong: said.wrong,
+            words: said.words,
+            faults: said.faults,
+        };
+        show(&verdict, report);
+    }
+    if failed { Err(Failure::Said(FAILED)) } else { Ok(()) }
+}
+
+fn show(verdict: &Verdict, report: Report) {
+    report.result(verdict);
+    let Verdict { stress, passed, seconds, checks, wrong, words, faults, .. } = verdict;
+    let result = if *passed { "passed" } else { "FAILED" };
+    report.line(format!("{stress:8} {seconds:>8.1} {checks:>8} {wrong:>8}  {result}: {words}"));
+    faults.iter().for_each(|fault| report.line(format!("    {fault}")));
+}
+
+/// A part, from beginning to end.
+fn played(order: &Order, ranks: u32) -> Said {
+    let first = job(order, ranks);
+    match order.part {
+        Part::Bits => {
+            // The same again in other processes.
+            let (a, b) = match (first, job(order, ranks)) {
+                (Ok(a), Ok(b)) => (a, b),
+                (Err(why), _) | (_, Err(why)) => return broken(why),
+            };
+            let mut said = a.said;
+            let fault = match (said.checks == b.said.checks, said.digest == b.said.digest) {
+                (false, _) => Some("the second run made other checks: it needs a longer --budget"),
+                (true, false) => Some("a second run has other bits"),
+                (true, true) => None,
+            };
+            if let Some(fault) = fault {
+                said.add(1, [fault.to_string()]);
+            }
+            said.add(b.said.wrong, b.said.faults);
+            said.words += ", twice in fresh processes";
+            said
+        }
+        Part::Killed | Part::Absent => {
+            let lost = match first {
+                Ok(job) => loss::verdict(order, &job),
+                Err(why) => return broken(why),
+            };
+            let after = Order { afterwards: true, ..order.clone() };
+            match job(&after, ranks) {
+                Ok(after) if after.endings.iter().all(|e| *e == Ending::Exited(0)) => {
+                    let mut said = lost;
+                    said.checks += after.said.checks;
+                    said.add(after.said.wrong, after.said.faults);
+                    said.words += "; afterwards the GPUs serve a new job";
+                    said
+                }
+                Ok(after) => broken(format!("afterwards: {}", after.trouble())),
+                Err(why) => broken(format!("afterwards: {why}")),
+            }
+        }
+        _ => match first {
+            Ok(job) if job.endings.iter().all(|e| *e == Ending::Exited(0)) => job.said,
+            Ok(job) => {
+                let trouble = job.trouble();
+                let mut said = job.said;
+                said.add(1, [trouble]);
+                said
+            }
+            Err(why) => broken(why),
+        },
+    }
+}
+
+fn broken(why: String) -> Said {
+    Said {
+        checks: 1,
+        wrong: 1,
+        words: "it could not be played".into(),
+        faults: vec![why],
+        digest: 0,
+    }
+}
+
+/// How a job went.
+struct Played {
+    /// Of all ranks together.
+    said: Said,
+    /// Of ranks that gave up: rank, error, seconds since it had last done something.
+    errors: Vec<(u32, rank::Lost)>,
+    endings: Vec<Ending>,
+}
+
+impl Played {
+    /// Why not all ranks ended well, in words.
+    fn trouble(&self) -> String {
+        match self.errors.first() {
+            Some((rank, lost)) => format!("rank {rank}: {}", lost.message),
+            None => {
+                let bad = self.endings.iter().position(|e| *e != Ending::Exited(0));
+                bad.map_or(String::new(), |rank| format!("rank {rank}: {}", self.endings[rank]))
+            }
+        }
+    }
+}
+
+/// Plays one job of fresh processes.
+fn job(order: &Order, ranks: u32) -> Result<Played, String> {
+    let text = serde_json::to_string(order).map_err(|e| e.to_string())?;
+    let timeout = Duration::from_millis(order.timeout_ms);
+    // Who is left tells how it fared; nobody is ended before that. To be set up takes longer than to fail.
+    let launcher = Launcher::new(ranks)
+        .args(["stress-rank", &text])
+        .timeout(SETUP)
+        .grace(timeout * 2 + Duration::from_secs(10));
+    let (mut said, mut errors) = (Said::default(), Vec::new());
+    let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
+        Ok(rank::Line::End(end)) => {
+            let Said { checks, faults, wrong, digest, words } = end;
+            said.checks += if rank == 0 { checks } else { 0 };
+            said.wrong += wrong;
+            // Ranks report in any order.
+            said.digest ^= digest.rotate_left(rank % 64);
+            let faults = faults.into_iter().map(|fault| format!("rank {rank}: {fault}"));
+            said.faults.extend(faults);
+            said.faults.truncate(NAMED);
+            if rank == 0 {
+                said.words = words;
+            }
+        }
+        Ok(rank::Line::Lost(lost)) => errors.push((rank, lost)),
+        Err(_) => {}
+    });
+    let endings = outcome.map_err(|e| e.to_string())?.endings;
+    errors.sort_by_key(|(rank, _)| *rank);
+    Ok(Played { said, errors, endings })
+}

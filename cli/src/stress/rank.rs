@@ -1,0 +1,87 @@
+//! One rank of a part.
+
+use std::time::{Duration, Instant};
+
+use roundelay::cuda::CudaOptions;
+use roundelay::{Communicator, Error};
+use serde::{Deserialize, Serialize};
+
+use super::{Order, Said, book, loss, series};
+use crate::args::Part;
+use crate::job::gpu::patience::Patience;
+use crate::job::gpu::player::Player;
+use crate::report::{FAILED, Failure, Outcome, print};
+
+/// What a rank says, a line of JSON each.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Line {
+    /// It is done.
+    End(Said),
+    /// It gives up.
+    Lost(Lost),
+}
+
+/// An error.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Lost {
+    /// Stable code.
+    pub(super) code: String,
+    /// The error.
+    pub(super) message: String,
+    /// Whether it only follows another rank.
+    pub(super) aborted: bool,
+    /// How long the call took that failed.
+    pub(super) seconds: f64,
+}
+
+impl Lost {
+    pub(super) fn of(error: &Error, began: Instant) -> Self {
+        Lost {
+            code: error.code().to_string(),
+            message: error.to_string(),
+            aborted: matches!(error, Error::Aborted { .. }),
+            seconds: began.elapsed().as_secs_f64(),
+        }
+    }
+}
+
+pub(super) fn say(line: &Line) {
+    if let Ok(text) = serde_json::to_string(line) {
+        print(&text);
+    }
+}
+
+/// Does what the order asks of this process.
+pub(crate) fn rank(order: &str) -> Outcome {
+    let order: Order =
+        serde_json::from_str(order).map_err(|e| Failure::Usage(format!("not an order: {e}")))?;
+    let began = Instant::now();
+    match part(&order) {
+        Ok(said) => {
+            say(&Line::End(said));
+            Ok(())
+        }
+        Err(error) => {
+            say(&Line::Lost(Lost::of(&error, began)));
+            Err(Failure::Said(FAILED))
+        }
+    }
+}
+
+fn part(order: &Order) -> Result<Said, Error> {
+    let mut comm = Communicator::from_env()?;
+    let all = Duration::from_secs_f64(order.seconds * 2.0 + 120.0);
+    let _patience = Patience::new(all, comm.rank(), "a part of the stress");
+    let mut gpu = comm.cuda(CudaOptions::default())?;
+    let mut player = Player::new(&mut gpu);
+    match order.part {
+        Part::Book => book::book(order, &mut player),
+        Part::Types => book::types(order, &mut player),
+        Part::Random => series::random(order, &mut player),
+        Part::Graph => series::graph(order, &mut player),
+        Part::Bits => book::bits(order, &mut player),
+        Part::Killed | Part::Absent if order.afterwards => book::few(order, &mut player),
+        Part::Killed => loss::killed(order, &mut player),
+        Part::Absent => loss::absent(order, &mut player),
+    }
+}

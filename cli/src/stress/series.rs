@@ -1,0 +1,206 @@
+//! Many calls: back to back at random, and in graphs.
+
+use std::time::Instant;
+
+use roundelay::cuda::Way;
+use roundelay::{DType, Error, RedOp};
+use roundelay_algorithms::find;
+
+use super::book::ready;
+use super::{Order, Said};
+use crate::job::digest;
+use crate::job::gpu::buffers::{GUARD, room};
+use crate::job::gpu::piece::Ready;
+use crate::job::gpu::player::{Areas, Calls, Player};
+
+/// What calls are drawn from.
+const MENU: [(&str, &str, Way); 14] = [
+    ("all_reduce", "one_shot", Way::Packet),
+    ("all_reduce", "two_shot", Way::Packet),
+    ("all_reduce", "two_shot", Way::Get),
+    ("all_reduce", "ring", Way::Put),
+    ("all_reduce", "ring", Way::Staged),
+    ("all_gather", "direct", Way::Packet),
+    ("all_gather", "direct", Way::Put),
+    ("reduce_scatter", "direct", Way::Packet),
+    ("reduce_scatter", "direct", Way::Get),
+    ("all_to_all", "direct", Way::Packet),
+    ("all_to_all", "direct", Way::Put),
+    ("broadcast", "binomial", Way::Staged),
+    ("broadcast", "chain", Way::Put),
+    ("broadcast", "scatter_all_gather", Way::Packet),
+];
+const KINDS: [(DType, RedOp); 4] = [
+    (DType::F32, RedOp::Sum),
+    (DType::Bf16, RedOp::Sum),
+    (DType::I32, RedOp::Max),
+    (DType::U8, RedOp::Sum),
+];
+/// Calls that are in the stream together.
+const TOGETHER: usize = 16;
+/// Bytes of the largest call.
+const MOST: u64 = 2 << 20;
+/// Replays of a graph.
+const REPLAYS: u64 = 1000;
+
+/// Random numbers, the same on all ranks.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, sides: u64) -> u64 {
+        // xorshift64*, by Marsaglia and Vigna.
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % sides.max(1)
+    }
+
+    /// Small numbers as often as large ones, by their digits.
+    fn size(&mut self, most: u64) -> u64 {
+        let digits = u64::from(most.max(1).ilog2()) + 1;
+        let top = 1u64 << self.throw(digits);
+        (top + self.throw(top)).min(most)
+    }
+}
+
+/// The menu, as far as it is offered here.
+fn menu(player: &mut Player<'_>) -> Result<Vec<(Ready, Way)>, Error> {
+    let mut menu = Vec::new();
+    for (collective, name, way) in MENU {
+        let Some(entry) = find(collective, name) else { continue };
+        if let Some(ready) = ready(player, entry, false)? {
+            menu.push((ready, way));
+        }
+    }
+    Ok(menu)
+}
+
+/// The largest count of a call.
+fn most(player: &Player<'_>, ready: &Ready, dtype: DType) -> u64 {
+    let one = Calls { ready, count: 1, dtype, op: RedOp::Sum, way: None, blocks: None };
+    let lens = one.lens(player.gpu);
+    MOST / (lens[0].max(lens[1]) as u64).max(1)
+}
+
+/// Random calls of random sizes, `TOGETHER` of them in the stream at once, every result checked.
+pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+    let (mut said, mut dice, began) = (Said::default(), Dice(order.seed | 1), Instant::now());
+    let menu = menu(player)?;
+    let slot = room(MOST as usize);
+    let bytes = slot * TOGETHER;
+    let buffers = [player.gpu.alloc::<u8>(bytes)?, player.gpu.alloc::<u8>(bytes)?];
+    let mut inputs: Vec<Vec<u8>> = vec![Vec::new(); TOGETHER];
+    let mut made = 0;
+    while made < order.calls && !menu.is_empty() {
+        let mut batch = Vec::new();
+        for (i, input) in inputs.iter_mut().enumerate() {
+            let (ready, way) = &menu[dice.throw(menu.len() as u64) as usize];
+            let (dtype, op) = KINDS[dice.throw(KINDS.len() as u64) as usize];
+            let count = dice.size(most(player, ready, dtype));
+            let calls = Calls { ready, count, dtype, op, way: Some(*way), blocks: None };
+            // Off the usual alignment now and then, by whole elements.
+            let off = if dice.throw(4) == 0 { dtype.size() } else { 0 };
+            let mut areas = Areas::of(&buffers, i * slot)?;
+            if off > 0 {
+                let at = |buffer: usize| buffers[buffer].at(i * slot + GUARD + off);
+                areas.data = [at(0)?, at(1)?];
+            }
+            let view = calls.view(player.gpu, areas);
+            let turn = dice.throw(64);
+            let rule = calls.rule(player.gpu, order.seed ^ (made + i as u64) << 20, true);
+            player.prepare(calls, &view, turn, &rule, input)?;
+            batch.push((calls, view, turn, rule));
+        }
+        let stream = player.stream.clone();
+        for (calls, view, turn, _) in &batch {
+            player.gpu.call(calls.ready.algorithm(*turn), calls.args(view), &stream)?;
+        }
+        player.gpu.synchronize(&stream)?;
+        for ((calls, view, turn, rule), input) in batch.iter().zip(&inputs) {
+            let (wrong, words) = player.verify(*calls, view, *turn, rule, input)?;
+            let way = calls.way.map_or("", Way::name);
+            let name = calls.ready.algorithm(*turn);
+            let at = format!("{name} {way} {} {}", calls.count, calls.dtype);
+            said.add(wrong, words.into_iter().map(|w| format!("{at}: {w}")));
+        }
+        made += TOGETHER as u64;
+        if player.gpu.host().max_f64(began.elapsed().as_secs_f64())? > order.seconds {
+            break;
+        }
+    }
+    let (kinds, drawn) = (KINDS.len(), menu.len());
+    said.words = format!("{made} of {} calls, drawn from {drawn} x {kinds}", order.calls);
+    if made < order.calls {
+        said.add(1, ["there was not time enough for all calls".to_string()]);
+    }
+    Ok(said)
+}
+
+/// A graph of calls, replayed a thousand times; every replay must give the bits of the first.
+pub(super) fn graph(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+    let (mut said, began) = (Said::default(), Instant::now());
+    let menu = menu(player)?;
+    let slot = room(MOST as usize);
+    let bytes = slot * menu.len().max(1);
+    let buffers = [player.gpu.alloc::<u8>(bytes)?, player.gpu.alloc::<u8>(bytes)?];
+    let mut inputs: Vec<Vec<u8>> = vec![Vec::new(); menu.len()];
+    let mut calls = Vec::new();
+    for (i, (ready, way)) in menu.iter().enumerate() {
+        let (dtype, op) = KINDS[i % KINDS.len()];
+        // Small ones, and those of several passes.
+        let count = (most(player, ready, dtype) >> (i % 5 * 3)).max(1);
+        let one = Calls { ready, count, dtype, op, way: Some(*way), blocks: None };
+        let view = one.view(player.gpu, Areas::of(&buffers, i * slot)?);
+        let rule = one.rule(player.gpu, order.seed ^ i as u64, true);
+        calls.push((one, view, rule));
+    }
+    let stream = player.stream.clone();
+    for ((one, view, rule), input) in calls.iter().zip(&mut inputs) {
+        player.prepare(*one, view, 0, rule, input)?;
+        player.gpu.call(one.ready.algorithm(0), one.args(view), &stream)?;
+    }
+    player.gpu.synchronize(&stream)?;
+    let graph = player.gpu.capture(&stream, |gpu| {
+        calls.iter().try_for_each(|(one, view, _)| {
+            gpu.call(one.ready.algorithm(0), one.args(view), &stream)
+        })
+    })?;
+    let mut first: Vec<u64> = Vec::new();
+    let mut replays = 0;
+    for replay in 0..REPLAYS {
+        for ((one, view, rule), input) in calls.iter().zip(&mut inputs) {
+            // Fresh poison each time; contributions need writing only once.
+            match replay {
+                0 => player.prepare(*one, view, 0, rule, input)?,
+                _ => view.spoil(player.gpu)?,
+            }
+        }
+        graph.launch(&stream)?;
+        player.gpu.synchronize(&stream)?;
+        for (i, ((one, view, rule), input)) in calls.iter().zip(&inputs).enumerate() {
+            let (wrong, words) = match replay {
+                0 => player.verify(*one, view, 0, rule, input)?,
+                _ => (0, Vec::new()),
+            };
+            let intact = replay == 0 || view.read(player.gpu, &mut player.output)?;
+            let bits = digest(player.output.data());
+            if replay == 0 {
+                first.push(bits);
+            }
+            let same = intact && first[i] == bits;
+            let at = format!("replay {replay}, {}", one.ready.algorithm(0));
+            let other = (!same).then(|| "other bits than the first".to_string());
+            let words = words.into_iter().chain(other).map(|w| format!("{at}: {w}"));
+            said.add(wrong + u64::from(!same), words);
+        }
+        replays += 1;
+        if player.gpu.host().max_f64(began.elapsed().as_secs_f64())? > order.seconds {
+            break;
+        }
+    }
+    said.words = format!("{replays} of {REPLAYS} replays of {} calls", calls.len());
+    if replays < REPLAYS {
+        said.add(1, ["there was not time enough for all replays".to_string()]);
+    }
+    Ok(said)
+}

@@ -1,0 +1,143 @@
+//! `roundelay tune --check`: how good choices are. At each size every algorithm that can be played is measured,
+//! and what would be chosen (hints of the environment, the table, the cost model) is compared with the best.
+//! Nothing is written.
+
+use serde::Serialize;
+
+use super::plan::Group;
+use super::{NEAR, turns};
+use crate::args::Tune;
+use crate::choice;
+use crate::progress::Progress;
+use crate::report::{Failure, Outcome, Report};
+use crate::values::size_text;
+
+/// A point, and the choice there, as programs read it.
+#[derive(Serialize)]
+struct Point {
+    /// The kind of call in words.
+    #[serde(skip)]
+    group: String,
+    collective: String,
+    ranks: u32,
+    transport: String,
+    placement: &'static str,
+    bytes: u64,
+    chosen: &'static str,
+    /// What decided.
+    source: String,
+    predicted_us: f64,
+    time_us: f64,
+    best: String,
+    best_us: f64,
+    /// The choice's time over the best's.
+    ratio: f64,
+    /// All that were measured, fastest first.
+    times: Vec<(String, f64)>,
+}
+
+/// What there is to say of all points.
+#[derive(Serialize)]
+struct Summary<'a> {
+    points: usize,
+    /// At how many of them the choice is good.
+    within: usize,
+    /// Geometric mean of the ratios.
+    geomean: f64,
+    /// The others, worst first.
+    misses: Vec<&'a Point>,
+}
+
+/// The last line for programs.
+#[derive(Serialize)]
+struct Json<'a> {
+    summary: Summary<'a>,
+}
+
+/// Measures all sizes of all groups and judges the choices.
+pub(super) fn check(args: &Tune, report: Report, groups: &[Group], sizes: &[u64]) -> Outcome {
+    let mut progress = Progress::new("check", groups.len() * sizes.len());
+    let mut points = Vec::new();
+    for group in groups {
+        for bytes in group.sizes(sizes) {
+            let point = point(args, group, bytes)?;
+            progress.aside(|| {
+                report.line(point.to_string());
+                report.result(&point);
+            });
+            progress.step();
+            points.push(point);
+        }
+    }
+    drop(progress);
+    say(Summary::of(&points), report);
+    Ok(())
+}
+
+fn point(args: &Tune, group: &Group, bytes: u64) -> Result<Point, Failure> {
+    let choice = group.choice(&mut choice::resolver()?, bytes)?;
+    let mut names = vec![choice.entry.name];
+    names.extend(choice.lost.iter().filter(|l| l.predicted_us.is_some()).map(|l| l.name));
+    let times = turns::measure(args, group, bytes, &names)?;
+    let time_us = times[0].1;
+    let mut sorted = times;
+    sorted.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let (best, best_us) = sorted[0].clone();
+    Ok(Point {
+        group: group.to_string(),
+        collective: group.place.collective.clone(),
+        ranks: group.place.ranks,
+        transport: group.place.transport.clone(),
+        placement: group.placement(),
+        bytes,
+        chosen: choice.entry.name,
+        source: choice.source.to_string(),
+        predicted_us: choice.predicted_us,
+        time_us,
+        best,
+        best_us,
+        ratio: time_us / best_us,
+        times: sorted,
+    })
+}
+
+impl std::fmt::Display for Point {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Point { group, chosen, best, time_us, best_us, ratio, .. } = self;
+        let size = size_text(self.bytes);
+        write!(f, "{group}  {size:>5}  {ratio:4.2}  {chosen} {time_us:.2} us")?;
+        match chosen == best {
+            true => Ok(()),
+            false => write!(f, ", best {best} {best_us:.2} us"),
+        }
+    }
+}
+
+impl<'a> Summary<'a> {
+    fn of(points: &'a [Point]) -> Self {
+        let mut misses: Vec<&Point> = points.iter().filter(|p| p.ratio > NEAR).collect();
+        misses.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
+        let logs: f64 = points.iter().map(|p| p.ratio.ln()).sum();
+        Summary {
+            points: points.len(),
+            within: points.len() - misses.len(),
+            geomean: (logs / points.len().max(1) as f64).exp(),
+            misses,
+        }
+    }
+}
+
+fn say(summary: Summary<'_>, report: Report) {
+    let Summary { points, within, geomean, misses } = &summary;
+    if !misses.is_empty() {
+        report.line("\nmore than 10% slower than the best:");
+    }
+    for miss in misses {
+        report.line(miss.to_string());
+    }
+    report.line(format!(
+        "\nthe choice is within 10% of the best at {within} of {points} points; in the geometric mean it takes \
+         {geomean:.3} times as long"
+    ));
+    report.result(&Json { summary });
+}

@@ -1,0 +1,219 @@
+//! The book on GPUs: every algorithm by every way, in several numbers of blocks, on all collectives and sizes in one
+//! job. What the ranks have no time for any more is left out; rows are those of before then.
+
+use std::path::Path;
+
+use roundelay::choose::{NVLINK, Place, Tuned};
+use roundelay::cuda::{Way, probe};
+use roundelay::{DType, RedOp};
+use roundelay_algorithms::of;
+use roundelay_compiler::Shape;
+use roundelay_dsl::diag::codes;
+
+use super::{plan, save, table};
+use crate::args::{Play, Target, Tune};
+use crate::job::{self, Case, Gpu, Job, Proof, Start, Told, Turn};
+use crate::progress::Progress;
+use crate::report::{Failure, Outcome, Report, fault};
+use crate::values::{Sizes, size_text};
+
+/// Sizes, where none are named.
+const SIZES: &str = "1K,4K,16K,64K,256K,1M,4M,16M,64M,256M";
+/// Calls in a graph: what is measured is the GPUs' work, not its launching.
+const GRAPH: u32 = 10;
+/// Ways of a size that the table keeps.
+const KEPT: usize = 6;
+
+/// A case, for the table.
+struct Point {
+    place: usize,
+    bytes: u64,
+    name: String,
+}
+
+/// What is measured at one number of ranks.
+struct Work {
+    places: Vec<Place>,
+    job: Job,
+    points: Vec<Point>,
+}
+
+/// Numbers of blocks, and whether a way is worth trying, by the size of the vector.
+fn tries(bytes: u64) -> Vec<(Way, u32)> {
+    let blocks: &[u32] = match bytes {
+        0..=0x2000 => &[1, 2, 4],
+        0x2001..=0x2_0000 => &[4, 8, 16],
+        0x2_0001..=0x10_0000 => &[8, 16, 32, 64],
+        0x10_0001..=0x80_0000 => &[16, 32, 64, 128],
+        _ => &[32, 64, 128],
+    };
+    let worth = |way: &Way| match way {
+        Way::Packet => bytes <= 2 << 20,
+        _ => bytes >= 8 << 10,
+    };
+    let ways = Way::ALL.into_iter().filter(worth);
+    ways.flat_map(|way| blocks.iter().map(move |&b| (way, b))).collect()
+}
+
+/// Runs the verb on GPUs.
+pub(super) fn tune(args: &Tune, output: &Path, report: Report) -> Outcome {
+    let machine = probe().map_err(|why| Failure::Run(fault(codes::CUDA, why)));
+    let counts: Vec<u32> = match (&args.n, machine) {
+        (Some(ranks), Ok(_)) => ranks.shapes.iter().map(|s| s.ranks() as u32).collect(),
+        // A plan can be made anywhere.
+        (Some(ranks), Err(_)) if args.dry_run => {
+            ranks.shapes.iter().map(|s| s.ranks() as u32).collect()
+        }
+        (None, Ok(machine)) => vec![machine.devices.len() as u32],
+        (_, Err(failure)) => return Err(failure),
+    };
+    let mut tuned = table(output, report);
+    for &ranks in &counts {
+        let mut work = work(args, ranks)?;
+        let share = args.total.as_secs_f64() / counts.len() as f64;
+        if let Some(gpu) = &mut work.job.gpu {
+            gpu.seconds = Some(share);
+        }
+        let points = work.points.len();
+        report.line(format!("{ranks} ranks: {points} points in at most {share:.0} s"));
+        if args.dry_run {
+            continue;
+        }
+        let times = measure(&work, report)?;
+        keep(&work, &times, &mut tuned, report);
+        save(&tuned, output)?;
+    }
+    if !args.dry_run {
+        report.line(format!("{} rows in {}", tuned.len(), output.display()));
+    }
+    Ok(())
+}
+
+fn work(args: &Tune, ranks: u32) -> Result<Work, Failure> {
+    let default: Result<Sizes, String> = crate::args::TUNE_SIZES.parse();
+    let named = default.as_ref() != Ok(&args.bytes);
+    let sizes = if named { args.bytes.clone() } else { SIZES.parse().map_err(Failure::Usage)? };
+    let sizes = sizes.list(args.factor);
+    let shape = Shape::flat(ranks);
+    let mut work = Work { places: Vec::new(), job: empty(args, &shape), points: Vec::new() };
+    let mut playable = Vec::new();
+    for collective in plan::collectives(args)? {
+        if matches!(collective, "barrier" | "sendrecv") {
+            continue;
+        }
+        let play = Play::on_gpus(args.in_place);
+        let mut proofs: Vec<(usize, Proof)> = Vec::new();
+        for entry in of(collective) {
+            let target =
+                Target { target: format!("{collective}.{}", entry.name), algorithm: None, root: 0 };
+            // Those that do not allow these ranks, and those on a grid, are no candidates.
+            if let Ok(proof) = job::prove(&target, &shape, &play) {
+                work.job.pieces.push(proof.piece.clone());
+                proofs.push((work.job.pieces.len() - 1, proof));
+            }
+        }
+        let place = work.places.len();
+        work.places.push(Place {
+            collective: collective.into(),
+            ranks,
+            hosts: 1,
+            transport: NVLINK.into(),
+            in_place: args.in_place,
+        });
+        playable.push((place, proofs));
+    }
+    // Small sizes of everything come first: time may be short.
+    for &bytes in &sizes {
+        for (place, proofs) in &playable {
+            for (piece, proof) in proofs {
+                let count = bytes / u64::from(proof.blocks.max(1)) / DType::F32.size() as u64;
+                for (way, blocks) in tries(bytes) {
+                    let turn = Turn { first: bytes <= 1 << 20, last: false };
+                    let (way, blocks) = (Some(way), Some(blocks));
+                    work.job.cases.push(Case { turn, way, blocks, ..Case::ours(*piece, count) });
+                    let name = proof.algorithm.clone();
+                    work.points.push(Point { place: *place, bytes, name });
+                }
+            }
+        }
+    }
+    Ok(work)
+}
+
+fn empty(args: &Tune, shape: &Shape) -> Job {
+    Job {
+        pieces: Vec::new(),
+        shape: shape.to_string(),
+        root: Some(0),
+        cases: Vec::new(),
+        dtype: DType::F32,
+        op: RedOp::Sum,
+        private: false,
+        seed: 1,
+        iters: None,
+        warmup: 2,
+        // A tenth of what a point has on the host: there are many more of them.
+        budget: args.budget.as_secs_f64() / 10.0,
+        trace: false,
+        gpu: Some(Gpu { graph: Some(GRAPH), tries: true, ..Gpu::default() }),
+    }
+}
+
+/// The time of each point, as far as it was measured, with what is wrong left out.
+fn measure(work: &Work, report: Report) -> Result<Vec<Option<f64>>, Failure> {
+    let mut times = vec![None; work.points.len()];
+    let mut progress = Progress::new("tune", times.len());
+    let start = Start::of(&Play::on_gpus(false), true)?;
+    let mut wrongs = 0;
+    job::play(&work.job, &start, |told| match told {
+        Told::Done { case, time_us, wrong, .. } => {
+            wrongs += usize::from(wrong > 0);
+            if let Some(time) = times.get_mut(case).filter(|_| wrong == 0 && time_us > 0.0) {
+                *time = Some(time_us);
+            }
+            progress.step();
+        }
+        Told::Remark(text) => progress.aside(|| report.line(text)),
+        Told::Lacks { .. } => progress.step(),
+    })?;
+    drop(progress);
+    if wrongs > 0 {
+        report.remark(&format!("{wrongs} points gave wrong results, and are no candidates"));
+    }
+    Ok(times)
+}
+
+/// The fastest of every size go into the table.
+fn keep(work: &Work, times: &[Option<f64>], tuned: &mut Tuned, report: Report) {
+    let all: Vec<(&Point, &Case, f64)> = work
+        .points
+        .iter()
+        .zip(&work.job.cases)
+        .zip(times)
+        .filter_map(|((point, case), us)| Some((point, case, (*us)?)))
+        .collect();
+    let same = |a: &(&Point, &Case, f64), b: &(&Point, &Case, f64)| {
+        (a.0.place, a.0.bytes) == (b.0.place, b.0.bytes)
+    };
+    for size in all.chunk_by(same) {
+        let place = &work.places[size[0].0.place];
+        let mut best: Vec<(String, f64)> = size
+            .iter()
+            .map(|(point, case, us)| {
+                let way = case.way.map_or("", Way::name);
+                (format!("{} {way} {}", point.name, case.blocks.unwrap_or(1)), *us)
+            })
+            .collect();
+        best.sort_by(|a, b| a.1.total_cmp(&b.1));
+        best.truncate(KEPT);
+        for (name, us) in &best {
+            tuned.insert(place, size[0].0.bytes, name, *us);
+        }
+        let list: Vec<String> = best.iter().map(|(name, us)| format!("{name} {us:.2}")).collect();
+        let (collective, bytes) = (&place.collective, size_text(size[0].0.bytes));
+        report.line(format!("{collective:14} {bytes:>5}  us: {}", list.join(", ")));
+        report.result(&serde_json::json!({
+            "tune": collective, "ranks": place.ranks, "bytes": size[0].0.bytes, "us": best,
+        }));
+    }
+}

@@ -1,0 +1,81 @@
+//! One size, played by several algorithms in turn, so that whatever else the machine does meets all alike.
+
+use roundelay::choose::Place;
+use roundelay_compiler::Shape;
+
+use super::plan::Group;
+use crate::args::{Play, Target, Tune, Way};
+use crate::job::{self, Case, Job, Proof, Start, Told};
+use crate::report::Failure;
+
+/// How often the algorithms of a size are measured in turn; the median counts.
+pub(super) const TURNS: u32 = 5;
+
+/// Plays one size with several algorithms, each checked and timed. Those that come to the same plans are played
+/// once.
+pub(super) fn measure(
+    args: &Tune,
+    group: &Group,
+    bytes: u64,
+    names: &[&'static str],
+) -> Result<Vec<(String, f64)>, Failure> {
+    let place = &group.place;
+    let shape = Shape::flat(place.ranks);
+    let play = play(place);
+    let mut proofs: Vec<Proof> = Vec::new();
+    // Which of them each algorithm is: on few ranks several may do the same.
+    let mut which = Vec::new();
+    for name in names {
+        let target =
+            Target { target: format!("{}.{name}", place.collective), algorithm: None, root: 0 };
+        let proof = job::prove(&target, &shape, &play)?;
+        let same = |p: &Proof| p.plans == proof.plans;
+        let known = proofs.iter().position(same);
+        which.push(known.unwrap_or(proofs.len()));
+        if known.is_none() {
+            proofs.push(proof);
+        }
+    }
+    let case = |(piece, proof): (usize, &Proof)| {
+        let count = bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64;
+        Case::ours(piece, count)
+    };
+    let job = Job {
+        pieces: proofs.iter().map(|p| p.piece.clone()).collect(),
+        shape: shape.to_string(),
+        root: None,
+        cases: (0..TURNS).flat_map(|_| proofs.iter().enumerate().map(case)).collect(),
+        dtype: play.dtype,
+        op: play.op,
+        private: false,
+        seed: 1,
+        iters: None,
+        warmup: play.warmup,
+        budget: args.budget.as_secs_f64() / f64::from(TURNS),
+        trace: false,
+        gpu: None,
+    };
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); proofs.len()];
+    job::play(&job, &Start::of(&play, true)?, |told| {
+        if let Told::Done { case, time_us, .. } = told {
+            times[job.cases[case].piece].push(time_us);
+        }
+    })?;
+    let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
+    Ok(names.iter().zip(which).map(|(name, at)| ((*name).to_owned(), medians[at])).collect())
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::INFINITY)
+}
+
+/// How points are measured: sums of f32 in memory that other ranks can read.
+fn play(place: &Place) -> Play {
+    Play {
+        in_place: place.in_place,
+        out_of_place: !place.in_place,
+        transport: (place.transport == "tcp").then_some(Way::Tcp),
+        ..Play::tuning()
+    }
+}

@@ -1,0 +1,90 @@
+//! Where the threads of a block must meet: before they signal, and between phases of which the later
+//! one counts on the earlier one.
+
+use std::collections::BTreeMap;
+
+use super::build::Draft;
+use super::order::places;
+use super::{reads, works};
+use crate::plan::{Plan, Region};
+
+/// What decides where a rank meets.
+pub(super) struct Rank<'d> {
+    pub(super) plan: &'d Plan,
+    pub(super) drafts: &'d [Vec<Draft>],
+    /// Of each arm whose message landed: the phase when that is known.
+    pub(super) landed: &'d [Vec<u32>],
+    pub(super) signals: &'d [BTreeMap<u32, u32>],
+    /// Phases with a meeting between them.
+    pub(super) needs: &'d [(u32, u32)],
+    /// The second one in the pass after.
+    pub(super) around: &'d [(u32, u32)],
+    /// Whether peers take a phase to tell that the pass before is over.
+    pub(super) renewed: bool,
+}
+
+impl Rank<'_> {
+    /// Whether the rank meets after each of its phases. As few as possible: each meeting is either before
+    /// signals, or as late as the first that counts on it allows.
+    pub(super) fn all(&self) -> Vec<bool> {
+        let count = self.drafts.len();
+        let mut before: Vec<Option<u32>> = vec![None; count];
+        for &(a, b) in self.needs.iter().chain(&self.conflicts()) {
+            let latest = &mut before[b as usize];
+            *latest = (*latest).max(Some(a));
+        }
+        let mut meets = vec![false; count];
+        // The latest meeting so far, and whether anything was played since.
+        let (mut last, mut unmet): (Option<u32>, bool) = (None, false);
+        for phase in 0..count {
+            if before[phase].is_some_and(|a| last.is_none_or(|l| l < a)) {
+                meets[phase - 1] = true;
+                (last, unmet) = (Some(phase as u32 - 1), false);
+            }
+            unmet |= self.drafts[phase].iter().any(works);
+            if unmet && !self.signals[phase].is_empty() {
+                meets[phase] = true;
+                (last, unmet) = (Some(phase as u32), false);
+            }
+        }
+        let met = |range: std::ops::Range<u32>| range.into_iter().any(|p| meets[p as usize]);
+        let mut around = self.around.iter().any(|&(a, b)| !met(a..count as u32) && !met(0..b));
+        let first = self.signals.iter().position(|s| !s.is_empty());
+        around |= self.renewed && unmet && first.is_some_and(|first| !met(0..first as u32 + 1));
+        if let (true, Some(last)) = (around, meets.last_mut()) {
+            *last = true;
+        }
+        meets
+    }
+
+    /// Phases that touch the same memory of the rank.
+    fn conflicts(&self) -> Vec<(u32, u32)> {
+        let places = places(self.plan);
+        let mut cells: Vec<(Option<u32>, Option<u32>)> =
+            vec![(None, None); places.per_rank as usize];
+        let mut found = Vec::new();
+        for (phase, (arms, landed)) in self.drafts.iter().zip(self.landed).enumerate() {
+            let phase = phase as u32;
+            for (draft, &landed) in arms.iter().zip(landed) {
+                for (buf, c) in draft.landed.iter().flat_map(Region::iter) {
+                    cells[places.local(buf, c)] = (Some(landed), None);
+                }
+            }
+            let stores = || arms.iter().filter_map(|d| d.arm.store.as_ref());
+            for (buf, c) in stores().flat_map(Region::iter) {
+                let (written, read) = cells[places.local(buf, c)];
+                found.extend(written.into_iter().chain(read).map(|before| (before, phase)));
+            }
+            for (buf, c) in arms.iter().flat_map(|d| reads(&d.arm)).flat_map(Region::iter) {
+                let (written, read) = &mut cells[places.local(buf, c)];
+                found.extend(written.map(|w| (w, phase)));
+                *read = Some(phase);
+            }
+            for (buf, c) in stores().flat_map(Region::iter) {
+                cells[places.local(buf, c)] = (Some(phase), None);
+            }
+        }
+        found.retain(|&(a, b)| a < b);
+        found
+    }
+}

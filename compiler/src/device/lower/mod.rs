@@ -1,0 +1,268 @@
+//! From the plans of all ranks to device programs.
+//!
+//! `order` puts operations into phases, `ways` decides how each message travels, `build` makes arms and
+//! what they would have to wait for, `prune` leaves out what is known anyway, `meets` finds where a block's
+//! threads must meet. A signal is sent only if somebody waits for it. What is made here is proved by
+//! [`super::verify`].
+
+mod build;
+mod evidence;
+mod meets;
+mod order;
+mod prune;
+mod ways;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Arm, DeviceProgram, Event, Link, Message, Phase, Signal, Source, Wait, Way, abi};
+use crate::plan::{Dir, Plan};
+use build::{Build, Condition, Draft};
+use order::{Order, Waiting};
+use ways::Travel;
+
+/// What lowering depends on besides the plans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Staged messages in flight on a connection; the plans' own number by default. Fewer may deadlock, which is
+    /// refused.
+    pub slots: Option<u32>,
+}
+
+/// Why a device cannot play a plan, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused(pub String);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// Lowers the plans of all ranks, in order of rank. The result is not yet proved.
+///
+/// # Errors
+/// What a device cannot do.
+pub fn lower(plans: &[Plan], way: Way, options: &Options) -> Result<Vec<DeviceProgram>, Refused> {
+    possible(plans, way)?;
+    let slots = options.slots.or(plans.first().map(|p| p.header.slots)).unwrap_or(1).max(1);
+    let waiting = Waiting { slots: (way != Way::Packet).then_some(slots), drains: way == Way::Get };
+    let order = Order::new(plans, waiting)?;
+    let (travels, mut needs) = ways::ways(&order, way);
+    let build = Build { order: &order, travels: &travels, slots };
+    let mut drafts: Vec<Vec<Vec<Draft>>> = Vec::new();
+    for phases in &order.phases {
+        let arms = |ids: &Vec<u32>| ids.iter().map(|&id| build.arm(id)).collect();
+        drafts.push(phases.iter().map(arms).collect());
+    }
+    let mut leave: Vec<Vec<Condition>> =
+        (0..plans.len()).map(|rank| build.leave(rank as u32)).collect();
+    let pruned = prune::prune(&order, &mut drafts, &mut leave, &mut needs);
+    let synchronizes = match way {
+        Way::Packet => evidence::synchronizes(&order),
+        _ => everybody(&pruned.end),
+    };
+    let tells = tells(&order, &drafts, &leave);
+    let links = links(&order, &travels, slots)?;
+    let staging = staging(&links);
+    let greets = greets(&drafts);
+    let mut programs = Vec::with_capacity(plans.len());
+    for (rank, (plan, drafts)) in plans.iter().zip(drafts).enumerate() {
+        let signals = &tells[rank];
+        let meet = meets::Rank {
+            plan,
+            drafts: &drafts,
+            landed: &pruned.landed[rank],
+            signals,
+            needs: &needs[rank],
+            around: &pruned.around[rank],
+            renewed: pruned.renewed[rank],
+        };
+        let meet = meet.all();
+        programs.push(DeviceProgram {
+            header: plan.header.clone(),
+            rank: rank as u32,
+            way,
+            links: links[rank].clone(),
+            greets: greets[rank].iter().copied().collect(),
+            phases: phases(drafts, signals, &meet),
+            leave: waits(&leave[rank]),
+            staging,
+            synchronizes,
+            sites: plan.part.sites.clone(),
+        });
+    }
+    Ok(programs)
+}
+
+/// Whether a device can play the plans at all.
+fn possible(plans: &[Plan], way: Way) -> Result<(), Refused> {
+    let Some(first) = plans.first() else {
+        return Err(Refused("there are no plans".into()));
+    };
+    for (rank, plan) in plans.iter().enumerate() {
+        if plan.header != first.header || plan.part.rank != rank as u32 {
+            return Err(Refused("the plans are not those of all ranks of one schedule".into()));
+        }
+        plan.check().map_err(|e| Refused(format!("rank {rank}: {e}")))?;
+    }
+    if plans.len() != first.header.ranks as usize {
+        return Err(Refused("the plans are not those of all ranks of one schedule".into()));
+    }
+    if way == Way::Packet && first.header.collective == "barrier" {
+        return Err(Refused(
+            "a barrier's messages are empty: there is nothing to carry as packets".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether every rank has heard of every rank.
+fn everybody(end: &[Vec<u32>]) -> bool {
+    end.iter()
+        .enumerate()
+        .all(|(rank, known)| known.iter().enumerate().all(|(other, &k)| k > 0 || other == rank))
+}
+
+/// Of each rank and phase: the latest message of each of its links that somebody waits for, by wire.
+type Tells = Vec<Vec<BTreeMap<u32, u32>>>;
+
+fn tells(order: &Order<'_>, drafts: &[Vec<Vec<Draft>>], leave: &[Vec<Condition>]) -> Tells {
+    let mut tells: Tells =
+        order.phases.iter().map(|phases| vec![BTreeMap::new(); phases.len()]).collect();
+    let all = drafts.iter().flatten().flatten().flat_map(|d| &d.conditions);
+    for c in all.chain(leave.iter().flatten()) {
+        if let ((rank, Some(phase)), Some((wire, number, consumed))) = (c.told, c.by) {
+            let link = order.wires[wire as usize].ends[usize::from(consumed)];
+            let latest = tells[rank as usize][phase as usize].entry(link).or_insert(number);
+            *latest = number.max(*latest);
+        }
+    }
+    tells
+}
+
+/// Who tells whom that it has entered.
+fn greets(drafts: &[Vec<Vec<Draft>>]) -> Vec<BTreeSet<u32>> {
+    let mut greets = vec![BTreeSet::new(); drafts.len()];
+    for (rank, phases) in drafts.iter().enumerate() {
+        for c in phases.iter().flatten().flat_map(|d| &d.conditions) {
+            if let Event::Entered { peer } = c.event {
+                greets[peer as usize].insert(rank as u32);
+            }
+        }
+    }
+    greets
+}
+
+/// The links of all ranks, with their places in the receivers' staging memory.
+fn links(
+    order: &Order<'_>,
+    travels: &[Vec<Travel>],
+    slots: u32,
+) -> Result<Vec<Vec<Link>>, Refused> {
+    let channels = channels(order)?;
+    let mut links: Vec<Vec<Link>> = Vec::new();
+    for plan in order.plans {
+        let conns = plan.part.conns.iter().zip(&order.wire_of[plan.part.rank as usize]);
+        let list = conns.map(|(c, &w)| {
+            let messages = order.wires[w as usize].messages.iter().zip(&travels[w as usize]);
+            let staged = messages.filter(|(_, t)| matches!(t, Travel::Packet | Travel::Staged));
+            let chunks = staged.map(|(m, _)| order.nodes[m[0].0 as usize].op.sizes.chunks()).max();
+            let room = match travels[w as usize].first() {
+                Some(Travel::Packet) => c.messages,
+                _ if chunks.is_some() => slots,
+                _ => 0,
+            };
+            Link {
+                peer: c.peer,
+                channel: channels[w as usize],
+                dir: c.dir,
+                messages: c.messages,
+                chunks: chunks.unwrap_or(0),
+                slots: room,
+                base: 0,
+            }
+        });
+        links.push(list.collect());
+    }
+    let mut bases = vec![0; order.wires.len()];
+    for (list, of) in links.iter().zip(&order.wire_of) {
+        let mut base = 0;
+        for (link, &w) in list.iter().zip(of).filter(|(l, _)| l.dir == Dir::Recv) {
+            bases[w as usize] = base;
+            base += link.slots * link.chunks;
+        }
+    }
+    for (list, of) in links.iter_mut().zip(&order.wire_of) {
+        for (link, &w) in list.iter_mut().zip(of) {
+            link.base = bases[w as usize];
+        }
+    }
+    Ok(links)
+}
+
+/// Channels of a device, numbered without gaps between any two ranks.
+fn channels(order: &Order<'_>) -> Result<Vec<u16>, Refused> {
+    let mut sorted: Vec<usize> = (0..order.wires.len()).collect();
+    let pair = |&w: &usize| (order.wires[w].source, order.wires[w].target);
+    sorted.sort_unstable_by_key(|w| (pair(w), order.wires[*w].channel));
+    let mut channels = vec![0; order.wires.len()];
+    for wires in sorted.chunk_by(|a, b| pair(a) == pair(b)) {
+        if wires.len() > abi::CHANNELS as usize {
+            let (count, most) = (wires.len(), abi::CHANNELS);
+            return Err(Refused(format!(
+                "the schedule has {count} channels between two ranks; a device has {most}"
+            )));
+        }
+        for (channel, &w) in wires.iter().enumerate() {
+            channels[w] = channel as u16;
+        }
+    }
+    Ok(channels)
+}
+
+/// Chunks of staging memory on the rank that needs most.
+pub(super) fn staging(links: &[Vec<Link>]) -> u32 {
+    let of = |list: &Vec<Link>| {
+        list.iter().filter(|l| l.dir == Dir::Recv).map(|l| l.slots * l.chunks).sum()
+    };
+    links.iter().map(of).max().unwrap_or(0)
+}
+
+fn waits(conditions: &[Condition]) -> Vec<Wait> {
+    conditions.iter().map(|c| Wait { event: c.event, acquire: true }).collect()
+}
+
+/// Phases of which something is left.
+fn phases(drafts: Vec<Vec<Draft>>, signals: &[BTreeMap<u32, u32>], meet: &[bool]) -> Vec<Phase> {
+    let mut phases: Vec<Phase> = Vec::new();
+    for ((drafts, signals), &meet) in drafts.into_iter().zip(signals).zip(meet) {
+        let arms =
+            drafts.into_iter().filter(works).map(|d| Arm { waits: waits(&d.conditions), ..d.arm });
+        let arms: Vec<Arm> = arms.collect();
+        let signals: Vec<Signal> = signals
+            .iter()
+            .map(|(&link, &index)| Signal { message: Message { link, index }, release: true })
+            .collect();
+        if !arms.is_empty() || !signals.is_empty() {
+            phases.push(Phase { arms, meet, signals });
+        } else if let (true, Some(last)) = (meet, phases.last_mut()) {
+            last.meet = true;
+        }
+    }
+    phases
+}
+
+/// Whether an arm does anything.
+fn works(draft: &Draft) -> bool {
+    !draft.arm.inputs.is_empty() || !draft.conditions.is_empty()
+}
+
+/// Where an arm reads its rank's own memory.
+fn reads(arm: &Arm) -> impl Iterator<Item = &crate::plan::Region> {
+    arm.inputs.iter().filter_map(|s| match s {
+        Source::Local(region) => Some(region),
+        _ => None,
+    })
+}

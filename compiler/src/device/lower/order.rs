@@ -1,0 +1,298 @@
+//! Which operation of a plan belongs to which phase, and which message is which on the other side.
+//!
+//! Every operation gets a *key*: one more than the greatest key of those that it depends on, made even if
+//! it has no message among its inputs and odd if it has. It depends on what touches the same memory before
+//! it on its rank, on the senders of its messages, on consumptions that it waits for (a free slot, memory
+//! that peers read), and comes no earlier than the message before on the same connection. A rank plays its
+//! operations in the order of their keys, and those with the same key are the arms of one phase.
+//!
+//! So a phase waits only for phases with lesser keys, of whatever rank: nothing waits for itself, and arms
+//! of one phase depend on nothing of each other's.
+
+use std::collections::BTreeMap;
+
+use super::Refused;
+use crate::places::Places;
+use crate::plan::{Buf, Dir, Input, Op, OpRef, Plan, RankPlan};
+use crate::verify::plan::local_order;
+
+/// One operation of one rank.
+pub(super) struct Node<'a> {
+    pub(super) rank: u32,
+    pub(super) op: &'a Op,
+    pub(super) key: u32,
+    pub(super) phase: u32,
+}
+
+/// A connection: who sends what to whom.
+pub(super) struct Wires {
+    pub(super) source: u32,
+    pub(super) target: u32,
+    pub(super) channel: u16,
+    /// Index among the connections of the source, and of the target.
+    pub(super) ends: [u32; 2],
+    /// Operation and index of the out, operation and index of the input.
+    pub(super) messages: Vec<[(u32, u32); 2]>,
+}
+
+/// All operations of all ranks, in phases.
+pub(super) struct Order<'a> {
+    pub(super) plans: &'a [Plan],
+    /// By rank, lane, operation.
+    pub(super) nodes: Vec<Node<'a>>,
+    pub(super) wires: Vec<Wires>,
+    /// Wire of a connection of a rank.
+    pub(super) wire_of: Vec<Vec<u32>>,
+    /// Message number of each input and out of each operation, `u32::MAX` for a local input.
+    pub(super) numbers: Vec<[Vec<u32>; 2]>,
+    /// Operations of each phase of each rank.
+    pub(super) phases: Vec<Vec<Vec<u32>>>,
+    /// All phases, those that others wait for first.
+    pub(super) sequence: Vec<(u32, u32)>,
+}
+
+/// What an operation waits for, besides messages and memory.
+#[derive(Clone, Copy)]
+pub(super) struct Waiting {
+    /// Messages in flight on a connection, where they need slots.
+    pub(super) slots: Option<u32>,
+    /// Whether peers read memory that they are offered.
+    pub(super) drains: bool,
+}
+
+/// Numbers the memory of a rank.
+pub(super) fn places(plan: &Plan) -> Places {
+    let size = |b| plan.buffer_chunks(b).unwrap_or(0);
+    let user = [Buf::Data, Buf::Input, Buf::Output].map(size);
+    Places::of_sizes(user, plan.header.scratch.iter().copied())
+}
+
+impl<'a> Order<'a> {
+    pub(super) fn new(plans: &'a [Plan], waiting: Waiting) -> Result<Self, Refused> {
+        let mut order = Order {
+            plans,
+            nodes: Vec::new(),
+            wires: Vec::new(),
+            wire_of: Vec::new(),
+            numbers: Vec::new(),
+            phases: Vec::new(),
+            sequence: Vec::new(),
+        };
+        let first = order.list();
+        order.connect(&first)?;
+        let mut edges = Vec::new();
+        for (plan, first) in plans.iter().zip(&first) {
+            local(plan, first, &mut edges).ok_or_else(|| {
+                Refused(format!("the lanes of rank {} wait for each other", plan.part.rank))
+            })?;
+            if waiting.drains {
+                order.drained(plan, first, &mut edges);
+            }
+        }
+        for wire in &order.wires {
+            for (i, [from, to]) in wire.messages.iter().enumerate() {
+                edges.push((from.0, to.0, 1));
+                if let Some(next) = wire.messages.get(i + 1) {
+                    edges.push((from.0, next[0].0, 0));
+                    edges.push((to.0, next[1].0, 0));
+                }
+                if let Some(later) = waiting.slots.and_then(|k| wire.messages.get(i + k as usize)) {
+                    edges.push((to.0, later[0].0, 1));
+                }
+            }
+        }
+        order.keys(&edges)?;
+        order.group();
+        Ok(order)
+    }
+
+    /// Lists the operations; gives the first of each lane of each rank.
+    fn list(&mut self) -> Vec<Vec<u32>> {
+        let mut first = Vec::new();
+        for plan in self.plans {
+            let mut lanes = Vec::new();
+            for lane in &plan.part.lanes {
+                lanes.push(self.nodes.len() as u32);
+                let rank = plan.part.rank;
+                self.nodes.extend(lane.ops.iter().map(|op| Node { rank, op, key: 0, phase: 0 }));
+            }
+            first.push(lanes);
+        }
+        first
+    }
+
+    /// Finds both ends of each message: the i-th sent on a connection is the i-th received.
+    fn connect(&mut self, first: &[Vec<u32>]) -> Result<(), Refused> {
+        let mut index: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
+        let mut ends: Vec<[Vec<(u32, u32)>; 2]> = Vec::new();
+        for (plan, first) in self.plans.iter().zip(first) {
+            let part = &plan.part;
+            let mut of = Vec::new();
+            for (end, c) in part.conns.iter().enumerate() {
+                let sends = c.dir == Dir::Send;
+                let (source, target) =
+                    if sends { (part.rank, c.peer) } else { (c.peer, part.rank) };
+                let next = self.wires.len() as u32;
+                let id = *index.entry((source, target, c.channel)).or_insert(next);
+                if id == next {
+                    let ends = [u32::MAX; 2];
+                    let (channel, messages) = (c.channel, Vec::new());
+                    self.wires.push(Wires { source, target, channel, ends, messages });
+                }
+                self.wires[id as usize].ends[usize::from(!sends)] = end as u32;
+                of.push(id);
+            }
+            ends.resize_with(self.wires.len(), Default::default);
+            for (lane, first) in part.lanes.iter().zip(first) {
+                for (i, op) in lane.ops.iter().enumerate() {
+                    let id = first + i as u32;
+                    let mut number = |conn: u32, side: usize, k: usize| {
+                        let list = &mut ends[of[conn as usize] as usize][side];
+                        list.push((id, k as u32));
+                        list.len() as u32 - 1
+                    };
+                    let inputs = op.inputs.iter().enumerate().map(|(k, input)| match input {
+                        Input::Message { conn, .. } => number(*conn, 1, k),
+                        Input::Local(_) => u32::MAX,
+                    });
+                    let inputs = inputs.collect();
+                    let outs = op.outs.iter().enumerate().map(|(k, out)| number(out.conn, 0, k));
+                    let outs = outs.collect();
+                    self.numbers.push([inputs, outs]);
+                }
+            }
+            self.wire_of.push(of);
+        }
+        for (wire, [sent, received]) in self.wires.iter_mut().zip(ends) {
+            if sent.len() != received.len() || wire.ends.contains(&u32::MAX) {
+                let (a, b) = (wire.source, wire.target);
+                return Err(Refused(format!(
+                    "rank {a} sends {} messages to rank {b}, which receives {}",
+                    sent.len(),
+                    received.len()
+                )));
+            }
+            wire.messages = sent.into_iter().zip(received).map(|(a, b)| [a, b]).collect();
+        }
+        Ok(())
+    }
+
+    /// Consumptions that stores wait for.
+    fn drained(&self, plan: &Plan, first: &[u32], edges: &mut Vec<(u32, u32, u32)>) {
+        for (lane, first) in plan.part.lanes.iter().zip(first) {
+            for (i, op) in lane.ops.iter().enumerate() {
+                for m in &op.drained {
+                    let wire = self.wire_of[plan.part.rank as usize][m.conn as usize];
+                    let messages = &self.wires[wire as usize].messages;
+                    if let Some([_, to]) = messages.get(m.message as usize) {
+                        edges.push((to.0, first + i as u32, 1));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives every operation its key.
+    fn keys(&mut self, edges: &[(u32, u32, u32)]) -> Result<(), Refused> {
+        let n = self.nodes.len();
+        let mut waiting = vec![0u32; n];
+        let mut next: Vec<Vec<(u32, u32)>> = vec![Vec::new(); n];
+        for &(a, b, weight) in edges.iter().filter(|e| e.0 != e.1) {
+            waiting[b as usize] += 1;
+            next[a as usize].push((b, weight));
+        }
+        let mut ready: Vec<u32> = (0..n as u32).filter(|&v| waiting[v as usize] == 0).collect();
+        let mut done = 0;
+        while let Some(v) = ready.pop() {
+            done += 1;
+            let node = &mut self.nodes[v as usize];
+            let odd = node.op.inputs.iter().any(|i| matches!(i, Input::Message { .. }));
+            node.key += u32::from((node.key % 2 == 1) != odd);
+            let key = node.key;
+            for &(w, weight) in &next[v as usize] {
+                let later = &mut self.nodes[w as usize].key;
+                *later = (*later).max(key + weight);
+                waiting[w as usize] -= 1;
+                if waiting[w as usize] == 0 {
+                    ready.push(w);
+                }
+            }
+        }
+        if done == n {
+            return Ok(());
+        }
+        let stuck = (0..n).find(|&v| waiting[v] > 0).unwrap_or(0);
+        let Node { rank, op, .. } = &self.nodes[stuck];
+        Err(Refused(format!("rank {rank} waits for itself in step {}", op.round)))
+    }
+
+    /// Operations with one key are one phase.
+    fn group(&mut self) {
+        let mut sequence: Vec<(u32, u32, u32)> = Vec::new();
+        self.phases = vec![Vec::new(); self.plans.len()];
+        let mut all: Vec<(u32, u32, u32)> = Vec::with_capacity(self.nodes.len());
+        all.extend(self.nodes.iter().enumerate().map(|(id, v)| (v.rank, v.key, id as u32)));
+        all.sort_unstable();
+        for phase in all.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let (rank, key, _) = phase[0];
+            let phases = &mut self.phases[rank as usize];
+            sequence.push((key, rank, phases.len() as u32));
+            for &(_, _, id) in phase {
+                self.nodes[id as usize].phase = phases.len() as u32;
+            }
+            phases.push(phase.iter().map(|p| p.2).collect());
+        }
+        sequence.sort_unstable();
+        self.sequence = sequence.into_iter().map(|(_, rank, phase)| (rank, phase)).collect();
+    }
+
+    /// The wire and number of an operation's input (side 0) or out (side 1), if it is a message.
+    pub(super) fn message(&self, id: u32, side: usize, k: usize) -> Option<(u32, u32)> {
+        let node = &self.nodes[id as usize];
+        let conn = match side {
+            0 => match node.op.inputs[k] {
+                Input::Message { conn, .. } => conn,
+                Input::Local(_) => return None,
+            },
+            _ => node.op.outs[k].conn,
+        };
+        let wire = self.wire_of[node.rank as usize][conn as usize];
+        Some((wire, self.numbers[id as usize][side][k]))
+    }
+}
+
+/// What touches memory that an operation touches later, on its rank.
+fn local(plan: &Plan, first: &[u32], edges: &mut Vec<(u32, u32, u32)>) -> Option<()> {
+    let part: &RankPlan = &plan.part;
+    let places = places(plan);
+    let mut writer = vec![u32::MAX; places.per_rank as usize];
+    let mut readers: Vec<Vec<u32>> = vec![Vec::new(); places.per_rank as usize];
+    for OpRef { lane, op: i } in local_order(part)? {
+        let op = &part.lanes[lane as usize].ops[i as usize];
+        let id = first[lane as usize] + i;
+        let from = edges.len();
+        for input in &op.inputs {
+            let Input::Local(region) = input else { continue };
+            for (buf, c) in region.iter() {
+                let at = places.local(buf, c);
+                edges.push((writer[at], id, 1));
+                readers[at].push(id);
+            }
+        }
+        for (buf, c) in op.store.iter().flat_map(|s| s.region.iter()) {
+            let at = places.local(buf, c);
+            edges.push((writer[at], id, 1));
+            edges.extend(readers[at].drain(..).map(|r| (r, id, 1)));
+            writer[at] = id;
+        }
+        for a in &op.after {
+            edges.push((first[a.lane as usize] + a.op, id, 1));
+        }
+        let mut own = edges.split_off(from);
+        own.retain(|e| e.0 != u32::MAX);
+        own.sort_unstable();
+        own.dedup();
+        edges.append(&mut own);
+    }
+    Some(())
+}

@@ -1,0 +1,185 @@
+//! Waits that remain once those are left out whose condition is known already: by what was waited for
+//! before, or by another wait of the same arm.
+
+use super::build::{Condition, Draft};
+use super::order::Order;
+use super::ways::{Known, Meets, learn};
+
+/// What is known when phases are over, in the first pass.
+pub(super) struct Pruned {
+    /// At the end of each rank.
+    pub(super) end: Vec<Known>,
+    /// Of arms whose message landed: the phase in which that is known.
+    pub(super) landed: Vec<Vec<Vec<u32>>>,
+    /// What ranks must meet for between a phase of one pass and a phase of the next.
+    pub(super) around: Meets,
+    /// Ranks of which a phase tells that the pass before is over.
+    pub(super) renewed: Vec<bool>,
+}
+
+/// Leaves out conditions of arms and of leaving; adds what ranks must meet for.
+pub(super) fn prune(
+    order: &Order<'_>,
+    drafts: &mut [Vec<Vec<Draft>>],
+    leave: &mut [Vec<Condition>],
+    meets: &mut Meets,
+) -> Pruned {
+    let n = order.plans.len();
+    let mut pass = Pass { known: vec![Vec::new(); n] };
+    let mut landed: Vec<Vec<Vec<u32>>> = vec![Vec::new(); n];
+    for &(rank, phase) in &order.sequence {
+        let arms = &mut drafts[rank as usize][phase as usize];
+        let mut whens = Vec::new();
+        for draft in arms.iter_mut() {
+            let since = pass.arm(rank, phase, &mut draft.conditions);
+            let works = !draft.arm.inputs.is_empty();
+            let kept = draft.conditions.iter().any(|c| c.earlier == 0);
+            let when = match since {
+                Some(since) if draft.landed.is_some() && !works && !kept => since,
+                Some(since) => {
+                    meets[rank as usize].push((since, phase));
+                    phase
+                }
+                None => phase,
+            };
+            whens.push(when);
+        }
+        landed[rank as usize].push(whens);
+        pass.idle(rank, arms);
+        pass.ends(rank, arms);
+    }
+    let (around, renewed) = earlier(order, drafts, &pass, meets);
+    let mut end = Vec::new();
+    for (rank, conditions) in leave.iter_mut().enumerate() {
+        pass.arm(rank as u32, order.phases[rank].len() as u32, conditions);
+        let mut known = pass.known[rank].last().cloned().unwrap_or_else(|| vec![0; n]);
+        conditions.iter().for_each(|c| learn(&mut known, &pass.tells(c)));
+        end.push(known);
+    }
+    Pruned { end, landed, around, renewed }
+}
+
+/// Leaves out waits for what was told in the pass before. It is known to whoever knows that the peer
+/// has ended a phase of this pass, or that phase in the pass before.
+fn earlier(
+    order: &Order<'_>,
+    drafts: &mut [Vec<Vec<Draft>>],
+    pass: &Pass,
+    meets: &mut Meets,
+) -> (Meets, Vec<bool>) {
+    let mut around = vec![Vec::new(); order.plans.len()];
+    let mut renewed = vec![false; order.plans.len()];
+    for (rank, phases) in drafts.iter_mut().enumerate() {
+        let known = &pass.known[rank];
+        for (phase, arms) in phases.iter_mut().enumerate() {
+            for draft in arms {
+                let told: Vec<Known> = draft
+                    .conditions
+                    .iter()
+                    .filter(|c| c.earlier == 0)
+                    .map(|c| pass.tells(c))
+                    .collect();
+                draft.conditions.retain(|c| {
+                    let (true, (peer, Some(of))) =
+                        (c.earlier > 0 && c.told.0 != rank as u32, c.told)
+                    else {
+                        return true;
+                    };
+                    let peer = peer as usize;
+                    if told.iter().any(|t| t[peer] >= 2) {
+                        renewed[peer] = true;
+                        return false;
+                    }
+                    // Known in this pass, in the pass before, or in those before that.
+                    let now = known[..phase].partition_point(|k| k[peer] < 2);
+                    let need = if c.earlier > 1 { 2 } else { of + 2 };
+                    let then = known.partition_point(|k| k[peer] < need);
+                    let known_since = now < phase || then < known.len();
+                    renewed[peer] |= known_since && (now < phase || c.earlier > 1);
+                    if now < phase {
+                        meets[rank].push((now as u32, phase as u32));
+                    } else if then < known.len() && c.earlier > 2 {
+                        around[rank].push((0, known.len() as u32));
+                    } else if then < known.len() {
+                        around[rank].push((then as u32, phase as u32));
+                    }
+                    !known_since
+                });
+            }
+        }
+    }
+    (around, renewed)
+}
+
+/// What is known in a pass when phases are over, of what is told in it.
+struct Pass {
+    known: Vec<Vec<Known>>,
+}
+
+impl Pass {
+    /// What a condition tells of all ranks.
+    fn tells(&self, c: &Condition) -> Known {
+        let (rank, phase) = (c.told.0 as usize, c.told.1);
+        let mut known = match phase {
+            Some(phase) => self.known[rank][phase as usize].clone(),
+            None => vec![0; self.known.len()],
+        };
+        known[rank] = known[rank].max(phase.map_or(1, |p| p + 2));
+        known
+    }
+
+    /// Leaves out what is known; gives the phase since when all of it is.
+    fn arm(&self, rank: u32, phase: u32, list: &mut Vec<Condition>) -> Option<u32> {
+        let phases = &self.known[rank as usize][..phase as usize];
+        let mut since = None;
+        let mut i = 0;
+        while i < list.len() {
+            let c = list[i];
+            let (peer, need) = (c.told.0 as usize, c.told.1.map_or(1, |p| p + 2));
+            if c.earlier > 0 || c.told.0 == rank {
+                i += 1;
+                continue;
+            }
+            let at = phases.partition_point(|k| k[peer] < need);
+            let others = list.iter().enumerate().filter(|(j, o)| *j != i && o.earlier == 0);
+            let others = others.map(|(_, o)| o).filter(|o| o.told.0 != rank);
+            if others.into_iter().any(|o| self.tells(o)[peer] >= need) {
+                list.remove(i);
+            } else if at < phases.len() {
+                since = since.max(Some(at as u32));
+                list.remove(i);
+            } else {
+                i += 1;
+            }
+        }
+        since
+    }
+
+    /// An arm that only waits is there for what comes after the phase: other arms may wait for it.
+    fn idle(&self, rank: u32, arms: &mut [Draft]) {
+        for i in (0..arms.len()).filter(|&i| arms[i].arm.inputs.is_empty()).collect::<Vec<_>>() {
+            let others = arms.iter().enumerate().filter(|(j, _)| *j != i);
+            let others = others.flat_map(|(_, d)| &d.conditions);
+            let told: Vec<Known> = others
+                .filter(|c| c.earlier == 0 && c.told.0 != rank)
+                .map(|c| self.tells(c))
+                .collect();
+            arms[i].conditions.retain(|c| {
+                let need = c.told.1.map_or(1, |p| p + 2);
+                c.earlier > 0 || !told.iter().any(|t| t[c.told.0 as usize] >= need)
+            });
+        }
+    }
+
+    /// The phase is over.
+    fn ends(&mut self, rank: u32, arms: &[Draft]) {
+        let before = self.known[rank as usize].last().cloned();
+        let mut now = before.unwrap_or_else(|| vec![0; self.known.len()]);
+        for c in arms.iter().flat_map(|d| &d.conditions).filter(|c| c.earlier == 0) {
+            if c.told.0 != rank {
+                learn(&mut now, &self.tells(c));
+            }
+        }
+        self.known[rank as usize].push(now);
+    }
+}

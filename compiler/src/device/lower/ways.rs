@@ -1,0 +1,177 @@
+//! How each message travels.
+//!
+//! A message may land if everything that touches its place before it is known to be over when the sender
+//! lands it. What is known follows from messages: whoever has waited for one knows that the phase of its
+//! sender is over, and what the sender knew.
+
+use super::order::{Order, places};
+use crate::device::Way;
+use crate::places::Places;
+use crate::plan::{Input, Region};
+
+/// How a message travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Travel {
+    Packet,
+    Staged,
+    Landed,
+    Pulled,
+}
+
+/// What is known of each rank: 0 nothing, 1 that it has entered the call, k + 2 that its phase k is over.
+pub(super) type Known = Vec<u32>;
+
+/// Adds what another knows.
+pub(super) fn learn(known: &mut Known, other: &[u32]) {
+    for (k, o) in known.iter_mut().zip(other) {
+        *k = (*k).max(*o);
+    }
+}
+
+/// A phase of the rank itself that must have been over for all threads before a phase of it begins.
+pub(super) type Meets = Vec<Vec<(u32, u32)>>;
+
+/// How all messages travel, by wire and number; and what ranks must meet for.
+pub(super) fn ways(order: &Order<'_>, way: Way) -> (Vec<Vec<Travel>>, Meets) {
+    let all = |travel: Travel| -> Vec<Vec<Travel>> {
+        order.wires.iter().map(|w| vec![travel; w.messages.len()]).collect()
+    };
+    let mut meets = vec![Vec::new(); order.plans.len()];
+    let mut travels = match way {
+        Way::Packet => return (all(Travel::Packet), meets),
+        Way::Staged => return (all(Travel::Staged), meets),
+        Way::Put | Way::Get => all(Travel::Staged),
+    };
+    let land = Land::new(order, way == Way::Get);
+    for (w, wire) in order.wires.iter().enumerate().filter(|(_, w)| w.source != w.target) {
+        for (i, &[from, to]) in wire.messages.iter().enumerate() {
+            let out = &order.nodes[from.0 as usize].op.outs[from.1 as usize];
+            let op = order.nodes[to.0 as usize].op;
+            let Input::Message { pull, wire: None, .. } = &op.inputs[to.1 as usize] else {
+                continue;
+            };
+            let copied = out.wire.is_none() && op.inputs.len() == 1;
+            let place = op.store.as_ref().filter(|s| copied && !s.dead);
+            if let Some(needs) = place.and_then(|s| land.allowed(from.0, to.0, &s.region)) {
+                meets[wire.source as usize].extend(needs);
+                travels[w][i] = Travel::Landed;
+            } else if way == Way::Get && out.wire.is_none() && out.pull.is_some() && pull.is_some()
+            {
+                travels[w][i] = Travel::Pulled;
+            }
+        }
+    }
+    (travels, meets)
+}
+
+/// Somebody reads or writes a place.
+#[derive(Debug, Clone, Copy)]
+struct Access {
+    /// Phase of the rank whose memory it is.
+    when: u32,
+    /// By which operation, and as which of its chunks.
+    by: (u32, u32),
+}
+
+/// What touches each place, and what is known when.
+struct Land<'o> {
+    order: &'o Order<'o>,
+    places: Vec<Places>,
+    accesses: Vec<Vec<Vec<Access>>>,
+    known: Vec<Vec<Known>>,
+}
+
+impl<'o> Land<'o> {
+    fn new(order: &'o Order<'o>, pulls: bool) -> Self {
+        let places: Vec<Places> = order.plans.iter().map(places).collect();
+        let cells = places.iter().map(|p| vec![Vec::new(); p.per_rank as usize]).collect();
+        let mut land = Land { order, places, accesses: cells, known: Vec::new() };
+        for (id, node) in order.nodes.iter().enumerate() {
+            let (id, when) = (id as u32, node.phase);
+            for input in &node.op.inputs {
+                if let Input::Local(region) = input {
+                    land.touch(node.rank, region, when, id);
+                }
+            }
+            if let Some(store) = &node.op.store {
+                land.touch(node.rank, &store.region, when, id);
+            }
+            for (k, out) in node.op.outs.iter().enumerate().filter(|_| pulls) {
+                if let (Some(region), Some((wire, number))) = (&out.pull, order.message(id, 1, k)) {
+                    let reader = order.wires[wire as usize].messages[number as usize][1].0;
+                    land.touch(node.rank, region, when, reader);
+                }
+            }
+        }
+        land.known = known(order);
+        land
+    }
+
+    fn touch(&mut self, rank: u32, region: &Region, when: u32, by: u32) {
+        for (k, (buf, c)) in region.iter().enumerate() {
+            let at = self.places[rank as usize].local(buf, c);
+            self.accesses[rank as usize][at].push(Access { when, by: (by, k as u32) });
+        }
+    }
+
+    /// Whether the message that `from` sends may land in the region where `to` stores it; if so, which
+    /// meetings of the sender that takes.
+    fn allowed(&self, from: u32, to: u32, region: &Region) -> Option<Vec<(u32, u32)>> {
+        let (sender, receiver) = (&self.order.nodes[from as usize], &self.order.nodes[to as usize]);
+        let mut own = vec![0; self.order.plans.len()];
+        arrive(self.order, &self.known, from, &mut own);
+        let before = &self.known[sender.rank as usize][..sender.phase as usize];
+        let mut meets = Vec::new();
+        for (k, (buf, c)) in region.iter().enumerate() {
+            let at = self.places[receiver.rank as usize].local(buf, c);
+            let cell = &self.accesses[receiver.rank as usize][at];
+            for access in cell.iter().filter(|a| a.when < receiver.phase) {
+                let by = &self.order.nodes[access.by.0 as usize];
+                if access.by == (from, k as u32) {
+                    // The arm that lands reads the same elements just before.
+                } else if by.rank == sender.rank {
+                    if by.phase >= sender.phase {
+                        return None;
+                    }
+                    meets.push((by.phase, sender.phase));
+                } else if own[by.rank as usize] < by.phase + 2 {
+                    let since = before.partition_point(|k| k[by.rank as usize] < by.phase + 2);
+                    if since == before.len() {
+                        return None;
+                    }
+                    meets.push((since as u32, sender.phase));
+                }
+            }
+        }
+        Some(meets)
+    }
+}
+
+/// What each rank knows when each of its phases is over, if all messages are waited for.
+fn known(order: &Order<'_>) -> Vec<Vec<Known>> {
+    let n = order.plans.len();
+    let mut known: Vec<Vec<Known>> = vec![Vec::new(); n];
+    for &(rank, phase) in &order.sequence {
+        let mut now = known[rank as usize].last().cloned().unwrap_or_else(|| vec![0; n]);
+        for &id in &order.phases[rank as usize][phase as usize] {
+            arrive(order, &known, id, &mut now);
+        }
+        known[rank as usize].push(now);
+    }
+    known
+}
+
+/// Adds what the messages of an operation tell.
+fn arrive(order: &Order<'_>, known: &[Vec<Known>], id: u32, now: &mut Known) {
+    let node = &order.nodes[id as usize];
+    for k in 0..node.op.inputs.len() {
+        let Some((wire, number)) = order.message(id, 0, k) else { continue };
+        let wire = &order.wires[wire as usize];
+        if wire.source != wire.target {
+            let from = &order.nodes[wire.messages[number as usize][0].0 as usize];
+            let [s, phase] = [from.rank as usize, from.phase as usize];
+            learn(now, &known[s][phase]);
+            now[s] = now[s].max(from.phase + 2);
+        }
+    }
+}

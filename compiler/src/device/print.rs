@@ -1,0 +1,159 @@
+//! A device program as text.
+
+use std::fmt::{Display, Formatter, Result};
+
+use super::{Arm, DeviceProgram, Event, Message, Source, Target, Wait, Way};
+use crate::plan::{Dir, Sizes, Wire};
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
+
+    /// As it is written in hints and programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Packet => "packet",
+            Way::Staged => "staged",
+            Way::Put => "put",
+            Way::Get => "get",
+        }
+    }
+}
+
+impl std::str::FromStr for Way {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let found = Way::ALL.into_iter().find(|w| w.name() == text);
+        found.ok_or_else(|| format!("`{text}` is none of {}", Way::ALL.map(Way::name).join(", ")))
+    }
+}
+
+impl Display for Way {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Display for DeviceProgram {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let h = &self.header;
+        writeln!(
+            f,
+            "device program {}.{} rank {} of {}, {}",
+            h.collective, h.algorithm, self.rank, h.ranks, self.way
+        )?;
+        writeln!(
+            f,
+            "  {:?}  chunks {}  staging {}{}",
+            h.placement,
+            h.chunks,
+            self.staging,
+            if self.synchronizes { "  synchronizes" } else { "" }
+        )?;
+        for link in &self.links {
+            let messages =
+                format!("{} message{}", link.messages, if link.messages == 1 { "" } else { "s" });
+            write!(f, "  link {}: {messages}", self.end(link.peer, link.channel, link.dir))?;
+            match link.slots {
+                0 => writeln!(f)?,
+                slots => writeln!(f, ", {slots} x {} chunks at {}", link.chunks, link.base)?,
+            }
+        }
+        let peers: Vec<String> = self.greets.iter().map(|p| format!("r{p}")).collect();
+        if !peers.is_empty() {
+            writeln!(f, "  greets {}", peers.join(" "))?;
+        }
+        for (i, phase) in self.phases.iter().enumerate() {
+            writeln!(f, "phase {i}")?;
+            for arm in &phase.arms {
+                self.arm(f, arm)?;
+            }
+            if phase.meet {
+                writeln!(f, "  meet")?;
+            }
+            for s in &phase.signals {
+                let sent =
+                    self.links.get(s.message.link as usize).is_some_and(|l| l.dir == Dir::Send);
+                let what = if sent { "sent" } else { "consumed" };
+                writeln!(
+                    f,
+                    "  tell {what} {}{}",
+                    self.message(s.message),
+                    order(s.release, "release")
+                )?;
+            }
+        }
+        if !self.leave.is_empty() {
+            writeln!(f, "leave\n  wait {}", self.waits(&self.leave))?;
+        }
+        Ok(())
+    }
+}
+
+/// What is said of a wait or signal that orders nothing.
+fn order(ordered: bool, what: &str) -> String {
+    if ordered { String::new() } else { format!(" (no {what})") }
+}
+
+impl DeviceProgram {
+    fn end(&self, peer: u32, channel: u16, dir: Dir) -> String {
+        let way = if dir == Dir::Send { "to" } else { "from" };
+        let channel = if channel == 0 { String::new() } else { format!("/{channel}") };
+        format!("{way} r{peer}{channel}")
+    }
+
+    fn message(&self, m: Message) -> String {
+        match self.links.get(m.link as usize) {
+            Some(l) => format!("#{} {}", m.index, self.end(l.peer, l.channel, l.dir)),
+            None => format!("#{} of no link", m.index),
+        }
+    }
+
+    fn waits(&self, waits: &[Wait]) -> String {
+        let texts = waits.iter().map(|w| {
+            let event = match w.event {
+                Event::Entered { peer } => format!("entered r{peer}"),
+                Event::Sent(m) => format!("sent {}", self.message(m)),
+                Event::Consumed(m) => format!("consumed {}", self.message(m)),
+                Event::Room(m) => format!("room {}", self.message(m)),
+            };
+            event + &order(w.acquire, "acquire")
+        });
+        texts.collect::<Vec<_>>().join(", ")
+    }
+
+    fn arm(&self, f: &mut Formatter<'_>, arm: &Arm) -> Result {
+        let wire = |w: &Option<Wire>| w.map_or(String::new(), |w| format!(" as {}", w.name()));
+        let mut parts: Vec<String> = Vec::new();
+        if !arm.waits.is_empty() {
+            parts.push(format!("wait {}:", self.waits(&arm.waits)));
+        }
+        for (i, input) in arm.inputs.iter().enumerate() {
+            if i > 0 {
+                parts.push("+".into());
+            }
+            parts.push(match input {
+                Source::Local(r) => r.to_string(),
+                Source::Packet(m, w) => format!("<packet {}{}>", self.message(*m), wire(w)),
+                Source::Staged(m, w) => format!("<staged {}{}>", self.message(*m), wire(w)),
+                Source::Pulled(m, r) => format!("<{r} of {}>", self.message(*m)),
+            });
+        }
+        if let Some(region) = &arm.store {
+            parts.push(format!("=> {region}"));
+        }
+        for out in &arm.outs {
+            parts.push(match out {
+                Target::Packet(m, w) => format!("=> <packet {}{}>", self.message(*m), wire(w)),
+                Target::Staged(m, w) => format!("=> <staged {}{}>", self.message(*m), wire(w)),
+                Target::Landed(m, r) => format!("=> <{r}, {}>", self.message(*m)),
+            });
+        }
+        if let Sizes::Full(n) = arm.sizes {
+            parts.push(format!(" [{n} full]"));
+        }
+        let line = self.sites.get(arm.site as usize).map_or(0, |s| s.line);
+        writeln!(f, "  {}  ; line {line}", parts.join(" "))
+    }
+}

@@ -1,0 +1,120 @@
+//! Both ends of every link, and both sides of every message.
+
+use std::collections::BTreeMap;
+
+use super::Fault;
+use crate::device::{DeviceProgram, Message, Source, Target};
+use crate::plan::{Dir, Wire};
+
+/// For each link of each rank: a number that both its ends have.
+pub(super) type Wires = Vec<Vec<u32>>;
+
+/// What one side does with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Nothing,
+    Packet(Option<Wire>, u32),
+    Staged(Option<Wire>, u32),
+    Placed(u32),
+}
+
+/// Checks all links; numbers them.
+pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
+    let mut ends: BTreeMap<(u32, u32, u16), Vec<(u32, u32)>> = BTreeMap::new();
+    let mut sides: Vec<Vec<Vec<Side>>> = Vec::new();
+    for p in programs {
+        for (i, link) in p.links.iter().enumerate() {
+            let (from, to) = match link.dir {
+                Dir::Send => (p.rank, link.peer),
+                Dir::Recv => (link.peer, p.rank),
+            };
+            ends.entry((from, to, link.channel)).or_default().push((p.rank, i as u32));
+        }
+        sides.push(of(p)?);
+        staging(p)?;
+    }
+    let mut wires: Wires = programs.iter().map(|p| vec![0; p.links.len()]).collect();
+    for (number, (&(from, to, channel), list)) in ends.iter().enumerate() {
+        let name = format!("the link from rank {from} to rank {to} on channel {channel}");
+        let sending =
+            |&&(rank, i): &&(u32, u32)| programs[rank as usize].links[i as usize].dir == Dir::Send;
+        let (Some(a), Some(b), 2) =
+            (list.iter().find(sending), list.iter().find(|e| !sending(e)), list.len())
+        else {
+            return Err(Fault(format!("{name} has no two ends")));
+        };
+        let [x, y] = [a, b].map(|&(rank, i)| programs[rank as usize].links[i as usize]);
+        if (x.messages, x.chunks, x.slots, x.base) != (y.messages, y.chunks, y.slots, y.base) {
+            return Err(Fault(format!("the ends of {name} do not agree")));
+        }
+        for i in 0..x.messages {
+            let [sent, received] =
+                [a, b].map(|&(rank, link)| sides[rank as usize][link as usize][i as usize]);
+            let fits = match (sent, received) {
+                (Side::Packet(v, n), Side::Packet(w, m)) => {
+                    (v, n) == (w, m) && n <= x.chunks && x.slots >= x.messages
+                }
+                (Side::Staged(v, n), Side::Staged(w, m)) => {
+                    (v, n) == (w, m) && n <= x.chunks && x.slots > 0
+                }
+                (Side::Placed(_), Side::Nothing) | (Side::Nothing, Side::Placed(_)) => true,
+                _ => false,
+            };
+            if !fits {
+                return Err(Fault(format!("message {i} of {name}: {sent:?} meets {received:?}")));
+            }
+        }
+        for &(rank, i) in [a, b] {
+            wires[rank as usize][i as usize] = number as u32;
+        }
+    }
+    Ok(wires)
+}
+
+/// What a rank does with the messages of its links: each is written, or read, at most once.
+fn of(p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
+    let mut sides: Vec<Vec<Side>> =
+        p.links.iter().map(|l| vec![Side::Nothing; l.messages as usize]).collect();
+    let mut put = |m: Message, side: Side| {
+        let place = &mut sides[m.link as usize][m.index as usize];
+        if *place != Side::Nothing {
+            return Err(Fault(format!("rank {}: a message is there twice", p.rank)));
+        }
+        *place = side;
+        Ok(())
+    };
+    for arm in p.phases.iter().flat_map(|phase| &phase.arms) {
+        let chunks = arm.sizes.chunks();
+        for input in &arm.inputs {
+            match input {
+                Source::Local(_) => {}
+                Source::Packet(m, w) => put(*m, Side::Packet(*w, chunks))?,
+                Source::Staged(m, w) => put(*m, Side::Staged(*w, chunks))?,
+                Source::Pulled(m, _) => put(*m, Side::Placed(chunks))?,
+            }
+        }
+        for out in &arm.outs {
+            match out {
+                Target::Packet(m, w) => put(*m, Side::Packet(*w, chunks))?,
+                Target::Staged(m, w) => put(*m, Side::Staged(*w, chunks))?,
+                Target::Landed(m, _) => put(*m, Side::Placed(chunks))?,
+            }
+        }
+    }
+    Ok(sides)
+}
+
+/// The links on which a rank receives share no staging memory.
+fn staging(p: &DeviceProgram) -> Result<(), Fault> {
+    let mut parts: Vec<(u32, u32)> = p
+        .links
+        .iter()
+        .filter(|l| l.dir == Dir::Recv && l.slots * l.chunks > 0)
+        .map(|l| (l.base, l.base + l.slots * l.chunks))
+        .collect();
+    parts.sort_unstable();
+    match parts.windows(2).all(|w| w[0].1 <= w[1].0) {
+        true => Ok(()),
+        false => Err(Fault(format!("rank {}: two links share staging memory", p.rank))),
+    }
+}

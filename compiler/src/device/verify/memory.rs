@@ -1,0 +1,186 @@
+//! What every place holds, and who touched it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Fault;
+use super::shape::chunks;
+use crate::device::DeviceProgram;
+use crate::instance::Instance;
+use crate::places::Places;
+use crate::plan::{Buf, Placement};
+use crate::program::Buffer;
+use crate::verify::rounds::class_of;
+use crate::verify::value::{RankSet, Value};
+
+/// Somebody at work: an arm, between two meetings of its rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Who {
+    pub(super) rank: u32,
+    /// How often the rank had met before.
+    pub(super) section: u32,
+    /// Number of the arm among those of its rank.
+    pub(super) arm: u32,
+    /// Which chunk of the arm.
+    pub(super) chunk: u32,
+}
+
+/// What an arm knows of each rank: 0 nothing, 1 that it has entered, k + 1 that its first k sections are over.
+pub(super) type Known = Arc<Vec<u32>>;
+
+/// What a place holds.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Content {
+    pub(super) value: Option<Value>,
+    /// Who must have entered the call for this to be there.
+    pub(super) heard: RankSet,
+    /// Of staging memory: the message, by link and number.
+    pub(super) message: Option<(u32, u64)>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Cell {
+    writer: Option<Who>,
+    readers: Vec<Who>,
+    content: Content,
+}
+
+/// A place: of a rank's buffers in a pass, or of its staging memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum At {
+    Buffer { rank: u32, pass: u32, buf: Buf, chunk: u32 },
+    Staging { rank: u32, chunk: u32 },
+}
+
+/// The memory of all ranks.
+pub(super) struct Memory {
+    places: Places,
+    /// By rank: the buffers in each pass.
+    buffers: Vec<Vec<Cell>>,
+    staging: BTreeMap<(u32, u32), Cell>,
+}
+
+impl Memory {
+    pub(super) fn new(instance: &Instance, programs: &[DeviceProgram], passes: u32) -> Self {
+        let header = &programs[0].header;
+        let user = [Buf::Data, Buf::Input, Buf::Output].map(|b| chunks(header, b));
+        let places = Places::of_sizes(user, header.scratch.iter().copied());
+        let (buf, buffer) = match header.placement {
+            Placement::InPlace => (Buf::Data, Buffer::Data),
+            Placement::OutOfPlace => (Buf::Input, Buffer::Input),
+        };
+        let mut buffers = Vec::new();
+        for p in programs {
+            let mut cells = vec![Cell::default(); places.per_rank as usize];
+            for chunk in 0..chunks(header, buf) {
+                if let Some((rank, c)) = instance.spec.initial(buffer, p.rank, chunk) {
+                    let value = Some(Value::leaf(rank, c, class_of(instance, chunk)));
+                    let heard = RankSet::one(p.rank);
+                    cells[places.local(buf, chunk)].content =
+                        Content { value, heard, message: None };
+                }
+            }
+            buffers.push(vec![cells; passes as usize].concat());
+        }
+        Memory { places, buffers, staging: BTreeMap::new() }
+    }
+
+    fn cell(&mut self, at: At) -> &mut Cell {
+        match at {
+            At::Buffer { rank, pass, buf, chunk } => {
+                let first = pass as usize * self.places.per_rank as usize;
+                &mut self.buffers[rank as usize][first + self.places.local(buf, chunk)]
+            }
+            At::Staging { rank, chunk } => self.staging.entry((rank, chunk)).or_default(),
+        }
+    }
+
+    /// What is there.
+    pub(super) fn content(&mut self, at: At) -> &Content {
+        &self.cell(at).content
+    }
+
+    /// Reads a place.
+    pub(super) fn read(&mut self, at: At, who: Who, known: &Known) -> Result<Content, Fault> {
+        entered(at, who, known)?;
+        let cell = self.cell(at);
+        behind(at, who, known, cell.writer.as_ref(), "reads", "is written")?;
+        cell.readers.push(who);
+        Ok(cell.content.clone())
+    }
+
+    /// Writes a place.
+    pub(super) fn write(
+        &mut self,
+        at: At,
+        who: Who,
+        known: &Known,
+        content: Content,
+    ) -> Result<(), Fault> {
+        entered(at, who, known)?;
+        let cell = self.cell(at);
+        behind(at, who, known, cell.writer.as_ref(), "writes", "is written")?;
+        for reader in &cell.readers {
+            behind(at, who, known, Some(reader), "writes", "is read")?;
+        }
+        cell.readers.clear();
+        cell.writer = Some(who);
+        cell.content = content;
+        Ok(())
+    }
+
+    /// What peers did in a rank's buffers is over when it ends, and known to it.
+    pub(super) fn left(&self, rank: u32, known: &Known) -> Result<(), Fault> {
+        for cell in &self.buffers[rank as usize] {
+            let peers = cell.writer.iter().chain(&cell.readers).filter(|w| w.rank != rank);
+            for who in peers {
+                if known[who.rank as usize] <= who.section + 1 {
+                    return Err(Fault(format!(
+                        "rank {rank} ends while rank {} may be at work in its buffers",
+                        who.rank
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A peer's buffers are touched only once it has entered.
+fn entered(at: At, who: Who, known: &Known) -> Result<(), Fault> {
+    match at {
+        At::Buffer { rank, .. } if rank != who.rank && known[rank as usize] == 0 => {
+            Err(Fault(format!(
+                "rank {} is at work in the buffers of rank {rank}, which may not have entered",
+                who.rank
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether what `before` did is over, and known to be.
+fn behind(
+    at: At,
+    who: Who,
+    known: &Known,
+    before: Option<&Who>,
+    does: &str,
+    done: &str,
+) -> Result<(), Fault> {
+    let Some(before) = before else { return Ok(()) };
+    let same = before.rank == who.rank && before.arm == who.arm && before.chunk == who.chunk;
+    if same || known[before.rank as usize] > before.section + 1 {
+        return Ok(());
+    }
+    let place = match at {
+        At::Buffer { rank, buf, chunk, .. } => format!("chunk {chunk} of {buf:?} of rank {rank}"),
+        At::Staging { rank, chunk } => {
+            format!("chunk {chunk} of the staging memory of rank {rank}")
+        }
+    };
+    Err(Fault(format!(
+        "rank {} {does} {place}, which {done} by rank {} at that time",
+        who.rank, before.rank
+    )))
+}

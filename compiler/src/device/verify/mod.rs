@@ -1,0 +1,97 @@
+//! The proof of the device programs of all ranks together. It shares nothing with lowering.
+//!
+//! * **Shape** (`shape`): every index, region and count is in bounds; only what the way allows is used.
+//! * **Matching** (`links`): both ends of a link agree on messages, slots and places in staging memory; every
+//!   message is written and read as it should be, once; links share no staging memory.
+//! * **Deadlock** (`play`): the programs are played, arm by arm, as if a block had one thread: no more order than
+//!   that is ever asked for, and a wait that is fulfilled stays so. So if all end, all always do.
+//! * **Races and unseen data** (`play`, `memory`): each access is behind every access to the same place that it must
+//!   come after: on the same rank behind a meeting; between ranks behind a wait that acquires on a signal
+//!   that releases and that comes behind a meeting. Elements are the same thread's only within an arm.
+//! * **Leaving**: what peers do in a rank's buffers is over when it ends.
+//! * **Result**: the contributions of every place, in the order of the folds, are what the collective asks for.
+//! * **Entering**: if the programs say that they synchronise, every rank has heard of every rank.
+//!
+//! **Passes.** Everything is proved for one pass, and for so many that each wait for room has reached back to a pass
+//! before. Passes touch different elements of the buffers and the same staging memory; each adds the same signals, so
+//! what is known in one pass is known of the next.
+
+mod links;
+mod memory;
+mod play;
+mod shape;
+
+use super::{DeviceProgram, Options, Refused, Target, Way, lower};
+use crate::instance::Instance;
+
+/// Device programs of all ranks, proved. Only [`prove`] and [`verify`] make them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Programs {
+    list: Vec<DeviceProgram>,
+}
+
+impl Programs {
+    /// The programs, by rank.
+    pub fn list(&self) -> &[DeviceProgram] {
+        &self.list
+    }
+
+    /// The programs, by rank, for keeping.
+    pub fn into_list(self) -> Vec<DeviceProgram> {
+        self.list
+    }
+}
+
+/// Lowers proved plans to device programs, and proves these.
+///
+/// # Errors
+/// What a device cannot do.
+pub fn prove(proved: &crate::Proved, way: Way, options: &Options) -> Result<Programs, Refused> {
+    let programs = lower(proved.plans(), way, options)?;
+    verify(&proved.graph().instance, programs).map_err(|fault| {
+        Refused(format!(
+            "{fault}; this is a fault of the compiler, please report it with the algorithm"
+        ))
+    })
+}
+
+/// What is wrong with device programs, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault(pub String);
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// Proves the programs of all ranks.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn verify(instance: &Instance, programs: Vec<DeviceProgram>) -> Result<Programs, Fault> {
+    shape::check(instance, &programs)?;
+    let wires = links::check(&programs)?;
+    play::play(instance, &programs, &wires, 1)?;
+    if programs[0].way != Way::Packet {
+        play::play(instance, &programs, &wires, passes(&programs))?;
+    }
+    Ok(Programs { list: programs })
+}
+
+/// So many passes that every wait for room looks back at a pass before, twice.
+fn passes(programs: &[DeviceProgram]) -> u32 {
+    let mut most = 1;
+    for program in programs {
+        let arms = program.phases.iter().flat_map(|p| &p.arms);
+        for out in arms.flat_map(|a| &a.outs) {
+            if let Target::Staged(m, _) = out {
+                let link = program.links[m.link as usize];
+                most = most.max(link.slots.div_ceil(link.messages.max(1)));
+            }
+        }
+    }
+    most.min(64) + 2
+}

@@ -1,0 +1,401 @@
+//! Plays the programs of all ranks, symbolically, and looks at every access.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Fault;
+use super::links::Wires;
+use super::memory::{At, Content, Known, Memory, Who};
+use super::shape::chunks;
+use crate::collective::Kind;
+use crate::device::{Arm, DeviceProgram, Event, Message, Source, Target, Wait};
+use crate::instance::Instance;
+use crate::plan::{Buf, Dir, Placement, Region, Sizes, Wire};
+use crate::program::Buffer;
+use crate::verify::rounds::class_of;
+use crate::verify::value::{Clash, RankSet, Spoilt, Value};
+
+/// Where a rank is.
+struct Rank {
+    pass: u32,
+    phase: usize,
+    arm: usize,
+    /// Arms played.
+    arms: u32,
+    /// Meetings so far.
+    section: u32,
+    /// What all threads know since they last met, and what some know.
+    met: Known,
+    some: Known,
+    heard: RankSet,
+    left: bool,
+}
+
+/// A word that was told: its number, and what whoever acquires it knows.
+type Told = (u64, Option<Known>);
+
+struct Play<'a> {
+    instance: &'a Instance,
+    programs: &'a [DeviceProgram],
+    wires: &'a Wires,
+    passes: u32,
+    ranks: Vec<Rank>,
+    /// By link, and whether it is the word `consumed`.
+    words: BTreeMap<(u32, bool), Vec<Told>>,
+    memory: Memory,
+}
+
+/// Plays so many passes.
+pub(super) fn play(
+    instance: &Instance,
+    programs: &[DeviceProgram],
+    wires: &Wires,
+    passes: u32,
+) -> Result<(), Fault> {
+    let n = programs.len();
+    let start = |rank: usize| {
+        let mut known = vec![0; n];
+        known[rank] = 1;
+        let met: Known = Arc::new(known);
+        Rank {
+            pass: 0,
+            phase: 0,
+            arm: 0,
+            arms: 0,
+            section: 0,
+            some: met.clone(),
+            met,
+            heard: RankSet::one(rank as u32),
+            left: false,
+        }
+    };
+    let mut play = Play {
+        instance,
+        programs,
+        wires,
+        passes,
+        ranks: (0..n).map(start).collect(),
+        words: BTreeMap::new(),
+        memory: Memory::new(instance, programs, passes),
+    };
+    loop {
+        let mut moved = false;
+        for rank in 0..n {
+            while play.step(rank)? {
+                moved = true;
+            }
+        }
+        if !moved {
+            break;
+        }
+    }
+    play.end()
+}
+
+impl Play<'_> {
+    /// Goes on by an arm, the end of a phase, or leaving; whether it could.
+    fn step(&mut self, rank: usize) -> Result<bool, Fault> {
+        let program = &self.programs[rank];
+        let at = &self.ranks[rank];
+        if at.left {
+            return Ok(false);
+        }
+        if at.pass == self.passes {
+            let Some(known) = self.wait(rank, self.passes - 1, &program.leave) else {
+                return Ok(false);
+            };
+            // The kernel ends when all threads have.
+            let at = &mut self.ranks[rank];
+            at.some = joined(&at.some, &known);
+            at.left = true;
+            return Ok(true);
+        }
+        let Some(phase) = program.phases.get(at.phase) else {
+            let at = &mut self.ranks[rank];
+            (at.pass, at.phase) = (at.pass + 1, 0);
+            return Ok(true);
+        };
+        if let Some(arm) = phase.arms.get(at.arm) {
+            let played = self.arm(rank, arm);
+            let site = program.sites.get(arm.site as usize);
+            return played.map_err(|Fault(what)| match site {
+                Some(s) => Fault(format!("step {} (line {}): {what}", arm.round, s.line)),
+                None => Fault(what),
+            });
+        }
+        if phase.meet {
+            self.meet(rank);
+        }
+        for s in &phase.signals {
+            let known = s.release.then(|| self.ranks[rank].met.clone());
+            self.tell(rank, s.message, known)?;
+        }
+        let at = &mut self.ranks[rank];
+        (at.phase, at.arm) = (at.phase + 1, 0);
+        Ok(true)
+    }
+
+    fn meet(&mut self, rank: usize) {
+        let at = &mut self.ranks[rank];
+        at.section += 1;
+        let known = Arc::make_mut(&mut at.some);
+        known[rank] = at.section + 1;
+        at.met = at.some.clone();
+    }
+
+    fn number(&self, rank: usize, pass: u32, m: Message) -> u64 {
+        let link = self.programs[rank].links[m.link as usize];
+        u64::from(pass) * u64::from(link.messages) + u64::from(m.index) + 1
+    }
+
+    fn tell(&mut self, rank: usize, m: Message, known: Option<Known>) -> Result<(), Fault> {
+        let number = self.number(rank, self.ranks[rank].pass, m);
+        let link = self.programs[rank].links[m.link as usize];
+        let wire = self.wires[rank][m.link as usize];
+        let word = self.words.entry((wire, link.dir == Dir::Recv)).or_default();
+        if word.last().is_some_and(|last| last.0 >= number) {
+            return Err(Fault(format!(
+                "rank {rank} tells a word of rank {} that does not grow",
+                link.peer
+            )));
+        }
+        word.push((number, known));
+        Ok(())
+    }
+
+    /// What is known once all waits are over; `None` if they are not yet.
+    fn wait(&self, rank: usize, pass: u32, waits: &[Wait]) -> Option<Known> {
+        let mut known = self.ranks[rank].met.clone();
+        for w in waits {
+            let (m, consumed, wanted) = match w.event {
+                Event::Entered { peer } => {
+                    if !self.programs[peer as usize].greets.contains(&(rank as u32)) {
+                        return None;
+                    }
+                    if w.acquire && known[peer as usize] == 0 {
+                        Arc::make_mut(&mut known)[peer as usize] = 1;
+                    }
+                    continue;
+                }
+                Event::Sent(m) => (m, false, self.number(rank, pass, m)),
+                Event::Consumed(m) => (m, true, self.number(rank, pass, m)),
+                Event::Room(m) => {
+                    let slots = u64::from(self.programs[rank].links[m.link as usize].slots);
+                    match self.number(rank, pass, m).checked_sub(slots) {
+                        None | Some(0) => continue,
+                        Some(wanted) => (m, true, wanted),
+                    }
+                }
+            };
+            // The first one that is enough, whatever comes later.
+            let word = self.words.get(&(self.wires[rank][m.link as usize], consumed))?;
+            let told = word.get(word.partition_point(|t| t.0 < wanted))?;
+            if let (true, Some(told)) = (w.acquire, &told.1) {
+                known = joined(&known, told);
+            }
+        }
+        Some(known)
+    }
+
+    /// Where chunk k of a message is, on its receiver.
+    fn slot(&self, rank: usize, m: Message, k: u32) -> (At, (u32, u64)) {
+        let link = self.programs[rank].links[m.link as usize];
+        let receiver = if link.dir == Dir::Send { link.peer } else { rank as u32 };
+        let number = self.number(rank, self.ranks[rank].pass, m);
+        let slot = ((number - 1) % u64::from(link.slots.max(1))) as u32;
+        let at = At::Staging { rank: receiver, chunk: link.base + slot * link.chunks + k };
+        (at, (self.wires[rank][m.link as usize], number))
+    }
+
+    fn arm(&mut self, rank: usize, arm: &Arm) -> Result<bool, Fault> {
+        let pass = self.ranks[rank].pass;
+        let Some(known) = self.wait(rank, pass, &arm.waits) else { return Ok(false) };
+        let chunks = if arm.inputs.is_empty() { 0 } else { arm.sizes.chunks() };
+        for input in &arm.inputs {
+            if let Source::Packet(m, _) = input {
+                for k in 0..chunks {
+                    let (at, message) = self.slot(rank, *m, k);
+                    if self.memory.content(at).message != Some(message) {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        let classes: Vec<u32> = match &arm.sizes {
+            Sizes::Of(sets) => {
+                sets.iter().flat_map(|s| s.iter()).map(|c| class_of(self.instance, c)).collect()
+            }
+            Sizes::Full(_) => Vec::new(),
+        };
+        for k in 0..chunks {
+            let at = &self.ranks[rank];
+            let who = Who { rank: rank as u32, section: at.section, arm: at.arms, chunk: k };
+            let content = self.fold(arm, who, &known)?;
+            let own = content.value.as_ref().map(|v| v.class);
+            if classes.get(k as usize).is_some_and(|&c| own.is_some_and(|own| own != c)) {
+                return Err(Fault(format!("rank {rank} moves a chunk as one of another length")));
+            }
+            self.ranks[rank].heard = self.ranks[rank].heard.union(&content.heard);
+            self.hand(arm, who, &known, content)?;
+        }
+        let at = &mut self.ranks[rank];
+        at.some = joined(&at.some, &known);
+        (at.arm, at.arms) = (at.arm + 1, at.arms + 1);
+        Ok(true)
+    }
+
+    fn buffer(&self, rank: u32, by: usize, region: &Region, k: u32) -> At {
+        let (buf, chunk) = region.iter().nth(k as usize).unwrap_or((Buf::Data, 0));
+        At::Buffer { rank, pass: self.ranks[by].pass, buf, chunk }
+    }
+
+    /// Folds chunk k of the inputs.
+    fn fold(&mut self, arm: &Arm, who: Who, known: &Known) -> Result<Content, Fault> {
+        let rank = who.rank as usize;
+        let mut sum: Option<Value> = None;
+        let mut heard = RankSet::one(who.rank);
+        for input in &arm.inputs {
+            let (content, wire) = match input {
+                Source::Local(r) => {
+                    let at = self.buffer(who.rank, rank, r, who.chunk);
+                    (self.memory.read(at, who, known)?, None)
+                }
+                Source::Pulled(m, r) => {
+                    let peer = self.programs[rank].links[m.link as usize].peer;
+                    let at = self.buffer(peer, rank, r, who.chunk);
+                    (self.memory.read(at, who, known)?, None)
+                }
+                Source::Packet(m, wire) => {
+                    let (at, _) = self.slot(rank, *m, who.chunk);
+                    (self.memory.content(at).clone(), *wire)
+                }
+                Source::Staged(m, wire) => {
+                    let (at, message) = self.slot(rank, *m, who.chunk);
+                    let content = self.memory.read(at, who, known)?;
+                    if content.message != Some(message) {
+                        return Err(Fault(format!("rank {rank} reads another message, or none")));
+                    }
+                    (content, *wire)
+                }
+            };
+            heard = heard.union(&content.heard);
+            sum = Some(add(rank, sum, content.value, wire)?);
+        }
+        Ok(Content { value: sum, heard, message: None })
+    }
+
+    /// Hands chunk k of the result to the store and the outs.
+    fn hand(&mut self, arm: &Arm, who: Who, known: &Known, content: Content) -> Result<(), Fault> {
+        let rank = who.rank as usize;
+        if let Some(store) = &arm.store {
+            let at = self.buffer(who.rank, rank, store, who.chunk);
+            self.memory.write(at, who, known, content.clone())?;
+        }
+        for out in &arm.outs {
+            let content = content.clone();
+            match out {
+                Target::Landed(m, r) => {
+                    let peer = self.programs[rank].links[m.link as usize].peer;
+                    let at = self.buffer(peer, rank, r, who.chunk);
+                    self.memory.write(at, who, known, content)?;
+                }
+                Target::Staged(m, _) => {
+                    let (at, message) = self.slot(rank, *m, who.chunk);
+                    let content = Content { message: Some(message), ..content };
+                    self.memory.write(at, who, known, content)?;
+                }
+                Target::Packet(m, _) => {
+                    // A place of its own, and read only once it is there.
+                    let (at, message) = self.slot(rank, *m, who.chunk);
+                    let content = Content { message: Some(message), ..content };
+                    self.memory.write(at, who, known, content)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All ranks have left, with what they should have.
+    fn end(mut self) -> Result<(), Fault> {
+        if let Some(rank) = self.ranks.iter().position(|r| !r.left) {
+            let at = &self.ranks[rank];
+            return Err(Fault(format!(
+                "rank {rank} waits for ever in phase {} of pass {}",
+                at.phase, at.pass
+            )));
+        }
+        for (rank, at) in self.ranks.iter().enumerate() {
+            self.memory.left(rank as u32, &at.some)?;
+        }
+        let n = self.programs.len() as u32;
+        let barrier = self.instance.spec.kind == Kind::Barrier;
+        if barrier || self.programs[0].synchronizes {
+            for (rank, at) in self.ranks.iter().enumerate() {
+                let heard = |r: u32| at.some[r as usize] > 0 || (!barrier && at.heard.contains(r));
+                if let Some(other) = (0..n).find(|&r| !heard(r)) {
+                    return Err(Fault(format!(
+                        "rank {rank} ends without having heard of rank {other}"
+                    )));
+                }
+            }
+        }
+        if barrier { Ok(()) } else { self.results() }
+    }
+
+    fn results(&mut self) -> Result<(), Fault> {
+        let header = &self.programs[0].header;
+        let (buf, buffer) = match header.placement {
+            Placement::InPlace => (Buf::Data, Buffer::Data),
+            Placement::OutOfPlace => (Buf::Output, Buffer::Output),
+        };
+        for rank in 0..self.programs.len() as u32 {
+            for chunk in 0..chunks(header, buf) {
+                let Some(asked) = self.instance.spec.expected(buffer, rank, chunk) else {
+                    continue;
+                };
+                for pass in 0..self.passes {
+                    let is = self.memory.content(At::Buffer { rank, pass, buf, chunk });
+                    let right = is.value.as_ref().is_some_and(|v| v.is(&asked, header.ranks));
+                    if !right {
+                        let ends = is.value.as_ref().map_or("nothing".into(), Value::to_string);
+                        return Err(Fault(format!("rank {rank}'s chunk {chunk} ends as {ends}")));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn joined(a: &Known, b: &Known) -> Known {
+    if a.iter().zip(b.iter()).all(|(a, b)| a >= b) {
+        return a.clone();
+    }
+    Arc::new(a.iter().zip(b.iter()).map(|(a, b)| *a.max(b)).collect())
+}
+
+/// The next operand of a sum.
+fn add(
+    rank: usize,
+    sum: Option<Value>,
+    operand: Option<Value>,
+    wire: Option<Wire>,
+) -> Result<Value, Fault> {
+    let Some(operand) = operand else {
+        return Err(Fault(format!("rank {rank} reads what was never stored")));
+    };
+    let operand = if wire.is_some() { operand.rounded() } else { operand };
+    let Some(sum) = sum else { return Ok(operand) };
+    match sum.sum(&operand) {
+        Err(c @ (Clash::Twice(..) | Clash::Chunks(..))) => {
+            // The graph has such sums where no result holds them; if one does here, that is found below.
+            let reason = roundelay_dsl::diag::Diagnostic::error(
+                roundelay_dsl::diag::codes::PLAN_DAMAGED,
+                format!("{c:?}"),
+            );
+            Ok(sum.spoilt_by(&operand, Arc::new(Spoilt { reason, step: None })))
+        }
+        Err(Clash::Sizes) => Err(Fault(format!("rank {rank} adds chunks of different lengths"))),
+        Ok(sum) => Ok(sum),
+    }
+}

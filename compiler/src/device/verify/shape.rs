@@ -1,0 +1,150 @@
+//! Whether each program is consistent in itself.
+
+use super::Fault;
+use crate::device::{Arm, DeviceProgram, Event, Message, Source, Target, Way, abi};
+use crate::instance::Instance;
+use crate::plan::{Buf, Dir, Header, Placement, Region};
+
+/// Checks all programs.
+pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<(), Fault> {
+    let need = |ok: bool, what: &str| if ok { Ok(()) } else { Err(Fault(what.into())) };
+    need(programs.len() == instance.ranks() as usize, "these are not the programs of all ranks")?;
+    let first = &programs[0];
+    for (rank, p) in programs.iter().enumerate() {
+        let same = p.header == first.header
+            && p.way == first.way
+            && p.staging == first.staging
+            && p.synchronizes == first.synchronizes;
+        need(same && p.rank as usize == rank, "the programs are not of one schedule")?;
+        program(p).map_err(|what| Fault(format!("rank {rank}: {what}")))?;
+    }
+    Ok(())
+}
+
+/// Chunks of a buffer.
+pub(super) fn chunks(h: &Header, buf: Buf) -> u32 {
+    match (buf, h.placement) {
+        (Buf::Data, Placement::InPlace) => h.chunks,
+        (Buf::Input, Placement::OutOfPlace) => h.input_chunks,
+        (Buf::Output, Placement::OutOfPlace) => h.output_chunks,
+        (Buf::Scratch(i), _) => h.scratch.get(i as usize).copied().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn program(p: &DeviceProgram) -> Result<(), String> {
+    for (i, link) in p.links.iter().enumerate() {
+        let end = |l: &crate::device::Link| (l.peer, l.channel, l.dir);
+        if link.peer >= p.header.ranks || u32::from(link.channel) >= abi::CHANNELS {
+            return Err(format!("link {i} leads nowhere"));
+        }
+        if p.links[..i].iter().any(|other| end(other) == end(link)) {
+            return Err(format!("link {i} is there twice"));
+        }
+        let last = u64::from(link.base) + u64::from(link.slots) * u64::from(link.chunks);
+        if last > p.staging.into() {
+            return Err(format!("link {i} needs more staging memory than there is"));
+        }
+    }
+    if p.greets.iter().any(|&g| g >= p.header.ranks || g == p.rank) {
+        return Err("it greets nobody".into());
+    }
+    for (i, phase) in p.phases.iter().enumerate() {
+        for (j, a) in phase.arms.iter().enumerate() {
+            arm(p, a).map_err(|what| format!("phase {i}, arm {j}: {what}"))?;
+        }
+        for s in &phase.signals {
+            link(p, s.message, None).map_err(|what| format!("phase {i}: {what}"))?;
+        }
+    }
+    p.leave.iter().try_for_each(|w| event(p, w.event))
+}
+
+/// The message is one of a link, in that direction.
+fn link(p: &DeviceProgram, m: Message, dir: Option<Dir>) -> Result<(), String> {
+    match p.links.get(m.link as usize) {
+        Some(l) if m.index < l.messages && dir.is_none_or(|d| d == l.dir) => Ok(()),
+        _ => Err("no such message".into()),
+    }
+}
+
+fn event(p: &DeviceProgram, event: Event) -> Result<(), String> {
+    match event {
+        Event::Entered { peer } if peer < p.header.ranks => Ok(()),
+        Event::Entered { .. } => Err("no such rank".into()),
+        Event::Sent(m) => link(p, m, Some(Dir::Recv)),
+        Event::Consumed(m) | Event::Room(m) => link(p, m, Some(Dir::Send)),
+    }
+}
+
+fn arm(p: &DeviceProgram, arm: &Arm) -> Result<(), String> {
+    let moves = arm.store.is_some() || !arm.outs.is_empty();
+    if moves == arm.inputs.is_empty() {
+        return Err("something is folded to nowhere, or nothing to somewhere".into());
+    }
+    if arm.site as usize >= p.sites.len() {
+        return Err("no such source line".into());
+    }
+    arm.waits.iter().try_for_each(|w| event(p, w.event))?;
+    let chunks = arm.sizes.chunks();
+    for input in &arm.inputs {
+        let allowed = match input {
+            Source::Local(r) => {
+                region(p, r, chunks)?;
+                true
+            }
+            Source::Packet(m, _) => {
+                link(p, *m, Some(Dir::Recv))?;
+                p.way == Way::Packet
+            }
+            Source::Staged(m, _) => {
+                link(p, *m, Some(Dir::Recv))?;
+                p.way != Way::Packet
+            }
+            Source::Pulled(m, r) => {
+                link(p, *m, Some(Dir::Recv))?;
+                region(p, r, chunks)?;
+                p.way == Way::Get
+            }
+        };
+        if !allowed {
+            return Err("messages do not travel so in this way".into());
+        }
+    }
+    if let Some(store) = &arm.store {
+        written(p, store, chunks)?;
+    }
+    for out in &arm.outs {
+        let (m, allowed) = match out {
+            Target::Packet(m, _) => (m, p.way == Way::Packet),
+            Target::Staged(m, _) => (m, p.way != Way::Packet),
+            Target::Landed(m, r) => {
+                written(p, r, chunks)?;
+                (m, matches!(p.way, Way::Put | Way::Get))
+            }
+        };
+        link(p, *m, Some(Dir::Send))?;
+        if !allowed {
+            return Err("messages do not travel so in this way".into());
+        }
+    }
+    Ok(())
+}
+
+fn region(p: &DeviceProgram, r: &Region, len: u32) -> Result<(), String> {
+    if r.chunks() != len {
+        return Err("regions of different lengths".into());
+    }
+    match r.iter().all(|(buf, c)| c < chunks(&p.header, buf)) {
+        true => Ok(()),
+        false => Err("a region out of bounds".into()),
+    }
+}
+
+fn written(p: &DeviceProgram, r: &Region, len: u32) -> Result<(), String> {
+    region(p, r, len)?;
+    match r.pieces.iter().all(|p| p.buf != Buf::Input) {
+        true => Ok(()),
+        false => Err("the input is written".into()),
+    }
+}

@@ -1,0 +1,148 @@
+//! Algorithms inside of programs: a text, or a syntax tree that a macro made, with every text that it
+//! imports, as bytes that a binary carries.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use roundelay_dsl::ast::File;
+use roundelay_dsl::diag::Diagnostics;
+use roundelay_dsl::span::{SourceId, SourceMap};
+use serde::{Deserialize, Serialize};
+
+use crate::program::Program;
+use crate::resolve::{Library, resolve_tree};
+
+/// Changes whenever the bytes do.
+const VERSION: &str = concat!("roundelay ", env!("CARGO_PKG_VERSION"), " 1");
+
+/// An algorithm as a binary carries it. The first source is the one that imports are relative to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Embedded {
+    version: String,
+    sources: SourceMap,
+    tree: File,
+    imports: Vec<Imported>,
+}
+
+/// A file as it was found when the binary was built.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Imported {
+    from: String,
+    path: String,
+    name: String,
+    text: String,
+}
+
+impl Embedded {
+    /// Of a syntax tree and the texts that its spans point into.
+    pub fn new(sources: SourceMap, tree: File) -> Self {
+        Embedded { version: VERSION.into(), sources, tree, imports: Vec::new() }
+    }
+
+    /// The texts, without imported ones.
+    pub fn sources(&self) -> &SourceMap {
+        &self.sources
+    }
+
+    /// Resolves for the first time, and keeps the files that it imports.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](crate::resolve()), with the texts for rendering.
+    pub fn resolve_new(&mut self, library: &dyn Library) -> Resolved {
+        let keeper = Keeper { library, found: RefCell::default() };
+        let resolved = self.resolve(&keeper);
+        self.imports = keeper.found.into_inner();
+        resolved
+    }
+
+    /// Resolves again, with the files that were imported then.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](crate::resolve()), with the texts for rendering.
+    pub fn resolve(&self, library: &dyn Library) -> Resolved {
+        let shelf = Shelf { library, imports: &self.imports };
+        let mut sources = self.sources.clone();
+        match resolve_tree(&mut sources, SourceId(0), &self.tree, &shelf) {
+            Ok(programs) => Ok((sources, programs)),
+            Err(found) => Err((sources, found)),
+        }
+    }
+
+    /// Names of the files that were imported.
+    pub fn imported(&self) -> impl Iterator<Item = &str> {
+        self.imports.iter().map(|i| i.name.as_str())
+    }
+
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        // Nothing in it that postcard cannot write: no maps of unknown length.
+        postcard::to_stdvec(self).unwrap_or_default()
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    ///
+    /// In words, if they are not what [`Embedded::encode`] of this version wrote.
+    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let (version, _) = postcard::take_from_bytes::<String>(bytes)
+            .map_err(|e| format!("it is damaged ({e})"))?;
+        if version != VERSION {
+            return Err(format!("it was built by {version}, and this is {VERSION}"));
+        }
+        let decoded: Self =
+            postcard::from_bytes(bytes).map_err(|e| format!("it is damaged ({e})"))?;
+        match decoded.sources.is_empty() {
+            true => Err("it is damaged (no source)".into()),
+            false => Ok(decoded),
+        }
+    }
+}
+
+/// Programs with all texts, or what is wrong with them.
+pub type Resolved = Result<(SourceMap, Vec<Arc<Program>>), (SourceMap, Diagnostics)>;
+
+/// The library, and the files found before.
+struct Shelf<'a> {
+    library: &'a dyn Library,
+    imports: &'a [Imported],
+}
+
+impl Library for Shelf<'_> {
+    fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
+        self.library.algorithm(collective, name)
+    }
+
+    fn file(&self, from: &str, path: &str) -> Option<(String, String)> {
+        let kept = self.imports.iter().find(|i| i.from == from && i.path == path);
+        match kept {
+            Some(kept) => Some((kept.name.clone(), kept.text.clone())),
+            None => self.library.file(from, path),
+        }
+    }
+}
+
+/// Remembers what was imported.
+struct Keeper<'a> {
+    library: &'a dyn Library,
+    found: RefCell<Vec<Imported>>,
+}
+
+impl Library for Keeper<'_> {
+    fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
+        self.library.algorithm(collective, name)
+    }
+
+    fn file(&self, from: &str, path: &str) -> Option<(String, String)> {
+        let (name, text) = self.library.file(from, path)?;
+        self.found.borrow_mut().push(Imported {
+            from: from.into(),
+            path: path.into(),
+            name: name.clone(),
+            text: text.clone(),
+        });
+        Some((name, text))
+    }
+}

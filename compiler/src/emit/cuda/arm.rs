@@ -1,0 +1,385 @@
+//! The code of an arm.
+//!
+//! A team of warps takes a chunk. Each of its threads takes every so many-th group of the chunk's elements, `AHEAD`
+//! of them at a time: it asks for all their operands before it needs the first, for a peer's memory is a microsecond
+//! away. What is out of range is masked, so that short chunks cost what one round of loads costs.
+
+use std::fmt::Write;
+
+use super::alike::number;
+use super::body::{Body, Line};
+use super::place;
+use super::share::WARPS;
+use super::types::of_wire;
+use crate::device::abi::THREADS;
+use crate::device::{Arm, Message, Source, Target, Wait, Way};
+use crate::plan::{Buf, Region, Wire};
+
+/// Most operands that a thread asks for at once.
+const AT_ONCE: usize = 8;
+
+/// How an operand of an arm is reached.
+struct Operand {
+    /// Its variable in the code.
+    name: String,
+    /// Element type there, if not the buffer's.
+    wire: Option<Wire>,
+    /// The peer whose packets it is made of.
+    packets: Option<u32>,
+    /// To be multiplied by the factor, if it is read; to be divided, if it is written.
+    scaled: bool,
+}
+
+impl Body<'_> {
+    /// The code of an arm. If it is `alone` in its phase all warps play it, else those of the `share` at hand.
+    pub(super) fn arm(&mut self, arm: &Arm, sites: &[u32], alone: bool) {
+        self.comment(sites);
+        self.line("me.here();");
+        self.waits(&arm.waits, arm.site, arm.round);
+        if !arm.inputs.is_empty() && (arm.store.is_some() || !arm.outs.is_empty()) {
+            self.fold(arm, alone);
+        }
+    }
+
+    /// The source lines of an arm.
+    fn comment(&mut self, sites: &[u32]) {
+        for &site in sites {
+            let site = &self.program.sites[site as usize];
+            let text: String = site.text.lines().next().unwrap_or("").chars().take(100).collect();
+            let line = format!("// {}:{}: {text}", site.file, site.line);
+            self.line(line.replace(['\\', '?'], " ").trim_end());
+        }
+    }
+
+    /// Waits, a lane each.
+    pub(super) fn waits(&mut self, waits: &[Wait], site: u32, round: u32) {
+        for acquire in [true, false] {
+            let chosen: Vec<_> = waits.iter().filter(|wait| wait.acquire == acquire).collect();
+            for some in chosen.chunks(32) {
+                let place = |x: u32| if x == u32::MAX { "NOWHERE".into() } else { number(x) };
+                let mut call = format!("wait<{acquire}>(me, {}, {}", place(site), place(round));
+                for wait in some {
+                    let _ = write!(call, ", {}", place::awaited(self.program, wait.event));
+                }
+                self.line(call + ");");
+            }
+        }
+    }
+
+    fn fold(&mut self, arm: &Arm, alone: bool) {
+        let chunks = arm.sizes.chunks();
+        let (lead, team) = if alone { ("me.warp", "16") } else { ("share.lead", "share.team") };
+        // Warps take the chunks in turn; several of one chunk divide its groups.
+        let (first, step) = match (chunks, alone) {
+            (1, true) => ("me.thread".into(), THREADS.to_string()),
+            (1, false) => (format!("{lead} * 32 + me.lane"), format!("{team} * 32")),
+            (_, true) if WARPS.is_multiple_of(chunks) => {
+                (format!("{lead} / {chunks} * 32 + me.lane"), (WARPS / chunks * 32).to_string())
+            }
+            _ => {
+                let step = format!("({team} - k + {}) / {chunks} * 32", chunks - 1);
+                (format!("{lead} / {chunks} * 32 + me.lane"), step)
+            }
+        };
+        if chunks > 1 {
+            self.line("#pragma unroll 1");
+            self.line(format!("for (u32 k = {lead} % {chunks}; k < {chunks}; k += {team}) {{"));
+            self.deeper();
+        }
+        self.line(format!("const u64 elements = me.part({});", place::length(&arm.sizes)));
+        self.line("const u32 groups = (u32)((elements + GROUP - 1) / GROUP);");
+        self.line(format!("const u32 first = {first}, step = {step};"));
+        self.line("if (first < groups) {");
+        self.deeper();
+        let inputs = self.inputs(arm, chunks);
+        let outs = self.outs(arm, chunks);
+        let ahead = self.ahead(&inputs, &outs);
+        self.line("#pragma unroll 1");
+        self.line(format!("for (u32 i = first; i < groups; i += {ahead} * step) {{"));
+        self.deeper();
+        self.round(arm, &inputs, &outs, ahead);
+        for _ in 0..2 + u32::from(chunks > 1) {
+            self.shallower();
+            self.line("}");
+        }
+    }
+
+    /// Names the inputs' addresses.
+    fn inputs(&mut self, arm: &Arm, chunks: u32) -> Vec<Operand> {
+        let mut inputs = Vec::new();
+        for (i, source) in arm.inputs.iter().enumerate() {
+            let name = format!("in{i}");
+            let (address, wire, packets) = match source {
+                Source::Local(region) => (place::region(self.program.rank, region), None, None),
+                Source::Pulled(m, region) => (place::region(self.peer(*m), region), None, None),
+                Source::Staged(m, wire) => {
+                    (place::slot(self.program, *m, chunks) + " + me.half()", *wire, None)
+                }
+                Source::Packet(m, wire) => {
+                    (place::slot(self.program, *m, chunks), *wire, Some(self.peer(*m)))
+                }
+            };
+            let scaled = self.scales_inputs()
+                && match source {
+                    Source::Local(region) | Source::Pulled(_, region) => in_input(region),
+                    _ => false,
+                };
+            self.address(&name, &address, packets.is_some());
+            inputs.push(Operand { name, wire: self.spec.element.wire(wire), packets, scaled });
+        }
+        inputs
+    }
+
+    /// Names the outputs' addresses: the store, then the outs, beginning with the rank after this one.
+    fn outs(&mut self, arm: &Arm, chunks: u32) -> Vec<Operand> {
+        let mut outs = Vec::new();
+        if let Some(region) = &arm.store {
+            let address = place::region(self.program.rank, region);
+            self.line(format!("const u64 kept = {address};"));
+            let scaled = self.is_average(region);
+            outs.push(Operand { name: "kept".into(), wire: None, packets: None, scaled });
+        }
+        let mut targets: Vec<_> = arm
+            .outs
+            .iter()
+            .map(|target| match target {
+                Target::Packet(m, wire) => (*m, place::slot(self.program, *m, chunks), *wire, true),
+                Target::Staged(m, wire) => {
+                    (*m, place::slot(self.program, *m, chunks) + " + me.half()", *wire, false)
+                }
+                Target::Landed(m, region) => {
+                    (*m, place::region(self.peer(*m), region), None, false)
+                }
+            })
+            .collect();
+        let (n, rank) = (self.program.header.ranks, self.program.rank);
+        targets.sort_by_key(|(m, ..)| (self.peer(*m) + n - rank - 1) % n);
+        for (i, (m, address, wire, packets)) in targets.into_iter().enumerate() {
+            let peer = self.peer(m);
+            let name = format!("out{i}");
+            self.address(&name, &address, packets);
+            let packets = packets.then_some(peer);
+            outs.push(Operand { name, wire: self.spec.element.wire(wire), packets, scaled: false });
+        }
+        outs
+    }
+
+    /// Names an address. Those of packets are made at once: only the half, which comes with the epoch, is added
+    /// when they are used.
+    fn address(&mut self, name: &str, address: &str, packets: bool) {
+        if packets {
+            self.line(format!("u64 {name} = {address};"));
+            self.line(format!("forget({name});"));
+        } else {
+            self.line(format!("const u64 {name} = {address};"));
+        }
+    }
+
+    pub(super) fn peer(&self, message: Message) -> u32 {
+        self.program.links[message.link as usize].peer
+    }
+
+    /// How many groups a thread has in hand at once.
+    fn ahead(&self, inputs: &[Operand], outs: &[Operand]) -> u32 {
+        let packets = self.program.way == Way::Packet;
+        match inputs.len() {
+            0..=2 if !packets || outs.len() + inputs.len() <= 2 => 4,
+            3..=8 if packets && inputs.len() > 4 => 1,
+            0..=8 => 2,
+            _ => 1,
+        }
+    }
+
+    /// One round of a thread: `ahead` groups.
+    fn round(&mut self, arm: &Arm, inputs: &[Operand], outs: &[Operand], ahead: u32) {
+        let copies = inputs.len() == 1
+            && !inputs[0].scaled
+            && outs.iter().all(|out| out.wire == inputs[0].wire);
+        let many = inputs.len() > AT_ONCE;
+        if many {
+            self.line(format!("Values<Value, GROUP> sum[{ahead}];"));
+        }
+        for (batch, some) in inputs.chunks(AT_ONCE).enumerate() {
+            if many {
+                self.line("{");
+                self.deeper();
+            }
+            self.loads(some, ahead);
+            if batch == 0 && inputs.iter().chain(outs).any(|end| end.packets.is_some()) {
+                self.line("const u64 half = me.half();");
+            }
+            self.polls(arm, some, ahead);
+            if batch == 0 && outs.iter().any(|out| out.packets.is_some()) && !self.entered {
+                self.enter();
+            }
+            self.each(ahead);
+            let sum = if many { "sum[j]" } else { "sum" };
+            if !copies {
+                self.combine(some, batch == 0, many, sum);
+            }
+            if (batch + 1) * AT_ONCE >= inputs.len() {
+                self.writes(inputs, outs, copies, sum);
+            }
+            self.shallower();
+            self.line("}");
+            if many {
+                self.shallower();
+                self.line("}");
+            }
+        }
+    }
+
+    /// Begins a loop over the groups of a round that there are; the first is always there.
+    fn each(&mut self, ahead: u32) {
+        let only = if ahead == 1 { "" } else { " if (at < groups)" };
+        self.line("#pragma unroll");
+        self.line(format!("for (u32 j = 0, at = i; j < {ahead}; ++j, at += step){only} {{"));
+        self.deeper();
+    }
+
+    /// Asks for the operands of a round that lie in memory.
+    fn loads(&mut self, inputs: &[Operand], ahead: u32) {
+        let memory: Vec<_> = inputs.iter().filter(|input| input.packets.is_none()).collect();
+        if memory.is_empty() {
+            return;
+        }
+        for input in &memory {
+            let bytes = self.bytes(input.wire);
+            self.line(format!("Piece<{bytes}> x{}[{ahead}] = {{}};", input.name));
+        }
+        self.each(ahead);
+        for input in &memory {
+            let (bytes, name) = (self.bytes(input.wire), &input.name);
+            self.line(match input.wire {
+                None if self.by_element() => format!(
+                    "x{name}[j] = gather<{bytes}>({name} + {bytes}ull * at, elements - (u64)GROUP * at);"
+                ),
+                _ => format!("x{name}[j] = fetch<{bytes}>({name} + {bytes}ull * at);"),
+            });
+        }
+        self.shallower();
+        self.line("}");
+    }
+
+    /// Asks for the operands of a round that are made of packets, all of them at once, and waits for them.
+    fn polls(&mut self, arm: &Arm, inputs: &[Operand], ahead: u32) {
+        let packets: Vec<_> = inputs.iter().filter(|input| input.packets.is_some()).collect();
+        let Some(first) = packets.first() else { return };
+        // For each message its groups, for each group its packets.
+        let each: Vec<u32> = packets.iter().map(|p| self.bytes(p.wire) / 8).collect();
+        let total = each.iter().sum::<u32>() * ahead;
+        let of = first.name.clone();
+        self.line(format!("Packet p{of}[{total}];"));
+        self.line(format!("u64 from{of}[{total}];"));
+        self.line("#pragma unroll");
+        self.line(format!("for (u32 j = 0; j < {ahead}; ++j) {{"));
+        self.deeper();
+        // In place of a group that is not there the first is looked at again.
+        self.line("const u32 at = i + j * step < groups ? i + j * step : i;");
+        let mut next = 0;
+        for (packet, &each) in packets.iter().zip(&each) {
+            for unit in 0..each {
+                let offset = next + unit;
+                let index = match (offset, each) {
+                    (0, 1) => "j".into(),
+                    (_, 1) => format!("{offset} + j"),
+                    _ => format!("{offset} + {each} * j"),
+                };
+                let plus = if unit == 0 { String::new() } else { format!(" + {}", unit * 16) };
+                let name = &packet.name;
+                self.line(format!(
+                    "from{of}[{index}] = {name} + half + {}ull * at{plus};",
+                    each * 16
+                ));
+            }
+            next += each * ahead;
+        }
+        self.shallower();
+        self.line("}");
+        let peer = |p: &&Operand| u64::from(p.packets.unwrap_or(0));
+        let peers = match &packets[..] {
+            [one] => number(peer(one)),
+            _ => format!("{:#x}", packets.iter().rev().fold(0, |all, p| all << 8 | peer(p))),
+        };
+        let (each_of, site, round) = (each[0] * ahead, number(arm.site), number(arm.round));
+        self.line(format!("poll(me, p{of}, from{of}, {peers}, {each_of}, {site}, {round});"));
+        let mut next = 0;
+        for (packet, each) in packets.iter().zip(each) {
+            let bytes = self.bytes(packet.wire);
+            let opened: Vec<String> =
+                (0..ahead).map(|j| format!("open<{bytes}>(p{of} + {})", next + j * each)).collect();
+            self.line(format!(
+                "Piece<{bytes}> x{}[{ahead}] = {{{}}};",
+                packet.name,
+                opened.join(", ")
+            ));
+            next += each * ahead;
+        }
+    }
+
+    /// Folds operands in order.
+    fn combine(&mut self, inputs: &[Operand], begins: bool, many: bool, sum: &str) {
+        for (i, input) in inputs.iter().enumerate() {
+            let format = self.format(input.wire);
+            let mut value = format!("wide<{format}>(x{}[j])", input.name);
+            if input.scaled {
+                value = format!("scaled(me, {value})");
+            }
+            match (begins && i == 0, many) {
+                (true, true) => self.line(format!("{sum} = {value};")),
+                (true, false) => self.line(format!("Values<Value, GROUP> {sum} = {value};")),
+                _ => self.line(format!("fold<Operator>({sum}, {value});")),
+            }
+        }
+    }
+
+    /// Writes a group to all outputs.
+    fn writes(&mut self, inputs: &[Operand], outs: &[Operand], copies: bool, sum: &str) {
+        let mut made = Vec::new();
+        for out in outs {
+            let bytes = self.bytes(out.wire);
+            let format = self.format(out.wire);
+            let result = if copies {
+                format!("x{}[j]", inputs[0].name)
+            } else {
+                let name = format!("as{format}");
+                if !made.contains(&name) {
+                    self.line(format!("const Piece<{bytes}> {name} = slim<{format}>({sum});"));
+                    made.push(name.clone());
+                }
+                name
+            };
+            let result = if out.scaled { format!("average({result})") } else { result };
+            let name = &out.name;
+            self.line(match (out.packets, out.wire) {
+                (Some(_), _) => {
+                    format!("send({name} + half + {}ull * at, {result}, me.epoch);", bytes * 2)
+                }
+                (None, None) if self.by_element() => format!(
+                    "scatter({name} + {bytes}ull * at, {result}, elements - (u64)GROUP * at);"
+                ),
+                _ => format!("put({name} + {bytes}ull * at, {result});"),
+            });
+        }
+    }
+
+    /// Bytes of a group in memory or on the wire.
+    fn bytes(&self, wire: Option<Wire>) -> u32 {
+        self.group * wire.map_or(self.spec.element.size(), |wire| of_wire(wire).0)
+    }
+
+    fn format(&self, wire: Option<Wire>) -> &'static str {
+        wire.map_or(self.spec.element.format(), |wire| of_wire(wire).1)
+    }
+
+    /// Whether the caller's memory is read and written element by element, though groups are longer: it is not aligned
+    /// to them, or does not consist of whole ones.
+    fn by_element(&self) -> bool {
+        self.group > 1 && (!self.spec.aligned || self.bytes(None) > 16)
+    }
+}
+
+/// Whether the region lies in a buffer that is never written.
+fn in_input(region: &Region) -> bool {
+    region.pieces.iter().all(|piece| piece.buf == Buf::Input)
+}

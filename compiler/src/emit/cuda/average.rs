@@ -1,0 +1,53 @@
+//! Where results of `avg` are divided: as they are stored, if that can be, else at the end.
+
+use std::collections::BTreeMap;
+
+use crate::device::{DeviceProgram, Source, Way};
+use crate::plan::{Buf, Placement, Region};
+
+/// The phase that last stores each chunk of the result, of a program that may divide as it stores.
+#[derive(Debug)]
+pub(super) struct Stores {
+    result: Buf,
+    last: BTreeMap<u32, usize>,
+}
+
+impl Stores {
+    /// Nothing if peers write or read the result where it lies, or if it is read after it was stored.
+    pub(super) fn of(program: &DeviceProgram) -> Option<Self> {
+        if !matches!(program.way, Way::Packet | Way::Staged) {
+            return None;
+        }
+        let result = match program.header.placement {
+            Placement::InPlace => Buf::Data,
+            Placement::OutOfPlace => Buf::Output,
+        };
+        let chunks = |region: &Region| -> Vec<u32> {
+            region.iter().filter(|(buf, _)| *buf == result).map(|(_, chunk)| chunk).collect()
+        };
+        let phases = || program.phases.iter().enumerate();
+        let arms = || phases().flat_map(|(i, phase)| phase.arms.iter().map(move |arm| (i, arm)));
+        let mut last = BTreeMap::new();
+        for (phase, arm) in arms() {
+            last.extend(arm.store.iter().flat_map(chunks).map(|chunk| (chunk, phase)));
+        }
+        let mut possible = true;
+        for (phase, arm) in arms() {
+            let stored: Vec<u32> = arm.store.iter().flat_map(chunks).collect();
+            let finally = stored.iter().filter(|&chunk| last[chunk] == phase).count();
+            possible &= finally == 0 || finally == stored.len();
+            for input in &arm.inputs {
+                if let Source::Local(region) = input {
+                    let stored = |chunk: &u32| last.get(chunk).is_some_and(|&when| when < phase);
+                    possible &= !chunks(region).iter().any(stored);
+                }
+            }
+        }
+        possible.then_some(Stores { result, last })
+    }
+
+    /// Whether what an arm of this phase stores is the result.
+    pub(super) fn are_last(&self, phase: usize, store: &Region) -> bool {
+        store.iter().all(|(buf, c)| buf == self.result && self.last.get(&c) == Some(&phase))
+    }
+}

@@ -1,0 +1,403 @@
+//! The kernel around the arms.
+
+use std::fmt::Write;
+
+use super::alike::{alike, plain, unite};
+use super::average::Stores;
+use super::share;
+use super::types::{of_wire, wires};
+use super::{INCLUDE, KERNEL, Operator, Spec, place};
+use crate::device::abi::THREADS;
+use crate::device::{DeviceProgram, Phase, Target, Way};
+use crate::plan::{Placement, Region, Wire};
+
+/// A body that is being written.
+pub(super) struct Body<'a> {
+    pub(super) program: &'a DeviceProgram,
+    pub(super) spec: &'a Spec,
+    /// Elements that are handled at once.
+    pub(super) group: u32,
+    /// Whether all threads know that they may write into the peers' staging memory.
+    pub(super) entered: bool,
+    /// Where results are divided as they are stored; nothing if it is at the end, or never.
+    averages: Option<Stores>,
+    /// The phase that is being written.
+    phase: usize,
+    /// Whether the rank has told that it has entered.
+    announced: bool,
+    text: String,
+    depth: usize,
+}
+
+/// Adds a line at the depth at hand.
+pub(super) trait Line<T> {
+    fn line(&mut self, line: T);
+}
+
+impl Line<&str> for Body<'_> {
+    fn line(&mut self, line: &str) {
+        if line.is_empty() {
+            return;
+        }
+        if !line.starts_with('#') {
+            let _ = write!(self.text, "{:1$}", "", 4 * self.depth);
+        }
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+}
+
+impl Line<String> for Body<'_> {
+    fn line(&mut self, line: String) {
+        Line::<&str>::line(self, &line);
+    }
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn new(program: &'a DeviceProgram, spec: &'a Spec) -> Self {
+        let size = spec.element.size();
+        let narrowest = wires(program).map(|wire: Wire| of_wire(wire).0).fold(size, u32::min);
+        let group = match (program.way, spec.aligned) {
+            (Way::Packet, _) => 8 / narrowest,
+            (_, true) => 16 / size,
+            (_, false) => 1,
+        };
+        let mut body = Body {
+            program,
+            spec,
+            group,
+            entered: false,
+            averages: None,
+            phase: 0,
+            announced: program.way != Way::Packet,
+            text: String::new(),
+            depth: 0,
+        };
+        if body.divides() {
+            body.averages = Stores::of(program);
+        }
+        body
+    }
+
+    /// Whether what an arm of the phase at hand stores is a result of `avg`.
+    pub(super) fn is_average(&self, store: &Region) -> bool {
+        self.averages.as_ref().is_some_and(|stores| stores.are_last(self.phase, store))
+    }
+
+    pub(super) fn deeper(&mut self) {
+        self.depth += 1;
+    }
+
+    pub(super) fn shallower(&mut self) {
+        self.depth -= 1;
+    }
+
+    /// Whether operands are multiplied where they are read: inputs are, data in place once before all else.
+    pub(super) fn scales_inputs(&self) -> bool {
+        self.scales() && self.program.header.placement == Placement::OutOfPlace
+    }
+
+    fn scales(&self) -> bool {
+        self.program.header.reduces && self.spec.operator == Operator::PremulSum
+    }
+
+    fn divides(&self) -> bool {
+        self.program.header.reduces && self.spec.operator == Operator::Avg
+    }
+
+    pub(super) fn write(mut self) -> String {
+        self.head();
+        self.line(format!(
+            "extern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n\
+             {KERNEL}(const __grid_constant__ Params params) {{"
+        ));
+        self.deeper();
+        self.start();
+        let packets = self.program.way == Way::Packet;
+        if !packets {
+            self.line("#pragma unroll 1");
+            self.line("for (u64 t = 0; t < params.passes; ++t) {");
+            self.deeper();
+            self.line("me.pass(t);");
+        }
+        let mut phases = Vec::new();
+        for (i, phase) in self.program.phases.iter().enumerate() {
+            self.phase = i;
+            phases.push(self.phase(phase));
+        }
+        self.phases(&phases);
+        if !packets {
+            self.shallower();
+            self.line("}");
+        }
+        self.end();
+        self.shallower();
+        self.line("}");
+        self.text
+    }
+
+    /// What the prelude must know, and what it makes of it.
+    fn head(&mut self) {
+        let (h, spec) = (&self.program.header, self.spec);
+        let way = match self.program.way {
+            Way::Packet => "packets",
+            Way::Staged => "staged",
+            Way::Put => "put into the peers' buffers, sums staged",
+            Way::Get => "put into the peers' buffers, sums read there",
+        };
+        let what = match h.reduces {
+            true => format!("{} {}", spec.element.name(), spec.operator.name()),
+            false => spec.element.name().into(),
+        };
+        let aligned = if spec.aligned { "aligned" } else { "not aligned" };
+        let (n, rank) = (h.ranks, self.program.rank);
+        self.line(format!(
+            "// {}.{}, rank {rank} of {n}: {way}; {what}, {aligned}",
+            h.collective, h.algorithm
+        ));
+        for (name, value) in [
+            ("RANKS", n),
+            ("RANK", rank),
+            ("PARTS", h.chunks),
+            ("BLOCKS_OF", h.blocks),
+            ("SIZE", spec.element.size()),
+        ] {
+            self.line(format!("constexpr unsigned {name} = {value};"));
+        }
+        self.line(format!("constexpr bool PROVES = {};", self.program.synchronizes));
+        self.line(format!("constexpr bool PACKETS = {};", self.program.way == Way::Packet));
+        self.line(INCLUDE.trim_end());
+        self.line(format!("using Value = {};", spec.element.value()));
+        if h.reduces {
+            self.line(format!("using Operator = {};", spec.operator.pair()));
+        }
+        self.line(format!("constexpr u32 GROUP = {};", self.group));
+        self.text.push_str(GROUPS);
+        if self.scales_inputs() {
+            self.text.push_str(&SCALED.replace("FORMAT", spec.element.format()));
+        }
+        if self.averages.is_some() {
+            self.text.push_str(&AVERAGE.replace("FORMAT", spec.element.format()));
+        }
+        self.text.push('\n');
+    }
+
+    fn start(&mut self) {
+        self.line("Me me(params);");
+        let mut before = String::from("params.scratch");
+        for (i, chunks) in self.program.header.scratch.iter().enumerate() {
+            self.line(format!("[[maybe_unused]] const u64 scratch{i} = {before};"));
+            before = format!("(scratch{i} + {chunks} * SIZE * me.most + 255) / 256 * 256");
+        }
+        if self.program.way != Way::Packet {
+            self.line("if (me.thread == 0) failed = 0;");
+            self.line("__syncthreads();");
+        }
+        if self.scales() && !self.scales_inputs() {
+            self.each_own("data", self.program.header.chunks, "TIMES");
+            self.line("__syncthreads();");
+        }
+        if self.program.way != Way::Packet {
+            self.announce();
+        }
+        if !self.program.greets.is_empty() {
+            let peers: Vec<_> = self.program.greets.iter().map(u32::to_string).collect();
+            self.line(format!("greet(me, {});", peers.join(", ")));
+        }
+        if self.program.way != Way::Packet {
+            self.enter();
+        }
+    }
+
+    /// Tells those that are not greeted that this rank has entered.
+    fn announce(&mut self) {
+        let (n, rank) = (self.program.header.ranks, self.program.rank);
+        let others = (0..n).filter(|peer| *peer != rank && !self.program.greets.contains(peer));
+        let others: Vec<_> = others.map(|peer| peer.to_string()).collect();
+        if !others.is_empty() {
+            self.line(format!("announce(me, {});", others.join(", ")));
+        }
+    }
+
+    /// Before the first write into staging memory.
+    pub(super) fn enter(&mut self) {
+        let mut peers: Vec<u32> = self
+            .program
+            .phases
+            .iter()
+            .flat_map(|phase| &phase.arms)
+            .flat_map(|arm| &arm.outs)
+            .filter_map(|out| match out {
+                Target::Packet(m, _) | Target::Staged(m, _) => Some(self.peer(*m)),
+                Target::Landed(..) => None,
+            })
+            .filter(|&peer| peer != self.program.rank)
+            .collect();
+        peers.sort_unstable();
+        peers.dedup();
+        if !peers.is_empty() {
+            let peers: Vec<_> = peers.iter().map(u32::to_string).collect();
+            self.line(format!("enter(me, {});", peers.join(", ")));
+        }
+    }
+
+    /// The code of all phases; those that are alike and follow each other are a loop.
+    fn phases(&mut self, phases: &[String]) {
+        let mut first = 0;
+        for some in phases.chunk_by(|a, b| alike(a, b)) {
+            if first > 0 && !self.announced {
+                // Not earlier: the first elements are asked for before the epoch is known.
+                self.announce();
+                self.announced = true;
+            }
+            let last = first + some.len() - 1;
+            self.text.push('\n');
+            if let [one] = some {
+                self.line(format!("// phase {first}"));
+                self.line("{");
+                self.text.push_str(&plain(one));
+            } else {
+                let texts: Vec<&str> = some.iter().map(String::as_str).collect();
+                self.line(format!("// phases {first} to {last}"));
+                self.line("#pragma unroll 1");
+                self.line(format!("for (u32 p = 0; p < {}; ++p) {{", some.len()));
+                self.text.push_str(&plain(&unite(&texts, "p", &self.moduli())));
+            }
+            self.line("}");
+            first = last + 1;
+        }
+    }
+
+    /// What indices wrap at.
+    fn moduli(&self) -> [u32; 2] {
+        [self.program.header.ranks, self.program.header.chunks]
+    }
+
+    /// What is written by `write`, one deeper than all else.
+    fn apart(&mut self, write: impl FnOnce(&mut Self)) -> String {
+        let before = std::mem::take(&mut self.text);
+        self.deeper();
+        write(self);
+        self.shallower();
+        std::mem::replace(&mut self.text, before)
+    }
+
+    /// The arms of a phase: those that are alike are one, with an index.
+    fn arms(&mut self, phase: &Phase) {
+        let arms = match self.program.way {
+            Way::Packet => share::merged(&phase.arms),
+            _ => phase.arms.iter().map(|arm| (arm.clone(), vec![arm.site])).collect(),
+        };
+        if let [(arm, sites)] = &arms[..] {
+            return self.arm(arm, sites, true);
+        }
+        let mut kinds: Vec<(Vec<String>, u64)> = Vec::new();
+        for (arm, sites) in share::turned(self.program, arms) {
+            let text = self.apart(|body| body.arm(&arm, &sites, false));
+            match kinds.iter_mut().find(|(texts, _)| alike(&texts[0], &text)) {
+                Some((texts, weight)) => {
+                    texts.push(text);
+                    *weight += share::weight(&arm);
+                }
+                None => kinds.push((vec![text], share::weight(&arm))),
+            }
+        }
+        let weights: Vec<u64> = kinds.iter().map(|(_, weight)| *weight).collect();
+        for ((texts, _), warps) in kinds.iter().zip(share::warps(&weights)) {
+            let (first, count, arms) = (warps.start, warps.end - warps.start, texts.len());
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            self.line("#pragma unroll 1");
+            self.line(format!(
+                "for (Share share(me, {first}, {count}, {arms}); share.arm < {arms}; share.arm += share.stride) {{"
+            ));
+            self.text.push_str(&unite(&texts, "share.arm", &self.moduli()));
+            self.line("}");
+        }
+    }
+
+    fn phase(&mut self, phase: &Phase) -> String {
+        self.apart(|body| {
+            body.arms(phase);
+            body.after(phase);
+        })
+    }
+
+    /// What follows the arms of a phase.
+    fn after(&mut self, phase: &Phase) {
+        let sends = |target: &Target| matches!(target, Target::Packet(..));
+        if !self.entered && phase.arms.iter().flat_map(|arm| &arm.outs).any(sends) {
+            // Threads that had nothing to send here may have later.
+            self.enter();
+            self.entered = true;
+        }
+        if phase.meet {
+            self.line("__syncthreads();");
+        }
+        for release in [true, false] {
+            let told: Vec<_> = phase.signals.iter().filter(|s| s.release == release).collect();
+            for some in told.chunks(32) {
+                let news: Vec<_> =
+                    some.iter().map(|s| place::told(self.program, s.message)).collect();
+                self.line(format!("signal<{release}>(me, {});", news.join(", ")));
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.text.push('\n');
+        if !self.announced {
+            self.announce();
+        }
+        if !self.program.leave.is_empty() {
+            self.line("if (me.warp == 0) {");
+            let leave = self.apart(|body| {
+                let leave = body.program.leave.clone();
+                body.waits(&leave, u32::MAX, u32::MAX);
+            });
+            self.text.push_str(&plain(&leave));
+            self.line("}");
+        }
+        self.line("__syncthreads();");
+        if self.divides() && self.averages.is_none() {
+            let header = &self.program.header;
+            match header.placement {
+                Placement::InPlace => self.each_own("data", header.chunks, "OVER"),
+                Placement::OutOfPlace => self.each_own("output", header.output_chunks, "OVER"),
+            }
+        }
+        self.line("leave(me);");
+    }
+
+    /// Something done to the block's part of all chunks of one of the callers' buffers.
+    fn each_own(&mut self, buffer: &str, chunks: u32, what: &str) {
+        let (rank, format) = (self.program.rank, self.spec.element.format());
+        let count = if self.spec.aligned { 16 / self.spec.element.size() } else { 1 };
+        self.line(format!(
+            "if (params.{buffer}[{rank}] != 0) own<Own::{what}, {format}, Value, {count}>(me, params.{buffer}[{rank}], {chunks});"
+        ));
+    }
+}
+
+/// Groups of the body's values.
+const GROUPS: &str = "
+template <class FORMAT> INLINE Values<Value, GROUP> wide(const Piece<FORMAT::BYTES * GROUP> &x) {
+    return widen<FORMAT, Value, GROUP>(x);
+}
+template <class FORMAT> INLINE Piece<FORMAT::BYTES * GROUP> slim(const Values<Value, GROUP> &x) {
+    return narrow<FORMAT, Value, GROUP>(x);
+}
+";
+
+/// Operands of `premul_sum`, rounded as if they had been stored between.
+const SCALED: &str = "
+INLINE Values<Value, GROUP> scaled(const Me &me, const Values<Value, GROUP> &x) {
+    return wide<FORMAT>(slim<FORMAT>(multiplied(x, factor(me.params.factor, Value()))));
+}
+";
+
+/// Results of `avg`, of sums as they are stored.
+const AVERAGE: &str = "
+INLINE Piece<SIZE * GROUP> average(const Piece<SIZE * GROUP> &sum) {
+    return slim<FORMAT>(divided(wide<FORMAT>(sum)));
+}
+";

@@ -1,0 +1,132 @@
+//! Device programs as CUDA C: one kernel for what one rank plays, in one type and with one operator.
+//!
+//! The text has two parts. The *prelude* (`machine.cuh`, `prelude.cuh`) is the same in every kernel: words, packets,
+//! waits and signals, formats and operators. The *body* is the program: a block of code for each kind of arm, with
+//! its source line beside it, in the order of the phases. All that the program knows is a constant in it: ranks,
+//! peers, chunks, numbers of messages, slots. Sizes, addresses and epochs are parameters ([`crate::device::abi`]).
+//!
+//! | file | holds |
+//! |---|---|
+//! | `types.rs` | element types and operators, and which go together |
+//! | `share.rs` | which warps play which arm of a phase |
+//! | `alike.rs` | arms, and phases, that differ in numbers only as one |
+//! | `place.rs` | chunks, regions and messages as expressions |
+//! | `arm.rs` | the code of an arm |
+//! | `average.rs` | where results of `avg` are divided |
+//! | `body.rs` | the kernel around the arms |
+//!
+//! Elements are handled in *groups*: as many as fill 16 bytes, or, of messages that are packets, as many as fill
+//! a packet's 8. Where memory is not aligned to that, single ones: that is another kernel ([`Spec::aligned`]), so
+//! that neither has a decision to make while it runs.
+
+mod alike;
+mod arm;
+mod average;
+mod body;
+mod place;
+mod share;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::fmt;
+
+use crate::device::DeviceProgram;
+use crate::plan::Wire;
+
+pub use types::{Element, Operator};
+
+/// The part that all kernels have in common: instructions, and what is built on them.
+const PRELUDE: &str = concat!(include_str!("machine.cuh"), include_str!("prelude.cuh"));
+/// What stands for it in the part that is shown.
+const INCLUDE: &str = "#include \"prelude.cuh\"\n";
+
+/// The name of the kernel in every source.
+pub const KERNEL: &str = "roundelay_kernel";
+
+/// What a program does not say and a kernel must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Spec {
+    /// Type of the elements.
+    pub element: Element,
+    /// How they are combined; means nothing to a program that does not reduce.
+    pub operator: Operator,
+    /// Whether everything lies at multiples of 16 bytes: the buffers, which the caller knows, and the chunks in
+    /// them, which [`aligned`] says.
+    pub aligned: bool,
+}
+
+/// Whether chunks of a vector of so many elements (`blocks * count`) all begin and end at multiples of 16 bytes.
+pub fn aligned(chunks: u32, elements: u64, element: Element) -> bool {
+    let group = u64::from(16 / element.size());
+    elements.is_multiple_of(u64::from(chunks.max(1)) * group)
+}
+
+/// A kernel's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    body: String,
+}
+
+impl Source {
+    /// All of it, for a compiler: one file that includes nothing.
+    pub fn text(&self) -> String {
+        self.body.replacen(INCLUDE, PRELUDE, 1)
+    }
+}
+
+/// The part that is the program's own; the prelude stands there as an `#include`.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.body)
+    }
+}
+
+/// What no kernel can be made for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unsupported {
+    /// The type has no such operator.
+    Operator(Element, Operator),
+    /// Only floats are rounded on the wire.
+    Wire(Element, Wire),
+    /// More ranks than a kernel's parameters have room for.
+    Ranks(u32),
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unsupported::Operator(element, operator) => {
+                write!(f, "`{}` of {} has no meaning", operator.name(), element.name())
+            }
+            Unsupported::Wire(element, wire) => write!(
+                f,
+                "{} cannot travel as {}: only f16, bf16, f32 and f64 are rounded on the wire",
+                element.name(),
+                wire.name()
+            ),
+            Unsupported::Ranks(n) => {
+                write!(f, "{n} ranks: the parameters of a kernel have room for {MOST_RANKS}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+/// Parameters are at most 4 KiB, and have four addresses a rank.
+pub const MOST_RANKS: u32 = 120;
+
+/// The kernel that plays a program.
+pub fn cuda(program: &DeviceProgram, spec: &Spec) -> Result<Source, Unsupported> {
+    if program.header.ranks > MOST_RANKS {
+        return Err(Unsupported::Ranks(program.header.ranks));
+    }
+    if program.header.reduces && !spec.element.has(spec.operator) {
+        return Err(Unsupported::Operator(spec.element, spec.operator));
+    }
+    if let Some(wire) = types::wires(program).find(|_| !spec.element.is_float()) {
+        return Err(Unsupported::Wire(spec.element, wire));
+    }
+    Ok(Source { body: body::Body::new(program, spec).write() })
+}

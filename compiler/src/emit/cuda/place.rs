@@ -1,0 +1,121 @@
+//! Chunks, regions and messages as expressions of the prelude.
+
+use super::alike::number as vary;
+use crate::chunks::ChunkSet;
+use crate::device::{DeviceProgram, Event, Link, Message, Way};
+use crate::plan::{Buf, Dir, Region, Sizes};
+
+/// The k-th chunk of a set as an expression of `k`, or a number if there is but one.
+fn nth(set: &ChunkSet, k: &str) -> String {
+    if set.total == 1 {
+        return vary(set.nth(0));
+    }
+    let plus = |start: u32, rest: String| match start {
+        0 => rest,
+        _ => format!("{} + {rest}", vary(start)),
+    };
+    let (at, last) = if set.is_interval() {
+        (plus(set.start, k.into()), u64::from(set.start) + u64::from(set.total) - 1)
+    } else {
+        let at = match set.block {
+            1 => format!("{k} * {}", set.stride),
+            block => format!("{k} / {block} * {} + {k} % {block}", set.stride),
+        };
+        let blocks = u64::from(set.blocks()) - 1;
+        let last = u64::from(set.start) + blocks * u64::from(set.stride) + u64::from(set.block) - 1;
+        (plus(set.start, at), last)
+    };
+    if last < u64::from(set.modulus) { at } else { format!("({at}) % {}", set.modulus) }
+}
+
+/// Expressions one after the other along `k`: each holds for so many chunks.
+fn along(parts: impl Iterator<Item = (u32, Box<dyn Fn(&str) -> String>)>) -> String {
+    let parts: Vec<_> = parts.filter(|(total, _)| *total > 0).collect();
+    let mut text = String::new();
+    let mut first = 0;
+    for (i, (total, part)) in parts.iter().enumerate() {
+        let k = if first == 0 { "k".to_string() } else { format!("(k - {first})") };
+        let end = first + total;
+        let value = part(&k);
+        text += &if i + 1 == parts.len() { value } else { format!("k < {end} ? {value} : ") };
+        first = end;
+    }
+    text
+}
+
+/// The address of what is to be played of a region's chunk k, in the memory of a rank.
+pub(super) fn region(rank: u32, region: &Region) -> String {
+    let rank = vary(rank);
+    along(region.pieces.iter().map(|piece| {
+        let (piece, rank) = (*piece, rank.clone());
+        let address: Box<dyn Fn(&str) -> String> = Box::new(move |k| {
+            let chunk = nth(&piece.set, k);
+            match piece.buf {
+                Buf::Data => format!("me.chunk(params.data[{rank}], {chunk})"),
+                Buf::Input => format!("me.chunk(params.input[{rank}], {chunk})"),
+                Buf::Output => format!("me.chunk(params.output[{rank}], {chunk})"),
+                Buf::Scratch(i) => {
+                    format!("me.scratch(params.arena[{rank}] + scratch{i}, {chunk})")
+                }
+            }
+        });
+        (piece.set.total, address)
+    }))
+}
+
+/// The elements of chunk k.
+pub(super) fn length(sizes: &Sizes) -> String {
+    match sizes {
+        Sizes::Full(_) => "me.most".into(),
+        Sizes::Of(sets) => along(sets.iter().map(|set| {
+            let set = *set;
+            let length: Box<dyn Fn(&str) -> String> =
+                Box::new(move |k| format!("me.length({})", nth(&set, k)));
+            (set.total, length)
+        })),
+    }
+}
+
+/// The address of chunk k of a message in staging memory.
+pub(super) fn slot(program: &DeviceProgram, message: Message, chunks: u32) -> String {
+    let link = program.links[message.link as usize];
+    let receiver = if link.dir == Dir::Send { link.peer } else { program.rank };
+    let (messages, index, slots) = (vary(link.messages), vary(message.index), vary(link.slots));
+    let turn = match program.way {
+        Way::Packet => index,
+        _ => format!("me.turn({messages}, {index}, {slots})"),
+    };
+    let k = if chunks == 1 { "0" } else { "k" };
+    let (receiver, base, chunks) = (vary(receiver), vary(link.base), vary(link.chunks));
+    format!("me.slot({receiver}, {base}, {slots}, {chunks}, {turn}, {k})")
+}
+
+fn number(link: &Link, message: Message) -> String {
+    format!("me.number({}, {})", vary(link.messages), vary(message.index))
+}
+
+/// What is waited for, as an `Event` of the prelude.
+pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
+    let link = |message: Message| program.links[message.link as usize];
+    let of = |word: &str, m: Message| {
+        let link = link(m);
+        let value = match event {
+            Event::Room(_) => format!("me.room({}, {})", number(&link, m), vary(link.slots)),
+            _ => format!("me.mark({})", number(&link, m)),
+        };
+        format!("Event{{{word}({}, {}), {value}}}", vary(link.peer), vary(link.channel))
+    };
+    match event {
+        Event::Entered { peer } => format!("Event{{entered({}), me.epoch}}", vary(peer)),
+        Event::Sent(m) => of("sent", m),
+        Event::Consumed(m) | Event::Room(m) => of("consumed", m),
+    }
+}
+
+/// What is told, as `News` of the prelude.
+pub(super) fn told(program: &DeviceProgram, message: Message) -> String {
+    let link = program.links[message.link as usize];
+    let word = if link.dir == Dir::Send { "sent" } else { "consumed" };
+    let (peer, channel) = (vary(link.peer), vary(link.channel));
+    format!("News{{{peer}, {word}(RANK, {channel}), me.mark({})}}", number(&link, message))
+}

@@ -1,0 +1,552 @@
+// What every kernel of roundelay is made of, on top of `machine.cuh`. A kernel defines before this: RANKS, RANK, PARTS
+// (the chunks of the whole vector), BLOCKS_OF (vector elements for each one that the caller gave), SIZE (bytes of an
+// element), PROVES (whether its end proves that every rank has entered the call), PACKETS (whether all its messages are
+// packets).
+//
+// The seams, in this order:
+//   parameters, as compiler/src/device/abi.rs has them
+//   failure     every spin ends: by success, by the abort word, or by the time
+//   Me          a thread: what it is, which elements are its block's, which epoch it is
+//   waits and signals, packets
+//   formats and operators, with the arithmetic of the host to the bit
+//
+// A thread that fails leaves the kernel at once, and others when they next wait long. Those that remain pass
+// barriers without it, but tell peers nothing more: `signal` looks at `failed` first, and packets that were not made
+// are not sent.
+
+// ---- parameters ------------------------------------------------------------------------------------------
+
+constexpr u32 THREADS = 512;
+constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128;
+
+struct Params {
+    u64 count, pass, passes, groups, unit, staging, halves, scratch, state, abort, report, timeout;
+    double factor;
+    u64 arena[RANKS], data[RANKS], input[RANKS], output[RANKS];
+};
+
+struct State {
+    u32 epoch, synchronized, failed, reserved;
+};
+
+struct Report {
+    u32 what, word, peer, block, site, round;
+    u64 wanted, seen;
+    u32 epoch, reserved;
+};
+
+// Kinds of words, as reports number them; no site, or no round.
+enum : u32 { ENTERED, SENT, CONSUMED, PACKET, BEFORE, NOWHERE = 0xffffffffu };
+
+// ---- failure ---------------------------------------------------------------------------------------------
+
+__shared__ u32 failed;
+
+struct Failure {
+    u32 what, word, peer, site, round, epoch;
+    u64 wanted, seen;
+};
+
+// Reports, unless somebody has, and leaves the kernel.
+__device__ __noinline__ void fail(u64 state, u64 report, Failure f) {
+    *(volatile u32 *)&failed = 1;
+    if (claim(state + 8)) {
+        volatile Report *to = (volatile Report *)report;
+        to->word = f.word;
+        to->peer = f.peer;
+        to->block = blockIdx.x;
+        to->site = f.site;
+        to->round = f.round;
+        to->wanted = f.wanted;
+        to->seen = f.seen;
+        to->epoch = f.epoch;
+        release();
+        to->what = f.what;
+    }
+    quit();
+}
+
+// How long a wait has lasted.
+struct Patience {
+    u32 polls = 0;
+    u64 since = 0;
+
+    // 0 to go on, or what to report. Looks about once in some milliseconds.
+    INLINE u32 ends(const Params &params) {
+        if (++polls % 4096 != 0) return 0;
+        if (look32(params.abort) != 0 || look32(params.state + 8) != 0) return 2;
+        const u64 time = now();
+        if (since == 0) since = time;
+        return time - since > params.timeout ? 1 : 0;
+    }
+};
+
+// ---- a thread --------------------------------------------------------------------------------------------
+
+struct Me {
+    const Params &params;
+    u32 thread, warp, lane, block, blocks;
+    // The number of the call before, that of this call, and whether the call before proved that all had entered it.
+    u32 last, epoch, synchronized;
+    // Elements of a short chunk, the remainder, elements of a long chunk.
+    u64 least, rest, most;
+    // The pass at hand: its number, and its first element in each chunk.
+    u64 at_pass, from;
+    // Whether the arms of a phase are played side by side, and not one after the other.
+    bool spread;
+
+    INLINE Me(const Params &p) : params(p) {
+        look_state(p.state + 16 * blockIdx.x, last, synchronized);
+        epoch = last + 1;
+        thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+        block = blockIdx.x, blocks = gridDim.x;
+        const u64 elements = p.count * BLOCKS_OF;
+        least = elements / PARTS, rest = elements % PARTS, most = least + (rest != 0);
+        spread = PACKETS || p.groups > 1;
+        pass(0);
+    }
+
+    // Makes the compiler take the epoch from here on only: its memory is read while the first elements are.
+    INLINE void know() {
+        forget(last), forget(synchronized);
+        epoch = last + 1;
+    }
+
+    INLINE void pass(u64 t) {
+        at_pass = t;
+        from = (t * blocks + block) * params.pass;
+    }
+
+    // Makes the compiler forget what it knows of these, and with it all addresses made of them: else it would make
+    // those of all arms before the first pass, and run out of registers.
+    INLINE void here() {
+        forget(least), forget(rest), forget(from), forget(at_pass);
+        forget(block), forget(blocks), forget(epoch), forget(thread);
+    }
+
+    // Where chunk c of the vector begins, and its elements.
+    INLINE u64 begin(u64 c) const { return c * least + c * rest / PARTS; }
+    INLINE u64 length(u64 c) const { return begin(c + 1) - begin(c); }
+
+    // How many of a chunk's elements are played in this pass.
+    INLINE u64 part(u64 length) const {
+        const u64 left = length > from ? length - from : 0;
+        return left < params.pass ? left : params.pass;
+    }
+
+    // Address of the first element to play of a chunk: of a user's buffer, of a scratch buffer.
+    INLINE u64 chunk(u64 buffer, u64 c) const { return buffer + SIZE * (begin(c) + from); }
+    INLINE u64 scratch(u64 buffer, u64 c) const { return buffer + SIZE * (c * most + from); }
+
+    // Address of chunk k of a message in slot s of a link, on its receiver, in the first half.
+    INLINE u64 slot(u32 receiver, u32 base, u32 slots, u32 chunks, u32 s, u32 k) const {
+        const u64 index = base * blocks + (block * slots + s) * chunks + k;
+        return params.arena[receiver] + params.staging + index * params.unit;
+    }
+
+    // What leads to the half of the call.
+    INLINE u64 half() {
+        know();
+        return (epoch & 1) * params.halves;
+    }
+
+    // The number of a message, of so many in a pass; its slot; what its words must hold.
+    INLINE u64 number(u32 messages, u32 index) const { return at_pass * messages + index + 1; }
+    INLINE u32 turn(u32 messages, u32 index, u32 slots) const {
+        return (u32)((at_pass * messages + index) % slots);
+    }
+    INLINE u64 mark(u64 number) const { return (u64)epoch << 32 | number; }
+    INLINE u64 room(u64 number, u32 slots) const { return number > slots ? mark(number - slots) : 0; }
+};
+
+// The value of that index.
+template <class... REST> INLINE u64 pick(u32 index, u64 first, REST... rest) {
+    u64 value = first;
+    u32 k = 1;
+    ((value = index == k++ ? (u64)rest : value), ...);
+    return value;
+}
+
+// How the warps of a block share arms of one kind. Side by side: the `count` warps from `first` take an arm each in
+// turn, and where there are more warps than arms, several share one. Else all warps play all arms, one by one.
+struct Share {
+    u32 arm, stride, lead, team;
+
+    INLINE Share(const Me &me, u32 first, u32 count, u32 arms) {
+        const u32 warp = me.warp - first;
+        if (!me.spread) arm = 0, stride = 1, lead = me.warp, team = THREADS / 32;
+        else if (warp >= count) arm = arms, stride = 0, lead = 0, team = 1;
+        else if (count < arms) arm = warp, stride = count, lead = 0, team = 1;
+        else arm = warp % arms, stride = arms, lead = warp / arms, team = (count - arm + arms - 1) / arms;
+    }
+};
+
+// ---- waits and signals -----------------------------------------------------------------------------------
+
+// Index of the word of block 0 in the arena where it is read, by who writes it.
+constexpr u32 LINKS = RANKS * CHANNELS * MOST_BLOCKS;
+INLINE constexpr u32 sent(u32 source, u32 channel) { return (source * CHANNELS + channel) * MOST_BLOCKS; }
+INLINE constexpr u32 consumed(u32 target, u32 channel) { return LINKS + sent(target, channel); }
+INLINE constexpr u32 entered(u32 peer) { return 2 * LINKS + peer * MOST_BLOCKS; }
+
+// A word of a rank's arena.
+INLINE u64 word(const Me &me, u32 rank, u32 index, u32 block) {
+    return me.params.arena[rank] + 8 * (u64)(index + block);
+}
+
+// Something awaited: a word of this rank, and what it must have reached; 0 asks for nothing.
+struct Event {
+    u32 word;
+    u64 value;
+};
+
+// Waits for all events: each lane of the warp looks at one.
+template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site, u32 round, EVENTS... events) {
+    static_assert(sizeof...(events) <= 32, "a lane a wait");
+    u32 index = 0, k = 0;
+    u64 wanted = 0;
+    ((me.lane == k++ ? (void)(index = events.word, wanted = events.value) : (void)0), ...);
+    if (wanted != 0) {
+        const u64 at = word(me, RANK, index, me.block);
+        Patience patience;
+        for (;;) {
+            const u64 seen = look<ACQUIRE>(at);
+            if (seen >= wanted) break;
+            if (const u32 what = patience.ends(me.params)) {
+                const u32 kind = index < LINKS ? SENT : index < 2 * LINKS ? CONSUMED : ENTERED;
+                const u32 of = kind == ENTERED ? (index - 2 * LINKS) / MOST_BLOCKS
+                                               : index % LINKS / (CHANNELS * MOST_BLOCKS);
+                fail(me.params.state, me.params.report, {what, kind, of, site, round, me.epoch, wanted, seen});
+            }
+        }
+    }
+    __syncwarp();
+}
+
+// Something told: a word of a peer, and its value.
+struct News {
+    u32 peer, word;
+    u64 value;
+};
+
+// Tells peers, after all threads have met: a thread for each.
+template <bool RELEASE, class... NEWS> INLINE void signal(Me &me, NEWS... news) {
+    me.here();
+    static_assert(sizeof...(news) <= THREADS, "a thread a signal");
+    if (me.thread >= sizeof...(news) || *(volatile u32 *)&failed) return;
+    u32 k = 0;
+    u64 at = 0, value = 0;
+    ((me.thread == k++ ? (void)(at = word(me, news.peer, news.word, me.block), value = news.value) : (void)0), ...);
+    if (RELEASE) release();
+    tell(at, value);
+}
+
+// Before the first write into the staging memory of these peers: they have ended the call before the last. Each
+// thread finds out by itself, without meeting the others.
+template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
+    me.know();
+    if (me.synchronized) return;
+    me.synchronized = 1;
+    const u64 wanted = me.epoch - 1;
+    Patience patience;
+    const u32 of[] = {(u32)peers...};
+    for (;;) {
+        const u64 seen[] = {look<false>(word(me, RANK, entered(peers), 0))...};
+        u32 behind = NOWHERE;
+        u64 last = 0;
+#pragma unroll
+        for (u32 k = 0; k < sizeof...(peers); ++k)
+            if (seen[k] < wanted) behind = of[k], last = seen[k];
+        if (behind == NOWHERE) return;
+        if (const u32 what = patience.ends(me.params))
+            fail(me.params.state, me.params.report,
+                 {what, BEFORE, behind, NOWHERE, NOWHERE, me.epoch, wanted, last});
+    }
+}
+
+// Whether the end of this call proves that all ranks have entered it.
+INLINE bool proves(const Me &me) { return PROVES && me.least != 0; }
+
+// Early: tells these ranks that this one has entered, if nothing later would prove it. They learn nothing else by
+// it; those that count on more are greeted, and not told here, for it is the same word.
+template <class... PEERS> INLINE void announce(Me &me, PEERS... peers) {
+    me.know();
+    if (proves(me) || me.block != 0 || me.thread >= sizeof...(peers)) return;
+    u32 k = 0;
+    u64 at = 0;
+    ((me.thread == k++ ? (void)(at = word(me, peers, entered(RANK), 0)) : (void)0), ...);
+    tell(at, me.epoch);
+}
+
+// At the start, to those who read or write this rank's buffers: they may.
+template <class... PEERS> INLINE void greet(Me &me, PEERS... peers) {
+    signal<true>(me, News{(u32)peers, entered(RANK), me.epoch}...);
+}
+
+// At the end, when all threads of the block have met.
+INLINE void leave(const Me &me) {
+    for (u32 b = me.block + me.thread * me.blocks; b < MOST_BLOCKS; b += THREADS * me.blocks)
+        tell_state(me.params.state + 16 * b, me.epoch, proves(me));
+}
+
+// ---- packets ---------------------------------------------------------------------------------------------
+
+template <u32 BYTES> INLINE void send(u64 at, const Piece<BYTES> &x, u32 epoch) {
+    static_assert(BYTES % 8 == 0, "whole packets");
+#pragma unroll
+    for (u32 k = 0; k < BYTES / 8; ++k) post(at + 16 * k, {x.w[2 * k], epoch, x.w[2 * k + 1], epoch});
+}
+
+// Packets of some messages: K of them, all looked for at once, then only those that are missing. For reports: a
+// byte a message for its sender, lowest first, and the packets of a message.
+template <u32 K>
+INLINE void poll(const Me &me, Packet (&got)[K], const u64 (&at)[K], u64 peers, u32 each, u32 site, u32 round) {
+#pragma unroll
+    for (u32 k = 0; k < K; ++k) got[k] = peek(at[k]);
+    Patience patience;
+    for (;;) {
+        bool all = true;
+#pragma unroll
+        for (u32 k = 0; k < K; ++k) all = all && got[k].is(me.epoch);
+        if (all) return;
+        if (const u32 what = patience.ends(me.params)) {
+            u32 missing = 0, seen = 0;
+#pragma unroll
+            for (u32 k = 0; k < K; ++k)
+                if (!got[k].is(me.epoch)) missing = k / each, seen = got[k].at_a;
+            fail(me.params.state, me.params.report,
+                 {what, PACKET, (u32)(peers >> 8 * missing) & 255, site, round, me.epoch, me.epoch, seen});
+        }
+#pragma unroll
+        for (u32 k = 0; k < K; ++k)
+            if (!got[k].is(me.epoch)) got[k] = peek(at[k]);
+    }
+}
+
+template <u32 BYTES> INLINE Piece<BYTES> open(const Packet *got) {
+    Piece<BYTES> x;
+#pragma unroll
+    for (u32 k = 0; k < BYTES / 8; ++k) x.w[2 * k] = got[k].a, x.w[2 * k + 1] = got[k].b;
+    return x;
+}
+
+// ---- formats ---------------------------------------------------------------------------------------------
+
+// How a value lies in memory (`Bits`) and what it is computed with (`load`, `store`). Roundings are to nearest, ties
+// to even; a NaN stays one.
+
+struct F32 {
+    static constexpr u32 BYTES = 4;
+    static INLINE float load(u32 bits) { return __uint_as_float(bits); }
+    static INLINE u32 store(float value) { return __float_as_uint(value); }
+    static INLINE u32 store(double value) { return __float_as_uint(__double2float_rn(value)); }
+};
+
+// Rounds so that a second rounding to 16 bits is as if it were the only one: where the value is not exact, the
+// last bit is set in place of rounding.
+INLINE float round_to_odd(double value) {
+    const float nearest = __double2float_rn(value);
+    const u32 away = fabs((double)nearest) > fabs(value);
+    const u32 inexact = (double)nearest != value;
+    return __uint_as_float(__float_as_uint(nearest) - away | inexact);
+}
+
+struct F16 {
+    static constexpr u32 BYTES = 2;
+    static INLINE float load(u32 bits) { return f16_to_f32(bits); }
+    static INLINE u32 store(float value) { return f32_to_f16(value); }
+    static INLINE u32 store(double value) { return f32_to_f16(round_to_odd(value)); }
+};
+
+struct Bf16 {
+    static constexpr u32 BYTES = 2;
+    static INLINE float load(u32 bits) { return __uint_as_float(bits << 16); }
+    static INLINE u32 store(float value) { return f32_to_bf16(value); }
+    static INLINE u32 store(double value) { return f32_to_bf16(round_to_odd(value)); }
+};
+
+struct F64 {
+    static constexpr u32 BYTES = 8;
+    static INLINE double load(u64 bits) { return __longlong_as_double((i64)bits); }
+    static INLINE u64 store(double value) { return (u64)__double_as_longlong(value); }
+};
+
+// Integers are computed with in registers of 32 or 64 bits; what is too much for the element is cut off when stored,
+// which wraps, step by step or at the end alike.
+template <class VALUE, u32 SIZE_OF, class BITS> struct Int {
+    static constexpr u32 BYTES = SIZE_OF;
+    static INLINE VALUE load(BITS bits) { return (VALUE)bits; }
+    static INLINE BITS store(VALUE value) { return (BITS)value; }
+};
+struct I8 : Int<i32, 1, u32> {
+    static INLINE i32 load(u32 bits) { return (i32)(signed char)bits; }
+};
+struct U8 : Int<u32, 1, u32> {};
+struct I32 : Int<i32, 4, u32> {};
+struct U32 : Int<u32, 4, u32> {};
+struct I64 : Int<i64, 8, u64> {};
+struct U64 : Int<u64, 8, u64> {};
+
+// Some values on their way through a fold.
+template <class VALUE, u32 COUNT> struct Values {
+    VALUE v[COUNT];
+};
+
+template <class FORMAT, class VALUE, u32 COUNT>
+INLINE Values<VALUE, COUNT> widen(const Piece<FORMAT::BYTES * COUNT> &x) {
+    Values<VALUE, COUNT> y;
+#pragma unroll
+    for (u32 k = 0; k < COUNT; ++k) {
+        if constexpr (FORMAT::BYTES == 8)
+            y.v[k] = (VALUE)FORMAT::load((u64)x.w[2 * k + 1] << 32 | x.w[2 * k]);
+        else if constexpr (FORMAT::BYTES == 4)
+            y.v[k] = (VALUE)FORMAT::load(x.w[k]);
+        else if constexpr (FORMAT::BYTES == 2)
+            y.v[k] = (VALUE)FORMAT::load(x.w[k / 2] >> 16 * (k % 2) & 0xffff);
+        else
+            y.v[k] = (VALUE)FORMAT::load(x.w[k / 4] >> 8 * (k % 4) & 0xff);
+    }
+    return y;
+}
+
+template <class FORMAT, class VALUE, u32 COUNT>
+INLINE Piece<FORMAT::BYTES * COUNT> narrow(const Values<VALUE, COUNT> &x) {
+    Piece<FORMAT::BYTES * COUNT> y;
+#pragma unroll
+    for (u32 k = 0; k < sizeof(y.w) / 4; ++k) y.w[k] = 0;
+#pragma unroll
+    for (u32 k = 0; k < COUNT; ++k) {
+        const auto bits = FORMAT::store(x.v[k]);
+        if constexpr (FORMAT::BYTES == 8)
+            y.w[2 * k] = (u32)bits, y.w[2 * k + 1] = (u32)(bits >> 32);
+        else if constexpr (FORMAT::BYTES == 4)
+            y.w[k] = bits;
+        else if constexpr (FORMAT::BYTES == 2)
+            y.w[k / 2] |= (bits & 0xffff) << 16 * (k % 2);
+        else
+            y.w[k / 4] |= (bits & 0xff) << 8 * (k % 4);
+    }
+    return y;
+}
+
+// A piece whose place is not aligned to more than an element, or that the chunk does not fill: element by element.
+template <u32 BYTES> INLINE Piece<BYTES> gather(u64 at, u64 elements) {
+    Piece<BYTES> x;
+#pragma unroll
+    for (u32 k = 0; k < BYTES / 4; ++k) x.w[k] = 0;
+#pragma unroll
+    for (u32 k = 0; k < BYTES / SIZE; ++k)
+        if (k < elements) {
+            const Piece<SIZE> e = fetch<SIZE>(at + SIZE * k);
+            if constexpr (SIZE == 8) x.w[2 * k] = e.w[0], x.w[2 * k + 1] = e.w[1];
+            else x.w[k * SIZE / 4] |= e.w[0] << 8 * (k * SIZE % 4);
+        }
+    return x;
+}
+
+template <u32 BYTES> INLINE void scatter(u64 at, const Piece<BYTES> &x, u64 elements) {
+#pragma unroll
+    for (u32 k = 0; k < BYTES / SIZE; ++k)
+        if (k < elements) {
+            Piece<SIZE> e;
+            if constexpr (SIZE == 8) e.w[0] = x.w[2 * k], e.w[1] = x.w[2 * k + 1];
+            else e.w[0] = x.w[k * SIZE / 4] >> 8 * (k * SIZE % 4);
+            put(at + SIZE * k, e);
+        }
+}
+
+// ---- operators -------------------------------------------------------------------------------------------
+
+// Each combines the value so far with the next operand. Nothing is contracted; integers wrap.
+struct Sum {
+    static INLINE float of(float a, float b) { return __fadd_rn(a, b); }
+    static INLINE double of(double a, double b) { return __dadd_rn(a, b); }
+    static INLINE u32 of(u32 a, u32 b) { return a + b; }
+    static INLINE i32 of(i32 a, i32 b) { return (i32)((u32)a + (u32)b); }
+    static INLINE u64 of(u64 a, u64 b) { return a + b; }
+    static INLINE i64 of(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
+};
+
+struct Prod {
+    static INLINE float of(float a, float b) { return __fmul_rn(a, b); }
+    static INLINE double of(double a, double b) { return __dmul_rn(a, b); }
+    static INLINE u32 of(u32 a, u32 b) { return a * b; }
+    static INLINE i32 of(i32 a, i32 b) { return (i32)((u32)a * (u32)b); }
+    static INLINE u64 of(u64 a, u64 b) { return a * b; }
+    static INLINE i64 of(i64 a, i64 b) { return (i64)((u64)a * (u64)b); }
+};
+
+// Of equal operands the first; if either is NaN, that one.
+struct Min {
+    template <class T> static INLINE T of(T a, T b) { return b < a || b != b ? b : a; }
+};
+
+struct Max {
+    template <class T> static INLINE T of(T a, T b) { return b > a || b != b ? b : a; }
+};
+
+struct And {
+    template <class T> static INLINE T of(T a, T b) { return a & b; }
+};
+
+struct Or {
+    template <class T> static INLINE T of(T a, T b) { return a | b; }
+};
+
+struct Xor {
+    template <class T> static INLINE T of(T a, T b) { return a ^ b; }
+};
+
+template <class OPERATOR, class VALUE, u32 COUNT>
+INLINE void fold(Values<VALUE, COUNT> &so_far, const Values<VALUE, COUNT> &next) {
+#pragma unroll
+    for (u32 k = 0; k < COUNT; ++k) so_far.v[k] = OPERATOR::of(so_far.v[k], next.v[k]);
+}
+
+// What `premul_sum` does to each operand before, and `avg` to each result after.
+INLINE float factor(double by, float) { return (float)by; }
+INLINE double factor(double by, double) { return by; }
+template <class T> INLINE T factor(double by, T) {
+    // Through the widest type of the same sign, so that a large factor wraps like the product does.
+    return by < 0 ? (T)(i64)by : by >= 0 ? (T)(u64)by : (T)0;
+}
+
+INLINE float over(float a, u32 by) { return __fdiv_rn(a, (float)by); }
+INLINE double over(double a, u32 by) { return __ddiv_rn(a, (double)by); }
+INLINE u32 over(u32 a, u32 by) { return a / by; }
+INLINE i32 over(i32 a, u32 by) { return (i32)((i64)a / (i64)by); }
+INLINE u64 over(u64 a, u32 by) { return a / by; }
+INLINE i64 over(i64 a, u32 by) { return a / (i64)by; }
+
+template <class VALUE, u32 COUNT> INLINE Values<VALUE, COUNT> multiplied(Values<VALUE, COUNT> x, VALUE by) {
+#pragma unroll
+    for (u32 k = 0; k < COUNT; ++k) x.v[k] = Prod::of(x.v[k], by);
+    return x;
+}
+
+template <class VALUE, u32 COUNT> INLINE Values<VALUE, COUNT> divided(Values<VALUE, COUNT> x) {
+#pragma unroll
+    for (u32 k = 0; k < COUNT; ++k) x.v[k] = over(x.v[k], RANKS);
+    return x;
+}
+
+// To the elements that this block plays of the first chunks of a buffer: the factor before all else, the division at
+// the end. COUNT of them at a time.
+enum class Own { TIMES, OVER };
+
+template <Own WHAT, class FORMAT, class VALUE, u32 COUNT> INLINE void own(Me &me, u64 buffer, u32 chunks) {
+    constexpr u32 BYTES = FORMAT::BYTES * COUNT;
+    for (u64 t = 0; t < me.params.passes; ++t) {
+        me.pass(t);
+        for (u32 c = 0; c < chunks; ++c) {
+            const u64 begin = me.chunk(buffer, c), elements = me.part(me.length(c));
+            for (u64 i = me.thread; i < elements / COUNT; i += THREADS) {
+                const u64 at = begin + BYTES * i;
+                Values<VALUE, COUNT> x = widen<FORMAT, VALUE, COUNT>(fetch<BYTES>(at));
+                x = WHAT == Own::OVER ? divided(x) : multiplied(x, factor(me.params.factor, VALUE()));
+                put(at, narrow<FORMAT, VALUE, COUNT>(x));
+            }
+        }
+    }
+    me.pass(0);
+}

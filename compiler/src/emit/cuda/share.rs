@@ -1,0 +1,88 @@
+//! Which warps play which arm of a phase, and which chunk of it.
+
+use std::ops::Range;
+
+use crate::device::abi::THREADS;
+use crate::device::{Arm, DeviceProgram, Message, Source, Target};
+
+/// Warps of a block.
+pub(super) const WARPS: u32 = THREADS / 32;
+
+/// The arms of a phase with their sites, where several that send one thing are one that reads it once.
+/// For latency: several peers' memory is written a little slower at once than in turn.
+pub(super) fn merged(arms: &[Arm]) -> Vec<(Arm, Vec<u32>)> {
+    let mut merged: Vec<(Arm, Vec<u32>)> = Vec::new();
+    for arm in arms {
+        let same = merged.iter_mut().find(|(first, _)| {
+            matches!(&first.inputs[..], [Source::Local(_)])
+                && first.inputs == arm.inputs
+                && first.sizes == arm.sizes
+                && !(first.store.is_some() && arm.store.is_some())
+        });
+        let Some((first, sites)) = same else {
+            merged.push((arm.clone(), vec![arm.site]));
+            continue;
+        };
+        for wait in &arm.waits {
+            if !first.waits.contains(wait) {
+                first.waits.push(*wait);
+            }
+        }
+        first.store = first.store.take().or_else(|| arm.store.clone());
+        first.outs.extend(arm.outs.iter().cloned());
+        if !sites.contains(&arm.site) {
+            sites.push(arm.site);
+        }
+    }
+    merged
+}
+
+/// The accesses of an arm to each element, times its chunks.
+pub(super) fn weight(arm: &Arm) -> u64 {
+    let accesses = arm.inputs.len() + arm.outs.len() + usize::from(arm.store.is_some());
+    u64::from(arm.sizes.chunks()) * accesses as u64
+}
+
+/// The warps for each of these weights: at least one. More weights than warps take turns.
+pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
+    if weights.len() > WARPS as usize {
+        return (0..weights.len() as u32).map(|i| i % WARPS..i % WARPS + 1).collect();
+    }
+    let mut counts = vec![1_u64; weights.len()];
+    for _ in weights.len()..WARPS as usize {
+        // The next warp goes to whoever has the most work a warp, of equals to the first.
+        let most = (0..weights.len())
+            .reduce(|a, b| if weights[b] * counts[a] > weights[a] * counts[b] { b } else { a });
+        if let Some(most) = most {
+            counts[most] += 1;
+        }
+    }
+    let mut next = 0;
+    let ranges = counts.iter().map(|&count| {
+        next += count as u32;
+        next - count as u32..next
+    });
+    ranges.collect()
+}
+
+/// Arms in the order in which they are played: the first ones have to do with the rank after this one, then
+/// with the next. So not everybody turns to the same rank at once.
+pub(super) fn turned(
+    program: &DeviceProgram,
+    mut arms: Vec<(Arm, Vec<u32>)>,
+) -> Vec<(Arm, Vec<u32>)> {
+    let n = program.header.ranks;
+    let peer = |message: &Message| program.links[message.link as usize].peer;
+    let distance = |peer: u32| (peer + n - program.rank + n - 1) % n;
+    arms.sort_by_key(|(arm, _)| {
+        let outs = arm.outs.iter().map(|out| match out {
+            Target::Packet(m, _) | Target::Staged(m, _) | Target::Landed(m, _) => peer(m),
+        });
+        let inputs = arm.inputs.iter().filter_map(|input| match input {
+            Source::Packet(m, _) | Source::Staged(m, _) | Source::Pulled(m, _) => Some(peer(m)),
+            Source::Local(_) => None,
+        });
+        outs.chain(inputs).next().map_or(n, distance)
+    });
+    arms
+}

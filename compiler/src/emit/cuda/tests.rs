@@ -1,0 +1,34 @@
+//! What does not take a whole program; kernels of the book are in `tests/tests/kernels.rs`.
+
+use super::share::warps;
+use super::{Element, Operator, aligned};
+
+#[test]
+fn chunks_are_aligned_or_not() {
+    assert!(aligned(4, 64, Element::F32));
+    assert!(!aligned(4, 60, Element::F32), "chunks of 15 elements");
+    assert!(!aligned(4, 66, Element::F32), "chunks of unequal length");
+    assert!(aligned(1, 8, Element::Bf16) && !aligned(1, 8, Element::I8));
+    assert!(aligned(3, 6, Element::F64) && aligned(7, 0, Element::U8));
+}
+
+#[test]
+fn types_have_operators() {
+    assert!(Element::F32.has(Operator::Avg) && !Element::F32.has(Operator::Xor));
+    assert!(Element::I8.has(Operator::PremulSum) && Element::I8.has(Operator::And));
+    assert!(Element::Bool.has(Operator::Max) && !Element::Bool.has(Operator::Sum));
+    for &element in Element::ALL {
+        assert_eq!(Element::named(element.name()), Some(element));
+    }
+    assert_eq!(Operator::named("premul_sum"), Some(Operator::PremulSum));
+    assert_eq!(Operator::named("plus"), None);
+}
+
+#[test]
+fn warps_go_where_the_work_is() {
+    assert_eq!(warps(&[1]).first(), Some(&(0..16)));
+    assert_eq!(warps(&[3, 1]), [0..12, 12..16]);
+    assert_eq!(warps(&[0, 7]), [0..1, 1..16], "whoever only waits has a warp too");
+    let many = warps(&[1; 18]);
+    assert_eq!((many[0].clone(), many[17].clone()), (0..1, 1..2), "more than warps take turns");
+}

@@ -1,0 +1,26 @@
+//! Which messages may stay where their content lies until the peer has read it.
+
+use crate::graph::Transfer;
+use crate::instance::Instance;
+use crate::plan::{Buf, Region};
+
+/// Whether the peer may read a message in place: it lies in one buffer that both sides address alike, and is
+/// not overwritten in its own round. The input is never written.
+pub(super) fn may_stay(
+    instance: &Instance,
+    t: &Transfer,
+    local: &Region,
+    overwritten: impl FnOnce() -> bool,
+) -> bool {
+    let Some(first) = local.pieces.first().map(|p| p.buf) else { return false };
+    let extra = instance.scratch.len() as u16;
+    let one = local.pieces.iter().all(|p| p.buf == first);
+    let shared = one && !matches!(first, Buf::Scratch(i) if i >= extra);
+    let allowed = t.wire.is_none() && t.src != t.dst && shared && single(&t.from);
+    allowed && (first == Buf::Input || !overwritten())
+}
+
+/// Whether a region lies in one buffer.
+pub(super) fn single(region: &Region) -> bool {
+    region.pieces.first().is_some_and(|f| region.pieces.iter().all(|p| p.buf == f.buf))
+}

@@ -1,0 +1,303 @@
+//! Signatures, clauses, and the bodies of helper functions.
+
+use roundelay_dsl::ast::{self, Axes, FnDef, Item};
+use roundelay_dsl::diag::{Diagnostic, codes};
+use syn::{Expr, FnArg, Ident, ItemFn, Local, Pat, PatType, ReturnType, Signature, Stmt, Type};
+
+use super::Parser;
+use crate::prototype::{Attribute, Role};
+
+/// What stands before the first statement of an algorithm, and its schedule.
+#[derive(Default)]
+struct Clauses {
+    requires: Vec<ast::Expr>,
+    chunks: Option<ast::Expr>,
+    scratch: Vec<ast::Scratch>,
+    schedule: Option<ast::Schedule>,
+}
+
+impl Parser<'_> {
+    /// Adds what a marked function declares, the function itself first.
+    pub(super) fn function(
+        &mut self,
+        role: Role,
+        attribute: &Attribute,
+        function: &ItemFn,
+        items: &mut Vec<Item>,
+    ) {
+        let at = items.len();
+        let own = match role {
+            Role::Function => self.helper(function).map(Item::Fn),
+            Role::Algorithm => self.algorithm(attribute, function, items).map(Item::Algorithm),
+        };
+        if let Some(own) = own {
+            items.insert(at, own);
+        }
+    }
+
+    fn algorithm(
+        &mut self,
+        attribute: &Attribute,
+        function: &ItemFn,
+        items: &mut Vec<Item>,
+    ) -> Option<ast::Algorithm> {
+        let sig = &function.sig;
+        self.plain(sig);
+        if let ReturnType::Type(_, ty) = &sig.output {
+            let help = "leave the return type out: an algorithm moves data";
+            self.foreign::<()>(ty, "a return type", help);
+        }
+        let axes = self.axes(sig);
+        self.ended(&function.block.stmts);
+        let (clauses, body) = self.clauses(&function.block.stmts, items);
+        Some(ast::Algorithm {
+            docs: docs(&function.attrs),
+            name: self.name(&sig.ident),
+            collective: self.name(attribute.collective.as_ref()?),
+            axes: axes?,
+            requires: clauses.requires,
+            chunks: clauses.chunks,
+            scratch: clauses.scratch,
+            body,
+            schedule: clauses.schedule,
+            header: self.span(sig),
+            span: self.span(function).to(self.span(sig)),
+        })
+    }
+
+    /// What no function of ours has.
+    fn plain(&mut self, sig: &Signature) {
+        let help = "write `fn name(…) { … }`";
+        if let Some(word) = &sig.constness {
+            self.foreign::<()>(word, "`const`", help);
+        }
+        if let Some(word) = &sig.asyncness {
+            self.foreign::<()>(word, "`async`", help);
+        }
+        if let Some(word) = &sig.abi {
+            self.foreign::<()>(word, "an ABI", help);
+        }
+        if !sig.generics.params.is_empty() {
+            let help =
+                "element type and operator belong to the call: there is nothing to be generic over";
+            self.foreign::<()>(&sig.generics, "a generic parameter", help);
+        }
+    }
+
+    /// `n: Ranks`, or one `Axis` an axis.
+    fn axes(&mut self, sig: &Signature) -> Option<Axes> {
+        let mut names = Vec::new();
+        let mut flat = false;
+        for input in &sig.inputs {
+            let (ident, ty) = self.parameter(input)?;
+            match last_segment(ty).as_deref() {
+                Some("Ranks") => flat = true,
+                Some("Axis") => {}
+                _ => {
+                    let help = "write `n: Ranks`, or one `name: Axis` for each axis of a grid";
+                    return self.fault(
+                        codes::SYNTAX,
+                        ty,
+                        "an algorithm runs on `Ranks`, or on axes",
+                        "neither `Ranks` nor `Axis`",
+                        help,
+                    );
+                }
+            }
+            names.push(self.name(ident));
+        }
+        if names.is_empty() || (flat && names.len() > 1) {
+            let help = "write `(n: Ranks)`, or `(node: Axis, gpu: Axis)`, the slowest first";
+            let message = "the parameters do not say what the ranks are";
+            return self.fault(codes::SYNTAX, &sig.ident, message, "on which ranks?", help);
+        }
+        let span = self.span(sig);
+        match flat {
+            true => names.pop().map(Axes::Flat),
+            false => Some(Axes::Grid(names, span)),
+        }
+    }
+
+    fn parameter<'t>(&mut self, input: &'t FnArg) -> Option<(&'t Ident, &'t Type)> {
+        match input {
+            FnArg::Typed(PatType { pat, ty, .. }) => Some((self.variable(pat)?, ty)),
+            FnArg::Receiver(this) => self.foreign(this, "`self`", "write a free function"),
+        }
+    }
+
+    /// A name without `mut`, `ref` or parts.
+    pub(super) fn variable<'t>(&mut self, pat: &'t Pat) -> Option<&'t Ident> {
+        match pat {
+            Pat::Ident(p) if p.by_ref.is_none() && p.subpat.is_none() => {
+                if let Some(word) = &p.mutability {
+                    let help = "a variable keeps its value: name the next one with another `let`";
+                    return self.foreign(word, "`mut`", help);
+                }
+                Some(&p.ident)
+            }
+            Pat::Type(t) => self.variable(&t.pat),
+            Pat::Paren(p) => self.variable(&p.pat),
+            pat => self.foreign(pat, "this pattern", "write a name"),
+        }
+    }
+
+    /// Clauses, then statements, then a schedule.
+    fn clauses(&mut self, stmts: &[Stmt], items: &mut Vec<Item>) -> (Clauses, Vec<ast::Stmt>) {
+        let (mut clauses, mut body) = (Clauses::default(), Vec::new());
+        for stmt in stmts {
+            if let Stmt::Item(syn::Item::Fn(inner)) = stmt {
+                items.extend(self.helper(inner).map(Item::Fn));
+            } else if self.clause(stmt, &mut clauses, body.is_empty()).is_none() {
+                if let Some(schedule) = &clauses.schedule {
+                    let d = Diagnostic::error(codes::MISPLACED, "a schedule comes last")
+                        .label(schedule.span, "statements follow")
+                        .help("move it to the end of the function");
+                    if self.faults.iter().all(|f| f.span() != d.span()) {
+                        self.faults.push(d);
+                    }
+                }
+                self.statement(stmt, &mut body);
+            }
+        }
+        (clauses, body)
+    }
+
+    /// Reads a clause; `None` if it is none.
+    fn clause(&mut self, stmt: &Stmt, clauses: &mut Clauses, first: bool) -> Option<()> {
+        let (word, argument) = match stmt {
+            Stmt::Local(local) => {
+                let (name, size) = scratch(local)?;
+                let name = self.variable(name).map(|n| self.name(n));
+                let chunks = self.only(size, "scratch(n)").and_then(|e| self.expr(e));
+                if let (Some(name), Some(chunks)) = (name, chunks) {
+                    clauses.scratch.push(ast::Scratch { name, chunks });
+                }
+                (&*size.func, None)
+            }
+            Stmt::Expr(e, _) => {
+                let call = super::chain::head(e);
+                if called(call, "schedule") {
+                    let schedule = self.schedule(e);
+                    if let (Some(before), Some(_)) = (&clauses.schedule, &schedule) {
+                        self.twice("schedule", self.span(e), before.span);
+                    }
+                    clauses.schedule = schedule.or(clauses.schedule.take());
+                    return Some(());
+                }
+                let Expr::Call(call) = e else { return None };
+                match call.func.as_ref() {
+                    f if named(f, "chunks") || named(f, "requires") => (f, Some(call)),
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        };
+        if !first {
+            let message = "clauses come before what moves";
+            let help = "move it to the top of the function";
+            self.fault::<()>(codes::MISPLACED, word, message, "after a statement", help);
+        }
+        let Some(call) = argument else { return Some(()) };
+        let value =
+            self.only(call, if named(word, "chunks") { "chunks(n)" } else { "requires(c)" });
+        let Some(value) = value.and_then(|e| self.expr(e)) else { return Some(()) };
+        match (named(word, "chunks"), &clauses.chunks) {
+            (true, Some(before)) => self.twice("chunks", value.span, before.span),
+            (true, None) => clauses.chunks = Some(value),
+            (false, _) => clauses.requires.push(value),
+        }
+        Some(())
+    }
+
+    fn twice(
+        &mut self,
+        word: &str,
+        again: roundelay_dsl::span::Span,
+        first: roundelay_dsl::span::Span,
+    ) {
+        self.faults.push(
+            Diagnostic::error(codes::MISPLACED, format!("`{word}` is given twice"))
+                .label(again, "again")
+                .label(first, "the first"),
+        );
+    }
+
+    /// The one argument of a call.
+    pub(super) fn only<'t>(&mut self, call: &'t syn::ExprCall, form: &str) -> Option<&'t Expr> {
+        if call.args.len() == 1 {
+            return call.args.first();
+        }
+        let message = format!("one argument belongs here, not {}", call.args.len());
+        self.fault(codes::ARITY, call, message, "called here", format!("write `{form}`"))
+    }
+
+    /// `fn f(a: i64, b: i64) -> i64 { let x = …; value }`
+    fn helper(&mut self, function: &ItemFn) -> Option<FnDef> {
+        let sig = &function.sig;
+        self.plain(sig);
+        let mut params = Vec::new();
+        for input in &sig.inputs {
+            let (ident, _) = self.parameter(input)?;
+            params.push(self.name(ident));
+        }
+        let mut lets = Vec::new();
+        let mut value = None;
+        for stmt in &function.block.stmts {
+            match stmt {
+                Stmt::Local(local) => lets.extend(self.binding(local)),
+                Stmt::Expr(e, None) => value = self.expr(e),
+                other => {
+                    let help = "a helper is a row of `let`s and a value";
+                    return self.foreign(other, "this statement of a helper", help);
+                }
+            }
+        }
+        if value.is_none() && self.faults.is_empty() {
+            let help = "end it with an expression, without a semicolon";
+            let message = format!("`{}` has no value", sig.ident);
+            return self.fault(codes::SYNTAX, &sig.ident, message, "what does it give?", help);
+        }
+        let (docs, name) = (docs(&function.attrs), self.name(&sig.ident));
+        Some(FnDef { docs, name, params, lets, value: value?, span: self.span(function) })
+    }
+}
+
+/// `let t = scratch(n);`
+fn scratch(local: &Local) -> Option<(&Pat, &syn::ExprCall)> {
+    match local.init.as_ref().map(|i| i.expr.as_ref()) {
+        Some(Expr::Call(call)) if named(&call.func, "scratch") => Some((&local.pat, call)),
+        _ => None,
+    }
+}
+
+/// Whether a path ends in this word.
+pub(super) fn named(e: &Expr, word: &str) -> bool {
+    matches!(e, Expr::Path(p) if p.path.segments.last().is_some_and(|s| s.ident == word))
+}
+
+/// Whether it is a call of this word.
+pub(super) fn called(e: &Expr, word: &str) -> bool {
+    matches!(e, Expr::Call(call) if named(&call.func, word))
+}
+
+/// The last word of a type's path.
+fn last_segment(ty: &Type) -> Option<String> {
+    match ty {
+        Type::Path(p) => p.path.segments.last().map(|s| s.ident.to_string()),
+        _ => None,
+    }
+}
+
+/// Lines of documentation.
+pub(super) fn docs(attributes: &[syn::Attribute]) -> Vec<String> {
+    let line = |a: &syn::Attribute| match &a.meta {
+        syn::Meta::NameValue(m) if a.path().is_ident("doc") => match &m.value {
+            Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(s), .. }) => {
+                Some(s.value().trim().to_string())
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    attributes.iter().filter_map(line).collect()
+}

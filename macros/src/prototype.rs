@@ -1,0 +1,50 @@
+//! What stands between Rust's tokens and the compiler: one algorithm with all that it uses.
+
+use proc_macro2::TokenStream;
+use roundelay_compiler::Shape;
+use roundelay_dsl::ast;
+use syn::{Ident, ItemFn, Path};
+
+use crate::pieces::Pieces;
+
+/// Which macro marked a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// `#[algorithm]`
+    Algorithm,
+    /// `#[algorithm_fn]`
+    Function,
+}
+
+/// The words between the parentheses of the attribute.
+#[derive(Clone, Default)]
+pub(crate) struct Attribute {
+    /// The collective; an algorithm has one.
+    pub(crate) collective: Option<Ident>,
+    /// What it uses.
+    pub(crate) with: Vec<Path>,
+    /// Files that it imports.
+    pub(crate) imports: Vec<syn::LitStr>,
+    /// Where it is to be proved, if not at the usual rank counts.
+    pub(crate) check: Option<Vec<Shape>>,
+}
+
+/// A marked function as the macros hand it around: `{ role (attribute) item }`.
+#[derive(Clone)]
+pub(crate) struct Marked {
+    pub(crate) role: Role,
+    pub(crate) attribute: TokenStream,
+    pub(crate) item: TokenStream,
+}
+
+/// An algorithm, parsed, with everything that was named in `with(…)`.
+pub(crate) struct Prototype {
+    /// The function, for what is emitted beside the bytes.
+    pub(crate) function: ItemFn,
+    /// Where it may be proved.
+    pub(crate) check: Option<Vec<Shape>>,
+    /// The algorithm first.
+    pub(crate) tree: ast::File,
+    /// The texts of the functions, and the way back from their bytes to tokens.
+    pub(crate) pieces: Pieces,
+}

@@ -1,0 +1,111 @@
+//! The verifier at sample rank counts, and where `import` and `play` find what they name.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use roundelay_algorithms::Book;
+use roundelay_compiler::samples::{not_meant_for, usual_shapes};
+use roundelay_compiler::{Embedded, Instance, Library, Options, Program, Shape, check};
+use roundelay_dsl::diag::{Diagnostics, codes};
+use roundelay_dsl::span::SourceMap;
+
+/// What is wrong, and when it was found.
+pub(crate) struct Refuted {
+    pub(crate) sources: SourceMap,
+    pub(crate) found: Diagnostics,
+    /// Names or types: what is wrong in a part is wrong wherever it is used.
+    pub(crate) early: bool,
+}
+
+/// Resolves an algorithm, and proves it at the shapes asked for, or else the usual ones that it allows;
+/// the first of a tree, or all.
+pub(crate) fn prove(
+    embedded: &mut Embedded,
+    check: Option<&[Shape]>,
+    all: bool,
+) -> Result<Vec<Arc<Program>>, Refuted> {
+    let (sources, programs) = embedded.resolve_new(&Files).map_err(|(sources, found)| Refuted {
+        sources,
+        found,
+        early: true,
+    })?;
+    let count = if all { programs.len() } else { 1 };
+    for program in programs.iter().take(count) {
+        if let Err(found) = proved(program, &sources, check) {
+            // A part that is refuted by itself says so where it stands.
+            let sound = |p: &Arc<Program>| proved(p, &sources, None).is_ok();
+            let parts = programs.iter().skip(count).all(sound);
+            let found = if parts { found } else { Vec::new() };
+            return Err(Refuted { sources, found, early: false });
+        }
+    }
+    Ok(programs)
+}
+
+fn proved(
+    program: &Arc<Program>,
+    sources: &SourceMap,
+    asked: Option<&[Shape]>,
+) -> Result<(), Diagnostics> {
+    let usual = usual_shapes(program);
+    let mut skipped = None;
+    let mut some = false;
+    for shape in asked.unwrap_or(&usual) {
+        // The last root too: an algorithm may have forgotten that there is one.
+        let last = shape.ranks().saturating_sub(1) as u32;
+        let roots = if program.kind.rooted() && last > 0 { vec![0, last] } else { vec![0] };
+        for root in roots {
+            let options = Options { root, ..Options::default() };
+            match Instance::new(program, shape, &options) {
+                Ok(_) => {}
+                Err(found) if asked.is_none() && not_meant_for(&found) => {
+                    skipped.get_or_insert(found);
+                    continue;
+                }
+                Err(found) => return Err(found),
+            }
+            check(program, sources, shape, &options)?;
+            some = true;
+        }
+    }
+    match skipped {
+        Some(mut found) if !some => {
+            for d in &mut found {
+                d.code = codes::REQUIRES;
+                d.helps.push("none of the usual rank counts is allowed: name some that are, as in `check(16, 32)`".into());
+            }
+            Err(found)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The book, and files beside the Rust source.
+pub(crate) struct Files;
+
+impl Files {
+    /// The file that is meant by a path in a source.
+    pub(crate) fn path(from: &str, path: &str) -> Option<PathBuf> {
+        let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
+        if beside.is_file() {
+            return Some(beside);
+        }
+        // Where the compiler was started elsewhere, or an editor does not tell the source's path.
+        let package = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
+        let near = [package.join(&beside), package.join("src").join(path)];
+        near.into_iter().find(|p| p.is_file())
+    }
+}
+
+impl Library for Files {
+    fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
+        Book.algorithm(collective, name)
+    }
+
+    fn file(&self, from: &str, path: &str) -> Option<(String, String)> {
+        let path = Files::path(from, path)?;
+        let text = std::fs::read(&path).ok()?;
+        let text = roundelay_dsl::check_text(&text).ok()?.to_string();
+        Some((path.display().to_string(), text))
+    }
+}

@@ -1,0 +1,182 @@
+//! Compiles the kernels of the book, where there is the CUDA compiler, and reads what it says of them: registers,
+//! spills, instructions. A sample of them, or all if `ROUNDELAY_TEST_KERNELS` is `all`.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use roundelay_algorithms::{Book, CATALOGUE, Entry};
+use roundelay_compiler::device::{Options as Lower, Way, prove};
+use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
+use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
+use roundelay_dsl::span::SourceMap;
+
+use super::nvrtc::Nvrtc;
+
+const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
+const WAYS: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
+/// Registers of a thread, so that a block of 512 threads fits.
+const REGISTERS: u32 = 128;
+/// Every so many-th kernel is in the sample.
+const STRIDE: usize = 11;
+
+/// A kernel's name and text.
+type Text = (String, String);
+
+/// The compiler; or says why there is none.
+fn compiler() -> Option<Arc<Nvrtc>> {
+    let found = Nvrtc::load(None);
+    if let Err(why) = &found {
+        let _ = writeln!(std::io::stderr(), "skipped: {why}");
+    }
+    found.ok()
+}
+
+/// The kernels of an algorithm on n ranks, as rank 1 plays them.
+fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
+    let mut sources = SourceMap::new();
+    let id = sources.add(entry.path, entry.text);
+    let programs = resolve(&mut sources, id, &Book).expect("the book resolves");
+    let program = programs.iter().find(|p| p.name == entry.name).expect("it declares it");
+    let grid = program.axes.names.len() > 1;
+    let shape = if grid { Shape { axes: vec![2, n / 2] } } else { Shape::flat(n) };
+    for placement in [Placement::InPlace, Placement::OutOfPlace] {
+        let proved = compile(program, &sources, &shape, &Options::default(), placement);
+        let Ok(proved) = proved else { continue };
+        for way in WAYS {
+            let Ok(lowered) = prove(&proved, way, &Lower::default()) else { continue };
+            for spec in specs {
+                let Ok(source) = cuda(&lowered.list()[1], spec) else { continue };
+                let name = format!(
+                    "{}.{} n {n} {placement:?} {way:?} {} {} aligned {}",
+                    entry.collective,
+                    entry.name,
+                    spec.element.name(),
+                    spec.operator.name(),
+                    spec.aligned
+                );
+                into.push((name, source.text()));
+            }
+        }
+    }
+}
+
+/// The first number before a word of the log.
+fn before(log: &str, word: &str) -> u32 {
+    let at = log.find(word).unwrap_or_else(|| panic!("`{word}` is not in {log}"));
+    let number = log[..at].trim_end().rsplit([' ', '\n']).next().and_then(|n| n.parse().ok());
+    number.unwrap_or_else(|| panic!("no number before `{word}` in {log}"))
+}
+
+/// What is wrong with a kernel.
+fn fault(nvrtc: &Nvrtc, text: &str) -> Option<String> {
+    let mut options = Nvrtc::options((9, 0));
+    options.push("--ptxas-options=-v".into());
+    let log = match nvrtc.compile_and_say(text, &options) {
+        Ok((_, log)) => log,
+        Err(why) => return Some(why),
+    };
+    let wrong =
+        |word: &str| log.matches(word).count() != log.matches(&format!(" 0 {word}")).count();
+    let spills = ["bytes stack frame", "bytes spill stores", "bytes spill loads"];
+    let many = before(&log, "registers") > REGISTERS;
+    (many || spills.iter().any(|word| wrong(word)) || log.contains("warning")).then_some(log)
+}
+
+/// Compiles them, two at a time.
+fn check(nvrtc: &Nvrtc, texts: &[Text]) {
+    let all = std::env::var("ROUNDELAY_TEST_KERNELS").is_ok_and(|v| v == "all");
+    let chosen: Vec<&Text> = texts.iter().step_by(if all { 1 } else { STRIDE }).collect();
+    let (next, faults, started) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
+    let work = || {
+        while let Some((name, text)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Some(why) = fault(nvrtc, text) {
+                faults.lock().expect("nobody panics").push(format!("{name}: {why}"));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        work();
+    });
+    let took = started.elapsed().as_secs_f64();
+    let _ = writeln!(
+        std::io::stderr(),
+        "{} of {} kernels in {took:.1} s, {:.0} ms each, two at a time",
+        chosen.len(),
+        texts.len(),
+        took / chosen.len().max(1) as f64 * 1e3
+    );
+    let faults = faults.into_inner().expect("nobody panics");
+    assert!(faults.is_empty(), "{} kernels: {}", faults.len(), faults.join("\n\n"));
+}
+
+#[test]
+fn kernels_of_the_book_compile() {
+    let Some(nvrtc) = compiler() else { return };
+    let mut texts = Vec::new();
+    for entry in CATALOGUE {
+        for n in [2, 4, 8] {
+            kernels(entry, n, &[SUM], &mut texts);
+        }
+    }
+    assert!(texts.len() > 500, "only {}", texts.len());
+    check(&nvrtc, &texts);
+}
+
+#[test]
+fn kernels_of_all_types_compile() {
+    let Some(nvrtc) = compiler() else { return };
+    let mut specs = Vec::new();
+    for &element in Element::ALL {
+        for &operator in Operator::ALL.iter().filter(|&&op| element.has(op)) {
+            specs.extend([true, false].map(|aligned| Spec { element, operator, aligned }));
+        }
+    }
+    let mut texts = Vec::new();
+    for entry in CATALOGUE.iter().filter(|e| e.collective == "all_reduce") {
+        if ["two_shot", "compressed"].contains(&entry.name) {
+            kernels(entry, 4, &specs, &mut texts);
+        }
+    }
+    check(&nvrtc, &texts);
+}
+
+/// What the protocols stand on is in the code that they become.
+#[test]
+fn kernels_have_the_instructions_they_need() {
+    let Some(nvrtc) = compiler() else { return };
+    let mut texts = Vec::new();
+    for entry in CATALOGUE.iter().filter(|e| e.collective == "all_reduce" && e.name == "two_shot") {
+        kernels(entry, 4, &[SUM], &mut texts);
+    }
+    for (name, text) in texts.iter().filter(|(name, _)| name.contains("InPlace")) {
+        let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0))).expect("it compiles");
+        let needed: &[&str] = match name.contains("Packet") {
+            true => &["ld.relaxed.sys.global.v4.u32", "st.relaxed.sys.global.v4.u32"],
+            false => &[
+                "ld.acquire.sys.global.u64",
+                "fence.acq_rel.sys",
+                "st.relaxed.sys.global.u64",
+                "ld.global.L1::no_allocate.v4.u32",
+                "st.global.v4.u32",
+            ],
+        };
+        for instruction in needed {
+            assert!(ptx.contains(instruction), "{name}: no {instruction}");
+        }
+        assert!(!ptx.contains("fma.rn"), "{name}: contracted");
+        assert!(!name.contains("Packet") || !ptx.contains("fence.acq_rel.sys;\n\tst.relaxed"));
+    }
+}
+
+#[test]
+fn a_kernel_that_spills_is_found() {
+    let Some(nvrtc) = compiler() else { return };
+    let text = "extern \"C\" __global__ void roundelay_kernel(int *p, int n) {
+        int a[64] = {};
+        for (int i = 0; i < n; ++i) a[p[i] & 63] += i;
+        p[0] = a[n & 63]; }";
+    assert!(fault(&nvrtc, text).is_some_and(|log| log.contains("stack frame")));
+}

@@ -1,0 +1,56 @@
+//! Failed calls of the driver.
+
+use std::ffi::{CStr, c_char};
+
+use cudarc::driver::sys;
+
+/// A call of the driver that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{call} gave {code}: {text}")]
+pub(crate) struct Fault {
+    /// The function.
+    pub(crate) call: &'static str,
+    /// The name of the driver's code.
+    pub(crate) code: String,
+    /// What the driver says of it.
+    pub(crate) text: String,
+}
+
+/// Calls a function of the driver by name, inside `unsafe`; a code other than success becomes a [`Fault`].
+macro_rules! cuda {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        $crate::backend::cuda::fault::check(
+            stringify!($function),
+            cudarc::driver::sys::$function($($argument),*),
+        )
+    };
+}
+pub(super) use cuda;
+
+/// What became of a call.
+pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<(), Fault> {
+    match result {
+        sys::CUresult::CUDA_SUCCESS => Ok(()),
+        _ => Err(fault(call, result)),
+    }
+}
+
+#[cold]
+fn fault(call: &'static str, result: sys::CUresult) -> Fault {
+    let (mut name, mut text) = (std::ptr::null(), std::ptr::null());
+    // SAFETY: both write a pointer to a text of the driver's own, or nothing.
+    unsafe {
+        let _ = sys::cuGetErrorName(result, &raw mut name);
+        let _ = sys::cuGetErrorString(result, &raw mut text);
+    }
+    let code = format!("code {}", result as u32);
+    Fault { call, code: spell(name).unwrap_or(code), text: spell(text).unwrap_or_default() }
+}
+
+fn spell(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: the driver's texts end with a zero and live for ever.
+    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}

@@ -1,0 +1,65 @@
+//! Kernels by their text: from memory, from the disk, or compiled.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::cache::{Cache, Name};
+use super::nvrtc::Nvrtc;
+use super::{Context, Kernel};
+
+/// The kernels of a device that were asked for.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    context: Arc<Context>,
+    cache: Cache,
+    place: Option<PathBuf>,
+    loaded: BTreeMap<Name, Arc<Kernel>>,
+}
+
+impl Kernels {
+    /// With that folder and that compiler; see [`Cache::new`], [`Nvrtc::load`].
+    pub(crate) fn new(context: &Arc<Context>, cache: Cache, place: Option<PathBuf>) -> Self {
+        Kernels { context: context.clone(), cache, place, loaded: BTreeMap::new() }
+    }
+
+    /// The kernel `name` of a text, loaded. Blocks of so many threads can be launched.
+    ///
+    /// # Errors
+    ///
+    /// What the compiler or the driver says.
+    pub(crate) fn get(
+        &mut self,
+        text: &str,
+        name: &str,
+        threads: u32,
+    ) -> Result<Arc<Kernel>, String> {
+        let nvrtc = Nvrtc::load(self.place.as_deref())?;
+        let options = Nvrtc::options(self.context.device().capability);
+        let key = Name::of(text, &options, nvrtc.version());
+        if let Some(kernel) = self.loaded.get(&key) {
+            return Ok(kernel.clone());
+        }
+        let load = |code: &[u8]| Kernel::load(&self.context, code, name);
+        // A file that the driver refuses is made anew.
+        let kept = self.cache.read(key).and_then(|code| load(&code).ok());
+        let kernel = match kept {
+            Some(kernel) => kernel,
+            None => {
+                let code = nvrtc.compile(text, &options)?;
+                self.cache.write(key, &code);
+                load(&code).map_err(|fault| fault.to_string())?
+            }
+        };
+        let (registers, _, most) = kernel.facts;
+        if most < threads {
+            return Err(format!(
+                "a kernel takes {registers} registers a thread, so that a block of {threads} threads does not fit: at \
+                 most {most} do"
+            ));
+        }
+        let kernel = Arc::new(kernel);
+        self.loaded.insert(key, kernel.clone());
+        Ok(kernel)
+    }
+}

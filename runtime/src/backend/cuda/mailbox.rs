@@ -1,0 +1,56 @@
+//! Words of host memory between the host and its kernels: the abort word and the report.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use roundelay_compiler::device::abi;
+
+use super::{Context, Fault, Pinned};
+
+/// Where the report begins; the abort word is at 0.
+const REPORT: usize = 64;
+
+/// Words of host memory that kernels see.
+#[derive(Debug)]
+pub(crate) struct Mailbox(Pinned);
+
+impl Mailbox {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
+        Pinned::new(context, REPORT + size_of::<abi::Report>()).map(Mailbox)
+    }
+
+    /// Where kernels find the abort word, and the report.
+    pub(crate) fn addresses(&self) -> (u64, u64) {
+        (self.0.device(), self.0.device() + REPORT as u64)
+    }
+
+    /// Makes kernels leave, those that run and those to come.
+    pub(crate) fn abort(&self) {
+        if self.0.host().is_null() {
+            return;
+        }
+        // SAFETY: the first word of the memory, aligned to pages, which lives as long as `self`.
+        unsafe { AtomicU32::from_ptr(self.0.host().cast()) }.store(1, Ordering::SeqCst);
+    }
+
+    /// Leaves the memory until the process ends, for kernels that do not. Nothing is read or written there any more.
+    pub(crate) fn abandon(&mut self) {
+        self.0.abandon();
+    }
+
+    /// What a kernel reported, if one did.
+    pub(crate) fn report(&self) -> Option<abi::Report> {
+        if self.0.host().is_null() {
+            return None;
+        }
+        // SAFETY: the report lies behind the abort word, aligned to 64 bytes. `what` is its first word, written last.
+        let report = unsafe { self.0.host().add(REPORT) };
+        // SAFETY: as above.
+        let what = unsafe { AtomicU32::from_ptr(report.cast()) }.load(Ordering::Acquire);
+        if what == 0 {
+            return None;
+        }
+        // SAFETY: the kernel has written it whole before `what`, and nobody writes it again; it has no padding.
+        Some(unsafe { report.cast::<abi::Report>().read_volatile() })
+    }
+}

@@ -1,0 +1,41 @@
+//! The CUDA backend: memory, kernels and launches on NVIDIA GPUs, over the driver's own interface.
+//!
+//! What stands here is a thin layer that owns what the driver hands out and gives it back, and turns each failed call
+//! into a [`Fault`] that names the call and the driver's code. It knows no rank and no plan. `transport/nvlink` shares
+//! the memory between processes, `crate::cuda` makes collective calls of it all.
+//!
+//! The driver is found at run time ([`library`]). cudarc has its types and functions; it panics where a function is
+//! missing, so [`library::load`] looks for every function that is used here before any is called. Nothing here may be
+//! called before it: whoever holds a [`Context`] has come past it.
+//!
+//! Kernels are texts that the compiler writes. [`kernels`] turns them into code, from memory, from the disk ([`cache`]), or
+//! by NVRTC ([`nvrtc`]).
+
+#[cfg(test)]
+mod book;
+pub(crate) mod cache;
+mod context;
+mod device;
+mod fault;
+mod graph;
+pub(crate) mod kernels;
+pub(crate) mod library;
+mod mailbox;
+mod memory;
+mod module;
+pub(crate) mod nvrtc;
+mod stream;
+mod wheels;
+
+pub(crate) use context::Context;
+pub use device::Device;
+pub(crate) use device::{devices, reach};
+pub(crate) use fault::Fault;
+pub(crate) use graph::{Aside, Graph, Recording};
+pub(crate) use mailbox::Mailbox;
+use memory::Pinned;
+pub(crate) use memory::{Foreign, Found, Handle, Physical, Range};
+pub(crate) use module::Kernel;
+pub use stream::CudaStream;
+pub(crate) use stream::Event;
+pub use wheels::wheels;

@@ -1,0 +1,93 @@
+//! Loaded kernels.
+
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use super::fault::cuda;
+use super::{Context, CudaStream, Fault};
+
+/// A kernel on a device, ready to be launched.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    context: Arc<Context>,
+    module: sys::CUmodule,
+    function: sys::CUfunction,
+    /// Registers a thread, bytes of local memory a thread, most threads of a block.
+    pub(crate) facts: (u32, u32, u32),
+}
+
+// SAFETY: the driver's handles may be used from any thread.
+unsafe impl Send for Kernel {}
+// SAFETY: as above; a launch changes nothing here.
+unsafe impl Sync for Kernel {}
+
+impl Kernel {
+    /// Loads the function of that name from code for this device, whole: nothing is left to the first launch, which
+    /// would wait for kernels that spin.
+    pub(crate) fn load(context: &Arc<Context>, code: &[u8], name: &str) -> Result<Self, Fault> {
+        context.enter()?;
+        let name = CString::new(name).unwrap_or_default();
+        let mut module = std::ptr::null_mut();
+        // SAFETY: `code` is a whole image: the caller has it from the compiler, or from the cache, which checks it.
+        unsafe { cuda!(cuModuleLoadData(&raw mut module, code.as_ptr().cast())) }?;
+        let mut kernel = Kernel {
+            context: context.clone(),
+            module,
+            function: std::ptr::null_mut(),
+            facts: (0, 0, 0),
+        };
+        // SAFETY: the module is good, the name ends with a zero, one handle is written.
+        unsafe {
+            cuda!(cuModuleGetFunction(&raw mut kernel.function, module, name.as_ptr()))?;
+            cuda!(cuFuncLoad(kernel.function))?;
+        }
+        use sys::CUfunction_attribute_enum as Of;
+        kernel.facts = (
+            kernel.attribute(Of::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            kernel.attribute(Of::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+            kernel.attribute(Of::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        );
+        Ok(kernel)
+    }
+
+    fn attribute(&self, which: sys::CUfunction_attribute) -> Result<u32, Fault> {
+        let mut value = 0;
+        // SAFETY: one number is written; the function is good.
+        unsafe { cuda!(cuFuncGetAttribute(&raw mut value, which, self.function)) }?;
+        Ok(value as u32)
+    }
+
+    /// Puts it into a stream.
+    ///
+    /// # Safety
+    ///
+    /// `params` are the words of the kernel's only parameter, as many as it has; what they address is good until
+    /// the stream has come past.
+    pub(crate) unsafe fn launch(
+        &self,
+        stream: &CudaStream,
+        (blocks, threads): (u32, u32),
+        params: &[u64],
+    ) -> Result<(), Fault> {
+        self.context.enter()?;
+        let mut values = [params.as_ptr().cast_mut().cast::<c_void>()];
+        let extra = std::ptr::null_mut();
+        // SAFETY: the driver copies the parameter before it returns; the rest is the caller's promise.
+        unsafe {
+            let (grid, block, to) = (blocks, threads, stream.handle());
+            let values = values.as_mut_ptr();
+            cuda!(cuLaunchKernel(self.function, grid, 1, 1, block, 1, 1, 0, to, values, extra))
+        }
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            // SAFETY: nobody else has the handles. The driver waits for launches that still run.
+            let _ = unsafe { cuda!(cuModuleUnload(self.module)) };
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! NVRTC, the library that compiles kernels: found, loaded, called.
+//!
+//! It is looked for by its usual names, then among Python's packages, where pip installs it, then where NVIDIA's
+//! installers put it. The variable [`VARIABLE`] goes before all.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libloading::Library;
+
+use super::library::spell;
+use super::wheels::{entries, wheels};
+
+/// Names the library.
+pub(crate) const VARIABLE: &str = "ROUNDELAY_NVRTC";
+/// By the names under which the system may know it, the best first.
+const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+/// No contraction of a product and a sum into one rounding, no flushing of tiny numbers: results are those of the host.
+const OPTIONS: [&str; 4] = ["--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true"];
+
+type Program = *mut c_void;
+
+/// The library.
+#[derive(Debug)]
+pub(crate) struct Nvrtc {
+    version: (u32, u32),
+    path: PathBuf,
+    create: unsafe extern "C" fn(
+        *mut Program,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> c_int,
+    destroy: unsafe extern "C" fn(*mut Program) -> c_int,
+    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
+    code_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+    code: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+    log_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+    log: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+    name: unsafe extern "C" fn(c_int) -> *const c_char,
+    /// Last: the functions are good as long as it is loaded.
+    _library: Library,
+}
+
+impl Nvrtc {
+    /// The library, at that place if one is given; loaded once a process and place.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none, in words.
+    pub(crate) fn load(place: Option<&Path>) -> Result<Arc<Self>, String> {
+        static LOADED: Mutex<Vec<(Option<PathBuf>, Arc<Nvrtc>)>> = Mutex::new(Vec::new());
+        let named = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let place = place.map(Path::to_path_buf).or(named);
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, library)) = loaded.iter().find(|(at, _)| *at == place) {
+            return Ok(library.clone());
+        }
+        let library = Arc::new(Self::find(place.as_deref())?);
+        loaded.push((place, library.clone()));
+        Ok(library)
+    }
+
+    fn find(place: Option<&Path>) -> Result<Self, String> {
+        if let Some(place) = place {
+            return Self::open(place).map_err(|why| {
+                format!("the CUDA compiler cannot be loaded from {}: {why}", place.display())
+            });
+        }
+        let mut why = String::new();
+        let mut tried = 0;
+        for path in NAMES.iter().map(PathBuf::from).chain(files()) {
+            match Self::open(&path) {
+                Ok(library) => return Ok(library),
+                // The reason of a file that exists says more than that of a name.
+                Err(reason) if why.is_empty() || path.is_absolute() => why = reason,
+                Err(_) => {}
+            }
+            tried += 1;
+        }
+        Err(format!(
+            "the CUDA compiler (NVRTC) cannot be loaded: {why} ({tried} places were tried); install it by `pip \
+             install nvidia-cuda-nvrtc`, or name the library in {VARIABLE}"
+        ))
+    }
+
+    fn open(path: &Path) -> Result<Self, String> {
+        if let Some(folder) = path.parent().filter(|f| f.is_absolute()) {
+            // It asks for this one by name only, which the system does not know if it lies among packages.
+            for builtins in entries(folder, |name| name.starts_with("libnvrtc-builtins.so")) {
+                // SAFETY: a library that NVRTC itself loads; it stays for good.
+                let loaded = unsafe { Library::new(&builtins) };
+                std::mem::forget(loaded);
+            }
+        }
+        // SAFETY: NVIDIA's compiler; what it runs when loaded concerns nobody else.
+        let library = unsafe { Library::new(path) }.map_err(|error| spell(&error))?;
+        macro_rules! function {
+            ($name:literal) => {{
+                // SAFETY: the type is that of the function in NVRTC's header, the same in all versions.
+                let symbol = unsafe { library.get($name.as_bytes()) };
+                *symbol.map_err(|error| format!("{}: {}", path.display(), spell(&error)))?
+            }};
+        }
+        let version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int =
+            function!("nvrtcVersion");
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: two numbers are written.
+        if unsafe { version(&raw mut major, &raw mut minor) } != 0 {
+            return Err(format!("{}: it does not tell its version", path.display()));
+        }
+        Ok(Nvrtc {
+            version: (major as u32, minor as u32),
+            path: path.into(),
+            create: function!("nvrtcCreateProgram"),
+            destroy: function!("nvrtcDestroyProgram"),
+            compile: function!("nvrtcCompileProgram"),
+            code_size: function!("nvrtcGetCUBINSize"),
+            code: function!("nvrtcGetCUBIN"),
+            log_size: function!("nvrtcGetProgramLogSize"),
+            log: function!("nvrtcGetProgramLog"),
+            name: function!("nvrtcGetErrorString"),
+            _library: library,
+        })
+    }
+
+    /// Its version.
+    pub(crate) fn version(&self) -> (u32, u32) {
+        self.version
+    }
+
+    /// Where it was found: a path, or the name by which the system knew it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it is told, for a device.
+    pub(crate) fn options((major, minor): (u32, u32)) -> Vec<String> {
+        let arch = format!("--gpu-architecture=sm_{major}{minor}");
+        std::iter::once(arch).chain(OPTIONS.map(String::from)).collect()
+    }
+
+    /// Compiles a text to code for a device.
+    ///
+    /// # Errors
+    ///
+    /// What the compiler says, with its log.
+    pub(crate) fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>, String> {
+        self.with(text, options, |_| ()).map(|(code, ())| code)
+    }
+
+    /// As `compile`, with the log.
+    ///
+    /// # Errors
+    ///
+    /// As `compile`.
+    #[cfg(test)]
+    pub(crate) fn compile_and_say(
+        &self,
+        text: &str,
+        options: &[String],
+    ) -> Result<(Vec<u8>, String), String> {
+        self.with(text, options, |program| self.told(program))
+    }
+
+    /// Compiles a text to the assembly that is compiled to code.
+    ///
+    /// # Errors
+    ///
+    /// As `compile`.
+    #[cfg(test)]
+    pub(crate) fn assembly(&self, text: &str, options: &[String]) -> Result<String, String> {
+        type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+        type Get = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+        let made = self.with(text, options, |program| {
+            // SAFETY: the types are those of the functions in NVRTC's header.
+            let size = unsafe { self._library.get::<Size>(b"nvrtcGetPTXSize") };
+            // SAFETY: as above.
+            let get = unsafe { self._library.get::<Get>(b"nvrtcGetPTX") };
+            let (Ok(size), Ok(get)) = (size, get) else { return String::new() };
+            let mut bytes = 0;
+            // SAFETY: one number is written.
+            unsafe { size(program, &raw mut bytes) };
+            let mut ptx = vec![0u8; bytes];
+            // SAFETY: as many bytes are written as it said.
+            unsafe { get(program, ptx.as_mut_ptr().cast()) };
+            String::from_utf8_lossy(&ptx).into_owned()
+        });
+        made.map(|(_, ptx)| ptx)
+    }
+
+    /// Compiles a text, and looks at the program while there is one.
+    fn with<T>(
+        &self,
+        text: &str,
+        options: &[String],
+        look: impl FnOnce(Program) -> T,
+    ) -> Result<(Vec<u8>, T), String> {
+        let zero = |_| "the text holds a zero byte".to_string();
+        let text = CString::new(text).map_err(zero)?;
+        let kept: Result<Vec<CString>, _> =
+            options.iter().map(|o| CString::new(o.as_str())).collect();
+        let kept = kept.map_err(zero)?;
+        let options: Vec<*const c_char> = kept.iter().map(|o| o.as_ptr()).collect();
+        let (mut program, none) = (std::ptr::null_mut(), std::ptr::null());
+        let title = c"roundelay.cu".as_ptr();
+        // SAFETY: both texts end with a zero and outlive the program; there are no headers.
+        let made = unsafe { (self.create)(&raw mut program, text.as_ptr(), title, 0, none, none) };
+        self.check("nvrtcCreateProgram", made)?;
+        let compiled = self.compile_program(program, &options).map(|code| (code, look(program)));
+        // SAFETY: the program was made above, and is not used after.
+        let _ = unsafe { (self.destroy)(&raw mut program) };
+        compiled
+    }
+
+    fn compile_program(
+        &self,
+        program: Program,
+        options: &[*const c_char],
+    ) -> Result<Vec<u8>, String> {
+        // SAFETY: the program is good, and so are the texts of the options.
+        let done = unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) };
+        if let Err(why) = self.check("nvrtcCompileProgram", done) {
+            return Err(format!("{why}\n{}", self.told(program)));
+        }
+        let mut bytes = 0;
+        // SAFETY: one number is written.
+        self.check("nvrtcGetCUBINSize", unsafe { (self.code_size)(program, &raw mut bytes) })?;
+        let mut code = vec![0u8; bytes];
+        // SAFETY: as many bytes are written as it said.
+        let got = unsafe { (self.code)(program, code.as_mut_ptr().cast()) };
+        self.check("nvrtcGetCUBIN", got)?;
+        Ok(code)
+    }
+
+    /// The compiler's log.
+    fn told(&self, program: Program) -> String {
+        let mut bytes = 0;
+        // SAFETY: one number is written.
+        if unsafe { (self.log_size)(program, &raw mut bytes) } != 0 {
+            return String::new();
+        }
+        let mut log = vec![0u8; bytes];
+        // SAFETY: as many bytes are written as it said.
+        if unsafe { (self.log)(program, log.as_mut_ptr().cast()) } != 0 {
+            return String::new();
+        }
+        String::from_utf8_lossy(&log).trim_matches(['\0', '\n', ' ']).to_string()
+    }
+
+    fn check(&self, call: &str, result: c_int) -> Result<(), String> {
+        if result == 0 {
+            return Ok(());
+        }
+        // SAFETY: the text is the library's own and lives as long.
+        let name = unsafe { CStr::from_ptr((self.name)(result)) };
+        Err(format!("{call} gave {}", name.to_string_lossy()))
+    }
+}
+
+/// Files of that name, where packages and NVIDIA's installers put them.
+fn files() -> Vec<PathBuf> {
+    let mut folders = wheels();
+    for toolkit in entries(Path::new("/usr/local"), |name| name.starts_with("cuda")) {
+        folders.extend([toolkit.join("lib64"), toolkit.join("targets/x86_64-linux/lib")]);
+    }
+    let mut found = Vec::new();
+    for name in NAMES {
+        found.extend(folders.iter().map(|f| f.join(name)).filter(|f| f.is_file()));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_is_not_there_is_named() {
+        let error = Nvrtc::load(Some(Path::new("/nowhere/libnvrtc.so"))).expect_err("none there");
+        assert!(error.contains("/nowhere/libnvrtc.so"), "{error}");
+    }
+
+    #[test]
+    fn a_library_that_is_another_one_is_refused() {
+        let error = Nvrtc::open(Path::new("libc.so.6")).expect_err("it is no compiler");
+        assert!(error.contains("nvrtcVersion"), "{error}");
+    }
+
+    /// Where the compiler is installed.
+    #[test]
+    fn texts_become_code_or_a_log() {
+        let nvrtc = match Nvrtc::load(None) {
+            Ok(nvrtc) => nvrtc,
+            Err(why) => {
+                use std::io::Write;
+                let _ = writeln!(std::io::stderr(), "skipped: {why}");
+                return;
+            }
+        };
+        let options = Nvrtc::options((9, 0));
+        let text = "extern \"C\" __global__ void k(int *p) { *p = 1; }";
+        let code = nvrtc.compile(text, &options).expect("it is right");
+        assert!(code.starts_with(b"\x7fELF"));
+        let error = nvrtc.compile("__global__ void k( { }", &options).expect_err("it is wrong");
+        assert!(error.contains("NVRTC_ERROR_COMPILATION") && error.contains("roundelay.cu(1)"));
+        assert!(nvrtc.compile("a\0b", &options).is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! Streams and events.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use super::fault::cuda;
+use super::{Context, Fault};
+
+/// A queue of work on a device. Cloned handles are handles on one queue.
+#[derive(Debug, Clone)]
+pub struct CudaStream(Arc<Queue>);
+
+#[derive(Debug)]
+struct Queue {
+    context: Arc<Context>,
+    raw: sys::CUstream,
+    /// Whether it goes with the last handle.
+    owned: bool,
+}
+
+// SAFETY: the driver's handles may be used from any thread.
+unsafe impl Send for Queue {}
+// SAFETY: as above; the driver locks what needs it.
+unsafe impl Sync for Queue {}
+
+impl CudaStream {
+    /// A stream that runs beside all others.
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
+        context.enter()?;
+        let (mut raw, context) = (std::ptr::null_mut(), context.clone());
+        let beside = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: one handle is written; it is destroyed with the last reference.
+        unsafe { cuda!(cuStreamCreate(&raw mut raw, beside)) }?;
+        Ok(CudaStream(Arc::new(Queue { context, raw, owned: true })))
+    }
+
+    /// A stream of somebody else's.
+    ///
+    /// # Safety
+    ///
+    /// It is a stream of this context and lives as long as all handles.
+    pub(crate) unsafe fn borrowed(context: &Arc<Context>, raw: *mut c_void) -> Self {
+        CudaStream(Arc::new(Queue { context: context.clone(), raw: raw.cast(), owned: false }))
+    }
+
+    /// The driver's handle (`CUstream`), for other libraries. It is good as long as this lives.
+    pub fn raw(&self) -> *mut c_void {
+        self.0.raw.cast()
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.0.context
+    }
+
+    pub(super) fn handle(&self) -> sys::CUstream {
+        self.0.raw
+    }
+
+    /// What is put into it from now on waits until the event has happened.
+    pub(crate) fn follow(&self, event: &Event) -> Result<(), Fault> {
+        self.0.context.enter()?;
+        // SAFETY: both handles are good.
+        unsafe { cuda!(cuStreamWaitEvent(self.0.raw, event.raw, 0)) }
+    }
+
+    /// Whether everything in it is done.
+    pub(crate) fn is_done(&self) -> Result<bool, Fault> {
+        // SAFETY: the handle is good.
+        is_done(unsafe { cuda!(cuStreamQuery(self.0.raw)) })
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if self.owned && self.context.enter().is_ok() {
+            // SAFETY: the last handle. Work in it still runs to its end.
+            let _ = unsafe { cuda!(cuStreamDestroy_v2(self.raw)) };
+        }
+    }
+}
+
+/// A query's answer.
+fn is_done(answer: Result<(), Fault>) -> Result<bool, Fault> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(fault) if fault.code == "CUDA_ERROR_NOT_READY" => Ok(false),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// A point in a stream.
+#[derive(Debug)]
+pub(crate) struct Event {
+    context: Arc<Context>,
+    raw: sys::CUevent,
+}
+
+// SAFETY: the driver's handles may be used from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above; the driver locks what needs it.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// An event that notes the time when the stream comes to it.
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
+        context.enter()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: one handle is written; it is destroyed in `drop`.
+        unsafe { cuda!(cuEventCreate(&raw mut raw, 0)) }?;
+        Ok(Event { context: context.clone(), raw })
+    }
+
+    /// Moves it to the end of a stream.
+    pub(crate) fn record(&self, stream: &CudaStream) -> Result<(), Fault> {
+        self.context.enter()?;
+        // SAFETY: both handles are good.
+        unsafe { cuda!(cuEventRecord(self.raw, stream.handle())) }
+    }
+
+    /// Whether the stream has come past it.
+    pub(crate) fn is_done(&self) -> Result<bool, Fault> {
+        // SAFETY: the handle is good.
+        is_done(unsafe { cuda!(cuEventQuery(self.raw)) })
+    }
+
+    /// Milliseconds from an earlier event; both are done.
+    pub(crate) fn since(&self, earlier: &Event) -> Result<f32, Fault> {
+        let mut time = 0.0;
+        // SAFETY: one number is written; both handles are good.
+        unsafe { cuda!(cuEventElapsedTime_v2(&raw mut time, earlier.raw, self.raw)) }?;
+        Ok(time)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            // SAFETY: nobody else has the handle.
+            let _ = unsafe { cuda!(cuEventDestroy_v2(self.raw)) };
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! When joining fails: who is missing, gone or silent, and how all ranks hear the first reason.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+
+use super::guest::{Guest, Stage};
+use super::protocol::{Verdict, failure_body};
+use super::server::{At, Core};
+use crate::transport::shm::AbortRecord;
+
+/// How long ranks may take to say that they are there. Those that join look up every few milliseconds.
+const ANSWERS: Duration = Duration::from_millis(200);
+/// How long the last words may take on their way, once the store is closed.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long those who have heard of a failure may take to go. One that is stopped never does.
+const FAREWELL: Duration = Duration::from_millis(300);
+
+/// Finding out who does not answer.
+pub(super) struct Inquiry {
+    /// Who wants to know, and the numbers of their questions.
+    pub(super) asking: Vec<(u64, u32)>,
+    pub(super) silent: BTreeSet<u32>,
+    pub(super) until: Instant,
+}
+
+impl Core {
+    /// Tells all ranks why nobody joins any more, once.
+    pub(super) fn fail(&mut self, failure: AbortRecord) {
+        if self.failure.is_some() || self.all_done() {
+            return;
+        }
+        let body = failure_body(&failure);
+        self.failure = Some(failure);
+        self.tell_all(Verdict::Failed, &body, None);
+        if self.inquiry.is_some() {
+            self.report();
+        }
+    }
+
+    /// Says something to all ranks but one that nobody asked for.
+    fn tell_all(&mut self, verdict: Verdict, body: &[u8], except: Option<u64>) {
+        let is_rank = |guest: &Guest| matches!(guest.stage, Stage::Rank(_));
+        let ranks = self.guests.iter().filter(|&(&token, g)| is_rank(g) && Some(token) != except);
+        let tokens: Vec<u64> = ranks.map(|(&token, _)| token).collect();
+        for token in tokens {
+            self.tell(token, verdict, 0, body);
+            self.send_later(token);
+        }
+    }
+
+    /// Ends soon: see [`Core::is_over`].
+    pub(super) fn close(&mut self) {
+        // It would be woken for ever.
+        let _ = epoll::delete(&self.poll, &self.woken);
+        let now = Instant::now();
+        self.is_closing = true;
+        self.until = match self.failure {
+            Some(_) => self.until.max(now) + FAREWELL,
+            None => now + LAST_WORDS,
+        };
+    }
+
+    /// Whether all has been said: after a failure to all ranks, also to those who come only now, and
+    /// they have gone: what they still say to a closed connection could cost them the news.
+    pub(super) fn is_over(&self) -> bool {
+        let mut ranks = self.guests.values().filter(|g| matches!(g.stage, Stage::Rank(_)));
+        let all_said = match self.failure {
+            None => ranks.all(|guest| guest.output.is_empty()),
+            Some(_) => ranks.next().is_none() && self.ranks.len() == self.job.size as usize,
+        };
+        all_said || Instant::now() >= self.until
+    }
+
+    /// Asks all that are connected whether they are still there.
+    pub(super) fn inquire(&mut self, token: u64, rank: u32, number: u32) {
+        match &mut self.inquiry {
+            Some(inquiry) => {
+                inquiry.asking.push((token, number));
+                inquiry.silent.remove(&rank);
+            }
+            None => {
+                let is_here = |at: &At| !matches!(at, At::Gone);
+                let here = self.ranks.iter().filter(|(_, at)| is_here(at)).map(|(&rank, _)| rank);
+                let silent = here.filter(|&other| other != rank).collect();
+                let (asking, until) = (vec![(token, number)], Instant::now() + ANSWERS);
+                self.inquiry = Some(Inquiry { asking, silent, until });
+                self.tell_all(Verdict::Ask, b"", Some(token));
+            }
+        }
+    }
+
+    /// Ends an inquiry: who has not come, has gone or does not answer, in words.
+    pub(super) fn report(&mut self) {
+        let Some(Inquiry { asking, silent, .. }) = self.inquiry.take() else { return };
+        let at = |is: fn(&At) -> bool| {
+            self.ranks.iter().filter(move |(_, at)| is(at)).map(|(&rank, _)| rank)
+        };
+        let missing = (0..self.job.size).filter(|rank| !self.ranks.contains_key(rank));
+        let words = [
+            (list(missing), ["has not come", "have not come"]),
+            (list(at(|at| *at == At::Gone)), ["has left", "have left"]),
+            (list(silent.into_iter()), ["does not answer", "do not answer"]),
+            (
+                list(at(|at| matches!(at, At::Here(_))).filter(|_| self.done > 0)),
+                ["has not finished joining", "have not finished joining"],
+            ),
+        ];
+        let words = words.into_iter().filter_map(|(ranks, verbs)| {
+            let (noun, is_one) = ranks?;
+            Some(format!("{noun} {}", verbs[usize::from(!is_one)]))
+        });
+        let mut words: Vec<String> = words.collect();
+        if words.is_empty() {
+            words.push(format!("all {} ranks have come, and answer", self.job.size));
+        }
+        let words = words.join(", ");
+        for (token, number) in asking {
+            self.tell(token, Verdict::Ok, number, words.as_bytes());
+            self.send_later(token);
+        }
+    }
+}
+
+/// A few ranks in words, and whether it is one.
+fn list(ranks: impl Iterator<Item = u32>) -> Option<(String, bool)> {
+    let all: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
+    Some(match all.as_slice() {
+        [] => return None,
+        [one] => (format!("rank {one}"), true),
+        few if few.len() <= 8 => (format!("ranks {}", few.join(", ")), false),
+        many => (format!("ranks {} and {} others", many[..8].join(", "), many.len() - 8), false),
+    })
+}

@@ -1,0 +1,150 @@
+//! What is played on GPUs where nothing else decides: the algorithm, the way its messages travel, how many blocks.
+//!
+//! Rules by size, from measurements on two and four H200 without multicast (docs/performance.md). A tuned table goes before them, hints
+//! before that. All of it is a function of what all ranks have in common.
+
+use roundelay_compiler::device::{Way, abi};
+
+/// A rule holds for calls of at most so many bytes of the whole vector.
+struct Rule {
+    collective: &'static str,
+    up_to: u64,
+    algorithm: &'static str,
+    /// The best first; what the buffers do not allow is passed over, and `staged` takes any.
+    ways: &'static [Way],
+}
+
+const K: u64 = 1 << 10;
+const M: u64 = 1 << 20;
+const ANY: u64 = u64::MAX;
+
+const fn rule(
+    collective: &'static str,
+    up_to: u64,
+    algorithm: &'static str,
+    ways: &'static [Way],
+) -> Rule {
+    Rule { collective, up_to, algorithm, ways }
+}
+
+/// By collective, in ascending order of size.
+const RULES: &[Rule] = &[
+    rule("all_reduce", 32 * K, "one_shot", &[Way::Packet]),
+    rule("all_reduce", M, "two_shot", &[Way::Packet]),
+    rule("all_reduce", 16 * M, "two_shot", &[Way::Get, Way::Staged]),
+    rule("all_reduce", ANY, "ring", &[Way::Put, Way::Staged]),
+    rule("all_gather", 512 * K, "direct", &[Way::Packet]),
+    rule("all_gather", ANY, "direct", &[Way::Put, Way::Staged]),
+    rule("reduce_scatter", 512 * K, "direct", &[Way::Packet]),
+    rule("reduce_scatter", 64 * M, "direct", &[Way::Get, Way::Staged]),
+    rule("reduce_scatter", ANY, "ring", &[Way::Put, Way::Staged]),
+    rule("all_to_all", 512 * K, "direct", &[Way::Packet]),
+    rule("all_to_all", ANY, "direct", &[Way::Put, Way::Staged]),
+    rule("broadcast", 64 * K, "binomial", &[Way::Packet]),
+    rule("broadcast", 4 * M, "chain", &[Way::Packet]),
+    rule("broadcast", ANY, "chain", &[Way::Put, Way::Staged]),
+    rule("reduce", 512 * K, "linear", &[Way::Packet]),
+    rule("reduce", ANY, "chain", &[Way::Put, Way::Staged]),
+    rule("gather", 512 * K, "linear", &[Way::Packet]),
+    rule("gather", ANY, "linear", &[Way::Get, Way::Staged]),
+    rule("scatter", 512 * K, "linear", &[Way::Packet]),
+    rule("scatter", ANY, "linear", &[Way::Put, Way::Staged]),
+    rule("barrier", ANY, "dissemination", &[Way::Staged]),
+];
+
+/// The algorithms for a call of so many bytes, the best first.
+pub(crate) fn algorithms(collective: &str, bytes: u64) -> impl Iterator<Item = &'static str> {
+    let of: Vec<&Rule> = RULES.iter().filter(|r| r.collective == collective).collect();
+    let at = of.iter().position(|r| bytes <= r.up_to).unwrap_or(0);
+    let (smaller, larger) = of.split_at(at);
+    let order: Vec<&'static str> =
+        larger.iter().chain(smaller.iter().rev()).map(|r| r.algorithm).collect();
+    order.into_iter()
+}
+
+/// The ways for a call, the best first: any algorithm's.
+pub(crate) fn ways(collective: &str, bytes: u64) -> Vec<Way> {
+    let rule = RULES.iter().find(|r| r.collective == collective && bytes <= r.up_to);
+    let mut ways = rule.map(|r| r.ways.to_vec()).unwrap_or_else(|| match bytes <= 512 * K {
+        true => vec![Way::Packet],
+        false => vec![Way::Put],
+    });
+    if !ways.contains(&Way::Staged) {
+        ways.push(Way::Staged);
+    }
+    ways
+}
+
+/// Blocks for a call whose messages form chains of so many links: enough to keep the links busy, few where meeting
+/// costs more than moving. Where blocks wait for their neighbours in every step, more of them only queue behind
+/// each other on the links: all_reduce.ring of 256 MiB on four GPUs took 1.21 ms with 32 blocks, 1.84 with 96;
+/// broadcast.chain 0.89 with 32, 0.98 with 64, 1.41 with 128. Where all is sent at once, more are better.
+pub(crate) fn blocks(way: Way, bytes: u64, depth: u32, sms: u32, most: Option<u32>) -> u32 {
+    let each = match way {
+        // A thread moves 8 bytes of packets at a time: two for each thread of a block.
+        Way::Packet => u64::from(abi::THREADS) * 8 * 2,
+        Way::Staged | Way::Put | Way::Get => 64 * K,
+    };
+    let useful = match way {
+        Way::Packet => abi::BLOCKS,
+        _ if depth <= 1 => abi::BLOCKS,
+        _ if bytes > 8 * M => 32,
+        _ => 64,
+    };
+    let wanted = bytes.div_ceil(each).clamp(1, u64::from(useful)) as u32;
+    wanted.min(sms.max(1)).min(most.unwrap_or(abi::BLOCKS).max(1))
+}
+
+/// Bytes of an arm's chunk in a pass, up to which arms are played side by side: what a block has in flight at once.
+const SIDE_BY_SIDE: u64 = 32 * K;
+
+/// Groups of warps that play arms side by side: as many as a phase has arms where chunks are small; one where they
+/// are large, so that all ranks send to one peer each at a time.
+pub(crate) fn groups(way: Way, arms: u32, pass_bytes: u64) -> u64 {
+    match way {
+        Way::Staged | Way::Put | Way::Get if pass_bytes > SIDE_BY_SIDE => 1,
+        _ => arms.clamp(1, abi::THREADS / 32).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_names_an_algorithm_of_the_book() {
+        for rule in RULES {
+            let found = roundelay_algorithms::find(rule.collective, rule.algorithm);
+            assert!(found.is_some(), "{}.{}", rule.collective, rule.algorithm);
+        }
+    }
+
+    #[test]
+    fn sizes_ascend_and_every_size_has_a_rule() {
+        for pair in RULES.windows(2) {
+            let same = pair[0].collective == pair[1].collective;
+            assert!(if same { pair[0].up_to < pair[1].up_to } else { pair[0].up_to == ANY });
+        }
+        for collective in crate::collectives::SERVED.iter().copied() {
+            assert!(algorithms(collective, u64::MAX).next().is_some(), "{collective}");
+        }
+    }
+
+    #[test]
+    fn the_rule_of_the_size_comes_first() {
+        let names: Vec<_> = algorithms("all_reduce", M).collect();
+        assert_eq!(names, ["two_shot", "two_shot", "ring", "one_shot"]);
+        assert_eq!(ways("all_reduce", 8 * M), [Way::Get, Way::Staged]);
+        assert_eq!(ways("mine", 8), [Way::Packet, Way::Staged]);
+    }
+
+    #[test]
+    fn blocks_stay_within_what_there_is() {
+        assert_eq!(blocks(Way::Packet, 0, 1, 132, None), 1);
+        assert_eq!(blocks(Way::Packet, 64 * K, 1, 132, None), 8);
+        assert_eq!(blocks(Way::Put, 1 << 30, 1, 132, None), 128);
+        assert_eq!(blocks(Way::Put, 1 << 30, 6, 132, None), 32);
+        assert_eq!(blocks(Way::Put, 1 << 30, 1, 20, None), 20);
+        assert_eq!(blocks(Way::Put, 1 << 30, 1, 132, Some(8)), 8);
+    }
+}

@@ -1,0 +1,72 @@
+//! How GPUs play an algorithm, as tables of measurements name it: `one_shot packet 8`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use roundelay_compiler::device::Way;
+
+use super::Times;
+
+/// A way for messages, and the blocks of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct How {
+    /// How messages travel.
+    pub way: Way,
+    /// Blocks of the kernel.
+    pub blocks: u32,
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.way, self.blocks)
+    }
+}
+
+impl FromStr for How {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is not a way and a number of blocks, such as `packet 8`");
+        let (way, blocks) = text.split_once(' ').ok_or_else(wrong)?;
+        let way = way.parse().map_err(|_| wrong())?;
+        let blocks = blocks.parse().ok().filter(|&b| b > 0).ok_or_else(wrong)?;
+        Ok(How { way, blocks })
+    }
+}
+
+/// Algorithm and way of a name in a table.
+pub(super) fn parts(name: &str) -> Result<(&str, Option<How>), String> {
+    match name.split_once(' ') {
+        None => Ok((name, None)),
+        Some((algorithm, how)) => Ok((algorithm, Some(how.parse()?))),
+    }
+}
+
+/// The least time of an algorithm in a row, and how it is played in that time.
+pub(super) fn fastest(times: &Times, algorithm: &str) -> Option<(f64, Option<How>)> {
+    let of = times.iter().filter_map(|(name, us)| {
+        let (which, how) = parts(name).ok()?;
+        (which == algorithm).then_some((*us, how))
+    });
+    of.min_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_way_of_an_algorithm_counts() {
+        let times: Times = [("ring put 32", 9.0), ("ring packet 4", 7.0), ("ring_x", 1.0)]
+            .map(|(name, us)| (name.to_string(), us))
+            .into();
+        let how = How { way: Way::Packet, blocks: 4 };
+        assert_eq!(fastest(&times, "ring"), Some((7.0, Some(how))));
+        assert_eq!(fastest(&times, "ring_x"), Some((1.0, None)));
+        assert_eq!(fastest(&times, "one_shot"), None);
+        assert_eq!(how.to_string().parse(), Ok(how));
+        for wrong in ["packet", "packet 0", "pocket 8", "packet eight"] {
+            assert!(wrong.parse::<How>().is_err(), "{wrong}");
+        }
+    }
+}

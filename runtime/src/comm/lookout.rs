@@ -1,0 +1,56 @@
+//! What a rank sees and hears of the others while it waits for something outside plans: for its GPU, or for letters.
+
+use std::time::Duration;
+
+use super::core::Core;
+use crate::error::{Error, Place};
+use crate::transport::shm::State;
+use crate::watchdog::{self, Trouble};
+
+impl Core {
+    /// How long nothing may move.
+    pub(crate) fn patience(&self) -> Duration {
+        self.timeout
+    }
+
+    /// A rank on another machine than this one, if there is one.
+    pub(crate) fn elsewhere(&self) -> Option<u32> {
+        let hosts = self.group.hosts();
+        let own = hosts.get(self.rank() as usize);
+        (0u32..).zip(hosts).find(|(_, host)| Some(*host) != own).map(|(rank, _)| rank)
+    }
+
+    /// Hears the others.
+    ///
+    /// # Errors
+    ///
+    /// That one of them failed, and why; `place` is where this rank is.
+    pub(crate) fn hear(&mut self, place: Option<&Place>) -> Result<(), Error> {
+        self.group.listen();
+        match self.group.is_aborted() {
+            true => Err(watchdog::aborted(&self.group, place.cloned())),
+            false => Ok(()),
+        }
+    }
+
+    /// How a rank is gone, if it is: that its process is no more or, if `left`, that it left the job.
+    pub(crate) fn gone(&self, peer: u32, left: bool) -> Option<String> {
+        if peer == self.rank() || !left && self.group.state(peer).0 == State::Left {
+            return None;
+        }
+        match watchdog::examine(&self.group, peer, 0, None) {
+            Some(Trouble::Gone(how)) => Some(how),
+            _ => None,
+        }
+    }
+
+    /// The first rank whose process is no more.
+    pub(crate) fn dead(&self) -> Option<(u32, String)> {
+        (0..self.size()).find_map(|peer| Some((peer, self.gone(peer, false)?)))
+    }
+
+    /// The error of a lost rank.
+    pub(crate) fn lost(&self, lost: u32, how: String, place: Option<Place>) -> Error {
+        Error::LostRank { rank: self.rank(), lost, how, place: place.map(Box::new) }
+    }
+}

@@ -1,0 +1,320 @@
+//! Binding a call: from plans, count, type and buffers to kernels and parameters, agreed on by all ranks once.
+
+use std::sync::Arc;
+
+use roundelay_compiler::Proved;
+use roundelay_compiler::device::{Way, abi};
+use roundelay_compiler::emit::cuda::{Element, KERNEL, aligned};
+
+use super::cut::{Cut, Job};
+use super::gpu::Gpu;
+use super::meet::{agree, same};
+use super::program::{BUFFERS, Lowered, WORDS, word, words};
+use super::region::Spot;
+use crate::backend::cuda::{Aside, CudaStream, Kernel};
+use crate::bind::mix;
+use crate::comm::Core;
+use crate::dtype::{DType, RedOp};
+use crate::error::Error;
+
+/// Bound calls that are kept.
+const KEPT: usize = 1024;
+
+/// What tells one bound call from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) count: u64,
+    pub(super) hash: [u8; 16],
+    pub(super) dtype: DType,
+    pub(super) op: RedOp,
+    pub(super) way: Way,
+    pub(super) blocks: u32,
+    /// Where those of the user's buffers lie that peers address.
+    pub(super) spots: [Option<Spot>; 3],
+}
+
+impl Key {
+    /// One word for what all ranks must have in common.
+    fn digest(&self) -> u64 {
+        let (low, high) = self.hash.split_at(8);
+        let word = |bytes: &[u8]| bytes.iter().fold(0u64, |w, &b| (w << 8) | u64::from(b));
+        let fixed = [
+            word(low),
+            word(high),
+            self.count,
+            self.dtype as u64,
+            self.op as u64,
+            self.way as u64,
+            self.blocks.into(),
+        ];
+        let spots = self.spots.iter().flat_map(|spot| match spot {
+            None => [0, 0],
+            Some(spot) => [1 + u64::from(spot.region), spot.offset],
+        });
+        fixed.into_iter().chain(spots).fold(3, mix)
+    }
+
+    /// Whether a buffer lies in that region.
+    pub(super) fn uses(&self, region: u32) -> bool {
+        self.spots.iter().flatten().any(|spot| spot.region == region)
+    }
+}
+
+/// A call, ready to be launched.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) lowered: Arc<Lowered>,
+    cut: Cut,
+    /// Whether chunks begin at multiples of 16 bytes.
+    even: bool,
+    /// Whether the buffers of peers do.
+    peers_even: bool,
+    dtype: DType,
+    op: RedOp,
+    /// For memory at any address, and at multiples of 16 bytes.
+    kernels: [Option<Arc<Kernel>>; 2],
+    params: Vec<u64>,
+}
+
+/// What a call brings beside its key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lent {
+    /// Addresses of data, input, output; 0 for none.
+    pub(super) buffers: [u64; 3],
+    pub(super) factor: f64,
+    /// Nanoseconds.
+    pub(super) timeout: u64,
+}
+
+impl Gpu {
+    /// What a rank plays of plans, in a way.
+    pub(super) fn lower(&mut self, plans: &Proved, way: Way) -> Result<Arc<Lowered>, String> {
+        let Some(first) = plans.plans().first() else { return Err("there are no plans".into()) };
+        let key = (first.header.hash, way);
+        if let Some(known) = self.lowered.get(&key) {
+            return known.clone();
+        }
+        let lowered = Lowered::new(plans, self.rank, way);
+        self.lowered.insert(key, lowered.clone());
+        lowered
+    }
+
+    /// The sizes of a call.
+    pub(super) fn cut(&self, lowered: &Lowered, key: &Key) -> Result<(Cut, u64), String> {
+        let job = job(lowered, key);
+        let (_, half) = self.layout.staging(key.way);
+        Ok((job.cut(key.blocks, half)?, job.scratch(abi::ALIGN)?))
+    }
+
+    /// Makes a call ready: all ranks together.
+    pub(super) fn bind(
+        &mut self,
+        core: &mut Core,
+        key: Key,
+        lowered: &Arc<Lowered>,
+        lent: &Lent,
+    ) -> Result<(), Error> {
+        // A stream that is being captured would not let this thread load code or map memory.
+        let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
+        let sized = self.sized(&key, lowered, lent);
+        let (cut, scratch) = agree(core, sized)?;
+        if let Some(peer) = same(core, key.digest())? {
+            let detail = format!(
+                "rank {} plays {} as `{}` of {} x {} with {} in {} blocks{}",
+                self.rank,
+                lowered.name(),
+                key.way.name(),
+                key.count,
+                key.dtype,
+                key.op,
+                key.blocks,
+                spelled(&key.spots)
+            );
+            let error = Error::PlanMismatch { rank: self.rank, peer, detail };
+            return Err(core.fail(error));
+        }
+        self.grow(core, self.layout.scratch + scratch)?;
+        let bound = self.prepared(&key, cut, lowered.clone(), lent);
+        let bound = agree(core, bound)?;
+        // All ranks forget the same ones, for they make the same calls.
+        let at = self.next_bound % KEPT;
+        self.next_bound += 1;
+        self.known.retain(|_, known| *known != at);
+        self.known.insert(key, at);
+        match self.bounds.get_mut(at) {
+            Some(oldest) => *oldest = Some(Box::new(bound)),
+            None => self.bounds.push(Some(Box::new(bound))),
+        }
+        Ok(())
+    }
+
+    /// What can be refused without the others; they are told.
+    fn sized(&self, key: &Key, lowered: &Lowered, lent: &Lent) -> Result<(Cut, u64), Error> {
+        for (i, name) in BUFFERS.iter().enumerate() {
+            // A barrier's buffers have no elements.
+            let is_empty = key.count == 0;
+            if lowered.own[i] && lent.buffers[i] == 0 && !is_empty {
+                let name = format!("{}: the {name} of rank {} is null", lowered.name(), self.rank);
+                return Err(Error::Usage(format!("{name}, and it is read or written there")));
+            }
+            if lowered.remote[i] && key.spots[i].is_none() && !is_empty {
+                return Err(Error::Unsupported(format!(
+                    "{} as `{}`: peers address the {name}, which is not memory of `CudaComm::alloc` or \
+                     `CudaComm::register` on rank {}; `staged` and `packet` take any memory",
+                    lowered.name(),
+                    key.way.name(),
+                    self.rank
+                )));
+            }
+        }
+        self.cut(lowered, key).map_err(Error::Unsupported)
+    }
+
+    fn prepared(
+        &mut self,
+        key: &Key,
+        cut: Cut,
+        lowered: Arc<Lowered>,
+        lent: &Lent,
+    ) -> Result<Bound, Error> {
+        let header = &lowered.program.header;
+        let vector = u64::from(header.blocks) * key.count;
+        let element = Element::named(key.dtype.name());
+        let even = element.is_some_and(|element| aligned(header.chunks, vector, element));
+        let spots = key.spots.iter().flatten();
+        let peers_even = spots
+            .copied()
+            .all(|spot| (0..self.ranks).all(|r| self.regions.address(spot, r).is_multiple_of(16)));
+        let params = self.params(key, cut, &lowered);
+        let (dtype, op) = (key.dtype, key.op);
+        let kernels = [None, None];
+        let mut bound = Bound { lowered, cut, even, peers_even, dtype, op, kernels, params };
+        let even = bound.is_even(lent);
+        self.kernel(&mut bound, even)?;
+        Ok(bound)
+    }
+
+    /// The parameters that do not change from call to call.
+    fn params(&self, key: &Key, cut: Cut, lowered: &Lowered) -> Vec<u64> {
+        let (staging, halves) = self.layout.staging(key.way);
+        let (abort, report) = self.mailbox.addresses();
+        let size = key.dtype.size() as u64;
+        let mut params = words(&abi::Params {
+            count: key.count,
+            pass: cut.pass,
+            passes: cut.passes,
+            groups: crate::choose::device::groups(key.way, lowered.arms, cut.pass * size),
+            unit: cut.unit,
+            staging,
+            halves,
+            scratch: self.layout.scratch,
+            state: self.arena.base(self.rank) + self.layout.states,
+            abort,
+            report,
+            timeout: 0,
+            factor: 1.0,
+        })
+        .to_vec();
+        params.extend((0..self.ranks).map(|rank| self.arena.base(rank)));
+        for spot in key.spots {
+            let address = |rank| spot.map_or(0, |spot| self.regions.address(spot, rank));
+            params.extend((0..self.ranks).map(address));
+        }
+        params
+    }
+
+    /// The kernel of a bound call for memory at multiples of 16 bytes, or for any.
+    fn kernel(&mut self, bound: &mut Bound, even: bool) -> Result<Arc<Kernel>, Error> {
+        let program = &bound.lowered.program;
+        // Counts are parameters: calls of all sizes share a kernel.
+        let which = (program.header.hash, program.way, bound.dtype, bound.op, even);
+        let kernel = match self.compiled.get(&which) {
+            Some(kernel) => kernel.clone(),
+            None => {
+                let text = bound.lowered.text(bound.dtype, bound.op, even);
+                let text = text.map_err(Error::Unsupported)?;
+                let kernel = self.kernels.get(&text, KERNEL, abi::THREADS);
+                let name = bound.lowered.name();
+                kernel.map_err(|what| self.failed(format!("the kernel of {name}: {what}")))?
+            }
+        };
+        self.compiled.insert(which, kernel.clone());
+        bound.kernels[usize::from(even)] = Some(kernel.clone());
+        Ok(kernel)
+    }
+
+    /// Puts a bound call into a stream; says whether it is known.
+    pub(super) fn launch(
+        &mut self,
+        key: &Key,
+        lent: &Lent,
+        stream: &CudaStream,
+    ) -> Result<bool, Error> {
+        let Some(&at) = self.known.get(key) else { return Ok(false) };
+        let Some(mut bound) = self.bounds.get_mut(at).and_then(Option::take) else {
+            return Ok(false);
+        };
+        let done = self.launch_bound(&mut bound, lent, stream);
+        self.bounds[at] = Some(bound);
+        done.map(|()| true)
+    }
+
+    fn launch_bound(
+        &mut self,
+        bound: &mut Bound,
+        lent: &Lent,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let even = bound.is_even(lent);
+        let kernel = match &bound.kernels[usize::from(even)] {
+            Some(kernel) => kernel.clone(),
+            None => {
+                let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
+                self.kernel(bound, even)?
+            }
+        };
+        let params = &mut bound.params;
+        params[word!(timeout)] = lent.timeout;
+        params[word!(factor)] = lent.factor.to_bits();
+        for (i, &address) in lent.buffers.iter().enumerate() {
+            params[WORDS + (i + 1) * self.ranks as usize + self.rank as usize] = address;
+        }
+        let grid = (bound.cut.blocks, abi::THREADS);
+        let captured = stream.is_captured().map_err(|fault| self.fault(&fault))?;
+        let mut journal = self.journal.lock();
+        let ordered = if captured { Ok(()) } else { journal.follow(stream) };
+        // SAFETY: the words are those of the kernel's parameter. The arena, the mailbox and the regions live as long
+        // as `self`; the caller's buffers are good as whoever made their addresses promised.
+        let launched = ordered.and_then(|()| unsafe { kernel.launch(stream, grid, params) });
+        journal.note(captured, &bound.lowered);
+        drop(journal);
+        launched.map_err(|fault| self.fault(&fault))
+    }
+}
+
+impl Bound {
+    /// Whether everything of a call lies at multiples of 16 bytes.
+    fn is_even(&self, lent: &Lent) -> bool {
+        self.even && self.peers_even && lent.buffers.iter().all(|b| b.is_multiple_of(16))
+    }
+}
+
+/// What the cutting of a call needs.
+pub(super) fn job<'a>(lowered: &'a Lowered, key: &Key) -> Job<'a> {
+    Job {
+        header: &lowered.program.header,
+        way: key.way,
+        staging: lowered.program.staging,
+        messages: lowered.messages,
+        count: key.count,
+        dtype: key.dtype,
+    }
+}
+
+fn spelled(spots: &[Option<Spot>; 3]) -> String {
+    let named = BUFFERS.iter().zip(spots).filter_map(|(name, spot)| Some((name, (*spot)?)));
+    let texts = named.map(|(name, spot)| {
+        format!(", {name} at byte {} of shared memory {}", spot.offset, spot.region)
+    });
+    texts.collect()
+}

@@ -1,0 +1,275 @@
+//! Calls of one algorithm.
+
+use std::sync::Arc;
+
+use roundelay_algorithms::find;
+use roundelay_compiler::Proved;
+use roundelay_compiler::device::abi;
+use roundelay_compiler::plan::{Header, Placement, Plan};
+
+use super::bound::{Key, Lent};
+use super::comm::CudaComm;
+use super::program::Lowered;
+use super::{CudaStream, DevicePtr, Way};
+use crate::algorithm::Algorithm;
+use crate::choose::{How, device};
+use crate::collectives::Reduction;
+use crate::dtype::DType;
+use crate::error::Error;
+
+/// The buffers of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CudaBuffers {
+    /// In place: the whole vector.
+    InPlace {
+        /// Read and written.
+        data: DevicePtr,
+    },
+    /// Out of place. A buffer without meaning on this rank may be [`DevicePtr::NULL`].
+    OutOfPlace {
+        /// Never written.
+        input: DevicePtr,
+        /// Written.
+        output: DevicePtr,
+    },
+}
+
+/// One call of an algorithm.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CudaArgs {
+    /// The buffers.
+    pub buffers: CudaBuffers,
+    /// Elements, in the unit of the plan's collective: the vector has `blocks * count`, as in
+    /// [`Call`](crate::Call).
+    pub count: u64,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// How contributions are reduced; of no meaning where the collective only copies.
+    pub reduction: Reduction,
+    /// How messages travel; by size and memory if left out. The same on all ranks.
+    ///
+    /// [`Way::Put`] and [`Way::Get`] ask that what peers address is memory of [`CudaComm::alloc`] or
+    /// [`CudaComm::register`], at the same place of it on every rank. Where the way is left out that decides it: then all
+    /// ranks must give such memory, or none.
+    pub way: Option<Way>,
+    /// Blocks of the kernel; by size if left out. The same on all ranks.
+    pub blocks: Option<u32>,
+}
+
+impl CudaBuffers {
+    pub(super) fn placement(&self) -> Placement {
+        match self {
+            CudaBuffers::InPlace { .. } => Placement::InPlace,
+            CudaBuffers::OutOfPlace { .. } => Placement::OutOfPlace,
+        }
+    }
+
+    /// Addresses of data, input, output.
+    fn addresses(&self) -> [u64; 3] {
+        match *self {
+            CudaBuffers::InPlace { data } => [data.0, 0, 0],
+            CudaBuffers::OutOfPlace { input, output } => [0, input.0, output.0],
+        }
+    }
+}
+
+impl CudaComm {
+    /// Puts a call of an algorithm (of a text, or of the book by [`CudaComm::algorithm`]) into a stream. Returns before
+    /// it is played. The first call of its kind compiles and loads its kernel, and waits for the other ranks to do
+    /// so; later ones talk to nobody.
+    ///
+    /// # Errors
+    ///
+    /// On all ranks: [`Error::Refused`], [`Error::Unsupported`], [`Error::Usage`] if the call cannot be made; the
+    /// communicator stays usable. [`Error::PlanMismatch`] if ranks call different things, [`Error::Cuda`] if the
+    /// driver refuses: these end it.
+    pub fn call(
+        &mut self,
+        algorithm: &Algorithm,
+        args: CudaArgs,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let plans = self.plans(algorithm, args.buffers.placement())?;
+        self.play(&plans, &args, None, stream)
+    }
+
+    /// Puts a call of proved plans into a stream.
+    pub(super) fn play(
+        &mut self,
+        plans: &Proved,
+        args: &CudaArgs,
+        measured: Option<How>,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        self.comm.core()?.usable()?;
+        let Some(Plan { header, .. }) = plans.plans().first() else { return Ok(()) };
+        if args.count == 0 && header.collective != "barrier" {
+            return Ok(());
+        }
+        let (key, lowered) = self.key(plans, args, measured)?;
+        let core = self.comm.core()?;
+        let lent = Lent {
+            buffers: args.buffers.addresses(),
+            factor: args.reduction.factor,
+            timeout: u64::try_from(core.patience().as_nanos()).unwrap_or(u64::MAX),
+        };
+        let mut launched = self.gpu.launch(&key, &lent, stream);
+        if launched == Ok(false) {
+            self.gpu.bind(core, key, &lowered, &lent)?;
+            launched = self.gpu.launch(&key, &lent, stream);
+        }
+        // A call that one rank does not make ends the others' too.
+        launched.map(drop).map_err(|error| self.end(error))
+    }
+
+    /// How a call would be played: the way, and the number of blocks, those that are left out filled in.
+    ///
+    /// # Errors
+    ///
+    /// As [`CudaComm::call`].
+    pub fn how(&mut self, algorithm: &Algorithm, args: &CudaArgs) -> Result<(Way, u32), Error> {
+        let plans = self.plans(algorithm, args.buffers.placement())?;
+        let (key, _) = self.key(&plans, args, None)?;
+        Ok((key.way, key.blocks))
+    }
+
+    /// An algorithm of the book, by collective and name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if there is none; the message lists what there is.
+    pub fn algorithm(&mut self, collective: &str, name: &str) -> Result<Algorithm, Error> {
+        match find(collective, name) {
+            Some(entry) => self.comm.core()?.plans.of_book(entry),
+            None => {
+                let names: Vec<&str> =
+                    roundelay_algorithms::of(collective).map(|entry| entry.name).collect();
+                Err(Error::Usage(format!(
+                    "the book has no {collective}.{name}; for {collective} it has {}",
+                    if names.is_empty() { "nothing".into() } else { names.join(", ") }
+                )))
+            }
+        }
+    }
+
+    /// The kernel that a call would play, as text. Compiles nothing and moves nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`CudaComm::call`].
+    pub fn source(&mut self, algorithm: &Algorithm, args: CudaArgs) -> Result<String, Error> {
+        let plans = self.plans(algorithm, args.buffers.placement())?;
+        let (key, lowered) = self.key(&plans, &args, None)?;
+        lowered.text(key.dtype, key.op, false).map_err(Error::Unsupported)
+    }
+
+    fn plans(&self, algorithm: &Algorithm, placement: Placement) -> Result<Arc<Proved>, Error> {
+        algorithm.proved(self.size(), algorithm.root(), placement)
+    }
+
+    /// What a call is, with all that is left out filled in: the same on all ranks. What was measured to be best is
+    /// played if the buffers allow it.
+    fn key(
+        &mut self,
+        plans: &Proved,
+        args: &CudaArgs,
+        measured: Option<How>,
+    ) -> Result<(Key, Arc<Lowered>), Error> {
+        let header = checked(plans, args)?;
+        let vector = u64::from(header.blocks).saturating_mul(args.count);
+        let bytes = vector.saturating_mul(args.dtype.size() as u64);
+        let merged = self.comm.core()?.plans.merged_hints()?;
+        let (sms, most) = (self.gpu.sms, merged.max_sms());
+        let depth = plans.facts().depth;
+        let by_size = |way| device::blocks(way, bytes, depth, sms, most);
+        let hinted = args.way.or(merged.protocol());
+        let how = |way| (way, args.blocks.unwrap_or_else(|| by_size(way)));
+        let mut hows: Vec<(Way, u32)> = match (hinted, measured) {
+            (Some(way), _) => vec![how(way)],
+            (None, measured) => {
+                let measured = measured.map(|m| (m.way, m.blocks.min(abi::BLOCKS)));
+                measured
+                    .into_iter()
+                    .chain(device::ways(&header.collective, bytes).into_iter().map(how))
+                    .collect()
+            }
+        };
+        // One block has the largest slots.
+        hows.extend(hinted.is_none().then_some((Way::Staged, 1)));
+        let mut refused = String::new();
+        for (way, blocks) in hows {
+            let lowered = match self.gpu.lower(plans, way) {
+                Ok(lowered) => lowered,
+                Err(why) => {
+                    refused = format!("as `{}`: {why}", way.name());
+                    continue;
+                }
+            };
+            let spots = self.spots(header, &lowered, args);
+            let (op, hash) = (args.reduction.op, header.hash);
+            let (count, dtype) = (args.count, args.dtype);
+            let key = Key { count, hash, dtype, op, way, blocks, spots };
+            let hidden =
+                |i: usize| lowered.remote[i] && (spots[i].is_none() || optional(header, i));
+            if hinted.is_some() {
+                return Ok((key, lowered));
+            }
+            if (0..3).any(hidden) {
+                refused = format!("as `{}`: peers would address the buffers", way.name());
+                continue;
+            }
+            match self.gpu.cut(&lowered, &key) {
+                Ok(_) => return Ok((key, lowered)),
+                Err(why) => refused = why,
+            }
+        }
+        let name = format!("{}.{}", header.collective, header.algorithm);
+        Err(Error::Unsupported(format!("{name} cannot be played on GPUs: {refused}")))
+    }
+
+    /// Where the buffers lie that peers address.
+    fn spots(
+        &self,
+        header: &Header,
+        lowered: &Lowered,
+        args: &CudaArgs,
+    ) -> [Option<super::region::Spot>; 3] {
+        let chunks = [header.chunks, header.input_chunks, header.output_chunks];
+        let size = args.dtype.size() as u64;
+        let vector = u64::from(header.blocks).saturating_mul(args.count).saturating_mul(size);
+        let addresses = args.buffers.addresses();
+        std::array::from_fn(|i| {
+            if !lowered.remote[i] || addresses[i] == 0 {
+                return None;
+            }
+            let all = u128::from(vector) * u128::from(chunks[i]);
+            let bytes = all.div_ceil(u128::from(header.chunks.max(1)));
+            self.gpu.regions.find(addresses[i], u64::try_from(bytes).ok()?)
+        })
+    }
+}
+
+/// The header of plans that fit a call.
+fn checked<'a>(plans: &'a Proved, args: &CudaArgs) -> Result<&'a Header, Error> {
+    let Some(Plan { header, .. }) = plans.plans().first() else {
+        return Err(Error::Plan("there are no plans".into()));
+    };
+    if header.placement != args.buffers.placement() {
+        return Err(Error::Usage("the plan and the buffers differ in placement".into()));
+    }
+    match args.blocks.filter(|blocks| !(1..=abi::BLOCKS).contains(blocks)) {
+        None => Ok(header),
+        Some(blocks) => {
+            Err(Error::Usage(format!("{blocks} blocks: a kernel has from 1 to {}", abi::BLOCKS)))
+        }
+    }
+}
+
+/// Whether a buffer has no meaning on some ranks, so that they may give none.
+fn optional(header: &Header, buffer: usize) -> bool {
+    match header.collective.as_str() {
+        "gather" | "reduce" => buffer == 2,
+        "scatter" => buffer == 1,
+        _ => false,
+    }
+}

@@ -1,0 +1,168 @@
+//! The collectives by name. Counts are elements of a block, as in the host's calls of the same names.
+
+use super::named::{Asked, in_place, moved};
+use super::{CudaComm, CudaStream, DevicePtr};
+use crate::collectives::Reduction;
+use crate::dtype::DType;
+use crate::error::Error;
+
+impl CudaComm {
+    /// Reduces the `count` elements of all ranks in place; everyone ends with the result.
+    ///
+    /// # Errors
+    ///
+    /// For this and the other collectives: as [`CudaComm::call`].
+    pub fn all_reduce(
+        &mut self,
+        data: DevicePtr,
+        count: usize,
+        dtype: DType,
+        op: impl Into<Reduction>,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let (collective, root, reduction) = ("all_reduce", 0, op.into());
+        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        self.named(asked, in_place(data), stream)
+    }
+
+    /// As [`CudaComm::all_reduce`], out of place.
+    pub fn all_reduce_into(
+        &mut self,
+        output: DevicePtr,
+        input: DevicePtr,
+        count: usize,
+        dtype: DType,
+        op: impl Into<Reduction>,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let (collective, root, reduction) = ("all_reduce", 0, op.into());
+        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        self.named(asked, moved(output, input), stream)
+    }
+
+    /// The root ends with the result; the buffers of the others end with anything.
+    pub fn reduce(
+        &mut self,
+        data: DevicePtr,
+        count: usize,
+        dtype: DType,
+        root: u32,
+        op: impl Into<Reduction>,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let (collective, root, reduction) = ("reduce", root, op.into());
+        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        self.named(asked, in_place(data), stream)
+    }
+
+    /// As [`CudaComm::reduce`], out of place; the output of others than the root may be null.
+    #[expect(clippy::too_many_arguments, reason = "a buffer more than `reduce`")]
+    pub fn reduce_into(
+        &mut self,
+        output: DevicePtr,
+        input: DevicePtr,
+        count: usize,
+        dtype: DType,
+        root: u32,
+        op: impl Into<Reduction>,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let (collective, root, reduction) = ("reduce", root, op.into());
+        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        self.named(asked, moved(output, input), stream)
+    }
+
+    /// Everyone ends with the root's elements.
+    pub fn broadcast(
+        &mut self,
+        data: DevicePtr,
+        count: usize,
+        dtype: DType,
+        root: u32,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let (collective, root, reduction) = ("broadcast", root, Reduction::NONE);
+        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        self.named(asked, in_place(data), stream)
+    }
+
+    /// Everyone ends with the `count` elements of every rank, by rank: `output` has `size() * count`.
+    pub fn all_gather(
+        &mut self,
+        output: DevicePtr,
+        input: DevicePtr,
+        count: usize,
+        dtype: DType,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let (collective, root, reduction) = ("all_gather", 0, Reduction::NONE);
+        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        self.named(asked, moved(output, input), stream)
+    }
+
+    /// Rank r ends with block r of the reduced inputs: `input` has `size() * count` elements, `output` has `count`.
+    pub fn reduce_scatter(
+        &mut self,
+        output: DevicePtr,
+        input: DevicePtr,
+        count: usize,
+        dtype: DType,
+        op: impl Into<Reduction>,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let (collective, root, reduction) = ("reduce_scatter", 0, op.into());
+        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        self.named(asked, moved(output, input), stream)
+    }
+
+    /// Block b of rank a's input ends as block a of rank b's output; both have `size()` blocks of `count` elements.
+    pub fn all_to_all(
+        &mut self,
+        output: DevicePtr,
+        input: DevicePtr,
+        count: usize,
+        dtype: DType,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let (collective, root, reduction) = ("all_to_all", 0, Reduction::NONE);
+        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        self.named(asked, moved(output, input), stream)
+    }
+
+    /// The root ends with the `count` elements of every rank, by rank; elsewhere the output may be null.
+    pub fn gather(
+        &mut self,
+        output: DevicePtr,
+        input: DevicePtr,
+        count: usize,
+        dtype: DType,
+        root: u32,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let (collective, root, reduction) = ("gather", root, Reduction::NONE);
+        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        self.named(asked, moved(output, input), stream)
+    }
+
+    /// Rank r ends with block r of the root's input, of `count` elements; elsewhere the input may be null.
+    pub fn scatter(
+        &mut self,
+        output: DevicePtr,
+        input: DevicePtr,
+        count: usize,
+        dtype: DType,
+        root: u32,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let (collective, root, reduction) = ("scatter", root, Reduction::NONE);
+        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        self.named(asked, moved(output, input), stream)
+    }
+
+    /// What is put into the stream after this runs when all ranks have come here in theirs.
+    pub fn barrier(&mut self, stream: &CudaStream) -> Result<(), Error> {
+        let (collective, reduction, dtype) = ("barrier", Reduction::NONE, DType::U8);
+        let asked = Asked { collective, root: 0, reduction, blocks: 1, count: 0, dtype };
+        self.named(asked, in_place(DevicePtr::NULL), stream)
+    }
+}

@@ -1,0 +1,226 @@
+//! How a call is cut: which elements a block plays in which pass, and what a slot holds. A function of what all ranks
+//! have in common, so that all cut alike.
+
+use roundelay_compiler::device::Way;
+use roundelay_compiler::plan::Header;
+
+use crate::dtype::DType;
+
+/// A pass for pipelining alone moves at least so many bytes of a message a block.
+const LEAST_PIECE: u64 = 16 << 10;
+/// What a link carries while a hop's waits and meetings last: 3 us at 350 GB/s.
+const HOP_BYTES: u64 = 1 << 20;
+/// What addresses of kernels are multiples of, in bytes.
+const GROUP: u64 = 16;
+
+/// Sizes of a call; see `roundelay_compiler::device::abi`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// B.
+    pub(crate) blocks: u32,
+    /// Elements of a chunk that a block plays in a pass.
+    pub(crate) pass: u64,
+    /// Passes.
+    pub(crate) passes: u64,
+    /// Bytes of a chunk in a slot.
+    pub(crate) unit: u64,
+}
+
+/// What a call and its program say of sizes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub(crate) header: &'a Header,
+    pub(crate) way: Way,
+    /// Chunks of staging memory that a block needs.
+    pub(crate) staging: u32,
+    /// Most messages a pass of a connection.
+    pub(crate) messages: u32,
+    pub(crate) count: u64,
+    pub(crate) dtype: DType,
+}
+
+impl Job<'_> {
+    /// Cuts it for so many blocks and a half of the staging memory of so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be played so, in words: the same on all ranks.
+    pub(crate) fn cut(&self, blocks: u32, half: u64) -> Result<Cut, String> {
+        let (header, size) = (self.header, self.dtype.size() as u64);
+        let ceil = self.ceil()?;
+        let (b, group) = (u64::from(blocks.max(1)), GROUP / size);
+        let whole = ceil.div_ceil(b).next_multiple_of(group).max(group);
+        // A message may be wider than the element: f32 on the wire of f16. Packets carry a number beside their data.
+        let wide = if header.lossy { size.max(4) } else { size };
+        let on_the_wire = if self.way == Way::Packet { 2 * wide } else { wide };
+        let staging = u64::from(self.staging);
+        let fits = match staging.checked_mul(b) {
+            Some(0) => whole,
+            Some(units) => half / units / GROUP * GROUP / on_the_wire / group * group,
+            None => 0,
+        };
+        if fits == 0 || self.way == Way::Packet && fits < whole {
+            return Err(format!(
+                "{}.{} as `{}` needs {} of staging memory for {ceil} elements of {} a chunk, and half of it has {}",
+                header.collective,
+                header.algorithm,
+                self.way.name(),
+                crate::error::Bytes(units(staging, b, whole * on_the_wire)),
+                self.dtype,
+                crate::error::Bytes(half)
+            ));
+        }
+        let worthwhile = (u64::from(header.message.max(1)) * whole * wide / LEAST_PIECE).max(1);
+        let wanted = match header.pipeline {
+            0 | 1 => 1,
+            _ => self.pieces(ceil * u64::from(header.message.max(1)) * wide).min(worthwhile),
+        };
+        let pipelined = match self.way {
+            Way::Packet => whole,
+            _ => ceil.div_ceil(b * wanted).next_multiple_of(group).max(group),
+        };
+        let pass = whole.min(fits).min(pipelined);
+        let passes = ceil.div_ceil(b * pass).max(1);
+        if passes.checked_mul(u64::from(self.messages) + 1).is_none_or(|m| m >> 32 != 0) {
+            return Err(format!("{passes} passes of {} messages are too many", self.messages));
+        }
+        let unit = (pass * on_the_wire).next_multiple_of(GROUP);
+        Ok(Cut { blocks: b as u32, pass, passes, unit })
+    }
+
+    /// Passes of a plan that is pipelined: T of them take `(T + h) (l + m / T)`, with h hops more than one, l for
+    /// a hop's waits and meetings, and m for the bytes; the least is at `sqrt(h m / l)`.
+    fn pieces(&self, bytes: u64) -> u64 {
+        let hops = u64::from(self.header.ranks.saturating_sub(2));
+        (hops * bytes / HOP_BYTES).isqrt().max(1)
+    }
+
+    /// `ceil(N/C)`, if the vector has an address space.
+    fn ceil(&self) -> Result<u64, String> {
+        let (header, size) = (self.header, self.dtype.size() as u64);
+        let elements = u64::from(header.blocks).checked_mul(self.count);
+        elements
+            .filter(|n| n.checked_mul(size.max(4)).is_some_and(|bytes| bytes < 1 << 46))
+            .map(|n| n.div_ceil(u64::from(header.chunks.max(1))))
+            .ok_or_else(|| "so many elements exceed the address space".into())
+    }
+
+    /// Bytes of the scratch buffers.
+    pub(crate) fn scratch(&self, align: u64) -> Result<u64, String> {
+        let chunk = self.ceil()? * self.dtype.size() as u64;
+        let buffers = self.header.scratch.iter();
+        Ok(buffers.map(|&chunks| (u64::from(chunks) * chunk).next_multiple_of(align)).sum())
+    }
+}
+
+fn units(staging: u64, blocks: u64, bytes: u64) -> u64 {
+    staging.saturating_mul(blocks).saturating_mul(bytes.next_multiple_of(GROUP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use roundelay_compiler::plan::{Placement, Protocol};
+
+    fn header(chunks: u32, blocks: u32, pipeline: u32, lossy: bool) -> Header {
+        Header {
+            hash: [0; 16],
+            algorithm: "a".into(),
+            collective: "all_reduce".into(),
+            ranks: 4,
+            root: 0,
+            placement: Placement::InPlace,
+            chunks,
+            blocks,
+            input_chunks: 0,
+            output_chunks: 0,
+            scratch: vec![2, 3],
+            slots: 2,
+            pipeline,
+            message: 2,
+            reduces: true,
+            lossy,
+            protocol: Protocol::Auto,
+        }
+    }
+
+    const TYPES: [DType; 4] = [DType::U8, DType::F16, DType::F32, DType::F64];
+
+    proptest! {
+        /// Every element of every chunk is in exactly one block and pass, and what is staged fits.
+        #[test]
+        fn every_element_is_played_once_and_fits(
+            (chunks, blocks, pipeline, lossy) in (1u32..40, 1u32..9, 1u32..9, any::<bool>()),
+            (count, grid, staging) in (0u64..3000, 1u32..130, 0u32..50),
+            (half, way, dtype) in (1u64 << 10..1 << 18, 0usize..4, 0usize..4),
+        ) {
+            let header = header(chunks, blocks, pipeline, lossy);
+            let (way, dtype) = (Way::ALL[way], TYPES[dtype]);
+            let job = Job { header: &header, way, staging, messages: 7, count, dtype };
+            let Ok(cut) = job.cut(grid, half) else {
+                prop_assert!(staging > 0, "only staging memory can be short");
+                return Ok(());
+            };
+            let size = dtype.size() as u64;
+            prop_assert_eq!(cut.pass * size % 16, 0);
+            prop_assert!(way != Way::Packet || cut.passes == 1);
+            let wire = if lossy { size.max(4) } else { size };
+            let bytes = cut.pass * wire * if way == Way::Packet { 2 } else { 1 };
+            prop_assert!(bytes <= cut.unit && cut.unit % 16 == 0);
+            prop_assert!(u64::from(staging) * u64::from(cut.blocks) * cut.unit <= half || staging == 0);
+            let all = count * u64::from(blocks);
+            for chunk in [0, chunks - 1] {
+                let at = |c: u32| all * u64::from(c) / u64::from(chunks);
+                let len = at(chunk + 1) - at(chunk);
+                let mut played = vec![0u8; len as usize];
+                for pass in 0..cut.passes {
+                    for block in 0..u64::from(cut.blocks) {
+                        let from = (pass * u64::from(cut.blocks) + block) * cut.pass;
+                        for e in from..(from + cut.pass).min(len) {
+                            played[e as usize] += 1;
+                        }
+                    }
+                }
+                prop_assert!(played.iter().all(|&times| times == 1), "{cut:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_says_what_it_needs() {
+        let header = header(4, 1, 1, false);
+        let job = Job {
+            header: &header,
+            way: Way::Packet,
+            staging: 6,
+            messages: 3,
+            count: 1 << 20,
+            dtype: DType::F32,
+        };
+        let error = job.cut(8, 1 << 20).expect_err("12 MiB in 1 MiB");
+        assert!(error.contains("all_reduce.a as `packet` needs 12 MiB"), "{error}");
+        let staged = Job { way: Way::Staged, ..job };
+        assert!(staged.cut(8, 1 << 20).is_ok_and(|cut| cut.passes > 1));
+        assert!(staged.cut(128, 1 << 10).is_err());
+        assert!(Job { count: 1 << 60, ..job }.cut(1, 1 << 20).is_err());
+        assert_eq!(job.scratch(256), Ok((2 + 3) << 20));
+    }
+
+    #[test]
+    fn pipelining_does_not_make_tiny_pieces() {
+        let header = header(1, 1, 8, false);
+        let job = |count| Job {
+            header: &header,
+            way: Way::Staged,
+            staging: 2,
+            messages: 1,
+            count,
+            dtype: DType::F32,
+        };
+        let passes = |count| job(count).cut(1, 1 << 26).expect("room").passes;
+        assert_eq!((passes(1000), passes(1 << 18), passes(1 << 20)), (1, 2, 4), "sqrt(2 m)");
+        let four = |count| job(count).cut(64, 1 << 26).expect("room").passes;
+        assert_eq!((four(1 << 18), four(1 << 20), four(1 << 25)), (2, 4, 22), "sqrt(2 m)");
+    }
+}

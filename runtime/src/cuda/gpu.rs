@@ -1,0 +1,148 @@
+//! What a rank has of its device, and memory that ranks share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use roundelay_compiler::device::Way;
+
+use super::bound::{Bound, Key};
+use super::comm::drain;
+use super::journal::Journal;
+use super::layout::Layout;
+use super::meet::same;
+use super::named::Choices;
+use super::program::Lowered;
+use super::region::{Region, Regions};
+use super::share::Sharing;
+use crate::backend::cuda::kernels::Kernels;
+use crate::backend::cuda::{Context, CudaStream, Fault, Kernel, Mailbox};
+use crate::comm::Core;
+use crate::dtype::{DType, RedOp};
+use crate::error::Error;
+use crate::transport::nvlink::Shared;
+
+/// Plan, way, type, operator, and whether memory lies at multiples of 16 bytes.
+type Compiled = ([u8; 16], Way, DType, RedOp, bool);
+
+/// See above.
+pub(super) struct Gpu {
+    pub(super) rank: u32,
+    pub(super) ranks: u32,
+    /// Of the GPU with the fewest multiprocessors, so that all ranks choose alike.
+    pub(super) sms: u32,
+    pub(super) layout: Layout,
+    /// Calls of which the compiler knows: by plan and way.
+    pub(super) lowered: BTreeMap<([u8; 16], Way), Result<Arc<Lowered>, String>>,
+    /// Calls that were made ready, and where each is among them.
+    pub(super) known: BTreeMap<Key, usize>,
+    pub(super) bounds: Vec<Option<Box<Bound>>>,
+    pub(super) next_bound: usize,
+    /// Kernels, whatever the count.
+    pub(super) compiled: BTreeMap<Compiled, Arc<Kernel>>,
+    pub(super) choices: Choices,
+    pub(super) regions: Regions,
+    /// Regions that were replaced, for calls that may still use them.
+    pub(super) retired: Vec<Arc<Region>>,
+    pub(super) arena: Shared,
+    pub(super) mailbox: Mailbox,
+    pub(super) kernels: Kernels,
+    pub(super) journal: Journal,
+    pub(super) stream: CudaStream,
+    /// For copies and looks beside calls.
+    pub(super) aside: CudaStream,
+    pub(super) sharing: Sharing,
+    pub(super) context: Arc<Context>,
+}
+
+impl Gpu {
+    /// The error of a call of the driver.
+    pub(super) fn fault(&self, fault: &Fault) -> Error {
+        self.sharing.fault(fault)
+    }
+
+    /// The error of something on this rank's device.
+    pub(super) fn failed(&self, what: String) -> Error {
+        self.sharing.failed(what)
+    }
+
+    /// Memory for the arena up to `bytes` at least.
+    pub(super) fn grow(&mut self, core: &mut Core, bytes: u64) -> Result<(), Error> {
+        match bytes.checked_sub(self.arena.bytes()) {
+            None | Some(0) => Ok(()),
+            Some(missing) => self.sharing.extend(core, &mut self.arena, missing),
+        }
+    }
+
+    /// New memory that all ranks map, for buffers.
+    pub(super) fn share(
+        &mut self,
+        core: &mut Core,
+        bytes: u64,
+    ) -> Result<(u32, Arc<Region>), Error> {
+        if let Some(peer) = same(core, bytes)? {
+            return Err(Error::Usage(format!(
+                "rank {} allocates {bytes} bytes on its GPU, and rank {peer} another number: all ranks must allocate \
+                 the same",
+                self.rank
+            )));
+        }
+        let shared = self.sharing.whole(core, bytes)?;
+        Ok(self.regions.add(Region::Own(shared)))
+    }
+
+    /// Maps memory of another allocator on all ranks.
+    pub(super) fn register(
+        &mut self,
+        core: &mut Core,
+        address: u64,
+        bytes: u64,
+    ) -> Result<(), Error> {
+        let found = self.context.find(address).map_err(|fault| self.fault(&fault));
+        let known = found.as_ref().is_ok_and(|found| self.regions.known(found, address, bytes));
+        let words = core.words(if known { u64::MAX } else { bytes.min(u64::MAX - 1) })?;
+        if words.iter().all(|&word| word == u64::MAX) {
+            return Ok(());
+        }
+        let alike = words.iter().all(|&word| word == u64::MAX || word == bytes);
+        let region = self.sharing.foreign(core, found, (address, bytes), alike)?;
+        self.retired.extend(self.regions.displace(address, bytes));
+        self.regions.add(region);
+        Ok(())
+    }
+
+    /// Calls that use a region are not known any more.
+    pub(super) fn forget(&mut self, region: u32) {
+        let bounds = &mut self.bounds;
+        self.known.retain(|key, at| {
+            if key.uses(region) {
+                bounds[*at] = None;
+            }
+            !key.uses(region)
+        });
+    }
+
+    /// Waits for calls before the memory goes; makes kernels leave that wait in vain.
+    pub(super) fn leave(&mut self, patience: Duration) {
+        let Some(stream) = self.journal.lock().latest() else { return };
+        if drain(&stream, patience).is_ok() {
+            return;
+        }
+        self.mailbox.abort();
+        if drain(&stream, LEAVE).is_err() {
+            self.abandon();
+        }
+    }
+
+    /// A kernel does not end, or the context is broken: what kernels use stays until the process ends.
+    fn abandon(&mut self) {
+        self.arena.abandon();
+        self.mailbox.abandon();
+        let regions = self.regions.all().chain(&self.retired);
+        regions.cloned().for_each(std::mem::forget);
+        self.compiled.values().cloned().for_each(std::mem::forget);
+    }
+}
+
+/// How long kernels may take to see the abort word.
+pub(super) const LEAVE: Duration = Duration::from_secs(10);

@@ -1,0 +1,117 @@
+//! Graphs of calls, and points in streams.
+
+use std::sync::Arc;
+
+use super::journal::Journal;
+use super::program::Lowered;
+use super::{CudaComm, CudaStream};
+use crate::backend::cuda::{Event, Fault, Graph, Recording};
+use crate::error::Error;
+
+/// Work that was captured, to be played again and again. It is good as long as the communicator whose calls are in it.
+#[derive(Debug)]
+pub struct CudaGraph {
+    graph: Graph,
+    calls: Arc<[Arc<Lowered>]>,
+    journal: Journal,
+    rank: u32,
+}
+
+impl CudaGraph {
+    /// Puts all of it into a stream. All ranks launch the same graphs in the same order among their other calls.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cuda`] if the driver refuses.
+    pub fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
+        let mut journal = self.journal.lock();
+        let launched = match self.calls.is_empty() {
+            true => Ok(()),
+            false => journal.follow(stream),
+        };
+        journal.replayed(&self.calls);
+        drop(journal);
+        let launched = launched.and_then(|()| self.graph.launch(stream));
+        launched.map_err(|fault| failed(self.rank, stream, &fault))
+    }
+}
+
+/// A point in a stream.
+#[derive(Debug)]
+pub struct CudaWork {
+    event: Event,
+    stream: CudaStream,
+    rank: u32,
+}
+
+impl CudaWork {
+    /// Whether the stream has come there. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cuda`] if the driver refuses.
+    pub fn is_done(&self) -> Result<bool, Error> {
+        self.event.is_done().map_err(|fault| failed(self.rank, &self.stream, &fault))
+    }
+
+    /// Microseconds from an earlier point to this one, by the GPU's clock. The streams have come to both.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cuda`] if the driver refuses.
+    pub fn since_us(&self, earlier: &CudaWork) -> Result<f64, Error> {
+        let time = self.event.since(&earlier.event);
+        let time = time.map_err(|fault| failed(self.rank, &self.stream, &fault))?;
+        Ok(f64::from(time) * 1000.0)
+    }
+}
+
+fn failed(rank: u32, stream: &CudaStream, fault: &Fault) -> Error {
+    Error::Cuda { rank, device: stream.context().device().to_string(), what: fault.to_string() }
+}
+
+impl CudaComm {
+    /// Captures what `record` puts into the stream, calls and anything else, without playing it. All ranks capture the same
+    /// calls. A timeout holds for the calls that are captured while it is set.
+    ///
+    /// # Errors
+    ///
+    /// What `record` fails with; [`Error::Cuda`] if the driver refuses.
+    pub fn capture<E: From<Error>>(
+        &mut self,
+        stream: &CudaStream,
+        record: impl FnOnce(&mut CudaComm) -> Result<(), E>,
+    ) -> Result<CudaGraph, E> {
+        self.comm.core()?.usable()?;
+        let recording = Recording::begin(stream).map_err(|fault| self.fault(&fault))?;
+        self.gpu.journal.lock().capture();
+        let recorded = record(self);
+        let calls = self.gpu.journal.lock().captured();
+        recorded?;
+        let graph = recording.end().map_err(|fault| self.fault(&fault))?;
+        Ok(CudaGraph { graph, calls, journal: self.gpu.journal.clone(), rank: self.rank() })
+    }
+
+    /// The point that the stream has been filled up to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cuda`] if the driver refuses.
+    pub fn work(&self, stream: &CudaStream) -> Result<CudaWork, Error> {
+        let event = Event::new(&self.gpu.context).and_then(|event| {
+            event.record(stream)?;
+            Ok(event)
+        });
+        let event = event.map_err(|fault| self.fault(&fault))?;
+        Ok(CudaWork { event, stream: stream.clone(), rank: self.rank() })
+    }
+
+    /// Waits until the stream has come to a point.
+    ///
+    /// # Errors
+    ///
+    /// As [`CudaComm::synchronize`].
+    pub fn wait(&mut self, work: &CudaWork) -> Result<(), Error> {
+        self.watch(|| work.event.is_done())
+    }
+}

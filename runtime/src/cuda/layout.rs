@@ -1,0 +1,93 @@
+//! What lies where in a rank's arena: words, states, staging memory of packets and of slots, scratch buffers.
+//!
+//! Packets have staging memory of their own: data that was left in a slot could look like a packet. The states are
+//! this rank's alone; they lie here because the arena is at hand.
+
+use roundelay_compiler::device::{Way, abi};
+
+use super::CudaOptions;
+
+/// Bytes of a half of the staging memory by default.
+const SLOTS: u64 = 32 << 20;
+const PACKETS: u64 = 16 << 20;
+
+/// Offsets in an arena, in bytes. The same on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// One [`abi::State`] a block.
+    pub(super) states: u64,
+    /// Two halves of `packet_half` bytes.
+    pub(super) packets: u64,
+    pub(super) packet_half: u64,
+    /// Two halves of `slot_half` bytes.
+    pub(super) slots: u64,
+    pub(super) slot_half: u64,
+    /// As far as kernels of all calls go; from here on scratch buffers.
+    pub(super) scratch: u64,
+}
+
+impl Layout {
+    pub(super) fn new(ranks: u32, options: &CudaOptions) -> Result<Self, String> {
+        let half = |given: Option<u64>, usual: u64| match given {
+            None => Ok(usual),
+            Some(bytes)
+                if bytes.is_multiple_of(1 << 20) && (1 << 20..=1 << 32).contains(&bytes) =>
+            {
+                Ok(bytes)
+            }
+            Some(bytes) => Err(format!(
+                "{bytes} bytes of staging memory: give a multiple of 1 MiB, from 1 MiB to 4 GiB"
+            )),
+        };
+        let slot_half = half(options.staging_bytes, SLOTS)?;
+        let packet_half = half(options.packet_bytes, PACKETS)?;
+        let states = abi::staging(ranks);
+        let bytes = u64::from(abi::BLOCKS) * size_of::<abi::State>() as u64;
+        let packets = (states + bytes).next_multiple_of(abi::ALIGN);
+        let slots = packets + 2 * packet_half;
+        Ok(Layout {
+            states,
+            packets,
+            packet_half,
+            slots,
+            slot_half,
+            scratch: slots + 2 * slot_half,
+        })
+    }
+
+    /// Where the staging memory of a way begins, and how many bytes half of it has.
+    pub(super) fn staging(&self, way: Way) -> (u64, u64) {
+        match way {
+            Way::Packet => (self.packets, self.packet_half),
+            _ => (self.slots, self.slot_half),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_overlaps_and_all_is_aligned() {
+        for ranks in [1, 2, 8, 72, 120] {
+            let l = Layout::new(ranks, &CudaOptions::default()).expect("a layout");
+            assert!(l.states >= abi::words(ranks) * 8);
+            assert!(l.packets >= l.states + 16 * u64::from(abi::BLOCKS));
+            assert_eq!(l.slots, l.packets + (32 << 20));
+            assert_eq!(l.scratch, l.slots + (64 << 20));
+            let offsets = [l.states, l.packets, l.slots, l.scratch];
+            assert!(offsets.iter().all(|o| o.is_multiple_of(abi::ALIGN)));
+            assert_eq!(l.staging(Way::Packet), (l.packets, 16 << 20));
+            assert_eq!(l.staging(Way::Get), (l.slots, 32 << 20));
+        }
+    }
+
+    #[test]
+    fn odd_sizes_are_refused() {
+        for bytes in [0, 1000, 1 << 33] {
+            let options = CudaOptions { staging_bytes: Some(bytes), ..CudaOptions::default() };
+            assert!(Layout::new(2, &options).is_err_and(|why| why.contains("1 MiB")));
+        }
+    }
+}

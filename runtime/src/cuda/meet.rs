@@ -1,0 +1,188 @@
+//! What ranks settle before a kernel runs: that all can, or who cannot and why; and letters with descriptors.
+
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use crate::comm::Core;
+use crate::error::Error;
+use crate::transport::nvlink::{Letter, Post};
+
+/// Most bytes of a reason that go round.
+const REASON: usize = 600;
+/// In the word of a rank that refuses a call for its arguments, beside the length of its reason.
+const REFUSES: u64 = 1 << 32;
+
+/// All ranks tell each other whether they could do a thing. If one could not, all fail, with its reason.
+pub(super) fn agree<T>(core: &mut Core, own: Result<T, Error>) -> Result<T, Error> {
+    let reason = own.as_ref().err().map(|error| (error.to_string(), is_refusal(error)));
+    let mut text = reason.as_ref().map(|(text, _)| text.as_bytes()).unwrap_or_default();
+    text = &text[..text.len().min(REASON)];
+    let word = match reason {
+        None => 0,
+        Some((_, refuses)) => text.len() as u64 + 1 + if refuses { REFUSES } else { 0 },
+    };
+    let words = core.words(word)?;
+    let Some(failed) = words.iter().position(|&word| word != 0) else { return own };
+    let longest = words.iter().map(|word| *word as u32).max().unwrap_or(0).saturating_sub(1);
+    let mut told = Vec::new();
+    for at in 0..(longest as usize).min(REASON).div_ceil(8) {
+        let mut bytes = [0; 8];
+        let part = text.get(at * 8..text.len().min(at * 8 + 8)).unwrap_or_default();
+        bytes[..part.len()].copy_from_slice(part);
+        core.meet(u64::from_le_bytes(bytes), |rank, word| {
+            if rank as usize == failed {
+                told.extend(word.to_le_bytes());
+            }
+        })?;
+    }
+    own?;
+    let told = String::from_utf8_lossy(&told);
+    let told = told.trim_end_matches('\0');
+    Err(match words[failed] & REFUSES {
+        0 => Error::Cuda { rank: failed as u32, device: String::new(), what: shorn(told, failed) },
+        _ => Error::Usage(format!("rank {failed} refuses the call: {told}")),
+    })
+}
+
+/// Whether an error is about the arguments of a call.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Usage(_) | Error::Unsupported(_) | Error::Refused { .. })
+}
+
+/// A reason without the rank that the error names again.
+fn shorn(told: &str, rank: usize) -> String {
+    let told = told.strip_prefix(&format!("rank {rank}")).unwrap_or(told);
+    told.trim_start_matches([',', ':', ' ']).to_string()
+}
+
+/// All ranks show a word; that it is the same one.
+pub(super) fn same(core: &mut Core, word: u64) -> Result<Option<u32>, Error> {
+    let words = core.words(word)?;
+    Ok((0u32..).zip(&words).find(|(_, theirs)| **theirs != word).map(|(rank, _)| rank))
+}
+
+/// Why letters did not come.
+enum Stop {
+    /// What concerns all ranks: they know it, or are told.
+    Ended(Error),
+    /// What concerns this rank.
+    Failed(String),
+}
+
+impl From<String> for Stop {
+    fn from(text: String) -> Self {
+        Stop::Failed(text)
+    }
+}
+
+/// A letter from every rank to every rank.
+///
+/// # Errors
+///
+/// The outer one ends the communicator; the inner one is to be agreed on.
+pub(super) fn trade(
+    core: &mut Core,
+    (post, tokens): (&mut Post, &[u64]),
+    content: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<Result<Vec<Option<Letter>>, Error>, Error> {
+    let deadline = Instant::now() + core.patience();
+    let patience = |awaited: u32| -> Result<(), Stop> {
+        core.hear(None).map_err(Stop::Ended)?;
+        if let Some(how) = core.gone(awaited, true) {
+            return Err(Stop::Ended(core.lost(awaited, how, None)));
+        }
+        match Instant::now() < deadline {
+            true => Ok(()),
+            false => Err(Stop::Failed(format!(
+                "rank {awaited} did not pass its descriptors within {:?}",
+                core.patience()
+            ))),
+        }
+    };
+    match post.exchange(tokens, content, descriptors, patience) {
+        Ok(letters) => Ok(Ok(letters)),
+        Err(Stop::Ended(error)) => Err(core.fail(error)),
+        Err(Stop::Failed(what)) => {
+            Ok(Err(Error::Cuda { rank: core.rank(), device: String::new(), what }))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::Communicator;
+
+    fn everywhere<R: Send>(ranks: u32, body: impl Fn(&mut Core) -> R + Sync) -> Vec<R> {
+        let comms = Communicator::local(ranks).expect("ranks");
+        let body = &body;
+        std::thread::scope(|scope| {
+            let ranks: Vec<_> = comms
+                .into_iter()
+                .map(|mut comm| scope.spawn(move || body(comm.core().expect("at home"))))
+                .collect();
+            ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+        })
+    }
+
+    #[test]
+    fn all_learn_who_could_not_and_why() {
+        let long = "x".repeat(2 * REASON);
+        for text in ["out of luck", "", &long] {
+            let results = everywhere(3, |core| {
+                let own = match core.rank() {
+                    1 => Err(Error::Cuda { rank: 1, device: "0 (G)".into(), what: text.into() }),
+                    rank => Ok(rank),
+                };
+                let first = agree(core, own);
+                // The next meeting is in step.
+                (first, agree(core, Ok(7)))
+            });
+            for (first, second) in results {
+                let error = first.expect_err("rank 1 could not").to_string();
+                let wanted = format!("rank 1, GPU 0 (G): {text}");
+                let told = error.replace("rank 1: GPU", "rank 1, GPU");
+                assert!(wanted.starts_with(&told[..told.len().min(500)]), "{told}");
+                assert_eq!(second, Ok(7));
+            }
+        }
+    }
+
+    #[test]
+    fn a_refused_call_is_a_usage_error_everywhere() {
+        let results = everywhere(2, |core| match core.rank() {
+            0 => agree(core, Err::<(), _>(Error::Unsupported("no such thing".into()))),
+            _ => agree(core, Ok(())),
+        });
+        assert_eq!(results[0], Err(Error::Unsupported("no such thing".into())));
+        let text = "rank 0 refuses the call: no such thing";
+        assert_eq!(results[1], Err(Error::Usage(text.into())));
+    }
+
+    #[test]
+    fn a_word_that_differs_is_found() {
+        let results = everywhere(3, |core| same(core, u64::from(core.rank() == 2)));
+        assert_eq!(results, [Ok(Some(2)), Ok(Some(2)), Ok(Some(0))]);
+        let alike = everywhere(3, |core| same(core, 5));
+        assert!(alike.iter().all(|result| *result == Ok(None)));
+    }
+
+    #[test]
+    fn letters_go_round() {
+        let results = everywhere(4, |core| {
+            let mut post = Post::open(core.rank()).expect("a socket");
+            let tokens = core.words(post.token()).expect("words");
+            let own = core.rank().to_string();
+            let letters = trade(core, (&mut post, &tokens), own.as_bytes(), &[]);
+            let letters = letters.expect("all are there").expect("letters");
+            letters.into_iter().map(|l| l.map(|l| l.content)).collect::<Vec<_>>()
+        });
+        for (own, letters) in results.iter().enumerate() {
+            for (from, letter) in letters.iter().enumerate() {
+                let wanted = (from != own).then(|| from.to_string().into_bytes());
+                assert_eq!(*letter, wanted);
+            }
+        }
+    }
+}

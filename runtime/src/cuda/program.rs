@@ -1,0 +1,169 @@
+//! Device programs, with what calls need to know of them.
+
+use std::sync::Arc;
+
+use roundelay_compiler::Proved;
+use roundelay_compiler::device::{DeviceProgram, Options, Source, Target, Way, abi, prove};
+use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
+use roundelay_compiler::plan::{Buf, Region, Site};
+
+use crate::dtype::{DType, RedOp};
+
+/// The user's buffers of a call: data, input, output.
+pub(super) const BUFFERS: [&str; 3] = ["data", "input", "output"];
+
+/// A rank's program.
+#[derive(Debug)]
+pub(super) struct Lowered {
+    pub(super) program: DeviceProgram,
+    /// Of each of the user's buffers: whether this rank's kernel addresses it.
+    pub(super) own: [bool; 3],
+    /// Whether some rank's kernel addresses that of another one.
+    pub(super) remote: [bool; 3],
+    /// Most messages a pass of a connection, over all ranks.
+    pub(super) messages: u32,
+    /// Most arms of a phase, over all ranks.
+    pub(super) arms: u32,
+}
+
+impl Lowered {
+    /// The program of a rank; those of all ranks are proved together.
+    ///
+    /// # Errors
+    ///
+    /// Why a device cannot play the plans so.
+    pub(super) fn new(plans: &Proved, rank: u32, way: Way) -> Result<Arc<Self>, String> {
+        let programs = prove(plans, way, &Options::default()).map_err(|why| why.to_string())?;
+        let programs = programs.into_list();
+        let most = |of: &dyn Fn(&DeviceProgram) -> u32| programs.iter().map(of).max().unwrap_or(0);
+        let messages = most(&|p| p.links.iter().map(|l| l.messages).max().unwrap_or(0));
+        let arms = most(&|p| p.phases.iter().map(|f| f.arms.len() as u32).max().unwrap_or(0));
+        let mut remote = [false; 3];
+        for program in &programs {
+            visit(program, |region, is_remote| mark(region, &mut remote, is_remote));
+        }
+        let program = programs.into_iter().nth(rank as usize);
+        let program = program.ok_or_else(|| format!("there is no rank {rank}"))?;
+        let mut own = [false; 3];
+        visit(&program, |region, is_remote| mark(region, &mut own, !is_remote));
+        Ok(Arc::new(Lowered { program, own, remote, messages, arms }))
+    }
+
+    /// `collective.algorithm`.
+    pub(super) fn name(&self) -> String {
+        format!("{}.{}", self.program.header.collective, self.program.header.algorithm)
+    }
+
+    /// The source line of an arm.
+    pub(super) fn site(&self, index: u32) -> Option<&Site> {
+        self.program.sites.get(index as usize)
+    }
+
+    /// The text of its kernel.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none: type and operator do not go together, too many ranks.
+    pub(super) fn text(&self, dtype: DType, op: RedOp, aligned: bool) -> Result<String, String> {
+        let element = Element::named(dtype.name()).ok_or("a type that kernels do not know")?;
+        let operator = Operator::named(op.name()).ok_or("an operator that kernels do not know")?;
+        let spec = Spec { element, operator, aligned };
+        cuda(&self.program, &spec).map(|source| source.text()).map_err(|why| why.to_string())
+    }
+}
+
+/// Shows every region that a kernel addresses, and whether it is a peer's.
+fn visit(program: &DeviceProgram, mut see: impl FnMut(&Region, bool)) {
+    for arm in program.phases.iter().flat_map(|phase| &phase.arms) {
+        for source in &arm.inputs {
+            match source {
+                Source::Local(region) => see(region, false),
+                Source::Pulled(_, region) => see(region, true),
+                Source::Packet(..) | Source::Staged(..) => {}
+            }
+        }
+        if let Some(region) = &arm.store {
+            see(region, false);
+        }
+        for target in &arm.outs {
+            if let Target::Landed(_, region) = target {
+                see(region, true);
+            }
+        }
+    }
+}
+
+fn mark(region: &Region, into: &mut [bool; 3], counts: bool) {
+    for piece in region.pieces.iter().filter(|_| counts) {
+        let index = match piece.buf {
+            Buf::Data => 0,
+            Buf::Input => 1,
+            Buf::Output => 2,
+            Buf::Scratch(_) => continue,
+        };
+        into[index] = true;
+    }
+}
+
+/// Parameters of a kernel as words: those of [`abi::Params`], then four addresses a rank.
+pub(super) const WORDS: usize = size_of::<abi::Params>() / 8;
+
+/// Where a parameter is among the words.
+macro_rules! word {
+    ($field:ident) => {
+        std::mem::offset_of!(roundelay_compiler::device::abi::Params, $field) / 8
+    };
+}
+pub(super) use word;
+
+/// The words of parameters, in the kernel's order.
+pub(super) fn words(params: &abi::Params) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
+    macro_rules! set {
+        ($($field:ident),*) => {{
+            let abi::Params { $($field,)* factor } = *params;
+            $(words[word!($field)] = $field;)*
+            words[word!(factor)] = factor.to_bits();
+        }};
+    }
+    set!(
+        count, pass, passes, groups, unit, staging, halves, scratch, state, abort, report, timeout
+    );
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_lie_as_the_structure_does() {
+        let params = abi::Params {
+            count: 1,
+            pass: 2,
+            passes: 3,
+            groups: 4,
+            unit: 5,
+            staging: 6,
+            halves: 7,
+            scratch: 8,
+            state: 9,
+            abort: 10,
+            report: 11,
+            timeout: 12,
+            factor: 1.5,
+        };
+        let mut wanted: Vec<u64> = (1..=12).collect();
+        wanted.push(1.5f64.to_bits());
+        assert_eq!(words(&params).to_vec(), wanted);
+    }
+
+    #[test]
+    fn types_and_operators_have_the_compilers_names() {
+        for dtype in DType::ALL {
+            let element = Element::named(dtype.name()).expect("a type");
+            assert_eq!(element.size() as usize, dtype.size());
+        }
+        assert!(RedOp::ALL.iter().all(|op| Operator::named(op.name()).is_some()));
+    }
+}

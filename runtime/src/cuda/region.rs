@@ -1,0 +1,125 @@
+//! Memory that all ranks map, and finding it again by address.
+
+use std::sync::Arc;
+
+use crate::backend::cuda::{Foreign, Found};
+use crate::transport::nvlink::Shared;
+
+/// Memory of every rank, as mapped here.
+#[derive(Debug)]
+pub(super) enum Region {
+    /// Of this communicator's own.
+    Own(Shared),
+    /// Another allocator's: this rank's address, and what the peers' is mapped as (0 for this rank).
+    Foreign {
+        found: Found,
+        own: u32,
+        peers: Vec<Option<Foreign>>,
+        /// From where their allocations begin to the address that was registered.
+        offsets: Vec<u64>,
+        bytes: u64,
+    },
+}
+
+impl Region {
+    /// Where a rank's memory begins, as mapped here.
+    pub(super) fn base(&self, rank: u32) -> u64 {
+        match self {
+            Region::Own(shared) => shared.base(rank),
+            Region::Foreign { found, own, peers, offsets, .. } => {
+                let offset = offsets.get(rank as usize).copied().unwrap_or(0);
+                match peers.get(rank as usize) {
+                    Some(Some(peer)) => peer.base() + offset,
+                    _ if rank == *own => found.base + offset,
+                    _ => 0,
+                }
+            }
+        }
+    }
+
+    /// Bytes of it.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Region::Own(shared) => shared.bytes(),
+            Region::Foreign { bytes, .. } => *bytes,
+        }
+    }
+}
+
+/// Where a buffer lies in a region: the same on all ranks of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Spot {
+    /// Counted in the order in which all ranks made regions.
+    pub(super) region: u32,
+    pub(super) offset: u64,
+}
+
+/// All regions of a communicator.
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    own: u32,
+    list: Vec<Option<Arc<Region>>>,
+}
+
+impl Regions {
+    pub(super) fn new(own: u32) -> Self {
+        Regions { own, list: Vec::new() }
+    }
+
+    /// Adds one; its number is the same on all ranks, since all add together.
+    pub(super) fn add(&mut self, region: Region) -> (u32, Arc<Region>) {
+        let region = Arc::new(region);
+        self.list.push(Some(region.clone()));
+        (self.list.len() as u32 - 1, region)
+    }
+
+    /// Forgets one.
+    pub(super) fn remove(&mut self, number: u32) {
+        if let Some(place) = self.list.get_mut(number as usize) {
+            *place = None;
+        }
+    }
+
+    /// The region that holds all of `bytes` from an address on.
+    pub(super) fn find(&self, address: u64, bytes: u64) -> Option<Spot> {
+        let holds = |region: &Region| {
+            let offset = address.checked_sub(region.base(self.own))?;
+            (offset.checked_add(bytes)? <= region.bytes()).then_some(offset)
+        };
+        let mut all = (0u32..).zip(&self.list);
+        all.find_map(|(number, region)| {
+            Some(Spot { region: number, offset: holds(region.as_deref()?)? })
+        })
+    }
+
+    /// Forgets all memory of other allocators that overlaps `bytes` from an address on.
+    pub(super) fn displace(&mut self, address: u64, bytes: u64) -> Vec<Arc<Region>> {
+        let own = self.own;
+        let overlaps = |region: &Region| {
+            let base = region.base(own);
+            matches!(region, Region::Foreign { .. })
+                && base < address.saturating_add(bytes)
+                && address < base.saturating_add(region.bytes())
+        };
+        let gone = |place: &mut Option<Arc<Region>>| place.take_if(|region| overlaps(region));
+        self.list.iter_mut().filter_map(gone).collect()
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Region>> {
+        self.list.iter().flatten()
+    }
+
+    /// An address in a rank's memory, as mapped here.
+    pub(super) fn address(&self, spot: Spot, rank: u32) -> u64 {
+        let region = self.list.get(spot.region as usize).and_then(Option::as_deref);
+        region.map_or(0, |region| region.base(rank) + spot.offset)
+    }
+
+    /// The region of other allocators' memory that was registered so.
+    pub(super) fn known(&self, found: &Found, address: u64, bytes: u64) -> bool {
+        let spot = self.find(address, bytes);
+        let region = spot.and_then(|s| self.list.get(s.region as usize)?.as_deref());
+        matches!(region, Some(Region::Foreign { found: known, .. }) if known == found)
+    }
+}

@@ -1,0 +1,182 @@
+//! Making a communicator on device buffers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::CudaOptions;
+use super::gpu::Gpu;
+use super::journal::Journal;
+use super::layout::Layout;
+use super::meet::{agree, same, trade};
+use super::named::Choices;
+use super::region::Regions;
+use super::share::Sharing;
+use crate::backend::cuda::cache::Cache;
+use crate::backend::cuda::kernels::Kernels;
+use crate::backend::cuda::{
+    Context, CudaStream, Device, Event, Fault, Mailbox, Physical, devices, library,
+};
+use crate::bind::mix;
+use crate::comm::Core;
+use crate::error::Error;
+use crate::transport::nvlink::{Post, Shared};
+
+/// What a rank tells of its GPU.
+#[derive(Debug, Serialize, Deserialize)]
+struct Card {
+    uuid: [u8; 16],
+    name: String,
+    sms: u32,
+    granularity: u64,
+}
+
+/// What a rank makes by itself.
+struct Own {
+    context: Arc<Context>,
+    all: Vec<Device>,
+    stream: CudaStream,
+    aside: CudaStream,
+    order: Event,
+    mailbox: Mailbox,
+    granularity: u64,
+    post: Post,
+}
+
+/// This rank on its GPU, with the others on theirs.
+pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
+    let (rank, ranks) = (core.rank(), core.size());
+    let fails = |device: String, what: String| Error::Cuda { rank, device, what };
+    if let Some(other) = core.elsewhere() {
+        return Err(fails(
+            String::new(),
+            format!(
+                "rank {other} is on another machine: device buffers reach as far as NVLink does; use one \
+                 communicator a machine, and the host's between them"
+            ),
+        ));
+    }
+    let layout = Layout::new(ranks, options).map_err(Error::Usage);
+    let layout = agree(core, layout)?;
+    let word = mix(mix(7, layout.packet_half), layout.slot_half);
+    if let Some(peer) = same(core, word)? {
+        return Err(Error::Usage(format!(
+            "rank {rank} and rank {peer} were given different sizes of staging memory: all ranks must be given the \
+             same"
+        )));
+    }
+    let made = own(rank, options).map_err(|(device, what)| fails(device, what));
+    let mut own = agree(core, made)?;
+    let tokens = core.words(own.post.token())?;
+    let device = own.context.device().clone();
+    let card = Card {
+        uuid: device.uuid,
+        name: device.name.clone(),
+        sms: device.sms,
+        granularity: own.granularity,
+    };
+    let content = postcard::to_stdvec(&card).unwrap_or_default();
+    let letters = trade(core, (&mut own.post, &tokens), &content, &[])?;
+    let met = letters.and_then(|letters| {
+        let mut cards = vec![card];
+        for (peer, letter) in (0u32..).zip(letters) {
+            let Some(letter) = letter else { continue };
+            let card = reached(&own, peer, &letter.content);
+            cards.push(card.map_err(|what| fails(device.to_string(), what))?);
+        }
+        Ok(cards)
+    });
+    let cards = agree(core, met)?;
+    let sms = cards.iter().map(|card| card.sms).min().unwrap_or(1);
+    let granularity = cards.iter().map(|card| card.granularity).max().unwrap_or(1);
+    // No scratch buffer is larger than a device.
+    let most = (layout.scratch + device.memory).next_multiple_of(granularity);
+    let arena = Shared::reserve(&own.context, (rank, ranks), most);
+    let arena = arena.map_err(|fault| fails(device.to_string(), fault.to_string()));
+    let arena = agree(core, arena)?;
+    let cache = Cache::new(options.cache_dir.as_deref());
+    let Own { context, stream, aside, order, mailbox, post, .. } = own;
+    let mut gpu = Gpu {
+        rank,
+        ranks,
+        sms,
+        layout,
+        lowered: BTreeMap::new(),
+        known: BTreeMap::new(),
+        bounds: Vec::new(),
+        next_bound: 0,
+        compiled: BTreeMap::new(),
+        choices: Choices::default(),
+        regions: Regions::new(rank),
+        retired: Vec::new(),
+        arena,
+        mailbox,
+        kernels: Kernels::new(&context, cache, options.nvrtc.clone()),
+        journal: Journal::new(order),
+        stream,
+        aside: aside.clone(),
+        sharing: Sharing {
+            rank,
+            ranks,
+            granularity,
+            context: context.clone(),
+            aside,
+            post,
+            tokens,
+        },
+        context,
+    };
+    gpu.grow(core, layout.scratch)?;
+    Ok(gpu)
+}
+
+/// A failure: the device, if it is settled, and what happened.
+type Failure = (String, String);
+
+fn own(rank: u32, options: &CudaOptions) -> Result<Own, Failure> {
+    let nowhere = |what: String| (String::new(), what);
+    library::load().map_err(nowhere)?;
+    let all = devices().map_err(nowhere)?;
+    let index = options.device.unwrap_or(rank % all.len() as u32);
+    let Some(device) = all.get(index as usize).cloned() else {
+        let last = all.len() - 1;
+        return Err(nowhere(format!("there is no GPU {index}; they go from 0 to {last}")));
+    };
+    let label = device.to_string();
+    let faulty = |fault: Fault| (label.clone(), fault.to_string());
+    let context = Context::new(device).map_err(faulty)?;
+    if !context.shares().map_err(faulty)? {
+        let what = "its memory cannot be passed to other processes as descriptors";
+        return Err((label, what.into()));
+    }
+    Ok(Own {
+        stream: CudaStream::new(&context).map_err(faulty)?,
+        aside: CudaStream::new(&context).map_err(faulty)?,
+        order: Event::new(&context).map_err(faulty)?,
+        mailbox: Mailbox::new(&context).map_err(faulty)?,
+        granularity: Physical::granularity(&context).map_err(faulty)?,
+        post: Post::open(rank).map_err(|why| {
+            (label.clone(), format!("no socket to pass descriptors by could be made: {why}"))
+        })?,
+        context,
+        all,
+    })
+}
+
+/// What a peer tells of its GPU, which this rank's can reach.
+fn reached(own: &Own, peer: u32, content: &[u8]) -> Result<Card, String> {
+    let card: Card = postcard::from_bytes(content)
+        .map_err(|_| format!("rank {peer} passed no card: it has another version"))?;
+    // A GPU that this process does not see is tried when its memory is mapped.
+    let seen = own.all.iter().find(|device| device.uuid == card.uuid);
+    let reaches = seen.map_or(Ok(true), |device| own.context.reaches(device));
+    match reaches.map_err(|fault| fault.to_string())? {
+        true => Ok(card),
+        false => Err(format!(
+            "it cannot reach the GPU of rank {peer} ({}): no NVLink or bus between them lets one load and store in \
+             the other's memory; see `nvidia-smi topo -p2p rw`",
+            card.name
+        )),
+    }
+}

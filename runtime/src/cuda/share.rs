@@ -1,0 +1,153 @@
+//! Sharing memory of devices between ranks: all ranks together, and all of them or none.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::comm::drain;
+use super::meet::{agree, trade};
+use super::region::Region;
+use crate::backend::cuda::{Context, CudaStream, Fault, Foreign, Found, Handle};
+use crate::comm::Core;
+use crate::error::Error;
+use crate::transport::nvlink::{Post, Shared, offer};
+
+/// How long zeroing memory may take.
+const ZEROED: Duration = Duration::from_secs(60);
+
+/// What it takes.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    pub(super) rank: u32,
+    pub(super) ranks: u32,
+    /// Of what the bytes of shared memory are multiples, on all ranks.
+    pub(super) granularity: u64,
+    pub(super) context: Arc<Context>,
+    pub(super) aside: CudaStream,
+    pub(super) post: Post,
+    /// By rank.
+    pub(super) tokens: Vec<u64>,
+}
+
+impl Sharing {
+    /// The error of a call of the driver.
+    pub(super) fn fault(&self, fault: &Fault) -> Error {
+        self.failed(fault.to_string())
+    }
+
+    /// The error of something on this rank's device.
+    pub(super) fn failed(&self, what: String) -> Error {
+        Error::Cuda { rank: self.rank, device: self.context.device().to_string(), what }
+    }
+
+    fn unmapped(&self, peer: u32, fault: &Fault) -> Error {
+        self.failed(format!("the memory of rank {peer} cannot be mapped: {fault}"))
+    }
+
+    /// Memory of `bytes` at least on every rank, zeros, mapped by all.
+    pub(super) fn whole(&mut self, core: &mut Core, bytes: u64) -> Result<Shared, Error> {
+        let bytes = bytes.max(1).next_multiple_of(self.granularity);
+        let reserved = Shared::reserve(&self.context, (self.rank, self.ranks), bytes);
+        let mut shared = agree(core, reserved.map_err(|fault| self.fault(&fault)))?;
+        self.extend(core, &mut shared, bytes)?;
+        Ok(shared)
+    }
+
+    /// Puts `bytes` at least behind what every rank has there.
+    pub(super) fn extend(
+        &mut self,
+        core: &mut Core,
+        shared: &mut Shared,
+        bytes: u64,
+    ) -> Result<(), Error> {
+        let bytes = bytes.next_multiple_of(self.granularity);
+        let begun = self.begin(shared, bytes).map_err(|fault| self.fault(&fault));
+        let descriptor = agree(core, begun)?;
+        let content = bytes.to_le_bytes();
+        let letters = trade(core, (&mut self.post, &self.tokens), &content, &[descriptor.as_fd()])?;
+        let taken = letters.and_then(|letters| {
+            for (peer, letter) in (0u32..).zip(letters) {
+                let Some(letter) = letter else { continue };
+                let descriptor = letter.descriptors.into_iter().next();
+                let (true, Some(descriptor)) = (letter.content == content, descriptor) else {
+                    let what = format!("rank {peer} passed other memory than was agreed");
+                    return Err(self.failed(what));
+                };
+                let taken = shared.take(peer, descriptor, bytes);
+                taken.map_err(|fault| self.unmapped(peer, &fault))?;
+            }
+            Ok(())
+        });
+        agree(core, taken)
+    }
+
+    /// This rank's part: new memory, mapped here, zeroed.
+    fn begin(&self, shared: &mut Shared, bytes: u64) -> Result<OwnedFd, Fault> {
+        let (memory, descriptor) = offer(&self.context, bytes)?;
+        let at = shared.base(self.rank) + shared.bytes();
+        shared.put(memory)?;
+        // SAFETY: the memory was just mapped, and nobody else knows of it.
+        unsafe { self.aside.set(at, 0, bytes) }?;
+        drain(&self.aside, ZEROED)?;
+        Ok(descriptor)
+    }
+
+    /// Memory of another allocator, mapped by all: `bytes` from an address on, in the allocation that was found there.
+    /// `alike` says whether all ranks give as many bytes.
+    pub(super) fn foreign(
+        &mut self,
+        core: &mut Core,
+        found: Result<Found, Error>,
+        (address, bytes): (u64, u64),
+        alike: bool,
+    ) -> Result<Region, Error> {
+        let named = found.and_then(|found| {
+            let fits =
+                address.checked_add(bytes).is_some_and(|end| end <= found.base + found.bytes);
+            match (alike, fits) {
+                (false, _) => Err(Error::Usage(
+                    "ranks register memory of different lengths: all must register the same".into(),
+                )),
+                (_, false) => Err(Error::Usage(format!(
+                    "{bytes} bytes at {address:#x} are more than the allocation has"
+                ))),
+                _ => {
+                    let name = self.context.name(found.base);
+                    Ok((found, name.map_err(|fault| self.fault(&fault))?))
+                }
+            }
+        });
+        let (found, name) = agree(core, named)?;
+        let offset = address - found.base;
+        let content = [&name[..], &offset.to_le_bytes()].concat();
+        let letters = trade(core, (&mut self.post, &self.tokens), &content, &[])?;
+        let mapped = letters.and_then(|letters| {
+            let (mut peers, mut offsets) = (Vec::new(), Vec::new());
+            for (peer, letter) in (0u32..).zip(letters) {
+                let (map, offset) = match letter {
+                    None => (None, offset),
+                    Some(letter) => {
+                        let (map, offset) = self.open(peer, &letter.content)?;
+                        (Some(map), offset)
+                    }
+                };
+                peers.push(map);
+                offsets.push(offset);
+            }
+            Ok((peers, offsets))
+        });
+        let (peers, offsets) = agree(core, mapped)?;
+        Ok(Region::Foreign { found, own: self.rank, peers, offsets, bytes })
+    }
+
+    /// Maps what a peer's letter names; where in it the peer's memory begins.
+    fn open(&self, peer: u32, content: &[u8]) -> Result<(Foreign, u64), Error> {
+        let handle = content.get(..64).and_then(|h| Handle::try_from(h).ok());
+        let offset = content.get(64..).and_then(|o| o.try_into().ok()).map(u64::from_le_bytes);
+        let (Some(handle), Some(offset)) = (handle, offset) else {
+            return Err(self.failed(format!("rank {peer} passed no name of memory")));
+        };
+        let opened = Foreign::open(&self.context, &handle);
+        Ok((opened.map_err(|fault| self.unmapped(peer, &fault))?, offset))
+    }
+}

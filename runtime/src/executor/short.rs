@@ -1,0 +1,132 @@
+//! Calls so short that all their content travels in headers.
+//!
+//! What lanes, passes, slots and offers cost is more than such a call itself. So a bound plan of one
+//! lane and one pass, whose messages are all in headers, is first *run ahead*: its steps are done
+//! one after the other, while what they need is there or comes soon. Where that ends `host` goes on,
+//! with all that it has for waits, deadlines, faults and spans.
+
+use super::host::{Stats, Work};
+use crate::backend::{Dst, Src};
+use crate::bind::{Bound, NOWHERE, Operand, OutEnd, Step};
+use crate::ends::{Ends, Receiver, Sender};
+use crate::transport::shm::{INLINE, Kind, RING, meta};
+
+/// What a call of a bound plan moves, if it is short.
+pub(crate) fn short(bound: &Bound) -> Option<Stats> {
+    let [lane] = &bound.lanes[..] else { return None };
+    if bound.posted || bound.shape.passes != 1 || lane.len() != bound.steps.len() {
+        return None;
+    }
+    let mut stats = Stats { passes: 1, ..Stats::default() };
+    for step in &bound.steps {
+        let len = |size: u32| step.elements.saturating_mul(size.into());
+        let inline = |size| len(size) <= INLINE as u64;
+        let (inputs, outs) = operands(bound, step);
+        let fits = inputs.iter().all(|i| i.receiver == NOWHERE || inline(i.size))
+            && outs.iter().all(|o| inline(o.size) && len(o.size) < o.direct.min(o.foreign) as u64)
+            && step.segments.len() == usize::from(step.elements > 0);
+        if !fits {
+            return None;
+        }
+        stats.messages += outs.len() as u64;
+        stats.bytes += outs.iter().map(|o| len(o.size)).sum::<u64>();
+    }
+    Some(stats)
+}
+
+/// Plays a short call as far as it goes without long waits: until something has been missing for so
+/// many polls. Says how many steps are done.
+#[inline]
+pub(crate) fn run_ahead(
+    bound: &Bound,
+    work: &mut Work,
+    ends: &mut Ends,
+    digest: u32,
+    mut polls: u32,
+) -> u32 {
+    for (index, step) in bound.steps.iter().enumerate() {
+        if !is_ready(bound, step, ends, digest, &mut polls) {
+            return index as u32;
+        }
+        let (inputs, outs) = operands(bound, step);
+        fold(bound, step, work, ends);
+        for out in outs {
+            if let Sender::Mapped(sender) = &mut ends.senders[out.sender as usize] {
+                let len = step.elements as usize * out.size as usize;
+                sender.post(meta(digest, len, Kind::Inline));
+            }
+        }
+        for input in inputs.iter().filter(|input| input.receiver != NOWHERE) {
+            ends.receivers[input.receiver as usize].consume();
+        }
+    }
+    bound.steps.len() as u32
+}
+
+#[inline(always)]
+fn operands<'a>(bound: &'a Bound, step: &Step) -> (&'a [Operand], &'a [OutEnd]) {
+    (
+        &bound.operands[step.inputs.start as usize..step.inputs.end as usize],
+        &bound.outs[step.outs.start as usize..step.outs.end as usize],
+    )
+}
+
+/// Whether the messages of a step are here, and as they should be, and there is room for its own.
+#[inline(always)]
+fn is_ready(bound: &Bound, step: &Step, ends: &mut Ends, digest: u32, polls: &mut u32) -> bool {
+    let (inputs, outs) = operands(bound, step);
+    for input in inputs.iter().filter(|input| input.receiver != NOWHERE) {
+        let Receiver::Mapped(receiver) = &ends.receivers[input.receiver as usize] else {
+            return false;
+        };
+        let ahead = input.ahead.into();
+        while !receiver.is_ready(ahead) {
+            if *polls == 0 {
+                return false;
+            }
+            *polls -= 1;
+        }
+        let len = step.elements as usize * input.size as usize;
+        if receiver.message(1, ahead).meta != meta(digest, len, Kind::Inline) {
+            return false;
+        }
+    }
+    outs.iter().all(|out| ends.senders[out.sender as usize].has_room(Kind::Inline, RING))
+}
+
+/// As the fold of any step, with one segment at the most and all content in headers.
+#[inline(always)]
+fn fold(bound: &Bound, step: &Step, work: &mut Work, ends: &Ends) {
+    let stores = step.store != NOWHERE && !step.dead;
+    let (inputs, outs) = operands(bound, step);
+    if step.elements == 0 || !stores && outs.is_empty() {
+        return;
+    }
+    let places = &bound.places[bound.segments[step.segments.start as usize].places as usize..];
+    let Work { inputs: srcs, outputs: dsts, bases, .. } = work;
+    let local = |place: u32| {
+        let at = places[place as usize];
+        bases[at.buffer as usize].address.wrapping_add(at.offset as usize)
+    };
+    srcs.clear();
+    for input in inputs {
+        let ptr = match ends.receivers.get(input.receiver as usize) {
+            Some(receiver) => receiver.message(1, input.ahead.into()).content,
+            None => local(input.place).cast_const(),
+        };
+        srcs.push(Src { ptr, wire: input.wire });
+    }
+    dsts.clear();
+    if stores {
+        dsts.push(Dst { ptr: local(step.store), wire: None, stream: false });
+    }
+    for out in outs {
+        if let Sender::Mapped(sender) = &ends.senders[out.sender as usize] {
+            dsts.push(Dst { ptr: sender.inline(), wire: out.wire, stream: false });
+        }
+    }
+    // SAFETY: `bind` checked every place against the size of its buffer, and the caller the buffers
+    // against those sizes; a header has room for as many bytes as `short` compared, and `is_ready`
+    // saw that it is free, or that as many have come. The plan was proved free of races.
+    unsafe { bound.kernel.fold(srcs, dsts, step.elements as usize) };
+}

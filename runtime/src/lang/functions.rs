@@ -1,0 +1,75 @@
+//! Functions of numbers. In an algorithm the compiler computes them; here they have the same values, for
+//! helper functions that Rust calls. Where the language has no value, such as `log2(0)`, they give 0.
+
+use roundelay_compiler::operate;
+use roundelay_compiler::program::Builtin;
+use roundelay_dsl::ast::BinOp;
+
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident),*) = $builtin:ident;)*) => {$(
+        $(#[$doc])*
+        pub fn $name($($arg: i64),*) -> i64 {
+            Builtin::$builtin.value(&[$($arg),*]).unwrap_or_default()
+        }
+    )*};
+}
+
+functions! {
+    /// The logarithm of x > 0 to the base 2, rounded down.
+    log2(x) = Log2;
+    /// The logarithm of x > 0 to the base 2, rounded up.
+    ceil_log2(x) = CeilLog2;
+    /// `base` to the `exponent`.
+    pow(base, exponent) = Pow;
+    /// The smaller one.
+    min(a, b) = Min;
+    /// The larger one.
+    max(a, b) = Max;
+    /// Without its sign.
+    abs(x) = Abs;
+    /// a / b, rounded up.
+    ceil_div(a, b) = CeilDiv;
+    /// The lowest `bits` bits of x, in reverse.
+    bit_reverse(x, bits) = BitReverse;
+    /// How many bits are set.
+    popcount(x) = Popcount;
+    /// Zeros below the lowest bit of x > 0.
+    trailing_zeros(x) = TrailingZeros;
+    /// The lowest bit that is set, as a number.
+    lowbit(x) = Lowbit;
+    /// The greatest common divisor.
+    gcd(a, b) = Gcd;
+}
+
+macro_rules! questions {
+    ($($(#[$doc:meta])* $name:ident = $builtin:ident;)*) => {$(
+        $(#[$doc])*
+        pub fn $name(x: i64) -> bool {
+            Builtin::$builtin.value(&[x]) == Ok(1)
+        }
+    )*};
+}
+
+questions! {
+    /// Whether x is a power of two.
+    pow2 = Pow2;
+    /// Whether x is even.
+    even = Even;
+    /// Whether x is odd.
+    odd = Odd;
+}
+
+/// The weight of a path, in a `split` over paths.
+pub fn bandwidth(_path: i64) -> i64 {
+    0
+}
+
+/// a / b, rounded down.
+pub fn divide(a: i64, b: i64) -> i64 {
+    operate(BinOp::Div, a, b).unwrap_or_default()
+}
+
+/// a - b * (a / b) with that division: never negative for a positive b.
+pub fn modulus(a: i64, b: i64) -> i64 {
+    operate(BinOp::Mod, a, b).unwrap_or_default()
+}

@@ -1,0 +1,151 @@
+//! Ranks, buffers and chunks.
+#![allow(non_upper_case_globals, reason = "they are words of the language")]
+
+use std::cmp::Ordering;
+use std::ops::{
+    Add, BitAnd, BitOr, BitXor, Div, Index, Mul, Range, RangeFull, RangeInclusive, RangeTo,
+    RangeToInclusive, Rem, Shl, Shr, Sub,
+};
+
+use super::statements::Transfer;
+
+/// An axis of the ranks. As a number it is this group's coordinate, in the regions of a
+/// [`play`](super::play) over another axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Axis {
+    /// Its length.
+    pub size: i64,
+}
+
+macro_rules! as_number {
+    ($($op:ident $method:ident),*) => {$(
+        impl $op<i64> for Axis {
+            type Output = i64;
+            fn $method(self, _: i64) -> i64 {
+                self.size
+            }
+        }
+        impl $op<Axis> for i64 {
+            type Output = i64;
+            fn $method(self, _: Axis) -> i64 {
+                self
+            }
+        }
+    )*};
+}
+as_number!(Add add, Sub sub, Mul mul, Div div, Rem rem, BitAnd bitand, BitOr bitor, BitXor bitxor, Shl shl, Shr shr);
+
+impl PartialEq<i64> for Axis {
+    fn eq(&self, other: &i64) -> bool {
+        self.size == *other
+    }
+}
+
+impl PartialOrd<i64> for Axis {
+    fn partial_cmp(&self, other: &i64) -> Option<Ordering> {
+        self.size.partial_cmp(other)
+    }
+}
+
+/// The root of a collective that has one.
+pub const root: i64 = 0;
+
+/// A buffer of every rank.
+#[derive(Debug, Clone, Copy)]
+pub struct Buffer(());
+
+impl Buffer {
+    pub(super) const ANY: Buffer = Buffer(());
+}
+
+/// Input and output in one, in place.
+pub const data: Buffer = Buffer::ANY;
+/// What a rank brings; it is only read.
+pub const input: Buffer = Buffer::ANY;
+/// What a rank ends with.
+pub const output: Buffer = Buffer::ANY;
+
+/// Some chunks of a buffer.
+#[derive(Debug, Clone, Copy)]
+pub struct Region(());
+
+impl From<Buffer> for Region {
+    fn from(_: Buffer) -> Self {
+        Region(())
+    }
+}
+
+/// `cyclic(first, count)`: that many chunks from the first on, going on at 0 where the buffer ends.
+pub fn cyclic(_first: i64, _count: i64) -> Blocks {
+    Blocks(())
+}
+
+/// Chunks, or blocks of chunks at a stride.
+#[derive(Debug, Clone, Copy)]
+pub struct Blocks(());
+
+impl Blocks {
+    /// At this distance from each other.
+    #[must_use]
+    pub fn by(self, _stride: i64) -> Blocks {
+        self
+    }
+
+    /// This many chunks each.
+    #[must_use]
+    pub fn take(self, _chunks: i64) -> Blocks {
+        self
+    }
+}
+
+/// Ranges whose chunks stand apart: `(a..b).by(2).take(1)`.
+pub trait Stride {
+    /// At this distance from each other.
+    #[must_use]
+    fn by(self, stride: i64) -> Blocks;
+}
+
+macro_rules! indices {
+    ($($index:ty),*) => {$(
+        impl Index<$index> for Buffer {
+            type Output = Region;
+            fn index(&self, _: $index) -> &Region {
+                &Region(())
+            }
+        }
+    )*};
+}
+indices!(
+    i64,
+    Range<i64>,
+    RangeInclusive<i64>,
+    RangeTo<i64>,
+    RangeToInclusive<i64>,
+    RangeFull,
+    Blocks,
+    Axis
+);
+
+macro_rules! strides {
+    ($($range:ty),*) => {$(
+        impl Stride for $range {
+            fn by(self, _: i64) -> Blocks {
+                Blocks(())
+            }
+        }
+    )*};
+}
+strides!(Range<i64>, RangeInclusive<i64>, RangeTo<i64>, RangeToInclusive<i64>);
+
+/// A rank: its number, or its coordinates.
+pub trait Rank: Sized {
+    /// Begins a transfer from this rank to another.
+    fn to(self, _target: impl Rank) -> Transfer {
+        Transfer::begun()
+    }
+}
+
+impl Rank for i64 {}
+impl Rank for (i64, i64) {}
+impl Rank for (i64, i64, i64) {}
+impl Rank for (i64, i64, i64, i64) {}

@@ -1,0 +1,182 @@
+//! What moves, and clauses.
+#![allow(non_upper_case_globals, reason = "they are words of the language")]
+
+use std::ops::{Range, RangeInclusive};
+
+use half::{bf16, f16};
+use roundelay_algorithms::Entry;
+
+use super::places::{Axis, Buffer, Region};
+use crate::prototype::Prototype;
+
+/// Into how many chunks the whole vector is cut. A clause: it stands before what moves.
+pub fn chunks(_count: i64) {}
+
+/// A condition on the ranks; for others the algorithm is refused. A clause.
+pub fn requires(_condition: bool) {}
+
+/// The operator of the call, for [`commutative`].
+pub const op: Operator = Operator(());
+
+/// The operator of a call.
+#[derive(Debug, Clone, Copy)]
+pub struct Operator(());
+
+/// In `requires(commutative(op))`: the operator must commute.
+pub fn commutative(_op: Operator) -> bool {
+    true
+}
+
+/// A buffer of this many chunks on every rank: `let t = scratch(n);`. A clause.
+pub fn scratch(_chunks: i64) -> Buffer {
+    Buffer::ANY
+}
+
+/// A round: what the closure says happens on all ranks at once, and every read sees the state before.
+/// The closure has the rank, or on a grid its coordinates: `each(|(node, gpu)| …)`.
+pub fn each<R, T>(_body: impl FnOnce(R) -> T) {}
+
+/// `r.to(p)`, before it is said what is moved.
+#[derive(Debug, Clone, Copy)]
+pub struct Transfer(());
+
+impl Transfer {
+    pub(super) fn begun() -> Self {
+        Transfer(())
+    }
+
+    /// Overwrites what the target has.
+    pub fn copy(self, _from: impl Into<Region>) -> Moved {
+        Moved(())
+    }
+
+    /// Combines with what the target has.
+    pub fn reduce(self, _from: impl Into<Region>) -> Moved {
+        Moved(())
+    }
+}
+
+/// A transfer.
+#[derive(Debug, Clone, Copy)]
+pub struct Moved(());
+
+impl Moved {
+    /// The place at the target, if it is another than the one read.
+    #[allow(clippy::should_implement_trait, reason = "it is a word of the language")]
+    pub fn into(self, _to: impl Into<Region>) -> Moved {
+        self
+    }
+
+    /// The type on the wire: `wire::<bf16>()`. What is rounded is checked as such.
+    pub fn wire<W: Wire>(self) -> Moved {
+        self
+    }
+}
+
+/// Types on the wire.
+pub trait Wire {}
+impl Wire for f16 {}
+impl Wire for bf16 {}
+impl Wire for f32 {}
+
+/// Cuts the buffer into parts of equal size that have nothing to do with each other; in the closure, which
+/// has the number of the part, the buffer is the part. `paths` makes one a path between the ranks.
+pub fn split<T>(_buffer: Buffer, _parts: impl Parts, _body: impl FnOnce(i64) -> T) {}
+
+/// How many parts: a range, or [`paths`].
+pub trait Parts {}
+impl Parts for Range<i64> {}
+impl Parts for RangeInclusive<i64> {}
+impl Parts for Paths {}
+
+/// The paths between the ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct Paths(());
+
+/// One part a path between the ranks.
+pub const paths: Paths = Paths(());
+
+/// Plays another algorithm as a part of this one: of the book, `play(reduce_scatter::ring)`, or one's own
+/// that is named in `with(…)`.
+pub fn play(_algorithm: impl Part) -> Played {
+    Played(())
+}
+
+/// What can be played as a part.
+pub trait Part {}
+impl Part for Entry {}
+impl Part for Prototype {}
+
+/// A part, to be said more about.
+#[derive(Debug, Clone, Copy)]
+pub struct Played(());
+
+impl Played {
+    /// In every group along this axis at once.
+    pub fn over(self, _axis: Axis) -> Played {
+        self
+    }
+
+    /// On this region as its `data`, or `input`.
+    pub fn on(self, _region: impl Into<Region>) -> Played {
+        self
+    }
+
+    /// With this region as its `output`.
+    #[allow(clippy::should_implement_trait, reason = "it is a word of the language")]
+    pub fn into(self, _region: impl Into<Region>) -> Played {
+        self
+    }
+
+    /// With this root, counted inside the group.
+    pub fn root(self, _rank: i64) -> Played {
+        self
+    }
+
+    /// On this path.
+    pub fn via(self, _path: i64) -> Played {
+        self
+    }
+}
+
+/// How the algorithm is played; it stands last and never changes the result.
+pub fn schedule() -> Schedule {
+    Schedule(())
+}
+
+/// A schedule, to be filled.
+#[derive(Debug, Clone, Copy)]
+pub struct Schedule(());
+
+impl Schedule {
+    /// In at least so many pieces, so that one may run ahead of the next.
+    pub fn pipeline(self, _pieces: i64) -> Schedule {
+        self
+    }
+
+    /// So many copies side by side, each with a part of the data.
+    pub fn channels(self, _copies: i64) -> Schedule {
+        self
+    }
+
+    /// At most so many messages on their way between two ranks.
+    pub fn slots(self, _messages: i64) -> Schedule {
+        self
+    }
+
+    /// How messages travel: [`auto`], [`staged`] or [`direct`].
+    pub fn protocol(self, _protocol: Protocol) -> Schedule {
+        self
+    }
+}
+
+/// How messages travel.
+#[derive(Debug, Clone, Copy)]
+pub struct Protocol(());
+
+/// By size.
+pub const auto: Protocol = Protocol(());
+/// Through buffers.
+pub const staged: Protocol = Protocol(());
+/// Peers read each other's memory.
+pub const direct: Protocol = Protocol(());

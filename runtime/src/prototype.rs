@@ -1,0 +1,106 @@
+//! Algorithms that a binary carries: what `#[algorithm]` and `algo_file!` make.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use roundelay_dsl::diag::codes;
+
+use crate::algorithm::Algorithm;
+use crate::error::Error;
+
+/// What can be given where an algorithm is played, installed or planned.
+pub trait Playable {
+    /// The algorithm.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if it cannot be made.
+    fn algorithm(&self) -> Result<&Algorithm, Error>;
+}
+
+impl Playable for Algorithm {
+    fn algorithm(&self) -> Result<&Algorithm, Error> {
+        Ok(self)
+    }
+}
+
+/// An algorithm that was written as a Rust function, or embedded from a file, and proved by `cargo build`
+/// at sample rank counts. It is resolved when it is first used, and proved for the ranks at hand when it
+/// is first played, as every algorithm is.
+#[derive(Clone, Copy)]
+pub struct Prototype {
+    name: &'static str,
+    bytes: &'static [u8],
+    once: &'static Once,
+}
+
+/// The algorithm, once it was asked for.
+#[doc(hidden)]
+pub struct Once(OnceLock<Result<Algorithm, Error>>);
+
+impl Once {
+    /// Nothing yet.
+    #[allow(clippy::new_without_default, reason = "only macros make one")]
+    pub const fn new() -> Self {
+        Once(OnceLock::new())
+    }
+}
+
+impl Prototype {
+    /// Of the bytes that a macro wrote.
+    #[doc(hidden)]
+    pub const fn new(name: &'static str, bytes: &'static [u8], once: &'static Once) -> Self {
+        Prototype { name, bytes, once }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The algorithm, to give it a grid or a root: `ring.get()?.clone().rooted(2)`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if the binary was built with another version of the macros.
+    pub fn get(&self) -> Result<&'static Algorithm, Error> {
+        let make = || match self.bytes {
+            [] => Err(Error::Refused {
+                code: codes::EMPTY,
+                text: format!("{} was refused when it was compiled", self.name),
+            }),
+            bytes => Algorithm::embedded(self.name, bytes),
+        };
+        self.once.0.get_or_init(make).as_ref().map_err(Clone::clone)
+    }
+}
+
+impl Playable for Prototype {
+    fn algorithm(&self) -> Result<&Algorithm, Error> {
+        self.get()
+    }
+}
+
+impl fmt::Debug for Prototype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Prototype").field(&self.name).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_nobody_are_refused() {
+        let code = |bytes: &'static [u8]| {
+            static ONCES: [Once; 3] = [const { Once::new() }; 3];
+            let once = &ONCES[bytes.len().min(2)];
+            let prototype = Prototype::new("p", bytes, once);
+            (prototype.get().expect_err("refused").code().0, prototype.name())
+        };
+        assert_eq!(code(&[]), ("RL0104", "p"));
+        assert_eq!(code(&[1]), ("RL0701", "p"));
+        assert_eq!(code(b"\x03old and more"), ("RL0701", "p"));
+    }
+}

@@ -1,0 +1,68 @@
+//! Memory that every rank has, as this rank maps it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::backend::cuda::{Context, Fault, Physical, Range};
+
+/// A range of addresses for the memory of every rank. Memory is put behind what is there, on all ranks alike, so
+/// that what lies at an offset in one rank's own memory lies at the same offset in what the others map of it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    context: Arc<Context>,
+    own: u32,
+    ranges: Vec<Range>,
+}
+
+/// New memory of this rank, a multiple of the granularity, not yet among what is shared; and the descriptor for the
+/// others.
+pub(crate) fn offer(context: &Arc<Context>, bytes: u64) -> Result<(Physical, OwnedFd), Fault> {
+    let memory = Physical::create(context, bytes)?;
+    let descriptor = memory.export()?;
+    Ok((memory, descriptor))
+}
+
+impl Shared {
+    /// Addresses for `bytes` of each of so many ranks.
+    pub(crate) fn reserve(
+        context: &Arc<Context>,
+        (own, ranks): (u32, u32),
+        bytes: u64,
+    ) -> Result<Self, Fault> {
+        let ranges: Result<Vec<Range>, Fault> =
+            (0..ranks).map(|_| Range::reserve(context, bytes)).collect();
+        Ok(Shared { context: context.clone(), own, ranges: ranges? })
+    }
+
+    /// Where a rank's memory begins, as mapped here.
+    pub(crate) fn base(&self, rank: u32) -> u64 {
+        self.ranges.get(rank as usize).map_or(0, Range::base)
+    }
+
+    /// Bytes of each rank's memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.ranges.get(self.own as usize).map_or(0, Range::filled)
+    }
+
+    /// Leaves all mapped until the process ends: a kernel that does not end uses it.
+    pub(crate) fn abandon(&mut self) {
+        self.ranges.iter_mut().for_each(Range::abandon);
+    }
+
+    /// Puts this rank's new memory behind its own.
+    pub(crate) fn put(&mut self, memory: Physical) -> Result<(), Fault> {
+        match self.ranges.get_mut(self.own as usize) {
+            Some(range) => range.map(memory),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a peer's new memory behind what is mapped of it; `bytes` as of this rank's own.
+    pub(crate) fn take(&mut self, peer: u32, descriptor: OwnedFd, bytes: u64) -> Result<(), Fault> {
+        let memory = Physical::import(&self.context, descriptor, bytes)?;
+        match self.ranges.get_mut(peer as usize) {
+            Some(range) => range.map(memory),
+            None => Ok(()),
+        }
+    }
+}

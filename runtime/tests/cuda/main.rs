@@ -1,0 +1,143 @@
+//! Calls on GPUs: ranks as processes, a GPU each as far as there are as many. What they do is compared, bit for
+//! bit, with what the host plays of the same plans. Where there is no GPU the tests say why they are skipped.
+#![cfg(feature = "cuda")]
+
+mod bench;
+mod scenes;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use roundelay::cuda::probe;
+use roundelay::{Communicator, Launcher, Outcome};
+
+const SCENE: &str = "TEST_SCENE";
+/// No test comes near it unless something hangs.
+const FOREVER: Duration = Duration::from_secs(600);
+
+/// Not a test by itself: what each rank of a launched job does.
+#[test]
+fn rank_process() {
+    let Ok(scene) = std::env::var(SCENE) else { return };
+    let played = Communicator::from_env().and_then(|comm| scenes::play(&scene, comm));
+    let status = match played {
+        Ok(()) => 0,
+        Err(error) => {
+            say(&format!("{} {error}", error.code()));
+            3
+        }
+    };
+    std::process::exit(status);
+}
+
+/// A line that the test hears.
+pub(crate) fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n> {text}").and_then(|()| out.flush()).expect("standard output");
+}
+
+/// Number of ranks: one a GPU, from two to four. `None` where there is none, with the reason on standard error.
+fn ranks() -> Option<u32> {
+    match probe() {
+        Ok(machine) => Some((machine.devices.len() as u32).clamp(2, 4)),
+        Err(why) => {
+            let _ = writeln!(std::io::stderr(), "skipped: {why}");
+            None
+        }
+    }
+}
+
+struct Job {
+    outcome: Outcome,
+    said: Vec<Vec<String>>,
+    took: Duration,
+}
+
+fn launch(scene: &str, ranks: u32) -> Job {
+    let began = Instant::now();
+    let mut said = vec![Vec::new(); ranks as usize];
+    let outcome = Launcher::new(ranks)
+        .args(["--exact", "rank_process", "--nocapture", "--test-threads=1"])
+        .env(SCENE, scene)
+        .timeout(FOREVER)
+        .grace(Duration::from_secs(60))
+        .run(|rank, line| {
+            if let Some(text) = line.strip_prefix("> ") {
+                said[rank as usize].push(text.to_owned());
+            }
+        })
+        .expect("a job");
+    Job { outcome, said, took: began.elapsed() }
+}
+
+/// Every rank does what the scene asks.
+fn all_well(scene: &str) {
+    let Some(ranks) = ranks() else { return };
+    let job = launch(scene, ranks);
+    assert!(job.outcome.success(), "{scene}: {:?} {:?}", job.outcome, job.said);
+}
+
+#[test]
+fn every_algorithm_of_the_book_in_every_way() {
+    all_well("book");
+}
+
+#[test]
+fn every_type_and_operator() {
+    all_well("types");
+}
+
+#[test]
+fn collectives_by_name() {
+    all_well("named");
+}
+
+#[test]
+fn many_calls_of_random_sizes() {
+    all_well("random");
+}
+
+#[test]
+fn graphs_replay_bit_for_bit() {
+    all_well("graphs");
+}
+
+#[test]
+fn memory_at_odd_addresses_and_of_other_allocators() {
+    all_well("memory");
+}
+
+#[test]
+fn a_call_that_cannot_be_made_leaves_the_ranks_usable() {
+    all_well("refused");
+}
+
+#[test]
+fn ranks_share_one_gpu() {
+    all_well("one gpu");
+}
+
+#[test]
+fn a_rank_that_makes_no_call_is_named() {
+    let Some(ranks) = ranks() else { return };
+    let job = launch("late", ranks);
+    let heard = &job.said[0];
+    let named = |line: &String| {
+        line.starts_with("RL0703 rank 0, all_reduce.ring, step") && line.contains("from rank 1")
+            || line.contains("rank 1 to enter")
+            || line.starts_with("RL0703") && line.contains("rank")
+    };
+    assert!(heard.iter().any(named), "{:?}", job.said);
+    assert!(heard.iter().any(|line| line == "the GPU is usable"), "{:?}", job.said);
+    assert!(job.took < FOREVER, "{:?}", job.took);
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named() {
+    let Some(ranks) = ranks() else { return };
+    let job = launch("killed", ranks);
+    for (rank, heard) in job.said.iter().enumerate().filter(|(rank, _)| *rank != 1) {
+        assert!(heard.iter().any(|line| line.contains("rank 1")), "{rank}: {:?}", job.said);
+        assert!(heard.iter().any(|line| line == "the GPU is usable"), "{rank}: {:?}", job.said);
+    }
+}

@@ -1,0 +1,17 @@
+//! A chunk index out of bounds.
+
+use roundelay::algorithm;
+
+#[algorithm(all_reduce)]
+fn wrong(n: Ranks) {
+    chunks(n);
+
+    for s in 0..n - 1 {
+        each(|r| r.to((r + 1) % n).reduce(data[r + 1]));
+    }
+    for s in 0..n - 1 {
+        each(|r| r.to((r + 1) % n).copy(data[(r + 1 - s) % n]));
+    }
+}
+
+fn main() {}

@@ -1,0 +1,5 @@
+//! A file that there is not.
+
+static WRONG: roundelay::Prototype = roundelay::algo_file!("no_such.algo");
+
+fn main() {}

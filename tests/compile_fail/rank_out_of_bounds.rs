@@ -1,0 +1,17 @@
+//! A rank out of bounds.
+
+use roundelay::algorithm;
+
+#[algorithm(all_reduce)]
+fn wrong(n: Ranks) {
+    chunks(n);
+
+    for s in 0..n - 1 {
+        each(|r| r.to(r + 1).reduce(data[(r - s) % n]));
+    }
+    for s in 0..n - 1 {
+        each(|r| r.to((r + 1) % n).copy(data[(r + 1 - s) % n]));
+    }
+}
+
+fn main() {}

@@ -1,0 +1,13 @@
+//! A part that the book does not have.
+
+use roundelay::algorithm;
+
+#[algorithm(all_reduce)]
+fn wrong(n: Ranks) {
+    chunks(n);
+
+    play(reduce_scatter::rign);
+    play(all_gather::ring);
+}
+
+fn main() {}

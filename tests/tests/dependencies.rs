@@ -1,0 +1,45 @@
+//! What a build that uses files only pays for: nothing of the macros.
+//!
+//! Two things are looked at, as cargo resolves them for the package alone. Linked into what runs
+//! (`-e normal,no-proc-macro`): no `syn`, `quote`, `proc-macro2` or `roundelay-macros`. Compiled at all
+//! (`-e normal,build`): no `roundelay-macros`. (`serde_derive`, `thiserror` and `pest_derive` are procedural
+//! macros and use `syn` while they are compiled, here as in any program that has them.)
+
+use std::process::Command;
+
+/// Names of all packages in the tree.
+fn tree(package: &str, features: &str, edges: &str) -> Vec<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--locked", "--prefix", "none", "--format", "{p}"])
+        .args(["-p", package, "--features", features, "-e", edges])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .output()
+        .expect("cargo starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter_map(|l| l.split(' ').next().map(str::to_string)).collect()
+}
+
+const MACROS: [&str; 4] = ["syn", "quote", "proc-macro2", "roundelay-macros"];
+
+#[test]
+fn nothing_of_the_macros_is_linked_into_what_runs() {
+    for package in ["roundelay", "roundelay-cli"] {
+        let linked = tree(package, "", "normal,no-proc-macro");
+        assert!(linked.iter().any(|p| p == "roundelay-compiler"), "{linked:?}");
+        let found: Vec<_> = linked.iter().filter(|p| MACROS.contains(&p.as_str())).collect();
+        assert!(found.is_empty(), "{package} links {found:?}");
+        let compiled = tree(package, "", "normal,build");
+        assert!(compiled.iter().any(|p| p == "syn"), "serde_derive needs it");
+        assert!(!compiled.iter().any(|p| p == "roundelay-macros"), "{package} builds the macros");
+    }
+}
+
+#[test]
+fn the_feature_brings_them_as_procedural_macros_alone() {
+    let compiled = tree("roundelay", "macros", "normal,build");
+    assert!(compiled.iter().any(|p| p == "roundelay-macros"));
+    let linked = tree("roundelay", "macros", "normal,no-proc-macro");
+    assert!(!linked.iter().any(|p| MACROS.contains(&p.as_str())), "{linked:?}");
+}

@@ -1,0 +1,333 @@
+//! What the warps of a kernel do, step by step: a device program with its addresses put in.
+
+use std::rc::Rc;
+
+use roundelay_compiler::device::{
+    Arm, DeviceProgram, Event, Link, Message, Source, Target, Wait, Way,
+};
+use roundelay_compiler::plan::{Buf, Dir, Plan, Region, Wire};
+
+use super::memory::At;
+use super::reference::{Buffers, Cut};
+
+/// One call: what all ranks play, on what, and what it gives.
+pub(crate) struct Call {
+    pub(crate) name: String,
+    pub(crate) programs: Vec<DeviceProgram>,
+    pub(crate) plans: Vec<Plan>,
+    pub(crate) cut: Cut,
+    pub(crate) blocks: usize,
+    /// Elements of a chunk in a pass.
+    pub(crate) pass: usize,
+    pub(crate) passes: usize,
+    pub(crate) groups: usize,
+    /// What the user puts in, and what must come out where the collective asks for something.
+    pub(crate) before: Vec<Buffers>,
+    pub(crate) after: Vec<Buffers>,
+    pub(crate) asked: Vec<Vec<(Buf, u32)>>,
+}
+
+impl Call {
+    /// Whether the end of the call proves that all ranks have entered it.
+    pub(crate) fn proves(&self) -> bool {
+        self.programs[0].synchronizes && self.cut.elements / self.cut.chunks > 0
+    }
+
+    /// Cells of a half of the staging memory.
+    pub(crate) fn half(&self) -> usize {
+        self.programs[0].staging as usize * self.blocks * self.pass
+    }
+}
+
+/// Where a value is read.
+#[derive(Clone, Copy)]
+pub(crate) struct Src {
+    pub(crate) at: At,
+    /// Whether it is a packet.
+    pub(crate) packet: bool,
+}
+
+/// Where a value goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Dst {
+    pub(crate) at: At,
+    pub(crate) packet: bool,
+    pub(crate) wire: Option<Wire>,
+}
+
+/// One element of an arm.
+pub(crate) struct Fold {
+    pub(crate) inputs: Vec<Src>,
+    pub(crate) outs: Vec<Dst>,
+    pub(crate) epoch: u32,
+}
+
+/// What a warp does next.
+#[derive(Clone)]
+pub(crate) enum Step {
+    Wait { at: At, wanted: u64, acquire: bool },
+    Fold(Rc<Fold>),
+    Meet,
+    Tell { at: At, value: u64, release: bool },
+}
+
+/// Blocks that a kernel of a test may have.
+pub(crate) const BLOCKS: usize = 3;
+/// Warps of a block.
+pub(crate) const WARPS: usize = 3;
+
+/// Where everything is in the cells of all ranks.
+#[derive(Clone)]
+pub(crate) struct Layout {
+    pub(crate) ranks: usize,
+    pub(crate) channels: usize,
+    /// Cells of a half: of slots, of packets.
+    pub(crate) halves: [usize; 2],
+    /// Cells of Data, Input, Output, and of each scratch buffer.
+    pub(crate) sizes: Vec<usize>,
+}
+
+impl Layout {
+    fn words(&self) -> usize {
+        (2 * self.channels + 1) * self.ranks * BLOCKS
+    }
+
+    pub(crate) fn per_rank(&self) -> usize {
+        self.words() + 2 * (self.halves[0] + self.halves[1]) + self.sizes.iter().sum::<usize>()
+    }
+
+    fn at(&self, rank: usize, cell: usize) -> At {
+        (rank * self.per_rank() + cell) as At
+    }
+
+    /// The word in the memory of `rank` that `writer` writes: 0 sent, 1 consumed.
+    fn word(&self, rank: usize, kind: usize, writer: usize, channel: usize, block: usize) -> At {
+        let of = (kind * self.ranks + writer) * self.channels + channel;
+        self.at(rank, of * BLOCKS + block)
+    }
+
+    pub(crate) fn entered(&self, rank: usize, writer: usize, block: usize) -> At {
+        self.at(rank, (2 * self.ranks * self.channels + writer) * BLOCKS + block)
+    }
+
+    pub(crate) fn buffer(&self, rank: usize, buf: Buf, element: usize) -> At {
+        let i = match buf {
+            Buf::Data => 0,
+            Buf::Input => 1,
+            Buf::Output => 2,
+            Buf::Scratch(i) => 3 + i as usize,
+        };
+        let before: usize = self.sizes[..i].iter().sum();
+        let staging = 2 * (self.halves[0] + self.halves[1]);
+        self.at(rank, self.words() + staging + before + element)
+    }
+
+    /// Whether it is a cell of a buffer.
+    pub(crate) fn is_buffer(&self, at: At) -> bool {
+        at as usize % self.per_rank() >= self.words() + 2 * (self.halves[0] + self.halves[1])
+    }
+
+    fn staging(&self, rank: usize, packets: bool, epoch: u32, cell: usize) -> At {
+        let first = if packets { 2 * self.halves[0] } else { 0 };
+        let half = self.halves[usize::from(packets)];
+        self.at(rank, self.words() + first + (epoch as usize & 1) * half + cell)
+    }
+}
+
+/// Writes the steps of one warp.
+pub(crate) struct Writer<'c> {
+    pub(crate) layout: &'c Layout,
+    pub(crate) call: &'c Call,
+    pub(crate) rank: usize,
+    pub(crate) block: usize,
+    pub(crate) warp: usize,
+    pub(crate) epoch: u32,
+    /// Whether the call before proved that all had entered it.
+    pub(crate) synchronized: bool,
+    pub(crate) steps: Vec<Step>,
+}
+
+impl Writer<'_> {
+    fn program(&self) -> &DeviceProgram {
+        &self.call.programs[self.rank]
+    }
+
+    pub(crate) fn write(mut self) -> Vec<Step> {
+        let program = &self.call.programs[self.rank];
+        let first = self.warp == 0;
+        let greets = |peer: usize| program.greets.contains(&(peer as u32));
+        for peer in (0..self.layout.ranks).filter(|&p| p != program.rank as usize) {
+            // Both are one word of block 0: whoever is greeted must not go on without the release.
+            let announces = self.block == 0 && !self.call.proves();
+            if first && (greets(peer) || announces) {
+                self.tell_entered(peer, greets(peer));
+            }
+        }
+        self.enter();
+        for t in 0..self.call.passes {
+            for (i, phase) in program.phases.iter().enumerate() {
+                for (j, arm) in phase.arms.iter().enumerate() {
+                    self.arm(t, i, j, arm);
+                }
+                if phase.meet {
+                    self.steps.push(Step::Meet);
+                }
+                for s in phase.signals.iter().filter(|_| first) {
+                    let (at, value) = self.told(t, s.message);
+                    self.steps.push(Step::Tell { at, value, release: s.release });
+                }
+            }
+        }
+        if first {
+            self.waits(self.call.passes - 1, &program.leave);
+        }
+        self.steps
+    }
+
+    fn tell_entered(&mut self, peer: usize, release: bool) {
+        let at = self.layout.entered(peer, self.rank, self.block);
+        self.steps.push(Step::Tell { at, value: self.epoch.into(), release });
+    }
+
+    /// Peers whose staging memory is written have ended the call before the last.
+    fn enter(&mut self) {
+        if self.synchronized {
+            return;
+        }
+        let outs = self.program().phases.iter().flat_map(|p| &p.arms).flat_map(|a| &a.outs);
+        let mut peers: Vec<usize> = outs
+            .filter_map(|out| match out {
+                Target::Packet(m, _) | Target::Staged(m, _) => Some(self.link(*m).peer as usize),
+                Target::Landed(..) => None,
+            })
+            .collect();
+        peers.sort_unstable();
+        peers.dedup();
+        for peer in peers.into_iter().filter(|&p| p != self.rank) {
+            let at = self.layout.entered(self.rank, peer, 0);
+            self.steps.push(Step::Wait { at, wanted: u64::from(self.epoch) - 1, acquire: false });
+        }
+    }
+
+    fn link(&self, m: Message) -> Link {
+        self.program().links[m.link as usize]
+    }
+
+    fn mark(&self, number: u64) -> u64 {
+        u64::from(self.epoch) << 32 | number
+    }
+
+    fn number(&self, t: usize, m: Message) -> u64 {
+        t as u64 * u64::from(self.link(m).messages) + u64::from(m.index) + 1
+    }
+
+    fn told(&self, t: usize, m: Message) -> (At, u64) {
+        let link = self.link(m);
+        let kind = usize::from(link.dir == Dir::Recv);
+        let channel = link.channel as usize;
+        let at = self.layout.word(link.peer as usize, kind, self.rank, channel, self.block);
+        (at, self.mark(self.number(t, m)))
+    }
+
+    fn waits(&mut self, t: usize, waits: &[Wait]) {
+        for w in waits {
+            let (kind, m, wanted) = match w.event {
+                Event::Entered { peer } => {
+                    let at = self.layout.entered(self.rank, peer as usize, self.block);
+                    self.steps.push(Step::Wait {
+                        at,
+                        wanted: self.epoch.into(),
+                        acquire: w.acquire,
+                    });
+                    continue;
+                }
+                Event::Sent(m) => (0, m, self.mark(self.number(t, m))),
+                Event::Consumed(m) => (1, m, self.mark(self.number(t, m))),
+                Event::Room(m) => {
+                    let slots = u64::from(self.link(m).slots);
+                    match self.number(t, m) {
+                        n if n <= slots => continue,
+                        n => (1, m, self.mark(n - slots)),
+                    }
+                }
+            };
+            let link = self.link(m);
+            let writer = link.peer as usize;
+            let at = self.layout.word(self.rank, kind, writer, link.channel as usize, self.block);
+            self.steps.push(Step::Wait { at, wanted, acquire: w.acquire });
+        }
+    }
+
+    /// Where chunk k of a message is, on its receiver.
+    fn slot(&self, t: usize, m: Message, k: usize) -> At {
+        let link = self.link(m);
+        let receiver = if link.dir == Dir::Send { link.peer as usize } else { self.rank };
+        let [base, slots, chunks] = [link.base, link.slots, link.chunks].map(|x| x as usize);
+        let slot = (self.number(t, m) as usize - 1) % slots;
+        let index = base * self.call.blocks + (self.block * slots + slot) * chunks + k;
+        let packets = self.program().way == Way::Packet;
+        self.layout.staging(receiver, packets, self.epoch, index * self.call.pass)
+    }
+
+    /// The first element of this block and pass in the k-th chunk of a region.
+    fn place(&self, t: usize, rank: usize, region: &Region, k: usize) -> At {
+        let Some((buf, c)) = region.iter().nth(k) else { panic!("a region is too short") };
+        let from = (t * self.call.blocks + self.block) * self.call.pass;
+        self.layout.buffer(rank, buf, self.call.cut.place(buf, c) + from)
+    }
+
+    fn arm(&mut self, t: usize, phase: usize, j: usize, arm: &Arm) {
+        // The block's warps in groups of equal size, the last with the rest.
+        let groups = self.call.groups.clamp(1, WARPS);
+        let group = |warp: usize| (warp / (WARPS / groups)).min(groups - 1);
+        if group(self.warp) != j % groups {
+            return;
+        }
+        let members: Vec<usize> = (0..WARPS).filter(|&w| group(w) == j % groups).collect();
+        self.waits(t, &arm.waits);
+        if arm.inputs.is_empty() {
+            return;
+        }
+        let from = (t * self.call.blocks + self.block) * self.call.pass;
+        for (k, length) in self.call.cut.lengths(&arm.sizes).into_iter().enumerate() {
+            let part = length.saturating_sub(from).min(self.call.pass);
+            // Which warp plays an element differs from arm to arm.
+            let turn = 7 * phase + 3 * j + k;
+            for e in 0..part {
+                if members[(e + turn) % members.len()] == self.warp {
+                    self.element(t, arm, k, e as At);
+                }
+            }
+        }
+    }
+
+    fn element(&mut self, t: usize, arm: &Arm, k: usize, e: At) {
+        let inputs = arm.inputs.iter().map(|s| match s {
+            Source::Local(region) => {
+                Src { at: self.place(t, self.rank, region, k) + e, packet: false }
+            }
+            Source::Packet(m, _) => Src { at: self.slot(t, *m, k) + e, packet: true },
+            Source::Staged(m, _) => Src { at: self.slot(t, *m, k) + e, packet: false },
+            Source::Pulled(m, region) => {
+                let peer = self.link(*m).peer as usize;
+                Src { at: self.place(t, peer, region, k) + e, packet: false }
+            }
+        });
+        let plain = |at: At| Dst { at, packet: false, wire: None };
+        let store = arm.store.iter().map(|region| plain(self.place(t, self.rank, region, k) + e));
+        let outs = arm.outs.iter().map(|o| match o {
+            Target::Packet(m, wire) => {
+                Dst { at: self.slot(t, *m, k) + e, packet: true, wire: *wire }
+            }
+            Target::Staged(m, wire) => {
+                Dst { at: self.slot(t, *m, k) + e, packet: false, wire: *wire }
+            }
+            Target::Landed(m, region) => {
+                plain(self.place(t, self.link(*m).peer as usize, region, k) + e)
+            }
+        });
+        let fold =
+            Fold { inputs: inputs.collect(), outs: store.chain(outs).collect(), epoch: self.epoch };
+        self.steps.push(Step::Fold(Rc::new(fold)));
+    }
+}

@@ -1,0 +1,431 @@
+//! Plays calls: every warp of every block of every rank is an agent, and a seed decides who goes on.
+//!
+//! An element that was read and is to be written may stay under way for long: until something that must come
+//! after it asks for it. That is an access of the same warp to the same memory, or of any warp of the
+//! block after they have met, a release, or the kernel's end.
+
+use std::rc::Rc;
+
+use roundelay_tests::Dice;
+
+use super::kernel::{Call, Fold, Layout, Step, WARPS, Writer};
+use super::memory::{Eye, Memory, View, join};
+use super::reference::{Buffers, rounded};
+
+/// What stands where nothing meaningful does.
+const POISON: u32 = 0x7fc0_dead;
+/// So many steps in a row without any of them going on: then it is looked whether any can.
+const PATIENCE: usize = 400;
+
+struct Warp {
+    steps: Vec<Step>,
+    next: usize,
+    view: View,
+    met: bool,
+}
+
+/// An element under way.
+struct Pending {
+    warp: usize,
+    /// How often the block had met.
+    after: usize,
+    fold: Rc<Fold>,
+    /// Contents of packets.
+    got: Vec<u64>,
+}
+
+struct Block {
+    warps: Vec<Warp>,
+    pending: Vec<Pending>,
+    meets: usize,
+}
+
+struct Rank {
+    /// Call at hand.
+    call: usize,
+    blocks: Vec<Block>,
+    /// What the rank's stream has seen, now and when each call began.
+    view: View,
+    began: Vec<Rc<View>>,
+    synchronized: bool,
+    speed: usize,
+}
+
+pub(crate) struct Machine<'c> {
+    layout: Layout,
+    calls: &'c [Call],
+    memory: Memory,
+    ranks: Vec<Rank>,
+    dice: Dice,
+    eye: Eye,
+    /// Of ten elements, so many stay under way.
+    lazy: usize,
+}
+
+/// Plays calls one after the other on every rank; says what is wrong with what they give.
+pub(crate) fn play(calls: &[Call], seed: u64) -> Result<(), String> {
+    let mut machine = Machine::new(calls, seed);
+    for rank in 0..machine.ranks.len() {
+        machine.begin(rank);
+    }
+    let mut idle = 0;
+    while machine.ranks.iter().any(|r| r.call < calls.len()) {
+        if machine.some()? {
+            idle = 0;
+            continue;
+        }
+        idle += 1;
+        if idle > PATIENCE {
+            machine.all()?;
+            idle = 0;
+        }
+    }
+    Ok(())
+}
+
+fn layout(calls: &[Call]) -> Layout {
+    let most = |f: &dyn Fn(&Call) -> usize| calls.iter().map(f).max().unwrap_or(0);
+    let packets = |c: &Call| c.programs[0].way == roundelay_compiler::device::Way::Packet;
+    let channels = calls
+        .iter()
+        .flat_map(|c| &c.programs)
+        .flat_map(|p| &p.links)
+        .map(|l| l.channel as usize + 1);
+    let sizes = calls.iter().flat_map(|c| &c.before).map(|b| b.len()).max().unwrap_or(3);
+    let size = |i: usize| {
+        most(&|c: &Call| {
+            c.before.iter().map(|b| b.values().nth(i).map_or(0, Vec::len)).max().unwrap_or(0)
+        })
+    };
+    Layout {
+        ranks: calls[0].plans.len(),
+        channels: channels.max().unwrap_or(1),
+        halves: [false, true].map(|p| most(&|c: &Call| if packets(c) == p { c.half() } else { 0 })),
+        sizes: (0..sizes).map(size).collect(),
+    }
+}
+
+impl<'c> Machine<'c> {
+    fn new(calls: &'c [Call], seed: u64) -> Self {
+        let layout = layout(calls);
+        let memory = Memory::new(layout.ranks * layout.per_rank());
+        let mut dice = Dice(seed);
+        let mut ranks = Vec::new();
+        for _ in 0..layout.ranks {
+            let speed = [1, 4, 30][dice.below(3)];
+            let view = memory.view();
+            ranks.push(Rank {
+                call: 0,
+                blocks: Vec::new(),
+                view,
+                began: Vec::new(),
+                synchronized: true,
+                speed,
+            });
+        }
+        let lazy = [0, 3, 8][dice.below(3)];
+        Machine { layout, calls, memory, ranks, dice, eye: Eye::Any, lazy }
+    }
+
+    /// The user fills the buffers; then the kernel starts.
+    fn begin(&mut self, rank: usize) {
+        let Some(call) = self.calls.get(self.ranks[rank].call) else { return };
+        self.fill(rank, &call.before[rank]);
+        let of = &mut self.ranks[rank];
+        of.began.push(Rc::new(of.view.clone()));
+        let epoch = of.call as u32 + 1;
+        for block in 0..call.blocks {
+            let warps = (0..WARPS).map(|warp| {
+                let writer = Writer {
+                    layout: &self.layout,
+                    call,
+                    rank,
+                    block,
+                    warp,
+                    epoch,
+                    synchronized: of.synchronized,
+                    steps: Vec::new(),
+                };
+                Warp { steps: writer.write(), next: 0, view: of.view.clone(), met: false }
+            });
+            let block = Block { warps: warps.collect(), pending: Vec::new(), meets: 0 };
+            of.blocks.push(block);
+        }
+    }
+
+    fn fill(&mut self, rank: usize, buffers: &Buffers) {
+        let view = &mut self.ranks[rank].view;
+        for (buf, values) in
+            buffers.iter().filter(|(b, _)| !matches!(b, roundelay_compiler::plan::Buf::Scratch(_)))
+        {
+            for (i, x) in values.iter().enumerate() {
+                let at = self.layout.buffer(rank, *buf, i);
+                self.memory.store(at, x.to_bits().into(), view, &mut self.dice);
+            }
+        }
+    }
+
+    /// All warps of the rank have ended: looks at what the call gave.
+    fn end(&mut self, rank: usize) -> Result<(), String> {
+        let of = &mut self.ranks[rank];
+        for block in std::mem::take(&mut of.blocks) {
+            for warp in &block.warps {
+                join(&mut of.view, &warp.view);
+            }
+        }
+        let call = &self.calls[of.call];
+        if call.plans[0].header.collective == "barrier" {
+            self.barrier(rank)?;
+        }
+        let of = &mut self.ranks[rank];
+        for &(buf, chunk) in &call.asked[rank] {
+            let first = call.cut.place(buf, chunk);
+            for i in first..first + call.cut.length(chunk as usize) {
+                let wanted = call.after[rank][&buf][i].to_bits();
+                let at = self.layout.buffer(rank, buf, i);
+                let is = self.memory.certain(at, &of.view);
+                if is != Some(wanted.into()) {
+                    return Err(format!(
+                        "call {} ({}): rank {rank}'s {buf:?} element {i} is {is:x?}, not {wanted:x}",
+                        of.call, call.name
+                    ));
+                }
+            }
+        }
+        of.synchronized = call.proves();
+        of.call += 1;
+        // The buffers are the user's again.
+        let mut waste = call.before[rank].clone();
+        waste.values_mut().flatten().for_each(|x| *x = f32::from_bits(POISON));
+        self.fill(rank, &waste);
+        self.begin(rank);
+        Ok(())
+    }
+
+    /// What all ranks did before the barrier is seen after it.
+    fn barrier(&self, rank: usize) -> Result<(), String> {
+        let Rank { call, view, .. } = &self.ranks[rank];
+        let seen = |began: &Rc<View>| view.iter().zip(began.iter()).all(|(a, b)| a >= b);
+        match self.ranks.iter().position(|r| !r.began.get(*call).is_some_and(seen)) {
+            None => Ok(()),
+            Some(other) => {
+                Err(format!("rank {rank} is through the barrier before rank {other} is seen there"))
+            }
+        }
+    }
+
+    /// A few steps of some warp, or one element that was under way.
+    fn some(&mut self) -> Result<bool, String> {
+        let total: usize =
+            self.ranks.iter().filter(|r| !r.blocks.is_empty()).map(|r| r.speed).sum();
+        let mut pick = self.dice.below(total);
+        let mut rank = 0;
+        for (i, r) in self.ranks.iter().enumerate().filter(|(_, r)| !r.blocks.is_empty()) {
+            rank = i;
+            if pick < r.speed {
+                break;
+            }
+            pick -= r.speed;
+        }
+        let block = self.dice.below(self.ranks[rank].blocks.len());
+        let pending = self.ranks[rank].blocks[block].pending.len();
+        if pending > 0 && self.dice.below(8) == 0 {
+            let i = self.dice.below(pending);
+            self.deliver(rank, block, i);
+            return Ok(true);
+        }
+        let warp = self.dice.below(WARPS);
+        let mut moved = false;
+        for _ in 0..1 + self.dice.below(12) {
+            if !self.step(rank, block, warp) {
+                break;
+            }
+            moved = true;
+        }
+        if moved && self.ended(rank) {
+            self.end(rank)?;
+        }
+        Ok(moved)
+    }
+
+    /// Every warp once, with everything delivered and seen.
+    fn all(&mut self) -> Result<(), String> {
+        self.eye = Eye::Newest;
+        let mut moved = false;
+        for rank in 0..self.ranks.len() {
+            for block in 0..self.ranks[rank].blocks.len() {
+                while !self.ranks[rank].blocks[block].pending.is_empty() {
+                    self.deliver(rank, block, 0);
+                    moved = true;
+                }
+                for warp in 0..WARPS {
+                    moved |= self.step(rank, block, warp);
+                }
+            }
+            if !self.ranks[rank].blocks.is_empty() && self.ended(rank) {
+                self.end(rank)?;
+                moved = true;
+            }
+        }
+        self.eye = Eye::Any;
+        if moved { Ok(()) } else { Err("nobody can go on".into()) }
+    }
+
+    fn ended(&self, rank: usize) -> bool {
+        self.ranks[rank]
+            .blocks
+            .iter()
+            .all(|b| b.pending.is_empty() && b.warps.iter().all(|w| w.next == w.steps.len()))
+    }
+
+    /// One step of a warp; whether it could be done.
+    fn step(&mut self, rank: usize, block: usize, warp: usize) -> bool {
+        let of = &mut self.ranks[rank].blocks[block];
+        let me = &mut of.warps[warp];
+        let Some(step) = me.steps.get(me.next).cloned() else {
+            let own = of.pending.iter().position(|p| p.warp == warp);
+            if let Some(i) = own {
+                self.deliver(rank, block, i);
+            }
+            return own.is_some();
+        };
+        match step {
+            Step::Wait { at, wanted, acquire } => {
+                let (dice, eye) = (&mut self.dice, self.eye);
+                let seen = match acquire {
+                    true => self.memory.acquire(at, wanted, &mut me.view, dice, eye),
+                    false => self.memory.load(at, &mut me.view, dice, eye),
+                };
+                if seen < wanted {
+                    return false;
+                }
+            }
+            Step::Meet => {
+                me.met = true;
+                if of.warps.iter().any(|w| !w.met) {
+                    return false;
+                }
+                let mut all = of.warps[0].view.clone();
+                of.warps.iter().for_each(|w| join(&mut all, &w.view));
+                for w in &mut of.warps {
+                    w.view.clone_from(&all);
+                    w.met = false;
+                    w.next += 1;
+                }
+                of.meets += 1;
+                return true;
+            }
+            Step::Tell { at, value, release } => {
+                let mut released = None;
+                if release {
+                    self.settle(rank, block, warp);
+                    released =
+                        Some(Rc::new(self.ranks[rank].blocks[block].warps[warp].view.clone()));
+                }
+                let me = &mut self.ranks[rank].blocks[block].warps[warp];
+                self.memory.tell(at, value, &mut me.view, released);
+            }
+            Step::Fold(fold) => return self.fold(rank, block, warp, fold),
+        }
+        self.ranks[rank].blocks[block].warps[warp].next += 1;
+        true
+    }
+
+    /// Delivers what is under way of the warp, and of all warps from before they last met.
+    fn settle(&mut self, rank: usize, block: usize, warp: usize) {
+        let of = &self.ranks[rank].blocks[block];
+        let (mut i, meets) = (0, of.meets);
+        while let Some(p) = self.ranks[rank].blocks[block].pending.get(i) {
+            if p.warp == warp || p.after < meets {
+                self.deliver(rank, block, i);
+                i = 0;
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    fn fold(&mut self, rank: usize, block: usize, warp: usize, fold: Rc<Fold>) -> bool {
+        let of = &mut self.ranks[rank].blocks[block];
+        let view = &mut of.warps[warp].view;
+        let mut got = Vec::new();
+        for src in fold.inputs.iter().filter(|s| s.packet) {
+            let x = self.memory.load(src.at, view, &mut self.dice, self.eye);
+            if x >> 32 != u64::from(fold.epoch) {
+                return false;
+            }
+            got.push(x);
+        }
+        let meets = of.meets;
+        let before = |p: &Pending| p.warp == warp || p.after < meets;
+        if of.pending.iter().any(|p| before(p) && conflict(&p.fold, &fold)) {
+            self.settle(rank, block, warp);
+        }
+        let lazy = self.dice.below(10) < self.lazy;
+        let of = &mut self.ranks[rank].blocks[block];
+        of.pending.push(Pending { warp, after: of.meets, fold, got });
+        of.warps[warp].next += 1;
+        if !lazy {
+            let last = of.pending.len() - 1;
+            self.deliver(rank, block, last);
+        }
+        true
+    }
+
+    /// Element i of those under way, or one that must come before it, is read and written.
+    fn deliver(&mut self, rank: usize, block: usize, i: usize) {
+        let of = &mut self.ranks[rank].blocks[block];
+        let p = &of.pending[i];
+        let first = of.pending[..i]
+            .iter()
+            .position(|b| (b.warp == p.warp || b.after < p.after) && conflict(&b.fold, &p.fold));
+        if let Some(first) = first {
+            self.deliver(rank, block, first);
+            let of = &self.ranks[rank].blocks[block];
+            if i - 1 < of.pending.len() {
+                self.deliver(rank, block, i - 1);
+            }
+            return;
+        }
+        let p = of.pending.remove(i);
+        let view = &mut of.warps[p.warp].view;
+        let mut packets = p.got.iter();
+        let mut sum: Option<f32> = None;
+        for src in &p.fold.inputs {
+            let bits = match src.packet {
+                true => packets.next().copied().unwrap_or(0),
+                false => self.memory.load(src.at, view, &mut self.dice, self.eye),
+            };
+            let x = f32::from_bits(bits as u32);
+            sum = Some(sum.map_or(x, |sum| sum + x));
+        }
+        let sum = sum.unwrap_or(f32::from_bits(POISON));
+        for dst in &p.fold.outs {
+            let bits = u64::from(rounded(sum, dst.wire).to_bits());
+            let tag = if dst.packet { u64::from(p.fold.epoch) << 32 } else { 0 };
+            // Whoever writes to staging memory knows without a fence that it was read: the rank that read it has
+            // ended that call.
+            match self.layout.is_buffer(dst.at) {
+                true => self.memory.store(dst.at, bits, view, &mut self.dice),
+                false => self.memory.tell(dst.at, tag | bits, view, None),
+            }
+        }
+        let written: Vec<(u32, u32)> =
+            p.fold.outs.iter().map(|d| (d.at, view[d.at as usize])).collect();
+        if p.after < of.meets {
+            for w in &mut of.warps {
+                for &(at, number) in &written {
+                    w.view[at as usize] = w.view[at as usize].max(number);
+                }
+            }
+        }
+    }
+}
+
+/// Whether one of them writes what the other one touches.
+fn conflict(a: &Fold, b: &Fold) -> bool {
+    let reads = |f: &Fold, at| f.inputs.iter().any(|s| s.at == at);
+    let writes = |f: &Fold, at| f.outs.iter().any(|d| d.at == at);
+    a.outs.iter().any(|d| reads(b, d.at) || writes(b, d.at))
+        || b.outs.iter().any(|d| reads(a, d.at))
+}

@@ -1,0 +1,244 @@
+//! Device programs, played on a machine of the test: many warps, a weak memory, a seed that decides who
+//! goes on. What comes out is compared bit by bit with the plans played one operation at a time.
+//!
+//! `SEED=7` draws others, `PLAYS=20` more.
+
+mod kernel;
+mod machine;
+mod memory;
+mod reference;
+mod remove;
+
+use std::sync::Arc;
+
+use roundelay_algorithms::CATALOGUE;
+use roundelay_compiler::device::{DeviceProgram, Options, Way, prove};
+use roundelay_compiler::plan::Buf;
+use roundelay_compiler::program::{Buffer, Style};
+use roundelay_compiler::{Placement, Program, Proved, Shape, compile};
+use roundelay_dsl::span::SourceMap;
+use roundelay_tests::{Dice, is_grid, of_book, read, suite};
+
+use kernel::{BLOCKS, Call};
+use reference::{Buffers, Cut, buffers};
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+/// Lowers, proves, and makes a call with random data and sizes.
+fn call(
+    name: &str,
+    proved: &Proved,
+    way: Way,
+    slots: Option<u32>,
+    dice: &mut Dice,
+) -> Option<Call> {
+    match prove(proved, way, &Options { slots }) {
+        Ok(programs) => Some(with(name, proved, programs.into_list(), dice)),
+        Err(refused) => {
+            let barrier = proved.plans()[0].header.collective == "barrier";
+            let known = match barrier {
+                true => way == Way::Packet,
+                false => refused.0.contains("12 channels between two ranks; a device has 8"),
+            };
+            assert!(known, "{name} {way}: {refused}");
+            None
+        }
+    }
+}
+
+/// A call of these programs.
+fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Dice) -> Call {
+    let plans = proved.plans().to_vec();
+    let header = &plans[0].header;
+    let blocks = header.blocks.max(1) as usize;
+    let enough = (header.chunks as usize).div_ceil(blocks);
+    // Nothing, fewer elements than chunks, just enough, more, and some that chunks do not divide.
+    let count = match dice.below(8) {
+        0 => dice.below(enough),
+        1 => enough,
+        2 => 2 * enough,
+        // So many passes that slots are used again.
+        3 | 4 if programs[0].way != Way::Packet => enough * (7 + dice.below(4)),
+        _ => enough + dice.below(2 * enough + 3),
+    };
+    let cut = Cut::new(header, count);
+    let most = cut.most().max(1);
+    let blocks = if most > 6 { 1 } else { 1 + dice.below(BLOCKS) };
+    let pass = match programs[0].way {
+        Way::Packet => most.div_ceil(blocks) + dice.below(2),
+        _ if most > 6 => 1,
+        _ => 1 + dice.below(most.div_ceil(blocks)),
+    };
+    let passes = most.div_ceil(blocks * pass);
+    let mut before: Vec<Buffers> = Vec::new();
+    let mut asked = Vec::new();
+    let spec = &proved.graph().instance.spec;
+    for plan in &plans {
+        let mut all = Buffers::new();
+        let mut wanted = Vec::new();
+        for buf in buffers(plan) {
+            let mut values = vec![f32::from_bits(0x7fc0_0bad); cut.size(plan, buf)];
+            let buffer = match buf {
+                Buf::Data => Buffer::Data,
+                Buf::Input => Buffer::Input,
+                Buf::Output => Buffer::Output,
+                Buf::Scratch(i) => Buffer::Scratch(i),
+            };
+            let rank = plan.part.rank;
+            for c in 0..plan.buffer_chunks(buf).unwrap_or(0) {
+                if matches!(buf, Buf::Data | Buf::Input) && spec.initial(buffer, rank, c).is_some()
+                {
+                    let first = cut.place(buf, c);
+                    for x in &mut values[first..first + cut.length(c as usize)] {
+                        *x =
+                            (dice.below(1 << 20) as f32 - 524_288.0) / (1 << dice.below(12)) as f32;
+                    }
+                }
+                if matches!(buf, Buf::Data | Buf::Output)
+                    && spec.expected(buffer, rank, c).is_some()
+                {
+                    wanted.push((buf, c));
+                }
+            }
+            all.insert(buf, values);
+        }
+        before.push(all);
+        asked.push(wanted);
+    }
+    let mut after = before.clone();
+    reference::play(&plans, cut, &mut after);
+    let way = programs[0].way;
+    let name =
+        format!("{name} {way} N={} blocks={blocks} pass={pass} passes={passes}", cut.elements);
+    let groups = 1 + dice.below(4);
+    Call { name, programs, plans, cut, blocks, pass, passes, groups, before, after, asked }
+}
+
+fn shapes(program: &Program) -> Vec<Shape> {
+    if is_grid(program) {
+        [[2, 2], [3, 2], [2, 4]].map(|axes| Shape { axes: axes.to_vec() }).to_vec()
+    } else {
+        (2..=8).map(Shape::flat).collect()
+    }
+}
+
+/// Proves a program at a shape, in every placement that it has.
+fn placed(
+    sources: &SourceMap,
+    program: &Arc<Program>,
+    shape: &Shape,
+    of: &mut impl FnMut(Placement, &Proved),
+) {
+    let placements = match program.style {
+        Style::Data => vec![Placement::InPlace, Placement::OutOfPlace],
+        Style::InputOutput => vec![Placement::OutOfPlace],
+    };
+    for placement in placements {
+        let options = roundelay_compiler::Options::default();
+        if let Ok(proved) = compile(program, sources, shape, &options, placement) {
+            of(placement, &proved);
+        }
+    }
+}
+
+/// Everything of the book that the shape allows.
+fn proofs(mut of: impl FnMut(&str, &Shape, &Proved)) {
+    for entry in CATALOGUE {
+        let name = format!("{}.{}", entry.collective, entry.name);
+        let (sources, program) = of_book(entry).expect("the book resolves");
+        for shape in shapes(&program) {
+            placed(&sources, &program, &shape, &mut |placement, proved| {
+                of(&format!("{name} -n {shape} {placement:?}"), &shape, proved);
+            });
+        }
+    }
+}
+
+/// What else there is: the book in channels, and the suite.
+fn others(mut of: impl FnMut(&str, &Shape, &Proved)) {
+    let mut texts: Vec<(String, String)> = Vec::new();
+    for entry in CATALOGUE {
+        if let Some(body) = entry.text.trim_end().strip_suffix('}')
+            && !body.contains("schedule {")
+        {
+            let text = format!("{body}    schedule {{ channels 2 pipeline 2 }}\n}}\n");
+            texts.push((format!("{} in channels", entry.path), text));
+        }
+    }
+    for path in suite() {
+        let name = path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
+        if name.starts_with("good_") {
+            texts.push((name, std::fs::read_to_string(&path).expect("the suite can be read")));
+        }
+    }
+    for (name, text) in texts {
+        let Ok(source) = read(&name, &text) else { continue };
+        for program in &source.programs {
+            let shapes = match is_grid(program) {
+                true => vec![Shape { axes: vec![2, 2] }],
+                false => [2, 3, 4].map(Shape::flat).to_vec(),
+            };
+            for shape in shapes {
+                placed(&source.sources, program, &shape, &mut |placement, proved| {
+                    let name = format!("{name}: {} -n {shape} {placement:?}", program.name);
+                    of(&name, &shape, proved);
+                });
+            }
+        }
+    }
+}
+
+/// Plays in every way: several calls in a row, of other sizes and ways, on the same memory.
+#[derive(Default)]
+struct Plays {
+    played: usize,
+    failures: Vec<String>,
+}
+
+impl Plays {
+    fn play(&mut self, name: &str, proved: &Proved) {
+        let only = std::env::var("ONLY").unwrap_or_default();
+        if !name.contains(&only) {
+            return;
+        }
+        let (seed, plays) = (setting("SEED", 1), setting("PLAYS", 1));
+        for (way, k) in Way::ALL.into_iter().flat_map(|way| (0..plays).map(move |k| (way, k))) {
+            let seed = seed * 1000 + k * 7 + self.played as u64;
+            let mut dice = Dice(seed);
+            let slots = [None, Some(8)][dice.below(2)];
+            let ways = [way, Way::ALL[dice.below(4)], way];
+            let calls: Vec<Call> =
+                ways.iter().filter_map(|&w| call(name, proved, w, slots, &mut dice)).collect();
+            if calls.is_empty() {
+                continue;
+            }
+            self.played += 1;
+            if let Err(e) = machine::play(&calls, seed) {
+                let names: Vec<&str> = calls.iter().map(|c| c.name.as_str()).collect();
+                self.failures.push(format!("{}: {e}", names.join(" | ")));
+            }
+        }
+    }
+
+    fn end(self, least: usize) {
+        let Plays { played, failures } = self;
+        assert!(failures.is_empty(), "{} of {played}\n{}", failures.len(), failures.join("\n"));
+        assert!(played > least || std::env::var("ONLY").is_ok(), "{played}");
+    }
+}
+
+#[test]
+fn the_book_is_played_in_every_way() {
+    let mut plays = Plays::default();
+    proofs(|name, _, proved| plays.play(name, proved));
+    plays.end(1500);
+}
+
+#[test]
+fn so_are_channels_and_the_suite() {
+    let mut plays = Plays::default();
+    others(|name, _, proved| plays.play(name, proved));
+    plays.end(500);
+}

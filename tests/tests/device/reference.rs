@@ -1,0 +1,160 @@
+//! What a call must give: the plans played one operation at a time, on plain memory.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use roundelay_compiler::chunks::ChunkSet;
+use roundelay_compiler::plan::{Buf, Dir, Header, Input, Plan, Region, Sizes, Wire};
+
+/// Rounds as a wire type does, so that it is seen whether and where that happens.
+pub(crate) fn rounded(x: f32, wire: Option<Wire>) -> f32 {
+    match wire {
+        None => x,
+        Some(Wire::F32) => f32::from_bits(x.to_bits() & !0xff),
+        Some(Wire::F16) => f32::from_bits(x.to_bits() & !0x1fff),
+        Some(Wire::Bf16) => f32::from_bits(x.to_bits() & !0xffff),
+    }
+}
+
+/// Where the chunks of a vector of N elements are.
+#[derive(Clone, Copy)]
+pub(crate) struct Cut {
+    pub(crate) elements: usize,
+    pub(crate) chunks: usize,
+}
+
+impl Cut {
+    pub(crate) fn new(header: &Header, count: usize) -> Self {
+        Cut { elements: count * header.blocks as usize, chunks: header.chunks as usize }
+    }
+
+    /// The first element of a chunk.
+    pub(crate) fn begin(&self, chunk: usize) -> usize {
+        chunk * self.elements / self.chunks
+    }
+
+    pub(crate) fn length(&self, chunk: usize) -> usize {
+        self.begin(chunk + 1) - self.begin(chunk)
+    }
+
+    /// Elements of the longest chunk.
+    pub(crate) fn most(&self) -> usize {
+        self.elements.div_ceil(self.chunks)
+    }
+
+    /// The first element of a chunk in its buffer.
+    pub(crate) fn place(&self, buf: Buf, chunk: u32) -> usize {
+        match buf {
+            Buf::Scratch(_) => chunk as usize * self.most(),
+            _ => self.begin(chunk as usize),
+        }
+    }
+
+    /// Elements of each chunk of an operation.
+    pub(crate) fn lengths(&self, sizes: &Sizes) -> Vec<usize> {
+        match sizes {
+            Sizes::Full(n) => vec![self.most(); *n as usize],
+            Sizes::Of(sets) => {
+                sets.iter().flat_map(ChunkSet::iter).map(|c| self.length(c as usize)).collect()
+            }
+        }
+    }
+
+    /// Elements of a buffer.
+    pub(crate) fn size(&self, plan: &Plan, buf: Buf) -> usize {
+        let chunks = plan.buffer_chunks(buf).unwrap_or(0);
+        self.place(buf, chunks)
+    }
+}
+
+/// The buffers of a rank.
+pub(crate) type Buffers = BTreeMap<Buf, Vec<f32>>;
+
+/// All buffers that a plan may have.
+pub(crate) fn buffers(plan: &Plan) -> Vec<Buf> {
+    let scratch = (0..plan.header.scratch.len()).map(|i| Buf::Scratch(i as u16));
+    [Buf::Data, Buf::Input, Buf::Output].into_iter().chain(scratch).collect()
+}
+
+/// Plays the plans on the ranks' buffers.
+pub(crate) fn play(plans: &[Plan], cut: Cut, memory: &mut [Buffers]) {
+    let mut wires: BTreeMap<(u32, u32, u16), VecDeque<Vec<f32>>> = BTreeMap::new();
+    let mut done: Vec<Vec<usize>> = plans.iter().map(|p| vec![0; p.part.lanes.len()]).collect();
+    loop {
+        let mut moved = false;
+        for (plan, memory) in plans.iter().zip(memory.iter_mut()) {
+            let rank = plan.part.rank;
+            for l in 0..plan.part.lanes.len() {
+                let Some(op) = plan.part.lanes[l].ops.get(done[rank as usize][l]) else { continue };
+                let key = |conn: u32| {
+                    let c = plan.part.conns[conn as usize];
+                    match c.dir {
+                        Dir::Send => (rank, c.peer, c.channel),
+                        Dir::Recv => (c.peer, rank, c.channel),
+                    }
+                };
+                let ready = op.inputs.iter().all(|i| match i {
+                    Input::Local(_) => true,
+                    Input::Message { conn, .. } => {
+                        wires.get(&key(*conn)).is_some_and(|w| !w.is_empty())
+                    }
+                });
+                let after =
+                    op.after.iter().all(|a| done[rank as usize][a.lane as usize] > a.op as usize);
+                if !ready || !after {
+                    continue;
+                }
+                let lengths = cut.lengths(&op.sizes);
+                let mut sum: Option<Vec<f32>> = None;
+                for input in &op.inputs {
+                    let values = match input {
+                        Input::Local(region) => gather(memory, cut, region, &lengths),
+                        Input::Message { conn, .. } => wires
+                            .get_mut(&key(*conn))
+                            .and_then(VecDeque::pop_front)
+                            .expect("it is there"),
+                    };
+                    sum = Some(match sum {
+                        None => values,
+                        Some(sum) => sum.iter().zip(&values).map(|(a, b)| a + b).collect(),
+                    });
+                }
+                let values = sum.unwrap_or_default();
+                for out in &op.outs {
+                    let content = values.iter().map(|&x| rounded(x, out.wire)).collect();
+                    wires.entry(key(out.conn)).or_default().push_back(content);
+                }
+                if let Some(store) = &op.store {
+                    scatter(memory, cut, &store.region, &lengths, &values);
+                }
+                done[rank as usize][l] += 1;
+                moved = true;
+            }
+        }
+        if !moved {
+            break;
+        }
+    }
+    for (plan, done) in plans.iter().zip(&done) {
+        assert!(plan.part.lanes.iter().zip(done).all(|(l, &d)| l.ops.len() == d), "the plans end");
+    }
+}
+
+fn gather(memory: &Buffers, cut: Cut, region: &Region, lengths: &[usize]) -> Vec<f32> {
+    let mut values = Vec::new();
+    for ((buf, c), &length) in region.iter().zip(lengths) {
+        let at = cut.place(buf, c);
+        values.extend_from_slice(&memory[&buf][at..at + length]);
+    }
+    values
+}
+
+fn scatter(memory: &mut Buffers, cut: Cut, region: &Region, lengths: &[usize], values: &[f32]) {
+    let mut from = 0;
+    for ((buf, c), &length) in region.iter().zip(lengths) {
+        let at = cut.place(buf, c);
+        if let Some(buffer) = memory.get_mut(&buf) {
+            buffer[at..at + length].copy_from_slice(&values[from..from + length]);
+        }
+        from += length;
+    }
+}

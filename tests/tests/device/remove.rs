@@ -1,0 +1,213 @@
+//! Takes away every wait, signal, fence, meeting and greeting, one at a time: the proof refuses what remains, and
+//! the machine shows why.
+
+use roundelay_compiler::Proved;
+use roundelay_compiler::device::{Arm, DeviceProgram, Link, Options, Target, Way, prove, verify};
+use roundelay_tests::Dice;
+
+use super::{Call, machine, proofs, setting, with};
+
+/// Everything that can be taken away from the programs, by name, with what remains.
+fn removals(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
+    let mut all = Vec::new();
+    let mut add = |rank: usize, name: String, change: &dyn Fn(&mut DeviceProgram)| {
+        let mut rest = programs.to_vec();
+        change(&mut rest[rank]);
+        all.push((format!("rank {rank}: {name}"), rest));
+    };
+    for (rank, p) in programs.iter().enumerate() {
+        for g in 0..p.greets.len() {
+            add(rank, format!("greet {g}"), &|p| {
+                p.greets.remove(g);
+            });
+        }
+        for (i, phase) in p.phases.iter().enumerate() {
+            for (j, arm) in phase.arms.iter().enumerate() {
+                for w in 0..arm.waits.len() {
+                    let at = format!("phase {i} arm {j} {:?}", arm.waits[w].event);
+                    add(rank, format!("wait {at}"), &|p| {
+                        p.phases[i].arms[j].waits.remove(w);
+                    });
+                    add(rank, format!("acquire {at}"), &|p| {
+                        p.phases[i].arms[j].waits[w].acquire = false;
+                    });
+                }
+            }
+            if phase.meet {
+                add(rank, format!("meet {i}"), &|p| p.phases[i].meet = false);
+            }
+            for s in 0..phase.signals.len() {
+                let at = format!("phase {i} {:?}", phase.signals[s].message);
+                add(rank, format!("signal {at}"), &|p| {
+                    p.phases[i].signals.remove(s);
+                });
+                add(rank, format!("release {at}"), &|p| p.phases[i].signals[s].release = false);
+            }
+        }
+        for w in 0..p.leave.len() {
+            add(rank, format!("leave {w}"), &|p| {
+                p.leave.remove(w);
+            });
+            add(rank, format!("acquire of leave {w}"), &|p| p.leave[w].acquire = false);
+        }
+    }
+    all
+}
+
+/// Programs damaged otherwise, each in one place.
+fn damages(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
+    type Change = fn(&mut DeviceProgram);
+    fn link(p: &mut DeviceProgram, change: fn(&mut Link)) {
+        p.links.iter_mut().take(1).for_each(change);
+    }
+    fn arm(p: &mut DeviceProgram, change: fn(&mut Arm)) {
+        let arms = p.phases.iter_mut().flat_map(|p| &mut p.arms);
+        arms.filter(|a| !a.inputs.is_empty()).take(1).for_each(change);
+    }
+    let changes: [(&str, Change); 12] = [
+        ("base", |p| link(p, |l| l.base += 1)),
+        ("slots", |p| link(p, |l| l.slots += 1)),
+        ("messages", |p| link(p, |l| l.messages += 1)),
+        ("channel", |p| link(p, |l| l.channel += 1)),
+        ("no link", |p| p.links.truncate(p.links.len().saturating_sub(1))),
+        ("staging", |p| p.staging += 1),
+        ("synchronizes", |p| p.synchronizes ^= true),
+        ("site", |p| arm(p, |a| a.site += 1000)),
+        ("no input", |p| arm(p, |a| a.inputs.truncate(a.inputs.len() - 1))),
+        ("an input twice", |p| arm(p, |a| a.inputs.extend(a.inputs.first().cloned()))),
+        ("no arm", |p| {
+            let works = |a: &Arm| !a.inputs.is_empty();
+            if let Some(phase) = p.phases.iter_mut().find(|p| p.arms.iter().any(works))
+                && let Some(at) = phase.arms.iter().position(works)
+            {
+                phase.arms.remove(at);
+            }
+        }),
+        ("another index", |p| {
+            let outs = p.phases.iter_mut().flat_map(|p| &mut p.arms).flat_map(|a| &mut a.outs);
+            if let Some(Target::Packet(m, _) | Target::Staged(m, _) | Target::Landed(m, _)) =
+                outs.last()
+            {
+                m.index += 1;
+            }
+        }),
+    ];
+    let mut all = Vec::new();
+    for rank in 0..programs.len() {
+        for (name, change) in changes {
+            let mut rest = programs.to_vec();
+            change(&mut rest[rank]);
+            if rest != programs {
+                all.push((format!("rank {rank}: {name}"), rest));
+            }
+        }
+    }
+    let mut lie = programs.to_vec();
+    if !lie[0].synchronizes {
+        lie.iter_mut().for_each(|p| p.synchronizes = true);
+        all.push(("all: synchronizes".into(), lie));
+    }
+    all
+}
+
+#[test]
+fn damaged_programs_are_refused() {
+    let (mut tried, mut accepted) = (0, Vec::new());
+    proofs(|name, shape, proved| {
+        // Of a barrier's contents nothing is asked.
+        if shape.ranks() != 3 || name.starts_with("barrier") {
+            return;
+        }
+        for way in Way::ALL {
+            let Ok(programs) = prove(proved, way, &Options::default()) else { continue };
+            for (what, rest) in damages(programs.list()) {
+                tried += 1;
+                if verify(&proved.graph().instance, rest).is_ok() {
+                    accepted.push(format!("{name} {way} {what}"));
+                }
+            }
+        }
+    });
+    assert!(tried > 1000, "{tried}");
+    assert!(accepted.is_empty(), "{} of {tried}:\n{}", accepted.len(), accepted.join("\n"));
+}
+
+/// Whether the machine finds that something is missing.
+fn found(name: &str, proved: &Proved, rest: &[DeviceProgram], seeds: u64) -> bool {
+    (0..seeds).any(|seed| {
+        let mut dice = Dice(seed);
+        let calls: Vec<Call> =
+            (0..2).map(|_| with(name, proved, rest.to_vec(), &mut dice)).collect();
+        machine::play(&calls, seed).is_err()
+    })
+}
+
+/// What the proof accepts without: a word that is told again by a later signal, so that peers only wait
+/// longer; and a meeting between passes that another rank's meeting stands for.
+fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> bool {
+    let told = |p: &DeviceProgram| {
+        let signals = p.phases.iter().flat_map(|phase| &phase.signals);
+        signals.map(|s| s.message).collect::<Vec<_>>()
+    };
+    let changed = programs.iter().zip(rest).find(|(a, b)| a != b);
+    let Some((whole, rest)) = changed else { return false };
+    let (all, left) = (told(whole), told(rest));
+    let missing = all.iter().find(|m| !left.contains(m));
+    let again = missing.is_some_and(|m| left.iter().any(|l| l.link == m.link && l.index > m.index));
+    let last = whole.phases.len() - 1;
+    what.contains("signal ") && again || what.contains(&format!("meet {last}"))
+}
+
+/// What no machine without branches taken before their time can show: after a wait for an entry, for room, or
+/// for a consumption, the rank only writes.
+fn hidden(what: &str) -> bool {
+    what.contains("acquire") && !what.contains("Sent")
+}
+
+#[test]
+fn nothing_can_be_taken_away() {
+    let (most, seeds) = (setting("RANKS", 3), setting("SEEDS", 60));
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let mut dice = Dice(setting("SEED", 1));
+    let (mut tried, mut accepted, mut played, mut shown) = (0, 0, 0, 0);
+    let (mut wrong, mut unseen) = (Vec::new(), Vec::new());
+    proofs(|name, shape, proved| {
+        if shape.ranks() > most || !name.contains(&only) {
+            return;
+        }
+        for way in Way::ALL {
+            let Ok(programs) = prove(proved, way, &Options::default()) else { continue };
+            for (what, rest) in removals(programs.list()) {
+                let what = format!("{name} {way} {what}");
+                tried += 1;
+                // Playing takes longer than proving: some.
+                let plays = dice.below(24) == 0;
+                if verify(&proved.graph().instance, rest.clone()).is_ok() {
+                    accepted += 1;
+                    if !spared(&what, programs.list(), &rest) {
+                        wrong.push(format!("accepted: {what}"));
+                    } else if plays && found(name, proved, &rest, seeds) {
+                        wrong.push(format!("accepted, and wrong: {what}"));
+                    }
+                } else if plays && !hidden(&what) {
+                    played += 1;
+                    match found(name, proved, &rest, seeds) {
+                        true => shown += 1,
+                        false => unseen.push(what),
+                    }
+                }
+            }
+        }
+    });
+    say(&format!(
+        "{tried} removals, {accepted} accepted; {played} of the others played, {shown} shown"
+    ));
+    say(&unseen.join("\n"));
+    assert!(wrong.is_empty(), "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(10 * shown >= 9 * played, "{shown} of {played} shown:\n{}", unseen.join("\n"));
+}
+
+fn say(text: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

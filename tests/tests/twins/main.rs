@@ -1,0 +1,146 @@
+//! Algorithms of the book as Rust functions: the same plans, byte for byte, but for the names of source
+//! lines.
+
+mod book;
+
+use std::sync::Arc;
+
+use roundelay::{Algorithm, Playable, Prototype};
+use roundelay_compiler::verify::plan::placements;
+use roundelay_compiler::{Options, Plan, Program, Shape, compile};
+use roundelay_dsl::span::SourceMap;
+use roundelay_tests::of_book;
+
+/// Plans of all ranks at a shape, encoded without source lines; `None` if the shape is not allowed.
+fn bytes(
+    program: &Arc<Program>,
+    sources: &SourceMap,
+    shape: &Shape,
+    root: u32,
+) -> Option<Vec<Vec<u8>>> {
+    let options = Options { root, ..Options::default() };
+    let mut all = Vec::new();
+    for &placement in placements(program.style) {
+        let proved = compile(program, sources, shape, &options, placement).ok()?;
+        all.extend(proved.into_plans().into_iter().map(|plan| without_lines(plan).encode()));
+    }
+    Some(all)
+}
+
+fn without_lines(mut plan: Plan) -> Plan {
+    for site in &mut plan.part.sites {
+        site.file.clear();
+        site.text.clear();
+        (site.line, site.column) = (0, 0);
+    }
+    plan
+}
+
+fn shapes(program: &Program) -> Vec<Shape> {
+    match program.axes.grid {
+        false => (2..=16).map(Shape::flat).collect(),
+        true => [(1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (2, 4), (3, 3), (4, 3), (2, 8), (4, 4)]
+            .map(|(a, b)| Shape { axes: vec![a, b] })
+            .to_vec(),
+    }
+}
+
+fn compare(twin: &Prototype) {
+    let twin: &Algorithm = twin.algorithm().expect("the prototype can be read");
+    let entry = roundelay_algorithms::find(twin.collective(), twin.name());
+    let entry = entry.unwrap_or_else(|| panic!("the book has no {twin}"));
+    let (sources, program) = of_book(entry).expect("the book is sound");
+    let mut some = 0;
+    for shape in shapes(&program) {
+        let roots = if program.kind.rooted() { vec![0, 1] } else { vec![0] };
+        for root in roots {
+            let of_file = bytes(&program, &sources, &shape, root);
+            let of_rust = bytes(twin.program(), twin.sources(), &shape, root);
+            some += usize::from(of_file.is_some());
+            assert!(of_file == of_rust, "{twin} on {shape} ranks, root {root}");
+        }
+    }
+    assert!(some > 0, "{twin} runs nowhere");
+}
+
+#[test]
+fn twins_have_the_plans_of_the_book() {
+    assert!(book::TWINS.len() >= 8);
+    book::TWINS.iter().for_each(compare);
+}
+
+#[test]
+fn a_file_that_was_embedded_has_the_plans_of_the_book() {
+    static RING: Prototype =
+        roundelay::algo_file!("../../../algorithms/all_reduce/ring.algo", check(2..=5));
+    static GRID: Prototype =
+        roundelay::algo_file!("../../../algorithms/all_reduce/two_level.algo", check((2, 3)));
+    [&RING, &GRID].into_iter().for_each(compare);
+}
+
+#[test]
+fn another_algorithm_has_another_identity() {
+    let ring = book::all_reduce::ring.algorithm().expect("a prototype");
+    let other = book::all_reduce::bidirectional_ring.algorithm().expect("a prototype");
+    let shape = Shape::flat(4);
+    let [a, b] = [ring, other].map(|a| bytes(a.program(), a.sources(), &shape, 0));
+    assert!(a.is_some() && a != b);
+}
+
+#[test]
+fn lines_are_those_of_the_rust_file() {
+    let ring = book::all_reduce::ring.algorithm().expect("a prototype");
+    let place = placements(ring.program().style)[0];
+    let shape = Shape::flat(3);
+    let proved = compile(ring.program(), ring.sources(), &shape, &Options::default(), place);
+    let plans = proved.expect("it is proved").into_plans();
+    let text = include_str!("book.rs");
+    for site in &plans[0].part.sites {
+        assert!(site.file.ends_with("twins/book.rs"), "{}", site.file);
+        let line = text.lines().nth(site.line as usize - 1).unwrap_or_default();
+        assert!(line.contains(&site.text), "{}: `{}` is not in `{line}`", site.line, site.text);
+        assert_eq!(line.find(&site.text), Some(site.column as usize - 1));
+    }
+    assert!(!plans[0].part.sites.is_empty());
+}
+
+#[test]
+fn helpers_have_the_meaning_of_the_language() {
+    assert_eq!(book::helpers::reach(1), -1);
+    assert_eq!([1, 2, 3, 5, 6, 7].map(|v| book::helpers::parent(v, 8)), [2, 4, 2, 6, 4, 6]);
+    assert_eq!(book::helpers::partner(0, 1, 8), 7);
+}
+
+#[test]
+fn the_identity_is_that_of_what_is_meant() {
+    let hash = |text: &str| {
+        let source =
+            roundelay_tests::read("a.algo", text).map_err(|(s, d)| roundelay_tests::say(&s, &d));
+        let source = source.expect("a sound text");
+        let (program, shape) = (&source.programs[0], Shape::flat(4));
+        let place = placements(program.style)[0];
+        let proved = compile(program, &source.sources, &shape, &Options::default(), place);
+        proved.expect("it is proved").plans()[0].header.hash
+    };
+    let text = "algorithm star implements all_reduce on n ranks {
+        each r where r != 0 { r -> 0 : reduce data }
+        each r where r != 0 { 0 -> r : copy data }
+    }";
+    let same = "// the centre\nalgorithm star implements all_reduce on m ranks {
+        requires m > 1
+        each p { if p != 0 { p -> 0 : reduce data } }
+        each q { if q != 0 { 0 -> q : copy data } }
+    }";
+    assert_eq!(hash(text), hash(same));
+    for (from, to) in [
+        ("star", "sun"),
+        ("ranks {", "ranks { chunks 2"),
+        ("0 -> r : copy data", "0 -> r : copy data as f32"),
+        ("0 -> r : copy data }", "0 -> r : copy data } schedule { pipeline 2 }"),
+        ("where r != 0 { r ->", "where r > 0 { r ->"),
+    ] {
+        let other = text.replace(from, to);
+        assert_ne!(text, other);
+        assert_ne!(hash(text), hash(&other), "{other}");
+    }
+}
