@@ -21,4 +21,4 @@ mod tests;
 mod topology;
 
 pub use profile::Profile;
-pub use topology::{Link, Rates, Topology};
+pub use topology::{Link, PathCost, Rates, Topology};

@@ -61,6 +61,15 @@ impl Default for Rates {
     }
 }
 
+/// A path between hosts, as the model sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PathCost {
+    /// Its name: an interface, a device, or what the topology file calls it.
+    pub name: String,
+    /// What it can do between ranks of different hosts.
+    pub link: Link,
+}
+
 /// The ranks of a communicator, their hosts and links.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Topology {
@@ -68,6 +77,8 @@ pub struct Topology {
     sizes: Vec<u32>,
     /// What its links and hosts can do.
     pub rates: Rates,
+    /// The paths between hosts, in the communicator's order; empty where there is only the one of `rates`.
+    pub paths: Vec<PathCost>,
 }
 
 impl Topology {
@@ -83,12 +94,17 @@ impl Topology {
             at
         };
         let hosts: Vec<u32> = hosts.iter().map(&mut number).collect();
-        Topology { hosts, sizes, rates: Rates::default() }
+        Topology { hosts, sizes, rates: Rates::default(), paths: Vec::new() }
     }
 
     /// The same ranks with other rates.
     pub fn with(self, rates: Rates) -> Self {
         Topology { rates, ..self }
+    }
+
+    /// The same ranks with these paths between hosts.
+    pub fn over(self, paths: Vec<PathCost>) -> Self {
+        Topology { paths, ..self }
     }
 
     /// All ranks on one host.

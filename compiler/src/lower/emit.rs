@@ -76,7 +76,7 @@ impl<'a> Emit<'a> {
         let next = self.conns.len() as u32;
         let i = *self.index.entry((peer, channel, dir)).or_insert(next);
         if i == next {
-            self.conns.push(Conn { peer, channel, dir, messages: 0 });
+            self.conns.push(Conn { peer, channel, path: 0, dir, messages: 0 });
             self.sent.push(None);
             self.consumed.push(Vec::new());
         }

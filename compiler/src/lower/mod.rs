@@ -170,6 +170,7 @@ fn header(instance: &Instance, placement: Placement, message: u32, lossy: bool) 
         reduces: program.kind.reduces(),
         lossy,
         protocol: program.schedule.protocol,
+        split: None,
     }
 }
 

@@ -189,6 +189,7 @@ fn header(name: &str) -> Header {
         reduces: false,
         lossy: false,
         protocol: Protocol::Auto,
+        split: None,
     }
 }
 

@@ -8,8 +8,8 @@ use roundelay_compiler::plan::{
 
 use super::check::{chunk_by_chunk, damaged, lanes_apart, places, references};
 use super::{
-    At, Bound, Drained, Key, NOWHERE, Operand, OutEnd, RecvEnd, Segment, SendEnd, Shape, Step,
-    digest, mix,
+    At, Bound, Drained, Key, NOWHERE, Operand, OutEnd, RecvEnd, Segment, SendEnd, Shape, Sizing,
+    Step, digest, mix,
 };
 use crate::backend::Kernel;
 use crate::ends::Ends;
@@ -34,12 +34,11 @@ pub(super) const STREAM_BYTES: u64 = CACHED_VECTOR;
 /// Plans of more operations are not searched for results that nobody reads.
 const STREAM_SEARCH: usize = 512;
 
-/// Makes addresses of a plan, and opens the connections that it uses. `counts` are the elements of
-/// each block, none where all have the call's count.
+/// Makes addresses of a plan, and opens the connections that it uses.
 pub(crate) fn bind(
     plan: &Plan,
     key: Key,
-    counts: &[u64],
+    sizing: Sizing<'_>,
     kernel: Kernel,
     group: &mut Group,
     ends: &mut Ends,
@@ -47,6 +46,7 @@ pub(crate) fn bind(
 ) -> Result<Bound, Error> {
     references(plan, group)?;
     let slot_bytes = group.layout().slot_bytes;
+    let Sizing { counts, shares } = sizing;
     let shape = match counts {
         [] => Shape::new(&plan.header, key.count, key.dtype, slot_bytes)?,
         _ => Shape::cut(&plan.header, group.rank(), counts, key.dtype, slot_bytes)?,
@@ -59,9 +59,11 @@ pub(crate) fn bind(
     }
     let part = &plan.part;
     let ops = || part.lanes.iter().flat_map(|lane| &lane.ops);
-    let digest = counts.iter().copied().fold(digest(&key), mix);
+    let words = shares.map_or(&[][..], |s| s.list()).iter().map(|&s| u64::from(s));
+    let digest = counts.iter().copied().chain(words).fold(digest(&key), mix);
     let mut bound = Bound::new(key, shape, kernel, plan.header.clone());
     (bound.digest, bound.counts, bound.sites) = (digest, counts.to_vec(), part.sites.clone());
+    bound.shares = shares.cloned();
     bound.widest = ops().map(|op| op.inputs.len().max(op.outs.len() + 1)).max().unwrap_or(0);
     let patience = Patience { timeout, watch: &mut |_| None, members: &[] };
     ends.connect(group, part.conns.iter().map(|c| (c.peer, c.channel)), patience)?;

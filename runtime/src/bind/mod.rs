@@ -19,7 +19,7 @@ pub(crate) use shape::{Shape, digest, mix};
 
 use std::ops::Range;
 
-use roundelay_compiler::plan::{Header, OpRef, Site, Wire};
+use roundelay_compiler::plan::{Header, OpRef, Shares, Site, Wire};
 
 use crate::backend::Kernel;
 use crate::dtype::{DType, RedOp};
@@ -50,11 +50,22 @@ impl PartialEq for Key {
     }
 }
 
+/// What a caller says of the sizes beyond the count; part of what ranks compare.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sizing<'a> {
+    /// Elements of each block; none where all have the call's count.
+    pub(crate) counts: &'a [u64],
+    /// Shares of the parts, for a plan that is split by bandwidth; even ones if nothing is said.
+    pub(crate) shares: Option<&'a Shares>,
+}
+
 /// A plan with addresses.
 pub(crate) struct Bound {
     pub(crate) key: Key,
     /// Elements of each block, where they differ.
     pub(crate) counts: Vec<u64>,
+    /// Shares of the parts of a split by bandwidth.
+    pub(crate) shares: Option<Shares>,
     /// The same on all ranks that make the same call.
     pub(crate) digest: u64,
     pub(crate) shape: Shape,
@@ -207,6 +218,7 @@ impl Bound {
         Bound {
             key,
             counts: Vec::new(),
+            shares: None,
             digest: 0,
             shape,
             kernel,

@@ -250,6 +250,7 @@ mod tests {
             reduces: true,
             lossy: false,
             protocol: Protocol::Auto,
+            split: None,
         }
     }
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roundelay_compiler::cost::{Link, Rates, Topology};
-use roundelay_compiler::plan::Plan;
+use roundelay_compiler::plan::{Plan, Shares};
 
 use super::call::{Args, Call};
 use super::p2p::Batches;
-use crate::bind::{Bound, Key};
+use crate::bind::{Bound, Key, Sizing};
 use crate::choose::Machine;
 use crate::collectives::{Plans, Staging};
 use crate::ends::Ends;
@@ -45,6 +45,8 @@ pub(crate) struct Core {
     /// What was seen of the other ranks when a call failed.
     pub(super) seen: Vec<Standing>,
     pub(crate) plans: Plans,
+    /// Shares that the caller set, for plans that are split by bandwidth into as many parts.
+    pub(super) shares: Option<Shares>,
     pub(crate) staging: Staging,
 }
 
@@ -67,6 +69,7 @@ impl Core {
             recorder: Recorder::new(),
             seen: Vec::new(),
             plans: Plans::default(),
+            shares: None,
             staging: Staging::default(),
         }
     }
@@ -142,14 +145,21 @@ impl Core {
         }
         let Call { count, dtype, op, factor, mut args } = call;
         let key = Key { hash: plan.header.hash, count, dtype, op };
+        let shares = self.shares(plan, &key);
+        let sizing = Sizing { counts, shares: shares.as_ref() };
         let same = |of: &[u64]| of.len() == counts.len() && (of.is_empty() || of == counts);
-        let known = |b: &Bound| b.key == key && same(&b.counts) && plan.part.rank == self.rank();
+        let known = |b: &Bound| {
+            b.key == key
+                && same(&b.counts)
+                && b.shares.as_ref() == sizing.shares
+                && plan.part.rank == self.rank()
+        };
         // Most calls are like the one before.
         let at = match self.current.filter(|&at| known(&self.bounds[at])) {
             Some(at) => at,
             None => match self.bounds.iter().position(known) {
                 Some(at) => at,
-                None => self.bind(plan, key, counts)?,
+                None => self.bind(plan, key, sizing)?,
             },
         };
         self.buffers(at, &mut args)?;
@@ -157,6 +167,13 @@ impl Core {
         let in_place = matches!(args, Args::InPlace { .. });
         let result = self.play(at, factor, in_place);
         result.map_err(|error| self.fail(error))
+    }
+
+    /// Shares for a plan that is split by bandwidth: those that were set, or else even ones.
+    fn shares(&self, plan: &Plan, _key: &Key) -> Option<Shares> {
+        let parts = plan.header.split.as_ref()?.parts;
+        let set = self.shares.as_ref().filter(|s| s.parts() == parts);
+        Some(set.cloned().unwrap_or_else(|| Shares::even(parts)))
     }
 
     /// Whether no call failed so far.

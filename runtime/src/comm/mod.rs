@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roundelay_compiler::cost::Topology;
-use roundelay_compiler::plan::Plan;
+use roundelay_compiler::plan::{Plan, Shares};
 
 pub use call::{Args, Call};
 pub(crate) use core::Core;
@@ -130,6 +130,17 @@ impl Communicator {
     /// single calls. A timeout of zero is refused by the next call.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.settings.timeout = timeout;
+    }
+
+    /// Shares of the parts for plans that are split by bandwidth into as many, in place of those that the
+    /// balance gives; `None` gives that back to it. All ranks must say the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the progress thread is gone.
+    pub fn set_shares(&mut self, shares: Option<Shares>) -> Result<(), Error> {
+        self.core()?.shares = shares;
+        Ok(())
     }
 
     /// A buffer of zeros that the other ranks can read, so that its data need not be copied on the

@@ -34,6 +34,7 @@ pub(crate) fn header(collective: &str, algorithm: &str, ranks: u32, chunks: u32)
         reduces: true,
         lossy: false,
         protocol: Protocol::Auto,
+        split: None,
     }
 }
 
@@ -59,7 +60,7 @@ impl Part {
     fn conn(&mut self, peer: u32, channel: u16, dir: Dir) -> u32 {
         let found = |c: &Conn| (c.peer, c.channel, c.dir) == (peer, channel, dir);
         let at = self.part.conns.iter().position(found).unwrap_or_else(|| {
-            self.part.conns.push(Conn { peer, channel, dir, messages: 0 });
+            self.part.conns.push(Conn { peer, channel, path: 0, dir, messages: 0 });
             self.part.conns.len() - 1
         });
         self.part.conns[at].messages += 1;
