@@ -80,6 +80,16 @@ impl Setup {
         self
     }
 
+    /// The paths to other hosts, in order: on each host an interface, an address or a network, as
+    /// [`Setup::interface`], and under the same name on all. With more than one, algorithms may split
+    /// what they move over them, and a call goes on over the others when one fails. One path is none.
+    #[must_use]
+    pub fn paths<S: Into<String>>(mut self, paths: impl IntoIterator<Item = S>) -> Self {
+        self.options.paths = paths.into_iter().map(Into::into).collect();
+        self.options.places = self.options.paths.clone();
+        self
+    }
+
     /// What all ranks know and nobody else: no other process can join or connect.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
@@ -189,7 +199,7 @@ impl Communicator {
         setup: &Setup,
     ) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
-        let note = postcard::to_allocvec(&Note::of(setup.terms))
+        let note = postcard::to_allocvec(&Note::of(setup.terms, &setup.options.paths))
             .map_err(|e| Error::Start(e.to_string()))?;
         let door = Door::open(setup.options.clone(), board.address());
         let door = Arc::new(door.map_err(|error| board.fail(error))?);

@@ -33,18 +33,21 @@ pub(crate) struct Terms {
 }
 
 /// What a rank tells all others of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Note {
     terms: Terms,
     /// Whether it has devices for RDMA, and may use them.
     rdma: bool,
+    /// The paths to other hosts, in order, where there are several.
+    paths: Vec<String>,
 }
 
 impl Note {
     /// This rank's.
-    pub(crate) fn of(terms: Terms) -> Self {
+    pub(crate) fn of(terms: Terms, paths: &[String]) -> Self {
         // Opening devices takes a moment: not if they are of no use.
-        Note { terms, rdma: terms.transports.rdma && transport::rdma().is_ok() }
+        let rdma = terms.transports.rdma && transport::rdma().is_ok();
+        Note { terms, rdma, paths: paths.to_vec() }
     }
 }
 
@@ -80,7 +83,8 @@ impl Group {
         timeout: Duration,
         board: &mut dyn Board,
     ) -> Result<Self, Error> {
-        let shared = places(rank, net.cards(), terms)
+        let paths = net.door().options().paths.clone();
+        let shared = places(rank, net.cards(), terms, &paths)
             .and_then(|places| share(&mut net, rank, places, terms, timeout, board));
         let Shared { places, near, segment, refusal, fits } = match shared {
             Ok(shared) => shared,
@@ -107,6 +111,7 @@ impl Group {
         let pids = net.cards().iter().map(here).collect();
         let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
         group.pids = pids;
+        group.paths = paths;
         group.hosts = numbers(&hosts);
         group.find_routes(&places, refusal.as_deref());
         match group.seats.iter().any(Option::is_none) {
@@ -139,7 +144,12 @@ fn numbers(hosts: &[u128]) -> Vec<u32> {
 }
 
 /// Where the ranks are; an error if they were not given the same.
-fn places(rank: u32, cards: &[Card], terms: Terms) -> Result<Vec<Place>, Error> {
+fn places(
+    rank: u32,
+    cards: &[Card],
+    terms: Terms,
+    paths: &[String],
+) -> Result<Vec<Place>, Error> {
     let place = |(other, card): (u32, &Card)| {
         let note = postcard::from_bytes::<Note>(&card.note).map_err(|e| {
             Error::Start(format!("rank {other} speaks another version of roundelay: {e}"))
@@ -149,6 +159,18 @@ fn places(rank: u32, cards: &[Card], terms: Terms) -> Result<Vec<Place>, Error> 
                 "rank {rank} and rank {other} were given different hints: {}; give all ranks \
                  the same",
                 terms.difference(&note.terms)
+            )));
+        }
+        if note.paths != paths {
+            let list = |paths: &[String]| match paths {
+                [] => "none".into(),
+                paths => paths.join(","),
+            };
+            return Err(Error::Start(format!(
+                "rank {rank} and rank {other} were given different paths: {} here and {} there; give \
+                 all ranks the same hint `paths`",
+                list(paths),
+                list(&note.paths)
             )));
         }
         Ok(Place { host: card.host, rdma: note.rdma })

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags};
 
-use super::super::socket::{ended, tune};
+use super::super::socket::{ended, send, tune};
 
 /// Bytes of what is said outside the stream.
 const WORD: usize = 24;
@@ -87,9 +86,12 @@ pub(super) struct Conn {
     /// Whether this rank dialed, and whether it writes nothing here.
     pub(super) own: bool,
     pub(super) mute: bool,
-    /// Why nothing moves here any more, and whether that is because nothing was heard.
+    /// Why it carries the stream no more, and whether that is because nothing was heard. What had
+    /// arrived can still be read.
     pub(super) dead: Option<String>,
     pub(super) silent: bool,
+    /// Whether all that had arrived was read.
+    pub(super) ended: bool,
     heard: Vec<u8>,
 }
 
@@ -106,6 +108,7 @@ impl Conn {
             position: 0,
             own: false,
             mute: false,
+            ended: dead.is_some(),
             dead,
             silent: false,
             heard: Vec::new(),
@@ -127,7 +130,7 @@ impl Conn {
         if !matches!(
             self.stage,
             Stage::Knocking | Stage::Hoping | Stage::Offered | Stage::Answered
-        ) || self.dead.is_some()
+        ) || self.ended
         {
             return None;
         }
@@ -166,13 +169,17 @@ impl Conn {
     /// Reads what is there; 0 if nothing is, or it is dead.
     #[inline]
     pub(super) fn read(&mut self, places: &mut [IoSliceMut<'_>]) -> usize {
+        if self.ended {
+            return 0;
+        }
         let result = match places {
-            [place] => rustix::io::read(&*self.fd, place),
+            [place] => rustix::io::read(&*self.fd, &mut place[..]),
             places => rustix::io::readv(&*self.fd, places),
         };
         match result {
             Ok(0) => {
                 self.dead.get_or_insert("it closed the connection".into());
+                self.ended = true;
                 0
             }
             Ok(n) => {
@@ -180,7 +187,7 @@ impl Conn {
                 n
             }
             Err(error) => {
-                self.failed(error);
+                self.ended = self.failed(error);
                 0
             }
         }
@@ -189,15 +196,7 @@ impl Conn {
     /// Hands over what the system takes.
     #[inline]
     pub(super) fn write(&mut self, places: &[IoSlice<'_>]) -> usize {
-        // A peer that is gone is an error, not the signal that ends the process.
-        let flags = SendFlags::NOSIGNAL;
-        let result = match places {
-            [place] => rustix::net::send(&*self.fd, place, flags),
-            places => {
-                let mut nothing = SendAncillaryBuffer::default();
-                rustix::net::sendmsg(&*self.fd, places, &mut nothing, flags)
-            }
-        };
+        let result = send(&self.fd, places);
         result.unwrap_or_else(|error| {
             self.failed(error);
             0
@@ -205,10 +204,11 @@ impl Conn {
     }
 
     #[cold]
-    fn failed(&mut self, error: Errno) {
-        if let Some(why) = ended(error) {
-            self.dead.get_or_insert(why);
-        }
+    fn failed(&mut self, error: Errno) -> bool {
+        let why = ended(error);
+        let is_end = why.is_some();
+        self.dead = self.dead.take().or(why);
+        is_end
     }
 
     /// The end of what the peer's system has, of the bytes up to `at` that this one has taken.

@@ -50,7 +50,7 @@ use conn::{Conn, Stage, Word};
 use kept::Kept;
 
 /// Where new connections to the peer come from.
-pub(crate) trait Reach: Send {
+pub(crate) trait Reach: Send + Sync {
     /// What the paths are called, in order.
     fn paths(&self) -> &[String];
     /// Goes on with an attempt to connect over a path, or begins one.
@@ -80,6 +80,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const DOUBT: Duration = Duration::from_millis(300);
 /// Between attempts to return home: at first, and at most.
 const HOME: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
+/// So many offers may be without an answer: what was answered late must still be read.
+const OFFERS: usize = 4;
 /// A stream that stayed home for so long is there for good.
 const STAYED: Duration = Duration::from_secs(10);
 
@@ -167,6 +169,11 @@ impl Resumable {
         Some(self.conns[carrier].path)
     }
 
+    /// Whether it goes from one connection to another.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.lost.is_some() || self.conns.len() > 1 || self.at < self.kept.end()
+    }
+
     /// The path that it is at home on.
     pub(crate) fn home(&self) -> usize {
         self.home
@@ -203,9 +210,9 @@ impl Resumable {
         if self.conns.len() > 1 {
             self.hear(Instant::now());
         }
-        let mut read = 0;
-        for conn in self.conns.iter_mut().filter(|conn| conn.is_readable(self.received)) {
-            if conn.skip(self.received) {
+        let (mut read, received) = (0, self.received);
+        for conn in self.conns.iter_mut().filter(|conn| conn.is_readable(received)) {
+            if conn.skip(received) {
                 read = conn.read(places);
             }
             if read > 0 {
@@ -215,9 +222,26 @@ impl Resumable {
         }
         if self.conns.len() > 1 {
             self.forget();
+            if read == 0 {
+                self.miss();
+            }
         }
         self.notice();
         read
+    }
+
+    /// What the peer no longer keeps has arrived: if it is in none of the older connections, something
+    /// on the way has lost what it acknowledged.
+    fn miss(&mut self) {
+        let newest = self.conns.last().filter(|c| c.stage == Stage::Open && !c.mute);
+        let Some(missing) = newest.and_then(|c| c.position.checked_sub(self.received)) else {
+            return;
+        };
+        if missing > 0 {
+            self.fault = Some(format!(
+                "{missing} bytes were acknowledged and never came: is there a proxy between?"
+            ));
+        }
     }
 
     /// Hands over what the connection takes of some places; says how many bytes.
@@ -353,7 +377,7 @@ impl Resumable {
                 Some(_) => hope.dead = Some(String::new()),
                 None => {}
             }
-            hope.dead.is_none()
+            hope.dead.is_none() && !hope.ended
         });
         let newest = (0..hopes.len()).filter(|&at| hopes[at].stage == Stage::Answered);
         match newest.max_by_key(|&at| hopes[at].number) {
@@ -414,23 +438,22 @@ impl Resumable {
     fn forget(&mut self) {
         let received = self.received;
         let newest = self.conns.iter().rposition(|c| {
-            c.stage == Stage::Open && !c.mute && c.dead.is_none() && c.position <= received
+            c.stage == Stage::Open && !c.mute && c.position <= received
         });
         if let Some(newest) = newest {
             self.conns.drain(..newest);
         }
-        // An offer that came to nothing.
-        let over = |c: &Conn| c.stage == Stage::Offered && c.dead.is_some();
+        // An offer that came to nothing: all that had come there was read.
+        let over = |c: &Conn| c.stage == Stage::Offered && c.ended;
         self.conns.retain(|c| !over(c));
     }
 
     /// Finds out whether the connection that carries the stream has ended.
     #[inline]
     fn notice(&mut self) {
-        if self.lost.is_some() || self.conns.last().is_some_and(|c| c.dead.is_none()) {
-            return;
+        if self.lost.is_none() && !matches!(&self.conns[..], [only] if only.dead.is_none()) {
+            self.noticed();
         }
-        self.noticed();
     }
 
     #[cold]
@@ -526,16 +549,9 @@ impl Resumable {
 
     /// Returns to the path that it is at home on, if that works again.
     fn go_home(&mut self, now: Instant) {
-        let (next, pause, _) = self.homing;
-        let is_away = self.conns.len() == 1 && self.conns[0].path != self.home;
-        if !is_away || now < next {
-            // An offer that nobody answers.
-            let late = |c: &Conn| c.stage == Stage::Offered && now - c.since > REPLY;
-            if let Some(conn) = self.conns.last_mut().filter(|c| late(c)) {
-                conn.dead = Some("it did not answer".into());
-                self.homing = (now + pause, (pause * 2).min(HOME.1), now);
-                self.forget();
-            }
+        let (next, pause, stayed) = self.homing;
+        let is_away = self.path().is_some_and(|path| path != self.home);
+        if !is_away || now < next || self.conns.len() > OFFERS {
             return;
         }
         match self.reach.dial(self.home) {
@@ -543,6 +559,7 @@ impl Resumable {
             Dialed::Refused(_) => self.homing.0 = now + HOME.1,
             Dialed::Made(fd) => {
                 self.reach.rest();
+                self.homing = (now + pause.max(REPLY), (pause * 2).min(HOME.1), stayed);
                 self.offer(Conn::new(fd, self.home, Stage::Hoping), now);
             }
         }
