@@ -90,6 +90,22 @@ pub(crate) struct Target {
     /// The root of a rooted collective
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub(crate) root: u32,
+    /// Paths between the hosts, for `split … in paths`
+    #[arg(long, value_name = "PATHS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub(crate) paths: u32,
+}
+
+impl Target {
+    /// An algorithm by name, on one path.
+    pub(crate) fn of(target: String, algorithm: Option<String>, root: u32) -> Self {
+        Target { target, algorithm, root, paths: 1 }
+    }
+
+    /// What compilations of it depend on.
+    pub(crate) fn options(&self) -> roundelay_compiler::Options {
+        let (root, paths) = (self.root, self.paths);
+        roundelay_compiler::Options { root, paths, ..Default::default() }
+    }
 }
 
 /// `roundelay check`

@@ -150,7 +150,7 @@ impl<'a> Survey<'a> {
                 found.append(&mut own);
             }
         }
-        let lane = usize::from(round.lane.min(MAX_LANES));
+        let lane = usize::from(round.ride.lane.min(MAX_LANES));
         if writes_only {
             for t in found.iter().filter(|t| t.src != t.dst) {
                 if let Some(at) = self.place(t.dst) {
