@@ -126,7 +126,10 @@ impl Setup {
         if let Some(interface) = hints.interface() {
             self.options.interface = Some(interface.into());
         }
-        self
+        match hints.paths() {
+            Some(paths) => self.paths(paths),
+            None => self,
+        }
     }
 
     /// As the environment says: hints, the secret, and the label of the machine.

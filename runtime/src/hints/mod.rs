@@ -85,6 +85,7 @@ pub struct Hints {
     timeout: Option<Duration>,
     lazy: Option<bool>,
     interface: Option<String>,
+    paths: Option<Vec<String>>,
 }
 
 /// A hint that is not understood, with what was near.
@@ -214,6 +215,11 @@ impl Hints {
         self.lazy
     }
 
+    /// The paths between hosts, in order.
+    pub fn paths(&self) -> Option<&[String]> {
+        self.paths.as_deref()
+    }
+
     /// The network interface to use.
     pub fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
@@ -306,7 +312,8 @@ impl Merged {
             slot_bytes,
             timeout,
             lazy,
-            interface
+            interface,
+            paths
         );
         // A name for all collectives at a nearer level goes before one for this collective farther off.
         let all = self.algorithms.contains_key("");
