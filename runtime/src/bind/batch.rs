@@ -17,7 +17,9 @@ use std::time::Duration;
 use roundelay_compiler::plan::{Dir, Header, KEPT_BYTES, Placement, Protocol};
 
 use super::build::{DIRECT_POSTED, STREAM_BYTES};
-use super::{At, Bound, Key, NOWHERE, Operand, OutEnd, RecvEnd, Segment, SendEnd, Shape, Step};
+use super::{
+    At, Bound, Key, NOWHERE, Operand, OutEnd, Pace, RecvEnd, Segment, SendEnd, Shape, Step,
+};
 use crate::backend::Kernel;
 use crate::dtype::{DType, RedOp};
 use crate::ends::Ends;
@@ -337,6 +339,7 @@ impl Builder {
         let inputs = bound.operands.len() as u32;
         let out = u32::from(store == NOWHERE);
         bound.steps.push(Step {
+            pace: Pace::ONCE,
             inputs: inputs - 1..inputs,
             outs: outs - out..outs,
             after: 0..0,

@@ -15,7 +15,7 @@ mod shape;
 
 pub(crate) use batch::{Batch, Transfer, bind_batch, channel, tagged};
 pub(crate) use build::bind;
-pub(crate) use shape::{Shape, digest, mix};
+pub(crate) use shape::{Pace, Shape, digest, mix};
 
 use std::ops::Range;
 
@@ -120,6 +120,8 @@ pub(crate) struct Step {
     pub(crate) lands: bool,
     /// Mixed into the digest that its messages carry; 0 in plans.
     pub(crate) tag: u32,
+    /// How its part is cut into passes.
+    pub(crate) pace: Pace,
     /// Elements over all passes.
     pub(crate) elements: u64,
     pub(crate) site: u32,
@@ -273,6 +275,13 @@ impl Bound {
         format!("{} of {} x {dtype} with {op} (plan {hash})", self.name(), self.extent())
     }
 
+    /// How often a lane is played.
+    #[inline]
+    pub(crate) fn passes(&self, lane: usize) -> u32 {
+        let steps = &self.lanes[lane];
+        if steps.is_empty() { 0 } else { self.steps[steps.start as usize].pace.passes }
+    }
+
     /// What a blocked lane of a rank waits for, and for whom.
     pub(crate) fn awaited(&self, blocked: Blocked, own: u32) -> (What, u32) {
         let to = |send: u32| self.sends.get(send as usize).map_or(own, |s| s.peer);
@@ -289,10 +298,10 @@ impl Bound {
 
     /// Elements that a step moves in a pass.
     pub(crate) fn elements(&self, step: &Step, pass: u32) -> u64 {
-        if self.shape.passes == 1 {
+        if step.pace.passes == 1 {
             return step.elements;
         }
         let segments = &self.segments[step.segments.start as usize..step.segments.end as usize];
-        segments.iter().map(|s| self.shape.piece(s.elements, pass).1).sum()
+        segments.iter().map(|s| step.pace.piece(s.elements, pass).1).sum()
     }
 }
