@@ -286,6 +286,25 @@ impl Ends {
         sent.chain(received).sum()
     }
 
+    /// Of each path, the bytes that the sockets of a plan have sent and received over it, ever.
+    pub(crate) fn moved_over(&self, bound: &Bound, moved: &mut [(u64, u64)]) {
+        moved.fill((0, 0));
+        for send in &bound.sends {
+            if let Sender::Posted(s) = &self.senders[send.sender as usize]
+                && let Some(path) = moved.get_mut(usize::from(send.path))
+            {
+                path.0 += s.bytes();
+            }
+        }
+        for from in &bound.froms {
+            if let Receiver::Posted(r) = &self.receivers[from.receiver as usize]
+                && let Some(path) = moved.get_mut(usize::from(from.path))
+            {
+                path.1 += r.bytes();
+            }
+        }
+    }
+
     /// Sleeps until a socket of a plan has something, for a millisecond at the most.
     pub(crate) fn doze(&self, bound: &Bound) {
         let mut awaited = Vec::new();
@@ -330,7 +349,8 @@ impl Ends {
             Receiver::Mapped(_) => 0,
             Receiver::Posted(r) => r.kept(),
         });
-        sent.chain(received).sum()
+        let streams = self.sockets.iter().filter_map(|(_, socket)| Some(socket.stream()?.kept()));
+        sent.chain(received).chain(streams).sum()
     }
 
     /// What is wrong with the sockets to a peer, if anything.

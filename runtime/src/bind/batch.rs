@@ -17,7 +17,9 @@ use std::time::Duration;
 use roundelay_compiler::plan::{Dir, Header, KEPT_BYTES, Placement, Protocol};
 
 use super::build::{DIRECT_POSTED, STREAM_BYTES};
-use super::{At, Bound, Key, NOWHERE, Operand, OutEnd, RecvEnd, Segment, SendEnd, Shape, Step};
+use super::{
+    At, Bound, Key, NOWHERE, Operand, OutEnd, Pace, RecvEnd, Segment, SendEnd, Shape, Step,
+};
 use crate::backend::Kernel;
 use crate::dtype::{DType, RedOp};
 use crate::ends::Ends;
@@ -143,13 +145,13 @@ pub(crate) fn bind_batch(
         match dir {
             Dir::Send => {
                 let sender = ends.sender(group, wire(peer))?;
-                let end = SendEnd { sender, peer, channel, messages: 0, posted };
+                let end = SendEnd { sender, peer, channel, path: 0, messages: 0, posted };
                 listed.for_each(|(i, t)| builder.send(i, t, &end));
                 builder.bound.sends.push(end);
             }
             Dir::Recv => {
                 let receiver = ends.receiver(group, wire(peer))?;
-                let end = RecvEnd { receiver, peer, channel, posted };
+                let end = RecvEnd { receiver, peer, channel, path: 0, posted };
                 listed.for_each(|(i, t)| builder.receive(i, t, &end));
                 builder.bound.froms.push(end);
             }
@@ -338,6 +340,7 @@ impl Builder {
         let inputs = bound.operands.len() as u32;
         let out = u32::from(store == NOWHERE);
         bound.steps.push(Step {
+            pace: Pace::ONCE,
             inputs: inputs - 1..inputs,
             outs: outs - out..outs,
             after: 0..0,

@@ -202,10 +202,10 @@ impl Communicator {
         setup: &Setup,
     ) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
-        let note = postcard::to_allocvec(&Note::of(setup.terms, &setup.options.paths))
-            .map_err(|e| Error::Start(e.to_string()))?;
         let door = Door::open(setup.options.clone(), board.address());
         let door = Arc::new(door.map_err(|error| board.fail(error))?);
+        let note = postcard::to_allocvec(&Note::of(setup.terms, &door))
+            .map_err(|e| Error::Start(e.to_string()))?;
         let net = Net::join(rank, size, 0, door, board, note)?;
         let group = Group::join(rank, net, setup.terms, timeout, board)?;
         Communicator::of_group(group, timeout, board)

@@ -19,6 +19,7 @@ mod options;
 mod p2p;
 mod record;
 mod resources;
+mod share;
 mod split;
 mod work;
 mod worker;
@@ -130,6 +131,17 @@ impl Communicator {
     /// single calls. A timeout of zero is refused by the next call.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.settings.timeout = timeout;
+    }
+
+    /// How calls that are split by bandwidth are divided over the paths, why, and since when; nothing where
+    /// none was made, or there is one path.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the progress thread is gone.
+    pub fn balance(&mut self) -> Result<Option<String>, Error> {
+        let core = self.core()?;
+        Ok(core.balance.as_ref().map(|balance| balance.explain(core.group.paths())))
     }
 
     /// Shares of the parts for plans that are split by bandwidth into as many, in place of those that the

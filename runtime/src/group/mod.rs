@@ -120,6 +120,8 @@ pub(crate) struct Group {
     terms: Terms,
     /// See [`Group::paths`].
     paths: Vec<String>,
+    /// The least that any rank's interface says of the speed of each path, in Mbit/s, or 0.
+    speeds: Vec<u32>,
     /// Connections that go over another path when theirs fails.
     streamed: Vec<Weak<Socket>>,
 }
@@ -161,6 +163,7 @@ impl Group {
             splits: 0,
             terms,
             paths: Vec::new(),
+            speeds: Vec::new(),
             streamed: Vec::new(),
         };
         group.wires.set_state(group.own(), State::Present);
@@ -347,6 +350,13 @@ impl Group {
     /// The paths between hosts; none where there is only one.
     pub(crate) fn paths(&self) -> &[String] {
         &self.paths
+    }
+
+    /// Seconds for a byte on each path, as far as interfaces say; the same for all if one says nothing.
+    pub(crate) fn byte_times(&self) -> Vec<f64> {
+        let known = self.speeds.iter().all(|&speed| speed > 0 && speed < u32::MAX);
+        let time = |&speed: &u32| if known { 8e-6 / f64::from(speed) } else { 1e-9 };
+        self.speeds.iter().map(time).collect()
     }
 
     /// Paths, by number, on which a stream of this rank does not go though it should.

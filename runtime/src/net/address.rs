@@ -50,6 +50,15 @@ pub(super) fn choose(interface: Option<&str>, seen: IpAddr) -> Result<SocketAddr
     })
 }
 
+/// What the interface with this address says of its speed, in Mbit/s; 0 if it says nothing.
+pub(super) fn speed(ip: IpAddr) -> u32 {
+    let all = if_addrs::get_if_addrs().unwrap_or_default();
+    let name = all.into_iter().find(|i| i.ip() == ip).map(|i| i.name);
+    let said = name.and_then(|n| std::fs::read_to_string(format!("/sys/class/net/{n}/speed")).ok());
+    // Interfaces that do not know say -1, or cannot be read.
+    said.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
 fn pick(wanted: &str, seen: IpAddr, all: &[Interface]) -> Option<SocketAddr> {
     let fits = |interface: &&Interface| match wanted.split_once('/') {
         Some((network, bits)) => is_within(interface.ip(), network, bits),

@@ -17,6 +17,8 @@ use super::secret::{NONCE, PROOF, Side, random};
 /// How long to wait before another attempt, at first; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// How long one way is tried if there are others.
+const ATTEMPT: Duration = Duration::from_secs(1);
 /// How long nobody may be found at any address, at most. The peer announced that it listens, so it is
 /// gone, or a firewall stands between.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -43,7 +45,7 @@ pub(super) struct Dial {
 enum State {
     /// Until the next attempt.
     Resting(Instant),
-    Connecting(TcpStream),
+    Connecting(TcpStream, Instant),
     Talking(Box<Talk>),
     Over,
 }
@@ -110,7 +112,7 @@ impl Dial {
     /// What to wait for before the next turn.
     pub(super) fn awaits(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.state {
-            State::Connecting(stream) => Some((stream.as_fd(), PollFlags::OUT)),
+            State::Connecting(stream, _) => Some((stream.as_fd(), PollFlags::OUT)),
             State::Talking(talk) => Some((talk.stream.as_fd(), PollFlags::IN)),
             State::Resting(_) | State::Over => None,
         }
@@ -127,9 +129,12 @@ impl Dial {
                     return Turn::Waiting;
                 }
                 State::Resting(_) => self.connect(),
-                State::Connecting(stream) => match is_connected(&stream) {
+                State::Connecting(stream, since) => match is_connected(&stream) {
+                    Ok(false) if self.ways.len() > 1 && since.elapsed() > ATTEMPT => {
+                        Err(Trouble::Nobody("no answer".into()))
+                    }
                     Ok(false) => {
-                        self.state = State::Connecting(stream);
+                        self.state = State::Connecting(stream, since);
                         return Turn::Waiting;
                     }
                     Ok(true) => self.greet(stream, options),
@@ -181,7 +186,7 @@ impl Dial {
             rustix::net::bind(&stream, &SocketAddr::new(from, 0)).map_err(nobody)?;
         }
         match rustix::net::connect(&stream, &address) {
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(State::Connecting(stream)),
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(State::Connecting(stream, Instant::now())),
             Err(e) => {
                 self.refused = e == Errno::CONNREFUSED;
                 Err(nobody(e))

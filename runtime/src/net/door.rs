@@ -120,6 +120,11 @@ impl Door {
         self.addresses[0]
     }
 
+    /// What the interface of each path says of its speed, in Mbit/s; 0 if it says nothing.
+    pub(crate) fn speeds(&self) -> Vec<u32> {
+        self.addresses.iter().map(|at| address::speed(at.ip())).collect()
+    }
+
     /// What it was opened with.
     pub(crate) fn options(&self) -> &Options {
         &self.options

@@ -153,7 +153,7 @@ impl Net {
         let tag = u32::from_le_bytes(std::array::from_fn(|at| digest[at]));
         let mut errand = Errand::new(&self.door, self.rank, "split", patience);
         let peers = neighbours(self.rank, self.size);
-        let peers: Vec<_> = peers.into_iter().map(|peer| (peer, self.ways(peer, None))).collect();
+        let peers: Vec<_> = peers.into_iter().map(|peer| (peer, self.ways(peer))).collect();
         self.link(&mut errand, &peers)?;
         self.gather_words((0, tag), &mut errand).map(drop)
     }
@@ -170,6 +170,13 @@ impl Net {
         patience: Patience<'_>,
     ) -> Result<Vec<OwnedFd>, Error> {
         let (rank, size) = (self.rank, self.size);
+        let paths = self.door.addresses().len();
+        if let Some(Wire { path, .. }) = wanted.iter().find(|w| usize::from(w.path) >= paths) {
+            return Err(Error::Usage(format!(
+                "the plan rides path {path} between hosts, and this communicator has {paths}: give all \
+                 ranks the hint `paths` with as many interfaces"
+            )));
+        }
         if let Some(Wire { peer, .. }) = wanted.iter().find(|w| w.peer == rank || w.peer >= size) {
             let text = format!("rank {rank} cannot connect to rank {peer} of {size}");
             return Err(Error::Usage(text));
@@ -188,7 +195,7 @@ impl Net {
             .map(|&Wire { peer, channel, path }| Named {
                 peer,
                 lane: lane(channel, path),
-                ways: (rank < peer).then(|| self.ways(peer, Some(path.into()))),
+                ways: (rank < peer).then(|| self.ways_over(peer, path)),
             })
             .collect();
         let mut all: Vec<Option<OwnedFd>> = wanted.iter().map(|_| None).collect();
@@ -219,14 +226,20 @@ impl Net {
         }
     }
 
-    /// The ways to a peer: all, or that of a path.
-    fn ways(&self, peer: u32, path: Option<usize>) -> Vec<Way> {
+    /// The ways to a peer, by path.
+    fn ways(&self, peer: u32) -> Vec<Way> {
         let all = self.cards.get(peer as usize).map(|card| self.ways_to(&card.addresses));
-        let ways = all.unwrap_or_default();
-        match path {
-            Some(path) => ways.get(path).copied().into_iter().collect(),
-            None => ways,
+        all.unwrap_or_default()
+    }
+
+    /// The same, that of a path first.
+    fn ways_over(&self, peer: u32, path: u16) -> Vec<Way> {
+        let mut ways = self.ways(peer);
+        let path = usize::from(path);
+        if path < ways.len() {
+            ways[..=path].rotate_right(1);
         }
+        ways
     }
 
     /// The ways to whoever listens there, by path.
@@ -249,7 +262,7 @@ impl Net {
     /// A connection for data as a stream that survives the loss of its path, if there are several.
     pub(crate) fn stream(&self, wire: Wire, fd: OwnedFd) -> Result<Resumable, OwnedFd> {
         let Wire { peer, channel, path } = wire;
-        match self.redial(peer, lane(channel, path), self.ways(peer, None)) {
+        match self.redial(peer, lane(channel, path), self.ways(peer)) {
             Some(redial) => Ok(redial.stream(fd, path.into())),
             None => Err(fd),
         }

@@ -1,6 +1,7 @@
 //! How a stream between two ranks is made again when its connection is lost: over any of their paths,
 //! through the same doors, with the same proof of who is there.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,11 +31,15 @@ impl Redial {
         Redial { door: door.clone(), name, ways, dials, refused }
     }
 
-    /// A stream that begins on a connection of that path.
-    pub(super) fn stream(self, fd: OwnedFd, path: usize) -> Resumable {
+    /// A stream that is at home on that path. It begins on this connection, wherever that is.
+    pub(super) fn stream(self, fd: OwnedFd, home: usize) -> Resumable {
+        let own = rustix::net::getsockname(&fd).ok();
+        let own = own.and_then(|own| SocketAddr::try_from(own).ok()).map(|own| own.ip());
+        let all = self.door.addresses();
+        let path = own.and_then(|own| all.iter().position(|at| at.ip() == own.to_canonical()));
         let chooses = self.name.from < self.name.to;
         let patience = self.door.options().timeout / 2;
-        Resumable::new(fd, path, chooses, patience, Box::new(self))
+        Resumable::new(fd, (home, path.unwrap_or(home)), chooses, patience, Box::new(self))
     }
 }
 

@@ -16,4 +16,4 @@ mod balance;
 mod measure;
 
 pub(crate) use balance::Balance;
-pub(crate) use measure::{Code, Measured};
+pub(crate) use measure::{Clock, Code, Measured};

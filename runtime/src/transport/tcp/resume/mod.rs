@@ -122,10 +122,10 @@ pub(crate) struct Resumable {
 }
 
 impl Resumable {
-    /// A stream that begins on a connection of its home path.
+    /// A stream that is at home on the first of these paths, and begins on a connection of the second.
     pub(crate) fn new(
         fd: OwnedFd,
-        home: usize,
+        (home, path): (usize, usize),
         chooses: bool,
         patience: Duration,
         reach: Box<dyn Reach>,
@@ -136,7 +136,7 @@ impl Resumable {
             reach,
             chooses,
             home,
-            conns: vec![Conn::new(fd, home, Stage::Open)],
+            conns: vec![Conn::new(fd, path, Stage::Open)],
             hopes: Vec::new(),
             received: 0,
             kept: Kept::default(),

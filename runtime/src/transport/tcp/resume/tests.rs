@@ -162,7 +162,7 @@ impl Reach for Rank {
 fn streams(world: &Arc<Mutex<World>>, patience: Duration) -> [Resumable; 2] {
     let [near, far] = world.lock().expect("the world").cable();
     let stream =
-        |rank, fd| Resumable::new(fd, 0, rank == 0, patience, Rank::boxed(rank, world));
+        |rank, fd| Resumable::new(fd, (0, 0), rank == 0, patience, Rank::boxed(rank, world));
     [stream(0, near), stream(1, far)]
 }
 
