@@ -141,6 +141,8 @@ pub(crate) struct Net {
     waits: Waits,
     /// Steps of gathering cards that came before their turn: sender, step, cards.
     early: Vec<(u32, u32, Vec<Vec<u8>>)>,
+    /// Links that do not know the ways to their peers yet.
+    unknown: Vec<(u32, redial::Ways)>,
     alarmed: Option<AbortRecord>,
     gone: BTreeMap<u32, String>,
     counts: Counts,
