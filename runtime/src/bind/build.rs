@@ -98,6 +98,7 @@ pub(crate) fn bind(
             bound.steps.push(step);
         }
         bound.lanes.push(first..bound.steps.len() as u32);
+        bound.parts.push(lane.part);
     }
     bound.short = short(&bound);
     Ok(bound)

@@ -72,6 +72,8 @@ pub(crate) struct Bound {
     pub(crate) kernel: Kernel,
     /// Operations of each lane, as indices into `steps`.
     pub(crate) lanes: Vec<Range<u32>>,
+    /// The part that each lane plays, where the plan is split by bandwidth.
+    pub(crate) parts: Vec<Option<u16>>,
     pub(crate) steps: Vec<Step>,
     pub(crate) operands: Vec<Operand>,
     pub(crate) outs: Vec<OutEnd>,
@@ -225,6 +227,7 @@ impl Bound {
             shape,
             kernel,
             lanes: Vec::new(),
+            parts: Vec::new(),
             steps: Vec::new(),
             operands: Vec::new(),
             outs: Vec::new(),

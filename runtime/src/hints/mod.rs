@@ -85,6 +85,7 @@ pub struct Hints {
     timeout: Option<Duration>,
     lazy: Option<bool>,
     interface: Option<String>,
+    topology: Option<String>,
 }
 
 /// A hint that is not understood, with what was near.
@@ -218,6 +219,11 @@ impl Hints {
     pub fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
     }
+
+    /// The topology file, as [`Fabric::load`](crate::fabric::Fabric::load) reads it.
+    pub fn topology(&self) -> Option<&str> {
+        self.topology.as_deref()
+    }
 }
 
 impl std::str::FromStr for Hints {
@@ -306,7 +312,8 @@ impl Merged {
             slot_bytes,
             timeout,
             lazy,
-            interface
+            interface,
+            topology
         );
         // A name for all collectives at a nearer level goes before one for this collective farther off.
         let all = self.algorithms.contains_key("");

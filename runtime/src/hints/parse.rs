@@ -137,6 +137,20 @@ pub const TABLE: &[Key] = &[
             Ok(())
         },
     },
+    Key {
+        name: "topology",
+        values: "the path of a topology file",
+        meaning: "What the paths between hosts are and can do, as `roundelay info --topology` and \
+                  `roundelay tune --links` write it. All ranks need the same.",
+        example: "cluster.toml",
+        read: |h, v| {
+            if v.is_empty() {
+                return Err("it is empty".into());
+            }
+            h.topology = Some(v.into());
+            Ok(())
+        },
+    },
 ];
 
 /// The row of a key.
