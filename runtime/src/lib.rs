@@ -52,6 +52,7 @@ pub mod hints;
 pub mod lang;
 mod memory;
 mod net;
+mod paths;
 mod prototype;
 mod route;
 pub mod trace;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roundelay_compiler::plan::{
-    Buf, CACHED_VECTOR, Dir, Input, Op, Out, Plan, Protocol, Region, Sizes,
+    Buf, CACHED_VECTOR, Conn, Dir, Input, Op, Out, Plan, Protocol, Region, Sizes,
 };
 
 use super::check::{chunk_by_chunk, damaged, lanes_apart, places, references};
@@ -16,7 +16,7 @@ use crate::ends::Ends;
 use crate::error::Error;
 use crate::executor::short;
 use crate::group::Group;
-use crate::net::Patience;
+use crate::net::{Patience, Wire};
 
 /// Messages of memory that peers do not map are read through the kernel from this size on: below, two
 /// copies cost less than its look at the other process. How much less depends on where the cores are
@@ -63,9 +63,10 @@ pub(crate) fn bind(
     bound.shares = shares.cloned();
     bound.widest = ops().map(|op| op.inputs.len().max(op.outs.len() + 1)).max().unwrap_or(0);
     let patience = Patience { timeout, watch: &mut |_| None, members: &[] };
+    let wire = |c: &Conn| Wire { peer: c.peer, channel: c.channel, path: c.path };
     let played = played(plan, &bound.shape);
     let wanted = part.conns.iter().zip(&played).filter(|(_, played)| **played);
-    ends.connect(group, wanted.map(|(c, _)| (c.peer, c.channel)), patience)?;
+    ends.connect(group, wanted.map(|(c, _)| wire(c)), patience)?;
     let crowded = group.layout().crowded;
     let mut builder = Builder { plan, kernel, crowded, ends: Vec::new() };
     for (conn, played) in part.conns.iter().zip(played) {
@@ -73,17 +74,18 @@ pub(crate) fn bind(
             builder.ends.push(NOWHERE);
             continue;
         }
-        let (peer, channel, posted) = (conn.peer, conn.channel, group.seat(conn.peer).is_none());
+        let Conn { peer, channel, path, .. } = *conn;
+        let posted = group.seat(peer).is_none();
         builder.ends.push(match conn.dir {
             Dir::Send => {
-                let sender = ends.sender(group, (peer, channel))?;
+                let sender = ends.sender(group, wire(conn))?;
                 let messages = conn.messages.into();
-                bound.sends.push(SendEnd { sender, peer, channel, messages, posted });
+                bound.sends.push(SendEnd { sender, peer, channel, path, messages, posted });
                 bound.sends.len() - 1
             }
             Dir::Recv => {
-                let receiver = ends.receiver(group, (peer, channel))?;
-                bound.froms.push(RecvEnd { receiver, peer, channel, posted });
+                let receiver = ends.receiver(group, wire(conn))?;
+                bound.froms.push(RecvEnd { receiver, peer, channel, path, posted });
                 bound.froms.len() - 1
             }
         } as u32);

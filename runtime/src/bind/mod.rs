@@ -183,6 +183,8 @@ pub(crate) struct SendEnd {
     pub(crate) sender: u32,
     pub(crate) peer: u32,
     pub(crate) channel: u16,
+    /// The path between hosts.
+    pub(crate) path: u16,
     /// Messages a pass.
     pub(crate) messages: u64,
     /// Whether the link is a socket.
@@ -195,6 +197,8 @@ pub(crate) struct RecvEnd {
     pub(crate) receiver: u32,
     pub(crate) peer: u32,
     pub(crate) channel: u16,
+    /// The path between hosts.
+    pub(crate) path: u16,
     /// Whether the link is a socket.
     pub(crate) posted: bool,
 }

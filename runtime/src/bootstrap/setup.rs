@@ -80,6 +80,16 @@ impl Setup {
         self
     }
 
+    /// The paths to other hosts, in order: on each host an interface, an address or a network, as
+    /// [`Setup::interface`], and under the same name on all. With more than one, algorithms may split
+    /// what they move over them, and a call goes on over the others when one fails. One path is none.
+    #[must_use]
+    pub fn paths<S: Into<String>>(mut self, paths: impl IntoIterator<Item = S>) -> Self {
+        self.options.paths = paths.into_iter().map(Into::into).collect();
+        self.options.places = self.options.paths.clone();
+        self
+    }
+
     /// What all ranks know and nobody else: no other process can join or connect.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
@@ -116,7 +126,10 @@ impl Setup {
         if let Some(interface) = hints.interface() {
             self.options.interface = Some(interface.into());
         }
-        self
+        match hints.paths() {
+            Some(paths) => self.paths(paths),
+            None => self,
+        }
     }
 
     /// As the environment says: hints, the secret, and the label of the machine.
@@ -189,10 +202,10 @@ impl Communicator {
         setup: &Setup,
     ) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
-        let note = postcard::to_allocvec(&Note::of(setup.terms))
-            .map_err(|e| Error::Start(e.to_string()))?;
         let door = Door::open(setup.options.clone(), board.address());
         let door = Arc::new(door.map_err(|error| board.fail(error))?);
+        let note = postcard::to_allocvec(&Note::of(setup.terms, &door))
+            .map_err(|e| Error::Start(e.to_string()))?;
         let net = Net::join(rank, size, 0, door, board, note)?;
         let group = Group::join(rank, net, setup.terms, timeout, board)?;
         Communicator::of_group(group, timeout, board)

@@ -170,7 +170,9 @@ impl Core {
         if premul {
             scale(&self.bounds[at], &mut self.work, factor, in_place);
         }
+        self.measure(at);
         let stats = self.perform(at, call_digest)?;
+        self.measured(at);
         if avg {
             let bound = &self.bounds[at];
             let index = if in_place { 0 } else { 2 };

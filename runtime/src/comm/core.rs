@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use roundelay_compiler::cost::{Link, Rates, Topology};
+use roundelay_compiler::cost::{Link, PathCost, Rates, Topology};
 use roundelay_compiler::plan::{Plan, Shares};
 
 use super::call::{Args, Call};
@@ -20,6 +20,7 @@ use crate::executor::{Stats, Work};
 use crate::group::Group;
 use crate::memory::{Arena, Cut};
 use crate::net::Patience;
+use crate::paths::Balance;
 use crate::trace::{Recorder, Standing};
 use crate::watchdog;
 
@@ -47,6 +48,10 @@ pub(crate) struct Core {
     pub(crate) plans: Plans,
     /// Shares that the caller set, for plans that are split by bandwidth into as many parts.
     pub(super) shares: Option<Shares>,
+    /// What is known of the paths, once a plan is split over them.
+    pub(super) balance: Option<Balance>,
+    /// Bytes sent and received over each path before the call in progress.
+    pub(super) moved: Vec<(u64, u64)>,
     pub(crate) staging: Staging,
 }
 
@@ -70,6 +75,8 @@ impl Core {
             seen: Vec::new(),
             plans: Plans::default(),
             shares: None,
+            balance: None,
+            moved: Vec::new(),
             staging: Staging::default(),
         }
     }
@@ -88,7 +95,21 @@ impl Core {
             false => Link::LOOPBACK,
         };
         let cores = Machine::here().cores;
-        topology.with(Rates { local, cores, ..Rates::default() })
+        let topology = topology.with(Rates { local, cores, ..Rates::default() });
+        match self.group.paths() {
+            [] => topology,
+            names => {
+                let link = |seconds: f64| Link { gbs: 1e-9 / seconds, ..Link::NETWORK };
+                let links = self.group.byte_times().into_iter().map(link);
+                let cost = |(name, link): (&String, Link)| PathCost { name: name.clone(), link };
+                topology.over(names.iter().zip(links).map(cost).collect())
+            }
+        }
+    }
+
+    /// Number of paths between the hosts.
+    pub(crate) fn paths(&self) -> u32 {
+        (self.group.paths().len() as u32).max(1)
     }
 
     /// Which links carry calls, as the tuned table names them.
@@ -145,7 +166,7 @@ impl Core {
         }
         let Call { count, dtype, op, factor, mut args } = call;
         let key = Key { hash: plan.header.hash, count, dtype, op };
-        let shares = self.shares(plan, &key);
+        let shares = self.divide(plan, &key)?;
         let sizing = Sizing { counts, shares: shares.as_ref() };
         let same = |of: &[u64]| of.len() == counts.len() && (of.is_empty() || of == counts);
         let known = |b: &Bound| {
@@ -167,13 +188,6 @@ impl Core {
         let in_place = matches!(args, Args::InPlace { .. });
         let result = self.play(at, factor, in_place);
         result.map_err(|error| self.fail(error))
-    }
-
-    /// Shares for a plan that is split by bandwidth: those that were set, or else even ones.
-    fn shares(&self, plan: &Plan, _key: &Key) -> Option<Shares> {
-        let parts = plan.header.split.as_ref()?.parts;
-        let set = self.shares.as_ref().filter(|s| s.parts() == parts);
-        Some(set.cloned().unwrap_or_else(|| Shares::even(parts)))
     }
 
     /// Whether no call failed so far.

@@ -19,6 +19,7 @@ mod options;
 mod p2p;
 mod record;
 mod resources;
+mod share;
 mod split;
 mod work;
 mod worker;
@@ -57,6 +58,7 @@ use crate::transport::shm::{Layout, Segment};
 pub struct Communicator {
     rank: u32,
     size: u32,
+    paths: u32,
     layout: Layout,
     routes: Arc<[Route]>,
     arena: Arc<Arena>,
@@ -100,6 +102,7 @@ impl Communicator {
         Communicator {
             rank: core.rank(),
             size: core.size(),
+            paths: core.paths(),
             layout: *core.group.layout(),
             routes: core.group.routes().into(),
             arena: core.arena.clone(),
@@ -119,6 +122,11 @@ impl Communicator {
         self.size
     }
 
+    /// Number of paths between the hosts: the parts of `split … in paths`.
+    pub fn paths(&self) -> u32 {
+        self.paths
+    }
+
     /// The parameters of the job's shared memory.
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -130,6 +138,17 @@ impl Communicator {
     /// single calls. A timeout of zero is refused by the next call.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.settings.timeout = timeout;
+    }
+
+    /// How calls that are split by bandwidth are divided over the paths, why, and since when; nothing where
+    /// none was made, or there is one path.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the progress thread is gone.
+    pub fn balance(&mut self) -> Result<Option<String>, Error> {
+        let core = self.core()?;
+        Ok(core.balance.as_ref().map(|balance| balance.explain(core.group.paths())))
     }
 
     /// Shares of the parts for plans that are split by bandwidth into as many, in place of those that the

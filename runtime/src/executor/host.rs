@@ -13,6 +13,7 @@ use crate::bind::{Bound, NOWHERE, OutEnd, Step};
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::group::Group;
+use crate::paths::Clock;
 use crate::trace::Recorder;
 use crate::transport::shm::{INLINE, Kind, meta};
 use crate::transport::tcp::Piece;
@@ -39,6 +40,8 @@ pub(crate) struct Work {
     /// Messages sent on each end before the call.
     pub(super) before: Vec<u64>,
     pub(crate) bases: Vec<Base>,
+    /// When the parts of a split by bandwidth were there.
+    pub(crate) clock: Clock,
 }
 
 // SAFETY: the addresses inside are used only within a call, which fills them in anew.
@@ -151,6 +154,7 @@ impl Player<'_> {
                 moved = true;
                 if self.advance(lane) {
                     left -= 1;
+                    self.part_ended(lane);
                 }
             }
             match moved {
@@ -187,6 +191,9 @@ impl Player<'_> {
             tracer.call_begins(bound, self.call);
         }
         self.stats.passes = bound.shape.passes();
+        if let Some(shares) = &bound.shares {
+            work.clock.begin(shares.parts() as usize);
+        }
         // Nothing grows in the middle of a call.
         work.sources.reserve(bound.widest.saturating_sub(work.sources.len()));
         work.inputs.reserve(bound.widest.saturating_sub(work.inputs.len()));

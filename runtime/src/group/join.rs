@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{Group, Seat};
 use crate::bootstrap::Board;
 use crate::error::Error;
-use crate::net::{Card, Net, Patience};
+use crate::net::{Card, Door, Net, Patience};
 use crate::route::{Place, Transports, neighbours, routes};
 use crate::transport;
 use crate::transport::shm::{Layout, Segment};
@@ -33,18 +33,25 @@ pub(crate) struct Terms {
 }
 
 /// What a rank tells all others of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Note {
     terms: Terms,
     /// Whether it has devices for RDMA, and may use them.
     rdma: bool,
+    /// The paths to other hosts, in order, where there are several.
+    paths: Vec<String>,
+    /// What the interface of each says of its speed, in Mbit/s; 0 if it says nothing.
+    speeds: Vec<u32>,
 }
 
 impl Note {
     /// This rank's.
-    pub(crate) fn of(terms: Terms) -> Self {
+    pub(crate) fn of(terms: Terms, door: &Door) -> Self {
         // Opening devices takes a moment: not if they are of no use.
-        Note { terms, rdma: terms.transports.rdma && transport::rdma().is_ok() }
+        let rdma = terms.transports.rdma && transport::rdma().is_ok();
+        let paths = door.options().paths.clone();
+        let speeds = if paths.len() > 1 { door.speeds() } else { Vec::new() };
+        Note { terms, rdma, paths, speeds }
     }
 }
 
@@ -80,9 +87,11 @@ impl Group {
         timeout: Duration,
         board: &mut dyn Board,
     ) -> Result<Self, Error> {
-        let shared = places(rank, net.cards(), terms)
-            .and_then(|places| share(&mut net, rank, places, terms, timeout, board));
-        let Shared { places, near, segment, refusal, fits } = match shared {
+        let paths = net.door().options().paths.clone();
+        let shared = places(rank, net.cards(), terms, &paths).and_then(|(places, speeds)| {
+            Ok((share(&mut net, rank, places, terms, timeout, board)?, speeds))
+        });
+        let (Shared { places, near, segment, refusal, fits }, speeds) = match shared {
             Ok(shared) => shared,
             Err(error) => {
                 // The others have this rank, and must hear why it leaves.
@@ -107,6 +116,7 @@ impl Group {
         let pids = net.cards().iter().map(here).collect();
         let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
         group.pids = pids;
+        (group.paths, group.speeds) = (paths, speeds);
         group.hosts = numbers(&hosts);
         group.find_routes(&places, refusal.as_deref());
         match group.seats.iter().any(Option::is_none) {
@@ -139,7 +149,13 @@ fn numbers(hosts: &[u128]) -> Vec<u32> {
 }
 
 /// Where the ranks are; an error if they were not given the same.
-fn places(rank: u32, cards: &[Card], terms: Terms) -> Result<Vec<Place>, Error> {
+fn places(
+    rank: u32,
+    cards: &[Card],
+    terms: Terms,
+    paths: &[String],
+) -> Result<(Vec<Place>, Vec<u32>), Error> {
+    let mut slowest = vec![u32::MAX; paths.len()];
     let place = |(other, card): (u32, &Card)| {
         let note = postcard::from_bytes::<Note>(&card.note).map_err(|e| {
             Error::Start(format!("rank {other} speaks another version of roundelay: {e}"))
@@ -151,9 +167,23 @@ fn places(rank: u32, cards: &[Card], terms: Terms) -> Result<Vec<Place>, Error> 
                 terms.difference(&note.terms)
             )));
         }
+        if note.paths != paths {
+            let list = |paths: &[String]| match paths {
+                [] => "none".into(),
+                paths => paths.join(","),
+            };
+            return Err(Error::Start(format!(
+                "rank {rank} and rank {other} were given different paths: {} here and {} there; give \
+                 all ranks the same hint `paths`",
+                list(paths),
+                list(&note.paths)
+            )));
+        }
+        slowest.iter_mut().zip(note.speeds).for_each(|(least, speed)| *least = speed.min(*least));
         Ok(Place { host: card.host, rdma: note.rdma })
     };
-    (0u32..).zip(cards).map(place).collect()
+    let places = (0u32..).zip(cards).map(place).collect::<Result<_, _>>()?;
+    Ok((places, slowest))
 }
 
 /// The memory of this machine's ranks, or memory of this rank alone and why.

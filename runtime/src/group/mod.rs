@@ -15,13 +15,14 @@ mod split;
 pub(crate) use join::{Note, Terms};
 pub(crate) use split::Part;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::bind::{channel, mix};
 use crate::error::Error;
-use crate::net::{Counts, Door, LAST_WORDS, Net, Patience};
-use crate::route::{Place, Route};
+use crate::net::{Counts, LAST_WORDS, Net, Patience, Wire};
+use crate::route::{Link, Place, Route};
 use crate::trace::Waiting;
 use crate::transport::shm::{AbortRecord, Exchange, Layout, Segment, State};
 use crate::transport::tcp::Socket;
@@ -117,6 +118,12 @@ pub(crate) struct Group {
     id: u64,
     splits: u64,
     terms: Terms,
+    /// See [`Group::paths`].
+    paths: Vec<String>,
+    /// The least that any rank's interface says of the speed of each path, in Mbit/s, or 0.
+    speeds: Vec<u32>,
+    /// Connections that go over another path when theirs fails.
+    streamed: Vec<Weak<Socket>>,
 }
 
 impl Group {
@@ -155,6 +162,9 @@ impl Group {
             id: 0,
             splits: 0,
             terms,
+            paths: Vec::new(),
+            speeds: Vec::new(),
+            streamed: Vec::new(),
         };
         group.wires.set_state(group.own(), State::Present);
         group
@@ -229,8 +239,8 @@ impl Group {
         low >= arena && low <= high && high <= arena + layout.arena_bytes
     }
 
-    /// The connections to open before they are needed: peers and channels.
-    pub(crate) fn links_at_once(&self) -> Vec<(u32, u16)> {
+    /// The connections to open before they are needed.
+    pub(crate) fn links_at_once(&self) -> Vec<Wire> {
         if self.terms.lazy {
             return Vec::new();
         }
@@ -238,7 +248,9 @@ impl Group {
         let (channels, last) = (self.terms.channels as u16, channel(self.layout()));
         // Those of plans, and the one of messages between single ranks.
         let channels = || (0..channels.min(last)).chain([last]);
-        apart.flat_map(|peer| channels().map(move |channel| (peer, channel))).collect()
+        apart
+            .flat_map(|peer| channels().map(move |channel| Wire { peer, channel, path: 0 }))
+            .collect()
     }
 
     /// Whether connections wait until a call needs them.
@@ -264,7 +276,7 @@ impl Group {
     /// Descriptors, without those of connections for data.
     pub(crate) fn descriptors(&self) -> u64 {
         let memory = if self.shares_pool() { 1 } else { 2 };
-        memory + self.net().map_or(0, |net| net.counts().links + Door::DESCRIPTORS)
+        memory + self.net().map_or(0, |net| net.counts().links + net.door().descriptors())
     }
 
     /// Whether one segment is both wires and pool.
@@ -272,11 +284,11 @@ impl Group {
         Arc::ptr_eq(&self.wires, &self.pool)
     }
 
-    /// Connects to ranks that do not share memory with this one: a socket for each peer and channel.
-    /// They do the same at the same time.
+    /// Connects to ranks that do not share memory with this one: a socket for each peer, channel and
+    /// path. They do the same at the same time.
     pub(crate) fn connect(
-        &self,
-        wanted: &[(u32, u16)],
+        &mut self,
+        wanted: &[Wire],
         patience: Patience<'_>,
     ) -> Result<Vec<Arc<Socket>>, Error> {
         let Some(mut net) = self.net() else {
@@ -286,38 +298,36 @@ impl Group {
         let stopped = || self.is_aborted().then(|| watchdog::aborted(self, None));
         let watch = &mut |peer| watch(peer).or_else(stopped);
         let sockets = net.open(wanted, Patience { timeout, watch, members })?;
-        #[cfg(feature = "rdma")]
-        let sockets = self.streams(wanted, sockets, timeout)?;
-        #[cfg(not(feature = "rdma"))]
-        let sockets = sockets.into_iter().map(Socket::new);
-        Ok(sockets.into_iter().map(Arc::new).collect())
+        let by_device = |wire: &Wire| {
+            let route = self.routes.get(wire.peer as usize);
+            route.is_some_and(|route| route.link == Link::Rdma)
+        };
+        let (mut fresh, mut done) = (Vec::new(), Vec::new());
+        for (wire, fd) in wanted.iter().zip(sockets) {
+            done.push(match by_device(wire) {
+                true => {
+                    fresh.push((wire.peer, fd));
+                    None
+                }
+                false => Some(match net.stream(*wire, fd) {
+                    Ok(stream) => Socket::over_paths(stream),
+                    Err(fd) => Socket::new(fd),
+                }),
+            });
+        }
+        drop(net);
+        let mut devices = self.streams(fresh, timeout)?.into_iter();
+        let made = done.into_iter().filter_map(|socket| socket.or_else(|| devices.next()));
+        let made: Vec<Arc<Socket>> = made.map(Arc::new).collect();
+        self.streamed.extend(made.iter().filter(|s| s.stream().is_some()).map(Arc::downgrade));
+        Ok(made)
     }
 
-    /// Gives the sockets streams whose peers are reached through devices.
+    /// Gives the sockets of these peers, who are reached through devices, streams.
     #[cfg(feature = "rdma")]
-    fn streams(
-        &self,
-        wanted: &[(u32, u16)],
-        sockets: Vec<std::os::fd::OwnedFd>,
-        timeout: Duration,
-    ) -> Result<Vec<Socket>, Error> {
-        use crate::route::Link;
+    fn streams(&self, fresh: Vec<(u32, OwnedFd)>, timeout: Duration) -> Result<Vec<Socket>, Error> {
         use crate::transport::rdma;
-        let by_device = |peer: u32| {
-            self.routes.get(peer as usize).is_some_and(|route| route.link == Link::Rdma)
-        };
-        let (mut fresh, mut peers) = (Vec::new(), Vec::new());
-        let mut done: Vec<Option<Socket>> = Vec::new();
-        for (&(peer, _), fd) in wanted.iter().zip(sockets) {
-            match by_device(peer) {
-                true => {
-                    fresh.push(fd);
-                    peers.push(peer);
-                    done.push(None);
-                }
-                false => done.push(Some(Socket::new(fd))),
-            }
-        }
+        let (peers, fresh): (Vec<u32>, Vec<OwnedFd>) = fresh.into_iter().unzip();
         let made = rdma::connect(fresh, Instant::now() + timeout).map_err(|(at, why)| {
             let peer = peers.get(at).copied().unwrap_or(self.rank);
             Error::Start(format!(
@@ -325,8 +335,33 @@ impl Group {
                 self.rank
             ))
         })?;
-        let mut made = made.into_iter().map(|(fd, stream)| Socket::with_stream(fd, stream));
-        Ok(done.into_iter().filter_map(|socket| socket.or_else(|| made.next())).collect())
+        Ok(made.into_iter().map(|(fd, stream)| Socket::with_stream(fd, stream)).collect())
+    }
+
+    #[cfg(not(feature = "rdma"))]
+    fn streams(&self, fresh: Vec<(u32, OwnedFd)>, _: Duration) -> Result<Vec<Socket>, Error> {
+        Ok(fresh.into_iter().map(|(_, fd)| Socket::new(fd)).collect())
+    }
+
+    /// The paths between hosts; none where there is only one.
+    pub(crate) fn paths(&self) -> &[String] {
+        &self.paths
+    }
+
+    /// Seconds for a byte on each path, as far as interfaces say; the same for all if one says nothing.
+    pub(crate) fn byte_times(&self) -> Vec<f64> {
+        let known = self.speeds.iter().all(|&speed| speed > 0 && speed < u32::MAX);
+        let time = |&speed: &u32| if known { 8e-6 / f64::from(speed) } else { 1e-9 };
+        self.speeds.iter().map(time).collect()
+    }
+
+    /// Paths, by number, on which a stream of this rank does not go though it should.
+    pub(crate) fn lost_paths(&self) -> u64 {
+        let away = |socket: Arc<Socket>| {
+            let stream = socket.stream()?;
+            (stream.path() != Some(stream.home())).then_some(1 << stream.home())
+        };
+        self.streamed.iter().filter_map(Weak::upgrade).filter_map(away).fold(0, |all, p| all | p)
     }
 
     /// Hears what ranks elsewhere say: alarms, and that they are gone.
@@ -334,6 +369,9 @@ impl Group {
         let own = self.own();
         let Some(mut net) = self.net() else { return };
         net.poll();
+        for socket in self.streamed.iter().filter_map(Weak::upgrade) {
+            socket.tend();
+        }
         net.answer_waits(|| self.wires.wait_of(own));
         match net.alarmed() {
             Some(record) if !self.wires.is_aborted() => self.wires.abort(record),

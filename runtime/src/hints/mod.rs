@@ -86,6 +86,7 @@ pub struct Hints {
     lazy: Option<bool>,
     interface: Option<String>,
     topology: Option<String>,
+    paths: Option<Vec<String>>,
 }
 
 /// A hint that is not understood, with what was near.
@@ -215,6 +216,11 @@ impl Hints {
         self.lazy
     }
 
+    /// The paths between hosts, in order.
+    pub fn paths(&self) -> Option<&[String]> {
+        self.paths.as_deref()
+    }
+
     /// The network interface to use.
     pub fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
@@ -313,7 +319,8 @@ impl Merged {
             timeout,
             lazy,
             interface,
-            topology
+            topology,
+            paths
         );
         // A name for all collectives at a nearer level goes before one for this collective farther off.
         let all = self.algorithms.contains_key("");

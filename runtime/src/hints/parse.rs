@@ -5,6 +5,7 @@ use std::time::Duration;
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::collective::NAMES;
 use roundelay_compiler::device::Way;
+use roundelay_compiler::plan::MAX_PATHS;
 use roundelay_dsl::diag::similar;
 
 use super::{HintError, Hints, Key, Lossy, Objective};
@@ -151,7 +152,35 @@ pub const TABLE: &[Key] = &[
             Ok(())
         },
     },
+    Key {
+        name: "paths",
+        values: "interfaces as `interface` names them, several separated by commas",
+        meaning: "The paths between hosts, the same list on all ranks: algorithms that split by bandwidth use \
+                  all of them, and a call goes on over the others when one fails. Default: one, that of \
+                  `interface`.",
+        example: "eth0,eth1",
+        read: paths,
+    },
 ];
+
+fn paths(hints: &mut Hints, value: &str) -> Result<(), String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-:@/".contains(c);
+    let mut list: Vec<String> = Vec::new();
+    for name in value.split([',', '+']).map(str::trim) {
+        if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+            return Err(format!("`{name}` is no interface"));
+        }
+        if list.iter().any(|known| known == name) {
+            return Err(format!("`{name}` is named twice"));
+        }
+        list.push(name.into());
+    }
+    if list.len() > MAX_PATHS as usize {
+        return Err(format!("there are at most {MAX_PATHS} paths"));
+    }
+    hints.paths = Some(list);
+    Ok(())
+}
 
 /// The row of a key.
 pub(super) fn find(key: &str) -> Result<&'static Key, HintError> {
