@@ -321,7 +321,8 @@ impl Ends {
                 _ => {}
             }
         }
-        let mut fds: Vec<_> = awaited.iter().map(|(fd, flags)| PollFd::new(&**fd, *flags)).collect();
+        let mut fds: Vec<_> =
+            awaited.iter().map(|(fd, flags)| PollFd::new(&**fd, *flags)).collect();
         let moment = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         // Whatever it says, everything is looked at again.
         let _ = rustix::event::poll(&mut fds, Some(&moment));

@@ -46,6 +46,7 @@ mod dtype;
 mod ends;
 mod error;
 mod executor;
+pub mod fabric;
 mod group;
 pub mod hints;
 pub mod lang;

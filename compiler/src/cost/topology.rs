@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::instance::Shape;
+use crate::plan::MAX_PATHS;
 
 /// A class of links, as one pair of ranks sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,6 +46,13 @@ pub struct Rates {
     /// What waiting for its turn costs a rank in each round, in microseconds, for each time that the
     /// ranks outnumber the cores. An eighth of it is added to every message then.
     pub turn_us: f64,
+}
+
+impl Rates {
+    /// The same with that link between hosts.
+    fn on(self, link: Link) -> Self {
+        Rates { remote: link, uplink_gbs: link.gbs, ..self }
+    }
 }
 
 impl Default for Rates {
@@ -103,8 +111,21 @@ impl Topology {
     }
 
     /// The same ranks with these paths between hosts.
+    /// What rides no path in particular rides the first.
     pub fn over(self, paths: Vec<PathCost>) -> Self {
-        Topology { paths, ..self }
+        let rates = paths.first().map_or(self.rates, |first| self.rates.on(first.link));
+        Topology { paths, rates, ..self }
+    }
+
+    /// The same ranks, as if that were the only path.
+    pub fn on(self, path: u32) -> Self {
+        let link = self.paths.get(path as usize).map_or(self.rates.remote, |p| p.link);
+        Topology { rates: self.rates.on(link), ..self }
+    }
+
+    /// Number of paths between hosts.
+    pub fn path_count(&self) -> u32 {
+        (self.paths.len() as u32).clamp(1, MAX_PATHS)
     }
 
     /// All ranks on one host.

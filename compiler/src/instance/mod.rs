@@ -187,6 +187,10 @@ impl Instance {
             slots,
         };
         crate::walk::lay_out_scratch(&mut instance)?;
+        if let Some(parts) = instance.split.as_ref().map(|split| split.parts) {
+            let loads = crate::cost::loads(&instance, parts)?;
+            instance.split.iter_mut().for_each(|split| split.loads.clone_from(&loads));
+        }
         Ok(instance)
     }
 

@@ -68,6 +68,7 @@ impl Plan {
         let cells = split.units.checked_mul(split.parts).filter(|&c| c > 0 && h.chunks % c == 0);
         need(split.units == h.blocks && split.parts >= 2, "a split of other units")?;
         need(split.scratch.len() == h.scratch.len(), "a split of other scratch buffers")?;
+        need(split.loads.len() == split.parts as usize, "a split of other loads")?;
         let per_part = h.chunks / cells.ok_or("a split into parts of no chunks")?;
         let of_chunk = |c: u32| (c / per_part % split.parts) as u16;
         let mut owners: Vec<Option<u16>> = vec![None; part.conns.len()];

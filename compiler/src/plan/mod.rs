@@ -38,7 +38,7 @@ mod shares;
 mod travel;
 
 pub use encode::{DecodeError, VERSION};
-pub use shares::{Shares, WHOLE, Weighted};
+pub use shares::{Load, Shares, WHOLE, Weighted};
 pub use travel::{CACHED_VECTOR, INPUT_BYTES, KEPT_BYTES, KEPT_VECTOR, LEAST_PIECE};
 
 use serde::{Deserialize, Serialize};

@@ -14,6 +14,24 @@ pub struct Weighted {
     pub parts: u32,
     /// Which part each scratch buffer of the plan belongs to; `None` for one that holds the whole vector.
     pub scratch: Vec<Option<u16>>,
+    /// What each part takes, by which paths are balanced.
+    pub loads: Vec<Load>,
+}
+
+/// What the busiest rank has to do for a part that is played once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// Messages that must come one after the other.
+    pub rounds: u32,
+    /// What it sends or receives meanwhile, in 1024ths of the part.
+    pub moved: u32,
+}
+
+impl Load {
+    /// What is moved, in lengths of the part.
+    pub fn vectors(&self) -> f64 {
+        f64::from(self.moved) / 1024.0
+    }
 }
 
 /// The shares of the parts, in 65536ths, which add up to 65536. A part may have none: it then moves

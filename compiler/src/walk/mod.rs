@@ -125,6 +125,7 @@ pub(crate) fn lay_out_scratch(instance: &mut Instance) -> Result<(), Fail> {
             units: instance.spec.blocks(),
             parts: instance.options.paths,
             scratch: parts,
+            loads: Vec::new(),
         });
     }
     Ok(())

@@ -72,7 +72,7 @@ pub(crate) struct Bound {
     pub(crate) kernel: Kernel,
     /// Operations of each lane, as indices into `steps`.
     pub(crate) lanes: Vec<Range<u32>>,
-    /// Which part of a split by bandwidth each lane plays.
+    /// The part that each lane plays, where the plan is split by bandwidth.
     pub(crate) parts: Vec<Option<u16>>,
     pub(crate) steps: Vec<Step>,
     pub(crate) operands: Vec<Operand>,

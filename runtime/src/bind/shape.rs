@@ -440,7 +440,7 @@ mod tests {
             ranks: units.max(2),
             chunks,
             blocks: units,
-            split: Some(Weighted { units, parts: 3, scratch: parts }),
+            split: Some(Weighted { units, parts: 3, scratch: parts, loads: Vec::new() }),
             scratch,
             ..header()
         };

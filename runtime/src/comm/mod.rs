@@ -58,6 +58,7 @@ use crate::transport::shm::{Layout, Segment};
 pub struct Communicator {
     rank: u32,
     size: u32,
+    paths: u32,
     layout: Layout,
     routes: Arc<[Route]>,
     arena: Arc<Arena>,
@@ -101,6 +102,7 @@ impl Communicator {
         Communicator {
             rank: core.rank(),
             size: core.size(),
+            paths: core.paths(),
             layout: *core.group.layout(),
             routes: core.group.routes().into(),
             arena: core.arena.clone(),
@@ -118,6 +120,11 @@ impl Communicator {
     /// Number of ranks.
     pub fn size(&self) -> u32 {
         self.size
+    }
+
+    /// Number of paths between the hosts: the parts of `split … in paths`.
+    pub fn paths(&self) -> u32 {
+        self.paths
     }
 
     /// The parameters of the job's shared memory.

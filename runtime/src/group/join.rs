@@ -88,10 +88,9 @@ impl Group {
         board: &mut dyn Board,
     ) -> Result<Self, Error> {
         let paths = net.door().options().paths.clone();
-        let shared = places(rank, net.cards(), terms, &paths)
-            .and_then(|(places, speeds)| {
-                Ok((share(&mut net, rank, places, terms, timeout, board)?, speeds))
-            });
+        let shared = places(rank, net.cards(), terms, &paths).and_then(|(places, speeds)| {
+            Ok((share(&mut net, rank, places, terms, timeout, board)?, speeds))
+        });
         let (Shared { places, near, segment, refusal, fits }, speeds) = match shared {
             Ok(shared) => shared,
             Err(error) => {

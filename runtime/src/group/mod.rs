@@ -325,11 +325,7 @@ impl Group {
 
     /// Gives the sockets of these peers, who are reached through devices, streams.
     #[cfg(feature = "rdma")]
-    fn streams(
-        &self,
-        fresh: Vec<(u32, OwnedFd)>,
-        timeout: Duration,
-    ) -> Result<Vec<Socket>, Error> {
+    fn streams(&self, fresh: Vec<(u32, OwnedFd)>, timeout: Duration) -> Result<Vec<Socket>, Error> {
         use crate::transport::rdma;
         let (peers, fresh): (Vec<u32>, Vec<OwnedFd>) = fresh.into_iter().unzip();
         let made = rdma::connect(fresh, Instant::now() + timeout).map_err(|(at, why)| {

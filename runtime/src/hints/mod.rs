@@ -85,6 +85,7 @@ pub struct Hints {
     timeout: Option<Duration>,
     lazy: Option<bool>,
     interface: Option<String>,
+    topology: Option<String>,
     paths: Option<Vec<String>>,
 }
 
@@ -224,6 +225,11 @@ impl Hints {
     pub fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
     }
+
+    /// The topology file, as [`Fabric::load`](crate::fabric::Fabric::load) reads it.
+    pub fn topology(&self) -> Option<&str> {
+        self.topology.as_deref()
+    }
 }
 
 impl std::str::FromStr for Hints {
@@ -313,6 +319,7 @@ impl Merged {
             timeout,
             lazy,
             interface,
+            topology,
             paths
         );
         // A name for all collectives at a nearer level goes before one for this collective farther off.

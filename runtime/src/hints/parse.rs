@@ -139,6 +139,20 @@ pub const TABLE: &[Key] = &[
         },
     },
     Key {
+        name: "topology",
+        values: "the path of a topology file",
+        meaning: "What the paths between hosts are and can do, as `roundelay info --topology` and \
+                  `roundelay tune --links` write it. All ranks need the same.",
+        example: "cluster.toml",
+        read: |h, v| {
+            if v.is_empty() {
+                return Err("it is empty".into());
+            }
+            h.topology = Some(v.into());
+            Ok(())
+        },
+    },
+    Key {
         name: "paths",
         values: "interfaces as `interface` names them, several separated by commas",
         meaning: "The paths between hosts, the same list on all ranks: algorithms that split by bandwidth use \

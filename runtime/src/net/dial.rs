@@ -81,7 +81,15 @@ impl Dial {
 
     pub(super) fn new(name: Name, ways: Vec<Way>) -> Self {
         let state = State::Resting(Instant::now());
-        Dial { name, ways, attempt: 0, state, failing_since: None, trouble: String::new(), refused: false }
+        Dial {
+            name,
+            ways,
+            attempt: 0,
+            state,
+            failing_since: None,
+            trouble: String::new(),
+            refused: false,
+        }
     }
 
     /// The address that is tried.
@@ -186,7 +194,9 @@ impl Dial {
             rustix::net::bind(&stream, &SocketAddr::new(from, 0)).map_err(nobody)?;
         }
         match rustix::net::connect(&stream, &address) {
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(State::Connecting(stream, Instant::now())),
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {
+                Ok(State::Connecting(stream, Instant::now()))
+            }
             Err(e) => {
                 self.refused = e == Errno::CONNREFUSED;
                 Err(nobody(e))
@@ -246,7 +256,9 @@ impl Talk {
         let reply = self.heard.first_chunk().and_then(Reply::decode).ok_or_else(stranger)?;
         self.heard.clear();
         match (reply, &options.secret, self.proof) {
-            (Reply::Refused(why), _, _) => Err(Trouble::Final(format!("{}{}", Dial::REFUSED, why.text()))),
+            (Reply::Refused(why), _, _) => {
+                Err(Trouble::Final(format!("{}{}", Dial::REFUSED, why.text())))
+            }
             (Reply::Challenge(nonce), Some(secret), None) => {
                 let proof = secret.proof(Side::Connecting, &[&self.hello, &nonce]);
                 self.proof = Some((nonce, proof));

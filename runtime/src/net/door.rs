@@ -91,9 +91,11 @@ impl Door {
             let listener = listen(wanted)?;
             let (data, flags) = (epoll::EventData::new_u64(at), epoll::EventFlags::IN);
             epoll::add(&events, &listener, data, flags).map_err(failed)?;
-            addresses.push(listener.local_addr().map_err(|e| {
-                Error::Start(format!("the listening socket has no address: {e}"))
-            })?);
+            addresses.push(
+                listener.local_addr().map_err(|e| {
+                    Error::Start(format!("the listening socket has no address: {e}"))
+                })?,
+            );
             listeners.push(listener);
         }
         let next = listeners.len() as u64;

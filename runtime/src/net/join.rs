@@ -303,11 +303,7 @@ impl Net {
 
     /// Links this rank with peers that it has no link to. A link is there as soon as it is made, so
     /// that this rank hears of trouble while it waits for another one.
-    fn link(
-        &mut self,
-        errand: &mut Errand<'_>,
-        peers: &[(u32, Vec<Way>)],
-    ) -> Result<(), Error> {
+    fn link(&mut self, errand: &mut Errand<'_>, peers: &[(u32, Vec<Way>)]) -> Result<(), Error> {
         let (rank, size) = (self.rank, self.size);
         let named: Vec<Named> = peers
             .iter()

@@ -131,10 +131,8 @@ impl Conn {
 
     /// What the peer says outside the stream, once all of it is there.
     pub(super) fn hear(&mut self) -> Option<Word> {
-        if !matches!(
-            self.stage,
-            Stage::Knocking | Stage::Hoping | Stage::Offered | Stage::Answered
-        ) || self.ended
+        if !matches!(self.stage, Stage::Knocking | Stage::Hoping | Stage::Offered | Stage::Answered)
+            || self.ended
         {
             return None;
         }
@@ -255,9 +253,8 @@ impl Conn {
         let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
         let (fd, place) = (self.fd.as_raw_fd(), (&raw mut info).cast());
         // SAFETY: the place is as long as is said; the system writes no more than that.
-        let result = unsafe {
-            libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, place, &raw mut len)
-        };
+        let result =
+            unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, place, &raw mut len) };
         (result == 0).then_some(info)
     }
 }

@@ -437,9 +437,10 @@ impl Resumable {
     /// Closes connections that a newer one has overtaken.
     fn forget(&mut self) {
         let received = self.received;
-        let newest = self.conns.iter().rposition(|c| {
-            c.stage == Stage::Open && !c.mute && c.position <= received
-        });
+        let newest = self
+            .conns
+            .iter()
+            .rposition(|c| c.stage == Stage::Open && !c.mute && c.position <= received);
         if let Some(newest) = newest {
             self.conns.drain(..newest);
         }

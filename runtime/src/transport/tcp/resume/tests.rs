@@ -299,10 +299,7 @@ fn without_a_path_the_fault_names_each() {
         streams[0].read(&mut [IoSliceMut::new(&mut [0])]);
         streams[0].tend();
     }
-    assert_eq!(
-        streams[0].fault(),
-        Some("no path to it is left (one: no route; two: no route)")
-    );
+    assert_eq!(streams[0].fault(), Some("no path to it is left (one: no route; two: no route)"));
 }
 
 /// Something on the way that acknowledges what it then loses: here the peer's own system is made to.
