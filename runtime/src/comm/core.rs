@@ -95,7 +95,8 @@ impl Core {
             false => Link::LOOPBACK,
         };
         let cores = Machine::here().cores;
-        let topology = topology.with(Rates { local, cores, ..Rates::default() });
+        let topology = let topology = topology.with(Rates { local, cores, ..Rates::default() });
+        topology.over(self.group.path_costs().to_vec());
         match self.group.paths() {
             [] => topology,
             names => {

@@ -19,6 +19,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use roundelay_compiler::cost::PathCost;
+
 use crate::bind::{channel, mix};
 use crate::error::Error;
 use crate::net::{Counts, LAST_WORDS, Net, Patience, Wire};
@@ -120,8 +122,8 @@ pub(crate) struct Group {
     terms: Terms,
     /// See [`Group::paths`].
     paths: Vec<String>,
-    /// The least that any rank's interface says of the speed of each path, in Mbit/s, or 0.
-    speeds: Vec<u32>,
+    /// See [`Group::path_costs`].
+    costs: Vec<PathCost>,
     /// Connections that go over another path when theirs fails.
     streamed: Vec<Weak<Socket>>,
 }
@@ -163,7 +165,7 @@ impl Group {
             splits: 0,
             terms,
             paths: Vec::new(),
-            speeds: Vec::new(),
+            costs: Vec::new(),
             streamed: Vec::new(),
         };
         group.wires.set_state(group.own(), State::Present);
@@ -348,11 +350,10 @@ impl Group {
         &self.paths
     }
 
-    /// Seconds for a byte on each path, as far as interfaces say; the same for all if one says nothing.
-    pub(crate) fn byte_times(&self) -> Vec<f64> {
-        let known = self.speeds.iter().all(|&speed| speed > 0 && speed < u32::MAX);
-        let time = |&speed: &u32| if known { 8e-6 / f64::from(speed) } else { 1e-9 };
-        self.speeds.iter().map(time).collect()
+    /// What the paths between hosts can do, as far as interfaces or a topology file say, the same on all
+    /// ranks; empty where there is only one.
+    pub(crate) fn path_costs(&self) -> &[PathCost] {
+        &self.costs
     }
 
     /// Paths, by number, on which a stream of this rank does not go though it should.
