@@ -10,8 +10,8 @@ use crate::comm::Communicator;
 use crate::error::Error;
 use crate::group::{Group, Note, Terms};
 use crate::hints::Hints;
-use crate::paths;
 use crate::net::{Door, Net, Options, Secret};
+use crate::paths;
 use crate::route::Transports;
 use crate::transport::shm::Layout;
 

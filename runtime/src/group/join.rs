@@ -123,7 +123,9 @@ impl Group {
         let pids = net.cards().iter().map(here).collect();
         let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
         group.pids = pids;
-        (group.paths, group.costs) = (options.paths, costs);
+        if options.paths.len() > 1 {
+            (group.paths, group.costs) = (options.paths, costs);
+        }
         group.hosts = numbers(&hosts);
         group.find_routes(&places, refusal.as_deref());
         match group.seats.iter().any(Option::is_none) {

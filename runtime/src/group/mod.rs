@@ -33,6 +33,9 @@ use crate::watchdog;
 /// How long ranks elsewhere may take to say what they wait for. They look up once a millisecond.
 const ANSWERS: Duration = Duration::from_millis(200);
 
+/// How long a rank stays until its peers' systems have what it sent over several paths.
+const LINGER: Duration = Duration::from_secs(2);
+
 /// Where a rank that shares memory with this one sits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seat {
@@ -365,6 +368,20 @@ impl Group {
         self.streamed.iter().filter_map(Weak::upgrade).filter_map(away).fold(0, |all, p| all | p)
     }
 
+    /// Before it leaves: what was sent may have to be sent again over another path, which nobody can do
+    /// for this rank later.
+    fn linger(&self) {
+        let deadline = Instant::now() + LINGER;
+        let waits = |socket: &Arc<Socket>| {
+            socket.stream().is_some_and(|mut s| s.fault().is_none() && !s.is_acknowledged())
+        };
+        let sockets: Vec<Arc<Socket>> = self.streamed.iter().filter_map(Weak::upgrade).collect();
+        while sockets.iter().any(waits) && !self.is_aborted() && Instant::now() < deadline {
+            self.listen();
+            rustix::thread::sched_yield();
+        }
+    }
+
     /// Hears what ranks elsewhere say: alarms, and that they are gone.
     pub(crate) fn listen(&self) {
         let own = self.own();
@@ -517,6 +534,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        self.linger();
         self.wires.set_state(self.own(), State::Left);
         // An alarm that a part raised in memory may not have gone further yet.
         if self.is_aborted() {

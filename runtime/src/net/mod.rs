@@ -78,7 +78,17 @@ impl Default for Options {
     fn default() -> Self {
         let (timeout, hearing) = (Duration::from_secs(30), Duration::from_secs(10));
         let (paths, places) = (Vec::new(), Vec::new());
-        Options { interface: None, paths, places, topology: None, sheet: None, secret: None, timeout, hearing, host_label: None }
+        Options {
+            interface: None,
+            paths,
+            places,
+            topology: None,
+            sheet: None,
+            secret: None,
+            timeout,
+            hearing,
+            host_label: None,
+        }
     }
 }
 

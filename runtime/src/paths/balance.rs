@@ -182,10 +182,15 @@ mod tests {
         let slow = said(&[(32 << 20, 10), (32 << 20, 40)], 0);
         assert!(balance.agree(&[fast.clone(), slow], 7, &ring(), LARGE));
         assert_eq!(percent(&balance.shares(&ring(), LARGE)), [80, 20]);
-        assert!(balance
-            .explain(&["a".into(), "b".into()], &balance.shares(&ring(), LARGE))
-            .contains("since call 7"));
-        assert!(!balance.agree(&[fast.clone(), fast.clone()], 9, &ring(), LARGE), "it may be chance");
+        assert!(
+            balance
+                .explain(&["a".into(), "b".into()], &balance.shares(&ring(), LARGE))
+                .contains("since call 7")
+        );
+        assert!(
+            !balance.agree(&[fast.clone(), fast.clone()], 9, &ring(), LARGE),
+            "it may be chance"
+        );
         assert!(balance.agree(&[fast.clone(), fast], 10, &ring(), LARGE));
         assert_eq!(percent(&balance.shares(&ring(), LARGE)), [50, 50]);
     }

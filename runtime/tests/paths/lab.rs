@@ -43,18 +43,17 @@ impl Lab {
             well = well && done("ip", &format!("-n {switch} link set br{path} up"));
             for host in 0..self.hosts {
                 let at = format!("{name}h{host}");
-                well = well
-                    && [
-                        format!(
-                            "link add rail{path} netns {at} type veth peer name p{host}.{path} netns \
+                well = well && [
+                    format!(
+                        "link add rail{path} netns {at} type veth peer name p{host}.{path} netns \
                              {switch}"
-                        ),
-                        format!("-n {switch} link set p{host}.{path} master br{path} up"),
-                        format!("-n {at} addr add 10.79.{path}.{}/24 dev rail{path}", host + 1),
-                        format!("-n {at} link set rail{path} up"),
-                    ]
-                    .iter()
-                    .all(|args| done("ip", args));
+                    ),
+                    format!("-n {switch} link set p{host}.{path} master br{path} up"),
+                    format!("-n {at} addr add 10.79.{path}.{}/24 dev rail{path}", host + 1),
+                    format!("-n {at} link set rail{path} up"),
+                ]
+                .iter()
+                .all(|args| done("ip", args));
                 well = well && (rate == 0 || self.limit(host, path as u32, rate));
             }
         }

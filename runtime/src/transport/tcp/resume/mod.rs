@@ -159,7 +159,8 @@ impl Resumable {
     }
 
     /// How often it went on over another connection.
-    pub(crate) fn resumed(&self) -> u64 {
+    #[cfg(test)]
+    fn resumed(&self) -> u64 {
         self.resumed
     }
 
