@@ -62,7 +62,11 @@ pub(crate) fn resolve(
         name = format!("{name}.{algorithm}");
     }
     let algorithm = target.algorithm.clone();
-    Ok((Target { algorithm, paths: target.paths, ..Target::of(name, None, target.root) }, chosen))
+    let paths = match target.paths {
+        1 => choice::paths(choice::merged(play)?.hints())?.len().clamp(1, 8) as u32,
+        paths => paths,
+    };
+    Ok((Target { algorithm, paths, ..Target::of(name, None, target.root) }, chosen))
 }
 
 /// Proves an algorithm for a job.

@@ -40,6 +40,11 @@ impl Candidate {
         self.fit.as_ref().map_or(f64::INFINITY, |fit| fit.profile.time_us(bytes, slot_bytes))
     }
 
+    /// Whether it would be divided over several paths.
+    pub(super) fn is_divided(&self) -> bool {
+        self.fit.as_ref().is_ok_and(|fit| !fit.profile.flows().is_empty())
+    }
+
     pub(super) fn rounds(&self) -> usize {
         self.fit.as_ref().map_or(usize::MAX, |fit| fit.profile.rounds())
     }

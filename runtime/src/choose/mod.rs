@@ -325,7 +325,9 @@ impl Resolver {
     fn measured(&self, request: &Request<'_>, candidates: &[Candidate]) -> Option<Times> {
         let times = self.table(request)?;
         let played = |c: &Candidate| c.fit.is_ok() && fastest(&times, c.entry.name).is_some();
-        candidates.iter().any(played).then_some(times)
+        // A table of one path says nothing of several.
+        let divided = |c: &Candidate| c.is_divided() && fastest(&times, c.entry.name).is_none();
+        (candidates.iter().any(played) && !candidates.iter().any(divided)).then_some(times)
     }
 
     fn table(&self, request: &Request<'_>) -> Option<Times> {
