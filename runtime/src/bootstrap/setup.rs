@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::group::{Group, Note, Terms};
 use crate::hints::Hints;
 use crate::net::{Door, Net, Options, Secret};
+use crate::paths;
 use crate::route::Transports;
 use crate::transport::shm::Layout;
 
@@ -90,6 +91,14 @@ impl Setup {
         self
     }
 
+    /// A topology file (`docs/paths.md`), the same on all hosts: which paths there are, what each is on
+    /// this host, and what they can do. With [`Setup::paths`] only those of them are used.
+    #[must_use]
+    pub fn topology(mut self, file: impl Into<String>) -> Self {
+        self.options.topology = Some(file.into());
+        self
+    }
+
     /// What all ranks know and nobody else: no other process can join or connect.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
@@ -125,6 +134,9 @@ impl Setup {
         self.options.timeout = hints.timeout().unwrap_or(self.options.timeout);
         if let Some(interface) = hints.interface() {
             self.options.interface = Some(interface.into());
+        }
+        if let Some(file) = hints.topology() {
+            self = self.topology(file);
         }
         match hints.paths() {
             Some(paths) => self.paths(paths),
@@ -202,7 +214,9 @@ impl Communicator {
         setup: &Setup,
     ) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
-        let door = Door::open(setup.options.clone(), board.address());
+        let mut options = setup.options.clone();
+        paths::settle(&mut options).map_err(|error| board.fail(error))?;
+        let door = Door::open(options, board.address());
         let door = Arc::new(door.map_err(|error| board.fail(error))?);
         let note = postcard::to_allocvec(&Note::of(setup.terms, &door))
             .map_err(|e| Error::Start(e.to_string()))?;

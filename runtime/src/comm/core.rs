@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use roundelay_compiler::cost::{Link, PathCost, Rates, Topology};
+use roundelay_compiler::cost::{Link, Rates, Topology};
 use roundelay_compiler::plan::{Plan, Shares};
 
 use super::call::{Args, Call};
@@ -96,15 +96,7 @@ impl Core {
         };
         let cores = Machine::here().cores;
         let topology = topology.with(Rates { local, cores, ..Rates::default() });
-        match self.group.paths() {
-            [] => topology,
-            names => {
-                let link = |seconds: f64| Link { gbs: 1e-9 / seconds, ..Link::NETWORK };
-                let links = self.group.byte_times().into_iter().map(link);
-                let cost = |(name, link): (&String, Link)| PathCost { name: name.clone(), link };
-                topology.over(names.iter().zip(links).map(cost).collect())
-            }
-        }
+        topology.over(self.group.path_costs().to_vec())
     }
 
     /// Number of paths between the hosts.

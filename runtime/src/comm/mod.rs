@@ -140,15 +140,14 @@ impl Communicator {
         self.settings.timeout = timeout;
     }
 
-    /// How calls that are split by bandwidth are divided over the paths, why, and since when; nothing where
-    /// none was made, or there is one path.
+    /// How the last call was divided over the paths, why, and since when; nothing if it was not split by
+    /// bandwidth, or there is one path.
     ///
     /// # Errors
     ///
     /// [`Error::Usage`] if the progress thread is gone.
     pub fn balance(&mut self) -> Result<Option<String>, Error> {
-        let core = self.core()?;
-        Ok(core.balance.as_ref().map(|balance| balance.explain(core.group.paths())))
+        Ok(self.core()?.divided())
     }
 
     /// Shares of the parts for plans that are split by bandwidth into as many, in place of those that the

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use roundelay_compiler::plan::{Plan, Shares};
+use roundelay_compiler::cost::Link;
+use roundelay_compiler::plan::{Plan, Shares, Weighted};
 
 use super::core::Core;
 use crate::bind::Key;
@@ -23,16 +24,16 @@ impl Core {
         }
         let size = u64::from(plan.header.blocks) * key.dtype.size() as u64;
         let bytes = key.count.saturating_mul(size);
-        let model = self.group.byte_times();
-        let balance = self.balance.get_or_insert_with(|| Balance::new(&model));
+        let links: Vec<Link> = self.group.path_costs().iter().map(|path| path.link).collect();
+        let balance = self.balance.get_or_insert_with(|| Balance::new(&links));
         if balance.is_time() {
-            self.agree_on_paths(bytes)?;
+            self.agree_on_paths(split, bytes)?;
         }
-        Ok(self.balance.as_ref().map(|balance| balance.shares(bytes)))
+        Ok(self.balance.as_ref().map(|balance| balance.shares(split, bytes)))
     }
 
     /// Tells the others what was found of the paths, before a call of so many bytes.
-    fn agree_on_paths(&mut self, bytes: u64) -> Result<(), Error> {
+    fn agree_on_paths(&mut self, split: &Weighted, bytes: u64) -> Result<(), Error> {
         self.group.listen();
         let lost = self.group.lost_paths();
         let Some(mut balance) = self.balance.take() else { return Ok(()) };
@@ -42,9 +43,15 @@ impl Core {
         }
         let ranks: Vec<Vec<Code>> =
             told.iter().map(|words| Code::all(words, balance.paths())).collect();
-        balance.agree(&ranks, self.calls + 1, bytes);
+        balance.agree(&ranks, self.calls + 1, split, bytes);
         self.balance = Some(balance);
         Ok(())
+    }
+
+    /// How the last call was divided, if it was, and why so.
+    pub(super) fn divided(&self) -> Option<String> {
+        let shares = self.bounds.get(self.current?)?.shares.as_ref()?;
+        Some(self.balance.as_ref()?.explain(self.group.paths(), shares))
     }
 
     /// Before a call that is divided.

@@ -8,12 +8,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use roundelay_compiler::cost::PathCost;
 use serde::{Deserialize, Serialize};
 
 use super::{Group, Seat};
 use crate::bootstrap::Board;
 use crate::error::Error;
-use crate::net::{Card, Door, Net, Patience};
+use crate::net::{Card, Door, Net, Options, Patience};
+use crate::paths;
 use crate::route::{Place, Transports, neighbours, routes};
 use crate::transport;
 use crate::transport::shm::{Layout, Segment};
@@ -42,6 +44,9 @@ pub(crate) struct Note {
     paths: Vec<String>,
     /// What the interface of each says of its speed, in Mbit/s; 0 if it says nothing.
     speeds: Vec<u32>,
+    /// What topology files call this host, and which file this is, if there is one.
+    name: String,
+    sheet: Option<u64>,
 }
 
 impl Note {
@@ -51,7 +56,9 @@ impl Note {
         let rdma = terms.transports.rdma && transport::rdma().is_ok();
         let paths = door.options().paths.clone();
         let speeds = if paths.len() > 1 { door.speeds() } else { Vec::new() };
-        Note { terms, rdma, paths, speeds }
+        let name = paths::host_name(door.options());
+        let sheet = door.options().sheet.as_ref().map(|sheet| sheet.digest);
+        Note { terms, rdma, paths, speeds, name, sheet }
     }
 }
 
@@ -87,11 +94,11 @@ impl Group {
         timeout: Duration,
         board: &mut dyn Board,
     ) -> Result<Self, Error> {
-        let paths = net.door().options().paths.clone();
-        let shared = places(rank, net.cards(), terms, &paths).and_then(|(places, speeds)| {
-            Ok((share(&mut net, rank, places, terms, timeout, board)?, speeds))
+        let options = net.door().options().clone();
+        let shared = places(rank, net.cards(), terms, &options).and_then(|(places, costs)| {
+            Ok((share(&mut net, rank, places, terms, timeout, board)?, costs))
         });
-        let (Shared { places, near, segment, refusal, fits }, speeds) = match shared {
+        let (Shared { places, near, segment, refusal, fits }, costs) = match shared {
             Ok(shared) => shared,
             Err(error) => {
                 // The others have this rank, and must hear why it leaves.
@@ -116,7 +123,9 @@ impl Group {
         let pids = net.cards().iter().map(here).collect();
         let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
         group.pids = pids;
-        (group.paths, group.speeds) = (paths, speeds);
+        if options.paths.len() > 1 {
+            (group.paths, group.costs) = (options.paths, costs);
+        }
         group.hosts = numbers(&hosts);
         group.find_routes(&places, refusal.as_deref());
         match group.seats.iter().any(Option::is_none) {
@@ -153,8 +162,10 @@ fn places(
     rank: u32,
     cards: &[Card],
     terms: Terms,
-    paths: &[String],
-) -> Result<(Vec<Place>, Vec<u32>), Error> {
+    options: &Options,
+) -> Result<(Vec<Place>, Vec<PathCost>), Error> {
+    let paths = &options.paths[..];
+    let mut names = Vec::new();
     let mut slowest = vec![u32::MAX; paths.len()];
     let place = |(other, card): (u32, &Card)| {
         let note = postcard::from_bytes::<Note>(&card.note).map_err(|e| {
@@ -179,11 +190,18 @@ fn places(
                 list(&note.paths)
             )));
         }
+        if note.sheet != options.sheet.as_ref().map(|sheet| sheet.digest) {
+            return Err(Error::Start(format!(
+                "rank {rank} and rank {other} were given different topology files: give all ranks the \
+                 same, under the hint `topology`"
+            )));
+        }
+        names.push(note.name);
         slowest.iter_mut().zip(note.speeds).for_each(|(least, speed)| *least = speed.min(*least));
         Ok(Place { host: card.host, rdma: note.rdma })
     };
     let places = (0u32..).zip(cards).map(place).collect::<Result<_, _>>()?;
-    Ok((places, slowest))
+    Ok((places, paths::costs(options, &names, &slowest)?))
 }
 
 /// The memory of this machine's ranks, or memory of this rank alone and why.

@@ -19,6 +19,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use roundelay_compiler::cost::PathCost;
+
 use crate::bind::{channel, mix};
 use crate::error::Error;
 use crate::net::{Counts, LAST_WORDS, Net, Patience, Wire};
@@ -30,6 +32,9 @@ use crate::watchdog;
 
 /// How long ranks elsewhere may take to say what they wait for. They look up once a millisecond.
 const ANSWERS: Duration = Duration::from_millis(200);
+
+/// How long a rank stays until its peers' systems have what it sent over several paths.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// Where a rank that shares memory with this one sits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,8 +125,8 @@ pub(crate) struct Group {
     terms: Terms,
     /// See [`Group::paths`].
     paths: Vec<String>,
-    /// The least that any rank's interface says of the speed of each path, in Mbit/s, or 0.
-    speeds: Vec<u32>,
+    /// See [`Group::path_costs`].
+    costs: Vec<PathCost>,
     /// Connections that go over another path when theirs fails.
     streamed: Vec<Weak<Socket>>,
 }
@@ -163,7 +168,7 @@ impl Group {
             splits: 0,
             terms,
             paths: Vec::new(),
-            speeds: Vec::new(),
+            costs: Vec::new(),
             streamed: Vec::new(),
         };
         group.wires.set_state(group.own(), State::Present);
@@ -348,11 +353,10 @@ impl Group {
         &self.paths
     }
 
-    /// Seconds for a byte on each path, as far as interfaces say; the same for all if one says nothing.
-    pub(crate) fn byte_times(&self) -> Vec<f64> {
-        let known = self.speeds.iter().all(|&speed| speed > 0 && speed < u32::MAX);
-        let time = |&speed: &u32| if known { 8e-6 / f64::from(speed) } else { 1e-9 };
-        self.speeds.iter().map(time).collect()
+    /// What the paths between hosts can do, as far as interfaces or a topology file say, the same on all
+    /// ranks; empty where there is only one.
+    pub(crate) fn path_costs(&self) -> &[PathCost] {
+        &self.costs
     }
 
     /// Paths, by number, on which a stream of this rank does not go though it should.
@@ -362,6 +366,20 @@ impl Group {
             (stream.path() != Some(stream.home())).then_some(1 << stream.home())
         };
         self.streamed.iter().filter_map(Weak::upgrade).filter_map(away).fold(0, |all, p| all | p)
+    }
+
+    /// Before it leaves: what was sent may have to be sent again over another path, which nobody can do
+    /// for this rank later.
+    fn linger(&self) {
+        let deadline = Instant::now() + LINGER;
+        let waits = |socket: &Arc<Socket>| {
+            socket.stream().is_some_and(|mut s| s.fault().is_none() && !s.is_acknowledged())
+        };
+        let sockets: Vec<Arc<Socket>> = self.streamed.iter().filter_map(Weak::upgrade).collect();
+        while sockets.iter().any(waits) && !self.is_aborted() && Instant::now() < deadline {
+            self.listen();
+            rustix::thread::sched_yield();
+        }
     }
 
     /// Hears what ranks elsewhere say: alarms, and that they are gone.
@@ -516,6 +534,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        self.linger();
         self.wires.set_state(self.own(), State::Left);
         // An alarm that a part raised in memory may not have gone further yet.
         if self.is_aborted() {

@@ -12,7 +12,7 @@ use super::dial::Way;
 use super::hello::{CONTROL, Name, lane};
 use super::link::{Frame, Link};
 use super::overlay::{Gather, connects, neighbours};
-use super::redial::Redial;
+use super::redial::{Redial, Ways};
 use super::secret::random;
 use super::waits::Waits;
 use super::words::Words;
@@ -155,6 +155,7 @@ impl Net {
         let peers = neighbours(self.rank, self.size);
         let peers: Vec<_> = peers.into_iter().map(|peer| (peer, self.ways(peer))).collect();
         self.link(&mut errand, &peers)?;
+        self.show_ways();
         self.gather_words((0, tag), &mut errand).map(drop)
     }
 
@@ -220,6 +221,7 @@ impl Net {
             words: Words::new(rank, size),
             waits: Waits::default(),
             early: Vec::new(),
+            unknown: Vec::new(),
             alarmed: None,
             gone: std::collections::BTreeMap::new(),
             counts: Counts::default(),
@@ -253,16 +255,17 @@ impl Net {
     }
 
     /// How a stream between this rank and a peer is made again, if there are several paths.
-    fn redial(&self, peer: u32, lane: u32, ways: Vec<Way>) -> Option<Redial> {
-        let is_one = self.door.options().paths.len() < 2 || ways.len() < 2;
+    fn redial(&self, peer: u32, lane: u32, ways: &Ways) -> Option<Redial> {
+        let is_one = self.door.options().paths.len() < 2;
         let name = Name { job: self.job, comm: self.id, to: peer, from: self.rank, lane };
-        (!is_one).then(|| Redial::new(&self.door, name, ways))
+        (!is_one).then(|| Redial::new(&self.door, name, ways.clone()))
     }
 
     /// A connection for data as a stream that survives the loss of its path, if there are several.
     pub(crate) fn stream(&self, wire: Wire, fd: OwnedFd) -> Result<Resumable, OwnedFd> {
         let Wire { peer, channel, path } = wire;
-        match self.redial(peer, lane(channel, path), self.ways(peer)) {
+        let ways = Ways::new(self.ways(peer).into());
+        match self.redial(peer, lane(channel, path), &ways) {
             Some(redial) => Ok(redial.stream(fd, path.into())),
             None => Err(fd),
         }
@@ -315,12 +318,13 @@ impl Net {
         self.sockets(errand, &named, &mut |net, made| {
             for (at, stream) in made {
                 let peer = named[at].peer;
-                let to = peers.iter().find(|(p, _)| *p == peer).map_or(&[][..], |(_, to)| to);
-                let link = match net.redial(peer, CONTROL, to.to_vec()) {
+                let ways = Ways::default();
+                let link = match net.redial(peer, CONTROL, &ways) {
                     Some(redial) => Link::over_paths(peer, redial.stream(stream.into(), 0), limit),
                     None => Link::new(peer, stream, limit),
                 };
                 net.links.push(link);
+                net.unknown.push((peer, ways));
             }
         })
     }
@@ -360,7 +364,16 @@ impl Net {
         cards.rotate_right(rank as usize);
         let decoded = cards.iter().zip(0..).map(|(card, peer)| decode(card, peer));
         self.cards = decoded.collect::<Result<_, _>>()?;
+        self.show_ways();
         Ok(())
+    }
+
+    /// Tells links where their peers are, which was not known of all when they were made.
+    fn show_ways(&mut self) {
+        for (peer, ways) in std::mem::take(&mut self.unknown) {
+            // Nobody else sets it.
+            let _ = ways.set(self.ways(peer));
+        }
     }
 
     fn gather_words(

@@ -45,6 +45,7 @@ pub(crate) use door::Door;
 pub(crate) use secret::{Secret, random};
 
 use crate::bootstrap::Board;
+use crate::paths::Sheet;
 use crate::transport::shm::AbortRecord;
 use link::Link;
 use waits::Waits;
@@ -60,6 +61,9 @@ pub(crate) struct Options {
     pub(crate) paths: Vec<String>,
     /// What each of them is on this host, as `interface`.
     pub(crate) places: Vec<String>,
+    /// A topology file, and what it says once it was read.
+    pub(crate) topology: Option<String>,
+    pub(crate) sheet: Option<Arc<Sheet>>,
     /// What all ranks of the job know and nobody else.
     pub(crate) secret: Option<Secret>,
     /// How long joining and splitting may take, and about when a vanished host is noticed.
@@ -74,7 +78,17 @@ impl Default for Options {
     fn default() -> Self {
         let (timeout, hearing) = (Duration::from_secs(30), Duration::from_secs(10));
         let (paths, places) = (Vec::new(), Vec::new());
-        Options { interface: None, paths, places, secret: None, timeout, hearing, host_label: None }
+        Options {
+            interface: None,
+            paths,
+            places,
+            topology: None,
+            sheet: None,
+            secret: None,
+            timeout,
+            hearing,
+            host_label: None,
+        }
     }
 }
 
@@ -141,6 +155,8 @@ pub(crate) struct Net {
     waits: Waits,
     /// Steps of gathering cards that came before their turn: sender, step, cards.
     early: Vec<(u32, u32, Vec<Vec<u8>>)>,
+    /// Links that do not know the ways to their peers yet.
+    unknown: Vec<(u32, redial::Ways)>,
     alarmed: Option<AbortRecord>,
     gone: BTreeMap<u32, String>,
     counts: Counts,

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::dial::{Dial, Turn, Way};
@@ -14,20 +14,24 @@ use crate::transport::tcp::{Dialed, Reach, Resumable};
 /// Between two attempts at a door that refuses.
 const REFUSED: Duration = Duration::from_millis(200);
 
+/// The ways to a peer, by path. Links are made before all cards are known.
+pub(super) type Ways = Arc<OnceLock<Vec<Way>>>;
+
 /// See above.
 pub(super) struct Redial {
     door: Arc<Door>,
     /// What this rank is called where it dials.
     name: Name,
-    /// By path.
-    ways: Vec<Way>,
+    /// By path, once the peer's card is known.
+    ways: Ways,
     dials: Vec<Option<Dial>>,
     refused: Vec<Option<(Instant, String)>>,
 }
 
 impl Redial {
-    pub(super) fn new(door: &Arc<Door>, name: Name, ways: Vec<Way>) -> Self {
-        let (dials, refused) = (ways.iter().map(|_| None).collect(), vec![None; ways.len()]);
+    pub(super) fn new(door: &Arc<Door>, name: Name, ways: Ways) -> Self {
+        let paths = door.options().paths.len();
+        let (dials, refused) = ((0..paths).map(|_| None).collect(), vec![None; paths]);
         Redial { door: door.clone(), name, ways, dials, refused }
     }
 
@@ -49,8 +53,10 @@ impl Reach for Redial {
     }
 
     fn dial(&mut self, path: usize) -> Dialed {
-        let (Some(way), Some(dial)) = (self.ways.get(path), self.dials.get_mut(path)) else {
-            return Dialed::Refused("it is not there on this path".into());
+        let way = self.ways.get().and_then(|ways| ways.get(path));
+        let (Some(way), Some(dial)) = (way, self.dials.get_mut(path)) else {
+            let trouble = "nothing is known of it on this path".into();
+            return Dialed::Waiting { answers: false, trouble };
         };
         match &self.refused[path] {
             Some((when, why)) if when.elapsed() < REFUSED => return Dialed::Refused(why.clone()),
@@ -89,7 +95,7 @@ impl Reach for Redial {
             return None;
         }
         let (from, to) = (self.name.to, self.name.from);
-        (0..self.ways.len()).find_map(|path| {
+        (0..self.dials.len()).find_map(|path| {
             let name = Name { from, to, lane: again(self.name.lane, path), ..self.name };
             Some((path, self.door.take(&name)?.into()))
         })

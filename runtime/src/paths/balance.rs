@@ -1,55 +1,67 @@
 //! How much each path is given.
 
-use roundelay_compiler::plan::Shares;
+use roundelay_compiler::cost::{Link, balance};
+use roundelay_compiler::plan::{Shares, WHOLE, Weighted};
 
 use super::{Code, Measured};
 
 /// Shares change only if a call is to take less than this part of its time.
 const GAIN: f64 = 0.95;
-/// What agreeing costs, in seconds, and the part of a call's time that it may take.
-const WORDS: f64 = 150e-6;
+/// What agreeing costs, in microseconds, and the part of a call's time that it may take.
+const WORDS_US: f64 = 150.0;
 const COST: f64 = 0.01;
+/// Calls of so many bytes can measure.
+const FIRST: u64 = 1 << 20;
 /// Most calls between two agreements.
 const SELDOM: u32 = 64;
-/// What a part more costs a call, in seconds: a message more in every round, on processors that are
-/// busy with the others.
-const PART: f64 = 60e-6;
 
 /// What is known of a path, the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Known {
-    /// Seconds for a byte.
-    byte: f64,
+    link: Link,
+    /// Its bandwidth as it was measured last, if it was.
+    last: Option<f64>,
     lost: bool,
 }
 
-/// What is known of the paths, and the shares that follow.
+impl Known {
+    /// Takes in a measurement. One alone may be a matter of something else that the machines did: what is
+    /// known moves only as far as two in a row agree.
+    fn learn(&mut self, gbs: f64) {
+        self.link.gbs = match self.last {
+            Some(last) => self.link.gbs.clamp(last.min(gbs), last.max(gbs)),
+            None => gbs,
+        };
+        self.last = Some(gbs);
+    }
+}
+
+/// What is known of the paths, and what shares follow from.
 #[derive(Debug, Clone)]
 pub(crate) struct Balance {
-    paths: Vec<Known>,
-    /// The shares of large calls.
-    shares: Shares,
-    /// Since which call.
+    known: Vec<Known>,
+    /// What shares follow from: what was known when they changed last, at which call.
+    used: Vec<Known>,
     since: u64,
-    /// Whether anything was measured.
     measured: bool,
     /// Calls until the ranks agree again.
     left: u32,
+    /// What this rank measured.
     pub(crate) own: Measured,
 }
 
 impl Balance {
-    /// What the model says: seconds for a byte of each path.
-    pub(crate) fn new(bytes: &[f64]) -> Self {
-        let paths: Vec<Known> = bytes.iter().map(|&byte| Known { byte, lost: false }).collect();
-        let shares = Shares::of_weights(&weights(&paths));
-        let own = Measured::default();
-        Balance { paths, shares, since: 0, measured: false, left: 1, own }
+    /// Begins with what the model says of each path.
+    pub(crate) fn new(links: &[Link]) -> Self {
+        let known = |&link: &Link| Known { link, last: None, lost: false };
+        let known: Vec<Known> = links.iter().map(known).collect();
+        let used = known.clone();
+        Balance { known, used, since: 0, measured: false, left: 1, own: Measured::default() }
     }
 
     /// Number of paths.
     pub(crate) fn paths(&self) -> usize {
-        self.paths.len()
+        self.known.len()
     }
 
     /// Whether the ranks must agree before this call. The same on all ranks.
@@ -58,84 +70,78 @@ impl Balance {
         self.left == 0
     }
 
-    /// Takes in what all ranks found, before that call of so many bytes. Says whether shares changed.
-    pub(crate) fn agree(&mut self, ranks: &[Vec<Code>], call: u64, bytes: u64) -> bool {
+    /// Takes in what all ranks found, before that call of so many bytes. Says whether shares change.
+    pub(crate) fn agree(
+        &mut self,
+        ranks: &[Vec<Code>],
+        call: u64,
+        split: &Weighted,
+        bytes: u64,
+    ) -> bool {
         let worst = |path: usize| {
             ranks.iter().filter_map(|codes| codes.get(path)).max().copied().unwrap_or_default()
         };
-        let mut now = self.paths.clone();
-        for (path, known) in now.iter_mut().enumerate() {
+        for (path, known) in self.known.iter_mut().enumerate() {
             let code = worst(path);
             known.lost = code == Code::LOST;
             if let Some(seconds) = code.seconds() {
                 self.measured = true;
-                known.byte = seconds;
+                known.learn(1e-9 / seconds);
             }
         }
-        // With no path left there is nothing to choose: what was is tried.
-        if now.iter().all(|path| path.lost) {
-            now.iter_mut().for_each(|path| path.lost = false);
-        }
-        let better = Shares::of_weights(&weights(&now));
-        let (before, after) = (time(&now, &self.shares), time(&now, &better));
-        let other = now.iter().zip(&self.paths).any(|(a, b)| a.lost != b.lost);
-        self.paths = now;
-        let call_takes = after.min(before) * bytes as f64;
-        self.left = match call_takes > 0.0 {
-            true => ((WORDS / COST / call_takes) as u32).clamp(1, SELDOM),
-            false => SELDOM,
+        let now = flows(split, &self.known);
+        let (old, new) = (self.shares(split, bytes), balance::shares(&now, bytes));
+        let time = |shares: &Shares| balance::time_us(&now, bytes, shares);
+        let (before, after) = (time(&old), time(&new));
+        self.left = match after > 0.0 && after.is_finite() {
+            // What was only assumed is measured at once, by calls that can.
+            _ if !self.measured && bytes >= FIRST => 1,
+            true => ((WORDS_US / COST / after) as u32).clamp(1, SELDOM),
+            false => 1,
         };
+        let other = self.known.iter().zip(&self.used).any(|(a, b)| a.lost != b.lost);
         let changes = other || after < before * GAIN;
         if changes {
-            (self.shares, self.since) = (better, call);
+            (self.used, self.since) = (self.known.clone(), call);
         }
         changes
     }
 
-    /// The shares of a call of so many bytes: all to one path if a second one does not pay.
-    pub(crate) fn shares(&self, bytes: u64) -> Shares {
-        let alive = |path: &&Known| !path.lost;
-        let best = self.paths.iter().filter(alive).map(|path| path.byte).fold(f64::MAX, f64::min);
-        let alone = self.paths.iter().position(|path| !path.lost && path.byte == best);
-        let gain = (best - time(&self.paths, &self.shares)) * bytes as f64;
-        match alone {
-            Some(alone) if gain < PART => Shares::single(alone as u32, self.paths.len() as u32),
-            _ => self.shares.clone(),
-        }
+    /// The shares of a call of so many bytes.
+    pub(crate) fn shares(&self, split: &Weighted, bytes: u64) -> Shares {
+        balance::shares(&flows(split, &self.used), bytes)
     }
 
-    /// The shares and why they are so.
-    pub(crate) fn explain(&self, names: &[String]) -> String {
-        let each = names.iter().zip(&self.paths).zip(self.shares.list());
+    /// The shares of such a call, and why they are so.
+    pub(crate) fn explain(&self, names: &[String], shares: &Shares) -> String {
+        let each = names.iter().zip(&self.used).zip(shares.list());
         let each: Vec<String> = each
             .map(|((name, path), share)| {
-                let share = f64::from(*share) * 100.0 / f64::from(roundelay_compiler::plan::WHOLE);
+                let share = f64::from(*share) * 100.0 / f64::from(WHOLE);
                 match path.lost {
                     true => format!("{name} {share:.1} % (lost)"),
-                    false => format!("{name} {share:.1} % ({:.2} GB/s)", 1e-9 / path.byte),
+                    false => format!("{name} {share:.1} % ({:.3} GB/s)", path.link.gbs),
                 }
             })
             .collect();
         let why = match (self.measured, self.since) {
-            (false, _) => "as the model says, nothing was measured yet".into(),
+            (false, 0) => "as the model says, nothing was measured yet".into(),
             (true, 0) => "as the model says, and measured to be near the best".into(),
-            (true, since) => format!("as measured, since call {since}"),
+            (_, since) => format!("as measured, since call {since}"),
         };
         format!("{}: {why}", each.join(", "))
     }
 }
 
-/// How fast the paths are that are not lost.
-fn weights(paths: &[Known]) -> Vec<f64> {
-    paths.iter().map(|path| if path.lost { 0.0 } else { 1.0 / path.byte }).collect()
-}
-
-/// How long a byte takes that is divided so: as long as the slowest part.
-fn time(paths: &[Known], shares: &Shares) -> f64 {
-    let part = |(path, &share): (&Known, &u32)| {
-        f64::from(share) / f64::from(roundelay_compiler::plan::WHOLE) * path.byte
-    };
-    paths.iter().zip(shares.list()).map(part).fold(0.0, f64::max)
+/// What the parts take. With no path left there is nothing to choose: what was is tried.
+fn flows(split: &Weighted, known: &[Known]) -> Vec<balance::Flow> {
+    let links: Vec<Link> = known.iter().map(|path| path.link).collect();
+    let mut flows = balance::flows(split, &links);
+    if known.iter().any(|path| !path.lost) {
+        let lost = flows.iter_mut().zip(known).filter(|(_, path)| path.lost);
+        lost.for_each(|(flow, _)| flow.us = f64::INFINITY);
+    }
+    flows
 }
 
 #[cfg(test)]
@@ -143,7 +149,19 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    use roundelay_compiler::plan::Load;
+
     const LARGE: u64 = 64 << 20;
+
+    /// A ring of two ranks on each of two paths.
+    fn ring() -> Weighted {
+        let load = Load { rounds: 2, moved: 1024 };
+        Weighted { units: 1, parts: 2, scratch: vec![], loads: vec![load; 2] }
+    }
+
+    fn balance(gbs: [f64; 2]) -> Balance {
+        Balance::new(&gbs.map(|gbs| Link { gbs, ..Link::NETWORK }))
+    }
 
     /// What a rank says that moved so many bytes over each path in so many milliseconds.
     fn said(parts: &[(u64, u64)], lost: u64) -> Vec<Code> {
@@ -158,53 +176,62 @@ mod tests {
 
     #[test]
     fn shares_follow_the_slowest_rank() {
-        let mut balance = Balance::new(&[1e-9, 1e-9]);
-        assert_eq!(percent(&balance.shares(LARGE)), [50, 50]);
+        let mut balance = balance([1.0, 1.0]);
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [50, 50]);
         let fast = said(&[(32 << 20, 10), (32 << 20, 10)], 0);
         let slow = said(&[(32 << 20, 10), (32 << 20, 40)], 0);
-        assert!(balance.agree(&[fast.clone(), slow], 7, LARGE));
-        assert_eq!(percent(&balance.shares(LARGE)), [80, 20]);
-        assert!(balance.explain(&["a".into(), "b".into()]).contains("since call 7"));
-        assert!(balance.agree(&[fast.clone(), fast], 9, LARGE));
-        assert_eq!(percent(&balance.shares(LARGE)), [50, 50]);
+        assert!(balance.agree(&[fast.clone(), slow], 7, &ring(), LARGE));
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [80, 20]);
+        assert!(
+            balance
+                .explain(&["a".into(), "b".into()], &balance.shares(&ring(), LARGE))
+                .contains("since call 7")
+        );
+        assert!(
+            !balance.agree(&[fast.clone(), fast.clone()], 9, &ring(), LARGE),
+            "it may be chance"
+        );
+        assert!(balance.agree(&[fast.clone(), fast], 10, &ring(), LARGE));
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [50, 50]);
     }
 
     #[test]
     fn a_small_gain_changes_nothing() {
-        let mut balance = Balance::new(&[1e-9, 1e-9]);
-        assert!(!balance.agree(&[said(&[(32 << 20, 100), (32 << 20, 109)], 0)], 1, LARGE));
-        assert_eq!(percent(&balance.shares(LARGE)), [50, 50]);
-        assert!(balance.agree(&[said(&[(32 << 20, 100), (32 << 20, 113)], 0)], 2, LARGE));
+        let mut balance = balance([1.0, 1.0]);
+        assert!(!balance.agree(&[said(&[(32 << 20, 100), (32 << 20, 109)], 0)], 1, &ring(), LARGE));
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [50, 50]);
+        assert!(!balance.agree(&[said(&[(32 << 20, 100), (32 << 20, 113)], 0)], 2, &ring(), LARGE));
+        assert!(balance.agree(&[said(&[(32 << 20, 100), (32 << 20, 113)], 0)], 3, &ring(), LARGE));
     }
 
     #[test]
     fn a_lost_path_has_nothing_until_it_is_back() {
-        let mut balance = Balance::new(&[1e-9, 4e-9]);
+        let mut balance = balance([1.0, 0.25]);
         let (well, lost) = (said(&[(0, 0), (0, 0)], 0), said(&[(0, 0), (0, 0)], 1));
-        assert!(balance.agree(&[well.clone(), lost.clone()], 1, LARGE));
-        assert_eq!(percent(&balance.shares(LARGE)), [0, 100]);
-        assert!(!balance.agree(&[lost, well.clone()], 2, LARGE));
-        assert!(balance.agree(&[well.clone(), well], 3, LARGE));
-        assert_eq!(percent(&balance.shares(LARGE)), [80, 20]);
+        assert!(balance.agree(&[well.clone(), lost.clone()], 1, &ring(), LARGE));
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [0, 100]);
+        assert!(!balance.agree(&[lost, well.clone()], 2, &ring(), LARGE));
+        assert!(balance.agree(&[well.clone(), well], 3, &ring(), LARGE));
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [80, 20]);
         let none = said(&[(0, 0), (0, 0)], 3);
-        balance.agree(&[none.clone(), none], 4, LARGE);
-        assert_eq!(percent(&balance.shares(LARGE)), [80, 20]);
+        balance.agree(&[none.clone(), none], 4, &ring(), LARGE);
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [80, 20]);
     }
 
     #[test]
     fn little_goes_over_the_best_path_alone() {
-        let balance = Balance::new(&[8e-9, 2e-9]);
-        assert_eq!(balance.shares(1 << 10).only(), Some(1));
-        assert_eq!(balance.shares(LARGE).only(), None);
+        let balance = balance([0.125, 0.5]);
+        assert_eq!(balance.shares(&ring(), 1 << 10).only(), Some(1));
+        assert_eq!(balance.shares(&ring(), LARGE).only(), None);
     }
 
     #[test]
     fn ranks_agree_seldom_where_that_costs_much() {
-        let mut balance = Balance::new(&[1e-9, 1e-9]);
+        let mut balance = balance([1.0, 1.0]);
         assert!(balance.is_time(), "at the first call");
-        balance.agree(&[], 1, 1 << 10);
+        balance.agree(&[], 1, &ring(), 1 << 10);
         assert!((0..SELDOM - 1).all(|_| !balance.is_time()) && balance.is_time());
-        balance.agree(&[], 2, LARGE);
+        balance.agree(&[], 2, &ring(), LARGE);
         assert!(balance.is_time(), "at every call of tens of milliseconds");
     }
 }

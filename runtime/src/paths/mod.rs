@@ -13,7 +13,9 @@
 //! cut, and a plan is right for any.
 
 mod balance;
+mod list;
 mod measure;
 
 pub(crate) use balance::Balance;
+pub(crate) use list::{Sheet, costs, host_name, settle};
 pub(crate) use measure::{Clock, Code, Measured};

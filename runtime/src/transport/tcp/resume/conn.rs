@@ -11,8 +11,9 @@ use super::super::socket::{ended, send, tune};
 
 /// Bytes of what is said outside the stream.
 const WORD: usize = 24;
-/// Bytes of the stream are under way, and nothing was acknowledged for so long.
-const SILENCE: Duration = Duration::from_millis(200);
+/// Bytes are under way, and nothing was acknowledged for so long. Systems acknowledge within 200 ms, however
+/// little there is.
+const SILENCE: Duration = Duration::from_millis(250);
 /// So many attempts without an answer are silence, whatever else comes.
 const ATTEMPTS: u8 = 4;
 /// Skipped at one time.
@@ -93,6 +94,8 @@ pub(super) struct Conn {
     /// Whether all that had arrived was read.
     pub(super) ended: bool,
     heard: Vec<u8>,
+    /// Bytes under way when that was last looked at, and since when there are as many.
+    waits: (u64, Instant),
 }
 
 impl Conn {
@@ -112,6 +115,7 @@ impl Conn {
             dead,
             silent: false,
             heard: Vec::new(),
+            waits: (0, Instant::now()),
         }
     }
 
@@ -222,19 +226,23 @@ impl Conn {
         if result == 0 { left.unsigned_abs().into() } else { u64::MAX }
     }
 
-    /// That nothing is heard of the peer's system though it should be, in words.
-    pub(super) fn is_silent(&self) -> Option<String> {
-        if self.unacknowledged() == 0 {
+    /// That nothing is heard of the peer's system though it should be, in words. Asked now and then.
+    pub(super) fn is_silent(&mut self, now: Instant) -> Option<String> {
+        let unacknowledged = self.unacknowledged();
+        if unacknowledged != self.waits.0 || unacknowledged == 0 {
+            self.waits = (unacknowledged, now);
+            return None;
+        }
+        if now - self.waits.1 < SILENCE {
             return None;
         }
         let info = self.info()?;
         let silence = Duration::from_millis(info.tcpi_last_ack_recv.into());
         let limit = SILENCE.max(3 * Duration::from_micros(info.tcpi_rtt.into()));
-        let again = info.tcpi_retransmits.max(info.tcpi_backoff);
         let silent = match info.tcpi_unacked {
             // All is sent that the peer has room for: its system answers whoever asks.
             0 => info.tcpi_probes >= 2 && silence >= limit,
-            _ => again >= 1 && silence >= limit || again >= ATTEMPTS,
+            _ => silence >= limit || info.tcpi_retransmits.max(info.tcpi_backoff) >= ATTEMPTS,
         };
         silent.then(|| format!("nothing was acknowledged for {} ms", silence.as_millis()))
     }

@@ -28,8 +28,8 @@
 //! acknowledged, and so lies in this system's buffer of an older connection, which stays open until the
 //! new one has caught up: nothing is lost between the last look at the old and the first at the new.
 //!
-//! **What a failure is.** An error or the end of a connection; or a *stall*: bytes are under way, have
-//! been sent again, and for a fifth of a second and three round trips nothing was acknowledged. A peer
+//! **What a failure is.** An error or the end of a connection; or a *stall*: bytes are under way, and
+//! for a quarter of a second and three round trips nothing was acknowledged. A peer
 //! that does not read is no stall: its system answers. If the peer's door refuses, the peer is gone. If
 //! no path is left, the fault names what was found on each.
 //!
@@ -159,7 +159,8 @@ impl Resumable {
     }
 
     /// How often it went on over another connection.
-    pub(crate) fn resumed(&self) -> u64 {
+    #[cfg(test)]
+    fn resumed(&self) -> u64 {
         self.resumed
     }
 
@@ -321,7 +322,7 @@ impl Resumable {
         let unanswered = conn.stage == Stage::Answered && now - conn.since > REPLY;
         if unanswered {
             conn.dead = Some("it did not start".into());
-        } else if let Some(why) = conn.is_silent() {
+        } else if let Some(why) = conn.is_silent(now) {
             (conn.dead, conn.silent) = (Some(why), true);
         }
     }
