@@ -737,7 +737,7 @@ pub(crate) struct Tune {
     /// Measure the paths between hosts, and write a topology file
     #[arg(long, conflicts_with_all = ["check", "fresh", "collectives"])]
     pub(crate) links: bool,
-    /// The paths, by interface [default: those of the hint `paths`, or the one that there is]
+    /// The paths, by interface [default: those of the hint `paths`]
     #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "links")]
     pub(crate) paths: Vec<String>,
     /// Measure again what was measured before

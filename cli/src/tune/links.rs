@@ -63,14 +63,16 @@ pub(super) fn links(args: &Tune, report: Report) -> Outcome {
         true => environment.paths().unwrap_or_default().to_vec(),
         false => args.paths.clone(),
     };
+    if names.is_empty() {
+        let text = "name the paths to be measured, as in `--paths eth0,eth1`; `roundelay info --topology` \
+                    says what a host has";
+        return Err(Failure::Usage(text.into()));
+    }
     let member = membership().map_err(usage)?;
     let Some(member) = member else {
         return local(args, &names, report);
     };
-    let mut setup = Setup::from_env().map_err(usage)?.hints(&environment);
-    if !names.is_empty() {
-        setup = setup.paths(names.clone());
-    }
+    let setup = Setup::from_env().map_err(usage)?.hints(&environment).paths(names.clone());
     let mut comm = Communicator::join(&member, &setup).map_err(failed)?;
     one(args, &names, &mut comm, &host(), report)
 }
@@ -87,7 +89,7 @@ fn local(args: &Tune, names: &[String], report: Report) -> Outcome {
     };
     let setup = |rank: u32| {
         let setup = Setup::new().host_label(format!("host{rank}"));
-        if names.is_empty() { setup } else { setup.paths(names.to_vec()) }
+        setup.paths(names.to_vec())
     };
     let comms = Communicator::local_over(ranks as u32, setup).map_err(failed)?;
     std::thread::scope(|scope| {
@@ -121,10 +123,6 @@ fn one(
         let text = "links are between hosts, and all ranks are on one";
         return Err(Failure::Usage(text.into()));
     }
-    let names = match names {
-        [] => vec!["default".to_string()],
-        names => names.to_vec(),
-    };
     let leaders: Vec<u32> = (0..hosts as u32)
         .filter_map(|h| (0..comm.size()).find(|&rank| topology.host(rank) == h))
         .collect();
@@ -133,7 +131,7 @@ fn one(
     let speaks = comm.rank() == 0;
     if args.dry_run {
         if speaks {
-            planned(&names, &titles, &pairs, report);
+            planned(names, &titles, &pairs, report);
         }
         return Ok(());
     }
@@ -144,7 +142,7 @@ fn one(
         for (path, class) in found.into_iter().enumerate() {
             let found = Found { path, hosts, class };
             if let Some(progress) = &mut progress {
-                progress.aside(|| say(&names, &titles, found, report));
+                progress.aside(|| say(names, &titles, found, report));
                 progress.step();
             }
             all.push(found);
@@ -154,7 +152,7 @@ fn one(
     if !speaks {
         return Ok(());
     }
-    let fabric = fabric(&names, &titles, &all);
+    let fabric = fabric(names, &titles, &all);
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from("topology.toml"));
     let file = path.display().to_string();
     let text = format!(
@@ -162,7 +160,8 @@ fn one(
         fabric.text()
     );
     std::fs::write(&path, text).map_err(|e| refused(fault(codes::FILE, format!("{file}: {e}"))))?;
-    report.line(format!("{} paths between {} hosts: {file}", names.len(), titles.len()));
+    let paths = if names.len() == 1 { "path" } else { "paths" };
+    report.line(format!("{} {paths} between {} hosts: {file}", names.len(), titles.len()));
     Ok(())
 }
 
