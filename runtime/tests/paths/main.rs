@@ -115,8 +115,9 @@ impl Job {
                 break;
             }
         }
-        let ended = |child: &mut Child| child.wait().is_ok_and(|status| status.success());
-        self.children.iter_mut().map(ended).fold(true, |all, well| all && well)
+        let failed = |child: &mut Child| !child.wait().is_ok_and(|status| status.success());
+        // Of all, not only up to the first that failed.
+        self.children.iter_mut().map(failed).filter(|&failed| failed).count() == 0
     }
 
     /// The calls of the first rank.
