@@ -29,7 +29,16 @@ impl Core {
         if balance.is_time() {
             self.agree_on_paths(split, bytes)?;
         }
-        Ok(self.balance.as_ref().map(|balance| balance.shares(split, bytes)))
+        let plan = u64::from_le_bytes(std::array::from_fn(|at| plan.header.hash[at]));
+        if let Some(word) = self.balance.as_mut().and_then(|b| b.trials.is_time(plan, bytes)) {
+            let ranks = self.words(word)?;
+            self.balance.iter_mut().for_each(|b| b.trials.agree(plan, bytes, &ranks));
+        }
+        let divided = self.balance.as_mut().map(|balance| {
+            let whole = balance.is_doubtful(split, bytes) && !balance.trials.divides(plan, bytes);
+            if whole { balance.whole(split, bytes) } else { balance.shares(split, bytes) }
+        });
+        Ok(divided)
     }
 
     /// Tells the others what was found of the paths, before a call of so many bytes.
@@ -75,5 +84,6 @@ impl Core {
             (bytes, *time)
         });
         balance.own.add(parts);
+        balance.trials.took(self.work.clock.elapsed());
     }
 }

@@ -16,7 +16,7 @@ use crate::bootstrap::Board;
 use crate::error::Error;
 use crate::net::{Card, Door, Net, Options, Patience};
 use crate::paths;
-use crate::route::{Place, Transports, neighbours, routes};
+use crate::route::{Link, Place, Transports, neighbours, routes};
 use crate::transport;
 use crate::transport::shm::{Layout, Segment};
 use crate::watchdog;
@@ -141,6 +141,10 @@ impl Group {
     pub(super) fn find_routes(&mut self, places: &[Place], refusal: Option<&str>) {
         let seated = |r| self.seat(r).is_some();
         self.routes = routes(self.rank, places, self.terms.transports, &seated, refusal);
+        let over = self.paths.join(", ");
+        for route in self.routes.iter_mut().filter(|r| r.link == Link::Tcp && !over.is_empty()) {
+            route.why += &format!("; over {over}, the first unless a plan says which");
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use super::secret::{NONCE, PROOF, Side, random};
 /// How long to wait before another attempt, at first; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// How long one way is tried if there are others.
+/// How long an attempt may take if there are other ways, or other times.
 const ATTEMPT: Duration = Duration::from_secs(1);
 /// How long nobody may be found at any address, at most. The peer announced that it listens, so it is
 /// gone, or a firewall stands between.
@@ -40,6 +40,8 @@ pub(super) struct Dial {
     failing_since: Option<Instant>,
     trouble: String,
     refused: bool,
+    /// Whether an attempt that is not answered soon makes room for another.
+    brief: bool,
 }
 
 enum State {
@@ -80,7 +82,7 @@ impl Dial {
     pub(super) const REFUSED: &str = "refused: ";
 
     pub(super) fn new(name: Name, ways: Vec<Way>) -> Self {
-        let state = State::Resting(Instant::now());
+        let (state, brief) = (State::Resting(Instant::now()), ways.len() > 1);
         Dial {
             name,
             ways,
@@ -89,7 +91,13 @@ impl Dial {
             failing_since: None,
             trouble: String::new(),
             refused: false,
+            brief,
         }
+    }
+
+    /// The same, over a way that may come to work at any time: the system's own attempts become rare.
+    pub(super) fn again(name: Name, way: Way) -> Self {
+        Dial { brief: true, ..Dial::new(name, vec![way]) }
     }
 
     /// The address that is tried.
@@ -138,7 +146,7 @@ impl Dial {
                 }
                 State::Resting(_) => self.connect(),
                 State::Connecting(stream, since) => match is_connected(&stream) {
-                    Ok(false) if self.ways.len() > 1 && since.elapsed() > ATTEMPT => {
+                    Ok(false) if self.brief && since.elapsed() > ATTEMPT => {
                         Err(Trouble::Nobody("no answer".into()))
                     }
                     Ok(false) => {

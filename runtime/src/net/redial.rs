@@ -63,7 +63,7 @@ impl Reach for Redial {
             _ => {}
         }
         let name = Name { lane: again(self.name.lane, path), ..self.name };
-        let turned = dial.get_or_insert_with(|| Dial::new(name, vec![*way]));
+        let turned = dial.get_or_insert_with(|| Dial::again(name, *way));
         let turn = turned.turn(self.door.options());
         let (answers, trouble) = (turned.is_answered(), turned.trouble().to_owned());
         // Nobody listens where it said that it listens: its process is gone.

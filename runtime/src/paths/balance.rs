@@ -3,6 +3,7 @@
 use roundelay_compiler::cost::{Link, balance};
 use roundelay_compiler::plan::{Shares, WHOLE, Weighted};
 
+use super::trial::Trials;
 use super::{Code, Measured};
 
 /// Shares change only if a call is to take less than this part of its time.
@@ -12,6 +13,8 @@ const WORDS_US: f64 = 150.0;
 const COST: f64 = 0.01;
 /// Calls of so many bytes can measure.
 const FIRST: u64 = 1 << 20;
+/// Calls that take less are tried, in microseconds.
+const SHORT_US: f64 = 5000.0;
 /// Most calls between two agreements.
 const SELDOM: u32 = 64;
 
@@ -48,6 +51,7 @@ pub(crate) struct Balance {
     left: u32,
     /// What this rank measured.
     pub(crate) own: Measured,
+    pub(crate) trials: Trials,
 }
 
 impl Balance {
@@ -56,7 +60,8 @@ impl Balance {
         let known = |&link: &Link| Known { link, last: None, lost: false };
         let known: Vec<Known> = links.iter().map(known).collect();
         let used = known.clone();
-        Balance { known, used, since: 0, measured: false, left: 1, own: Measured::default() }
+        let (own, trials) = (Measured::default(), Trials::default());
+        Balance { known, used, since: 0, measured: false, left: 1, own, trials }
     }
 
     /// Number of paths.
@@ -103,6 +108,7 @@ impl Balance {
         let changes = other || after < before * GAIN;
         if changes {
             (self.used, self.since) = (self.known.clone(), call);
+            self.trials.forget();
         }
         changes
     }
@@ -110,6 +116,23 @@ impl Balance {
     /// The shares of a call of so many bytes.
     pub(crate) fn shares(&self, split: &Weighted, bytes: u64) -> Shares {
         balance::shares(&flows(split, &self.used), bytes)
+    }
+
+    /// Whether what the model says of calls of so many bytes is to be tried: they are divided, and so short
+    /// that what it does not know may cost more than that gains.
+    pub(crate) fn is_doubtful(&self, split: &Weighted, bytes: u64) -> bool {
+        let shares = self.shares(split, bytes);
+        let time = balance::time_us(&flows(split, &self.used), bytes, &shares);
+        shares.only().is_none() && time < SHORT_US
+    }
+
+    /// The shares of such a call if it is not to be divided: all to the best path.
+    pub(crate) fn whole(&self, split: &Weighted, bytes: u64) -> Shares {
+        let (flows, paths) = (flows(split, &self.used), self.paths() as u32);
+        let alone = |path: u32| Shares::single(path, paths);
+        let time = |path: &u32| balance::time_us(&flows, bytes, &alone(*path));
+        let best = (0..paths).min_by(|a, b| time(a).total_cmp(&time(b)));
+        alone(best.unwrap_or(0))
     }
 
     /// The shares of such a call, and why they are so.

@@ -3,15 +3,46 @@
 use std::time::{Duration, Instant};
 
 /// Parts of a call that moved fewer bytes say little of their path.
-const LEAST: u64 = 128 << 10;
+const LEAST: u64 = 64 << 10;
+/// A call in which a byte took so much longer than in the fastest was held up by something else.
+const HELD_UP: u64 = 2;
 /// Paths whose codes fit into one word.
 const IN_WORD: usize = 4;
 
 /// What this rank measured of each path since the ranks last agreed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Measured {
-    /// The longest time for a byte, in femtoseconds.
-    slowest: Vec<u64>,
+    paths: Vec<Seen>,
+}
+
+/// What was seen of a path: the fastest call, and the calls that were about as fast.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    /// Femtoseconds for a byte; 0 for nothing.
+    fastest: u64,
+    nanos: u128,
+    bytes: u128,
+}
+
+impl Seen {
+    fn add(&mut self, bytes: u64, time: Duration) {
+        let each = time.as_nanos().saturating_mul(1_000_000) / u128::from(bytes);
+        let each = u64::try_from(each).unwrap_or(u64::MAX).max(1);
+        if self.fastest > 0 && each > self.fastest.saturating_mul(HELD_UP) {
+            return;
+        }
+        if self.fastest > each.saturating_mul(HELD_UP) {
+            *self = Seen::default();
+        }
+        self.fastest = if self.fastest == 0 { each } else { self.fastest.min(each) };
+        (self.nanos, self.bytes) = (self.nanos + time.as_nanos(), self.bytes + u128::from(bytes));
+    }
+
+    /// Femtoseconds for a byte.
+    fn each(&self) -> u64 {
+        let each = self.nanos.saturating_mul(1_000_000).checked_div(self.bytes).unwrap_or(0);
+        u64::try_from(each).unwrap_or(u64::MAX)
+    }
 }
 
 impl Measured {
@@ -19,13 +50,11 @@ impl Measured {
     /// after the call began all of it was there.
     pub(crate) fn add(&mut self, parts: impl Iterator<Item = (u64, Duration)>) {
         for (part, (bytes, time)) in parts.enumerate() {
-            if self.slowest.len() <= part {
-                self.slowest.resize(part + 1, 0);
+            if self.paths.len() <= part {
+                self.paths.resize(part + 1, Seen::default());
             }
             if bytes >= LEAST {
-                let each = time.as_nanos().saturating_mul(1_000_000) / u128::from(bytes);
-                let known = &mut self.slowest[part];
-                *known = (*known).max(u64::try_from(each).unwrap_or(u64::MAX)).max(1);
+                self.paths[part].add(bytes, time);
             }
         }
     }
@@ -34,13 +63,13 @@ impl Measured {
     pub(crate) fn words(&mut self, paths: usize, lost: u64) -> Vec<u64> {
         let code = |path: usize| match lost >> path & 1 {
             1 => Code::LOST,
-            _ => Code::of(self.slowest.get(path).copied().unwrap_or(0)),
+            _ => Code::of(self.paths.get(path).map_or(0, Seen::each)),
         };
         let codes: Vec<Code> = (0..paths).map(code).collect();
         let word = |codes: &[Code]| {
             codes.iter().rev().fold(0, |word, code| word << 16 | u64::from(code.0))
         };
-        self.slowest.clear();
+        self.paths.clear();
         codes.chunks(IN_WORD).map(word).collect()
     }
 }
@@ -106,6 +135,11 @@ impl Clock {
         }
     }
 
+    /// How long it is since the call began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.map(|began| began.elapsed()).unwrap_or_default()
+    }
+
     /// How long each part took.
     pub(crate) fn parts(&self) -> &[Duration] {
         &self.ended
@@ -144,7 +178,7 @@ mod tests {
             let seconds = code.seconds().expect("measured");
             (seconds * f64::from(1 << 20) / (ms * 1e-3) - 1.0).abs() < 1e-3
         };
-        assert!(near(codes[0], 2.0) && near(codes[1], 3.0));
+        assert!(near(codes[0], 1.5) && near(codes[1], 1.0), "one call of three times was held up");
         assert_eq!(codes[2..], [Code(0), Code(0), Code(0), Code::LOST]);
         assert_eq!(measured.words(6, 0), [0, 0], "what was told is not told again");
     }

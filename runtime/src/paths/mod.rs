@@ -8,6 +8,9 @@
 //! the ranks exchange this as words: of each path the longest time a byte took anywhere, and whether it
 //! is lost to anyone. So all come to the same shares at the same call.
 //!
+//! Calls of sizes at which the model expects little gain are tried, divided and whole, and the faster is
+//! kept ([`trial`]).
+//!
 //! Shares are changed only if the slowest part would be there sooner by a twentieth; a path that is lost
 //! has none until it is back with all ranks. They never change a result: they are where the vector is
 //! cut, and a plan is right for any.
@@ -15,6 +18,7 @@
 mod balance;
 mod list;
 mod measure;
+mod trial;
 
 pub(crate) use balance::Balance;
 pub(crate) use list::{Sheet, costs, host_name, settle};

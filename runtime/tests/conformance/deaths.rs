@@ -89,6 +89,9 @@ fn launch(over: Over, scene: &str) -> (Outcome, Vec<Vec<String>>, Duration) {
         Over::Shm => Launcher::new(RANKS),
         Over::Tcp => Launcher::new(RANKS).hints("transport=tcp"),
         Over::Rdma => Launcher::new(RANKS).hints("transport=rdma"),
+        Over::Paths => {
+            Launcher::new(RANKS).hints(format!("transport=tcp,paths={}", super::PATHS.join(",")))
+        }
         Over::Mixed => Launcher::new(RANKS).hosts(2),
     };
     let outcome = launcher

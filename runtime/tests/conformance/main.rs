@@ -20,9 +20,14 @@ pub(crate) enum Over {
     Tcp,
     /// Devices between all of them.
     Rdma,
+    /// Sockets, each of which could go on over another path.
+    Paths,
     /// Memory between ranks r and r + 2, sockets between the others.
     Mixed,
 }
+
+/// Two paths of every machine that has both protocols.
+const PATHS: [&str; 2] = ["127.0.0.1", "::1"];
 
 impl Over {
     /// How a rank is to join.
@@ -31,6 +36,7 @@ impl Over {
             Over::Shm => Setup::new(),
             Over::Tcp => Setup::new().transports(Transports::TCP),
             Over::Rdma => Setup::new().transports(Transports::RDMA),
+            Over::Paths => Setup::new().transports(Transports::TCP).paths(PATHS),
             Over::Mixed => Setup::new().host_label(format!("machine {}", rank % 2)),
         }
     }
@@ -57,6 +63,9 @@ pub(crate) fn threads<T: Send>(
 fn over(over: Over, test: impl Fn(Over)) {
     match roundelay::transport::rdma() {
         Err(why) if over == Over::Rdma => println!("skipped: no RDMA: {why}"),
+        _ if over == Over::Paths && std::net::TcpListener::bind("[::1]:0").is_err() => {
+            println!("skipped: this machine has no IPv6 and so only one path to itself");
+        }
         _ => test(over),
     }
 }
@@ -112,5 +121,6 @@ macro_rules! conformance {
 
 conformance!(shm, Over::Shm);
 conformance!(tcp, Over::Tcp);
+conformance!(paths, Over::Paths);
 conformance!(mixed, Over::Mixed);
 conformance!(rdma, Over::Rdma);

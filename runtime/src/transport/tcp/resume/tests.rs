@@ -104,7 +104,7 @@ impl World {
     /// A cable, and its ends.
     fn cable(&mut self) -> [OwnedFd; 2] {
         let (near, far) = pair();
-        let left = match self.cuts + (self.cables.len() as u64) < self.most {
+        let left = match self.cuts < self.most {
             true => 1 + self.dice.roll(self.longest),
             false => u64::MAX,
         };
