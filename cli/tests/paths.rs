@@ -2,7 +2,9 @@
 
 mod support;
 
-use support::{folder, roundelay};
+use std::path::Path;
+
+use support::roundelay;
 
 const TOPOLOGY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/topology.toml");
 
@@ -47,7 +49,8 @@ fn topology_files_are_written() {
     let text = roundelay(&["info", "--topology"]).ok().out;
     let fabric = roundelay::fabric::Fabric::parse(&text);
     assert_eq!(fabric.expect("a topology").hosts.len(), 1, "{text}");
-    let file = folder("links").join("links.toml").display().to_string();
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("measured.toml").display().to_string();
+    let _ = std::fs::remove_file(&file);
     let links = |more: &[&str]| {
         let mut args = vec!["tune", "--links", "-n", "2", "--paths", "127.0.0.1", "-o", &file];
         args.extend(more);
@@ -55,7 +58,7 @@ fn topology_files_are_written() {
     };
     let planned = links(&["--dry-run", "--json"]).ok().json();
     assert_eq!(planned[0]["state"], "planned");
-    assert!(!std::path::Path::new(&file).exists(), "nothing is written");
+    assert!(!Path::new(&file).exists(), "nothing is written");
     let measured = links(&["--json"]).ok().json();
     assert!(measured[0]["gbs"].as_f64().is_some_and(|gbs| gbs > 0.0), "{measured:?}");
     let text = std::fs::read_to_string(&file).expect("a file");

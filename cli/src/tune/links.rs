@@ -266,9 +266,9 @@ fn worst(comm: &mut Communicator, seconds: f64) -> Result<f64, Error> {
 
 /// The file: the usual class of each path, and links that are not of it. The best path comes first.
 fn fabric(names: &[String], titles: &[String], all: &[Found]) -> Fabric {
-    let mut fabric = Fabric::default();
-    fabric.hosts =
-        titles.iter().map(|name| Host { name: name.clone(), devices: Vec::new() }).collect();
+    let host = |name: &String| Host { name: name.clone(), devices: Vec::new() };
+    let hosts = titles.iter().map(host).collect();
+    let mut fabric = Fabric { hosts, ..Fabric::default() };
     let mut paths: Vec<(f64, Way)> = Vec::new();
     for (path, name) in names.iter().enumerate() {
         let of_path: Vec<&Found> = all.iter().filter(|f| f.path == path).collect();

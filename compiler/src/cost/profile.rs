@@ -132,7 +132,7 @@ impl Profile {
     /// for no bytes.
     pub fn time_with_us(&self, bytes: u64, slot_bytes: u64, shares: &Shares) -> f64 {
         let used = || self.parts.iter().zip(shares.list()).filter(|(_, share)| **share > 0);
-        let part = |share: u32| (u128::from(bytes) * u128::from(share) >> 16) as u64;
+        let part = |share: u32| ((u128::from(bytes) * u128::from(share)) >> 16) as u64;
         let times = used().map(|((_, p), &share)| p.time_us(part(share), slot_bytes));
         let turns = used().map(|((_, p), _)| p.time_us(0, slot_bytes));
         let (sum, most) = turns.fold((0.0, 0.0f64), |(sum, most), us| (sum + us, most.max(us)));

@@ -97,10 +97,10 @@ impl Shape {
         let units = match (ragged, split) {
             (true, _) => blocks(header, rank, sizing.counts)?,
             (false, Some(split)) => {
-                let start = |u| count.checked_mul(u).unwrap_or(u64::MAX);
+                let start = |u| count.saturating_mul(u);
                 (0..=u64::from(split.units)).map(start).collect()
             }
-            (false, None) => vec![0, count.checked_mul(header.blocks.into()).unwrap_or(u64::MAX)],
+            (false, None) => vec![0, count.saturating_mul(header.blocks.into())],
         };
         let mut shape = Shape::whole(header, units, dtype)?;
         if ragged {

@@ -145,8 +145,8 @@ pub const TABLE: &[Key] = &[
                   `roundelay tune --links` write it. All ranks need the same.",
         example: "cluster.toml",
         read: |h, v| {
-            if v.is_empty() {
-                return Err("it is empty".into());
+            if !v.contains(char::is_alphanumeric) {
+                return Err("it is no path of a file".into());
             }
             h.topology = Some(v.into());
             Ok(())
