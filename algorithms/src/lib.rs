@@ -56,13 +56,13 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    all_gather: bruck circulant direct neighbor_exchange pat recursive_doubling ring;
+    all_gather: bruck circulant direct multipath neighbor_exchange pat recursive_doubling ring;
     all_reduce:
-        bidirectional_ring circulant compressed double_binary_tree halving_doubling one_shot
-        recursive_doubling ring swing two_level two_shot;
-    all_to_all: bruck direct pairwise two_level;
+        bidirectional_ring circulant compressed double_binary_tree halving_doubling multipath
+        multipath_two_level one_shot recursive_doubling ring swing two_level two_shot;
+    all_to_all: bruck direct multipath pairwise two_level;
     barrier: dissemination;
-    broadcast: binomial chain double_binary_tree scatter_all_gather;
+    broadcast: binomial chain double_binary_tree multipath scatter_all_gather;
     gather: binomial linear;
     reduce: binomial chain linear;
     reduce_scatter: circulant direct recursive_halving ring;

@@ -58,7 +58,7 @@ pub(crate) enum Verb {
     /// Measure the book on this machine, and write the table that choices prefer
     Tune(Tune),
     /// Show the version, this machine, what communicators take from it, and the book of algorithms
-    Info,
+    Info(Info),
     /// Say which link each pair of ranks uses, and why
     Route(Route),
     /// Try what the GPU backend must stand: the whole book, calls at random, graphs, lost ranks
@@ -90,6 +90,22 @@ pub(crate) struct Target {
     /// The root of a rooted collective
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub(crate) root: u32,
+    /// Paths between the hosts, for `split … in paths`
+    #[arg(long, value_name = "PATHS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub(crate) paths: u32,
+}
+
+impl Target {
+    /// An algorithm by name, on one path.
+    pub(crate) fn of(target: String, algorithm: Option<String>, root: u32) -> Self {
+        Target { target, algorithm, root, paths: 1 }
+    }
+
+    /// What compilations of it depend on.
+    pub(crate) fn options(&self) -> roundelay_compiler::Options {
+        let (root, paths) = (self.root, self.paths);
+        roundelay_compiler::Options { root, paths, ..Default::default() }
+    }
 }
 
 /// `roundelay check`
@@ -367,6 +383,8 @@ pub(crate) enum Way {
     Shm,
     /// TCP
     Tcp,
+    /// InfiniBand or RoCE
+    Rdma,
     /// Shared memory inside a machine, TCP between machines
     #[value(skip)]
     Both,
@@ -381,6 +399,7 @@ impl Way {
         match self {
             Way::Shm => "shm",
             Way::Tcp => "tcp",
+            Way::Rdma => "rdma",
             Way::Both => "shm+tcp",
             Way::Nvlink => "nvlink",
         }
@@ -656,6 +675,14 @@ pub(crate) struct Explain {
 /// Sizes of `roundelay tune`, where none are named.
 pub(crate) const TUNE_SIZES: &str = "8,1K,16K,64K,256K,1M,4M,16M";
 
+/// `roundelay info`
+#[derive(Debug, Args)]
+pub(crate) struct Info {
+    /// Print a topology file of what this machine has: interfaces, RDMA devices, GPUs
+    #[arg(long)]
+    pub(crate) topology: bool,
+}
+
 /// `roundelay tune`
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -668,6 +695,8 @@ transport: what was measured over shared memory says nothing of TCP.
 With --check nothing is written: every algorithm that can be played is measured, and what would be
 chosen is compared with the best.
 
+With --links every path between every two hosts is measured, and a topology file is written.
+
 Examples:
   roundelay tune --dry-run                what would be measured, and how long it would take
   roundelay tune                          a few minutes
@@ -675,6 +704,7 @@ Examples:
   roundelay tune --device cuda -n 4       algorithm, way and blocks on GPUs
   roundelay tune all_reduce -n 2,4 --bytes 8..16M --factor 4 -o tuned.toml
   roundelay tune --check -n 2,4           how good choices are
+  mpirun --host a,b roundelay tune --links --paths eth0,eth1 -o topology.toml
   ROUNDELAY_TUNED= roundelay tune --check how good the cost model is without a table")]
 pub(crate) struct Tune {
     /// Collectives [default: all that have several algorithms]
@@ -704,6 +734,12 @@ pub(crate) struct Tune {
     /// Compare what would be chosen with the best, and write nothing
     #[arg(long, conflicts_with_all = ["fresh", "dry_run", "output"])]
     pub(crate) check: bool,
+    /// Measure the paths between hosts, and write a topology file
+    #[arg(long, conflicts_with_all = ["check", "fresh", "collectives"])]
+    pub(crate) links: bool,
+    /// The paths, by interface [default: those of the hint `paths`]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "links")]
+    pub(crate) paths: Vec<String>,
     /// Measure again what was measured before
     #[arg(long)]
     pub(crate) fresh: bool,

@@ -93,7 +93,7 @@ enum Found {
 
 impl<'a> Table<'a> {
     fn new(args: &'a Check, report: Report, loaded: &'a Loaded, program: &'a Arc<Program>) -> Self {
-        let options = Options { root: args.target.root, ..Options::default() };
+        let options = args.target.options();
         Table { args, report, sources: &loaded.sources, program, options }
     }
 

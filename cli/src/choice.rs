@@ -1,9 +1,12 @@
 //! The choice of an algorithm where only a collective was named: for `run` and `bench`, and explained.
 
-use roundelay::choose::{NVLINK, Why};
+use std::path::Path;
+
+use roundelay::choose::{Division, NVLINK, Why};
+use roundelay::fabric::Fabric;
 use roundelay::hints::{Level, Merged};
 use roundelay::{Choice, Hints, Layout, Machine, Request, Resolver};
-use roundelay_compiler::cost::{Rates, Topology};
+use roundelay_compiler::cost::{Link, PathCost, Rates, Topology};
 use roundelay_compiler::{Placement, Shape};
 use roundelay_dsl::diag::codes;
 use serde::Serialize;
@@ -82,6 +85,25 @@ fn hosts(ranks: u32, hosts: u32) -> Result<Topology, Failure> {
     Ok(Topology::even(hosts, ranks / hosts).with(rates))
 }
 
+/// The paths between hosts that hints name, with what the topology file says of them.
+pub(crate) fn paths(hints: &Hints) -> Result<Vec<PathCost>, Failure> {
+    let Some(file) = hints.topology() else {
+        let unknown = |name: &String| PathCost { name: name.clone(), link: Link::NETWORK };
+        return Ok(hints.paths().unwrap_or_default().iter().map(unknown).collect());
+    };
+    let fabric =
+        Fabric::load(Path::new(file)).map_err(|e| refused(fault(codes::FILE, e.to_string())))?;
+    fabric.costs(hints.paths(), &[]).map_err(Failure::Usage)
+}
+
+/// Ranks over the paths that hints name.
+fn over(topology: Topology, texts: &[String]) -> Result<Topology, Failure> {
+    let (call, environment) = (hints(texts)?, Hints::from_env());
+    let environment = environment.map_err(|e| Failure::Usage(e.to_string()))?;
+    let merged = Merged::new([(Level::Call, &call), (Level::Environment, &environment)]);
+    Ok(topology.over(paths(merged.hints())?))
+}
+
 /// Which links carry calls, as the tuned table names them.
 fn carried(hosts: u32) -> &'static str {
     if hosts > 1 { "shm+tcp" } else { "shm" }
@@ -102,6 +124,7 @@ pub(crate) fn of_play(
         Some(known) => known,
         None => (hosts(shape.ranks() as u32, play.hosts)?, carried(play.hosts)),
     };
+    let topology = over(topology, &texts(play))?;
     let request = Request {
         collective,
         topology: &topology,
@@ -134,8 +157,72 @@ struct Explained<'a> {
     /// How GPUs play it, as measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     how: Option<String>,
+    /// How it is divided over the paths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    division: Option<Divided>,
     lost: Vec<Loser>,
     remarks: &'a [String],
+}
+
+/// A division over paths as programs read it.
+#[derive(Serialize)]
+struct Divided {
+    threshold_bytes: Option<u64>,
+    alone_us: f64,
+    paths: Vec<DividedPath>,
+}
+
+#[derive(Serialize)]
+struct DividedPath {
+    path: String,
+    share: f64,
+    latency_us: f64,
+    gbs: f64,
+    us: f64,
+    us_per_mib: f64,
+}
+
+impl Divided {
+    fn of(division: &Division) -> Self {
+        let path = |p: &roundelay::choose::Part| DividedPath {
+            path: p.path.clone(),
+            share: p.share,
+            latency_us: p.latency_us,
+            gbs: p.gbs,
+            us: p.us,
+            us_per_mib: p.us_per_mib,
+        };
+        Divided {
+            threshold_bytes: division.threshold,
+            alone_us: division.alone_us,
+            paths: division.parts.iter().map(path).collect(),
+        }
+    }
+}
+
+/// Shares, what they follow from, and from which size on there are several.
+fn divided(division: &Division, report: Report) {
+    report.line(format!(
+        "  {:20}  {:>7}  {:>9}  {:>10}  its part takes",
+        "path", "share", "latency", "bandwidth"
+    ));
+    for p in &division.parts {
+        let (latency, bandwidth) = (time_text(p.latency_us), format!("{:.3} GB/s", p.gbs));
+        let (us, mib) = (time_text(p.us), time_text(p.us_per_mib));
+        let share = format!("{:.1} %", p.share * 100.0);
+        report.line(format!(
+            "  {:20}  {share:>7}  {latency:>9}  {bandwidth:>10}  {us} and {mib} a MiB",
+            p.path
+        ));
+    }
+    let alone = time_text(division.alone_us);
+    report.line(match division.threshold {
+        Some(bytes) => format!(
+            "  several paths from {} on; this call on the best path alone: {alone}",
+            size_text(bytes)
+        ),
+        None => format!("  no size for which several paths pay; on the best path alone: {alone}"),
+    });
 }
 
 /// A candidate that lost.
@@ -170,7 +257,7 @@ pub(crate) fn explain(args: &Explain, collective: &str, report: Report) -> Outco
 
 fn one(args: &Explain, collective: &str, shape: &Shape, bytes: u64, report: Report) -> Outcome {
     let ranks = shape.ranks() as u32;
-    let topology = hosts(ranks, args.hosts)?;
+    let topology = over(hosts(ranks, args.hosts)?, &args.hints)?;
     let request = Request {
         collective,
         topology: &topology,
@@ -225,6 +312,9 @@ fn say(request: &Request<'_>, choice: &Choice, report: Report) {
     for l in &lost {
         row(l.algorithm, l.predicted_us, l.measured_us, &l.why);
     }
+    if let Some(division) = &choice.division {
+        divided(division, report);
+    }
     for remark in &choice.remarks {
         report.line(format!("note: {remark}"));
     }
@@ -241,6 +331,7 @@ fn say(request: &Request<'_>, choice: &Choice, report: Report) {
         predicted_us: choice.predicted_us,
         measured_us: choice.measured_us,
         how: choice.how.map(|how| how.to_string()),
+        division: choice.division.as_ref().map(Divided::of),
         lost,
         remarks: &choice.remarks,
     });

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use roundelay_compiler::compile;
 use roundelay_compiler::emit::html;
-use roundelay_compiler::{Options, compile};
 use roundelay_dsl::diag::codes;
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ struct Drawn<'a> {
 pub(crate) fn draw(args: &Draw, report: Report) -> Outcome {
     let (sources, program) = load_one(&args.target)?;
     let shape = one_shape(&args.n, &program)?;
-    let options = Options { root: args.target.root, ..Options::default() };
+    let options = args.target.options();
     let proved =
         match compile(&program, &sources, &shape, &options, placement(&program, false, false)) {
             Ok(proved) => proved,

@@ -79,7 +79,7 @@ pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
         Verb::Explain(args) => explain::explain(args, report),
         Verb::Tune(args) => tune::tune(args, report),
         Verb::Route(args) => route::route(args, report),
-        Verb::Info => info::info(report),
+        Verb::Info(args) => info::info(args, report),
         Verb::Stress(args) => stress::stress(args, report),
         Verb::StressRank { order } => stress::rank::rank(order),
         Verb::Rank { job } => job::rank::rank(job),

@@ -48,6 +48,9 @@ pub(crate) fn route(args: &Route, report: Report) -> Outcome {
 fn allowed(setup: Setup, args: &Route) -> Setup {
     match args.transport {
         None => setup,
-        Some(way) => setup.transports(Transports { shm: way != Way::Tcp, tcp: way != Way::Shm }),
+        Some(Way::Shm) => setup.transports(Transports::SHM),
+        Some(Way::Tcp) => setup.transports(Transports::TCP),
+        Some(Way::Rdma) => setup.transports(Transports::RDMA),
+        Some(Way::Both | Way::Nvlink) => setup,
     }
 }

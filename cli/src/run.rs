@@ -56,7 +56,7 @@ pub(crate) fn shapes(play: &Play, target: &Target, report: Report) -> Result<Vec
     if !ranks.range {
         return Ok(ranks.shapes);
     }
-    let options = roundelay_compiler::Options { root: target.root, ..Default::default() };
+    let options = target.options();
     let allowed = |s: &Shape| roundelay_compiler::Instance::new(&program, s, &options).is_ok();
     let (good, bad): (Vec<Shape>, Vec<Shape>) = ranks.shapes.into_iter().partition(allowed);
     if good.is_empty() {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
-use roundelay_compiler::{Instance, Options, Plan, Program, Shape, compile, project};
+use roundelay_compiler::{Instance, Plan, Program, Shape, compile, project};
 use roundelay_compiler::{device, graph};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
@@ -80,7 +80,7 @@ fn stage(
     program: &Arc<Program>,
 ) -> Result<(), Stop> {
     let shape = one_shape(&args.n, program)?;
-    let options = Options { root: args.target.root, ..Options::default() };
+    let options = args.target.options();
     let placement = placement(program, args.in_place, args.out_of_place);
     if args.stage == Stage::Graph {
         let instance = Arc::new(Instance::new(program, &shape, &options)?);

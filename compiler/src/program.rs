@@ -57,6 +57,16 @@ pub struct Program {
     pub sources: Vec<SourceId>,
 }
 
+impl Program {
+    /// The split by bandwidth that the program is, if it is one.
+    pub fn weighted(&self) -> Option<&Split> {
+        self.body.iter().find_map(|s| match s {
+            Stmt::Split(split) if split.weighted => Some(&**split),
+            _ => None,
+        })
+    }
+}
+
 /// The ranks of a program. Slot 0 holds the number of ranks; the sizes of several axes follow.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Axes {
@@ -259,6 +269,8 @@ pub struct Use {
     pub to: Option<Region>,
     /// Its root.
     pub root: Option<Expr>,
+    /// The path between hosts that it rides; that of the statement around it, if absent.
+    pub via: Option<Expr>,
     /// Number of the statement among those of the program that have parts.
     pub site: u32,
     /// Of the statement.
@@ -273,6 +285,9 @@ pub struct Split {
     pub slot: Slot,
     /// Bounds; `None` is one part a path.
     pub range: Option<(Expr, Expr)>,
+    /// Whether shares cut it, `by bandwidth`, and not evenly. The parts are paths then, and the statement
+    /// is the only one of its program that moves anything.
+    pub weighted: bool,
     /// The body.
     pub body: Vec<Stmt>,
     /// Number of the statement among those of the program that have parts.

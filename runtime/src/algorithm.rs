@@ -50,6 +50,8 @@ struct Origin {
     root: u32,
     placement: Placement,
     rank: u32,
+    /// Paths between the hosts.
+    paths: u32,
 }
 
 impl Algorithm {
@@ -171,20 +173,21 @@ impl Algorithm {
         self.program().style == Style::Data || placement == Placement::OutOfPlace
     }
 
-    /// One rank's plan; compiled and proved once.
+    /// One rank's plan, over so many paths between hosts; compiled and proved once.
     pub(crate) fn plan(
         &self,
         ranks: u32,
         rank: u32,
         root: u32,
         placement: Placement,
+        paths: u32,
     ) -> Result<Arc<Plan>, Error> {
-        let origin = self.origin(ranks, rank, root, placement)?;
+        let origin = Origin { paths, ..self.origin(ranks, rank, root, placement)? };
         if let Some(plan) = find(&self.file.plans, &origin) {
             return Ok(plan);
         }
         // Others may use the algorithm meanwhile; at worst they compile the same.
-        let options = Options { root, ..Options::default() };
+        let options = Options { root, paths, ..Options::default() };
         let plan = Arc::new(self.compile(&origin.shape, &options, placement, rank)?);
         let mut plans = self.file.plans.lock().unwrap_or_else(PoisonError::into_inner);
         plans.push((origin, plan.clone()));
@@ -226,7 +229,7 @@ impl Algorithm {
             )));
         }
         match self.allows(placement) {
-            true => Ok(Origin { index: self.index, shape, root, placement, rank }),
+            true => Ok(Origin { index: self.index, shape, root, placement, rank, paths: 1 }),
             false => Err(Error::Usage(format!(
                 "{self} moves `input` to `output`: it cannot be played in place"
             ))),

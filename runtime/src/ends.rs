@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::bind::Bound;
 use crate::error::Error;
 use crate::group::Group;
-use crate::net::Patience;
+use crate::net::{Patience, Wire};
 use crate::transport::shm::{self, Kind, Message, RING};
 use crate::transport::tcp::{self, Piece, PieceMut, Socket};
 
@@ -177,14 +177,22 @@ impl Receiver {
     }
 }
 
+/// Memory that ranks share is the same on every path.
+fn shared(group: &Group, wire: Wire) -> Wire {
+    match group.seat(wire.peer) {
+        Some(_) => Wire { path: 0, ..wire },
+        None => wire,
+    }
+}
+
 /// All open ends of one rank. Ends stay open: messages are numbered over the whole job.
 #[derive(Default)]
 pub(crate) struct Ends {
     pub(crate) senders: Vec<Sender>,
     pub(crate) receivers: Vec<Receiver>,
-    to: Vec<(u32, u16)>,
-    from: Vec<(u32, u16)>,
-    sockets: Vec<((u32, u16), Arc<Socket>)>,
+    to: Vec<Wire>,
+    from: Vec<Wire>,
+    sockets: Vec<(Wire, Arc<Socket>)>,
 }
 
 impl Ends {
@@ -193,11 +201,11 @@ impl Ends {
     pub(crate) fn connect(
         &mut self,
         group: &mut Group,
-        wanted: impl Iterator<Item = (u32, u16)>,
+        wanted: impl Iterator<Item = Wire>,
         patience: Patience<'_>,
     ) -> Result<(), Error> {
-        let mut missing: Vec<(u32, u16)> = wanted
-            .filter(|&(peer, _)| group.seat(peer).is_none())
+        let mut missing: Vec<Wire> = wanted
+            .filter(|wire| group.seat(wire.peer).is_none())
             .filter(|to| self.sockets.iter().all(|(known, _)| known != to))
             .collect();
         missing.sort_unstable();
@@ -211,13 +219,14 @@ impl Ends {
     }
 
     /// The number of the end that sends to a peer, which is connected.
-    pub(crate) fn sender(&mut self, group: &Group, to: (u32, u16)) -> Result<u32, Error> {
+    pub(crate) fn sender(&mut self, group: &Group, to: Wire) -> Result<u32, Error> {
+        let to = shared(group, to);
         if let Some(at) = self.to.iter().position(|&known| known == to) {
             return Ok(at as u32);
         }
-        let sender = match (group.seat(to.0), group.seat(group.rank())) {
+        let sender = match (group.seat(to.peer), group.seat(group.rank())) {
             (Some(peer), Some(own)) => {
-                let channel = to.1.into();
+                let channel = to.channel.into();
                 let s = shm::Sender::open(group.wires(), own.wires, peer.wires, channel)?;
                 Sender::Mapped(s)
             }
@@ -229,13 +238,14 @@ impl Ends {
     }
 
     /// The number of the end that receives from a peer, which is connected.
-    pub(crate) fn receiver(&mut self, group: &Group, from: (u32, u16)) -> Result<u32, Error> {
+    pub(crate) fn receiver(&mut self, group: &Group, from: Wire) -> Result<u32, Error> {
+        let from = shared(group, from);
         if let Some(at) = self.from.iter().position(|&known| known == from) {
             return Ok(at as u32);
         }
-        let receiver = match (group.seat(from.0), group.seat(group.rank())) {
+        let receiver = match (group.seat(from.peer), group.seat(group.rank())) {
             (Some(peer), Some(own)) => {
-                let channel = from.1.into();
+                let channel = from.channel.into();
                 let r = shm::Receiver::open(group.wires(), peer.wires, own.wires, channel)?;
                 Receiver::Mapped(r)
             }
@@ -246,10 +256,10 @@ impl Ends {
         Ok(self.receivers.len() as u32 - 1)
     }
 
-    fn socket(&self, to: (u32, u16)) -> Result<Arc<Socket>, Error> {
+    fn socket(&self, to: Wire) -> Result<Arc<Socket>, Error> {
         let found = self.sockets.iter().find(|(known, _)| *known == to);
         found.map(|(_, socket)| socket.clone()).ok_or_else(|| {
-            Error::Plan(format!("it uses a connection to rank {} that was not announced", to.0))
+            Error::Plan(format!("it uses a connection to rank {} that was not announced", to.peer))
         })
     }
 
@@ -276,22 +286,43 @@ impl Ends {
         sent.chain(received).sum()
     }
 
+    /// Of each path, the bytes that the sockets of a plan have sent and received over it, ever.
+    pub(crate) fn moved_over(&self, bound: &Bound, moved: &mut [(u64, u64)]) {
+        moved.fill((0, 0));
+        for send in &bound.sends {
+            if let Sender::Posted(s) = &self.senders[send.sender as usize]
+                && let Some(path) = moved.get_mut(usize::from(send.path))
+            {
+                path.0 += s.bytes();
+            }
+        }
+        for from in &bound.froms {
+            if let Receiver::Posted(r) = &self.receivers[from.receiver as usize]
+                && let Some(path) = moved.get_mut(usize::from(from.path))
+            {
+                path.1 += r.bytes();
+            }
+        }
+    }
+
     /// Sleeps until a socket of a plan has something, for a millisecond at the most.
     pub(crate) fn doze(&self, bound: &Bound) {
-        let mut fds = Vec::new();
+        let mut awaited = Vec::new();
         for from in &bound.froms {
             if let Receiver::Posted(r) = &self.receivers[from.receiver as usize] {
-                fds.push(PollFd::new(&**r.socket(), PollFlags::IN));
+                awaited.extend(r.socket().fd().map(|fd| (fd, PollFlags::IN)));
             }
         }
         for send in &bound.sends {
             match &self.senders[send.sender as usize] {
                 Sender::Posted(s) if s.has_backlog() => {
-                    fds.push(PollFd::new(&**s.socket(), PollFlags::OUT));
+                    awaited.extend(s.socket().fd().map(|fd| (fd, PollFlags::OUT)));
                 }
                 _ => {}
             }
         }
+        let mut fds: Vec<_> =
+            awaited.iter().map(|(fd, flags)| PollFd::new(&**fd, *flags)).collect();
         let moment = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         // Whatever it says, everything is looked at again.
         let _ = rustix::event::poll(&mut fds, Some(&moment));
@@ -319,12 +350,13 @@ impl Ends {
             Receiver::Mapped(_) => 0,
             Receiver::Posted(r) => r.kept(),
         });
-        sent.chain(received).sum()
+        let streams = self.sockets.iter().filter_map(|(_, socket)| Some(socket.stream()?.kept()));
+        sent.chain(received).chain(streams).sum()
     }
 
     /// What is wrong with the sockets to a peer, if anything.
     pub(crate) fn fault(&self, peer: u32) -> Option<String> {
-        let mut sockets = self.sockets.iter().filter(|((to, _), _)| *to == peer);
+        let mut sockets = self.sockets.iter().filter(|(to, _)| to.peer == peer);
         sockets.find_map(|(_, socket)| socket.fault())
     }
 }

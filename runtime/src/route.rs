@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::Error;
+use crate::transport;
 
 /// Which links may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -11,11 +12,22 @@ pub struct Transports {
     pub shm: bool,
     /// TCP.
     pub tcp: bool,
+    /// InfiniBand and RoCE, between ranks that both have it.
+    pub rdma: bool,
+}
+
+impl Transports {
+    /// Shared memory alone.
+    pub const SHM: Transports = Transports { shm: true, tcp: false, rdma: false };
+    /// TCP alone.
+    pub const TCP: Transports = Transports { shm: false, tcp: true, rdma: false };
+    /// RDMA alone.
+    pub const RDMA: Transports = Transports { shm: false, tcp: false, rdma: true };
 }
 
 impl Default for Transports {
     fn default() -> Self {
-        Transports { shm: true, tcp: true }
+        Transports { shm: true, tcp: true, rdma: true }
     }
 }
 
@@ -28,6 +40,8 @@ pub enum Link {
     Shm,
     /// Sockets.
     Tcp,
+    /// Devices that write into the peer's memory.
+    Rdma,
 }
 
 impl fmt::Display for Link {
@@ -36,6 +50,7 @@ impl fmt::Display for Link {
             Link::Own => "self",
             Link::Shm => "shm",
             Link::Tcp => "tcp",
+            Link::Rdma => "rdma",
         })
     }
 }
@@ -51,75 +66,135 @@ pub struct Route {
     pub why: String,
 }
 
+/// What is known of a rank before there are links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Its machine.
+    pub(crate) host: u128,
+    /// Whether it has devices for RDMA.
+    pub(crate) rdma: bool,
+}
+
 /// Ranks that are to share memory with this one, itself among them, in order.
 pub(crate) fn neighbours(
     rank: u32,
-    hosts: &[u128],
+    places: &[Place],
     allowed: Transports,
 ) -> Result<Vec<u32>, Error> {
-    let own = hosts.get(rank as usize).copied();
-    let ranks = || (0u32..).zip(hosts);
+    let own = places.get(rank as usize).copied();
+    let with = |place: &Place| own.is_some_and(|own| own.host == place.host);
+    let by_rdma = |place: &Place| allowed.rdma && own.is_some_and(|own| own.rdma) && place.rdma;
+    let ranks = || (0u32..).zip(places);
+    let lost =
+        |(r, place): &(u32, &Place)| *r != rank && !(allowed.shm && with(place)) && !by_rdma(place);
     if !allowed.tcp
-        && let Some((other, _)) = ranks().find(|(r, host)| *r != rank && Some(**host) != own)
+        && let Some((other, place)) = ranks().find(lost)
     {
+        let without = match own {
+            Some(own) if allowed.rdma && !own.rdma => {
+                let why = transport::rdma().err().unwrap_or_default();
+                format!(": rank {rank} has no RDMA: {why}")
+            }
+            Some(_) if allowed.rdma && !place.rdma => {
+                format!(": rank {other} has no RDMA, see `roundelay info` there")
+            }
+            _ => ": it is on another machine".into(),
+        };
         return Err(Error::Start(format!(
-            "rank {rank} cannot reach rank {other}: it is on another machine, and the hint \
-             `transport` excludes tcp; say transport=shm,tcp"
+            "rank {rank} cannot reach rank {other}{without}, and the hint `transport` excludes tcp; \
+             say transport=shm,tcp"
         )));
     }
     if !allowed.shm {
         return Ok(vec![rank]);
     }
-    Ok(ranks().filter(|(_, host)| Some(**host) == own).map(|(r, _)| r).collect())
+    Ok(ranks().filter(|(_, place)| with(place)).map(|(r, _)| r).collect())
 }
 
 /// The ways from a rank to all, given who shares memory with it and whose memory could not be had.
 pub(crate) fn routes(
     rank: u32,
-    hosts: &[u128],
+    places: &[Place],
     allowed: Transports,
     seated: &dyn Fn(u32) -> bool,
     refusal: Option<&str>,
 ) -> Vec<Route> {
-    let own = hosts.get(rank as usize).copied();
-    let way = |(r, host): (u32, &u128)| {
-        let (link, why) = if r == rank {
-            (Link::Own, String::new())
-        } else if seated(r) {
-            (Link::Shm, "same machine".into())
-        } else if Some(*host) != own {
-            (Link::Tcp, "another machine".into())
-        } else if !allowed.shm {
-            (Link::Tcp, "same machine, but the hint `transport` excludes shm".into())
-        } else {
-            let why = refusal.unwrap_or("it could not map this machine's memory");
-            (Link::Tcp, format!("same machine, but {why}"))
+    let own = places.get(rank as usize).copied();
+    let way = |(r, place): (u32, &Place)| {
+        if r == rank {
+            return Route { rank: r, link: Link::Own, why: String::new() };
+        }
+        if seated(r) {
+            return Route { rank: r, link: Link::Shm, why: "same machine".into() };
+        }
+        let here = own.is_some_and(|own| own.host == place.host);
+        let mut why = match here {
+            false => "another machine".into(),
+            true if !allowed.shm => "same machine, but the hint `transport` excludes shm".into(),
+            true => {
+                let why = refusal.unwrap_or("it could not map this machine's memory");
+                format!("same machine, but {why}")
+            }
         };
+        let both = own.is_some_and(|own| own.rdma) && place.rdma;
+        // Between ranks of one machine a device is a detour, unless that is all there may be.
+        let link = match both && allowed.rdma && !(here && allowed.tcp) {
+            true => Link::Rdma,
+            false => Link::Tcp,
+        };
+        match link {
+            Link::Rdma => why += ", both have RDMA",
+            _ if allowed.rdma && !here && own.is_some_and(|own| own.rdma) && !place.rdma => {
+                why += ", which has no RDMA";
+            }
+            _ => {}
+        }
         Route { rank: r, link, why }
     };
-    (0u32..).zip(hosts).map(way).collect()
+    (0u32..).zip(places).map(way).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const HOSTS: [u128; 4] = [7, 7, 9, 7];
+    fn places(rdma: [bool; 4]) -> Vec<Place> {
+        [7, 7, 9, 7].into_iter().zip(rdma).map(|(host, rdma)| Place { host, rdma }).collect()
+    }
+
+    fn links(rank: u32, places: &[Place], allowed: Transports, seated: u32) -> Vec<Link> {
+        let seated = |r| r == seated;
+        routes(rank, places, allowed, &seated, None).iter().map(|r| r.link).collect()
+    }
 
     #[test]
     fn ranks_of_a_machine_share_memory_unless_told_otherwise() {
-        let both = Transports::default();
-        assert_eq!(neighbours(1, &HOSTS, both), Ok(vec![0, 1, 3]));
-        assert_eq!(neighbours(2, &HOSTS, both), Ok(vec![2]));
-        assert_eq!(neighbours(1, &HOSTS, Transports { shm: false, tcp: true }), Ok(vec![1]));
-        let error = neighbours(1, &HOSTS, Transports { shm: true, tcp: false });
+        let (all, none) = (Transports::default(), places([false; 4]));
+        assert_eq!(neighbours(1, &none, all), Ok(vec![0, 1, 3]));
+        assert_eq!(neighbours(2, &none, all), Ok(vec![2]));
+        assert_eq!(neighbours(1, &none, Transports::TCP), Ok(vec![1]));
+        let error = neighbours(1, &none, Transports::SHM);
         assert!(error.is_err_and(|e| e.to_string().contains("rank 1 cannot reach rank 2")));
     }
 
     #[test]
+    fn devices_are_used_between_those_that_have_them() {
+        let places = places([true, true, true, false]);
+        let all = Transports::default();
+        assert_eq!(links(1, &places, all, 0), [Link::Shm, Link::Own, Link::Rdma, Link::Tcp]);
+        assert_eq!(links(3, &places, all, 0), [Link::Shm, Link::Tcp, Link::Tcp, Link::Own]);
+        let first = &places[..3];
+        assert_eq!(links(1, first, Transports::RDMA, 9), [Link::Rdma, Link::Own, Link::Rdma]);
+        assert_eq!(neighbours(1, first, Transports::RDMA), Ok(vec![1]));
+        let error = neighbours(1, &places, Transports::RDMA).map_err(|e| e.to_string());
+        assert!(error.is_err_and(|e| e.contains("rank 3 has no RDMA")));
+    }
+
+    #[test]
     fn every_way_has_its_reason() {
+        let none = places([false; 4]);
         let seated = |r| r == 3;
-        let routes = routes(1, &HOSTS, Transports::default(), &seated, None);
+        let routes = routes(1, &none, Transports::default(), &seated, None);
         let links: Vec<Link> = routes.iter().map(|r| r.link).collect();
         assert_eq!(links, [Link::Tcp, Link::Own, Link::Tcp, Link::Shm]);
         assert!(routes[0].why.contains("could not map"), "{routes:?}");

@@ -17,7 +17,7 @@ fn descriptors() -> u64 {
 }
 
 fn over_tcp(lazy: bool) -> impl Fn(u32) -> Setup + Sync {
-    let tcp = Transports { shm: false, tcp: true };
+    let tcp = Transports::TCP;
     move |_| Setup::new().transports(tcp).lazy(lazy)
 }
 

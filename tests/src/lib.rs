@@ -104,7 +104,25 @@ pub fn instance(
     shape: &Shape,
     root: u32,
 ) -> Result<Option<Arc<Instance>>, Diagnostics> {
-    match Instance::new(program, shape, &Options { root, ..Options::default() }) {
+    instance_over(program, shape, root, 1)
+}
+
+/// How many paths between hosts an algorithm is to be tried with.
+pub fn paths(program: &Program) -> std::ops::RangeInclusive<u32> {
+    if program.weighted().is_some() { 1..=4 } else { 1..=1 }
+}
+
+/// The instance over so many paths, or `None` where `requires` forbids the shape.
+///
+/// # Errors
+/// Any other diagnostics.
+pub fn instance_over(
+    program: &Arc<Program>,
+    shape: &Shape,
+    root: u32,
+    paths: u32,
+) -> Result<Option<Arc<Instance>>, Diagnostics> {
+    match Instance::new(program, shape, &Options { root, paths, ..Options::default() }) {
         Ok(instance) => Ok(Some(Arc::new(instance))),
         Err(faults) if faults.iter().any(|d| d.code == roundelay_dsl::diag::codes::REQUIRES) => {
             Ok(None)
@@ -140,7 +158,10 @@ pub fn prove(
 ) -> Result<(), Diagnostics> {
     for program in programs {
         for placement in [Placement::InPlace, Placement::OutOfPlace] {
-            compile(program, sources, shape, &Options::default(), placement)?;
+            for paths in paths(program) {
+                let options = Options { paths, ..Options::default() };
+                compile(program, sources, shape, &options, placement)?;
+            }
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use roundelay_algorithms::{CATALOGUE, Entry};
 use roundelay_compiler::interpret::interpret;
 use roundelay_compiler::{Options, Placement, Program, Shape, compile, graph, verify};
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::{instance, is_grid, of_book, read, roots, say};
+use roundelay_tests::{instance, instance_over, is_grid, of_book, paths, read, roots, say};
 
 /// Named rank counts beyond 64.
 const LARGE: [u32; 5] = [100, 127, 128, 255, 256];
@@ -37,6 +37,8 @@ const GRIDS: [[u32; 2]; 16] = [
 const RUN_UP_TO: u64 = 17;
 /// Plans of all counts are proved up to here.
 const PLANS_UP_TO: u64 = 64;
+/// What is split over paths is proved with up to four of them up to here.
+const PATHS_UP_TO: u64 = 16;
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -61,7 +63,11 @@ fn holds(entry: &Entry) -> Result<(), Failed> {
     let mut legal = 0;
     for shape in shapes(&program) {
         for root in roots(&program, shape.ranks() as u32) {
-            legal += u32::from(proved(&program, &sources, &shape, root)?);
+            // Of many ranks what is split over paths is tried with one.
+            let few = shape.ranks() <= PATHS_UP_TO;
+            for paths in paths(&program).filter(|&paths| few || paths == 1) {
+                legal += u32::from(proved(&program, &sources, &shape, root, paths)?);
+            }
         }
     }
     if legal == 0 { Err("no legal rank count".into()) } else { Ok(()) }
@@ -73,14 +79,16 @@ fn proved(
     sources: &SourceMap,
     shape: &Shape,
     root: u32,
+    paths: u32,
 ) -> Result<bool, Failed> {
     let at = |what: &str, why: String| {
-        Failed::from(format!("on {shape} ranks, root {root}: {what}: {why}"))
+        Failed::from(format!("on {shape} ranks, root {root}, {paths} paths: {what}: {why}"))
     };
-    let instance = instance(program, shape, root).map_err(|d| at("instance", say(sources, &d)))?;
+    let instance = instance_over(program, shape, root, paths);
+    let instance = instance.map_err(|d| at("instance", say(sources, &d)))?;
     let Some(instance) = instance else { return Ok(false) };
     if shape.ranks() <= PLANS_UP_TO || root == 0 {
-        let options = Options { root, ..Options::default() };
+        let options = Options { root, paths, ..Options::default() };
         for placement in [Placement::InPlace, Placement::OutOfPlace] {
             compile(program, sources, shape, &options, placement)
                 .map_err(|d| at(&format!("{placement:?}"), say(sources, &d)))?;

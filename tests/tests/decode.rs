@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use roundelay_algorithms::find;
+use roundelay_compiler::plan::OpRef;
 use roundelay_compiler::{Options, Placement, Plan, Shape, compile};
 use roundelay_tests::of_book;
 use sha2::{Digest, Sha256};
@@ -85,4 +86,39 @@ proptest! {
             prop_assert_eq!(plan.check(), Ok(()));
         }
     }
+}
+
+/// Parts of a split by bandwidth have nothing to do with each other: a plan in which they have is refused.
+#[test]
+fn parts_that_meet_are_refused() {
+    let entry = find("all_reduce", "multipath").expect("the book has it");
+    let (sources, program) = of_book(entry).expect("the book resolves");
+    let options = Options { paths: 3, ..Options::default() };
+    let proved = compile(&program, &sources, &Shape::flat(3), &options, Placement::InPlace);
+    let plan = proved.expect("it is proved").plans()[1].clone();
+    assert_eq!(plan.check(), Ok(()));
+    assert_eq!(Plan::decode(&plan.encode()).as_ref(), Ok(&plan));
+    let lane = |plan: &Plan, part| {
+        plan.part.lanes.iter().position(|l| l.part == Some(part)).expect("a lane of each part")
+    };
+    let (first, second) = (lane(&plan, 0), lane(&plan, 1));
+    let refused = |change: &dyn Fn(&mut Plan), why: &str| {
+        let mut changed = plan.clone();
+        change(&mut changed);
+        let found = Plan::decode(&changed.encode()).expect_err(why).to_string();
+        assert!(found.contains(why), "{found} instead of {why}");
+    };
+    refused(&|p| p.part.lanes[first].part = Some(1), "what is not its own");
+    refused(&|p| p.part.lanes[first].part = None, "messages beside the parts");
+    refused(&|p| p.part.lanes[first].part = Some(3), "a part of another split");
+    refused(&|p| p.header.split = None, "a part of no split");
+    refused(&|p| p.header.split.as_mut().expect("a split").parts = 4, "other loads");
+    refused(&|p| p.header.split.as_mut().expect("a split").units = 3, "other units");
+    refused(
+        &|p| p.part.lanes[first].ops[0].after = vec![OpRef { lane: second as u16, op: 0 }],
+        "waits for another",
+    );
+    let channel = plan.part.conns.iter().find(|c| c.path == 1).expect("a path").channel;
+    refused(&|p| p.part.conns[0].channel = channel, "a channel rides two paths");
+    refused(&|p| p.part.conns[0].path = 8, "rides no path");
 }

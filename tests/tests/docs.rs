@@ -43,8 +43,14 @@ fn root() -> PathBuf {
 
 /// The pages with examples, in order.
 fn pages() -> Vec<PathBuf> {
-    let named =
-        ["README.md", "docs/language.md", "docs/rust.md", "docs/running.md", "docs/hints.md"];
+    let named = [
+        "README.md",
+        "docs/language.md",
+        "docs/paths.md",
+        "docs/rust.md",
+        "docs/running.md",
+        "docs/hints.md",
+    ];
     let mut pages: Vec<PathBuf> = named.iter().map(|page| root().join(page)).collect();
     pages.extend(error_pages());
     pages.retain(|p| p.exists());

@@ -41,6 +41,17 @@ fn device(collective: &str, name: &str, n: u32, rank: usize, ways: &[Way], text:
     text.assert_eq(&all);
 }
 
+/// What is split over two paths: lanes, parts and connections.
+#[test]
+fn a_ring_over_two_paths() {
+    let entry = find("all_reduce", "multipath").expect("the book has it");
+    let (sources, program) = of_book(entry).expect("the book resolves");
+    let options = Options { paths: 2, ..Options::default() };
+    let proved = compile(&program, &sources, &Shape::flat(2), &options, Placement::OutOfPlace);
+    let proved = proved.expect("it is proved");
+    expect_file!["../golden/multipath_2.txt"].assert_eq(&proved.plans()[0].to_string());
+}
+
 #[test]
 fn ring_on_devices() {
     let text = expect_file!["../golden/device_ring_3.txt"];

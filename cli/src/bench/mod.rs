@@ -75,7 +75,7 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
     let mut tables = Vec::new();
     for name in &args.names {
         let root = args.root.unwrap_or(0);
-        let target = Target { target: name.clone(), algorithm: None, root };
+        let target = Target::of(name.clone(), None, root);
         for shape in shapes(&args.play, &target, report)? {
             let budget = args.budget.as_secs_f64();
             let (mut job, proofs) = plan_job(&target, &args.play, &shape, &sizes, seed, budget)?;
@@ -100,7 +100,7 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
 fn other_roots(args: &Bench, target: &Target, shape: &Shape, sizes: &[u64]) -> Outcome {
     for root in 1..u32::try_from(shape.ranks()).unwrap_or(u32::MAX) {
         let (name, algorithm) = (target.target.clone(), target.algorithm.clone());
-        let target = Target { target: name, algorithm, root };
+        let target = Target::of(name, algorithm, root);
         plan_job(&target, &args.play, shape, sizes, 0, 0.0).map_err(|failure| match failure {
             Failure::Input(sources, found) => {
                 let why = format!("with root {root}: the root turns with every call");

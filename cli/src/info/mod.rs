@@ -2,15 +2,18 @@
 
 mod gpus;
 mod takes;
+mod topology;
 
 use roundelay::{DType, RedOp};
 use roundelay_algorithms::CATALOGUE;
 use serde::Serialize;
 
+use crate::args;
 use crate::report::{Outcome, Report};
 use crate::values::size_text;
 use gpus::Gpus;
 use takes::{Probe, Scale};
+pub(crate) use topology::host;
 
 /// What there is, as programs read it.
 #[derive(Serialize)]
@@ -43,7 +46,10 @@ struct Entry {
 }
 
 /// Runs the verb.
-pub(crate) fn info(report: Report) -> Outcome {
+pub(crate) fn info(args: &args::Info, report: Report) -> Outcome {
+    if args.topology {
+        return topology::topology(report);
+    }
     let info = gather();
     report.result(&info);
     let shared = match &info.shared_memory_fault {

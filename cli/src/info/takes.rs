@@ -33,8 +33,8 @@ pub(super) struct Probe {
 
 /// Makes a communicator over each transport.
 pub(super) fn probes() -> Vec<Probe> {
-    let shm = Transports { shm: true, tcp: false };
-    let tcp = Transports { shm: false, tcp: true };
+    let shm = Transports::SHM;
+    let tcp = Transports::TCP;
     let probe = |(transport, over)| {
         let (joined, used, fault) = match held(over) {
             Ok((joined, used)) => (Some(joined), Some(used), None),

@@ -27,6 +27,7 @@ use roundelay::trace::{Flight, Trace};
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
 
+use crate::args::Target;
 use crate::peer::Inside;
 pub(crate) use buffers::digest;
 pub(crate) use data::FACTOR;
@@ -100,6 +101,8 @@ pub(crate) struct Piece {
     target: String,
     /// Which algorithm of a file.
     algorithm: Option<String>,
+    /// Paths between the hosts.
+    paths: u32,
     /// The ranks as its axes have them.
     shape: String,
     /// In place or not.
@@ -111,6 +114,12 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
+    /// The algorithm with that root.
+    fn target(&self, root: u32) -> Target {
+        let paths = self.paths;
+        Target { paths, ..Target::of(self.target.clone(), self.algorithm.clone(), root) }
+    }
+
     /// Whether calls are in place.
     pub(crate) fn in_place(&self) -> bool {
         self.in_place

@@ -1,13 +1,10 @@
 //! Before a job: which algorithm is meant, and its proof.
 
-use std::sync::Arc;
-
 use roundelay::choose::How;
 use roundelay::{DType, RedOp, Source};
 use roundelay_compiler::verify::Facts;
-use roundelay_compiler::{Options, Placement, Plan, Program, Proved, Shape, compile};
-use roundelay_dsl::diag::{Diagnostics, codes};
-use roundelay_dsl::span::SourceMap;
+use roundelay_compiler::{Placement, Plan, Proved, Shape, compile};
+use roundelay_dsl::diag::codes;
 
 use super::{Piece, data};
 use crate::args::{Play, Target};
@@ -65,14 +62,18 @@ pub(crate) fn resolve(
         name = format!("{name}.{algorithm}");
     }
     let algorithm = target.algorithm.clone();
-    Ok((Target { target: name, algorithm, root: target.root }, chosen))
+    let paths = match target.paths {
+        1 => choice::paths(choice::merged(play)?.hints())?.len().clamp(1, 8) as u32,
+        paths => paths,
+    };
+    Ok((Target { algorithm, paths, ..Target::of(name, None, target.root) }, chosen))
 }
 
 /// Proves an algorithm for a job.
 pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof, Failure> {
     let (sources, program) = load_one(target)?;
     let placement = placement(&program, play.in_place, play.out_of_place);
-    let proved = match proof(&sources, &program, shape, target.root, placement) {
+    let proved = match compile(&program, &sources, shape, &target.options(), placement) {
         Ok(proved) => proved,
         Err(found) => return Err(Failure::Input(Box::new(sources), found)),
     };
@@ -94,6 +95,7 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
     let piece = Piece {
         target: target.target.clone(),
         algorithm: target.algorithm.clone(),
+        paths: target.paths,
         shape: shape.to_string(),
         in_place: header.placement == Placement::InPlace,
         bitwise: facts.bitwise == Some(true) && header.collective == "all_reduce",
@@ -113,17 +115,6 @@ fn bare(mut plan: Plan) -> Plan {
         (op.site, op.round) = (0, 0);
     }
     plan
-}
-
-fn proof(
-    sources: &SourceMap,
-    program: &Arc<Program>,
-    shape: &Shape,
-    root: u32,
-    placement: Placement,
-) -> Result<Proved, Diagnostics> {
-    let options = Options { root, ..Options::default() };
-    compile(program, sources, shape, &options, placement)
 }
 
 /// What was proved, in a line.

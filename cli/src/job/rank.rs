@@ -5,7 +5,7 @@ use std::sync::Arc;
 use roundelay::trace::SPANS;
 use roundelay::{Call, Communicator, Error};
 use roundelay_compiler::collective::Spec;
-use roundelay_compiler::{Instance, Options, Placement, Plan, Shape, compile};
+use roundelay_compiler::{Instance, Placement, Plan, Shape, compile};
 
 use super::buffers::{Buffers, digest};
 use super::data::{FACTOR, Rule, fill, judge};
@@ -13,7 +13,6 @@ use super::handed::Handed;
 use super::measure::{Effort, measure_host};
 use super::places::Places;
 use super::{Event, Job, Piece, Told, gpu};
-use crate::args::Target;
 use crate::load::load_one;
 use crate::report::{FAILED, Failure, Outcome, print};
 
@@ -102,10 +101,9 @@ struct Rooted {
 
 impl Rooted {
     fn new(piece: &Piece, shape: &Shape, root: u32, rank: u32) -> Result<Self, Failure> {
-        let target =
-            Target { target: piece.target.clone(), algorithm: piece.algorithm.clone(), root };
+        let target = piece.target(root);
         let (sources, program) = load_one(&target)?;
-        let options = Options { root, ..Options::default() };
+        let options = target.options();
         let placement = if piece.in_place { Placement::InPlace } else { Placement::OutOfPlace };
         let found = |found| Failure::Input(Box::new(sources.clone()), found);
         let instance = Arc::new(Instance::new(&program, shape, &options).map_err(found)?);

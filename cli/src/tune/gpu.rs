@@ -104,8 +104,7 @@ fn work(args: &Tune, ranks: u32) -> Result<Work, Failure> {
         let play = Play::on_gpus(args.in_place);
         let mut proofs: Vec<(usize, Proof)> = Vec::new();
         for entry in of(collective) {
-            let target =
-                Target { target: format!("{collective}.{}", entry.name), algorithm: None, root: 0 };
+            let target = Target::of(format!("{collective}.{}", entry.name), None, 0);
             // Those that do not allow these ranks, and those on a grid, are no candidates.
             if let Ok(proof) = job::prove(&target, &shape, &play) {
                 work.job.pieces.push(proof.piece.clone());

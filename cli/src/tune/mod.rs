@@ -4,10 +4,11 @@
 //! `plan` says what is measured: groups of calls (collective, ranks, placement), each over all sizes,
 //! smallest first, and the candidates of each. `raw` keeps every result as it comes, so that a run that was
 //! stopped goes on where it was. `turns` plays a size: one job of local processes, with a piece for each algorithm.
-//! `check` compares what would be chosen with the best. `gpu` measures everything in one job, on GPUs.
+//! `links` measures the paths between hosts. `check` compares what would be chosen with the best. `gpu` measures everything in one job, on GPUs.
 
 mod check;
 mod gpu;
+mod links;
 mod plan;
 mod raw;
 mod turns;
@@ -50,6 +51,9 @@ struct Line<'a> {
 
 /// Runs the verb.
 pub(crate) fn tune(args: &Tune, report: Report) -> Outcome {
+    if args.links {
+        return links::links(args, report);
+    }
     let output = || {
         args.output.clone().or_else(Tuned::path).ok_or_else(|| {
             let text = "no folder for configuration is known: name the table with -o FILE";

@@ -26,8 +26,7 @@ pub(super) fn measure(
     // Which of them each algorithm is: on few ranks several may do the same.
     let mut which = Vec::new();
     for name in names {
-        let target =
-            Target { target: format!("{}.{name}", place.collective), algorithm: None, root: 0 };
+        let target = Target::of(format!("{}.{name}", place.collective), None, 0);
         let proof = job::prove(&target, &shape, &play)?;
         let same = |p: &Proof| p.plans == proof.plans;
         let known = proofs.iter().position(same);

@@ -14,11 +14,14 @@
 //! Only sums, products, quotients and maxima of IEEE doubles are used, in an order that depends on
 //! the instance alone: every rank comes to the same bits.
 
+pub mod balance;
+mod loads;
 mod profile;
 mod survey;
 #[cfg(test)]
 mod tests;
 mod topology;
 
+pub(crate) use loads::loads;
 pub use profile::Profile;
-pub use topology::{Link, Rates, Topology};
+pub use topology::{Link, PathCost, Rates, Topology};

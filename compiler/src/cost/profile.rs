@@ -2,10 +2,11 @@
 
 use roundelay_dsl::diag::Diagnostics;
 
-use super::Topology;
+use super::balance::{self, Flow};
 use super::survey::Survey;
+use super::{Link, Topology};
 use crate::instance::Instance;
-use crate::plan::Wire;
+use crate::plan::{Shares, Wire};
 
 /// A pass for pipelining alone moves at least so many bytes a message, as the runtime has it.
 const LEAST_PIECE: u64 = 16 << 10;
@@ -87,6 +88,8 @@ pub struct Profile {
     pub(super) chunks: u64,
     pub(super) message: u64,
     pub(super) pipeline: u64,
+    /// Of a plan that is split by bandwidth: its parts, each as a function of its own bytes.
+    pub(super) parts: Vec<(Flow, Profile)>,
 }
 
 impl Profile {
@@ -101,11 +104,46 @@ impl Profile {
         topology: &Topology,
         element: u32,
     ) -> Result<Profile, Diagnostics> {
-        Survey::of(instance, topology, element)
+        let mut whole = Survey::of(instance, topology, element, None)?;
+        if let Some(split) = &instance.split {
+            let links: Vec<Link> =
+                (0..split.parts).map(|p| topology.clone().on(p).rates.remote).collect();
+            for (part, flow) in (0..).zip(balance::flows(split, &links)) {
+                let topology = topology.clone().on(u32::from(part));
+                let profile = Survey::of(instance, &topology, element, Some(part))?;
+                whole.parts.push((flow, profile));
+            }
+        }
+        Ok(whole)
+    }
+
+    /// What the parts of a plan that is split by bandwidth take on their paths, as they are balanced; empty
+    /// for other plans.
+    pub fn flows(&self) -> Vec<Flow> {
+        self.parts.iter().map(|(flow, _)| *flow).collect()
+    }
+
+    /// The shares of a vector of so many bytes, of a plan that is split by bandwidth.
+    pub fn shares(&self, bytes: u64) -> Option<Shares> {
+        (!self.parts.is_empty()).then(|| balance::shares(&self.flows(), bytes))
+    }
+
+    /// Microseconds with these shares: as long as the longest part takes, and a share of what the others take
+    /// for no bytes.
+    pub fn time_with_us(&self, bytes: u64, slot_bytes: u64, shares: &Shares) -> f64 {
+        let used = || self.parts.iter().zip(shares.list()).filter(|(_, share)| **share > 0);
+        let part = |share: u32| ((u128::from(bytes) * u128::from(share)) >> 16) as u64;
+        let times = used().map(|((_, p), &share)| p.time_us(part(share), slot_bytes));
+        let turns = used().map(|((_, p), _)| p.time_us(0, slot_bytes));
+        let (sum, most) = turns.fold((0.0, 0.0f64), |(sum, most), us| (sum + us, most.max(us)));
+        times.fold(0.0, f64::max) + (sum - most) * ASIDE
     }
 
     /// Microseconds for a vector of so many bytes, with slots of `slot_bytes`.
     pub fn time_us(&self, bytes: u64, slot_bytes: u64) -> f64 {
+        if let Some(shares) = self.shares(bytes) {
+            return self.time_with_us(bytes, slot_bytes, &shares);
+        }
         let passes = self.passes(bytes, slot_bytes) as f64;
         let piece = bytes as f64 / passes;
         let lane = |l: &Lane| l.time(0..l.steps.len(), piece);

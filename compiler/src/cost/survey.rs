@@ -73,13 +73,17 @@ pub(super) struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
-    /// Walks the instance.
+    /// Walks the instance: all of it, or one part of a split by bandwidth, which is the vector then.
     pub(super) fn of(
         instance: &'a Instance,
         topology: &'a Topology,
         element: u32,
+        part: Option<u16>,
     ) -> Result<Profile, Diagnostics> {
         let mut survey = Survey::new(instance, topology, element);
+        if let (Some(_), Some(split)) = (part, &instance.split) {
+            survey.profile.chunks = (survey.profile.chunks / u64::from(split.parts)).max(1);
+        }
         if !survey.all {
             let mut rounds = 0;
             let count = walk(instance, &mut |round| {
@@ -90,7 +94,11 @@ impl<'a> Survey<'a> {
             survey.every = rounds.div_ceil(ROUNDS).max(1);
             survey.rounds = rounds;
         }
-        walk(instance, &mut |round| survey.round(round)).map_err(|d| vec![*d])?;
+        let mut look = |round: &Round<'_>| match part.is_some() && round.ride.part != part {
+            true => Ok(ControlFlow::Continue(())),
+            false => survey.round(round),
+        };
+        walk(instance, &mut look).map_err(|d| vec![*d])?;
         Ok(survey.finish())
     }
 
@@ -105,6 +113,7 @@ impl<'a> Survey<'a> {
             wires: Vec::new(),
             chunks: u64::from(instance.spec.chunks.max(1)),
             message: 1,
+            parts: Vec::new(),
             pipeline: u64::from(instance.pipeline.max(1)),
         };
         Survey {
@@ -150,7 +159,7 @@ impl<'a> Survey<'a> {
                 found.append(&mut own);
             }
         }
-        let lane = usize::from(round.lane.min(MAX_LANES));
+        let lane = usize::from(round.ride.lane.min(MAX_LANES));
         if writes_only {
             for t in found.iter().filter(|t| t.src != t.dst) {
                 if let Some(at) = self.place(t.dst) {

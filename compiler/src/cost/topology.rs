@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::instance::Shape;
+use crate::plan::MAX_PATHS;
 
 /// A class of links, as one pair of ranks sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,6 +48,13 @@ pub struct Rates {
     pub turn_us: f64,
 }
 
+impl Rates {
+    /// The same with that link between hosts.
+    fn on(self, link: Link) -> Self {
+        Rates { remote: link, uplink_gbs: link.gbs, ..self }
+    }
+}
+
 impl Default for Rates {
     /// Shared memory inside a host, a 10 Gbit/s network between hosts, a core for each rank.
     fn default() -> Self {
@@ -61,6 +69,15 @@ impl Default for Rates {
     }
 }
 
+/// A path between hosts, as the model sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PathCost {
+    /// Its name: an interface, a device, or what the topology file calls it.
+    pub name: String,
+    /// What it can do between ranks of different hosts.
+    pub link: Link,
+}
+
 /// The ranks of a communicator, their hosts and links.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Topology {
@@ -68,6 +85,8 @@ pub struct Topology {
     sizes: Vec<u32>,
     /// What its links and hosts can do.
     pub rates: Rates,
+    /// The paths between hosts, in the communicator's order; empty where there is only the one of `rates`.
+    pub paths: Vec<PathCost>,
 }
 
 impl Topology {
@@ -83,12 +102,30 @@ impl Topology {
             at
         };
         let hosts: Vec<u32> = hosts.iter().map(&mut number).collect();
-        Topology { hosts, sizes, rates: Rates::default() }
+        Topology { hosts, sizes, rates: Rates::default(), paths: Vec::new() }
     }
 
     /// The same ranks with other rates.
     pub fn with(self, rates: Rates) -> Self {
         Topology { rates, ..self }
+    }
+
+    /// The same ranks with these paths between hosts.
+    /// What rides no path in particular rides the first.
+    pub fn over(self, paths: Vec<PathCost>) -> Self {
+        let rates = paths.first().map_or(self.rates, |first| self.rates.on(first.link));
+        Topology { paths, rates, ..self }
+    }
+
+    /// The same ranks, as if that were the only path.
+    pub fn on(self, path: u32) -> Self {
+        let link = self.paths.get(path as usize).map_or(self.rates.remote, |p| p.link);
+        Topology { rates: self.rates.on(link), ..self }
+    }
+
+    /// Number of paths between hosts.
+    pub fn path_count(&self) -> u32 {
+        (self.paths.len() as u32).clamp(1, MAX_PATHS)
     }
 
     /// All ranks on one host.

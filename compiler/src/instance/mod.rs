@@ -15,7 +15,7 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 
 use crate::collective::{Kind, Spec};
 use crate::eval::eval;
-use crate::plan::MAX_SLOTS;
+use crate::plan::{MAX_PATHS, MAX_SLOTS, Weighted};
 use crate::program::{Expr, Program};
 use custom::{custom_sizes, custom_spec};
 pub(crate) use index::index_set;
@@ -60,6 +60,8 @@ pub struct Instance {
     pub scratch: Vec<(String, u32)>,
     /// First scratch buffer of each program entered, by its path of uses and parts.
     pub(crate) scratch_of: BTreeMap<Vec<u32>, u16>,
+    /// What shares cut, if the program is a split by bandwidth and there are several paths.
+    pub split: Option<Weighted>,
     /// Parallel copies of the whole program.
     pub(crate) channels: u32,
     /// Least passes, from the schedule.
@@ -129,6 +131,15 @@ impl Instance {
                 .help(format!("roots go from 0 to {}", n - 1)),
             ));
         }
+        if !(1..=MAX_PATHS).contains(&options.paths) {
+            return Err(Box::new(
+                Diagnostic::error(
+                    codes::PATH,
+                    format!("{} paths: from 1 to {MAX_PATHS} are possible", options.paths),
+                )
+                .label(program.header, "for this algorithm"),
+            ));
+        }
         if program.kind == Kind::SendRecv && n != 2 {
             return Err(Box::new(
                 Diagnostic::error(codes::REQUIRES, format!("sendrecv is between 2 ranks, not {n}"))
@@ -170,12 +181,23 @@ impl Instance {
             units,
             scratch: Vec::new(),
             scratch_of: BTreeMap::new(),
+            split: None,
             channels,
             pipeline,
             slots,
         };
         crate::walk::lay_out_scratch(&mut instance)?;
+        if let Some(parts) = instance.split.as_ref().map(|split| split.parts) {
+            let loads = crate::cost::loads(&instance, parts)?;
+            instance.split.iter_mut().for_each(|split| split.loads.clone_from(&loads));
+        }
         Ok(instance)
+    }
+
+    /// The number of the statement that shares cut.
+    pub(crate) fn weighted_site(&self) -> Option<u32> {
+        let several = self.options.paths > 1;
+        self.program.weighted().filter(|_| several).map(|split| split.site)
     }
 
     /// Number of ranks.

@@ -72,11 +72,12 @@ impl<'a> Emit<'a> {
         (self.lanes, self.conns)
     }
 
-    fn conn(&mut self, peer: u32, channel: u16, dir: Dir) -> u32 {
+    fn conn(&mut self, peer: u32, t: &Transfer, dir: Dir) -> u32 {
+        let (channel, path) = (t.lane, t.path);
         let next = self.conns.len() as u32;
         let i = *self.index.entry((peer, channel, dir)).or_insert(next);
         if i == next {
-            self.conns.push(Conn { peer, channel, dir, messages: 0 });
+            self.conns.push(Conn { peer, channel, path, dir, messages: 0 });
             self.sent.push(None);
             self.consumed.push(Vec::new());
         }
@@ -137,11 +138,13 @@ impl<'a> Emit<'a> {
         self.places.region(0, region).any(|p| self.stamp[p] == round)
     }
 
-    fn lane(&mut self, lane: u16) -> usize {
-        while self.lanes.len() <= lane as usize {
+    fn lane(&mut self, t: &Transfer) -> usize {
+        let lane = t.lane as usize;
+        while self.lanes.len() <= lane {
             self.lanes.push(Lane::default());
         }
-        lane as usize
+        self.lanes[lane].part = t.part;
+        lane
     }
 
     /// A region that the peer may read in place.
@@ -151,14 +154,14 @@ impl<'a> Emit<'a> {
     }
 
     fn send(&mut self, t: &Transfer, round: u32, sites: &mut Sites<'_>) {
-        let conn = self.conn(t.dst, t.lane, Dir::Send);
+        let conn = self.conn(t.dst, t, Dir::Send);
         let message = self.conns[conn as usize].messages;
         let from = self.place.read(&t.from);
         let sizes = sizes(t);
         let pull = self.offer(t, &from, round);
         let origin = pull.as_ref().map_or(0, |local| self.place.origin(&t.from, local));
         let out = Out { conn, wire: t.wire, pull, origin };
-        let lane = self.lane(t.lane);
+        let lane = self.lane(t);
         let at = match self.fusible(&from, &sizes, lane as u16, conn, round) {
             Some(at) => {
                 self.lanes[lane].ops[at.op as usize].outs.push(out.clone());
@@ -231,7 +234,7 @@ impl<'a> Emit<'a> {
             let input = if t.src == self.rank && !through {
                 Input::Local(self.place.read(&t.from))
             } else {
-                let conn = self.conn(t.src, t.lane, Dir::Recv);
+                let conn = self.conn(t.src, t, Dir::Recv);
                 self.conns[conn as usize].messages += 1;
                 let pull =
                     (t.wire.is_none() && t.src != t.dst && single(&t.from)).then(|| t.from.clone());
@@ -244,7 +247,7 @@ impl<'a> Emit<'a> {
         }
         // In order of source rank; the old value before what the rank itself adds.
         operands.sort_by_key(|o| (o.0, o.1));
-        let lane = self.lane(first.lane);
+        let lane = self.lane(first);
         let op = Op {
             inputs: operands.into_iter().map(|o| o.2).collect(),
             store: Some(Store { region: self.place.write(&first.to), dead: false }),

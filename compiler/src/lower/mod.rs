@@ -27,7 +27,7 @@ use sha2::{Digest, Sha256};
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
 use crate::places::Places;
-use crate::plan::{Header, Placement, Plan, RankPlan, Site, VERSION};
+use crate::plan::{Header, Placement, Plan, RankPlan, Site, VERSION, Weighted};
 use crate::program::{Buffer, Style};
 use crate::verify::Verified;
 use crate::walk::walk;
@@ -138,6 +138,15 @@ fn scratch(instance: &Instance, placement: Placement) -> Vec<u32> {
     sizes
 }
 
+/// What shares cut, with the scratch buffers that the plan has beside those of the program.
+fn split(instance: &Instance, placement: Placement) -> Option<Weighted> {
+    let mut split = instance.split.clone()?;
+    if place::needs_scratch(instance, placement) {
+        split.scratch.push(None);
+    }
+    Some(split)
+}
+
 /// The memory of a rank as plans address it, whatever the placement.
 fn memory(instance: &Instance, placement: Placement) -> Places {
     let spec = &instance.spec;
@@ -170,6 +179,7 @@ fn header(instance: &Instance, placement: Placement, message: u32, lossy: bool) 
         reduces: program.kind.reduces(),
         lossy,
         protocol: program.schedule.protocol,
+        split: split(instance, placement),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whether a plan is consistent in itself: every index, region and count. What it takes several
 //! ranks to see is [`crate::verify::plan`]'s.
 
-use super::{Buf, Dir, Input, Op, Placement, Plan, Region};
+use super::{Buf, Dir, Input, Op, Placement, Plan, Region, Weighted};
 use crate::chunks::ChunkSet;
 
 impl Plan {
@@ -38,6 +38,69 @@ impl Plan {
         }
         for (c, &used) in part.conns.iter().zip(&used) {
             need(c.messages == used, "a connection's message count is wrong")?;
+        }
+        self.paths()?;
+        match &h.split {
+            Some(split) => self.parts(split),
+            None => need(part.lanes.iter().all(|l| l.part.is_none()), "a part of no split"),
+        }
+    }
+
+    /// Every channel is of one path.
+    fn paths(&self) -> Result<(), String> {
+        let mut path_of = std::collections::BTreeMap::new();
+        for c in &self.part.conns {
+            if u32::from(c.path) >= super::MAX_PATHS {
+                return Err("a connection rides no path".into());
+            }
+            if *path_of.entry(c.channel).or_insert(c.path) != c.path {
+                return Err("a channel rides two paths".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts of a split by bandwidth have nothing to do with each other: no memory, no connection and no
+    /// wait. So each is a plan of its own, whose proof holds whatever its length.
+    fn parts(&self, split: &Weighted) -> Result<(), String> {
+        let (h, part) = (&self.header, &self.part);
+        let need = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_string()) };
+        let cells = split.units.checked_mul(split.parts).filter(|&c| c > 0 && h.chunks % c == 0);
+        need(split.units == h.blocks && split.parts >= 2, "a split of other units")?;
+        need(split.scratch.len() == h.scratch.len(), "a split of other scratch buffers")?;
+        need(split.loads.len() == split.parts as usize, "a split of other loads")?;
+        let per_part = h.chunks / cells.ok_or("a split into parts of no chunks")?;
+        let of_chunk = |c: u32| (c / per_part % split.parts) as u16;
+        let mut owners: Vec<Option<u16>> = vec![None; part.conns.len()];
+        for lane in &part.lanes {
+            let Some(own) = lane.part else {
+                let silent = |op: &Op| op.outs.is_empty() && op.after.is_empty() && !hears(op);
+                need(lane.ops.iter().all(silent), "messages beside the parts")?;
+                continue;
+            };
+            need(u32::from(own) < split.parts, "a part of another split")?;
+            let held = |region: &Region| {
+                region.pieces.iter().all(|p| match p.buf {
+                    Buf::Scratch(i) => match split.scratch.get(i as usize) {
+                        Some(None) => p.set.iter().all(|c| of_chunk(c) == own),
+                        of => of == Some(&Some(own)),
+                    },
+                    _ => p.set.iter().all(|c| of_chunk(c) == own),
+                })
+            };
+            for op in &lane.ops {
+                need(regions(op).all(held), "a part touches what is not its own")?;
+                if let super::Sizes::Of(sets) = &op.sizes {
+                    let own = sets.iter().all(|s| s.iter().all(|c| of_chunk(c) == own));
+                    need(own, "a part moves the sizes of another")?;
+                }
+                let waits = op.after.iter().all(|a| part.lanes[a.lane as usize].part == Some(own));
+                need(waits, "a part waits for another")?;
+                for conn in conns(op) {
+                    let owner = owners[conn as usize].get_or_insert(own);
+                    need(*owner == own, "two parts share a connection")?;
+                }
+            }
         }
         Ok(())
     }
@@ -120,4 +183,29 @@ impl Plan {
             && s.is_simple();
         if fine { Ok(()) } else { Err("a chunk set out of bounds".into()) }
     }
+}
+
+/// Whether an operation takes messages.
+fn hears(op: &Op) -> bool {
+    op.inputs.iter().any(|input| matches!(input, Input::Message { .. }))
+}
+
+/// All regions that an operation names.
+fn regions(op: &Op) -> impl Iterator<Item = &Region> {
+    let inputs = op.inputs.iter().filter_map(|input| match input {
+        Input::Local(region) => Some(region),
+        Input::Message { pull, .. } => pull.as_ref(),
+    });
+    inputs
+        .chain(op.store.iter().map(|s| &s.region))
+        .chain(op.outs.iter().filter_map(|out| out.pull.as_ref()))
+}
+
+/// The connections that an operation uses.
+fn conns(op: &Op) -> impl Iterator<Item = u32> {
+    let heard = op.inputs.iter().filter_map(|input| match input {
+        Input::Local(_) => None,
+        Input::Message { conn, .. } => Some(*conn),
+    });
+    heard.chain(op.outs.iter().map(|out| out.conn))
 }

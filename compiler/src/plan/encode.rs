@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use super::Plan;
 
 /// Format version; part of the plan's identity.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 const MAGIC: &[u8; 8] = b"RLPLAN\0\0";
 const HEAD: usize = 8 + 4 + 32;
 

@@ -23,13 +23,22 @@
 //! the chunk has them. So a pass begins at the same element of a short chunk and of the scratch chunk
 //! that it is kept in. Lanes run through their passes without waiting for each other beyond `after`.
 //! `drained` and `after` refer to operations and messages of the same pass.
+//!
+//! **Shares.** Where a program splits the vector by bandwidth, [`Header::split`] says how: each of `units`
+//! equal ranges of the vector has `parts` parts, whose lengths are not part of the plan. [`Shares`] give
+//! them when the plan is bound: part p of a range of L elements is `[L*B(p), L*B(p+1))` of it, rounded
+//! down, and the chunks of a part divide that evenly. L, and with it N/C, is then a matter of the part:
+//! a pass cuts each part's chunks by the longest of that part, and lanes of different parts may have
+//! different numbers of passes. Lanes of a part without elements are not played at all.
 
 mod check;
 mod encode;
 mod print;
+mod shares;
 mod travel;
 
 pub use encode::{DecodeError, VERSION};
+pub use shares::{Load, Shares, WHOLE, Weighted};
 pub use travel::{CACHED_VECTOR, INPUT_BYTES, KEPT_BYTES, KEPT_VECTOR, LEAST_PIECE};
 
 use serde::{Deserialize, Serialize};
@@ -38,6 +47,9 @@ use crate::chunks::ChunkSet;
 
 /// Most messages that may be in flight on one connection: what every transport can hold.
 pub const MAX_SLOTS: u32 = 32;
+
+/// Most paths between hosts that a plan may ride.
+pub const MAX_PATHS: u32 = 8;
 
 /// What one rank plays. Made by the compiler from a proof, or decoded and checked again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +97,8 @@ pub struct Header {
     pub lossy: bool,
     /// Protocol asked for by the schedule.
     pub protocol: Protocol,
+    /// What shares cut, where the program splits the vector by bandwidth.
+    pub split: Option<Weighted>,
 }
 
 /// Which user buffers a plan addresses.
@@ -127,6 +141,9 @@ pub struct Conn {
     pub peer: u32,
     /// Which of the parallel connections to it.
     pub channel: u16,
+    /// The path between hosts that it rides; of ranks of one host, a name only. Connections of different
+    /// paths have different channels.
+    pub path: u16,
     /// Whether this end sends or receives.
     pub dir: Dir,
     /// Messages a pass.
@@ -147,6 +164,9 @@ pub enum Dir {
 pub struct Lane {
     /// The operations.
     pub ops: Vec<Op>,
+    /// Which part of a split by bandwidth it plays; `None` where the plan has no such split, and for what
+    /// is copied outside of it.
+    pub part: Option<u16>,
 }
 
 /// Folds `inputs` in order and hands the result to `store` and `outs`.

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Formatter, Result, Write};
 
-use super::{Buf, Dir, Input, Op, Plan, Region, Sizes, Wire};
+use super::{Buf, Dir, Input, Op, Plan, Region, Sizes, Weighted, Wire};
 
 impl Display for Region {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -38,8 +38,12 @@ impl Display for Plan {
         if !h.scratch.is_empty() {
             writeln!(f, "  scratch {:?}", h.scratch)?;
         }
+        if let Some(Weighted { units, parts, .. }) = &h.split {
+            writeln!(f, "  split {units} x {parts} by shares")?;
+        }
         for (i, lane) in part.lanes.iter().enumerate().filter(|(_, l)| !l.ops.is_empty()) {
-            writeln!(f, "lane {i}")?;
+            let of = lane.part.map_or(String::new(), |p| format!(" part {p}"));
+            writeln!(f, "lane {i}{of}")?;
             for (k, op) in lane.ops.iter().enumerate() {
                 write!(f, "  {k:>3}: ")?;
                 self.op_text(f, op)?;
@@ -55,9 +59,10 @@ impl Plan {
         let end = |conn: u32| {
             let c = self.part.conns[conn as usize];
             let lane = if c.channel == 0 { String::new() } else { format!("/{}", c.channel) };
+            let path = if c.path == 0 { String::new() } else { format!(" via {}", c.path) };
             match c.dir {
-                Dir::Send => format!("to r{}{lane}", c.peer),
-                Dir::Recv => format!("from r{}{lane}", c.peer),
+                Dir::Send => format!("to r{}{lane}{path}", c.peer),
+                Dir::Recv => format!("from r{}{lane}{path}", c.peer),
             }
         };
         let mut parts = Vec::new();

@@ -7,6 +7,7 @@ mod each;
 mod expr;
 mod region;
 mod stmt;
+mod weighted;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use roundelay_dsl::diag::{Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceId;
 
 use super::each::Flat;
-use super::{Names, Resolver, axes, no_schedule, style};
+use super::{Names, Resolver, axes, no_schedule, style, weighted};
 use crate::collective::Kind;
 use crate::plan::Protocol;
 use crate::program::{Axes, Each, Program, Schedule, Slot, Split, Stmt, Style, Use};
@@ -100,6 +100,7 @@ pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) ->
     }
     let stmts = body.block(r, &a.body);
     let schedule = body.schedule(r, a.schedule.as_ref());
+    weighted::alone(r, &kind, &stmts, schedule.as_ref());
     if let (Some(data), Some(io)) = (body.data, body.split_buffers) {
         r.report(
             Diagnostic::error(codes::BUFFERS, "an algorithm moves `data`, or `input` and `output`, not both")
@@ -200,7 +201,6 @@ impl Body {
                             .label(s.buffer.span, "this is not `data`"),
                     );
                 }
-                self.data.get_or_insert(s.buffer.span);
                 let range = match &s.range {
                     Some((a, b)) => Some((
                         r.number(self.id, &mut self.names, a)?,
@@ -210,15 +210,11 @@ impl Body {
                 };
                 let depth = self.names.visible.len();
                 let slot = self.names.bind(&s.var.text, false);
-                if let Some(by) = &s.by
-                    && !matches!(&by.kind, ExprKind::Call(f, a) if f.text == "bandwidth" && a.len() == 1)
-                {
-                    r.number(self.id, &mut self.names, by);
-                }
+                let weighted = s.by.as_ref().is_some_and(|by| weighted::by(r, s, by));
                 let body = self.block(r, &s.body);
                 self.names.visible.truncate(depth);
                 let site = self.site();
-                Stmt::Split(Box::new(Split { slot, range, body, site, span: s.span }))
+                Stmt::Split(Box::new(Split { slot, range, weighted, body, site, span: s.span }))
             }
             ast::Stmt::Ensure(e) => {
                 r.report(
@@ -284,6 +280,10 @@ impl Body {
             Some(e) => Some(r.number(self.id, &mut self.names, e)?),
             None => None,
         };
+        let via = match &u.via {
+            Some(e) => Some(r.number(self.id, &mut self.names, e)?),
+            None => None,
+        };
         let program = program?;
         self.used.extend(&program.sources);
         if on.is_none() {
@@ -293,7 +293,7 @@ impl Body {
             };
         }
         let site = self.site();
-        Some(Use { program, over, on, to, root, site, span: u.span })
+        Some(Use { program, over, on, to, root, via, site, span: u.span })
     }
 
     /// A number for a statement with parts.

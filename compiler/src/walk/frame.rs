@@ -24,9 +24,20 @@ pub(super) struct Frame<'a> {
     pub(super) stride: u32,
     /// All ranks.
     pub(super) ranks: u32,
-    pub(super) lane: u16,
+    pub(super) ride: Ride,
     pub(super) spec: Spec,
     pub(super) views: Views<'a>,
+}
+
+/// How what a frame moves travels.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ride {
+    /// The lane that plays it.
+    pub lane: u16,
+    /// The path between hosts.
+    pub path: u16,
+    /// The part of a split by bandwidth that it is of.
+    pub part: Option<u16>,
 }
 
 /// Where the buffers of a frame lie in those of the instance.

@@ -10,6 +10,7 @@ mod frame;
 mod round;
 mod view;
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use roundelay_dsl::ast::Op;
@@ -19,9 +20,9 @@ use roundelay_dsl::span::Span;
 use crate::collective::Spec;
 use crate::eval::eval;
 use crate::instance::{Instance, enter, environment, split_range};
-use crate::plan::{Region, Wire};
+use crate::plan::{Region, Weighted, Wire};
 use crate::program::{Program, Slot, Stmt};
-use frame::{Frame, Views};
+use frame::{Frame, Ride, Views};
 pub use round::Round;
 pub(crate) use view::merge;
 
@@ -37,8 +38,12 @@ pub struct Transfer {
     pub round: u32,
     /// Order inside the round, the same whoever asks.
     pub key: Key,
-    /// The lane that plays it.
+    /// The lane that plays it. Everything on one lane rides one path, for one part.
     pub lane: u16,
+    /// The path between hosts that it rides.
+    pub path: u16,
+    /// The part of a split by bandwidth that it is of.
+    pub part: Option<u16>,
     /// Reads here.
     pub src: u32,
     /// Writes there.
@@ -77,6 +82,10 @@ struct Walk<'w, 'v> {
     stop: bool,
     /// Turns of all loops so far.
     turns: u64,
+    /// Path and part of each lane that something moved on.
+    lanes: Vec<Option<(u16, Option<u16>)>>,
+    /// The split that shares cut.
+    weighted: Option<u32>,
 }
 
 /// Loops that turn more often than this in all are refused.
@@ -96,15 +105,28 @@ pub fn walk(instance: &Instance, on_round: OnRound<'_>) -> Result<(), Fail> {
     run(instance, on_round, false).map(|_| ())
 }
 
-/// First scratch buffer by path, and all of them with their sizes.
-type Scratch = (std::collections::BTreeMap<Vec<u32>, u16>, Vec<(String, u32)>);
+/// The scratch buffers of an instance, being laid out.
+#[derive(Default)]
+struct Scratch {
+    /// First buffer of each program entered, by its path of uses and parts.
+    of: BTreeMap<Vec<u32>, u16>,
+    sizes: Vec<(String, u32)>,
+    /// The part of a split by bandwidth that each belongs to.
+    parts: Vec<Option<u16>>,
+}
 
 /// Numbers the scratch buffers of all frames and finds their sizes.
 pub(crate) fn lay_out_scratch(instance: &mut Instance) -> Result<(), Fail> {
     let layout = run(instance, &mut |_| Ok(ControlFlow::Continue(())), true)?;
-    if let Some((of, sizes)) = layout {
+    if let Some(Scratch { of, sizes, parts }) = layout {
         instance.scratch_of = of;
         instance.scratch = sizes;
+        instance.split = instance.weighted_site().map(|_| Weighted {
+            units: instance.spec.blocks(),
+            parts: instance.options.paths,
+            scratch: parts,
+            loads: Vec::new(),
+        });
     }
     Ok(())
 }
@@ -128,14 +150,16 @@ fn run(instance: &Instance, on_round: OnRound<'_>, layout: bool) -> Result<Optio
         layout: layout.then(Default::default),
         stop: false,
         turns: 0,
+        lanes: vec![None; MAX_LANES.into()],
+        weighted: instance.weighted_site(),
     };
     let scratch = walk.scratch(program, &env, instance.spec.chunks / instance.units.max(1))?;
     let views = Views::Whole { spec: &instance.spec, scratch };
-    let frame =
-        Frame { program, axes, env, live, size: ranks, stride: 1, ranks, lane: 0, spec, views };
+    let (size, ride) = (ranks, Ride::default());
+    let frame = Frame { program, axes, env, live, size, stride: 1, ranks, ride, spec, views };
     if instance.channels > 1 {
         for t in 0..instance.channels {
-            walk.part(&frame, &program.body, None, t, instance.channels, 0)?;
+            walk.part(&frame, &program.body, None, (t, instance.channels), None)?;
         }
     } else {
         let mut frame = frame;
@@ -147,12 +171,17 @@ fn run(instance: &Instance, on_round: OnRound<'_>, layout: bool) -> Result<Optio
 impl Walk<'_, '_> {
     /// Finds or makes the scratch buffers of a frame whose chunks are `w` of the instance's.
     fn scratch(&mut self, p: &Program, env: &[i64], w: u32) -> Result<u16, Fail> {
-        let Some((of, sizes)) = &mut self.layout else {
+        let part = match (self.weighted, self.path.as_slice()) {
+            (Some(site), [at, part, ..]) if site == *at => Some(*part as u16),
+            _ => None,
+        };
+        let Some(Scratch { of, sizes, parts }) = &mut self.layout else {
             return Ok(self.instance.scratch_of.get(&self.path).copied().unwrap_or(0));
         };
         let first = *of.entry(self.path.clone()).or_insert_with(|| {
             let first = sizes.len();
             sizes.extend(p.scratch.iter().map(|(name, _)| (name.clone(), 0)));
+            parts.resize(sizes.len(), part);
             first as u16
         });
         for (i, (_, e)) in p.scratch.iter().enumerate() {
@@ -210,7 +239,8 @@ impl Walk<'_, '_> {
                 }
                 Stmt::Each(each) => {
                     if self.layout.is_none() {
-                        let round = Round { frame, each, index: self.round, lane: frame.lane };
+                        let ride = self.lane(frame.ride, each.span)?;
+                        let round = Round { frame, each, index: self.round, ride };
                         if (self.on_round)(&round)?.is_break() {
                             self.stop = true;
                         }
@@ -228,9 +258,8 @@ impl Walk<'_, '_> {
                             frame,
                             &s.body,
                             Some((s.slot, t)),
-                            (t - from) as u32,
-                            (to - from) as u32,
-                            frame.lane,
+                            ((t - from) as u32, (to - from) as u32),
+                            Some(s.site),
                         );
                         self.path.pop();
                         done?;
@@ -247,9 +276,8 @@ impl Walk<'_, '_> {
         outer: &Frame<'_>,
         body: &[Stmt],
         var: Option<(Slot, i64)>,
-        part: u32,
-        parts: u32,
-        lane: u16,
+        (part, parts): (u32, u32),
+        site: Option<u32>,
     ) -> Result<(), Fail> {
         self.path.push(part);
         let w = outer.fine()? / parts;
@@ -260,14 +288,18 @@ impl Walk<'_, '_> {
             env[slot as usize] = t;
             live.push(slot);
         }
-        let lane = 1 + ((lane as u32 * parts + part) % (MAX_LANES as u32 - 1)) as u16;
+        let lane = 1 + ((outer.ride.lane as u32 * parts + part) % (MAX_LANES as u32 - 1)) as u16;
+        let mut ride = Ride { lane, ..outer.ride };
+        if site.is_some() && site == self.weighted {
+            ride.part = Some(part as u16);
+        }
         let views = Views::Part { outer, part, parts, scratch: scratch? };
         let mut frame = Frame {
             program: outer.program,
             axes: outer.axes.clone(),
             env,
             live,
-            lane,
+            ride,
             spec: outer.spec.clone(),
             views,
             ..*outer
@@ -275,6 +307,48 @@ impl Walk<'_, '_> {
         let done = self.block(&mut frame, body);
         self.path.pop();
         done
+    }
+
+    /// The lane of a round: that of its frame, unless that is already another path's or part's.
+    fn lane(&mut self, ride: Ride, span: Span) -> Result<Ride, Fail> {
+        let (own, last) = ((ride.path, ride.part), MAX_LANES);
+        let order = (ride.lane..last).chain(1..ride.lane);
+        let fits = |lane: &u16| self.lanes[*lane as usize].is_none_or(|of| of == own);
+        let Some(lane) = order.into_iter().find(fits) else {
+            return Err(Box::new(
+                Diagnostic::error(
+                    codes::PATH,
+                    format!(
+                        "no lane is left for path {}: the other paths have all {last}",
+                        ride.path
+                    ),
+                )
+                .label(span, "played here")
+                .help("split into fewer parts"),
+            ));
+        };
+        self.lanes[lane as usize] = Some(own);
+        Ok(Ride { lane, ..ride })
+    }
+
+    /// How a used program travels.
+    fn via(&self, outer: &Frame<'_>, u: &crate::program::Use) -> Result<Ride, Fail> {
+        let Some(e) = &u.via else { return Ok(outer.ride) };
+        let (path, paths) = (eval(e, &mut outer.env.clone()), self.instance.options.paths);
+        match path.map_err(|e| outer.note(e.diagnostic(), &outer.env, &[]))? {
+            path if (0..i64::from(paths)).contains(&path) => {
+                Ok(Ride { path: path as u16, ..outer.ride })
+            }
+            path => {
+                let d = Diagnostic::error(
+                    codes::PATH,
+                    format!("path {path} is not one of {paths}"),
+                )
+                .label(e.span, "there is no such path")
+                .help("write `split data over p in paths … { use … via p }`, or say how many paths there are (`--paths`)");
+                Err(outer.note(d, &outer.env, &[]))
+            }
+        }
     }
 
     fn use_(&mut self, outer: &Frame<'_>, u: &crate::program::Use) -> Result<(), Fail> {
@@ -315,7 +389,7 @@ impl Walk<'_, '_> {
             size,
             stride: outer.stride * inner,
             ranks: outer.ranks,
-            lane: outer.lane,
+            ride: self.via(outer, u)?,
             spec,
             views: Views::Used { outer, stmt: u, scratch: 0 },
         };

@@ -3,7 +3,7 @@
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::frame::Frame;
+use super::frame::{Frame, Ride};
 use super::view::View;
 use super::{Fail, Key, MOST_TRANSFERS, MOST_TURNS, Transfer, too_many};
 use crate::eval::{Bounds, eval};
@@ -16,8 +16,8 @@ pub struct Round<'a> {
     pub(super) each: &'a Each,
     /// Counted from 0.
     pub index: u32,
-    /// The lane that plays it.
-    pub lane: u16,
+    /// How it travels.
+    pub ride: Ride,
 }
 
 /// What is done with a combination of the inner loops, and its number.
@@ -322,7 +322,9 @@ impl Round<'_> {
         out.push(Transfer {
             round: self.index,
             key: Key { rule: scene.number, inner, rank: global(r.min(self.frame.size - 1)) },
-            lane: self.lane,
+            lane: self.ride.lane,
+            path: self.ride.path,
+            part: self.ride.part,
             src,
             dst,
             op: rule.op,

@@ -38,6 +38,7 @@ codes! {
     IMPORT "RL0210" "an import cannot be followed";
     BUFFERS "RL0211" "an algorithm mixes data with input and output";
     UNKNOWN_WIRE "RL0212" "no such wire type";
+    WEIGHTED "RL0213" "a split by bandwidth stands where it cannot be balanced";
     // 03xx: matching and deadlock
     DEADLOCK "RL0301" "the schedule can deadlock";
     SLOTS "RL0302" "more messages are in flight than a connection can hold";
@@ -62,6 +63,7 @@ codes! {
     TOO_BIG "RL0603" "the algorithm would have to be unrolled beyond the limit";
     CHUNKS "RL0604" "the chunk count does not fit the collective";
     ROOT "RL0605" "the root is not a rank";
+    PATH "RL0606" "a path is not one that there is";
     // 07xx: plans and runs
     PLAN_DAMAGED "RL0701" "a plan is damaged or of another version";
     PLAN_MISMATCH "RL0702" "ranks hold different plans";

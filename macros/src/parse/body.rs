@@ -152,7 +152,7 @@ impl Parser<'_> {
         Some(ast::Stmt::Each(ast::Each { vars, filter: None, body, span }))
     }
 
-    /// `split(data, 0..2, |part| …)`, `split(data, paths, |p| …)`
+    /// `split(data, 0..2, |part| …)`, `split(data, paths, |p| …)`, `split(data, paths.by(bandwidth), |p| …)`
     fn split(&mut self, e: &Expr, call: &syn::ExprCall) -> Option<ast::Stmt> {
         let form = "split(data, 0..2, |part| { … })";
         let [buffer, range, closure] = call.args.iter().collect::<Vec<_>>()[..] else {
@@ -164,6 +164,12 @@ impl Parser<'_> {
         };
         let buffer = path.path.get_ident().map(|i| self.name(i))?;
         let end = self.span(range).end;
+        let (range, weight) = match range {
+            Expr::MethodCall(by) if by.method == "by" && by.args.len() == 1 => {
+                (&*by.receiver, by.args.first())
+            }
+            range => (range, None),
+        };
         let range = match named(range, "paths") {
             true => None,
             false => Some(self.range(range)?),
@@ -172,8 +178,23 @@ impl Parser<'_> {
         let ident = self.variable(closure.inputs.first()?)?;
         let span = Span { end, ..self.span(e) };
         let var = self.name(ident);
+        let by = match weight {
+            Some(weight) => Some(self.weight(weight, &var)?),
+            None => None,
+        };
         let body = self.inside(&closure.body);
-        Some(ast::Stmt::Split(ast::Split { buffer, var, range, by: None, body, span }))
+        Some(ast::Stmt::Split(ast::Split { buffer, var, range, by, body, span }))
+    }
+
+    /// `bandwidth`, of the part's own path.
+    fn weight(&mut self, weight: &Expr, var: &ast::Name) -> Option<ast::Expr> {
+        let Expr::Path(path) = weight else {
+            return self.foreign(weight, "this", "write `paths.by(bandwidth)`");
+        };
+        let name = path.path.get_ident().map(|i| self.name(i))?;
+        let span = self.span(weight);
+        let own = ast::Expr { kind: ast::ExprKind::Name(var.text.clone()), span };
+        Some(ast::Expr { kind: ast::ExprKind::Call(name, vec![own]), span })
     }
 
     /// A closure with one parameter.

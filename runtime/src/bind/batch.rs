@@ -17,13 +17,15 @@ use std::time::Duration;
 use roundelay_compiler::plan::{Dir, Header, KEPT_BYTES, Placement, Protocol};
 
 use super::build::{DIRECT_POSTED, STREAM_BYTES};
-use super::{At, Bound, Key, NOWHERE, Operand, OutEnd, RecvEnd, Segment, SendEnd, Shape, Step};
+use super::{
+    At, Bound, Key, NOWHERE, Operand, OutEnd, Pace, RecvEnd, Segment, SendEnd, Shape, Step,
+};
 use crate::backend::Kernel;
 use crate::dtype::{DType, RedOp};
 use crate::ends::Ends;
 use crate::error::{Bytes, Error};
 use crate::group::Group;
-use crate::net::Patience;
+use crate::net::{Patience, Wire};
 use crate::transport::shm::Layout;
 
 /// Pieces in flight on a connection: so many small messages may be sent before one is received.
@@ -117,7 +119,8 @@ pub(crate) fn bind_batch(
     let (own, channel) = (group.rank(), channel(group.layout()));
     let peers = batch.transfers.iter().map(|t| t.peer);
     let patience = Patience { timeout, watch: &mut |_| None, members: &[] };
-    ends.connect(group, peers.filter(|&peer| peer != own).map(|peer| (peer, channel)), patience)?;
+    let wire = |peer| Wire { peer, channel, path: 0 };
+    ends.connect(group, peers.filter(|&peer| peer != own).map(wire), patience)?;
     let slot_bytes = group.layout().slot_bytes;
     let mut builder = Builder { slot_bytes, bound: empty(batch) };
     let transfers = builder.bound.batch.as_ref().map(|b| b.transfers.clone()).unwrap_or_default();
@@ -141,14 +144,14 @@ pub(crate) fn bind_batch(
         let listed = listed.filter(|(_, t)| (t.peer, t.dir) == (peer, dir));
         match dir {
             Dir::Send => {
-                let sender = ends.sender(group, (peer, channel))?;
-                let end = SendEnd { sender, peer, channel, messages: 0, posted };
+                let sender = ends.sender(group, wire(peer))?;
+                let end = SendEnd { sender, peer, channel, path: 0, messages: 0, posted };
                 listed.for_each(|(i, t)| builder.send(i, t, &end));
                 builder.bound.sends.push(end);
             }
             Dir::Recv => {
-                let receiver = ends.receiver(group, (peer, channel))?;
-                let end = RecvEnd { receiver, peer, channel, posted };
+                let receiver = ends.receiver(group, wire(peer))?;
+                let end = RecvEnd { receiver, peer, channel, path: 0, posted };
                 listed.for_each(|(i, t)| builder.receive(i, t, &end));
                 builder.bound.froms.push(end);
             }
@@ -189,6 +192,7 @@ fn header(name: &str) -> Header {
         reduces: false,
         lossy: false,
         protocol: Protocol::Auto,
+        split: None,
     }
 }
 
@@ -336,6 +340,7 @@ impl Builder {
         let inputs = bound.operands.len() as u32;
         let out = u32::from(store == NOWHERE);
         bound.steps.push(Step {
+            pace: Pace::ONCE,
             inputs: inputs - 1..inputs,
             outs: outs - out..outs,
             after: 0..0,

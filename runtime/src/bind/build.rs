@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use roundelay_compiler::plan::{
-    Buf, CACHED_VECTOR, Dir, Input, Op, Out, Plan, Protocol, Region, Sizes,
+    Buf, CACHED_VECTOR, Conn, Dir, Input, Op, Out, Plan, Protocol, Region, Sizes,
 };
 
 use super::check::{chunk_by_chunk, damaged, lanes_apart, places, references};
 use super::{
-    At, Bound, Drained, Key, NOWHERE, Operand, OutEnd, RecvEnd, Segment, SendEnd, Shape, Step,
-    digest, mix,
+    At, Bound, Drained, Key, NOWHERE, Operand, OutEnd, Pace, RecvEnd, Segment, SendEnd, Shape,
+    Sizing, Step, digest, mix,
 };
 use crate::backend::Kernel;
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::executor::short;
 use crate::group::Group;
-use crate::net::Patience;
+use crate::net::{Patience, Wire};
 
 /// Messages of memory that peers do not map are read through the kernel from this size on: below, two
 /// copies cost less than its look at the other process. How much less depends on where the cores are
@@ -34,12 +34,11 @@ pub(super) const STREAM_BYTES: u64 = CACHED_VECTOR;
 /// Plans of more operations are not searched for results that nobody reads.
 const STREAM_SEARCH: usize = 512;
 
-/// Makes addresses of a plan, and opens the connections that it uses. `counts` are the elements of
-/// each block, none where all have the call's count.
+/// Makes addresses of a plan, and opens the connections that it uses.
 pub(crate) fn bind(
     plan: &Plan,
     key: Key,
-    counts: &[u64],
+    sizing: Sizing<'_>,
     kernel: Kernel,
     group: &mut Group,
     ends: &mut Ends,
@@ -47,38 +46,46 @@ pub(crate) fn bind(
 ) -> Result<Bound, Error> {
     references(plan, group)?;
     let slot_bytes = group.layout().slot_bytes;
-    let shape = match counts {
-        [] => Shape::new(&plan.header, key.count, key.dtype, slot_bytes)?,
-        _ => Shape::cut(&plan.header, group.rank(), counts, key.dtype, slot_bytes)?,
-    };
+    let Sizing { counts, shares } = sizing;
+    let shape = Shape::new(&plan.header, group.rank(), key.count, sizing, key.dtype, slot_bytes)?;
     if !counts.is_empty() {
         chunk_by_chunk(plan, &shape)?;
     }
-    if shape.passes > 1 {
+    if shape.passes() > 1 {
         lanes_apart(plan)?;
     }
     let part = &plan.part;
     let ops = || part.lanes.iter().flat_map(|lane| &lane.ops);
-    let digest = counts.iter().copied().fold(digest(&key), mix);
+    let words = shares.map_or(&[][..], |s| s.list()).iter().map(|&s| u64::from(s));
+    let digest = counts.iter().copied().chain(words).fold(digest(&key), mix);
     let mut bound = Bound::new(key, shape, kernel, plan.header.clone());
     (bound.digest, bound.counts, bound.sites) = (digest, counts.to_vec(), part.sites.clone());
+    bound.shares = shares.cloned();
     bound.widest = ops().map(|op| op.inputs.len().max(op.outs.len() + 1)).max().unwrap_or(0);
     let patience = Patience { timeout, watch: &mut |_| None, members: &[] };
-    ends.connect(group, part.conns.iter().map(|c| (c.peer, c.channel)), patience)?;
+    let wire = |c: &Conn| Wire { peer: c.peer, channel: c.channel, path: c.path };
+    let played = played(plan, &bound.shape);
+    let wanted = part.conns.iter().zip(&played).filter(|(_, played)| **played);
+    ends.connect(group, wanted.map(|(c, _)| wire(c)), patience)?;
     let crowded = group.layout().crowded;
     let mut builder = Builder { plan, kernel, crowded, ends: Vec::new() };
-    for conn in &part.conns {
-        let (peer, channel, posted) = (conn.peer, conn.channel, group.seat(conn.peer).is_none());
+    for (conn, played) in part.conns.iter().zip(played) {
+        if !played {
+            builder.ends.push(NOWHERE);
+            continue;
+        }
+        let Conn { peer, channel, path, .. } = *conn;
+        let posted = group.seat(peer).is_none();
         builder.ends.push(match conn.dir {
             Dir::Send => {
-                let sender = ends.sender(group, (peer, channel))?;
+                let sender = ends.sender(group, wire(conn))?;
                 let messages = conn.messages.into();
-                bound.sends.push(SendEnd { sender, peer, channel, messages, posted });
+                bound.sends.push(SendEnd { sender, peer, channel, path, messages, posted });
                 bound.sends.len() - 1
             }
             Dir::Recv => {
-                let receiver = ends.receiver(group, (peer, channel))?;
-                bound.froms.push(RecvEnd { receiver, peer, channel, posted });
+                let receiver = ends.receiver(group, wire(conn))?;
+                bound.froms.push(RecvEnd { receiver, peer, channel, path, posted });
                 bound.froms.len() - 1
             }
         } as u32);
@@ -86,14 +93,32 @@ pub(crate) fn bind(
     bound.posted = bound.sends.iter().any(|s| s.posted) || bound.froms.iter().any(|f| f.posted);
     for (l, lane) in part.lanes.iter().enumerate() {
         let first = bound.steps.len() as u32;
+        let pace = bound.shape.pace(lane.part);
         for (i, op) in lane.ops.iter().enumerate() {
-            let step = builder.step(&mut bound, op, (l, i))?;
+            let Some(pace) = pace else { break };
+            let step = builder.step(&mut bound, op, pace, (l, i))?;
             bound.steps.push(step);
         }
         bound.lanes.push(first..bound.steps.len() as u32);
+        bound.parts.push(lane.part);
     }
     bound.short = short(&bound);
     Ok(bound)
+}
+
+/// Which connections are used: not those of parts without elements.
+fn played(plan: &Plan, shape: &Shape) -> Vec<bool> {
+    let mut played = vec![plan.header.split.is_none(); plan.part.conns.len()];
+    for lane in plan.part.lanes.iter().filter(|lane| shape.pace(lane.part).is_some()) {
+        for op in &lane.ops {
+            let heard = op.inputs.iter().filter_map(|input| match input {
+                Input::Message { conn, .. } => Some(*conn),
+                Input::Local(_) => None,
+            });
+            heard.chain(op.outs.iter().map(|out| out.conn)).for_each(|c| played[c as usize] = true);
+        }
+    }
+    played
 }
 
 struct Builder<'a> {
@@ -106,8 +131,14 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn step(&mut self, bound: &mut Bound, op: &Op, at: (usize, usize)) -> Result<Step, Error> {
-        let lens = lens(&bound.shape, &op.sizes)?;
+    fn step(
+        &mut self,
+        bound: &mut Bound,
+        op: &Op,
+        pace: Pace,
+        at: (usize, usize),
+    ) -> Result<Step, Error> {
+        let lens = lens(&bound.shape, pace, &op.sizes)?;
         let mut regions: Vec<Vec<(usize, u64)>> = Vec::new();
         let inputs = bound.operands.len() as u32;
         for input in &op.inputs {
@@ -138,7 +169,7 @@ impl Builder<'_> {
             .drained
             .extend(refs.map(|r| Drained { send: self.ends[r.conn as usize], message: r.message }));
         let segments = bound.segments.len() as u32;
-        segment(bound, &lens, &regions);
+        segment(bound, pace, &lens, &regions);
         let lands = match &bound.operands[inputs as usize..] {
             [only] => only.posted && only.wire.is_none() && store != NOWHERE,
             _ => false,
@@ -154,6 +185,7 @@ impl Builder<'_> {
             stream: self.is_last_use(&bound.shape, op, at),
             lands,
             tag: 0,
+            pace,
             elements: lens.iter().sum(),
             site: op.site,
             round: op.round,
@@ -290,9 +322,9 @@ fn mentions(region: &Region, buf: Buf) -> bool {
     region.pieces.iter().any(|piece| piece.buf == buf)
 }
 
-fn lens(shape: &Shape, sizes: &Sizes) -> Result<Vec<u64>, Error> {
+fn lens(shape: &Shape, pace: Pace, sizes: &Sizes) -> Result<Vec<u64>, Error> {
     match sizes {
-        Sizes::Full(n) => Ok(vec![shape.ceil; *n as usize]),
+        Sizes::Full(n) => Ok(vec![pace.ceil; *n as usize]),
         Sizes::Of(sets) => {
             if sets.iter().any(|s| s.modulus == 0 || s.block == 0 && s.total > 0) {
                 return damaged("it has a chunk set without chunks".into());
@@ -310,13 +342,13 @@ fn lens(shape: &Shape, sizes: &Sizes) -> Result<Vec<u64>, Error> {
 
 /// Cuts the chunks of a step into segments. Played in one pass, chunks that lie together in every
 /// operand are one segment; in several passes each chunk is, for each pass takes a part of each.
-fn segment(bound: &mut Bound, lens: &[u64], regions: &[Vec<(usize, u64)>]) {
+fn segment(bound: &mut Bound, pace: Pace, lens: &[u64], regions: &[Vec<(usize, u64)>]) {
     let size = bound.shape.size;
     let mut k = 0;
     while k < lens.len() {
         let (first, mut elements) = (k, lens[k]);
         k += 1;
-        while bound.shape.passes == 1
+        while pace.passes == 1
             && k < lens.len()
             && regions.iter().all(|r| r[k] == (r[first].0, r[first].1 + elements))
         {

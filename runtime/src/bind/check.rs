@@ -38,6 +38,10 @@ pub(crate) fn references(plan: &Plan, group: &Group) -> Result<(), Error> {
             )));
         }
     }
+    let parts = header.split.as_ref().map_or(0, |split| split.parts);
+    if part.lanes.iter().any(|lane| lane.part.is_some_and(|part| u32::from(part) >= parts)) {
+        return damaged("a lane plays a part that does not exist".into());
+    }
     let mut messages = vec![0u64; part.conns.len()];
     for op in part.lanes.iter().flat_map(|lane| &lane.ops) {
         operation(plan, op, &mut messages)?;

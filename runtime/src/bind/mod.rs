@@ -15,11 +15,11 @@ mod shape;
 
 pub(crate) use batch::{Batch, Transfer, bind_batch, channel, tagged};
 pub(crate) use build::bind;
-pub(crate) use shape::{Shape, digest, mix};
+pub(crate) use shape::{Pace, Shape, digest, mix};
 
 use std::ops::Range;
 
-use roundelay_compiler::plan::{Header, OpRef, Site, Wire};
+use roundelay_compiler::plan::{Header, OpRef, Shares, Site, Wire};
 
 use crate::backend::Kernel;
 use crate::dtype::{DType, RedOp};
@@ -50,17 +50,30 @@ impl PartialEq for Key {
     }
 }
 
+/// What a caller says of the sizes beyond the count; part of what ranks compare.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sizing<'a> {
+    /// Elements of each block; none where all have the call's count.
+    pub(crate) counts: &'a [u64],
+    /// Shares of the parts, for a plan that is split by bandwidth; even ones if nothing is said.
+    pub(crate) shares: Option<&'a Shares>,
+}
+
 /// A plan with addresses.
 pub(crate) struct Bound {
     pub(crate) key: Key,
     /// Elements of each block, where they differ.
     pub(crate) counts: Vec<u64>,
+    /// Shares of the parts of a split by bandwidth.
+    pub(crate) shares: Option<Shares>,
     /// The same on all ranks that make the same call.
     pub(crate) digest: u64,
     pub(crate) shape: Shape,
     pub(crate) kernel: Kernel,
     /// Operations of each lane, as indices into `steps`.
     pub(crate) lanes: Vec<Range<u32>>,
+    /// The part that each lane plays, where the plan is split by bandwidth.
+    pub(crate) parts: Vec<Option<u16>>,
     pub(crate) steps: Vec<Step>,
     pub(crate) operands: Vec<Operand>,
     pub(crate) outs: Vec<OutEnd>,
@@ -109,6 +122,8 @@ pub(crate) struct Step {
     pub(crate) lands: bool,
     /// Mixed into the digest that its messages carry; 0 in plans.
     pub(crate) tag: u32,
+    /// How its part is cut into passes.
+    pub(crate) pace: Pace,
     /// Elements over all passes.
     pub(crate) elements: u64,
     pub(crate) site: u32,
@@ -168,6 +183,8 @@ pub(crate) struct SendEnd {
     pub(crate) sender: u32,
     pub(crate) peer: u32,
     pub(crate) channel: u16,
+    /// The path between hosts.
+    pub(crate) path: u16,
     /// Messages a pass.
     pub(crate) messages: u64,
     /// Whether the link is a socket.
@@ -180,6 +197,8 @@ pub(crate) struct RecvEnd {
     pub(crate) receiver: u32,
     pub(crate) peer: u32,
     pub(crate) channel: u16,
+    /// The path between hosts.
+    pub(crate) path: u16,
     /// Whether the link is a socket.
     pub(crate) posted: bool,
 }
@@ -207,10 +226,12 @@ impl Bound {
         Bound {
             key,
             counts: Vec::new(),
+            shares: None,
             digest: 0,
             shape,
             kernel,
             lanes: Vec::new(),
+            parts: Vec::new(),
             steps: Vec::new(),
             operands: Vec::new(),
             outs: Vec::new(),
@@ -261,6 +282,13 @@ impl Bound {
         format!("{} of {} x {dtype} with {op} (plan {hash})", self.name(), self.extent())
     }
 
+    /// How often a lane is played.
+    #[inline]
+    pub(crate) fn passes(&self, lane: usize) -> u32 {
+        let steps = &self.lanes[lane];
+        if steps.is_empty() { 0 } else { self.steps[steps.start as usize].pace.passes }
+    }
+
     /// What a blocked lane of a rank waits for, and for whom.
     pub(crate) fn awaited(&self, blocked: Blocked, own: u32) -> (What, u32) {
         let to = |send: u32| self.sends.get(send as usize).map_or(own, |s| s.peer);
@@ -277,10 +305,10 @@ impl Bound {
 
     /// Elements that a step moves in a pass.
     pub(crate) fn elements(&self, step: &Step, pass: u32) -> u64 {
-        if self.shape.passes == 1 {
+        if step.pace.passes == 1 {
             return step.elements;
         }
         let segments = &self.segments[step.segments.start as usize..step.segments.end as usize];
-        segments.iter().map(|s| self.shape.piece(s.elements, pass).1).sum()
+        segments.iter().map(|s| step.pace.piece(s.elements, pass).1).sum()
     }
 }

@@ -8,9 +8,10 @@ use super::shelf::Shelf;
 use super::{Board, HOST, Membership, SECRET, board};
 use crate::comm::Communicator;
 use crate::error::Error;
-use crate::group::{Group, Terms};
+use crate::group::{Group, Note, Terms};
 use crate::hints::Hints;
 use crate::net::{Door, Net, Options, Secret};
+use crate::paths;
 use crate::route::Transports;
 use crate::transport::shm::Layout;
 
@@ -80,6 +81,24 @@ impl Setup {
         self
     }
 
+    /// The paths to other hosts, in order: on each host an interface, an address or a network, as
+    /// [`Setup::interface`], and under the same name on all. With more than one, algorithms may split
+    /// what they move over them, and a call goes on over the others when one fails. One path is none.
+    #[must_use]
+    pub fn paths<S: Into<String>>(mut self, paths: impl IntoIterator<Item = S>) -> Self {
+        self.options.paths = paths.into_iter().map(Into::into).collect();
+        self.options.places = self.options.paths.clone();
+        self
+    }
+
+    /// A topology file (`docs/paths.md`), the same on all hosts: which paths there are, what each is on
+    /// this host, and what they can do. With [`Setup::paths`] only those of them are used.
+    #[must_use]
+    pub fn topology(mut self, file: impl Into<String>) -> Self {
+        self.options.topology = Some(file.into());
+        self
+    }
+
     /// What all ranks know and nobody else: no other process can join or connect.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
@@ -106,7 +125,8 @@ impl Setup {
     pub fn hints(mut self, hints: &Hints) -> Self {
         if let Some(names) = hints.transport() {
             let has = |name: &str| names.iter().any(|n| n == name);
-            self.terms.transports = Transports { shm: has("shm"), tcp: has("tcp") };
+            self.terms.transports =
+                Transports { shm: has("shm"), tcp: has("tcp"), rdma: has("rdma") };
         }
         self.terms.channels = hints.channels().unwrap_or(self.terms.channels);
         self.terms.slot_bytes = hints.slot_bytes().unwrap_or(self.terms.slot_bytes);
@@ -115,7 +135,13 @@ impl Setup {
         if let Some(interface) = hints.interface() {
             self.options.interface = Some(interface.into());
         }
-        self
+        if let Some(file) = hints.topology() {
+            self = self.topology(file);
+        }
+        match hints.paths() {
+            Some(paths) => self.paths(paths),
+            None => self,
+        }
     }
 
     /// As the environment says: hints, the secret, and the label of the machine.
@@ -188,9 +214,12 @@ impl Communicator {
         setup: &Setup,
     ) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
-        let note = postcard::to_allocvec(&setup.terms).map_err(|e| Error::Start(e.to_string()))?;
-        let door = Door::open(setup.options.clone(), board.address());
+        let mut options = setup.options.clone();
+        paths::settle(&mut options).map_err(|error| board.fail(error))?;
+        let door = Door::open(options, board.address());
         let door = Arc::new(door.map_err(|error| board.fail(error))?);
+        let note = postcard::to_allocvec(&Note::of(setup.terms, &door))
+            .map_err(|e| Error::Start(e.to_string()))?;
         let net = Net::join(rank, size, 0, door, board, note)?;
         let group = Group::join(rank, net, setup.terms, timeout, board)?;
         Communicator::of_group(group, timeout, board)

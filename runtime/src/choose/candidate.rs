@@ -10,7 +10,7 @@ use roundelay_compiler::{Instance, Options, Program, Shape, graph, resolve, veri
 use roundelay_dsl::diag::{Code, Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceMap;
 
-use super::{Request, Why};
+use super::{NVLINK, Request, Why};
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::hints::{Hints, Lossy};
@@ -31,13 +31,18 @@ pub(super) struct Candidate {
 #[derive(Debug, Clone)]
 pub(super) struct Fit {
     pub(super) shape: Shape,
-    profile: Arc<Profile>,
+    pub(super) profile: Arc<Profile>,
 }
 
 impl Candidate {
     /// Microseconds by the cost model; infinite if it cannot be played.
     pub(super) fn time_us(&self, bytes: u64, slot_bytes: u64) -> f64 {
         self.fit.as_ref().map_or(f64::INFINITY, |fit| fit.profile.time_us(bytes, slot_bytes))
+    }
+
+    /// Whether it would be divided over several paths.
+    pub(super) fn is_divided(&self) -> bool {
+        self.fit.as_ref().is_ok_and(|fit| !fit.profile.flows().is_empty())
     }
 
     pub(super) fn rounds(&self) -> usize {
@@ -96,6 +101,17 @@ impl Known {
     ) -> Result<Fit, Why> {
         let at = self.learn(entry, request, grid);
         let fit = self.learnt[at].fit.clone()?;
+        let named = hints.algorithm(request.collective) == Some(entry.name);
+        if !named
+            && let (1, Some((_, program))) = (paths(request), program(entry))
+            && program.weighted().is_some()
+        {
+            let text = match request.topology.hosts() {
+                1 => "it is for several hosts, and all ranks are on one",
+                _ => "it is for several paths between the hosts, and there is one",
+            };
+            return Err(Why::Refused(codes::PATH, text.into()));
+        }
         allowed(&fit, request, hints)?;
         let program = program(entry).map(|(_, program)| program);
         let sums = program.is_some_and(|p| p.kind.reduces()) && order_matters(request);
@@ -162,7 +178,7 @@ fn fit(entry: &'static Entry, request: &Request<'_>, grid: Option<&Shape>) -> Re
             return Err(Why::Refused(codes::SHAPE, text));
         }
     };
-    let options = Options { root: request.root, ..Options::default() };
+    let options = Options { root: request.root, paths: paths(request), ..Options::default() };
     let why = |found: Vec<Diagnostic>| match found.first() {
         Some(d) => Why::Refused(d.code, clause(d, sources)),
         None => refused(codes::SHAPE, "it does not fit"),
@@ -171,6 +187,14 @@ fn fit(entry: &'static Entry, request: &Request<'_>, grid: Option<&Shape>) -> Re
     let element = request.dtype.size() as u32;
     let profile = Profile::new(&instance, request.topology, element).map_err(why)?;
     Ok(Fit { shape, profile: Arc::new(profile) })
+}
+
+/// Paths between the hosts, where there are hosts to go between.
+fn paths(request: &Request<'_>) -> u32 {
+    match request.topology.hosts() > 1 && request.transport != NVLINK {
+        true => request.topology.path_count(),
+        false => 1,
+    }
 }
 
 /// A diagnostic in one line: of a precondition, the clause itself and the values that violate it.

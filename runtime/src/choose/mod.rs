@@ -16,6 +16,7 @@
 mod candidate;
 #[cfg(feature = "cuda")]
 pub(crate) mod device;
+mod division;
 mod how;
 mod machine;
 mod tuned;
@@ -31,6 +32,7 @@ use crate::dtype::{DType, RedOp};
 use crate::error::{Bytes, Error};
 use crate::hints::{Hints, Level, Merged, Objective};
 use candidate::{Candidate, Known};
+pub use division::{Division, Part};
 pub use how::How;
 use how::fastest;
 pub use machine::Machine;
@@ -84,6 +86,8 @@ pub struct Choice {
     pub measured_us: Option<f64>,
     /// How GPUs took that time.
     pub how: Option<How>,
+    /// How it is divided over the paths, if it is split by bandwidth.
+    pub division: Option<Division>,
     /// The other candidates: those that could be played first, fastest first.
     pub lost: Vec<Lost>,
     /// What else there is to say: a table that does not apply.
@@ -321,7 +325,9 @@ impl Resolver {
     fn measured(&self, request: &Request<'_>, candidates: &[Candidate]) -> Option<Times> {
         let times = self.table(request)?;
         let played = |c: &Candidate| c.fit.is_ok() && fastest(&times, c.entry.name).is_some();
-        candidates.iter().any(played).then_some(times)
+        // A table of one path says nothing of several.
+        let divided = |c: &Candidate| c.is_divided() && fastest(&times, c.entry.name).is_none();
+        (candidates.iter().any(played) && !candidates.iter().any(divided)).then_some(times)
     }
 
     fn table(&self, request: &Request<'_>) -> Option<Times> {
@@ -412,6 +418,7 @@ impl Resolver {
             predicted_us: predicted(chosen),
             measured_us: measured(chosen),
             how: known(chosen).and_then(|(_, how)| how),
+            division: Division::of(chosen, request),
             lost,
             remarks: self.remarks.clone(),
         }

@@ -1,7 +1,7 @@
 //! Each hint changes the choice; levels in order; preconditions; what is said of those that lost.
 
 use roundelay_compiler::Placement;
-use roundelay_compiler::cost::{Link, Rates, Topology};
+use roundelay_compiler::cost::{Link, PathCost, Rates, Topology};
 
 use super::*;
 
@@ -294,4 +294,64 @@ fn choices_are_the_same_bit_for_bit() {
             assert_eq!(once.predicted_us.to_bits(), again.predicted_us.to_bits());
         }
     }
+}
+
+/// Hosts with paths of 4 and 1 Gbit/s between them.
+fn two_paths(hosts: u32, per: u32) -> Topology {
+    let path = |name: &str, gbs| PathCost {
+        name: name.into(),
+        link: Link { latency_us: 30.0, message_us: 3.0, gbs },
+    };
+    Topology::even(hosts, per).over(vec![path("wide", 0.5), path("narrow", 0.125)])
+}
+
+#[test]
+fn several_paths_make_multipath_a_candidate() {
+    let topology = two_paths(2, 1);
+    for collective in ["all_reduce", "all_gather", "broadcast", "all_to_all"] {
+        let large = choose(collective, &topology, 64 << 20, "");
+        assert_eq!(large.entry.name, "multipath", "{collective}");
+        let division = large.division.as_ref().expect("a division");
+        let shares: Vec<f64> = division.parts.iter().map(|p| p.share).collect();
+        assert!((shares[0] - 0.8).abs() < 0.01 && (shares[1] - 0.2).abs() < 0.01, "{shares:?}");
+        assert!(division.alone_us > 1.2 * large.predicted_us, "{division:?}");
+        assert!(division.threshold.is_some_and(|bytes| bytes > 1 << 10), "{division:?}");
+        let small = choose(collective, &topology, 1 << 10, "");
+        assert!(small.entry.name != "multipath" && small.division.is_none(), "{collective}");
+        let hinted = choose(collective, &topology, 1 << 10, "algorithm=multipath");
+        let parts = hinted.division.expect("a division").parts;
+        assert_eq!(parts.iter().map(|p| p.share).collect::<Vec<_>>(), [1.0, 0.0], "{collective}");
+    }
+    assert_eq!(
+        choose("all_reduce", &two_paths(2, 2), 64 << 20, "").entry.name,
+        "multipath_two_level"
+    );
+}
+
+#[test]
+fn with_one_path_or_one_host_it_is_none_unless_it_is_asked_for() {
+    let choice = choose("all_reduce", &thin(2, 1), 64 << 20, "");
+    assert!(why(&choice, "multipath").to_string().contains("there is one"));
+    let one = Topology::one_host(2).over(two_paths(2, 1).paths);
+    let choice = choose("all_reduce", &one, 64 << 20, "");
+    assert!(why(&choice, "multipath").to_string().contains("on one"));
+    let choice = choose("all_reduce", &one, 1 << 20, "algorithm=multipath");
+    assert_eq!((choice.entry.name, choice.division), ("multipath", None));
+}
+
+#[test]
+fn a_table_of_one_path_says_nothing_of_several() {
+    let topology = two_paths(2, 1);
+    let request = request("all_reduce", &topology, 64 << 20);
+    let mut tuned = Tuned::new(machine());
+    tuned.insert(&place(&request), 64 << 20, "ring", 1.0);
+    let choose = |tuned: &Tuned| {
+        let mut resolver = Resolver::new(Hints::default(), Some(tuned.clone()), &machine());
+        resolver.choose(&request, &Hints::default(), &Hints::default()).expect("a choice")
+    };
+    assert_eq!(choose(&tuned).entry.name, "multipath");
+    for (name, us) in [("multipath", 3.0), ("multipath_two_level", 3.0)] {
+        tuned.insert(&place(&request), 64 << 20, name, us);
+    }
+    assert_eq!(choose(&tuned).entry.name, "ring");
 }

@@ -141,7 +141,7 @@ impl Core {
             true => call.placement,
             false => Placement::OutOfPlace,
         };
-        let plan = algorithm.plan(self.size(), self.rank(), call.root, placement)?;
+        let plan = algorithm.plan(self.size(), self.rank(), call.root, placement, self.paths())?;
         let plans = &mut self.plans;
         if plans.call.is_some() {
             return Ok(plan);
@@ -213,7 +213,7 @@ impl Core {
 
     /// A plan that stands for an algorithm in agreements: the one for root 0, out of place.
     fn standard_plan(&self, algorithm: &Algorithm) -> Result<Arc<Plan>, Error> {
-        algorithm.plan(self.size(), self.rank(), 0, Placement::OutOfPlace)
+        algorithm.plan(self.size(), self.rank(), 0, Placement::OutOfPlace, self.paths())
     }
 
     /// Whether all ranks have the same word in hand; `what` says what this rank wants.

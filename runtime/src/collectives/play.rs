@@ -48,7 +48,7 @@ impl Communicator {
         placement: Placement,
     ) -> Result<Arc<Plan>, Error> {
         let algorithm = algorithm.algorithm()?;
-        algorithm.plan(self.size(), self.rank(), algorithm.root(), placement)
+        algorithm.plan(self.size(), self.rank(), algorithm.root(), placement, self.paths())
     }
 
     /// Plays an algorithm in place.

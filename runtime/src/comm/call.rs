@@ -5,7 +5,7 @@ use roundelay_compiler::plan::{Placement, Plan};
 
 use super::core::Core;
 use crate::backend::{Dst, Kernel, Src, kernel};
-use crate::bind::{Bound, Key, bind};
+use crate::bind::{Bound, Key, Sizing, bind};
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::executor::wait::Wait;
@@ -48,14 +48,19 @@ pub enum Args<'a> {
 }
 
 impl Core {
-    pub(super) fn bind(&mut self, plan: &Plan, key: Key, counts: &[u64]) -> Result<usize, Error> {
+    pub(super) fn bind(
+        &mut self,
+        plan: &Plan,
+        key: Key,
+        sizing: Sizing<'_>,
+    ) -> Result<usize, Error> {
         let kernel = kernel_for(plan, key.dtype, key.op)?;
-        let bound = bind(plan, key, counts, kernel, &mut self.group, &mut self.ends, self.timeout);
+        let bound = bind(plan, key, sizing, kernel, &mut self.group, &mut self.ends, self.timeout);
         let bound = match bound {
             Ok(bound) => bound,
             // All ranks find that alike, before anything has moved.
             Err(error @ (Error::Usage(_) | Error::Plan(_))) => return Err(error),
-            Err(error @ Error::Unsupported(_)) if counts.is_empty() => return Err(error),
+            Err(error @ Error::Unsupported(_)) if sizing.counts.is_empty() => return Err(error),
             // Memory is short, a connection did not come about, or the plan is unfit for blocks of
             // unequal length, on this rank only: the others must not wait for it.
             Err(error) => {
@@ -165,7 +170,9 @@ impl Core {
         if premul {
             scale(&self.bounds[at], &mut self.work, factor, in_place);
         }
+        self.measure(at);
         let stats = self.perform(at, call_digest)?;
+        self.measured(at);
         if avg {
             let bound = &self.bounds[at];
             let index = if in_place { 0 } else { 2 };

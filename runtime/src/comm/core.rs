@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roundelay_compiler::cost::{Link, Rates, Topology};
-use roundelay_compiler::plan::Plan;
+use roundelay_compiler::plan::{Plan, Shares};
 
 use super::call::{Args, Call};
 use super::p2p::Batches;
-use crate::bind::{Bound, Key};
+use crate::bind::{Bound, Key, Sizing};
 use crate::choose::Machine;
 use crate::collectives::{Plans, Staging};
 use crate::ends::Ends;
@@ -20,6 +20,7 @@ use crate::executor::{Stats, Work};
 use crate::group::Group;
 use crate::memory::{Arena, Cut};
 use crate::net::Patience;
+use crate::paths::Balance;
 use crate::trace::{Recorder, Standing};
 use crate::watchdog;
 
@@ -45,6 +46,12 @@ pub(crate) struct Core {
     /// What was seen of the other ranks when a call failed.
     pub(super) seen: Vec<Standing>,
     pub(crate) plans: Plans,
+    /// Shares that the caller set, for plans that are split by bandwidth into as many parts.
+    pub(super) shares: Option<Shares>,
+    /// What is known of the paths, once a plan is split over them.
+    pub(super) balance: Option<Balance>,
+    /// Bytes sent and received over each path before the call in progress.
+    pub(super) moved: Vec<(u64, u64)>,
     pub(crate) staging: Staging,
 }
 
@@ -67,6 +74,9 @@ impl Core {
             recorder: Recorder::new(),
             seen: Vec::new(),
             plans: Plans::default(),
+            shares: None,
+            balance: None,
+            moved: Vec::new(),
             staging: Staging::default(),
         }
     }
@@ -85,7 +95,13 @@ impl Core {
             false => Link::LOOPBACK,
         };
         let cores = Machine::here().cores;
-        topology.with(Rates { local, cores, ..Rates::default() })
+        let topology = topology.with(Rates { local, cores, ..Rates::default() });
+        topology.over(self.group.path_costs().to_vec())
+    }
+
+    /// Number of paths between the hosts.
+    pub(crate) fn paths(&self) -> u32 {
+        (self.group.paths().len() as u32).max(1)
     }
 
     /// Which links carry calls, as the tuned table names them.
@@ -142,14 +158,21 @@ impl Core {
         }
         let Call { count, dtype, op, factor, mut args } = call;
         let key = Key { hash: plan.header.hash, count, dtype, op };
+        let shares = self.divide(plan, &key)?;
+        let sizing = Sizing { counts, shares: shares.as_ref() };
         let same = |of: &[u64]| of.len() == counts.len() && (of.is_empty() || of == counts);
-        let known = |b: &Bound| b.key == key && same(&b.counts) && plan.part.rank == self.rank();
+        let known = |b: &Bound| {
+            b.key == key
+                && same(&b.counts)
+                && b.shares.as_ref() == sizing.shares
+                && plan.part.rank == self.rank()
+        };
         // Most calls are like the one before.
         let at = match self.current.filter(|&at| known(&self.bounds[at])) {
             Some(at) => at,
             None => match self.bounds.iter().position(known) {
                 Some(at) => at,
-                None => self.bind(plan, key, counts)?,
+                None => self.bind(plan, key, sizing)?,
             },
         };
         self.buffers(at, &mut args)?;

@@ -19,6 +19,7 @@ mod options;
 mod p2p;
 mod record;
 mod resources;
+mod share;
 mod split;
 mod work;
 mod worker;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roundelay_compiler::cost::Topology;
-use roundelay_compiler::plan::Plan;
+use roundelay_compiler::plan::{Plan, Shares};
 
 pub use call::{Args, Call};
 pub(crate) use core::Core;
@@ -57,6 +58,7 @@ use crate::transport::shm::{Layout, Segment};
 pub struct Communicator {
     rank: u32,
     size: u32,
+    paths: u32,
     layout: Layout,
     routes: Arc<[Route]>,
     arena: Arc<Arena>,
@@ -100,6 +102,7 @@ impl Communicator {
         Communicator {
             rank: core.rank(),
             size: core.size(),
+            paths: core.paths(),
             layout: *core.group.layout(),
             routes: core.group.routes().into(),
             arena: core.arena.clone(),
@@ -119,6 +122,11 @@ impl Communicator {
         self.size
     }
 
+    /// Number of paths between the hosts: the parts of `split … in paths`.
+    pub fn paths(&self) -> u32 {
+        self.paths
+    }
+
     /// The parameters of the job's shared memory.
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -130,6 +138,27 @@ impl Communicator {
     /// single calls. A timeout of zero is refused by the next call.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.settings.timeout = timeout;
+    }
+
+    /// How the last call was divided over the paths, why, and since when; nothing if it was not split by
+    /// bandwidth, or there is one path.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the progress thread is gone.
+    pub fn balance(&mut self) -> Result<Option<String>, Error> {
+        Ok(self.core()?.divided())
+    }
+
+    /// Shares of the parts for plans that are split by bandwidth into as many, in place of those that the
+    /// balance gives; `None` gives that back to it. All ranks must say the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the progress thread is gone.
+    pub fn set_shares(&mut self, shares: Option<Shares>) -> Result<(), Error> {
+        self.core()?.shares = shares;
+        Ok(())
     }
 
     /// A buffer of zeros that the other ranks can read, so that its data need not be copied on the

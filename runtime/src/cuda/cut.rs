@@ -142,6 +142,7 @@ mod tests {
             reduces: true,
             lossy,
             protocol: Protocol::Auto,
+            split: None,
         }
     }
 

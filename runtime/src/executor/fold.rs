@@ -36,7 +36,7 @@ impl Player<'_> {
         let bound = self.bound;
         let mut done = 0;
         for segment in &bound.segments[step.segments.start as usize..step.segments.end as usize] {
-            let (first, count) = bound.shape.piece(segment.elements, pass);
+            let (first, count) = step.pace.piece(segment.elements, pass);
             if count > 0 {
                 let skip = first * bound.shape.size;
                 self.fold_span(step, stores, Span { places: segment.places, skip, done, count });
@@ -62,7 +62,7 @@ impl Player<'_> {
         }
         let mut done = 0;
         for segment in &bound.segments[step.segments.start as usize..step.segments.end as usize] {
-            let (first, mut left) = bound.shape.piece(segment.elements, pass);
+            let (first, mut left) = step.pace.piece(segment.elements, pass);
             let mut skip = first * size;
             while left > 0 {
                 let count = left.min(block);
@@ -171,8 +171,9 @@ pub(super) fn pieces<'a>(
     let segments = &bound.segments[step.segments.start as usize..step.segments.end as usize];
     // Of a mapped link there is no such place, and nobody asks.
     let segments = if place == NOWHERE { &segments[..0] } else { segments };
+    let pace = step.pace;
     segments.iter().filter_map(move |segment| {
-        let (first, count) = bound.shape.piece(segment.elements, pass);
+        let (first, count) = pace.piece(segment.elements, pass);
         let At { buffer, offset } = bound.places[(segment.places + place) as usize];
         let at = bases[buffer as usize].address;
         let size = bound.shape.size;

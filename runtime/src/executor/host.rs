@@ -13,6 +13,7 @@ use crate::bind::{Bound, NOWHERE, OutEnd, Step};
 use crate::ends::Ends;
 use crate::error::Error;
 use crate::group::Group;
+use crate::paths::Clock;
 use crate::trace::Recorder;
 use crate::transport::shm::{INLINE, Kind, meta};
 use crate::transport::tcp::Piece;
@@ -39,6 +40,8 @@ pub(crate) struct Work {
     /// Messages sent on each end before the call.
     pub(super) before: Vec<u64>,
     pub(crate) bases: Vec<Base>,
+    /// When the parts of a split by bandwidth were there.
+    pub(crate) clock: Clock,
 }
 
 // SAFETY: the addresses inside are used only within a call, which fills them in anew.
@@ -134,7 +137,7 @@ impl Player<'_> {
     pub(crate) fn play(&mut self, from: u32) -> Result<Stats, Error> {
         self.begin(from);
         let lanes = self.bound.lanes.len();
-        let mut left = self.work.cursors.iter().filter(|c| c.pass < self.stats.passes).count();
+        let mut left = (0..lanes).filter(|&lane| !self.is_done(lane)).count();
         while left > 0 {
             let mut moved = false;
             for lane in 0..lanes {
@@ -151,6 +154,7 @@ impl Player<'_> {
                 moved = true;
                 if self.advance(lane) {
                     left -= 1;
+                    self.part_ended(lane);
                 }
             }
             match moved {
@@ -186,7 +190,10 @@ impl Player<'_> {
         if let Some(tracer) = &mut self.recorder.tracer {
             tracer.call_begins(bound, self.call);
         }
-        self.stats.passes = bound.shape.passes;
+        self.stats.passes = bound.shape.passes();
+        if let Some(shares) = &bound.shares {
+            work.clock.begin(shares.parts() as usize);
+        }
         // Nothing grows in the middle of a call.
         work.sources.reserve(bound.widest.saturating_sub(work.sources.len()));
         work.inputs.reserve(bound.widest.saturating_sub(work.inputs.len()));
@@ -199,8 +206,7 @@ impl Player<'_> {
                 true => 0,
                 false => bound.elements(&bound.steps[step as usize], 0),
             };
-            let pass = if lane.is_empty() { bound.shape.passes } else { 0 };
-            work.cursors.push(Cursor { pass, step, met: 0, elements });
+            work.cursors.push(Cursor { pass: 0, step, met: 0, elements });
         }
         if bound.foreign {
             for send in &bound.sends {
@@ -213,7 +219,7 @@ impl Player<'_> {
     }
 
     pub(super) fn is_done(&self, lane: usize) -> bool {
-        self.work.cursors[lane].pass >= self.bound.shape.passes
+        self.work.cursors[lane].pass >= self.bound.passes(lane)
     }
 
     /// Moves a lane to its next step; says whether it has come to its end.
@@ -227,7 +233,7 @@ impl Player<'_> {
         if cursor.step == steps.end {
             cursor.step = steps.start;
             cursor.pass += 1;
-            if cursor.pass == bound.shape.passes {
+            if cursor.pass == bound.steps[steps.start as usize].pace.passes {
                 return true;
             }
         }

@@ -16,6 +16,14 @@ impl Player<'_> {
         !sender.flush() || offered > self.work.before[send] && !sender.is_consumed(offered - 1)
     }
 
+    /// A lane has come to its end: if it plays a part of a split by bandwidth, notes when.
+    #[inline]
+    pub(super) fn part_ended(&mut self, lane: usize) {
+        if let Some(&Some(part)) = self.bound.parts.get(lane) {
+            self.work.clock.end(part.into());
+        }
+    }
+
     #[inline]
     pub(super) fn pause(&mut self) -> Result<(), Error> {
         if self.bound.posted {

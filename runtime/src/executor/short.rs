@@ -14,7 +14,7 @@ use crate::transport::shm::{INLINE, Kind, RING, meta};
 /// What a call of a bound plan moves, if it is short.
 pub(crate) fn short(bound: &Bound) -> Option<Stats> {
     let [lane] = &bound.lanes[..] else { return None };
-    if bound.posted || bound.shape.passes != 1 || lane.len() != bound.steps.len() {
+    if bound.posted || bound.shape.passes() != 1 || lane.len() != bound.steps.len() {
         return None;
     }
     let mut stats = Stats { passes: 1, ..Stats::default() };

@@ -8,13 +8,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use roundelay_compiler::cost::PathCost;
 use serde::{Deserialize, Serialize};
 
 use super::{Group, Seat};
 use crate::bootstrap::Board;
 use crate::error::Error;
-use crate::net::{Card, Net, Patience};
-use crate::route::{Transports, neighbours, routes};
+use crate::net::{Card, Door, Net, Options, Patience};
+use crate::paths;
+use crate::route::{Link, Place, Transports, neighbours, routes};
+use crate::transport;
 use crate::transport::shm::{Layout, Segment};
 use crate::watchdog;
 
@@ -31,10 +34,38 @@ pub(crate) struct Terms {
     pub(crate) lazy: bool,
 }
 
+/// What a rank tells all others of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Note {
+    terms: Terms,
+    /// Whether it has devices for RDMA, and may use them.
+    rdma: bool,
+    /// The paths to other hosts, in order, where there are several.
+    paths: Vec<String>,
+    /// What the interface of each says of its speed, in Mbit/s; 0 if it says nothing.
+    speeds: Vec<u32>,
+    /// What topology files call this host, and which file this is, if there is one.
+    name: String,
+    sheet: Option<u64>,
+}
+
+impl Note {
+    /// This rank's.
+    pub(crate) fn of(terms: Terms, door: &Door) -> Self {
+        // Opening devices takes a moment: not if they are of no use.
+        let rdma = terms.transports.rdma && transport::rdma().is_ok();
+        let paths = door.options().paths.clone();
+        let speeds = if paths.len() > 1 { door.speeds() } else { Vec::new() };
+        let name = paths::host_name(door.options());
+        let sheet = door.options().sheet.as_ref().map(|sheet| sheet.digest);
+        Note { terms, rdma, paths, speeds, name, sheet }
+    }
+}
+
 impl Terms {
     /// The terms of ranks that found each other in memory.
     pub(super) fn of(layout: &Layout) -> Self {
-        let transports = Transports { shm: true, tcp: false };
+        let transports = Transports::SHM;
         Terms { transports, channels: 1, slot_bytes: layout.slot_bytes, lazy: false }
     }
 
@@ -63,9 +94,11 @@ impl Group {
         timeout: Duration,
         board: &mut dyn Board,
     ) -> Result<Self, Error> {
-        let shared = compare(rank, net.cards(), terms)
-            .and_then(|()| share(&mut net, rank, terms, timeout, board));
-        let Shared { near, segment, refusal, fits } = match shared {
+        let options = net.door().options().clone();
+        let shared = places(rank, net.cards(), terms, &options).and_then(|(places, costs)| {
+            Ok((share(&mut net, rank, places, terms, timeout, board)?, costs))
+        });
+        let (Shared { places, near, segment, refusal, fits }, costs) = match shared {
             Ok(shared) => shared,
             Err(error) => {
                 // The others have this rank, and must hear why it leaves.
@@ -90,8 +123,11 @@ impl Group {
         let pids = net.cards().iter().map(here).collect();
         let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
         group.pids = pids;
+        if options.paths.len() > 1 {
+            (group.paths, group.costs) = (options.paths, costs);
+        }
         group.hosts = numbers(&hosts);
-        group.find_routes(&hosts, refusal.as_deref());
+        group.find_routes(&places, refusal.as_deref());
         match group.seats.iter().any(Option::is_none) {
             true => group.net = Some(Arc::new(Mutex::new(net))),
             false => {
@@ -102,9 +138,13 @@ impl Group {
         Ok(group)
     }
 
-    pub(super) fn find_routes(&mut self, hosts: &[u128], refusal: Option<&str>) {
+    pub(super) fn find_routes(&mut self, places: &[Place], refusal: Option<&str>) {
         let seated = |r| self.seat(r).is_some();
-        self.routes = routes(self.rank, hosts, self.terms.transports, &seated, refusal);
+        self.routes = routes(self.rank, places, self.terms.transports, &seated, refusal);
+        let over = self.paths.join(", ");
+        for route in self.routes.iter_mut().filter(|r| r.link == Link::Tcp && !over.is_empty()) {
+            route.why += &format!("; over {over}, the first unless a plan says which");
+        }
     }
 }
 
@@ -121,25 +161,56 @@ fn numbers(hosts: &[u128]) -> Vec<u32> {
     hosts.iter().map(number).collect()
 }
 
-/// Whether all ranks were given the same.
-fn compare(rank: u32, cards: &[Card], terms: Terms) -> Result<(), Error> {
-    for (other, card) in (0u32..).zip(cards) {
-        let theirs = postcard::from_bytes::<Terms>(&card.note).map_err(|e| {
+/// Where the ranks are; an error if they were not given the same.
+fn places(
+    rank: u32,
+    cards: &[Card],
+    terms: Terms,
+    options: &Options,
+) -> Result<(Vec<Place>, Vec<PathCost>), Error> {
+    let paths = &options.paths[..];
+    let mut names = Vec::new();
+    let mut slowest = vec![u32::MAX; paths.len()];
+    let place = |(other, card): (u32, &Card)| {
+        let note = postcard::from_bytes::<Note>(&card.note).map_err(|e| {
             Error::Start(format!("rank {other} speaks another version of roundelay: {e}"))
         })?;
-        if theirs != terms {
+        if note.terms != terms {
             return Err(Error::Start(format!(
                 "rank {rank} and rank {other} were given different hints: {}; give all ranks \
                  the same",
-                terms.difference(&theirs)
+                terms.difference(&note.terms)
             )));
         }
-    }
-    Ok(())
+        if note.paths != paths {
+            let list = |paths: &[String]| match paths {
+                [] => "none".into(),
+                paths => paths.join(","),
+            };
+            return Err(Error::Start(format!(
+                "rank {rank} and rank {other} were given different paths: {} here and {} there; give \
+                 all ranks the same hint `paths`",
+                list(paths),
+                list(&note.paths)
+            )));
+        }
+        if note.sheet != options.sheet.as_ref().map(|sheet| sheet.digest) {
+            return Err(Error::Start(format!(
+                "rank {rank} and rank {other} were given different topology files: give all ranks the \
+                 same, under the hint `topology`"
+            )));
+        }
+        names.push(note.name);
+        slowest.iter_mut().zip(note.speeds).for_each(|(least, speed)| *least = speed.min(*least));
+        Ok(Place { host: card.host, rdma: note.rdma })
+    };
+    let places = (0u32..).zip(cards).map(place).collect::<Result<_, _>>()?;
+    Ok((places, paths::costs(options, &names, &slowest)?))
 }
 
 /// The memory of this machine's ranks, or memory of this rank alone and why.
 struct Shared {
+    places: Vec<Place>,
     near: Vec<u32>,
     segment: Arc<Segment>,
     refusal: Option<String>,
@@ -150,6 +221,7 @@ struct Shared {
 fn share(
     net: &mut Net,
     rank: u32,
+    places: Vec<Place>,
     terms: Terms,
     timeout: Duration,
     board: &mut dyn Board,
@@ -158,8 +230,7 @@ fn share(
         let watch = &mut |_| board.look();
         net.all_words((word, 0), "join", Patience { timeout, watch, members: &[] })
     };
-    let hosts: Vec<u128> = net.cards().iter().map(|card| card.host).collect();
-    let near = neighbours(rank, &hosts, terms.transports)?;
+    let near = neighbours(rank, &places, terms.transports)?;
     let layout = |ranks| Layout { slot_bytes: terms.slot_bytes, ..Layout::new(ranks) };
     let leader = near.first().copied().unwrap_or(rank);
     let made = (leader == rank).then(|| Segment::create(layout(near.len() as u32))).transpose()?;
@@ -177,5 +248,5 @@ fn share(
         }
     };
     let fits = exchange(net, u64::from(refusal.is_none()))?;
-    Ok(Shared { near, segment, refusal, fits })
+    Ok(Shared { places, near, segment, refusal, fits })
 }

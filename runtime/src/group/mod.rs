@@ -6,26 +6,27 @@
 //! sits in some segment, if alone, so that its alarm is always a word in memory. Ranks elsewhere are
 //! reached through sockets (`net`), which then also carry what is said outside plans.
 //!
-//! `join` makes a group of ranks that found each other, `split` a part of a group. A part that fails
+//! `join` makes a group of ranks that found each other, `split` a part of a group, `links` its connections. A part that fails
 //! takes what it is a part of with it, and no other part.
 
 mod join;
+mod links;
 mod split;
 
-pub(crate) use join::Terms;
+pub(crate) use join::{Note, Terms};
 pub(crate) use split::Part;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use roundelay_compiler::cost::PathCost;
+
 use crate::bind::{channel, mix};
-use crate::error::Error;
-use crate::net::{Counts, Door, LAST_WORDS, Net, Patience};
-use crate::route::Route;
+use crate::net::{Counts, LAST_WORDS, Net, Wire};
+use crate::route::{Place, Route};
 use crate::trace::Waiting;
 use crate::transport::shm::{AbortRecord, Exchange, Layout, Segment, State};
 use crate::transport::tcp::Socket;
-use crate::watchdog;
 
 /// How long ranks elsewhere may take to say what they wait for. They look up once a millisecond.
 const ANSWERS: Duration = Duration::from_millis(200);
@@ -117,6 +118,12 @@ pub(crate) struct Group {
     id: u64,
     splits: u64,
     terms: Terms,
+    /// See [`Group::paths`].
+    paths: Vec<String>,
+    /// See [`Group::path_costs`].
+    costs: Vec<PathCost>,
+    /// Connections that go over another path when theirs fails.
+    streamed: Vec<Weak<Socket>>,
 }
 
 impl Group {
@@ -126,7 +133,8 @@ impl Group {
             (0..segment.layout().ranks).map(|r| Some(Seat { wires: r, pool: r })).collect();
         let terms = Terms::of(segment.layout());
         let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
-        group.find_routes(&vec![0; group.seats.len()], None);
+        let here = Place { host: 0, rdma: false };
+        group.find_routes(&vec![here; group.seats.len()], None);
         group
     }
 
@@ -154,6 +162,9 @@ impl Group {
             id: 0,
             splits: 0,
             terms,
+            paths: Vec::new(),
+            costs: Vec::new(),
+            streamed: Vec::new(),
         };
         group.wires.set_state(group.own(), State::Present);
         group
@@ -228,8 +239,8 @@ impl Group {
         low >= arena && low <= high && high <= arena + layout.arena_bytes
     }
 
-    /// The connections to open before they are needed: peers and channels.
-    pub(crate) fn links_at_once(&self) -> Vec<(u32, u16)> {
+    /// The connections to open before they are needed.
+    pub(crate) fn links_at_once(&self) -> Vec<Wire> {
         if self.terms.lazy {
             return Vec::new();
         }
@@ -237,7 +248,9 @@ impl Group {
         let (channels, last) = (self.terms.channels as u16, channel(self.layout()));
         // Those of plans, and the one of messages between single ranks.
         let channels = || (0..channels.min(last)).chain([last]);
-        apart.flat_map(|peer| channels().map(move |channel| (peer, channel))).collect()
+        apart
+            .flat_map(|peer| channels().map(move |channel| Wire { peer, channel, path: 0 }))
+            .collect()
     }
 
     /// Whether connections wait until a call needs them.
@@ -263,7 +276,7 @@ impl Group {
     /// Descriptors, without those of connections for data.
     pub(crate) fn descriptors(&self) -> u64 {
         let memory = if self.shares_pool() { 1 } else { 2 };
-        memory + self.net().map_or(0, |net| net.counts().links + Door::DESCRIPTORS)
+        memory + self.net().map_or(0, |net| net.counts().links + net.door().descriptors())
     }
 
     /// Whether one segment is both wires and pool.
@@ -271,28 +284,14 @@ impl Group {
         Arc::ptr_eq(&self.wires, &self.pool)
     }
 
-    /// Connects to ranks that do not share memory with this one: a socket for each peer and channel.
-    /// They do the same at the same time.
-    pub(crate) fn connect(
-        &self,
-        wanted: &[(u32, u16)],
-        patience: Patience<'_>,
-    ) -> Result<Vec<Arc<Socket>>, Error> {
-        let Some(mut net) = self.net() else {
-            return Err(Error::Plan("it names a rank that cannot be reached".into()));
-        };
-        let Patience { timeout, watch, members } = patience;
-        let stopped = || self.is_aborted().then(|| watchdog::aborted(self, None));
-        let watch = &mut |peer| watch(peer).or_else(stopped);
-        let sockets = net.open(wanted, Patience { timeout, watch, members })?;
-        Ok(sockets.into_iter().map(|fd| Arc::new(Socket::new(fd))).collect())
-    }
-
     /// Hears what ranks elsewhere say: alarms, and that they are gone.
     pub(crate) fn listen(&self) {
         let own = self.own();
         let Some(mut net) = self.net() else { return };
         net.poll();
+        for socket in self.streamed.iter().filter_map(Weak::upgrade) {
+            socket.tend();
+        }
         net.answer_waits(|| self.wires.wait_of(own));
         match net.alarmed() {
             Some(record) if !self.wires.is_aborted() => self.wires.abort(record),
@@ -437,6 +436,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        self.linger();
         self.wires.set_state(self.own(), State::Left);
         // An alarm that a part raised in memory may not have gone further yet.
         if self.is_aborted() {

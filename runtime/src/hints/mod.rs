@@ -85,6 +85,8 @@ pub struct Hints {
     timeout: Option<Duration>,
     lazy: Option<bool>,
     interface: Option<String>,
+    topology: Option<String>,
+    paths: Option<Vec<String>>,
 }
 
 /// A hint that is not understood, with what was near.
@@ -214,9 +216,19 @@ impl Hints {
         self.lazy
     }
 
+    /// The paths between hosts, in order.
+    pub fn paths(&self) -> Option<&[String]> {
+        self.paths.as_deref()
+    }
+
     /// The network interface to use.
     pub fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
+    }
+
+    /// The topology file, as [`Fabric::load`](crate::fabric::Fabric::load) reads it.
+    pub fn topology(&self) -> Option<&str> {
+        self.topology.as_deref()
     }
 }
 
@@ -306,7 +318,9 @@ impl Merged {
             slot_bytes,
             timeout,
             lazy,
-            interface
+            interface,
+            topology,
+            paths
         );
         // A name for all collectives at a nearer level goes before one for this collective farther off.
         let all = self.algorithms.contains_key("");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::collective::NAMES;
 use roundelay_compiler::device::Way;
+use roundelay_compiler::plan::MAX_PATHS;
 use roundelay_dsl::diag::similar;
 
 use super::{HintError, Hints, Key, Lossy, Objective};
@@ -56,9 +57,9 @@ pub const TABLE: &[Key] = &[
     },
     Key {
         name: "transport",
-        values: "`shm`, `tcp`, or both with the preferred one first",
-        meaning: "Reach other ranks over these transports only. Default `shm,tcp`: shared memory inside a \
-                  host, TCP between hosts.",
+        values: "`shm`, `tcp`, `rdma`, or several with the preferred one first",
+        meaning: "Reach other ranks over these transports only. Default all: shared memory inside a host, \
+                  RDMA between hosts that have it, else TCP.",
         example: "shm,tcp",
         read: transport,
     },
@@ -137,7 +138,49 @@ pub const TABLE: &[Key] = &[
             Ok(())
         },
     },
+    Key {
+        name: "topology",
+        values: "the path of a topology file",
+        meaning: "What the paths between hosts are and can do, as `roundelay info --topology` and \
+                  `roundelay tune --links` write it. All ranks need the same.",
+        example: "cluster.toml",
+        read: |h, v| {
+            if !v.contains(char::is_alphanumeric) {
+                return Err("it is no path of a file".into());
+            }
+            h.topology = Some(v.into());
+            Ok(())
+        },
+    },
+    Key {
+        name: "paths",
+        values: "interfaces as `interface` names them, several separated by commas",
+        meaning: "The paths between hosts, the same list on all ranks: algorithms that split by bandwidth use \
+                  all of them, and a call goes on over the others when one fails. Default: one, that of \
+                  `interface`.",
+        example: "eth0,eth1",
+        read: paths,
+    },
 ];
+
+fn paths(hints: &mut Hints, value: &str) -> Result<(), String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-:@/".contains(c);
+    let mut list: Vec<String> = Vec::new();
+    for name in value.split([',', '+']).map(str::trim) {
+        if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+            return Err(format!("`{name}` is no interface"));
+        }
+        if list.iter().any(|known| known == name) {
+            return Err(format!("`{name}` is named twice"));
+        }
+        list.push(name.into());
+    }
+    if list.len() > MAX_PATHS as usize {
+        return Err(format!("there are at most {MAX_PATHS} paths"));
+    }
+    hints.paths = Some(list);
+    Ok(())
+}
 
 /// The row of a key.
 pub(super) fn find(key: &str) -> Result<&'static Key, HintError> {
@@ -220,7 +263,7 @@ fn time(value: &str) -> Result<Duration, String> {
 }
 
 fn transport(hints: &mut Hints, value: &str) -> Result<(), String> {
-    const KNOWN: [&str; 2] = ["shm", "tcp"];
+    const KNOWN: [&str; 3] = ["shm", "tcp", "rdma"];
     let mut list: Vec<String> = Vec::new();
     for name in value.split([',', '+']).map(str::trim) {
         if !KNOWN.contains(&name) {

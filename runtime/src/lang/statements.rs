@@ -79,7 +79,7 @@ impl Wire for f16 {}
 impl Wire for bf16 {}
 impl Wire for f32 {}
 
-/// Cuts the buffer into parts of equal size that have nothing to do with each other; in the closure, which
+/// Cuts the buffer into parts of equal size, or over paths in proportion to their bandwidth, that have nothing to do with each other; in the closure, which
 /// has the number of the part, the buffer is the part. `paths` makes one a path between the ranks.
 pub fn split<T>(_buffer: Buffer, _parts: impl Parts, _body: impl FnOnce(i64) -> T) {}
 
@@ -88,10 +88,22 @@ pub trait Parts {}
 impl Parts for Range<i64> {}
 impl Parts for RangeInclusive<i64> {}
 impl Parts for Paths {}
+impl Parts for Shared {}
 
 /// The paths between the ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct Paths(());
+
+impl Paths {
+    /// In proportion to what the paths can do: `paths.by(bandwidth)`.
+    pub fn by(self, _bandwidth: impl FnOnce(i64) -> i64) -> Shared {
+        Shared(())
+    }
+}
+
+/// The paths between the ranks, each with its share.
+#[derive(Debug, Clone, Copy)]
+pub struct Shared(());
 
 /// One part a path between the ranks.
 pub const paths: Paths = Paths(());

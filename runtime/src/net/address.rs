@@ -5,8 +5,30 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use if_addrs::Interface;
 use sha2::{Digest, Sha256};
 
+use super::Options;
 use super::secret::random;
 use crate::error::Error;
+
+/// The addresses to listen at, with any free ports, by path; without paths there is one.
+pub(super) fn all(options: &Options, seen: IpAddr) -> Result<Vec<SocketAddr>, Error> {
+    if options.paths.is_empty() {
+        return Ok(vec![choose(options.interface.as_deref(), seen)?]);
+    }
+    let mut all: Vec<SocketAddr> = Vec::new();
+    for (path, name) in options.paths.iter().zip(&options.places) {
+        let at = choose(Some(name), seen)
+            .map_err(|error| Error::Start(format!("path `{path}`: {error}")))?;
+        if let Some(same) = all.iter().position(|known| known.ip() == at.ip()) {
+            return Err(Error::Start(format!(
+                "the paths `{}` and `{path}` are one here, {}: name interfaces of their own",
+                options.paths[same],
+                at.ip()
+            )));
+        }
+        all.push(at);
+    }
+    Ok(all)
+}
 
 /// The address to listen at, with any free port: what `interface` says (the name of an interface, an
 /// address, or a network such as `10.0.0.0/8`), else `seen`, the address that this rank has in the
@@ -26,6 +48,15 @@ pub(super) fn choose(interface: Option<&str>, seen: IpAddr) -> Result<SocketAddr
             known.join(", ")
         ))
     })
+}
+
+/// What the interface with this address says of its speed, in Mbit/s; 0 if it says nothing.
+pub(super) fn speed(ip: IpAddr) -> u32 {
+    let all = if_addrs::get_if_addrs().unwrap_or_default();
+    let name = all.into_iter().find(|i| i.ip() == ip).map(|i| i.name);
+    let said = name.and_then(|n| std::fs::read_to_string(format!("/sys/class/net/{n}/speed")).ok());
+    // Interfaces that do not know say -1, or cannot be read.
+    said.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
 fn pick(wanted: &str, seen: IpAddr, all: &[Interface]) -> Option<SocketAddr> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::event::{PollFd, PollFlags};
 
-use super::dial::{Dial, Turn};
+use super::dial::{Dial, Turn, Way};
 use super::door::Door;
 use super::hello::Name;
 use crate::error::{Error, Place};
@@ -19,7 +19,7 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_millis(100);
 pub(super) struct Wanted<'a> {
     pub(super) name: Name,
     /// Where the peer listens, if this rank connects; nothing if the peer does.
-    pub(super) dial: Option<&'a [SocketAddr]>,
+    pub(super) dial: Option<&'a [Way]>,
 }
 
 /// How long to wait for others, and for how long that makes sense.
@@ -134,7 +134,7 @@ pub(super) fn connect(
 ) -> Result<(), Error> {
     let door = errand.door.clone();
     let open = |(at, w): (usize, &Wanted<'_>)| {
-        let dial = w.dial.map(|addresses| Dial::new(w.name, addresses.to_vec()));
+        let dial = w.dial.map(|ways| Dial::new(w.name, ways.to_vec()));
         Open { at, name: w.name, dial }
     };
     let mut missing: Vec<Open> = wanted.iter().enumerate().map(open).collect();

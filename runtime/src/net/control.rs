@@ -1,5 +1,7 @@
 //! What ranks tell each other while they work: alarms, deaths, goodbyes.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use roundelay_dsl::diag::{Code, codes};
@@ -32,19 +34,33 @@ impl Net {
 
     /// As [`Net::poll`]; waits up to a moment until a peer says something.
     pub(crate) fn wait(&mut self, moment: Duration) {
+        let mut moving = Vec::new();
+        for (at, link) in self.links.iter_mut().enumerate().filter(|(_, l)| l.end().is_none()) {
+            if link.tend() {
+                moving.push(at);
+            }
+        }
+        let awaited: Vec<(usize, Arc<OwnedFd>)> = self
+            .links
+            .iter()
+            .enumerate()
+            .filter(|(_, link)| link.end().is_none())
+            .filter_map(|(at, link)| Some((at, link.fd()?)))
+            .collect();
         let mut fds = vec![PollFd::from_borrowed_fd(self.door.events(), PollFlags::IN)];
-        let mut order = Vec::with_capacity(self.links.len());
-        for (at, link) in self.links.iter().enumerate().filter(|(_, l)| l.end().is_none()) {
-            let room = if link.is_full() { PollFlags::OUT } else { PollFlags::empty() };
-            fds.push(PollFd::from_borrowed_fd(link.fd(), PollFlags::IN | room));
-            order.push(at);
+        for (at, fd) in &awaited {
+            let is_full = self.links[*at].is_full() && !moving.contains(at);
+            let room = if is_full { PollFlags::OUT } else { PollFlags::empty() };
+            fds.push(PollFd::new(&**fd, PollFlags::IN | room));
         }
         pause(&mut fds, moment);
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let is_door = is_ready(&fds[0]) || self.door.is_hearing();
-        order =
-            order.into_iter().zip(&fds[1..]).filter(|(_, f)| is_ready(f)).map(|p| p.0).collect();
+        let ready = awaited.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
+        let mut order: Vec<usize> = ready.map(|((at, _), _)| *at).chain(moving).collect();
         drop(fds);
+        order.sort_unstable();
+        order.dedup();
         if is_door {
             self.door.progress();
         }

@@ -1,7 +1,7 @@
 //! The connecting side of a connection, as a machine that never waits.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -11,30 +11,43 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::Options;
 use super::door::tune;
-use super::hello::{CONTROL, HELLO, Hello, Name, REPLY, Reply};
+use super::hello::{HELLO, Hello, Name, REPLY, Reply};
 use super::secret::{NONCE, PROOF, Side, random};
 
 /// How long to wait before another attempt, at first; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// How long an attempt may take if there are other ways, or other times.
+const ATTEMPT: Duration = Duration::from_secs(1);
 /// How long nobody may be found at any address, at most. The peer announced that it listens, so it is
 /// gone, or a firewall stands between.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A way to a peer's door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Way {
+    /// This rank's own address, where that decides the path.
+    pub(super) from: Option<IpAddr>,
+    pub(super) to: SocketAddr,
+}
+
 /// A connection that this rank makes.
 pub(super) struct Dial {
     name: Name,
-    addresses: Vec<SocketAddr>,
+    ways: Vec<Way>,
     attempt: usize,
     state: State,
     failing_since: Option<Instant>,
     trouble: String,
+    refused: bool,
+    /// Whether an attempt that is not answered soon makes room for another.
+    brief: bool,
 }
 
 enum State {
     /// Until the next attempt.
     Resting(Instant),
-    Connecting(TcpStream),
+    Connecting(TcpStream, Instant),
     Talking(Box<Talk>),
     Over,
 }
@@ -65,15 +78,46 @@ enum Trouble {
 }
 
 impl Dial {
-    pub(super) fn new(name: Name, addresses: Vec<SocketAddr>) -> Self {
-        let state = State::Resting(Instant::now());
-        Dial { name, addresses, attempt: 0, state, failing_since: None, trouble: String::new() }
+    /// Begins what is said of a door that turned this rank away.
+    pub(super) const REFUSED: &str = "refused: ";
+
+    pub(super) fn new(name: Name, ways: Vec<Way>) -> Self {
+        let (state, brief) = (State::Resting(Instant::now()), ways.len() > 1);
+        Dial {
+            name,
+            ways,
+            attempt: 0,
+            state,
+            failing_since: None,
+            trouble: String::new(),
+            refused: false,
+            brief,
+        }
+    }
+
+    /// The same, over a way that may come to work at any time: the system's own attempts become rare.
+    pub(super) fn again(name: Name, way: Way) -> Self {
+        Dial { brief: true, ..Dial::new(name, vec![way]) }
     }
 
     /// The address that is tried.
     pub(super) fn address(&self) -> Option<SocketAddr> {
-        let at = self.attempt.checked_rem(self.addresses.len())?;
-        self.addresses.get(at).copied()
+        Some(self.way()?.to)
+    }
+
+    fn way(&self) -> Option<Way> {
+        let at = self.attempt.checked_rem(self.ways.len())?;
+        self.ways.get(at).copied()
+    }
+
+    /// Whether nobody listens where the last attempt went.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// Whether the peer's system has answered.
+    pub(super) fn is_answered(&self) -> bool {
+        matches!(self.state, State::Talking(_))
     }
 
     /// What went wrong in the last attempt; empty if nothing did.
@@ -84,7 +128,7 @@ impl Dial {
     /// What to wait for before the next turn.
     pub(super) fn awaits(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.state {
-            State::Connecting(stream) => Some((stream.as_fd(), PollFlags::OUT)),
+            State::Connecting(stream, _) => Some((stream.as_fd(), PollFlags::OUT)),
             State::Talking(talk) => Some((talk.stream.as_fd(), PollFlags::IN)),
             State::Resting(_) | State::Over => None,
         }
@@ -101,18 +145,23 @@ impl Dial {
                     return Turn::Waiting;
                 }
                 State::Resting(_) => self.connect(),
-                State::Connecting(stream) => match is_connected(&stream) {
+                State::Connecting(stream, since) => match is_connected(&stream) {
+                    Ok(false) if self.brief && since.elapsed() > ATTEMPT => {
+                        Err(Trouble::Nobody("no answer".into()))
+                    }
                     Ok(false) => {
-                        self.state = State::Connecting(stream);
+                        self.state = State::Connecting(stream, since);
                         return Turn::Waiting;
                     }
                     Ok(true) => self.greet(stream, options),
-                    Err(e) => Err(Trouble::Nobody(e.to_string())),
+                    Err(e) => {
+                        self.refused = e == Errno::CONNREFUSED;
+                        Err(Trouble::Nobody(e.to_string()))
+                    }
                 },
                 State::Talking(mut talk) => match talk.turn(options) {
                     Ok(Some(true)) => {
-                        let is_control = self.name.lane == CONTROL;
-                        match tune(&talk.stream, options.timeout, is_control) {
+                        match tune(&talk.stream, options.timeout, self.name.is_control()) {
                             Ok(()) => return Turn::Connected(talk.stream),
                             Err(e) => Err(Trouble::Busy(e.to_string())),
                         }
@@ -136,7 +185,7 @@ impl Dial {
     }
 
     fn connect(&mut self) -> Result<State, Trouble> {
-        let Some(address) = self.address() else {
+        let Some(Way { from, to: address }) = self.way() else {
             return Err(Trouble::Final("it listens nowhere".into()));
         };
         let nobody = |e: Errno| match e {
@@ -149,9 +198,17 @@ impl Dial {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
         let stream = TcpStream::from(socket.map_err(nobody)?);
+        if let Some(from) = from {
+            rustix::net::bind(&stream, &SocketAddr::new(from, 0)).map_err(nobody)?;
+        }
         match rustix::net::connect(&stream, &address) {
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(State::Connecting(stream)),
-            Err(e) => Err(nobody(e)),
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {
+                Ok(State::Connecting(stream, Instant::now()))
+            }
+            Err(e) => {
+                self.refused = e == Errno::CONNREFUSED;
+                Err(nobody(e))
+            }
         }
     }
 
@@ -159,6 +216,7 @@ impl Dial {
         let nonce = random().map_err(|e| Trouble::Final(e.to_string()))?;
         let hello = Hello { name: self.name, has_secret: options.secret.is_some(), nonce }.encode();
         say(&mut stream, &hello)?;
+        self.refused = false;
         Ok(State::Talking(Box::new(Talk { stream, hello, proof: None, heard: Vec::new() })))
     }
 
@@ -182,7 +240,7 @@ impl Dial {
                 self.trouble = text;
             }
         }
-        let pause = PAUSE * (1 << (self.attempt / self.addresses.len().max(1)).min(8)) as u32;
+        let pause = PAUSE * (1 << (self.attempt / self.ways.len().max(1)).min(8)) as u32;
         self.attempt += 1;
         self.state = State::Resting(now + pause.min(PAUSE_MAX));
         None
@@ -206,7 +264,9 @@ impl Talk {
         let reply = self.heard.first_chunk().and_then(Reply::decode).ok_or_else(stranger)?;
         self.heard.clear();
         match (reply, &options.secret, self.proof) {
-            (Reply::Refused(why), _, _) => Err(Trouble::Final(format!("refused: {}", why.text()))),
+            (Reply::Refused(why), _, _) => {
+                Err(Trouble::Final(format!("{}{}", Dial::REFUSED, why.text())))
+            }
             (Reply::Challenge(nonce), Some(secret), None) => {
                 let proof = secret.proof(Side::Connecting, &[&self.hello, &nonce]);
                 self.proof = Some((nonce, proof));

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::hello::{CONTROL, HELLO, Hello, Name, Refusal, Reply};
+use super::hello::{HELLO, Hello, Name, Refusal, Reply};
 use super::secret::{NONCE, PROOF, Side, random};
 use super::{Options, address};
 use crate::error::Error;
@@ -28,15 +28,17 @@ const PENDING: usize = 128;
 const ENDED: usize = 4096;
 /// New connections taken in at one time.
 const BATCH: usize = 64;
-const LISTENER: u64 = 0;
 
-/// The listening socket of a process, shared by its communicators.
+/// The listening sockets of a process, one for each path, shared by its communicators.
 pub(crate) struct Door {
-    address: SocketAddr,
+    /// Where it listens, by path.
+    addresses: Vec<SocketAddr>,
     options: Options,
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     events: OwnedFd,
     inner: Mutex<Inner>,
+    /// Connections that carry on a stream, and nobody has taken.
+    again: AtomicU64,
     pending: AtomicU64,
     accepted: AtomicU64,
     refused: AtomicU64,
@@ -73,46 +75,56 @@ enum Heard {
 
 impl Door {
     /// Descriptors of a door: what listens, and what says that somebody is there.
-    pub(crate) const DESCRIPTORS: u64 = 2;
+    pub(crate) fn descriptors(&self) -> u64 {
+        self.listeners.len() as u64 + 1
+    }
 
-    /// Opens the door at the address that the options choose, else at `seen`, the address of this
-    /// rank in the eyes of the rendezvous store.
+    /// Opens the door at the addresses that the options choose, one for each path, else at `seen`, the
+    /// address of this rank in the eyes of the rendezvous store.
     pub(crate) fn open(options: Options, seen: IpAddr) -> Result<Door, Error> {
-        let wanted = address::choose(options.interface.as_deref(), seen)?;
         let failed = |e: rustix::io::Errno| {
-            Error::Start(format!(
-                "ranks cannot be reached at {}: {e}; choose another network interface",
-                wanted.ip()
-            ))
+            Error::Start(format!("whoever knocks at the door of a rank cannot be heard: {e}"))
         };
-        let family = if wanted.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
-        let socket = socket.map_err(failed)?;
-        rustix::net::bind(&socket, &wanted).map_err(failed)?;
-        rustix::net::listen(&socket, 4096).map_err(failed)?;
-        let listener = TcpListener::from(socket);
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        let (data, flags) = (epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN);
-        epoll::add(&events, &listener, data, flags).map_err(failed)?;
-        let address = listener
-            .local_addr()
-            .map_err(|e| Error::Start(format!("the listening socket has no address: {e}")))?;
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for (at, wanted) in (0..).zip(address::all(&options, seen)?) {
+            let listener = listen(wanted)?;
+            let (data, flags) = (epoll::EventData::new_u64(at), epoll::EventFlags::IN);
+            epoll::add(&events, &listener, data, flags).map_err(failed)?;
+            addresses.push(
+                listener.local_addr().map_err(|e| {
+                    Error::Start(format!("the listening socket has no address: {e}"))
+                })?,
+            );
+            listeners.push(listener);
+        }
+        let next = listeners.len() as u64;
         Ok(Door {
-            address,
+            addresses,
             options,
-            listener,
+            listeners,
             events,
-            inner: Mutex::new(Inner { next: LISTENER + 1, ..Inner::default() }),
+            inner: Mutex::new(Inner { next, ..Inner::default() }),
+            again: AtomicU64::new(0),
             pending: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         })
     }
 
-    /// Where it listens.
+    /// Where it listens, by path; on path 0 first.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Where it listens on path 0.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.addresses[0]
+    }
+
+    /// What the interface of each path says of its speed, in Mbit/s; 0 if it says nothing.
+    pub(crate) fn speeds(&self) -> Vec<u32> {
+        self.addresses.iter().map(|at| address::speed(at.ip())).collect()
     }
 
     /// What it was opened with.
@@ -156,6 +168,7 @@ impl Door {
             inner.jobs.remove(&job);
         }
         inner.kept.retain(|name, _| (name.job, name.comm, name.to) != (job, comm, rank));
+        self.count(&inner);
         if inner.ended.len() == ENDED {
             inner.ended.pop_front();
         }
@@ -164,7 +177,20 @@ impl Door {
 
     /// The connection of this name, if it has come.
     pub(super) fn take(&self, name: &Name) -> Option<TcpStream> {
-        self.lock().kept.remove(name)
+        let mut inner = self.lock();
+        let taken = inner.kept.remove(name);
+        self.count(&inner);
+        taken
+    }
+
+    /// Whether a connection has come that carries on a stream. Costs nothing to ask.
+    pub(super) fn is_again(&self) -> bool {
+        self.again.load(Ordering::Relaxed) > 0
+    }
+
+    fn count(&self, inner: &Inner) {
+        let again = inner.kept.keys().filter(|name| name.is_again()).count();
+        self.again.store(again as u64, Ordering::Relaxed);
     }
 
     /// What went wrong at the door, for messages of those who wait; begins with its own punctuation.
@@ -190,9 +216,10 @@ impl Door {
             return;
         }
         for event in events {
-            match event.data.u64() {
-                LISTENER => self.take_in(&mut inner),
-                token => self.hear(&mut inner, token),
+            let token = event.data.u64();
+            match self.listeners.get(token as usize) {
+                Some(listener) => self.take_in(&mut inner, listener),
+                None => self.hear(&mut inner, token),
             }
         }
         let late = |p: &Pending| p.since.elapsed() > self.options.hearing;
@@ -206,9 +233,9 @@ impl Door {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_in(&self, inner: &mut Inner) {
+    fn take_in(&self, inner: &mut Inner, listener: &TcpListener) {
         for _ in 0..BATCH {
-            let (stream, from) = match self.listener.accept() {
+            let (stream, from) = match listener.accept() {
                 Ok(new) => new,
                 Err(e) => {
                     // Too many descriptors, or no memory: whoever waits for a connection says so.
@@ -270,10 +297,10 @@ impl Door {
             Heard::Rank(name) => {
                 let Some(Pending { stream, .. }) = inner.pending.remove(&token) else { return };
                 let _ = epoll::delete(&self.events, &stream);
-                let is_control = name.lane == CONTROL;
-                if tune(&stream, self.options.timeout, is_control).is_ok() {
+                if tune(&stream, self.options.timeout, name.is_control()).is_ok() {
                     self.accepted.fetch_add(1, Ordering::Relaxed);
                     inner.kept.insert(name, stream);
+                    self.count(inner);
                 }
             }
         }
@@ -365,6 +392,23 @@ impl Pending {
             _ => Err(Heard::Closed),
         }
     }
+}
+
+/// Listens at an address.
+fn listen(at: SocketAddr) -> Result<TcpListener, Error> {
+    let failed = |e: rustix::io::Errno| {
+        Error::Start(format!(
+            "ranks cannot be reached at {}: {e}; choose another network interface",
+            at.ip()
+        ))
+    };
+    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
+    let socket = socket.map_err(failed)?;
+    rustix::net::bind(&socket, &at).map_err(failed)?;
+    rustix::net::listen(&socket, 4096).map_err(failed)?;
+    Ok(TcpListener::from(socket))
 }
 
 /// Makes a socket fit for messages between ranks. A host that vanished is noticed in about

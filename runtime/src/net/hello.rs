@@ -35,12 +35,37 @@ pub(super) struct Name {
     pub(super) to: u32,
     /// The rank that connects.
     pub(super) from: u32,
-    /// A channel for data, or [`CONTROL`].
+    /// A channel for data or [`CONTROL`], with a path ([`lane`]) and, of a connection that carries on
+    /// what another one began, [`AGAIN`] and the path that it comes by ([`again`]).
     pub(super) lane: u32,
 }
 
 /// The lane of the link on which ranks talk to each other.
 pub(super) const CONTROL: u32 = 1 << 16;
+/// The connection carries on a stream.
+const AGAIN: u32 = 1 << 31;
+
+/// The lane of a channel on a path.
+pub(super) fn lane(channel: u16, path: u16) -> u32 {
+    u32::from(channel) | u32::from(path) << 17
+}
+
+/// The lane of a connection that carries on what this lane began, and comes by that path.
+pub(super) fn again(lane: u32, path: usize) -> u32 {
+    lane | AGAIN | (path as u32) << 24
+}
+
+impl Name {
+    /// Whether ranks talk to each other here about everything but data.
+    pub(super) fn is_control(&self) -> bool {
+        self.lane & CONTROL != 0
+    }
+
+    /// Whether it carries on a stream.
+    pub(super) fn is_again(&self) -> bool {
+        self.lane & AGAIN != 0
+    }
+}
 
 /// The first message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

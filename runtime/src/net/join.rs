@@ -8,15 +8,18 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 
 use super::connect::{Errand, News, Patience, Wanted, called, connect};
-use super::hello::{CONTROL, Name};
+use super::dial::Way;
+use super::hello::{CONTROL, Name, lane};
 use super::link::{Frame, Link};
 use super::overlay::{Gather, connects, neighbours};
+use super::redial::{Redial, Ways};
 use super::secret::random;
 use super::waits::Waits;
 use super::words::Words;
-use super::{Board, Card, Counts, Door, NOTE_MAX, Net, address};
+use super::{Board, Card, Counts, Door, NOTE_MAX, Net, Wire, address};
 use crate::error::Error;
 use crate::transport::shm::AbortRecord;
+use crate::transport::tcp::Resumable;
 use crate::watchdog;
 
 /// Between two looks, while nothing comes.
@@ -53,7 +56,7 @@ impl Net {
         }
         let options = door.options();
         let card = Card {
-            addresses: vec![door.address()],
+            addresses: door.addresses().to_vec(),
             host: address::host(options.host_label.as_deref())?,
             pid: std::process::id(),
             note,
@@ -150,8 +153,9 @@ impl Net {
         let tag = u32::from_le_bytes(std::array::from_fn(|at| digest[at]));
         let mut errand = Errand::new(&self.door, self.rank, "split", patience);
         let peers = neighbours(self.rank, self.size);
-        let peers: Vec<_> = peers.into_iter().map(|peer| (peer, self.addresses(peer))).collect();
+        let peers: Vec<_> = peers.into_iter().map(|peer| (peer, self.ways(peer))).collect();
         self.link(&mut errand, &peers)?;
+        self.show_ways();
         self.gather_words((0, tag), &mut errand).map(drop)
     }
 
@@ -163,18 +167,25 @@ impl Net {
     /// As [`Net::join`].
     pub(crate) fn open(
         &mut self,
-        wanted: &[(u32, u16)],
+        wanted: &[Wire],
         patience: Patience<'_>,
     ) -> Result<Vec<OwnedFd>, Error> {
         let (rank, size) = (self.rank, self.size);
-        if let Some((peer, _)) = wanted.iter().find(|(peer, _)| *peer == rank || *peer >= size) {
+        let paths = self.door.addresses().len();
+        if let Some(Wire { path, .. }) = wanted.iter().find(|w| usize::from(w.path) >= paths) {
+            return Err(Error::Usage(format!(
+                "the plan rides path {path} between hosts, and this communicator has {paths}: give all \
+                 ranks the hint `paths` with as many interfaces"
+            )));
+        }
+        if let Some(Wire { peer, .. }) = wanted.iter().find(|w| w.peer == rank || w.peer >= size) {
             let text = format!("rank {rank} cannot connect to rank {peer} of {size}");
             return Err(Error::Usage(text));
         }
         let mut sorted = wanted.to_vec();
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            let (peer, channel) = pair[0];
+            let Wire { peer, channel, .. } = pair[0];
             return Err(Error::Usage(format!(
                 "rank {rank} asks twice for a connection to rank {peer} on channel {channel}"
             )));
@@ -182,10 +193,10 @@ impl Net {
         let mut errand = Errand::new(&self.door, rank, "connect", patience);
         let named: Vec<Named> = wanted
             .iter()
-            .map(|&(peer, channel)| Named {
+            .map(|&Wire { peer, channel, path }| Named {
                 peer,
-                lane: channel.into(),
-                addresses: (rank < peer).then(|| self.addresses(peer)),
+                lane: lane(channel, path),
+                ways: (rank < peer).then(|| self.ways_over(peer, path)),
             })
             .collect();
         let mut all: Vec<Option<OwnedFd>> = wanted.iter().map(|_| None).collect();
@@ -210,16 +221,54 @@ impl Net {
             words: Words::new(rank, size),
             waits: Waits::default(),
             early: Vec::new(),
+            unknown: Vec::new(),
             alarmed: None,
             gone: std::collections::BTreeMap::new(),
             counts: Counts::default(),
         }
     }
 
-    fn addresses(&self, peer: u32) -> Vec<SocketAddr> {
-        let own = self.door.address();
-        let card = self.cards.get(peer as usize);
-        card.iter().flat_map(|c| &c.addresses).map(|a| address::reachable(*a, own)).collect()
+    /// The ways to a peer, by path.
+    fn ways(&self, peer: u32) -> Vec<Way> {
+        let all = self.cards.get(peer as usize).map(|card| self.ways_to(&card.addresses));
+        all.unwrap_or_default()
+    }
+
+    /// The same, that of a path first.
+    fn ways_over(&self, peer: u32, path: u16) -> Vec<Way> {
+        let mut ways = self.ways(peer);
+        let path = usize::from(path);
+        if path < ways.len() {
+            ways[..=path].rotate_right(1);
+        }
+        ways
+    }
+
+    /// The ways to whoever listens there, by path.
+    fn ways_to(&self, addresses: &[SocketAddr]) -> Vec<Way> {
+        let own = self.door.addresses();
+        let way = |(&own, &to): (&SocketAddr, &SocketAddr)| {
+            let from = (self.door.addresses().len() > 1).then(|| own.ip());
+            Way { from, to: address::reachable(to, own) }
+        };
+        own.iter().zip(addresses).map(way).collect()
+    }
+
+    /// How a stream between this rank and a peer is made again, if there are several paths.
+    fn redial(&self, peer: u32, lane: u32, ways: &Ways) -> Option<Redial> {
+        let is_one = self.door.options().paths.len() < 2;
+        let name = Name { job: self.job, comm: self.id, to: peer, from: self.rank, lane };
+        (!is_one).then(|| Redial::new(&self.door, name, ways.clone()))
+    }
+
+    /// A connection for data as a stream that survives the loss of its path, if there are several.
+    pub(crate) fn stream(&self, wire: Wire, fd: OwnedFd) -> Result<Resumable, OwnedFd> {
+        let Wire { peer, channel, path } = wire;
+        let ways = Ways::new(self.ways(peer).into());
+        match self.redial(peer, lane(channel, path), &ways) {
+            Some(redial) => Ok(redial.stream(fd, path.into())),
+            None => Err(fd),
+        }
     }
 
     /// Makes connections. `take` gets them as they are made.
@@ -232,15 +281,15 @@ impl Net {
         let (job, comm, rank) = (self.job, self.id, self.rank);
         let wanted: Vec<Wanted<'_>> = named
             .iter()
-            .map(|Named { peer, lane, addresses }| {
-                let (from, to) = if addresses.is_some() { (rank, *peer) } else { (*peer, rank) };
+            .map(|Named { peer, lane, ways }| {
+                let (from, to) = if ways.is_some() { (rank, *peer) } else { (*peer, rank) };
                 let name = Name { job, comm, to, from, lane: *lane };
-                Wanted { name, dial: addresses.as_deref() }
+                Wanted { name, dial: ways.as_deref() }
             })
             .collect();
         let members = errand.members();
         connect(errand, &wanted, &mut |News { made, missing }| {
-            let dials = made.iter().filter(|(at, _)| named[*at].addresses.is_some()).count();
+            let dials = made.iter().filter(|(at, _)| named[*at].ways.is_some()).count();
             self.counts.made += dials as u64;
             self.counts.accepted += (made.len() - dials) as u64;
             take(self, made);
@@ -254,11 +303,7 @@ impl Net {
 
     /// Links this rank with peers that it has no link to. A link is there as soon as it is made, so
     /// that this rank hears of trouble while it waits for another one.
-    fn link(
-        &mut self,
-        errand: &mut Errand<'_>,
-        peers: &[(u32, Vec<SocketAddr>)],
-    ) -> Result<(), Error> {
+    fn link(&mut self, errand: &mut Errand<'_>, peers: &[(u32, Vec<Way>)]) -> Result<(), Error> {
         let (rank, size) = (self.rank, self.size);
         let named: Vec<Named> = peers
             .iter()
@@ -266,13 +311,21 @@ impl Net {
             .map(|(peer, to)| Named {
                 peer: *peer,
                 lane: CONTROL,
-                addresses: connects(rank, *peer, size).then(|| to.clone()),
+                ways: connects(rank, *peer, size).then(|| to.clone()),
             })
             .collect();
         let limit = (CARD_MAX + NOTE_MAX).saturating_mul(size as usize).min(u32::MAX as usize);
         self.sockets(errand, &named, &mut |net, made| {
-            let link = |(at, stream): (usize, TcpStream)| Link::new(named[at].peer, stream, limit);
-            net.links.extend(made.into_iter().map(link));
+            for (at, stream) in made {
+                let peer = named[at].peer;
+                let ways = Ways::default();
+                let link = match net.redial(peer, CONTROL, &ways) {
+                    Some(redial) => Link::over_paths(peer, redial.stream(stream.into(), 0), limit),
+                    None => Link::new(peer, stream, limit),
+                };
+                net.links.push(link);
+                net.unknown.push((peer, ways));
+            }
         })
     }
 
@@ -285,14 +338,13 @@ impl Net {
             let (step, source, target) = (gather.step(), gather.source(), gather.target());
             let mut peers = vec![source, target];
             peers.dedup();
-            let peers: Result<Vec<(u32, Vec<SocketAddr>)>, Error> = peers
+            let peers: Result<Vec<(u32, Vec<Way>)>, Error> = peers
                 .into_iter()
                 .map(|peer| {
                     let at = (peer + size - rank) % size;
                     let card = gather.pile().get(at as usize).map(|card| decode(card, peer));
                     let to = card.transpose()?.map(|card| card.addresses).unwrap_or_default();
-                    let own = self.door.address();
-                    Ok((peer, to.into_iter().map(|a| address::reachable(a, own)).collect()))
+                    Ok((peer, self.ways_to(&to)))
                 })
                 .collect();
             self.link(errand, &peers?)?;
@@ -312,7 +364,16 @@ impl Net {
         cards.rotate_right(rank as usize);
         let decoded = cards.iter().zip(0..).map(|(card, peer)| decode(card, peer));
         self.cards = decoded.collect::<Result<_, _>>()?;
+        self.show_ways();
         Ok(())
+    }
+
+    /// Tells links where their peers are, which was not known of all when they were made.
+    fn show_ways(&mut self) {
+        for (peer, ways) in std::mem::take(&mut self.unknown) {
+            // Nobody else sets it.
+            let _ = ways.set(self.ways(peer));
+        }
     }
 
     fn gather_words(
@@ -386,7 +447,7 @@ struct Named {
     peer: u32,
     lane: u32,
     /// Where to, if this rank connects.
-    addresses: Option<Vec<SocketAddr>>,
+    ways: Option<Vec<Way>>,
 }
 
 /// The board as one rank of one communicator uses it.

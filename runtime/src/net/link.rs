@@ -1,11 +1,15 @@
 //! A link between two ranks on which they talk about everything but data: frames, each a length and
 //! its content, sent and received without waiting.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
+use rustix::net::{SendFlags, Shutdown};
 use serde::{Deserialize, Serialize};
+
+use crate::transport::tcp::Resumable;
 
 /// What ranks say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,10 +31,47 @@ pub(super) enum Frame {
 /// Bytes read at one time.
 const CHUNK: usize = 16 << 10;
 
+/// What carries the bytes of a link.
+enum Carrier {
+    Plain(Arc<OwnedFd>),
+    /// One connection after the other, over any of the paths.
+    Paths(Box<Resumable>),
+}
+
+impl Carrier {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Carrier::Plain(fd) => Ok(rustix::io::read(&**fd, to)?),
+            Carrier::Paths(stream) => {
+                let read = stream.read(&mut [IoSliceMut::new(to)]);
+                Self::moved(stream, read)
+            }
+        }
+    }
+
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Carrier::Plain(fd) => Ok(rustix::net::send(&**fd, from, SendFlags::NOSIGNAL)?),
+            Carrier::Paths(stream) => {
+                let taken = stream.write(&[IoSlice::new(from)]);
+                Self::moved(stream, taken)
+            }
+        }
+    }
+
+    fn moved(stream: &Resumable, bytes: usize) -> io::Result<usize> {
+        match (bytes, stream.fault()) {
+            (0, None) => Err(ErrorKind::WouldBlock.into()),
+            (0, Some(why)) => Err(io::Error::other(why.to_owned())),
+            (bytes, _) => Ok(bytes),
+        }
+    }
+}
+
 /// One end of a link.
 pub(super) struct Link {
     pub(super) peer: u32,
-    stream: TcpStream,
+    stream: Carrier,
     /// What came and is not understood yet, from `taken` on.
     inbox: Vec<u8>,
     taken: usize,
@@ -52,6 +93,15 @@ enum State {
 impl Link {
     /// Frames longer than `limit` bytes break the protocol.
     pub(super) fn new(peer: u32, stream: TcpStream, limit: usize) -> Self {
+        Self::over(peer, Carrier::Plain(Arc::new(stream.into())), limit)
+    }
+
+    /// The same, where the loss of a path must not end it.
+    pub(super) fn over_paths(peer: u32, stream: Resumable, limit: usize) -> Self {
+        Self::over(peer, Carrier::Paths(Box::new(stream)), limit)
+    }
+
+    fn over(peer: u32, stream: Carrier, limit: usize) -> Self {
         Link {
             peer,
             stream,
@@ -66,8 +116,32 @@ impl Link {
         }
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+    /// What to sleep on.
+    pub(super) fn fd(&self) -> Option<Arc<OwnedFd>> {
+        match &self.stream {
+            Carrier::Plain(fd) => Some(fd.clone()),
+            Carrier::Paths(stream) => stream.fd(),
+        }
+    }
+
+    /// The stream, if it goes over several paths.
+    pub(super) fn stream(&self) -> Option<&Resumable> {
+        match &self.stream {
+            Carrier::Plain(_) => None,
+            Carrier::Paths(stream) => Some(stream),
+        }
+    }
+
+    /// Looks after a stream over several paths; says whether it must be looked at whatever its
+    /// descriptor says.
+    pub(super) fn tend(&mut self) -> bool {
+        match &mut self.stream {
+            Carrier::Plain(_) => false,
+            Carrier::Paths(stream) => {
+                stream.tend();
+                stream.is_moving() || stream.fault().is_some()
+            }
+        }
     }
 
     /// How it ended, if it did.
@@ -80,7 +154,8 @@ impl Link {
 
     /// Whether something waits to be sent.
     pub(super) fn is_full(&self) -> bool {
-        self.end().is_none() && self.sent < self.outbox.len()
+        let moves = self.stream().is_some_and(Resumable::is_moving);
+        self.end().is_none() && (self.sent < self.outbox.len() || moves)
     }
 
     fn finish(&mut self, how: &str) {
@@ -146,6 +221,7 @@ impl Link {
                     ErrorKind::TimedOut | ErrorKind::HostUnreachable => {
                         format!("its host does not answer ({e})")
                     }
+                    ErrorKind::Other => e.to_string(),
                     _ => format!("its connection failed: {e}"),
                 }),
             }
@@ -184,7 +260,10 @@ impl Link {
     /// Nothing more is sent. The peer can still read what was.
     pub(super) fn shut(&mut self) {
         // It may be closed already.
-        let _ = self.stream.shutdown(Shutdown::Write);
+        match &self.stream {
+            Carrier::Plain(fd) => drop(rustix::net::shutdown(&**fd, Shutdown::Write)),
+            Carrier::Paths(stream) => stream.shut(),
+        }
     }
 }
 
@@ -194,6 +273,7 @@ const LEFT: &str = "it left the job";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::net::TcpListener;
 
     fn pair() -> (Link, TcpStream) {

@@ -24,6 +24,7 @@ mod hello;
 mod join;
 mod link;
 mod overlay;
+mod redial;
 pub mod scale;
 pub(crate) mod secret;
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub(crate) use door::Door;
 pub(crate) use secret::{Secret, random};
 
 use crate::bootstrap::Board;
+use crate::paths::Sheet;
 use crate::transport::shm::AbortRecord;
 use link::Link;
 use waits::Waits;
@@ -55,6 +57,13 @@ pub(crate) struct Options {
     /// Where to listen: the name of a network interface, an address, or a network such as
     /// `10.0.0.0/8`; nothing for the address that the store sees.
     pub(crate) interface: Option<String>,
+    /// The paths to other hosts, in order, where there are several; the same on all ranks.
+    pub(crate) paths: Vec<String>,
+    /// What each of them is on this host, as `interface`.
+    pub(crate) places: Vec<String>,
+    /// A topology file, and what it says once it was read.
+    pub(crate) topology: Option<String>,
+    pub(crate) sheet: Option<Arc<Sheet>>,
     /// What all ranks of the job know and nobody else.
     pub(crate) secret: Option<Secret>,
     /// How long joining and splitting may take, and about when a vanished host is noticed.
@@ -68,14 +77,25 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         let (timeout, hearing) = (Duration::from_secs(30), Duration::from_secs(10));
-        Options { interface: None, secret: None, timeout, hearing, host_label: None }
+        let (paths, places) = (Vec::new(), Vec::new());
+        Options {
+            interface: None,
+            paths,
+            places,
+            topology: None,
+            sheet: None,
+            secret: None,
+            timeout,
+            hearing,
+            host_label: None,
+        }
     }
 }
 
 /// What a peer must know of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Card {
-    /// Where it listens, the best address first.
+    /// Where it listens, by path.
     pub(crate) addresses: Vec<SocketAddr>,
     /// Ranks with the same value run on one host and can share memory.
     pub(crate) host: u128,
@@ -83,6 +103,14 @@ pub(crate) struct Card {
     pub(crate) pid: u32,
     /// Whatever else the caller wants its peers to know.
     pub(crate) note: Vec<u8>,
+}
+
+/// A connection for data: to whom, which of the parallel ones, and over which path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Wire {
+    pub(crate) peer: u32,
+    pub(crate) channel: u16,
+    pub(crate) path: u16,
 }
 
 /// The longest note of a card, in bytes.
@@ -127,12 +155,19 @@ pub(crate) struct Net {
     waits: Waits,
     /// Steps of gathering cards that came before their turn: sender, step, cards.
     early: Vec<(u32, u32, Vec<Vec<u8>>)>,
+    /// Links that do not know the ways to their peers yet.
+    unknown: Vec<(u32, redial::Ways)>,
     alarmed: Option<AbortRecord>,
     gone: BTreeMap<u32, String>,
     counts: Counts,
 }
 
 impl Net {
+    /// The door that this rank is reached through.
+    pub(crate) fn door(&self) -> &Door {
+        &self.door
+    }
+
     /// The cards of all ranks, by rank.
     pub(crate) fn cards(&self) -> &[Card] {
         &self.cards

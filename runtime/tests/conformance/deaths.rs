@@ -72,6 +72,10 @@ fn launch(over: Over, name: &str) -> Job {
     let launcher = match over {
         Over::Shm => Launcher::new(RANKS),
         Over::Tcp => Launcher::new(RANKS).hints("transport=tcp"),
+        Over::Rdma => Launcher::new(RANKS).hints("transport=rdma"),
+        Over::Paths => {
+            Launcher::new(RANKS).hints(format!("transport=tcp,paths={}", super::PATHS.join(",")))
+        }
         Over::Mixed => Launcher::new(RANKS).hosts(2),
     };
     let launcher = launcher.timeout(FOREVER).grace(Duration::from_secs(1));

@@ -18,16 +18,25 @@ pub(crate) enum Over {
     Shm,
     /// Sockets between all of them.
     Tcp,
+    /// Devices between all of them.
+    Rdma,
+    /// Sockets, each of which could go on over another path.
+    Paths,
     /// Memory between ranks r and r + 2, sockets between the others.
     Mixed,
 }
+
+/// Two paths of every machine that has both protocols.
+const PATHS: [&str; 2] = ["127.0.0.1", "::1"];
 
 impl Over {
     /// How a rank is to join.
     pub(crate) fn setup(self, rank: u32) -> Setup {
         match self {
             Over::Shm => Setup::new(),
-            Over::Tcp => Setup::new().transports(Transports { shm: false, tcp: true }),
+            Over::Tcp => Setup::new().transports(Transports::TCP),
+            Over::Rdma => Setup::new().transports(Transports::RDMA),
+            Over::Paths => Setup::new().transports(Transports::TCP).paths(PATHS),
             Over::Mixed => Setup::new().host_label(format!("machine {}", rank % 2)),
         }
     }
@@ -50,6 +59,22 @@ pub(crate) fn threads<T: Send>(
     })
 }
 
+fn skip(why: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr().lock(), "skipped: {why}");
+}
+
+/// Runs a test over this, or says why it cannot be done here.
+fn over(over: Over, test: impl Fn(Over)) {
+    match roundelay::transport::rdma() {
+        Err(why) if over == Over::Rdma => skip(&format!("no RDMA: {why}")),
+        _ if over == Over::Paths && std::net::TcpListener::bind("[::1]:0").is_err() => {
+            skip("this machine has no IPv6 and so only one path to itself");
+        }
+        _ => test(over),
+    }
+}
+
 macro_rules! conformance {
     ($name:ident, $over:expr) => {
         mod $name {
@@ -57,43 +82,43 @@ macro_rules! conformance {
 
             #[test]
             fn messages_keep_their_order() {
-                moves::order($over);
+                over($over, moves::order);
             }
             #[test]
             fn data_arrives_as_it_left() {
-                moves::integrity($over);
+                over($over, moves::integrity);
             }
             #[test]
             fn every_protocol_gives_the_same() {
-                moves::protocols($over);
+                over($over, moves::protocols);
             }
             #[test]
             fn nothing_can_be_moved_too() {
-                moves::nothing($over);
+                over($over, moves::nothing);
             }
             #[test]
             fn a_gigabyte_arrives() {
-                moves::gigabyte($over);
+                over($over, moves::gigabyte);
             }
             #[test]
             fn a_sender_that_is_ahead_is_held_back() {
-                moves::back_pressure($over);
+                over($over, moves::back_pressure);
             }
             #[test]
             fn different_calls_are_told_apart() {
-                moves::mismatch($over);
+                over($over, moves::mismatch);
             }
             #[test]
             fn an_end_in_the_middle_of_a_transfer_reaches_all() {
-                deaths::abort($over);
+                over($over, deaths::abort);
             }
             #[test]
             fn a_killed_peer_is_named_at_once() {
-                deaths::killed($over);
+                over($over, deaths::killed);
             }
             #[test]
             fn a_stopped_peer_is_named_at_the_deadline() {
-                deaths::stopped($over);
+                over($over, deaths::stopped);
             }
         }
     };
@@ -101,4 +126,6 @@ macro_rules! conformance {
 
 conformance!(shm, Over::Shm);
 conformance!(tcp, Over::Tcp);
+conformance!(paths, Over::Paths);
 conformance!(mixed, Over::Mixed);
+conformance!(rdma, Over::Rdma);

@@ -36,6 +36,7 @@ pub(crate) fn header(collective: &str, algorithm: &str, ranks: u32, chunks: u32)
         reduces: true,
         lossy: false,
         protocol: Protocol::Auto,
+        split: None,
     }
 }
 
@@ -61,7 +62,7 @@ impl Part {
     fn conn(&mut self, peer: u32, channel: u16, dir: Dir) -> u32 {
         let found = |c: &Conn| (c.peer, c.channel, c.dir) == (peer, channel, dir);
         let at = self.part.conns.iter().position(found).unwrap_or_else(|| {
-            self.part.conns.push(Conn { peer, channel, dir, messages: 0 });
+            self.part.conns.push(Conn { peer, channel, path: 0, dir, messages: 0 });
             self.part.conns.len() - 1
         });
         self.part.conns[at].messages += 1;
@@ -345,7 +346,7 @@ pub(crate) fn everywhere<T: Send>(
     slot_bytes: u64,
     body: impl Fn(&mut Communicator, usize) -> T + Sync,
 ) -> Vec<Vec<T>> {
-    let tcp = |_| Setup::new().transports(Transports { shm: false, tcp: true });
+    let tcp = |_| Setup::new().transports(Transports::TCP);
     let mixed = |rank: u32| Setup::new().host_label(format!("machine {}", rank % 2));
     let over = |setup: &(dyn Fn(u32) -> Setup + Sync)| {
         let setup = |rank| setup(rank).slot_bytes(slot_bytes);

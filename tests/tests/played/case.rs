@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roundelay::{Args, Buffer, Call, Communicator, DType, RedOp, Stats};
 use roundelay_algorithms::find;
-use roundelay_compiler::plan::Protocol;
+use roundelay_compiler::plan::{Protocol, Shares, WHOLE};
 use roundelay_compiler::{Options, Placement, Plan, Program, Shape, compile};
 use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::SourceMap;
@@ -59,13 +59,14 @@ impl Plans {
         shape: &Shape,
         root: u32,
         placement: Placement,
+        paths: u32,
     ) -> Result<Option<Plans>, String> {
         let collective = roundelay_compiler::collective::NAMES
             .iter()
             .find(|(_, kind)| *kind == program.kind)
             .map(|(name, _)| Collective { name, ranks: shape.ranks() as u32, root })
             .expect("a collective of the book");
-        let options = Options { root, ..Options::default() };
+        let options = Options { root, paths, ..Options::default() };
         let proved = match compile(program, sources, shape, &options, placement) {
             Ok(proved) => proved,
             Err(d) if d.iter().any(|d| d.code == codes::REQUIRES) => return Ok(None),
@@ -74,7 +75,8 @@ impl Plans {
         if proved.plans().iter().any(|p| p.header.placement != placement) {
             return Ok(None);
         }
-        let name = format!("{name} on {shape} root {root} {placement:?}");
+        let over = if paths > 1 { format!(" over {paths} paths") } else { String::new() };
+        let name = format!("{name} on {shape} root {root} {placement:?}{over}");
         Ok(Some(Plans {
             name,
             collective,
@@ -93,7 +95,7 @@ impl Plans {
         let entry = find(collective, name).expect("an algorithm of the book");
         let (sources, program) = of_book(entry).expect("the book resolves");
         let shape = shape.parse().expect("a shape");
-        Plans::compile(path, &program, &sources, &shape, root, placement)
+        Plans::compile(path, &program, &sources, &shape, root, placement, 1)
             .expect("it is proved")
             .expect("an allowed shape")
     }
@@ -103,6 +105,21 @@ impl Plans {
     pub(crate) fn takes(&self, dtype: DType, op: RedOp) -> bool {
         let sum = matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum);
         pairs().contains(&(dtype, op)) && (!self.lossy || sum && epsilon(dtype).is_some())
+    }
+
+    /// Shares at random: nothing, everything and next to nothing among them.
+    pub(crate) fn shares(&self, dice: &mut Dice) -> Option<Shares> {
+        let parts = self.plans[0].first()?.header.split.as_ref()?.parts;
+        let mut cuts = vec![0, WHOLE];
+        for _ in 1..parts {
+            cuts.push(match dice.below(5) {
+                0 => cuts[dice.below(cuts.len())],
+                1 => 1,
+                _ => dice.below(WHOLE as usize + 1) as u32,
+            });
+        }
+        cuts.sort_unstable();
+        Shares::new(cuts.windows(2).map(|pair| pair[1] - pair[0]).collect())
     }
 
     /// Bytes of the slots that the largest message needs, if chunks have one element.
@@ -120,6 +137,8 @@ pub(crate) struct Case<'a> {
     pub(crate) op: RedOp,
     pub(crate) data: Data,
     pub(crate) seed: u64,
+    /// Shares of the parts, where the plans are split by bandwidth.
+    pub(crate) shares: Option<Shares>,
 }
 
 /// How a call is played: what must not change its result.
@@ -146,8 +165,9 @@ pub(crate) struct Played {
 
 impl std::fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Case { plans, count, dtype, op, data, seed } = self;
-        write!(f, "{}, {count} x {dtype} {op}, {data:?} data of seed {seed}", plans.name)
+        let Case { plans, count, dtype, op, data, seed, shares } = self;
+        write!(f, "{}, {count} x {dtype} {op}, {data:?} data of seed {seed}", plans.name)?;
+        shares.as_ref().map_or(Ok(()), |shares| write!(f, ", shares {:?}", shares.list()))
     }
 }
 
@@ -202,6 +222,7 @@ impl Case<'_> {
         };
         let (count, dtype, op) = (self.count as u64, self.dtype, self.op);
         let call = Call { count, dtype, op, factor: factor(self.data, rank), args };
+        comm.set_shares(self.shares.clone())?;
         let stats = comm.run(&plans[manner.schedule][rank as usize], call)?;
         Ok(match second {
             None => Played { input: None, result: first, stats },

@@ -61,6 +61,8 @@ fn pieces() -> Vec<Piece> {
         pieces.push((name.clone(), sources, program));
         if let Some(body) = entry.text.trim_end().strip_suffix('}')
             && !body.contains("schedule {")
+            // What is split by bandwidth has no channels.
+            && pieces.last().is_some_and(|(_, _, program)| program.weighted().is_none())
         {
             let text = format!("{body}    schedule {{ channels 2 pipeline 2 }}\n}}\n");
             let source =
@@ -145,7 +147,8 @@ impl Deck {
             (true, 0) => Data::Exact,
             (true, _) => Data::Rough,
         };
-        Case { plans, count, dtype, op, data, seed: self.dice.below(1 << 40) as u64 }
+        let shares = plans.shares(&mut self.dice);
+        Case { plans, count, dtype, op, data, seed: self.dice.below(1 << 40) as u64, shares }
     }
 }
 
@@ -158,19 +161,23 @@ fn the_book_is_right_on_real_data() {
     let mut deck = Deck { cards: vec![], dice: Dice(seed) };
     let (mut jobs, mut tally) = (Jobs::default(), Tally::default());
     for (name, sources, program) in pieces().iter().filter(|(name, ..)| name.contains(&only)) {
-        for shape in shapes(program) {
+        let paths = if program.weighted().is_some() { 1..5 } else { 1..2 };
+        for (shape, paths) in
+            shapes(program).into_iter().flat_map(|s| paths.clone().map(move |p| (s.clone(), p)))
+        {
             let last = if program.kind.rooted() { shape.ranks() as u32 - 1 } else { 0 };
             for (root, placement) in BTreeSet::from([0, last])
                 .into_iter()
                 .flat_map(|root| [(root, Placement::InPlace), (root, Placement::OutOfPlace)])
             {
-                let plans = match Plans::compile(name, program, sources, &shape, root, placement) {
-                    Ok(Some(plans)) => plans,
-                    Ok(None) => continue,
-                    // Files of the suite say themselves where they are right.
-                    Err(_) if name.starts_with("good_") => continue,
-                    Err(e) => panic!("{name} on {shape}: {e}"),
-                };
+                let plans =
+                    match Plans::compile(name, program, sources, &shape, root, placement, paths) {
+                        Ok(Some(plans)) => plans,
+                        Ok(None) => continue,
+                        // Files of the suite say themselves where they are right.
+                        Err(_) if name.starts_with("good_") => continue,
+                        Err(e) => panic!("{name} on {shape}: {e}"),
+                    };
                 tally.plans += 1;
                 tally.algorithms.insert(name.clone());
                 for _ in 0..plays {
@@ -254,6 +261,7 @@ fn a_million_elements() {
             op,
             data,
             seed: dice.below(1 << 40) as u64,
+            shares: None,
         };
         let vectors = case.vectors();
         for shared in [true, false] {
@@ -299,7 +307,8 @@ fn a_fault_is_reported() {
         for &dtype in DType::ALL {
             let op = if dtype == DType::Bool { RedOp::Xor } else { RedOp::Sum };
             for data in [Data::Exact, Data::Rough] {
-                let case = Case { plans: &plans, count: 100, dtype, op, data, seed: 5 };
+                let case =
+                    Case { plans: &plans, count: 100, dtype, op, data, seed: 5, shares: None };
                 let vectors = case.vectors();
                 let shared = dice.below(2) == 0;
                 let manner = Manner { schedule: 0, slot_bytes: 0, shared, guard: 2 };

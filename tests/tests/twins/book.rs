@@ -21,6 +21,7 @@ pub(crate) static TWINS: &[Prototype] = &[
     all_to_all::two_level,
     rooted::binomial,
     rooted::chain,
+    rooted::multipath,
     rooted::scatter_all_gather,
     rooted::linear,
     others::dissemination,
@@ -320,6 +321,12 @@ pub(crate) mod rooted {
             ((root + s) % n).to((root + s + 1) % n).copy(data);
         }
         schedule().pipeline(16);
+    }
+
+    #[algorithm(broadcast)]
+    pub(crate) fn multipath(n: Ranks) {
+        split(data, paths.by(bandwidth), |p| play(broadcast::chain).via(p));
+        schedule().pipeline(8);
     }
 
     #[algorithm(broadcast)]

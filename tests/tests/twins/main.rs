@@ -18,9 +18,11 @@ fn bytes(
     shape: &Shape,
     root: u32,
 ) -> Option<Vec<Vec<u8>>> {
-    let options = Options { root, ..Options::default() };
     let mut all = Vec::new();
-    for &placement in placements(program.style) {
+    let paths = if program.weighted().is_some() { 1..=4 } else { 1..=1 };
+    let ways = paths.flat_map(|p| placements(program.style).iter().map(move |&at| (p, at)));
+    for (paths, placement) in ways {
+        let options = Options { root, paths, ..Options::default() };
         let proved = compile(program, sources, shape, &options, placement).ok()?;
         all.extend(proved.into_plans().into_iter().map(|plan| without_lines(plan).encode()));
     }

@@ -7,7 +7,7 @@ use roundelay::cuda::CudaComm;
 use roundelay::{Algorithm, Error, RedOp, Reduction};
 use roundelay_compiler::collective::{Kind, Spec};
 use roundelay_compiler::plan::Wire;
-use roundelay_compiler::{Instance, Options, Placement, Shape};
+use roundelay_compiler::{Instance, Placement, Shape};
 
 use super::super::Piece;
 use super::super::data::{FACTOR, wire_epsilon};
@@ -42,12 +42,7 @@ impl Ready {
     ) -> Result<Result<Self, Error>, Failure> {
         let shape: Shape = piece.shape.parse().map_err(Failure::Usage)?;
         let ranks = u32::try_from(shape.ranks()).unwrap_or(1);
-        let target = |root| Target {
-            target: piece.target.clone(),
-            algorithm: piece.algorithm.clone(),
-            root,
-        };
-        let mut algorithm = match loaded(gpu, &target(0)) {
+        let mut algorithm = match loaded(gpu, &piece.target(0)) {
             Ok(algorithm) => algorithm,
             Err(error) => return Ok(Err(error)),
         };
@@ -56,8 +51,9 @@ impl Ready {
         }
         let mut roots = Vec::new();
         for root in root.map_or(0..ranks, |root| root..root + 1) {
-            let (sources, program) = load_one(&target(root))?;
-            let options = Options { root, ..Options::default() };
+            let target = piece.target(root);
+            let (sources, program) = load_one(&target)?;
+            let options = target.options();
             let found = |found| Failure::Input(Box::new(sources.clone()), found);
             let instance = Arc::new(Instance::new(&program, &shape, &options).map_err(found)?);
             let spec = instance.spec.clone();
@@ -81,6 +77,7 @@ impl Ready {
         let piece = Piece {
             target: name.into(),
             algorithm: None,
+            paths: 1,
             shape: shape.to_string(),
             in_place,
             bitwise: false,

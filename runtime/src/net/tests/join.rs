@@ -184,7 +184,9 @@ fn an_expected_connection_that_does_not_come_is_named() {
         let moment = Duration::from_millis(100);
         if net.rank == 1 {
             let patience = |watch| Patience { timeout: moment, watch, members: &[] };
-            let error = net.open(&[(0, 3)], patience(&mut |_| None)).expect_err("nobody connects");
+            let error = net
+                .open(&[Wire { peer: 0, channel: 3, path: 0 }], patience(&mut |_| None))
+                .expect_err("nobody connects");
             let text = error.to_string();
             assert!(text.contains("a connection from rank 0 to 127.0.0.1"), "{text}");
             assert!(matches!(error, Error::Timeout { peer: 0, .. }), "{error:?}");
@@ -194,7 +196,8 @@ fn an_expected_connection_that_does_not_come_is_named() {
                 watch: &mut |peer| Some(enough(peer)),
                 members: &[70, 71],
             };
-            let error = net.open(&[(0, 3)], patience).expect_err("stopped");
+            let error =
+                net.open(&[Wire { peer: 0, channel: 3, path: 0 }], patience).expect_err("stopped");
             assert_eq!(error, enough(70));
         }
         check_words(&mut net, 1);

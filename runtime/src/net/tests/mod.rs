@@ -88,7 +88,9 @@ fn soon() -> Instant {
 
 /// Opens connections, with nobody else to ask.
 fn open(net: &mut Net, wanted: &[(u32, u16)]) -> Result<Vec<OwnedFd>, Error> {
-    net.open(wanted, Patience { timeout: PATIENCE, watch: &mut |_| None, members: &[] })
+    let wire = |&(peer, channel): &(u32, u16)| Wire { peer, channel, path: 0 };
+    let wanted: Vec<Wire> = wanted.iter().map(wire).collect();
+    net.open(&wanted, Patience { timeout: PATIENCE, watch: &mut |_| None, members: &[] })
 }
 
 /// Splits a part off, with nobody else to ask.

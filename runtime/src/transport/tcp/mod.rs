@@ -31,6 +31,7 @@
 //! known by address and length alone.
 
 mod receiver;
+mod resume;
 mod ring;
 mod sender;
 mod socket;
@@ -38,6 +39,7 @@ mod socket;
 mod tests;
 
 pub(crate) use receiver::Receiver;
+pub(crate) use resume::{Dialed, Reach, Resumable};
 pub(crate) use sender::Sender;
 pub(crate) use socket::Socket;
 

@@ -2,11 +2,18 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
+#[cfg(feature = "rdma")]
+use rustix::net::RecvFlags;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sockopt};
+
+use super::resume::Resumable;
+#[cfg(feature = "rdma")]
+use crate::transport::rdma::Stream;
 
 /// Bytes that may wait to be sent to a peer on this machine (the kernel doubles the number for its own
 /// use).
@@ -20,39 +27,144 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sockopt};
 /// what the path holds.
 const LOCAL_SEND_BUFFER: usize = 112 << 10;
 
-/// A connected TCP socket that never blocks, and what became of it.
+/// What carries the bytes of a connection. Both of its ends belong to one thread: no lock is waited for.
+enum Carrier {
+    /// The socket.
+    Plain(Arc<OwnedFd>),
+    /// Devices (`transport/rdma`); the socket is only how the end of the peer shows.
+    #[cfg(feature = "rdma")]
+    Device {
+        fd: Arc<OwnedFd>,
+        stream: Mutex<Stream>,
+        /// Reads that found nothing since the socket was last looked at.
+        idle: AtomicU32,
+    },
+    /// One socket after the other, over any of the paths.
+    Paths {
+        stream: Box<Mutex<Resumable>>,
+        /// Reads and writes that moved nothing since the stream was last looked after.
+        idle: AtomicU32,
+    },
+}
+
+/// A connection that never blocks, and what became of it.
 pub(crate) struct Socket {
-    fd: OwnedFd,
+    carrier: Carrier,
     fault: OnceLock<String>,
 }
+
+/// So many reads through devices find nothing before the socket is looked at, or a stream looked after.
+const IDLE: u32 = 256;
 
 impl Socket {
     /// Takes over a connected socket and tunes it. If it is none, that is its fault.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        let socket = Socket { fd, fault: OnceLock::new() };
-        if let Err(error) = socket.tune() {
+        let tuned = tune(&fd);
+        Self::carried(tuned, Carrier::Plain(Arc::new(fd)))
+    }
+
+    /// The same, with a stream that carries the bytes.
+    #[cfg(feature = "rdma")]
+    pub(crate) fn with_stream(fd: OwnedFd, stream: Stream) -> Self {
+        let tuned = tune(&fd);
+        let (stream, idle) = (Mutex::new(stream), AtomicU32::new(0));
+        Self::carried(tuned, Carrier::Device { fd: Arc::new(fd), stream, idle })
+    }
+
+    /// A connection that goes on over another path if one fails.
+    pub(crate) fn over_paths(stream: Resumable) -> Self {
+        let (stream, idle) = (Box::new(Mutex::new(stream)), AtomicU32::new(0));
+        Self::carried(Ok(()), Carrier::Paths { stream, idle })
+    }
+
+    fn carried(tuned: Result<(), Errno>, carrier: Carrier) -> Self {
+        let socket = Socket { carrier, fault: OnceLock::new() };
+        if let Err(error) = tuned {
             socket.fail(format!("its connection could not be set up: {error}"));
         }
         socket
     }
 
-    fn tune(&self) -> Result<(), Errno> {
-        rustix::io::ioctl_fionbio(&self.fd, true)?;
-        sockopt::set_tcp_nodelay(&self.fd, true)?;
-        if self.is_local() {
-            sockopt::set_socket_send_buffer_size(&self.fd, LOCAL_SEND_BUFFER)?;
+    /// The stream, if it goes over several paths.
+    pub(crate) fn stream(&self) -> Option<MutexGuard<'_, Resumable>> {
+        match &self.carrier {
+            Carrier::Paths { stream, .. } => Some(locked(stream)),
+            _ => None,
         }
-        Ok(())
     }
 
-    /// Whether the peer is on this machine.
-    fn is_local(&self) -> bool {
-        let own = rustix::net::getsockname(&self.fd).map(SocketAddr::try_from);
-        let peer = rustix::net::getpeername(&self.fd).map(|a| a.map(SocketAddr::try_from));
-        match (own, peer) {
-            (Ok(Ok(own)), Ok(Some(Ok(peer)))) => peer.ip().is_loopback() || own.ip() == peer.ip(),
-            _ => false,
+    /// Looks after a stream over several paths.
+    pub(crate) fn tend(&self) {
+        if let Some(mut stream) = self.stream() {
+            stream.tend();
+            self.heed(&stream);
         }
+    }
+
+    /// Whether all that was written is on its way for good; a plain connection knows no better.
+    #[inline]
+    pub(super) fn settle(&self) -> bool {
+        match &self.carrier {
+            Carrier::Paths { stream, .. } => locked(stream).settle(),
+            _ => true,
+        }
+    }
+
+    /// What to sleep on.
+    pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
+        match &self.carrier {
+            Carrier::Plain(fd) => Some(fd.clone()),
+            #[cfg(feature = "rdma")]
+            Carrier::Device { fd, .. } => Some(fd.clone()),
+            Carrier::Paths { stream, .. } => locked(stream).fd(),
+        }
+    }
+
+    fn heed(&self, stream: &Resumable) {
+        if let Some(why) = stream.fault() {
+            self.fail(why.into());
+        }
+    }
+
+    /// Nothing moved on a stream over several paths: looks after it now and then.
+    fn idled(&self, stream: &mut Resumable, idle: &AtomicU32, moved: usize) -> usize {
+        if moved > 0 {
+            idle.store(0, Ordering::Relaxed);
+        } else if idle.fetch_add(1, Ordering::Relaxed) >= IDLE {
+            idle.store(0, Ordering::Relaxed);
+            stream.tend();
+            self.heed(stream);
+        }
+        moved
+    }
+
+    /// Reads what devices brought.
+    #[cfg(feature = "rdma")]
+    fn streamed(
+        &self,
+        (fd, stream, idle): (&OwnedFd, &mut Stream, &AtomicU32),
+        places: &mut [IoSliceMut<'_>],
+    ) -> usize {
+        let n = stream.read(places);
+        if n > 0 {
+            idle.store(0, Ordering::Relaxed);
+            return n;
+        }
+        if let Some(why) = stream.trouble() {
+            self.fail(why);
+        } else if idle.fetch_add(1, Ordering::Relaxed) >= IDLE {
+            idle.store(0, Ordering::Relaxed);
+            let ended = rustix::net::recv(fd, &mut [0u8; 1], RecvFlags::PEEK);
+            // What it sent before it ended has arrived: look once more.
+            let last = stream.read(places);
+            match ended {
+                _ if last > 0 => return last,
+                Ok((_, 0)) => self.fail("it closed the connection".into()),
+                Ok(_) => self.fail("it sent bytes beside the device: a fault of roundelay".into()),
+                Err(error) => self.failed(error),
+            }
+        }
+        0
     }
 
     /// Why nothing moves here any more, said of the peer; the first reason stays.
@@ -72,32 +184,46 @@ impl Socket {
 
     #[cold]
     fn failed(&self, error: Errno) {
-        match error {
-            // As good as nothing: the next poll tries again.
-            Errno::AGAIN | Errno::INTR => {}
-            Errno::PIPE => self.fail("it closed the connection".into()),
-            Errno::CONNRESET => self.fail("it reset the connection".into()),
-            Errno::TIMEDOUT => self.fail("it does not answer on the connection".into()),
-            error => self.fail(format!("the connection to it failed: {error}")),
+        if let Some(why) = ended(error) {
+            self.fail(why);
         }
     }
 
     /// Reads what is there into a place that is not empty; says how many bytes.
     #[inline]
     pub(super) fn read(&self, to: &mut [u8]) -> usize {
-        self.arrived(rustix::io::read(&self.fd, to))
+        match &self.carrier {
+            Carrier::Plain(fd) => self.arrived(rustix::io::read(&**fd, to)),
+            _ => self.read_elsewhere(&mut [IoSliceMut::new(to)]),
+        }
     }
 
     /// The same for several places, at most [`super::IOV_MAX`].
     #[inline]
     pub(super) fn read_to(&self, places: &mut [IoSliceMut<'_>]) -> usize {
-        match places {
-            [] => {
+        match (places, &self.carrier) {
+            ([], _) => {
                 self.fail("nobody said where its message is to be: a fault of roundelay".into());
                 0
             }
-            [place] => self.read(place),
-            places => self.arrived(rustix::io::readv(&self.fd, places)),
+            ([place], _) => self.read(place),
+            (places, Carrier::Plain(fd)) => self.arrived(rustix::io::readv(&**fd, places)),
+            (places, _) => self.read_elsewhere(places),
+        }
+    }
+
+    fn read_elsewhere(&self, places: &mut [IoSliceMut<'_>]) -> usize {
+        match &self.carrier {
+            Carrier::Plain(fd) => self.arrived(rustix::io::readv(&**fd, places)),
+            #[cfg(feature = "rdma")]
+            Carrier::Device { fd, stream, idle } => {
+                self.streamed((fd, &mut locked(stream), idle), places)
+            }
+            Carrier::Paths { stream, idle } => {
+                let mut stream = locked(stream);
+                let read = stream.read(places);
+                self.idled(&mut stream, idle, read)
+            }
         }
     }
 
@@ -120,25 +246,75 @@ impl Socket {
     /// bytes.
     #[inline]
     pub(super) fn write(&self, places: &[IoSlice<'_>]) -> usize {
-        // A peer that is gone is an error, not the signal that ends the process.
-        let flags = SendFlags::NOSIGNAL;
-        let result = match places {
-            [place] => rustix::net::send(&self.fd, place, flags),
-            places => {
-                let mut nothing = SendAncillaryBuffer::default();
-                rustix::net::sendmsg(&self.fd, places, &mut nothing, flags)
+        let fd = match &self.carrier {
+            Carrier::Plain(fd) => fd,
+            #[cfg(feature = "rdma")]
+            Carrier::Device { stream, .. } => {
+                let mut stream = locked(stream);
+                let taken = stream.write(places.iter().map(|place| &**place));
+                if let Some(why) = stream.trouble() {
+                    self.fail(why);
+                }
+                return taken;
+            }
+            Carrier::Paths { stream, idle } => {
+                let mut stream = locked(stream);
+                let taken = stream.write(places);
+                return self.idled(&mut stream, idle, taken);
             }
         };
-        result.unwrap_or_else(|error| {
+        send(fd, places).unwrap_or_else(|error| {
             self.failed(error);
             0
         })
     }
 }
 
-/// For whoever sleeps until it can be read or written.
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a socket fit for messages.
+pub(super) fn tune(fd: &OwnedFd) -> Result<(), Errno> {
+    rustix::io::ioctl_fionbio(fd, true)?;
+    sockopt::set_tcp_nodelay(fd, true)?;
+    if is_local(fd) {
+        sockopt::set_socket_send_buffer_size(fd, LOCAL_SEND_BUFFER)?;
+    }
+    Ok(())
+}
+
+/// Whether the peer is on this machine.
+fn is_local(fd: &OwnedFd) -> bool {
+    let own = rustix::net::getsockname(fd).map(SocketAddr::try_from);
+    let peer = rustix::net::getpeername(fd).map(|a| a.map(SocketAddr::try_from));
+    match (own, peer) {
+        (Ok(Ok(own)), Ok(Some(Ok(peer)))) => peer.ip().is_loopback() || own.ip() == peer.ip(),
+        _ => false,
+    }
+}
+
+/// How a connection ended, said of the peer; nothing if it did not.
+#[cold]
+pub(super) fn ended(error: Errno) -> Option<String> {
+    match error {
+        // As good as nothing: the next poll tries again.
+        Errno::AGAIN | Errno::INTR => None,
+        Errno::PIPE => Some("it closed the connection".into()),
+        Errno::CONNRESET => Some("it reset the connection".into()),
+        Errno::TIMEDOUT => Some("it does not answer on the connection".into()),
+        error => Some(format!("the connection to it failed: {error}")),
+    }
+}
+
+/// Hands places to a socket. A peer that is gone is an error, not the signal that ends the process.
+#[inline]
+pub(super) fn send(fd: &OwnedFd, places: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    match places {
+        [place] => rustix::net::send(fd, place, SendFlags::NOSIGNAL),
+        places => {
+            let mut nothing = SendAncillaryBuffer::default();
+            rustix::net::sendmsg(fd, places, &mut nothing, SendFlags::NOSIGNAL)
+        }
     }
 }

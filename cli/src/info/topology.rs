@@ -1,0 +1,150 @@
+//! `roundelay info --topology`: what this machine has to reach others with, as a topology file.
+
+use std::path::Path;
+
+use roundelay::cuda::probe;
+use roundelay::fabric::{Class, Device, Fabric, Host, Way};
+use roundelay_compiler::cost::Link;
+use roundelay_compiler::plan::MAX_PATHS;
+use serde::Serialize;
+
+use crate::report::{Outcome, Report, print};
+
+/// The name of this host.
+pub(crate) fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".into(),
+        name => name.into(),
+    }
+}
+
+/// Prints the file.
+pub(super) fn topology(report: Report) -> Outcome {
+    let fabric = detected(Path::new("/sys/class"));
+    let text = fabric.text();
+    if report.json {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            host: String,
+            paths: Vec<&'a str>,
+            topology: &'a str,
+        }
+        let paths = fabric.paths.iter().map(|path| path.name.as_str()).collect();
+        report.result(&Line { host: host(), paths, topology: &text });
+        return Ok(());
+    }
+    print(&format!(
+        "# What {} has, as the system says it: latencies are guesses, and so are bandwidths of devices that\n\
+         # say nothing. `roundelay tune --links` measures. Leave out paths that do not reach the other hosts.\n\
+         {text}",
+        host()
+    ));
+    Ok(())
+}
+
+/// The devices below a folder such as `/sys/class`, the fastest first.
+fn detected(sys: &Path) -> Fabric {
+    let mut devices = interfaces(&sys.join("net"));
+    devices.extend(rdma(&sys.join("infiniband")));
+    devices.sort_by(|a, b| b.gbs.unwrap_or(0.0).total_cmp(&a.gbs.unwrap_or(0.0)));
+    let mut fabric = Fabric::default();
+    for device in devices.iter().take(MAX_PATHS as usize) {
+        let gbs = device.gbs.unwrap_or(Link::NETWORK.gbs);
+        let latency_us = if device.kind == "rdma" { 3.0 } else { Link::NETWORK.latency_us };
+        let class = format!("{}-{:.0}", device.kind, gbs * 8000.0);
+        fabric.classes.insert(class.clone(), Class { latency_us, gbs });
+        let (name, transport) = (device.name.clone(), device.kind.clone());
+        fabric.paths.push(Way { name, transport, class, devices: Default::default() });
+    }
+    if let Ok(machine) = probe() {
+        devices.extend(machine.devices.iter().map(|gpu| Device {
+            name: format!("GPU {}: {}", gpu.index, gpu.name),
+            kind: "gpu".into(),
+            gbs: None,
+        }));
+    }
+    fabric.hosts.push(Host { name: host(), devices });
+    fabric
+}
+
+/// Network interfaces that are up and lead somewhere.
+fn interfaces(net: &Path) -> Vec<Device> {
+    let up = |name: &String| {
+        let says = |file: &str| read(&net.join(name).join(file));
+        let state = says("operstate").unwrap_or_default();
+        let loopback = says("type").is_some_and(|kind| kind == "772");
+        !loopback && (state == "up" || state == "unknown")
+    };
+    let device = |name: String| {
+        let speed = read(&net.join(&name).join("speed")).and_then(|mbit| mbit.parse::<f64>().ok());
+        let gbs = speed.filter(|&mbit| mbit > 0.0 && mbit < 1e9).map(|mbit| mbit / 8000.0);
+        Device { name, kind: "tcp".into(), gbs }
+    };
+    entries(net).into_iter().filter(up).map(device).collect()
+}
+
+/// RDMA devices with an active port.
+fn rdma(folder: &Path) -> Vec<Device> {
+    let device = |name: String| {
+        let ports = folder.join(&name).join("ports");
+        let port = entries(&ports).into_iter().find(|port| {
+            read(&ports.join(port).join("state")).is_some_and(|state| state.contains("ACTIVE"))
+        })?;
+        // "100 Gb/sec (4X EDR)"
+        let rate = read(&ports.join(port).join("rate"));
+        let gbit = rate.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
+        let gbs = gbit.filter(|&gbit| gbit > 0.0).map(|gbit| gbit / 8.0);
+        Some(Device { name, kind: "rdma".into(), gbs })
+    };
+    entries(folder).into_iter().filter_map(device).collect()
+}
+
+fn read(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim().to_string())
+}
+
+/// Names in a folder, in order; none if there is no such folder.
+fn entries(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_become_paths_the_fastest_first() {
+        let sys = std::env::temp_dir().join(format!("roundelay-sys-{}", std::process::id()));
+        let file = |path: &str, text: &str| {
+            let path = sys.join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder is made");
+            std::fs::write(path, text).expect("a file is written");
+        };
+        for (name, state, kind, speed) in [
+            ("lo", "unknown", "772", "-1"),
+            ("eth0", "up", "1", "1000"),
+            ("eth1", "up", "1", "10000"),
+            ("eth2", "down", "1", "40000"),
+            ("veth", "unknown", "1", "-1"),
+        ] {
+            file(&format!("net/{name}/operstate"), state);
+            file(&format!("net/{name}/type"), kind);
+            file(&format!("net/{name}/speed"), speed);
+        }
+        file("infiniband/mlx5_0/ports/1/state", "4: ACTIVE");
+        file("infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)");
+        file("infiniband/mlx5_1/ports/1/state", "1: DOWN");
+        let fabric = detected(&sys);
+        std::fs::remove_dir_all(&sys).expect("the folder goes");
+        let paths: Vec<&str> = fabric.paths.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(paths, ["mlx5_0", "eth1", "eth0", "veth"]);
+        assert_eq!(fabric.classes["tcp-10000"].gbs, 1.25);
+        assert_eq!(fabric.paths[0].transport, "rdma");
+        assert_eq!(Fabric::parse(&fabric.text()), Ok(fabric), "what is written is read");
+    }
+}

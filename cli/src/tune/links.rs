@@ -1,0 +1,369 @@
+//! `roundelay tune --links`: what every path does between every two hosts, as a topology file.
+//!
+//! The lowest ranks of two hosts make a communicator of their own, and play `all_reduce.multipath` with all
+//! shares on one path: as two messages one after the other, of next to nothing and of a few megabytes. The
+//! other ranks wait.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use roundelay::bootstrap::{Setup, membership};
+use roundelay::fabric::{Class, Fabric, Host, Pair, Way};
+use roundelay::{Args, Call, Communicator, DType, Error, Hints, RedOp, plan_of};
+use roundelay_algorithms::find;
+use roundelay_compiler::plan::{Plan, Shares};
+use roundelay_compiler::{Options, Placement, Shape};
+use roundelay_dsl::diag::codes;
+use serde::Serialize;
+
+use crate::args::Tune;
+use crate::check::time_text;
+use crate::info::host;
+use crate::progress::Progress;
+use crate::report::{Failure, Outcome, Report, fault, refused};
+
+/// Calls of next to nothing whose median counts.
+const SHORT: usize = 101;
+/// Calls of much whose least counts.
+const LONG: usize = 3;
+/// A call of much takes so long, or has so many bytes.
+const ENOUGH: Duration = Duration::from_millis(60);
+const FIRST: usize = 1 << 20;
+const MOST: usize = 64 << 20;
+/// Bytes of a host's name.
+const NAME: usize = 64;
+/// A link that differs from its path's usual class by more than this factor has a class of its own.
+const ALIKE: f64 = 1.2;
+
+/// A link as programs read it.
+#[derive(Serialize)]
+struct Line<'a> {
+    path: &'a str,
+    between: [&'a str; 2],
+    latency_us: Option<f64>,
+    gbs: Option<f64>,
+    /// `measured` or `planned`.
+    state: &'static str,
+}
+
+/// What was found of a path between two hosts, counted from 0.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    path: usize,
+    hosts: [usize; 2],
+    class: Class,
+}
+
+/// Runs the verb.
+pub(super) fn links(args: &Tune, report: Report) -> Outcome {
+    let usage = |e: Error| Failure::Usage(e.to_string());
+    let environment = Hints::from_env().map_err(|e| Failure::Usage(e.to_string()))?;
+    let names: Vec<String> = match args.paths.is_empty() {
+        true => environment.paths().unwrap_or_default().to_vec(),
+        false => args.paths.clone(),
+    };
+    if names.is_empty() {
+        let text = "name the paths to be measured, as in `--paths eth0,eth1`; `roundelay info --topology` \
+                    says what a host has";
+        return Err(Failure::Usage(text.into()));
+    }
+    let member = membership().map_err(usage)?;
+    let Some(member) = member else {
+        return local(args, &names, report);
+    };
+    let setup = Setup::from_env().map_err(usage)?.hints(&environment).paths(names.clone());
+    let mut comm = Communicator::join(&member, &setup).map_err(failed)?;
+    one(args, &names, &mut comm, &host(), report)
+}
+
+/// Ranks as threads of this process, each of which believes to be a host: to try it out.
+fn local(args: &Tune, names: &[String], report: Report) -> Outcome {
+    let Some(ranks) = args.n.as_ref().and_then(|n| n.shapes.first()).map(Shape::ranks) else {
+        return Err(Failure::Usage(
+            "links are between hosts: start it on each of them with torchrun, mpirun or srun, as in \
+             `mpirun --host a,b roundelay tune --links --paths eth0,eth1`; -n 2 tries it out with two \
+             ranks of this machine"
+                .into(),
+        ));
+    };
+    let setup = |rank: u32| {
+        let setup = Setup::new().host_label(format!("host{rank}"));
+        setup.paths(names.to_vec())
+    };
+    let comms = Communicator::local_over(ranks as u32, setup).map_err(failed)?;
+    std::thread::scope(|scope| {
+        let play = |mut comm: Communicator| {
+            scope.spawn(move || {
+                let name = format!("host{}", comm.rank());
+                one(args, names, &mut comm, &name, report)
+            })
+        };
+        let threads: Vec<_> = comms.into_iter().map(play).collect();
+        let all = threads.into_iter().map(|thread| {
+            let lost =
+                |_| Err(Failure::Run(fault(codes::LOST_RANK, "a rank panicked".to_string())));
+            thread.join().unwrap_or_else(lost)
+        });
+        all.collect::<Result<Vec<()>, Failure>>().map(drop)
+    })
+}
+
+/// One rank's part; rank 0 speaks and writes.
+fn one(
+    args: &Tune,
+    names: &[String],
+    comm: &mut Communicator,
+    name: &str,
+    report: Report,
+) -> Outcome {
+    let (topology, _) = comm.topology().map_err(failed)?;
+    let hosts = topology.hosts() as usize;
+    if hosts < 2 {
+        let text = "links are between hosts, and all ranks are on one";
+        return Err(Failure::Usage(text.into()));
+    }
+    let leaders: Vec<u32> = (0..hosts as u32)
+        .filter_map(|h| (0..comm.size()).find(|&rank| topology.host(rank) == h))
+        .collect();
+    let titles = titles(comm, name, &leaders).map_err(failed)?;
+    let pairs: Vec<[usize; 2]> = (0..hosts).flat_map(|b| (0..b).map(move |a| [a, b])).collect();
+    let speaks = comm.rank() == 0;
+    if args.dry_run {
+        if speaks {
+            planned(names, &titles, &pairs, report);
+        }
+        return Ok(());
+    }
+    let mut progress = speaks.then(|| Progress::new("links", pairs.len() * names.len()));
+    let mut all = Vec::new();
+    for hosts in pairs {
+        let found = pair(comm, hosts.map(|h| leaders[h]), names.len()).map_err(failed)?;
+        for (path, class) in found.into_iter().enumerate() {
+            let found = Found { path, hosts, class };
+            if let Some(progress) = &mut progress {
+                progress.aside(|| say(names, &titles, found, report));
+                progress.step();
+            }
+            all.push(found);
+        }
+    }
+    drop(progress);
+    if !speaks {
+        return Ok(());
+    }
+    let fabric = fabric(names, &titles, &all);
+    let path = args.output.clone().unwrap_or_else(|| PathBuf::from("topology.toml"));
+    let file = path.display().to_string();
+    let text = format!(
+        "# Measured by `roundelay tune --links`. Use it with the hint topology={file}.\n{}",
+        fabric.text()
+    );
+    std::fs::write(&path, text).map_err(|e| refused(fault(codes::FILE, format!("{file}: {e}"))))?;
+    let paths = if names.len() == 1 { "path" } else { "paths" };
+    report.line(format!("{} {paths} between {} hosts: {file}", names.len(), titles.len()));
+    Ok(())
+}
+
+/// The names of the hosts, as their lowest ranks say them; numbered where two have one name.
+fn titles(comm: &mut Communicator, name: &str, leaders: &[u32]) -> Result<Vec<String>, Error> {
+    let mut own = name.as_bytes().to_vec();
+    own.resize(NAME, 0);
+    let mut all = vec![0u8; NAME * comm.size() as usize];
+    comm.all_gather_single(&mut all, &own)?;
+    let title = |&rank: &u32| {
+        let bytes = &all[rank as usize * NAME..][..NAME];
+        String::from_utf8_lossy(bytes).trim_end_matches('\0').to_string()
+    };
+    let mut titles: Vec<String> = leaders.iter().map(title).collect();
+    for at in 1..titles.len() {
+        if titles[..at].contains(&titles[at]) {
+            titles[at] = format!("{}-{at}", titles[at]);
+        }
+    }
+    Ok(titles)
+}
+
+/// What each path does between two ranks, as all ranks hear.
+fn pair(comm: &mut Communicator, ranks: [u32; 2], paths: usize) -> Result<Vec<Class>, Error> {
+    let mine = ranks.contains(&comm.rank());
+    let part = comm.split(if mine { &ranks } else { &[] })?;
+    let found = match part {
+        Some(mut part) => Some(measured(&mut part, paths as u32)?),
+        None => None,
+    };
+    let mut classes = Vec::new();
+    for path in 0..paths {
+        let own = found.as_ref().and_then(|found| found.get(path)).copied();
+        let mut told = |of: fn(Class) -> f64| -> Result<f64, Error> {
+            let words = comm.all_gather_u64(own.map_or(0, |class| of(class).to_bits()))?;
+            Ok(f64::from_bits(words[ranks[0] as usize]))
+        };
+        classes.push(Class { latency_us: told(|c| c.latency_us)?, gbs: told(|c| c.gbs)? });
+    }
+    Ok(classes)
+}
+
+/// Latency and bandwidth of each path of a communicator of two.
+fn measured(comm: &mut Communicator, paths: u32) -> Result<Vec<Class>, Error> {
+    let entry = find("all_reduce", "multipath");
+    let entry = entry.ok_or_else(|| Error::Usage("the book lacks all_reduce.multipath".into()))?;
+    let options = Options { paths, ..Options::default() };
+    let (shape, rank) = (Shape::flat(2), comm.rank());
+    let plan = plan_of(entry.path, entry.text, &shape, &options, Placement::InPlace, rank)?;
+    let plan = Arc::new(plan);
+    let mut classes = Vec::new();
+    for path in 0..paths {
+        comm.set_shares(Some(Shares::single(path, paths)))?;
+        let mut small = vec![0u8; 8];
+        let mut times = Vec::new();
+        for _ in 0..SHORT + 10 {
+            times.push(call(comm, &plan, &mut small)?);
+        }
+        times.drain(..10);
+        times.sort_by(f64::total_cmp);
+        // Two messages, one after the other.
+        let latency = worst(comm, times[SHORT / 2] / 2.0)?;
+        let mut data = vec![0u8; FIRST];
+        let mut time = both(comm, &plan, &mut data)?;
+        while time < ENOUGH.as_secs_f64() && data.len() < MOST {
+            data.resize(data.len() * 2, 0);
+            time = both(comm, &plan, &mut data)?;
+        }
+        let mut least = f64::INFINITY;
+        for _ in 0..LONG {
+            least = both(comm, &plan, &mut data)?.min(least);
+        }
+        // Each rank sends all of it, and receives as much meanwhile.
+        let moving = (least - 2.0 * latency).max(least * 0.1);
+        let gbs = data.len() as f64 / moving * 1e-9;
+        classes.push(Class { latency_us: latency * 1e6, gbs });
+    }
+    comm.set_shares(None)?;
+    Ok(classes)
+}
+
+/// Seconds of one call.
+fn call(comm: &mut Communicator, plan: &Plan, data: &mut [u8]) -> Result<f64, Error> {
+    let (count, dtype, op) = (data.len() as u64, DType::U8, RedOp::Max);
+    let args = Args::InPlace { data };
+    let began = Instant::now();
+    comm.run(plan, Call { count, dtype, op, factor: 1.0, args })?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Seconds of one call, the longer of both ranks.
+fn both(comm: &mut Communicator, plan: &Plan, data: &mut [u8]) -> Result<f64, Error> {
+    let seconds = call(comm, plan, data)?;
+    worst(comm, seconds)
+}
+
+/// The longest time of both ranks, so that both go on alike.
+fn worst(comm: &mut Communicator, seconds: f64) -> Result<f64, Error> {
+    let words = comm.all_gather_u64(seconds.to_bits())?;
+    Ok(words.into_iter().map(f64::from_bits).fold(0.0, f64::max))
+}
+
+/// The file: the usual class of each path, and links that are not of it. The best path comes first.
+fn fabric(names: &[String], titles: &[String], all: &[Found]) -> Fabric {
+    let host = |name: &String| Host { name: name.clone(), devices: Vec::new() };
+    let hosts = titles.iter().map(host).collect();
+    let mut fabric = Fabric { hosts, ..Fabric::default() };
+    let mut paths: Vec<(f64, Way)> = Vec::new();
+    for (path, name) in names.iter().enumerate() {
+        let of_path: Vec<&Found> = all.iter().filter(|f| f.path == path).collect();
+        let class = Class {
+            latency_us: median(of_path.iter().map(|f| f.class.latency_us)),
+            gbs: median(of_path.iter().map(|f| f.class.gbs)),
+        };
+        fabric.classes.insert(name.clone(), rounded(class));
+        for found in of_path.iter().filter(|f| !alike(f.class, class)) {
+            let between = found.hosts.map(|h| titles[h].clone());
+            let own = format!("{name} {} {}", between[0], between[1]);
+            fabric.classes.insert(own.clone(), rounded(found.class));
+            fabric.links.push(Pair { path: name.clone(), between, class: own });
+        }
+        let (class_name, devices) = (name.clone(), Default::default());
+        let way = Way { name: name.clone(), transport: "tcp".into(), class: class_name, devices };
+        paths.push((class.latency_us + 65.536 / class.gbs, way));
+    }
+    paths.sort_by(|a, b| a.0.total_cmp(&b.0));
+    fabric.paths = paths.into_iter().map(|(_, way)| way).collect();
+    fabric
+}
+
+fn alike(a: Class, b: Class) -> bool {
+    let near = |a: f64, b: f64| a.max(b) <= a.min(b).max(1e-9) * ALIKE;
+    near(a.latency_us, b.latency_us) && near(a.gbs, b.gbs)
+}
+
+/// Three digits or so: more would not be repeated.
+fn rounded(class: Class) -> Class {
+    let round = |x: f64, to: f64| (x * to).round() / to;
+    let gbs = round(class.gbs, 1e4).max(1e-4);
+    Class { latency_us: round(class.latency_us, 10.0), gbs }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn planned(names: &[String], titles: &[String], pairs: &[[usize; 2]], report: Report) {
+    for hosts in pairs {
+        for path in names {
+            let between = hosts.map(|h| titles[h].as_str());
+            report.line(format!("{path} between {} and {}", between[0], between[1]));
+            let (latency_us, gbs, state) = (None, None, "planned");
+            report.result(&Line { path, between, latency_us, gbs, state });
+        }
+    }
+    let links = pairs.len() * names.len();
+    report.line(format!("{links} links, about {:.0} s", links as f64 * 0.4));
+}
+
+fn say(names: &[String], titles: &[String], found: Found, report: Report) {
+    let between = found.hosts.map(|h| titles[h].as_str());
+    let (path, Class { latency_us, gbs }) = (&names[found.path], found.class);
+    report.line(format!(
+        "{path} between {} and {}: {}, {gbs:.3} GB/s",
+        between[0],
+        between[1],
+        time_text(latency_us)
+    ));
+    let (latency_us, gbs) = (Some(latency_us), Some(gbs));
+    report.result(&Line { path, between, latency_us, gbs, state: "measured" });
+}
+
+fn failed(error: Error) -> Failure {
+    Failure::Run(fault(error.code(), error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_that_differ_have_a_class_of_their_own_and_the_best_path_is_first() {
+        let names = ["slow".to_string(), "fast".to_string()];
+        let titles = ["a".to_string(), "b".to_string(), "c".to_string()];
+        let found =
+            |path, hosts, latency_us, gbs| Found { path, hosts, class: Class { latency_us, gbs } };
+        let all = [
+            found(0, [0, 1], 30.0, 0.125),
+            found(0, [0, 2], 31.0, 0.0125),
+            found(0, [1, 2], 30.0, 0.124),
+            found(1, [0, 1], 30.0, 0.5),
+            found(1, [0, 2], 29.0, 0.5),
+            found(1, [1, 2], 30.0, 0.51),
+        ];
+        let fabric = fabric(&names, &titles, &all);
+        let order: Vec<&str> = fabric.paths.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(order, ["fast", "slow"]);
+        assert_eq!(fabric.links.len(), 1);
+        let between = |a, b| fabric.between("slow", a, b).expect("a class").gbs;
+        assert_eq!((between("a", "b"), between("c", "a")), (0.124, 0.0125));
+        assert_eq!(Fabric::parse(&fabric.text()), Ok(fabric));
+    }
+}

@@ -1,0 +1,39 @@
+//! What the parts of a split by bandwidth take, whatever their paths are.
+
+use roundelay_dsl::diag::Diagnostic;
+
+use super::survey::Survey;
+use super::{Link, Rates, Topology};
+use crate::instance::Instance;
+use crate::plan::Load;
+
+/// Walks each part over links that count: messages that wait for each other take a microsecond each, and so
+/// do the bytes of the part.
+pub(crate) fn loads(instance: &Instance, parts: u32) -> Result<Vec<Load>, Box<Diagnostic>> {
+    let unit = |latency_us, gbs| {
+        let link = Link { latency_us, message_us: 0.0, gbs };
+        let (local, remote, free) = (link, link, f64::INFINITY);
+        let rates = Rates { local, remote, uplink_gbs: free, reduce_gbs: free, ..Rates::default() };
+        Topology::one_host(instance.ranks()).with(rates)
+    };
+    let (waits, moves) = (unit(1.0, f64::INFINITY), unit(0.0, 1e-3 / 1024.0));
+    let whole = u64::from(instance.spec.chunks);
+    (0..parts as u16)
+        .map(|part| {
+            let time = |topology: &Topology, bytes| {
+                Survey::of(instance, topology, 1, Some(part))
+                    .map(|profile| profile.time_us(bytes, u64::MAX))
+                    .map_err(first)
+            };
+            let rounds = time(&waits, 0)?;
+            let moved = time(&moves, whole)? / whole.max(1) as f64;
+            Ok(Load { rounds: rounds as u32, moved: (moved + 0.5) as u32 })
+        })
+        .collect()
+}
+
+fn first(found: Vec<Diagnostic>) -> Box<Diagnostic> {
+    let fault =
+        || Diagnostic::error(roundelay_dsl::diag::codes::TOO_BIG, "a part cannot be walked");
+    Box::new(found.into_iter().next().unwrap_or_else(fault))
+}

@@ -1,0 +1,160 @@
+//! Shares: how much of the vector each part of a split by bandwidth has.
+
+use serde::{Deserialize, Serialize};
+
+/// All of it, in the units of [`Shares`].
+pub const WHOLE: u32 = 1 << 16;
+
+/// What shares cut: each of `units` equal ranges of the vector, into `parts`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Weighted {
+    /// Ranges of the vector: its blocks, where the collective has some, or the whole.
+    pub units: u32,
+    /// Parts of each range, at least 2.
+    pub parts: u32,
+    /// Which part each scratch buffer of the plan belongs to; `None` for one that holds the whole vector.
+    pub scratch: Vec<Option<u16>>,
+    /// What each part takes, by which paths are balanced.
+    pub loads: Vec<Load>,
+}
+
+/// What the busiest rank has to do for a part that is played once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// Messages that must come one after the other.
+    pub rounds: u32,
+    /// What it sends or receives meanwhile, in 1024ths of the part.
+    pub moved: u32,
+}
+
+impl Load {
+    /// What is moved, in lengths of the part.
+    pub fn vectors(&self) -> f64 {
+        f64::from(self.moved) / 1024.0
+    }
+}
+
+/// The shares of the parts, in 65536ths, which add up to 65536. A part may have none: it then moves
+/// nothing, not even empty messages. They are no part of a plan or of its proof: a plan is right whatever
+/// its shares, but all ranks must bind it with the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Shares(Vec<u32>);
+
+impl Shares {
+    /// Shares that were given; `None` unless they add up to 65536.
+    pub fn new(shares: Vec<u32>) -> Option<Self> {
+        let sum: u64 = shares.iter().map(|&s| u64::from(s)).sum();
+        (sum == u64::from(WHOLE)).then_some(Shares(shares))
+    }
+
+    /// Equal shares, up to rounding; at least one part.
+    pub fn even(parts: u32) -> Self {
+        let parts = parts.max(1);
+        let bound = |p: u32| (u64::from(WHOLE) * u64::from(p) / u64::from(parts)) as u32;
+        Shares((0..parts).map(|p| bound(p + 1) - bound(p)).collect())
+    }
+
+    /// Everything to one of so many parts (to the first, if there is no such part).
+    pub fn single(part: u32, parts: u32) -> Self {
+        let parts = parts.max(1);
+        let part = if part < parts { part } else { 0 };
+        Shares((0..parts).map(|p| if p == part { WHOLE } else { 0 }).collect())
+    }
+
+    /// Shares in proportion to weights that are not negative, rounded so that they add up; even ones
+    /// where no weight is positive. A weight of 0 has no share. Sums, products and quotients of
+    /// doubles only: every rank comes to the same.
+    pub fn of_weights(weights: &[f64]) -> Self {
+        let clean: Vec<f64> =
+            weights.iter().map(|&w| if w.is_finite() && w > 0.0 { w } else { 0.0 }).collect();
+        let total: f64 = clean.iter().sum();
+        if !(total.is_finite() && total > 0.0) {
+            return Shares::even(weights.len() as u32);
+        }
+        let (mut sum, mut from) = (0.0, 0);
+        let mut shares = Vec::with_capacity(clean.len());
+        for w in &clean {
+            sum += w;
+            let to = ((sum / total * f64::from(WHOLE) + 0.5) as u32).clamp(from, WHOLE);
+            shares.push(to - from);
+            from = to;
+        }
+        // What rounding left over goes to the last part that has any.
+        if let Some(last) = shares.iter().rposition(|&s| s > 0) {
+            shares[last] += WHOLE - from;
+        }
+        Shares(shares)
+    }
+
+    /// Number of parts.
+    pub fn parts(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    /// The shares, by part.
+    pub fn list(&self) -> &[u32] {
+        &self.0
+    }
+
+    /// The share of a part; 0 if there is no such part.
+    pub fn of(&self, part: u32) -> u32 {
+        self.0.get(part as usize).copied().unwrap_or(0)
+    }
+
+    /// Where a part begins and ends, in 65536ths.
+    pub fn at(&self, part: u32) -> (u32, u32) {
+        let from = self.0.iter().take(part as usize).sum();
+        (from, from + self.of(part))
+    }
+
+    /// Where the parts begin, and the end of the last.
+    pub fn bounds(&self) -> Vec<u32> {
+        (0..=self.parts()).map(|p| self.at(p).0).collect()
+    }
+
+    /// The only part that has any, if there is only one.
+    pub fn only(&self) -> Option<u32> {
+        self.0.iter().position(|&s| s == WHOLE).map(|p| p as u32)
+    }
+}
+
+impl std::fmt::Display for Shares {
+    /// `80.0 % + 20.0 %`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, s) in self.0.iter().enumerate() {
+            let plus = if i == 0 { "" } else { " + " };
+            write!(f, "{plus}{:.1} %", f64::from(*s) * 100.0 / f64::from(WHOLE))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_and_meet() {
+        for parts in 1..9 {
+            let even = Shares::even(parts);
+            assert_eq!((even.parts(), even.at(0).0, even.at(parts - 1).1), (parts, 0, WHOLE));
+            assert!((0..parts).all(|p| even.at(p).1 == even.at(p + 1).0));
+            assert_eq!(Shares::new(even.list().to_vec()), Some(even));
+        }
+        assert_eq!(Shares::new(vec![WHOLE, 1]), None);
+        assert_eq!(Shares::new(vec![u32::MAX; 3]), None);
+        assert_eq!(Shares::new(vec![]), None);
+        assert_eq!(Shares::single(1, 3).only(), Some(1));
+        assert_eq!(Shares::even(2).only(), None);
+    }
+
+    #[test]
+    fn weights_become_shares() {
+        assert_eq!(Shares::of_weights(&[4.0, 1.0]).list(), [52429, 13107]);
+        assert_eq!(Shares::of_weights(&[1.0, 0.0, 1.0]).list(), [32768, 0, 32768]);
+        assert_eq!(Shares::of_weights(&[0.0, 1.0, 1e-9]).list(), [0, 65536, 0]);
+        assert_eq!(Shares::of_weights(&[0.0, f64::NAN]), Shares::even(2));
+        assert_eq!(Shares::of_weights(&[1.0, f64::INFINITY, -1.0]).list(), [65536, 0, 0]);
+        assert_eq!(Shares::even(4).to_string(), "25.0 % + 25.0 % + 25.0 % + 25.0 %");
+    }
+}

@@ -1,0 +1,60 @@
+//! How a call that is split by bandwidth is divided over the paths, and why.
+
+use roundelay_compiler::cost::balance;
+use roundelay_compiler::plan::Shares;
+
+use super::Request;
+use super::candidate::Candidate;
+
+/// The shares of a call, by the model of its paths.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Division {
+    /// The paths, in the communicator's order.
+    pub parts: Vec<Part>,
+    /// From how many bytes on several paths are used; `None` if never.
+    pub threshold: Option<u64>,
+    /// Microseconds by the cost model if everything rode the best path.
+    pub alone_us: f64,
+}
+
+/// A path and what it is given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// Its name.
+    pub path: String,
+    /// Its share, from 0 to 1.
+    pub share: f64,
+    /// Latency of a message in microseconds, and bandwidth in GB/s.
+    pub latency_us: f64,
+    /// See above.
+    pub gbs: f64,
+    /// What its part takes without content, and each MiB of the vector that it is given, in microseconds.
+    pub us: f64,
+    /// See above.
+    pub us_per_mib: f64,
+}
+
+impl Division {
+    pub(super) fn of(chosen: &Candidate, request: &Request<'_>) -> Option<Self> {
+        let profile = &chosen.fit.as_ref().ok()?.profile;
+        let (shares, flows) = (profile.shares(request.bytes)?, profile.flows());
+        let paths = request.topology.paths.iter().zip(shares.list()).zip(&flows);
+        let parts = paths.map(|((path, &share), flow)| Part {
+            path: path.name.clone(),
+            share: f64::from(share) / 65536.0,
+            latency_us: path.link.latency_us,
+            gbs: path.link.gbs,
+            us: flow.us,
+            us_per_mib: flow.us_per_byte * f64::from(1 << 20),
+        });
+        let alone = |path| {
+            let shares = Shares::single(path, shares.parts());
+            profile.time_with_us(request.bytes, request.slot_bytes, &shares)
+        };
+        Some(Division {
+            parts: parts.collect(),
+            threshold: balance::threshold(&flows),
+            alone_us: (0..shares.parts()).map(alone).fold(f64::INFINITY, f64::min),
+        })
+    }
+}

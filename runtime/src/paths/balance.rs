@@ -1,0 +1,265 @@
+//! How much each path is given.
+
+use roundelay_compiler::cost::{Link, balance};
+use roundelay_compiler::plan::{Shares, WHOLE, Weighted};
+
+use super::trial::Trials;
+use super::{Code, Measured};
+
+/// Shares change only if a call is to take less than this part of its time.
+const GAIN: f64 = 0.95;
+/// If a call takes less than this part of its time with other shares, paths are no longer what they were.
+const OTHER: f64 = 0.5;
+/// What agreeing costs, in microseconds, and the part of a call's time that it may take.
+const WORDS_US: f64 = 150.0;
+const COST: f64 = 0.01;
+/// Calls of so many bytes can measure.
+const FIRST: u64 = 1 << 20;
+/// Calls that take less are tried, in microseconds.
+const SHORT_US: f64 = 5000.0;
+/// Most calls between two agreements.
+const SELDOM: u32 = 64;
+
+/// What is known of a path, the same on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Known {
+    link: Link,
+    /// Its bandwidth as it was measured last, if it was.
+    last: Option<f64>,
+    lost: bool,
+}
+
+impl Known {
+    /// Takes in a measurement. One alone may be a matter of something else that the machines did: what is
+    /// known moves only as far as two in a row agree.
+    fn learn(&mut self, gbs: f64) {
+        self.link.gbs = match self.last {
+            Some(last) => self.link.gbs.clamp(last.min(gbs), last.max(gbs)),
+            None => gbs,
+        };
+        self.last = Some(gbs);
+    }
+}
+
+/// What is known of the paths, and what shares follow from.
+#[derive(Debug, Clone)]
+pub(crate) struct Balance {
+    known: Vec<Known>,
+    /// What shares follow from: what was known when they changed last, at which call.
+    used: Vec<Known>,
+    since: u64,
+    measured: bool,
+    /// Calls until the ranks agree again.
+    left: u32,
+    /// What this rank measured.
+    pub(crate) own: Measured,
+    pub(crate) trials: Trials,
+}
+
+impl Balance {
+    /// Begins with what the model says of each path.
+    pub(crate) fn new(links: &[Link]) -> Self {
+        let known = |&link: &Link| Known { link, last: None, lost: false };
+        let known: Vec<Known> = links.iter().map(known).collect();
+        let used = known.clone();
+        let (own, trials) = (Measured::default(), Trials::default());
+        Balance { known, used, since: 0, measured: false, left: 1, own, trials }
+    }
+
+    /// Number of paths.
+    pub(crate) fn paths(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether the ranks must agree before this call. The same on all ranks.
+    pub(crate) fn is_time(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
+    }
+
+    /// Takes in what all ranks found, before that call of so many bytes. Says whether shares change.
+    pub(crate) fn agree(
+        &mut self,
+        ranks: &[Vec<Code>],
+        call: u64,
+        split: &Weighted,
+        bytes: u64,
+    ) -> bool {
+        let worst = |path: usize| {
+            ranks.iter().filter_map(|codes| codes.get(path)).max().copied().unwrap_or_default()
+        };
+        for (path, known) in self.known.iter_mut().enumerate() {
+            let code = worst(path);
+            known.lost = code == Code::LOST;
+            if let Some(seconds) = code.seconds() {
+                self.measured = true;
+                known.learn(1e-9 / seconds);
+            }
+        }
+        let now = flows(split, &self.known);
+        let (old, new) = (self.shares(split, bytes), balance::shares(&now, bytes));
+        let time = |shares: &Shares| balance::time_us(&now, bytes, shares);
+        let (before, after) = (time(&old), time(&new));
+        self.left = match after > 0.0 && after.is_finite() {
+            // What was only assumed is measured at once, by calls that can.
+            _ if !self.measured && bytes >= FIRST => 1,
+            true => ((WORDS_US / COST / after) as u32).clamp(1, SELDOM),
+            false => 1,
+        };
+        let other = self.known.iter().zip(&self.used).any(|(a, b)| a.lost != b.lost);
+        let changes = other || after < before * GAIN;
+        if changes {
+            (self.used, self.since) = (self.known.clone(), call);
+            // What was tried was tried with paths that did something else.
+            if other || after < before * OTHER {
+                self.trials.forget();
+            }
+        }
+        changes
+    }
+
+    /// The shares of a call of so many bytes.
+    pub(crate) fn shares(&self, split: &Weighted, bytes: u64) -> Shares {
+        balance::shares(&flows(split, &self.used), bytes)
+    }
+
+    /// Whether what the model says of calls of so many bytes is to be tried: they are divided, and so short
+    /// that what it does not know may cost more than that gains.
+    pub(crate) fn is_doubtful(&self, split: &Weighted, bytes: u64) -> bool {
+        let shares = self.shares(split, bytes);
+        let time = balance::time_us(&flows(split, &self.used), bytes, &shares);
+        shares.only().is_none() && time < SHORT_US
+    }
+
+    /// The shares of such a call if it is not to be divided: all to the best path.
+    pub(crate) fn whole(&self, split: &Weighted, bytes: u64) -> Shares {
+        let (flows, paths) = (flows(split, &self.used), self.paths() as u32);
+        let alone = |path: u32| Shares::single(path, paths);
+        let time = |path: &u32| balance::time_us(&flows, bytes, &alone(*path));
+        let best = (0..paths).min_by(|a, b| time(a).total_cmp(&time(b)));
+        alone(best.unwrap_or(0))
+    }
+
+    /// The shares of such a call, and why they are so.
+    pub(crate) fn explain(&self, names: &[String], shares: &Shares) -> String {
+        let each = names.iter().zip(&self.used).zip(shares.list());
+        let each: Vec<String> = each
+            .map(|((name, path), share)| {
+                let share = f64::from(*share) * 100.0 / f64::from(WHOLE);
+                match path.lost {
+                    true => format!("{name} {share:.1} % (lost)"),
+                    false => format!("{name} {share:.1} % ({:.3} GB/s)", path.link.gbs),
+                }
+            })
+            .collect();
+        let why = match (self.measured, self.since) {
+            (false, 0) => "as the model says, nothing was measured yet".into(),
+            (true, 0) => "as the model says, and measured to be near the best".into(),
+            (_, since) => format!("as measured, since call {since}"),
+        };
+        format!("{}: {why}", each.join(", "))
+    }
+}
+
+/// What the parts take. With no path left there is nothing to choose: what was is tried.
+fn flows(split: &Weighted, known: &[Known]) -> Vec<balance::Flow> {
+    let links: Vec<Link> = known.iter().map(|path| path.link).collect();
+    let mut flows = balance::flows(split, &links);
+    if known.iter().any(|path| !path.lost) {
+        let lost = flows.iter_mut().zip(known).filter(|(_, path)| path.lost);
+        lost.for_each(|(flow, _)| flow.us = f64::INFINITY);
+    }
+    flows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use roundelay_compiler::plan::Load;
+
+    const LARGE: u64 = 64 << 20;
+
+    /// A ring of two ranks on each of two paths.
+    fn ring() -> Weighted {
+        let load = Load { rounds: 2, moved: 1024 };
+        Weighted { units: 1, parts: 2, scratch: vec![], loads: vec![load; 2] }
+    }
+
+    fn balance(gbs: [f64; 2]) -> Balance {
+        Balance::new(&gbs.map(|gbs| Link { gbs, ..Link::NETWORK }))
+    }
+
+    /// What a rank says that moved so many bytes over each path in so many milliseconds.
+    fn said(parts: &[(u64, u64)], lost: u64) -> Vec<Code> {
+        let mut own = Measured::default();
+        own.add(parts.iter().map(|&(bytes, ms)| (bytes, Duration::from_millis(ms))));
+        Code::all(&own.words(parts.len(), lost), parts.len())
+    }
+
+    fn percent(shares: &Shares) -> Vec<u32> {
+        shares.list().iter().map(|share| (share * 100 + 32768) / 65536).collect()
+    }
+
+    #[test]
+    fn shares_follow_the_slowest_rank() {
+        let mut balance = balance([1.0, 1.0]);
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [50, 50]);
+        let fast = said(&[(32 << 20, 10), (32 << 20, 10)], 0);
+        let slow = said(&[(32 << 20, 10), (32 << 20, 40)], 0);
+        assert!(balance.agree(&[fast.clone(), slow], 7, &ring(), LARGE));
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [80, 20]);
+        assert!(
+            balance
+                .explain(&["a".into(), "b".into()], &balance.shares(&ring(), LARGE))
+                .contains("since call 7")
+        );
+        assert!(
+            !balance.agree(&[fast.clone(), fast.clone()], 9, &ring(), LARGE),
+            "it may be chance"
+        );
+        assert!(balance.agree(&[fast.clone(), fast], 10, &ring(), LARGE));
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [50, 50]);
+    }
+
+    #[test]
+    fn a_small_gain_changes_nothing() {
+        let mut balance = balance([1.0, 1.0]);
+        assert!(!balance.agree(&[said(&[(32 << 20, 100), (32 << 20, 109)], 0)], 1, &ring(), LARGE));
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [50, 50]);
+        assert!(!balance.agree(&[said(&[(32 << 20, 100), (32 << 20, 113)], 0)], 2, &ring(), LARGE));
+        assert!(balance.agree(&[said(&[(32 << 20, 100), (32 << 20, 113)], 0)], 3, &ring(), LARGE));
+    }
+
+    #[test]
+    fn a_lost_path_has_nothing_until_it_is_back() {
+        let mut balance = balance([1.0, 0.25]);
+        let (well, lost) = (said(&[(0, 0), (0, 0)], 0), said(&[(0, 0), (0, 0)], 1));
+        assert!(balance.agree(&[well.clone(), lost.clone()], 1, &ring(), LARGE));
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [0, 100]);
+        assert!(!balance.agree(&[lost, well.clone()], 2, &ring(), LARGE));
+        assert!(balance.agree(&[well.clone(), well], 3, &ring(), LARGE));
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [80, 20]);
+        let none = said(&[(0, 0), (0, 0)], 3);
+        balance.agree(&[none.clone(), none], 4, &ring(), LARGE);
+        assert_eq!(percent(&balance.shares(&ring(), LARGE)), [80, 20]);
+    }
+
+    #[test]
+    fn little_goes_over_the_best_path_alone() {
+        let balance = balance([0.125, 0.5]);
+        assert_eq!(balance.shares(&ring(), 1 << 10).only(), Some(1));
+        assert_eq!(balance.shares(&ring(), LARGE).only(), None);
+    }
+
+    #[test]
+    fn ranks_agree_seldom_where_that_costs_much() {
+        let mut balance = balance([1.0, 1.0]);
+        assert!(balance.is_time(), "at the first call");
+        balance.agree(&[], 1, &ring(), 1 << 10);
+        assert!((0..SELDOM - 1).all(|_| !balance.is_time()) && balance.is_time());
+        balance.agree(&[], 2, &ring(), LARGE);
+        assert!(balance.is_time(), "at every call of tens of milliseconds");
+    }
+}

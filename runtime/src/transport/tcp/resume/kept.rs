@@ -1,0 +1,68 @@
+//! What was sent and may have to be sent again.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+/// What is kept without asking whether it must be.
+const LITTLE: usize = 64 << 10;
+/// No more than this is kept: far more than a system takes that the peer's has not acknowledged.
+const MOST: usize = 64 << 20;
+
+/// The last bytes of a stream.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// The first byte's number in the stream.
+    base: u64,
+    bytes: VecDeque<u8>,
+    /// At this length it is asked what need not be kept.
+    limit: usize,
+}
+
+impl Kept {
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.base + self.bytes.len() as u64
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        self.bytes.capacity() as u64
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes.len() >= MOST
+    }
+
+    /// Drops what is acknowledged, if there is much: up to the byte that the closure says.
+    pub(super) fn trim(&mut self, acknowledged: impl FnOnce() -> u64) {
+        if self.bytes.len() < self.limit.max(LITTLE) {
+            return;
+        }
+        let known = acknowledged().saturating_sub(self.base).min(self.bytes.len() as u64);
+        self.bytes.drain(..known as usize);
+        self.base += known;
+        self.limit = (2 * self.bytes.len()).min(MOST);
+    }
+
+    /// Keeps the first bytes of some places.
+    pub(super) fn push(&mut self, places: &[IoSlice<'_>], mut count: usize) {
+        for place in places {
+            let part = &place[..place.len().min(count)];
+            self.bytes.extend(part);
+            count -= part.len();
+            if count == 0 {
+                break;
+            }
+        }
+    }
+
+    /// What is kept from that byte of the stream on.
+    pub(super) fn from(&self, at: u64) -> [IoSlice<'_>; 2] {
+        let skip = at.saturating_sub(self.base) as usize;
+        let (a, b) = self.bytes.as_slices();
+        let (first, second) = (skip.min(a.len()), skip.saturating_sub(a.len()).min(b.len()));
+        [IoSlice::new(&a[first..]), IoSlice::new(&b[second..])]
+    }
+}

@@ -1,0 +1,467 @@
+//! A stream of bytes between two ranks that survives the connections which carry it.
+//!
+//! A communicator with more than one path has such streams instead of sockets. A stream is at home on
+//! one path. When the connection there fails, or is silent while it should not be, the ranks make
+//! another one over any path that works, and go on with the first byte that has not arrived: every byte
+//! arrives once. When the path at home works again the stream returns to it.
+//!
+//! **What is kept.** What a connection has taken is kept here too, until the peer's system has it (bytes
+//! taken less those that the system still holds: no word on the wire says it). So the memory that a
+//! message came from is free as soon as the connection has taken it, as with a plain socket, and no call
+//! waits for an acknowledgement. The price is one copy of what is sent.
+//!
+//! **Whose word counts.** Each rank may find that a connection is lost, at any moment, and both dial.
+//! The lower rank of the two *chooses*: it makes an *offer* on one connection, whoever dialed it, the
+//! peer *answers* there, and the chooser *starts*. Each says how many bytes it has received and, knowing
+//! that of the other, at which byte its own stream begins on this connection: not before what it has kept.
+//!
+//! ```text
+//!   not choosing                        choosing
+//!   Knock: my last offer was g    --->                             (if it is the one who dials)
+//!                                 <---  Offer: number, received
+//!   Answer: received, begins at   --->                             (its bytes may follow at once)
+//!                                 <---  Start: begins at           (its bytes follow)
+//! ```
+//!
+//! A byte is the same whichever connection brings it. So a rank reads from any connection whose position
+//! is not beyond what it has received, and skips what it knows. What the peer no longer keeps was
+//! acknowledged, and so lies in this system's buffer of an older connection, which stays open until the
+//! new one has caught up: nothing is lost between the last look at the old and the first at the new.
+//!
+//! **What a failure is.** An error or the end of a connection; or a *stall*: bytes are under way, and
+//! for a quarter of a second and three round trips nothing was acknowledged. A peer
+//! that does not read is no stall: its system answers. If the peer's door refuses, the peer is gone. If
+//! no path is left, the fault names what was found on each.
+//!
+//! Nothing moves by itself here either: [`Resumable::tend`] must be called by whoever waits, for
+//! whatever it waits.
+
+mod conn;
+mod kept;
+mod seek;
+#[cfg(test)]
+mod tests;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use conn::{Conn, Stage, Word};
+use kept::Kept;
+
+/// Where new connections to the peer come from.
+pub(crate) trait Reach: Send + Sync {
+    /// What the paths are called, in order.
+    fn paths(&self) -> &[String];
+    /// Goes on with an attempt to connect over a path, or begins one.
+    fn dial(&mut self, path: usize) -> Dialed;
+    /// Gives up all attempts.
+    fn rest(&mut self);
+    /// A connection that the peer made, and its path.
+    fn incoming(&mut self) -> Option<(usize, OwnedFd)>;
+}
+
+/// What an attempt led to.
+#[derive(Debug)]
+pub(crate) enum Dialed {
+    /// Nothing yet: whether the peer's system is there, and what went wrong so far.
+    Waiting { answers: bool, trouble: String },
+    /// A connection that the peer's door has let in.
+    Made(OwnedFd),
+    /// The peer's door is closed, or refuses this rank.
+    Refused(String),
+}
+
+/// How long an offer may remain without an answer, and an answer without a start.
+const REPLY: Duration = Duration::from_secs(2);
+/// Between attempts to return home: at first, and at most.
+const HOME: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
+/// Between two looks at whether a connection is silent.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Why the stream has no connection.
+struct Lost {
+    since: Instant,
+    why: String,
+    /// The path that was silent: it is tried last.
+    silent: Option<usize>,
+}
+
+/// See above.
+pub(crate) struct Resumable {
+    reach: Box<dyn Reach>,
+    /// Whether this rank chooses.
+    chooses: bool,
+    home: usize,
+    /// Connections that bytes may come from, the oldest first.
+    conns: Vec<Conn>,
+    /// Connections on which nothing was offered yet.
+    hopes: Vec<Conn>,
+    received: u64,
+    kept: Kept,
+    /// The byte that is written next.
+    at: u64,
+    /// Offers made or answered, and the last of them that led to something.
+    offers: u32,
+    opened: u32,
+    lost: Option<Lost>,
+    fault: Option<String>,
+    /// What the last connection of each path failed of.
+    troubles: Vec<String>,
+    looked: Instant,
+    /// When to try to return home, how long to wait after that, and since when it is there.
+    homing: (Instant, Duration, Instant),
+    patience: Duration,
+    resumed: u64,
+}
+
+impl Resumable {
+    /// A stream that is at home on the first of these paths, and begins on a connection of the second.
+    pub(crate) fn new(
+        fd: OwnedFd,
+        (home, path): (usize, usize),
+        chooses: bool,
+        patience: Duration,
+        reach: Box<dyn Reach>,
+    ) -> Self {
+        let now = Instant::now();
+        let troubles = reach.paths().iter().map(|_| String::new()).collect();
+        Resumable {
+            reach,
+            chooses,
+            home,
+            conns: vec![Conn::new(fd, path, Stage::Open)],
+            hopes: Vec::new(),
+            received: 0,
+            kept: Kept::default(),
+            at: 0,
+            offers: 0,
+            opened: 0,
+            lost: None,
+            fault: None,
+            troubles,
+            looked: now,
+            homing: (now, HOME.0, now),
+            patience,
+            resumed: 0,
+        }
+    }
+
+    /// Why nothing moves any more, said of the peer.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    /// How often it went on over another connection.
+    #[cfg(test)]
+    fn resumed(&self) -> u64 {
+        self.resumed
+    }
+
+    /// The path that carries it, if one does.
+    pub(crate) fn path(&self) -> Option<usize> {
+        let carrier = self.carrier().filter(|_| self.lost.is_none())?;
+        Some(self.conns[carrier].path)
+    }
+
+    /// Whether it goes from one connection to another.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.lost.is_some() || self.conns.len() > 1 || self.at < self.kept.end()
+    }
+
+    /// The path that it is at home on.
+    pub(crate) fn home(&self) -> usize {
+        self.home
+    }
+
+    /// Bytes of memory that are kept for what may have to be sent again.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept.capacity()
+    }
+
+    /// What to sleep on.
+    pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
+        self.conns.last().map(|conn| conn.fd.clone())
+    }
+
+    /// Nothing more is written. The peer can still read what was.
+    pub(crate) fn shut(&self) {
+        for conn in &self.conns {
+            // It may be closed already.
+            let _ = rustix::net::shutdown(&*conn.fd, rustix::net::Shutdown::Write);
+        }
+    }
+
+    /// The connection that takes bytes.
+    fn carrier(&self) -> Option<usize> {
+        self.conns.iter().rposition(Conn::carries)
+    }
+
+    /// Reads what is there; 0 if nothing is.
+    pub(crate) fn read(&mut self, places: &mut [IoSliceMut<'_>]) -> usize {
+        if self.fault.is_some() {
+            return 0;
+        }
+        if self.conns.len() > 1 {
+            self.hear(Instant::now());
+        }
+        let (mut read, received) = (0, self.received);
+        for conn in self.conns.iter_mut().filter(|conn| conn.is_readable(received)) {
+            if conn.skip(received) {
+                read = conn.read(places);
+            }
+            if read > 0 {
+                self.received += read as u64;
+                break;
+            }
+        }
+        if self.conns.len() > 1 {
+            self.forget();
+            if read == 0 {
+                self.miss();
+            }
+        }
+        self.notice();
+        read
+    }
+
+    /// What the peer no longer keeps has arrived: if it is in none of the older connections, something
+    /// on the way has lost what it acknowledged.
+    fn miss(&mut self) {
+        let newest = self.conns.last().filter(|c| c.stage == Stage::Open && !c.mute);
+        let Some(missing) = newest.and_then(|c| c.position.checked_sub(self.received)) else {
+            return;
+        };
+        if missing > 0 {
+            self.fault = Some(format!(
+                "{missing} bytes were acknowledged and never came: is there a proxy between?"
+            ));
+        }
+    }
+
+    /// Hands over what the connection takes of some places; says how many bytes.
+    pub(crate) fn write(&mut self, places: &[IoSlice<'_>]) -> usize {
+        if self.fault.is_some() || self.lost.is_some() || !self.rewrite() {
+            return 0;
+        }
+        let Some(carrier) = self.carrier() else { return 0 };
+        let conn = &mut self.conns[carrier];
+        self.kept.trim(|| conn.acknowledged(self.at));
+        if self.kept.is_full() {
+            return 0;
+        }
+        let taken = conn.write(places);
+        self.kept.push(places, taken);
+        self.at += taken as u64;
+        self.notice();
+        taken
+    }
+
+    /// Writes again what an older connection had taken; says whether that is done.
+    fn rewrite(&mut self) -> bool {
+        let Some(carrier) = self.carrier() else { return false };
+        while self.at < self.kept.end() {
+            let taken = self.conns[carrier].write(&self.kept.from(self.at));
+            if taken == 0 {
+                self.notice();
+                return false;
+            }
+            self.at += taken as u64;
+        }
+        true
+    }
+
+    /// Whether everything written is with a connection that works; does it as far as it can be done.
+    pub(crate) fn settle(&mut self) -> bool {
+        self.fault.is_none() && self.lost.is_none() && self.rewrite() && self.lost.is_none()
+    }
+
+    /// Whether the peer's system has everything.
+    pub(crate) fn is_acknowledged(&mut self) -> bool {
+        let Some(carrier) = self.carrier() else { return false };
+        self.settle() && self.conns[carrier].acknowledged(self.at) >= self.at
+    }
+
+    /// Looks after the stream; costs little if it was just done.
+    pub(crate) fn tend(&mut self) {
+        if self.fault.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        let is_time = now - self.looked >= LOOK;
+        if is_time {
+            self.looked = now;
+            self.examine(now);
+        }
+        while let Some((path, fd)) = self.reach.incoming() {
+            let stage = if self.chooses { Stage::Knocking } else { Stage::Hoping };
+            self.hopes.push(Conn::new(fd, path, stage));
+        }
+        self.hear(now);
+        self.notice();
+        if self.lost.is_some() {
+            self.seek(now);
+        } else {
+            if is_time && self.chooses {
+                self.go_home(now);
+            }
+            self.rewrite();
+        }
+    }
+
+    /// Whether the connection is silent that should not be.
+    fn examine(&mut self, now: Instant) {
+        let Some(carrier) = self.carrier().filter(|_| self.lost.is_none()) else { return };
+        let conn = &mut self.conns[carrier];
+        let unanswered = conn.stage == Stage::Answered && now - conn.since > REPLY;
+        if unanswered {
+            conn.dead = Some("it did not start".into());
+        } else if let Some(why) = conn.is_silent(now) {
+            (conn.dead, conn.silent) = (Some(why), true);
+        }
+    }
+
+    /// Understands what came outside the stream.
+    fn hear(&mut self, now: Instant) {
+        for at in 0..self.conns.len() {
+            let is_last = at + 1 == self.conns.len();
+            match (self.conns[at].stage, self.conns[at].hear()) {
+                (Stage::Offered, Some(Word::Answer { number, received, begins })) => {
+                    let conn = &mut self.conns[at];
+                    if number != conn.number {
+                        conn.dead = Some("it answers what was not asked".into());
+                        continue;
+                    }
+                    (conn.stage, conn.position) = (Stage::Open, begins);
+                    if is_last {
+                        self.opened = number;
+                        self.start(at, received);
+                    } else {
+                        // Another offer was made since: nothing is sent here.
+                        conn.mute = true;
+                    }
+                }
+                (Stage::Answered, Some(Word::Start { begins })) => {
+                    let conn = &mut self.conns[at];
+                    (conn.stage, conn.position) = (Stage::Open, begins);
+                }
+                _ => {}
+            }
+        }
+        self.forget();
+        let mut hopes = std::mem::take(&mut self.hopes);
+        hopes.retain_mut(|hope| {
+            match hope.hear() {
+                Some(Word::Knock { number }) if self.chooses => {
+                    // Not one that was overtaken by an offer of this rank.
+                    if number >= self.opened {
+                        hope.stage = Stage::Hoping;
+                        self.lose("it lost the connection".into(), None, now);
+                    } else {
+                        hope.dead = Some(String::new());
+                    }
+                }
+                Some(Word::Offer { number, received }) if !self.chooses => {
+                    if number > self.offers {
+                        (hope.number, hope.stage) = (number, Stage::Answered);
+                        hope.offered = received;
+                    } else {
+                        hope.dead = Some(String::new());
+                    }
+                }
+                Some(_) => hope.dead = Some(String::new()),
+                None => {}
+            }
+            hope.dead.is_none() && !hope.ended
+        });
+        let newest = (0..hopes.len()).filter(|&at| hopes[at].stage == Stage::Answered);
+        match newest.max_by_key(|&at| hopes[at].number) {
+            Some(at) => self.answer(hopes.swap_remove(at), now),
+            None => self.hopes = hopes,
+        }
+    }
+
+    /// Answers an offer, and goes on there.
+    fn answer(&mut self, mut conn: Conn, now: Instant) {
+        let received = conn.offered;
+        let begins = received.max(self.kept.base());
+        if received > self.kept.end() {
+            self.fault = Some("it received more than was sent: a fault of roundelay".into());
+            return;
+        }
+        (self.offers, self.opened) = (conn.number, conn.number);
+        let number = conn.number;
+        conn.say(&Word::Answer { number, received: self.received, begins });
+        conn.since = now;
+        self.conns.push(conn);
+        self.carry_on(begins);
+    }
+
+    /// Starts on a connection whose offer was answered.
+    fn start(&mut self, at: usize, received: u64) {
+        if received > self.kept.end() {
+            self.fault = Some("it received more than was sent: a fault of roundelay".into());
+            return;
+        }
+        let begins = received.max(self.kept.base());
+        self.conns[at].say(&Word::Start { begins });
+        if self.conns[at].path == self.home {
+            self.homing.2 = Instant::now();
+        }
+        self.carry_on(begins);
+    }
+
+    fn carry_on(&mut self, begins: u64) {
+        self.at = begins;
+        self.lost = None;
+        self.hopes.clear();
+        self.reach.rest();
+        self.resumed += 1;
+        self.rewrite();
+    }
+
+    /// Offers to go on over a connection.
+    fn offer(&mut self, mut conn: Conn, now: Instant) {
+        self.offers += 1;
+        conn.number = self.offers;
+        (conn.stage, conn.since) = (Stage::Offered, now);
+        conn.say(&Word::Offer { number: conn.number, received: self.received });
+        self.conns.push(conn);
+    }
+
+    /// Closes connections that a newer one has overtaken.
+    fn forget(&mut self) {
+        let received = self.received;
+        let newest = self
+            .conns
+            .iter()
+            .rposition(|c| c.stage == Stage::Open && !c.mute && c.position <= received);
+        if let Some(newest) = newest {
+            self.conns.drain(..newest);
+        }
+        // An offer that came to nothing: all that had come there was read.
+        let over = |c: &Conn| c.stage == Stage::Offered && c.ended;
+        self.conns.retain(|c| !over(c));
+    }
+
+    /// Finds out whether the connection that carries the stream has ended.
+    #[inline]
+    fn notice(&mut self) {
+        if self.lost.is_none() && !matches!(&self.conns[..], [only] if only.dead.is_none()) {
+            self.noticed();
+        }
+    }
+
+    #[cold]
+    fn noticed(&mut self) {
+        let Some(carrier) = self.carrier() else {
+            return self.lose("the connection to it failed".into(), None, Instant::now());
+        };
+        let conn = &self.conns[carrier];
+        let Some(why) = conn.dead.clone() else { return };
+        let silent = conn.silent.then_some(conn.path);
+        self.troubles[conn.path].clone_from(&why);
+        self.lose(why, silent, Instant::now());
+    }
+}
