@@ -489,6 +489,8 @@ pub(crate) enum Part {
     Killed,
     /// A rank stays away: the others get an error that names it
     Absent,
+    /// How long the host takes for first calls, of kernels that are compiled and of those on disk
+    First,
 }
 
 impl Part {
@@ -501,6 +503,7 @@ impl Part {
         Part::Bits,
         Part::Killed,
         Part::Absent,
+        Part::First,
     ];
 }
 

@@ -31,7 +31,7 @@ mod types;
 
 use std::fmt;
 
-use crate::device::DeviceProgram;
+use crate::device::ProvedProgram;
 use crate::plan::Wire;
 
 pub use types::{Element, Operator};
@@ -118,7 +118,10 @@ impl std::error::Error for Unsupported {}
 pub const MOST_RANKS: u32 = 120;
 
 /// The kernel that plays a program.
-pub fn cuda(program: &DeviceProgram, spec: &Spec) -> Result<Source, Unsupported> {
+///
+/// # Errors
+/// What there is no kernel for.
+pub fn cuda(program: &ProvedProgram, spec: &Spec) -> Result<Source, Unsupported> {
     if program.header.ranks > MOST_RANKS {
         return Err(Unsupported::Ranks(program.header.ranks));
     }

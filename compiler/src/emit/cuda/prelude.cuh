@@ -17,16 +17,16 @@
 // ---- parameters ------------------------------------------------------------------------------------------
 
 constexpr u32 THREADS = 512;
-constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128;
+constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128, YEAR = 1 << 30;
 
 struct Params {
-    u64 count, pass, passes, groups, unit, staging, halves, scratch, state, abort, report, timeout;
+    u64 count, pass, passes, groups, unit, staging, halves, packets, packet_half, scratch, state, abort, report, timeout;
     double factor;
     u64 arena[RANKS], data[RANKS], input[RANKS], output[RANKS];
 };
 
 struct State {
-    u32 epoch, synchronized, failed, reserved;
+    u32 epoch, synchronized, failed, ended;
 };
 
 struct Report {
@@ -168,13 +168,14 @@ template <class... REST> INLINE u64 pick(u32 index, u64 first, REST... rest) {
 }
 
 // How the warps of a block share arms of one kind. Side by side: the `count` warps from `first` take an arm each in
-// turn, and where there are more warps than arms, several share one. Else all warps play all arms, one by one.
+// turn, and where there are more warps than arms, several share one. Else the `among` warps from `from` play all
+// arms, one by one.
 struct Share {
     u32 arm, stride, lead, team;
 
-    INLINE Share(const Me &me, u32 first, u32 count, u32 arms) {
+    INLINE Share(const Me &me, u32 first, u32 count, u32 arms, u32 from = 0, u32 among = THREADS / 32) {
         const u32 warp = me.warp - first;
-        if (!me.spread) arm = 0, stride = 1, lead = me.warp, team = THREADS / 32;
+        if (!me.spread) lead = me.warp - from, arm = lead < among ? 0 : arms, stride = 1, team = among;
         else if (warp >= count) arm = arms, stride = 0, lead = 0, team = 1;
         else if (count < arms) arm = warp, stride = count, lead = 0, team = 1;
         else arm = warp % arms, stride = arms, lead = warp / arms, team = (count - arm + arms - 1) / arms;
@@ -194,11 +195,18 @@ INLINE u64 word(const Me &me, u32 rank, u32 index, u32 block) {
     return me.params.arena[rank] + 8 * (u64)(index + block);
 }
 
+// Whether a word tells of as much: by difference, for epochs begin again at 0.
+INLINE bool reached(u64 seen, u64 wanted) { return (i64)(seen - wanted) >= 0; }
+
 // Something awaited: a word of this rank, and what it must have reached; 0 asks for nothing.
 struct Event {
     u32 word;
     u64 value;
 };
+
+// Looks without a pause between them: some microseconds. Many warps that look all the time take from what comes in:
+// stores to a GPU whose 128 blocks waited with 16 warps each came at 131 GB/s, with one warp each, or pauses, at 371.
+constexpr u32 EAGER = 16;
 
 // Waits for all events: each lane of the warp looks at one.
 template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site, u32 round, EVENTS... events) {
@@ -211,7 +219,8 @@ template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site
         Patience patience;
         for (;;) {
             const u64 seen = look<ACQUIRE>(at);
-            if (seen >= wanted) break;
+            if (reached(seen, wanted)) break;
+            if (patience.polls > EAGER) doze();
             if (const u32 what = patience.ends(me.params)) {
                 const u32 kind = index < LINKS ? SENT : index < 2 * LINKS ? CONSUMED : ENTERED;
                 const u32 of = kind == ENTERED ? (index - 2 * LINKS) / MOST_BLOCKS
@@ -221,6 +230,12 @@ template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site
         }
     }
     __syncwarp();
+}
+
+// After the first warp has waited for all.
+INLINE void follow() {
+    __syncthreads();
+    if (*(volatile u32 *)&failed) quit();
 }
 
 // Something told: a word of a peer, and its value.
@@ -247,7 +262,7 @@ template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
     me.know();
     if (me.synchronized) return;
     me.synchronized = 1;
-    const u64 wanted = me.epoch - 1;
+    const u64 wanted = (u64)me.last << 32;
     Patience patience;
     const u32 of[] = {(u32)peers...};
     for (;;) {
@@ -256,7 +271,7 @@ template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
         u64 last = 0;
 #pragma unroll
         for (u32 k = 0; k < sizeof...(peers); ++k)
-            if (seen[k] < wanted) behind = of[k], last = seen[k];
+            if (!reached(seen[k], wanted)) behind = of[k], last = seen[k];
         if (behind == NOWHERE) return;
         if (const u32 what = patience.ends(me.params))
             fail(me.params.state, me.params.report,
@@ -275,18 +290,42 @@ template <class... PEERS> INLINE void announce(Me &me, PEERS... peers) {
     u32 k = 0;
     u64 at = 0;
     ((me.thread == k++ ? (void)(at = word(me, peers, entered(RANK), 0)) : (void)0), ...);
-    tell(at, me.epoch);
+    tell(at, me.mark(1));
 }
 
 // At the start, to those who read or write this rank's buffers: they may.
 template <class... PEERS> INLINE void greet(Me &me, PEERS... peers) {
-    signal<true>(me, News{(u32)peers, entered(RANK), me.epoch}...);
+    signal<true>(me, News{(u32)peers, entered(RANK), me.mark(1)}...);
+}
+
+// Now and then, by the block of a call that ends last: so that no word and no packet ever is as old as half of all
+// epochs. Words say what is so, that this rank has sent and consumed all of the call; packets of this half are given
+// epochs of the other one. No peer writes into it before this rank has entered the next call.
+INLINE void renew(const Me &me) {
+    __shared__ bool last;
+    if (me.thread == 0) last = count(me.params.state + 12) + 1 == me.blocks;
+    __syncthreads();
+    if (!last || look32(me.params.state + 8) != 0) return;
+    if (me.thread == 0) reset(me.params.state + 12);
+    const u32 half = me.epoch & 1;
+    const u64 packets = me.params.arena[RANK] + me.params.packets + half * me.params.packet_half;
+#pragma unroll 1
+    for (u64 at = 16 * me.thread; at < me.params.packet_half; at += 16 * THREADS)
+        post(packets + at, {0, half ^ 1, 0, half ^ 1});
+    release();
+#pragma unroll 1
+    for (u32 i = me.thread; i < RANKS * 3 * CHANNELS * MOST_BLOCKS; i += THREADS) {
+        const u32 peer = i % RANKS, kind = i / RANKS % 3, k = i / RANKS / 3;
+        const u32 first = kind == 0 ? sent(RANK, 0) : kind == 1 ? consumed(RANK, 0) : entered(RANK);
+        if (peer != RANK && (kind < 2 || k < MOST_BLOCKS)) tell(word(me, peer, first, k), me.mark(0xffffffff));
+    }
 }
 
 // At the end, when all threads of the block have met.
 INLINE void leave(const Me &me) {
     for (u32 b = me.block + me.thread * me.blocks; b < MOST_BLOCKS; b += THREADS * me.blocks)
         tell_state(me.params.state + 16 * b, me.epoch, proves(me));
+    if (me.epoch % YEAR >= YEAR - 2) renew(me);
 }
 
 // ---- packets ---------------------------------------------------------------------------------------------
