@@ -1,6 +1,6 @@
 //! Device programs as CUDA C: one kernel for what one rank plays, in one type and with one operator.
 //!
-//! The text has two parts. The *prelude* (`machine.cuh`, `prelude.cuh`) is the same in every kernel: words, packets,
+//! The text has two parts. The *prelude* (`machine.cuh`, `prelude.cuh`, `numbers.cuh`) is the same in every kernel: words, packets,
 //! waits and signals, formats and operators. The *body* is the program: a block of code for each kind of arm, with
 //! its source line beside it, in the order of the phases. All that the program knows is a constant in it: ranks,
 //! peers, chunks, numbers of messages, slots. Sizes, addresses and epochs are parameters ([`crate::device::abi`]).
@@ -37,7 +37,8 @@ use crate::plan::Wire;
 pub use types::{Element, Operator};
 
 /// The part that all kernels have in common: instructions, and what is built on them.
-const PRELUDE: &str = concat!(include_str!("machine.cuh"), include_str!("prelude.cuh"));
+const PRELUDE: &str =
+    concat!(include_str!("machine.cuh"), include_str!("prelude.cuh"), include_str!("numbers.cuh"));
 /// What stands for it in the part that is shown.
 const INCLUDE: &str = "#include \"prelude.cuh\"\n";
 
