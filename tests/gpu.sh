@@ -74,7 +74,7 @@ wanted tune && step tune 300 tune $([ -n "$ROUNDELAY_TUNED" ] || echo -o tuned.t
 
 if wanted stress; then
     step "stress book" 170 stress -n "$ranks" book --budget 120s
-    for part in types random graph bits killed absent; do
+    for part in types random graph bits killed absent first; do
         step "stress $part" 100 stress -n "$ranks" $part --budget 40s
     done
 fi

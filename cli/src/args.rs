@@ -508,6 +508,8 @@ pub(crate) enum Part {
     Killed,
     /// A rank stays away: the others get an error that names it
     Absent,
+    /// How long the host takes for first calls, of kernels that are compiled and of those on disk
+    First,
 }
 
 impl Part {
@@ -520,6 +522,7 @@ impl Part {
         Part::Bits,
         Part::Killed,
         Part::Absent,
+        Part::First,
     ];
 }
 

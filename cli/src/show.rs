@@ -97,9 +97,10 @@ fn stage(
         let programs = device::prove(&proved, args.way, &device::Options::default());
         let programs =
             programs.map_err(|e| fault(codes::UNSUPPORTED, e.to_string())).map_err(refused)?;
-        for p in programs.list().iter().filter(|p| args.rank.is_none_or(|r| r == p.rank)) {
+        let ranks = (0..).map_while(|rank| programs.of(rank));
+        for p in ranks.filter(|p| args.rank.is_none_or(|r| r == p.rank)) {
             match args.stage {
-                Stage::Cuda => print(&kernel(args, p)?),
+                Stage::Cuda => print(&kernel(args, &p)?),
                 _ => print(&p.to_string()),
             }
         }
@@ -121,7 +122,7 @@ fn stage(
 }
 
 /// The text of a rank's kernel.
-fn kernel(args: &Show, program: &device::DeviceProgram) -> Result<String, Failure> {
+fn kernel(args: &Show, program: &device::ProvedProgram) -> Result<String, Failure> {
     let unknown = |name: &str| Failure::Usage(format!("kernels do not know {name}"));
     let spec = Spec {
         element: Element::named(args.dtype.name()).ok_or_else(|| unknown(args.dtype.name()))?,

@@ -4,7 +4,7 @@
 
 use expect_test::{ExpectFile, expect_file};
 use roundelay_algorithms::{CATALOGUE, Entry, find};
-use roundelay_compiler::device::{DeviceProgram, Options as Lower, Way, prove};
+use roundelay_compiler::device::{Options as Lower, ProvedProgram, Way, prove};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, Unsupported, cuda};
 use roundelay_compiler::{Options, Placement, Shape, compile};
 use roundelay_tests::{is_grid, of_book};
@@ -13,12 +13,13 @@ const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned
 const WAYS: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
 
 /// What a device plays of an algorithm, by rank; nothing if there are no such plans, or it cannot.
-fn programs(entry: &Entry, n: u32, placement: Placement, way: Way) -> Vec<DeviceProgram> {
+fn programs(entry: &Entry, n: u32, placement: Placement, way: Way) -> Vec<ProvedProgram> {
     let (sources, program) = of_book(entry).expect("the book resolves");
     let shape = if is_grid(&program) { Shape { axes: vec![2, n / 2] } } else { Shape::flat(n) };
     let proved = compile(&program, &sources, &shape, &Options::default(), placement);
     let programs = proved.ok().and_then(|proved| prove(&proved, way, &Lower::default()).ok());
-    programs.map(|programs| programs.into_list()).unwrap_or_default()
+    let programs = programs.iter().flat_map(|all| (0..n).filter_map(|rank| all.of(rank)));
+    programs.collect()
 }
 
 fn golden(name: (&str, &str), n: u32, rank: usize, way: Way, spec: Spec, text: ExpectFile) {

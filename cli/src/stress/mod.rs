@@ -5,6 +5,7 @@
 //! is ended. A part that fails is named, and the others are still played.
 
 mod book;
+mod first;
 mod loss;
 pub(crate) mod rank;
 mod series;
@@ -90,6 +91,7 @@ impl Part {
             Part::Bits => "bits",
             Part::Killed => "killed",
             Part::Absent => "absent",
+            Part::First => "first",
         }
     }
 }

@@ -6,7 +6,7 @@ use roundelay::cuda::CudaOptions;
 use roundelay::{Communicator, Error};
 use serde::{Deserialize, Serialize};
 
-use super::{Order, Said, book, loss, series};
+use super::{Order, Said, book, first, loss, series};
 use crate::args::Part;
 use crate::job::gpu::patience::Patience;
 use crate::job::gpu::player::Player;
@@ -72,6 +72,9 @@ fn part(order: &Order) -> Result<Said, Error> {
     let mut comm = Communicator::from_env()?;
     let all = Duration::from_secs_f64(order.seconds * 2.0 + 120.0);
     let _patience = Patience::new(all, comm.rank(), "a part of the stress");
+    if order.part == Part::First {
+        return first::first(order, &mut comm);
+    }
     let mut gpu = comm.cuda(CudaOptions::default())?;
     let mut player = Player::new(&mut gpu);
     match order.part {
@@ -83,5 +86,6 @@ fn part(order: &Order) -> Result<Said, Error> {
         Part::Killed | Part::Absent if order.afterwards => book::few(order, &mut player),
         Part::Killed => loss::killed(order, &mut player),
         Part::Absent => loss::absent(order, &mut player),
+        Part::First => Ok(Said::default()),
     }
 }

@@ -14,7 +14,7 @@ use crate::job::gpu::piece::Ready;
 use crate::job::gpu::player::{Areas, Calls, Player};
 
 /// What calls are drawn from.
-const MENU: [(&str, &str, Way); 14] = [
+pub(super) const MENU: [(&str, &str, Way); 14] = [
     ("all_reduce", "one_shot", Way::Packet),
     ("all_reduce", "two_shot", Way::Packet),
     ("all_reduce", "two_shot", Way::Get),

@@ -9,8 +9,8 @@
 //! | `consumed` | [`consumed`]`(n, target, channel, block)` | the target |
 //! | `entered` | [`entered`]`(n, peer, block)` | the peer |
 //!
-//! A word `entered` holds an epoch, the others `epoch << 32 | messages`. From [`staging`] on the runtime divides the
-//! arena between the staging memories, of two halves each, and the scratch buffers.
+//! They hold [`mark`]s; a word `entered` that of 1. From [`staging`] on the runtime divides the arena between the staging
+//! memories, of two halves each, and the scratch buffers.
 //!
 //! **Staging memory.** Packets have their own, apart from slots, so that no content of a slot is ever taken for
 //! a packet: [`Params::staging`] says where that of the kernel's way begins. There, chunk k of a message in slot s
@@ -28,6 +28,12 @@
 //! **Groups.** The warps of a block are cut into [`Params::groups`] groups of equal size, the last with the rest; arm j of a
 //! phase is played by group `j % groups`, after the group's arms before it. Many for latency: arms run side by
 //! side. One for bandwidth: then all ranks send to one peer each at a time (363 GB/s, to all at once 351).
+//!
+//! **Wrapping.** Epochs are numbers of 32 bits, and 0 comes after the last. Words are compared by their difference, so that they
+//! may be as old as 2^31 calls; packets by equality. So that nothing becomes that old, the last block to end of every call that
+//! [`renews`] does more: it raises all words that its rank writes to the last mark of the call, and overwrites the half of its
+//! rank's packets that the call used with epochs that this half never has. Both are harmless then: what the words say is so, and
+//! peers write into that half again when they know that the rank has entered the next call.
 //!
 //! **State.** Words of the rank's own device memory, all 0 at first: a [`State`] for each of [`BLOCKS`] blocks. Block b
 //! of B reads its own, and when it ends writes those of the blocks b, b + B, and so on: so blocks wait for each other
@@ -62,6 +68,24 @@ pub const fn words(n: u32) -> u64 {
     entered(n, n, 0)
 }
 
+/// What a word holds when so many messages of a call have been sent or consumed.
+pub const fn mark(epoch: u32, messages: u32) -> u64 {
+    (epoch as u64) << 32 | messages as u64
+}
+
+/// Whether a word tells of at least as much as is wanted.
+pub const fn reached(seen: u64, wanted: u64) -> bool {
+    seen.wrapping_sub(wanted) < 1 << 63
+}
+
+/// Whether the end of a call renews words and packets: two calls in a row, for the two halves.
+pub const fn renews(epoch: u32) -> bool {
+    epoch % YEAR >= YEAR - 2
+}
+
+/// Calls from one renewal to the next.
+pub const YEAR: u32 = 1 << 30;
+
 /// Where words end and staging memory may begin, in bytes.
 pub const fn staging(n: u32) -> u64 {
     (words(n) * 8).next_multiple_of(ALIGN)
@@ -87,6 +111,10 @@ pub struct Params {
     pub staging: u64,
     /// Bytes of a half of it.
     pub halves: u64,
+    /// Where the staging memory of packets begins in the arena, in bytes, whatever the kernel's way.
+    pub packets: u64,
+    /// Bytes of a half of it, a multiple of 16.
+    pub packet_half: u64,
     /// Where the scratch buffers begin in the arena, in bytes. Each begins at a multiple of [`ALIGN`] after
     /// the one before; chunk c of one is at `c * ceil(N/C)` elements.
     pub scratch: u64,
@@ -112,8 +140,8 @@ pub struct State {
     pub synchronized: u32,
     /// Of block 0: 1 as soon as a thread reports a failure, which makes it the only one to do so. Else 0.
     pub failed: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Of block 0: blocks that have ended a call that renews. Else 0.
+    pub ended: u32,
 }
 
 /// What a wait that failed was about: written once, by the first that fails.
@@ -140,4 +168,29 @@ pub struct Report {
     pub epoch: u32,
     /// 0.
     pub reserved: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_compared_across_the_last_epoch() {
+        let last = u32::MAX;
+        assert!(reached(mark(7, 2), mark(7, 2)) && !reached(mark(7, 2), mark(7, 3)));
+        assert!(reached(mark(0, 1), mark(last, 9)) && !reached(mark(last, u32::MAX), mark(0, 1)));
+        // As old as a word that is renewed can be.
+        assert!(!reached(mark(last - YEAR - 2, u32::MAX), mark(last, 1)));
+        assert!(!reached(mark(last, u32::MAX), mark(YEAR + 2, 1)));
+        assert!(reached(mark(0, 0), mark(1 << 31, 1)), "half of all epochs later it looks newer");
+    }
+
+    #[test]
+    fn both_halves_are_renewed_and_in_time() {
+        let renewed: Vec<u32> =
+            (0..4).flat_map(|y| [y * YEAR + (YEAR - 2), y * YEAR + (YEAR - 1)]).collect();
+        assert!(renewed.iter().all(|&epoch| renews(epoch)));
+        assert!(!renews(0) && !renews(1) && !renews(YEAR) && !renews(YEAR - 3));
+        assert_eq!(renewed[7], u32::MAX, "the last epoch is one of them");
+    }
 }

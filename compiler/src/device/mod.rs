@@ -18,9 +18,9 @@
 //! | pulled | signals `Sent`; waits for `Consumed` before it overwrites the region, and before it ends | waits for `Sent`, folds from the sender's buffer, signals `Consumed` |
 //!
 //! **Words.** Every connection has two words of 64 bits a block, each with one writer: `sent` in the receiver's
-//! memory, `consumed` in the sender's. They hold `epoch << 32 | messages so far in this call` and only grow, so
-//! nothing is ever reset. The i-th message of pass p has the number `p * messages + i + 1`. Every rank also has a
-//! word `entered` a peer and block in each peer's memory: the epoch of the call that it has entered.
+//! memory, `consumed` in the sender's. They hold `epoch << 32 | messages so far in this call` and only grow, but for
+//! epochs that begin again at 0 ([`abi`]). The i-th message of pass p has the number `p * messages + i + 1`. Every rank also has a
+//! word `entered` a peer and block in each peer's memory: of the call that it has entered.
 //!
 //! **Epochs.** A call's number on its communicator, the same on every rank, kept in device memory and counted
 //! on by the kernels themselves, so that a graph can replay one. Staging memory has two
@@ -34,7 +34,7 @@ mod print;
 mod verify;
 
 pub use lower::{Options, Refused, lower};
-pub use verify::{Fault, Programs, prove, verify};
+pub use verify::{Fault, Programs, ProvedProgram, prove, verify};
 
 use crate::plan::{Dir, Header, Region, Site, Sizes, Wire};
 

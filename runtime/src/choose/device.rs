@@ -8,6 +8,8 @@ use roundelay_compiler::device::{Way, abi};
 /// A rule holds for calls of at most so many bytes of the whole vector.
 struct Rule {
     collective: &'static str,
+    /// For two ranks alone; such rules of a collective stand for all others of it.
+    pair: bool,
     up_to: u64,
     algorithm: &'static str,
     /// The best first; what the buffers do not allow is passed over, and `staged` takes any.
@@ -24,7 +26,11 @@ const fn rule(
     algorithm: &'static str,
     ways: &'static [Way],
 ) -> Rule {
-    Rule { collective, up_to, algorithm, ways }
+    Rule { collective, pair: false, up_to, algorithm, ways }
+}
+
+const fn pair(rule: Rule) -> Rule {
+    Rule { pair: true, ..rule }
 }
 
 /// By collective, in ascending order of size.
@@ -33,16 +39,30 @@ const RULES: &[Rule] = &[
     rule("all_reduce", M, "two_shot", &[Way::Packet]),
     rule("all_reduce", 16 * M, "two_shot", &[Way::Get, Way::Staged]),
     rule("all_reduce", ANY, "ring", &[Way::Put, Way::Staged]),
+    pair(rule("all_reduce", M, "one_shot", &[Way::Packet])),
+    pair(rule("all_reduce", 16 * M, "two_shot", &[Way::Get, Way::Staged])),
+    pair(rule("all_reduce", ANY, "ring", &[Way::Put, Way::Staged])),
     rule("all_gather", 512 * K, "direct", &[Way::Packet]),
     rule("all_gather", ANY, "direct", &[Way::Put, Way::Staged]),
+    pair(rule("all_gather", M, "direct", &[Way::Packet])),
+    pair(rule("all_gather", ANY, "direct", &[Way::Put, Way::Staged])),
     rule("reduce_scatter", 512 * K, "direct", &[Way::Packet]),
     rule("reduce_scatter", 64 * M, "direct", &[Way::Get, Way::Staged]),
     rule("reduce_scatter", ANY, "ring", &[Way::Put, Way::Staged]),
+    pair(rule("reduce_scatter", M, "direct", &[Way::Packet])),
+    pair(rule("reduce_scatter", 64 * M, "direct", &[Way::Get, Way::Staged])),
+    pair(rule("reduce_scatter", ANY, "ring", &[Way::Put, Way::Staged])),
     rule("all_to_all", 512 * K, "direct", &[Way::Packet]),
     rule("all_to_all", ANY, "direct", &[Way::Put, Way::Staged]),
+    pair(rule("all_to_all", M, "direct", &[Way::Packet])),
+    pair(rule("all_to_all", ANY, "direct", &[Way::Put, Way::Staged])),
     rule("broadcast", 64 * K, "binomial", &[Way::Packet]),
     rule("broadcast", 4 * M, "chain", &[Way::Packet]),
     rule("broadcast", ANY, "chain", &[Way::Put, Way::Staged]),
+    pair(rule("broadcast", 64 * K, "binomial", &[Way::Packet])),
+    pair(rule("broadcast", 512 * K, "chain", &[Way::Packet])),
+    pair(rule("broadcast", 16 * M, "chain", &[Way::Staged])),
+    pair(rule("broadcast", ANY, "chain", &[Way::Put, Way::Staged])),
     rule("reduce", 512 * K, "linear", &[Way::Packet]),
     rule("reduce", ANY, "chain", &[Way::Put, Way::Staged]),
     rule("gather", 512 * K, "linear", &[Way::Packet]),
@@ -52,9 +72,21 @@ const RULES: &[Rule] = &[
     rule("barrier", ANY, "dissemination", &[Way::Staged]),
 ];
 
+/// The rules of a collective, in ascending order of size.
+fn rules(collective: &str, ranks: u32) -> Vec<&'static Rule> {
+    let of =
+        |pair: bool| RULES.iter().filter(move |r| r.collective == collective && r.pair == pair);
+    let pairs: Vec<&Rule> = of(true).filter(|_| ranks == 2).collect();
+    if pairs.is_empty() { of(false).collect() } else { pairs }
+}
+
 /// The algorithms for a call of so many bytes, the best first.
-pub(crate) fn algorithms(collective: &str, bytes: u64) -> impl Iterator<Item = &'static str> {
-    let of: Vec<&Rule> = RULES.iter().filter(|r| r.collective == collective).collect();
+pub(crate) fn algorithms(
+    collective: &str,
+    bytes: u64,
+    ranks: u32,
+) -> impl Iterator<Item = &'static str> + use<> {
+    let of = rules(collective, ranks);
     let at = of.iter().position(|r| bytes <= r.up_to).unwrap_or(0);
     let (smaller, larger) = of.split_at(at);
     let order: Vec<&'static str> =
@@ -63,8 +95,8 @@ pub(crate) fn algorithms(collective: &str, bytes: u64) -> impl Iterator<Item = &
 }
 
 /// The ways for a call, the best first: any algorithm's.
-pub(crate) fn ways(collective: &str, bytes: u64) -> Vec<Way> {
-    let rule = RULES.iter().find(|r| r.collective == collective && bytes <= r.up_to);
+pub(crate) fn ways(collective: &str, bytes: u64, ranks: u32) -> Vec<Way> {
+    let rule = rules(collective, ranks).into_iter().find(|r| bytes <= r.up_to);
     let mut ways = rule.map(|r| r.ways.to_vec()).unwrap_or_else(|| match bytes <= 512 * K {
         true => vec![Way::Packet],
         false => vec![Way::Put],
@@ -75,11 +107,12 @@ pub(crate) fn ways(collective: &str, bytes: u64) -> Vec<Way> {
     ways
 }
 
-/// Blocks for a call whose messages form chains of so many links: enough to keep the links busy, few where meeting
-/// costs more than moving. Where blocks wait for their neighbours in every step, more of them only queue behind
-/// each other on the links: all_reduce.ring of 256 MiB on four GPUs took 1.21 ms with 32 blocks, 1.84 with 96;
-/// broadcast.chain 0.89 with 32, 0.98 with 64, 1.41 with 128. Where all is sent at once, more are better.
-pub(crate) fn blocks(way: Way, bytes: u64, depth: u32, sms: u32, most: Option<u32>) -> u32 {
+/// Blocks for a call on so many ranks whose messages form chains of so many links: enough to keep the links busy, few
+/// where meeting costs more than moving. On two GPUs all of them are best for large calls: all_reduce.ring of 1 GiB took 3.27
+/// ms with 32 blocks, 3.00 with 128. On four, all_gather of 32 MiB took 84 us with 32 and 97 with 128; chains of many
+/// blocks were slow there while all of their warps looked for messages, and were not measured since.
+pub(crate) fn blocks(way: Way, bytes: u64, facts: (u32, u32), sms: u32, most: Option<u32>) -> u32 {
+    let (ranks, depth) = facts;
     let each = match way {
         // A thread moves 8 bytes of packets at a time: two for each thread of a block.
         Way::Packet => u64::from(abi::THREADS) * 8 * 2,
@@ -87,6 +120,8 @@ pub(crate) fn blocks(way: Way, bytes: u64, depth: u32, sms: u32, most: Option<u3
     };
     let useful = match way {
         Way::Packet => abi::BLOCKS,
+        _ if ranks <= 2 => abi::BLOCKS,
+        _ if depth <= 1 && bytes <= 32 * M => 32,
         _ if depth <= 1 => abi::BLOCKS,
         _ if bytes > 8 * M => 32,
         _ => 64,
@@ -122,29 +157,39 @@ mod tests {
     #[test]
     fn sizes_ascend_and_every_size_has_a_rule() {
         for pair in RULES.windows(2) {
-            let same = pair[0].collective == pair[1].collective;
+            let same = pair[0].collective == pair[1].collective && pair[0].pair == pair[1].pair;
             assert!(if same { pair[0].up_to < pair[1].up_to } else { pair[0].up_to == ANY });
         }
         for collective in crate::collectives::SERVED.iter().copied() {
-            assert!(algorithms(collective, u64::MAX).next().is_some(), "{collective}");
+            assert!(algorithms(collective, u64::MAX, 8).next().is_some(), "{collective}");
         }
     }
 
     #[test]
     fn the_rule_of_the_size_comes_first() {
-        let names: Vec<_> = algorithms("all_reduce", M).collect();
+        let names: Vec<_> = algorithms("all_reduce", M, 4).collect();
         assert_eq!(names, ["two_shot", "two_shot", "ring", "one_shot"]);
-        assert_eq!(ways("all_reduce", 8 * M), [Way::Get, Way::Staged]);
-        assert_eq!(ways("mine", 8), [Way::Packet, Way::Staged]);
+        assert_eq!(ways("all_reduce", 8 * M, 4), [Way::Get, Way::Staged]);
+        assert_eq!(ways("mine", 8, 2), [Way::Packet, Way::Staged]);
+    }
+
+    #[test]
+    fn two_ranks_have_rules_of_their_own() {
+        assert_eq!(ways("broadcast", 2 * M, 2), [Way::Staged]);
+        assert_eq!(ways("broadcast", 2 * M, 3), [Way::Packet, Way::Staged]);
+        let names: Vec<_> = algorithms("broadcast", 2 * M, 2).collect();
+        assert_eq!(names, ["chain", "chain", "chain", "binomial"]);
+        assert_eq!(ways("gather", ANY, 2), ways("gather", ANY, 3), "those of all others");
     }
 
     #[test]
     fn blocks_stay_within_what_there_is() {
-        assert_eq!(blocks(Way::Packet, 0, 1, 132, None), 1);
-        assert_eq!(blocks(Way::Packet, 64 * K, 1, 132, None), 8);
-        assert_eq!(blocks(Way::Put, 1 << 30, 1, 132, None), 128);
-        assert_eq!(blocks(Way::Put, 1 << 30, 6, 132, None), 32);
-        assert_eq!(blocks(Way::Put, 1 << 30, 1, 20, None), 20);
-        assert_eq!(blocks(Way::Put, 1 << 30, 1, 132, Some(8)), 8);
+        assert_eq!(blocks(Way::Packet, 0, (4, 1), 132, None), 1);
+        assert_eq!(blocks(Way::Packet, 64 * K, (4, 1), 132, None), 8);
+        assert_eq!(blocks(Way::Put, 1 << 30, (4, 1), 132, None), 128);
+        assert_eq!(blocks(Way::Get, 1 << 30, (2, 2), 132, None), 128);
+        assert_eq!(blocks(Way::Put, 1 << 30, (4, 6), 132, None), 32);
+        assert_eq!(blocks(Way::Put, 1 << 30, (4, 1), 20, None), 20);
+        assert_eq!(blocks(Way::Put, 1 << 30, (4, 1), 132, Some(8)), 8);
     }
 }

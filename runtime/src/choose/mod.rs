@@ -278,7 +278,9 @@ impl Resolver {
     fn ruled(&self, request: &Request<'_>, candidates: Vec<Candidate>) -> Result<Choice, Error> {
         let fits =
             |name: &str| candidates.iter().position(|c| c.entry.name == name && c.fit.is_ok());
-        let by_rule = device::algorithms(request.collective, request.bytes).find_map(fits);
+        let by_rule =
+            device::algorithms(request.collective, request.bytes, request.topology.ranks())
+                .find_map(fits);
         match by_rule.or_else(|| candidates.iter().position(|c| c.fit.is_ok())) {
             Some(at) => {
                 Ok(self.choice(request, candidates, at, Source::Rule, None, |_, _| Why::Rule))

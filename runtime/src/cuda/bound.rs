@@ -207,6 +207,8 @@ impl Gpu {
             unit: cut.unit,
             staging,
             halves,
+            packets: self.layout.packets,
+            packet_half: self.layout.packet_half,
             scratch: self.layout.scratch,
             state: self.arena.base(self.rank) + self.layout.states,
             abort,

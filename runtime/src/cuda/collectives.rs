@@ -20,8 +20,7 @@ impl CudaComm {
         op: impl Into<Reduction>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let (collective, root, reduction) = ("all_reduce", 0, op.into());
-        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        let asked = Asked::of("all_reduce", 1, count, dtype).reduced(op);
         self.named(asked, in_place(data), stream)
     }
 
@@ -35,8 +34,7 @@ impl CudaComm {
         op: impl Into<Reduction>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let (collective, root, reduction) = ("all_reduce", 0, op.into());
-        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        let asked = Asked::of("all_reduce", 1, count, dtype).reduced(op);
         self.named(asked, moved(output, input), stream)
     }
 
@@ -50,8 +48,7 @@ impl CudaComm {
         op: impl Into<Reduction>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let (collective, root, reduction) = ("reduce", root, op.into());
-        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        let asked = Asked::of("reduce", 1, count, dtype).root(root).reduced(op);
         self.named(asked, in_place(data), stream)
     }
 
@@ -67,8 +64,7 @@ impl CudaComm {
         op: impl Into<Reduction>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let (collective, root, reduction) = ("reduce", root, op.into());
-        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        let asked = Asked::of("reduce", 1, count, dtype).root(root).reduced(op);
         self.named(asked, moved(output, input), stream)
     }
 
@@ -81,8 +77,7 @@ impl CudaComm {
         root: u32,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let (collective, root, reduction) = ("broadcast", root, Reduction::NONE);
-        let asked = Asked { collective, root, reduction, blocks: 1, count, dtype };
+        let asked = Asked::of("broadcast", 1, count, dtype).root(root);
         self.named(asked, in_place(data), stream)
     }
 
@@ -95,8 +90,7 @@ impl CudaComm {
         dtype: DType,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let (collective, root, reduction) = ("all_gather", 0, Reduction::NONE);
-        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        let asked = Asked::of("all_gather", self.size(), count, dtype);
         self.named(asked, moved(output, input), stream)
     }
 
@@ -110,8 +104,7 @@ impl CudaComm {
         op: impl Into<Reduction>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let (collective, root, reduction) = ("reduce_scatter", 0, op.into());
-        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        let asked = Asked::of("reduce_scatter", self.size(), count, dtype).reduced(op);
         self.named(asked, moved(output, input), stream)
     }
 
@@ -124,8 +117,7 @@ impl CudaComm {
         dtype: DType,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let (collective, root, reduction) = ("all_to_all", 0, Reduction::NONE);
-        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        let asked = Asked::of("all_to_all", self.size(), count, dtype);
         self.named(asked, moved(output, input), stream)
     }
 
@@ -139,8 +131,7 @@ impl CudaComm {
         root: u32,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let (collective, root, reduction) = ("gather", root, Reduction::NONE);
-        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        let asked = Asked::of("gather", self.size(), count, dtype).root(root);
         self.named(asked, moved(output, input), stream)
     }
 
@@ -154,15 +145,13 @@ impl CudaComm {
         root: u32,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let (collective, root, reduction) = ("scatter", root, Reduction::NONE);
-        let asked = Asked { collective, root, reduction, blocks: self.size(), count, dtype };
+        let asked = Asked::of("scatter", self.size(), count, dtype).root(root);
         self.named(asked, moved(output, input), stream)
     }
 
     /// What is put into the stream after this runs when all ranks have come here in theirs.
     pub fn barrier(&mut self, stream: &CudaStream) -> Result<(), Error> {
-        let (collective, reduction, dtype) = ("barrier", Reduction::NONE, DType::U8);
-        let asked = Asked { collective, root: 0, reduction, blocks: 1, count: 0, dtype };
+        let asked = Asked::of("barrier", 1, 0, DType::U8);
         self.named(asked, in_place(DevicePtr::NULL), stream)
     }
 }

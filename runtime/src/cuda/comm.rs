@@ -26,6 +26,8 @@ pub struct CudaOptions {
     /// Where compiled kernels are kept: `$XDG_CACHE_HOME/roundelay/cuda` by default, or
     /// `$HOME/.cache/roundelay/cuda`. An empty path keeps none.
     pub cache_dir: Option<PathBuf>,
+    /// How many calls are taken to have been made before: for tests of what comes after 2^32 of them. The same on all ranks.
+    pub calls_before: u32,
     /// The compiler's library, in place of the one that [`probe`](fn@super::probe) finds.
     pub nvrtc: Option<PathBuf>,
 }
@@ -40,8 +42,8 @@ pub struct CudaComm {
 }
 
 impl Communicator {
-    /// These ranks on their GPUs. All ranks call together. The communicator that comes back is apart from this
-    /// one: an error of the one leaves the other usable.
+    /// These ranks on their GPUs. All ranks call together. The communicator that comes back is a part of this one
+    /// ([`Communicator::split`]): calls go on side by side, but an error that ends it ends this one too.
     ///
     /// The device's primary context is current on the calling thread afterwards.
     ///

@@ -35,10 +35,10 @@ enum Launch {
 }
 
 impl Journal {
-    pub(super) fn new(order: Event) -> Self {
+    pub(super) fn new(order: Event, epoch: u32) -> Self {
         let launches = VecDeque::new();
         let entries =
-            Entries { latest: None, order, epoch: 0, launches, captured: None, astray: false };
+            Entries { latest: None, order, epoch, launches, captured: None, astray: false };
         Journal(Arc::new(Mutex::new(entries)))
     }
 

@@ -59,6 +59,21 @@ pub(super) struct Asked {
     pub(super) dtype: DType,
 }
 
+impl Asked {
+    /// A call that copies, from or to nobody in particular: of a vector of so many blocks of `count` elements.
+    pub(super) fn of(collective: &'static str, blocks: u32, count: usize, dtype: DType) -> Self {
+        Asked { collective, root: 0, reduction: Reduction::NONE, blocks, count, dtype }
+    }
+
+    pub(super) fn root(self, root: u32) -> Self {
+        Asked { root, ..self }
+    }
+
+    pub(super) fn reduced(self, by: impl Into<Reduction>) -> Self {
+        Asked { reduction: by.into(), ..self }
+    }
+}
+
 impl CudaComm {
     /// A call by name.
     pub(super) fn named(

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use roundelay_compiler::Proved;
-use roundelay_compiler::device::{DeviceProgram, Options, Source, Target, Way, abi, prove};
+use roundelay_compiler::device::{
+    DeviceProgram, Options, ProvedProgram, Source, Target, Way, abi, prove,
+};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
 use roundelay_compiler::plan::{Buf, Region, Site};
 
@@ -15,7 +17,7 @@ pub(super) const BUFFERS: [&str; 3] = ["data", "input", "output"];
 /// A rank's program.
 #[derive(Debug)]
 pub(super) struct Lowered {
-    pub(super) program: DeviceProgram,
+    pub(super) program: ProvedProgram,
     /// Of each of the user's buffers: whether this rank's kernel addresses it.
     pub(super) own: [bool; 3],
     /// Whether some rank's kernel addresses that of another one.
@@ -34,16 +36,15 @@ impl Lowered {
     /// Why a device cannot play the plans so.
     pub(super) fn new(plans: &Proved, rank: u32, way: Way) -> Result<Arc<Self>, String> {
         let programs = prove(plans, way, &Options::default()).map_err(|why| why.to_string())?;
-        let programs = programs.into_list();
-        let most = |of: &dyn Fn(&DeviceProgram) -> u32| programs.iter().map(of).max().unwrap_or(0);
+        let list = programs.list();
+        let most = |of: &dyn Fn(&DeviceProgram) -> u32| list.iter().map(of).max().unwrap_or(0);
         let messages = most(&|p| p.links.iter().map(|l| l.messages).max().unwrap_or(0));
         let arms = most(&|p| p.phases.iter().map(|f| f.arms.len() as u32).max().unwrap_or(0));
         let mut remote = [false; 3];
-        for program in &programs {
+        for program in list {
             visit(program, |region, is_remote| mark(region, &mut remote, is_remote));
         }
-        let program = programs.into_iter().nth(rank as usize);
-        let program = program.ok_or_else(|| format!("there is no rank {rank}"))?;
+        let program = programs.of(rank).ok_or_else(|| format!("there is no rank {rank}"))?;
         let mut own = [false; 3];
         visit(&program, |region, is_remote| mark(region, &mut own, !is_remote));
         Ok(Arc::new(Lowered { program, own, remote, messages, arms }))
@@ -127,7 +128,20 @@ pub(super) fn words(params: &abi::Params) -> [u64; WORDS] {
         }};
     }
     set!(
-        count, pass, passes, groups, unit, staging, halves, scratch, state, abort, report, timeout
+        count,
+        pass,
+        passes,
+        groups,
+        unit,
+        staging,
+        halves,
+        packets,
+        packet_half,
+        scratch,
+        state,
+        abort,
+        report,
+        timeout
     );
     words
 }
@@ -146,14 +160,16 @@ mod tests {
             unit: 5,
             staging: 6,
             halves: 7,
-            scratch: 8,
-            state: 9,
-            abort: 10,
-            report: 11,
-            timeout: 12,
+            packets: 8,
+            packet_half: 9,
+            scratch: 10,
+            state: 11,
+            abort: 12,
+            report: 13,
+            timeout: 14,
             factor: 1.5,
         };
-        let mut wanted: Vec<u64> = (1..=12).collect();
+        let mut wanted: Vec<u64> = (1..=14).collect();
         wanted.push(1.5f64.to_bits());
         assert_eq!(words(&params).to_vec(), wanted);
     }

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use roundelay_compiler::device::abi;
+
 use super::CudaOptions;
+use super::comm::drain;
 use super::gpu::Gpu;
 use super::journal::Journal;
 use super::layout::Layout;
@@ -22,6 +26,9 @@ use crate::bind::mix;
 use crate::comm::Core;
 use crate::error::Error;
 use crate::transport::nvlink::{Post, Shared};
+
+/// How long a copy of some kilobytes may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a rank tells of its GPU.
 #[derive(Debug, Serialize, Deserialize)]
@@ -59,11 +66,11 @@ pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
     }
     let layout = Layout::new(ranks, options).map_err(Error::Usage);
     let layout = agree(core, layout)?;
-    let word = mix(mix(7, layout.packet_half), layout.slot_half);
-    if let Some(peer) = same(core, word)? {
+    let sizes = mix(mix(7, layout.packet_half), layout.slot_half);
+    if let Some(peer) = same(core, mix(sizes, options.calls_before.into()))? {
         return Err(Error::Usage(format!(
-            "rank {rank} and rank {peer} were given different sizes of staging memory: all ranks must be given the \
-             same"
+            "rank {rank} and rank {peer} were given different sizes of staging memory, or different numbers of calls \
+             before: all ranks must be given the same"
         )));
     }
     let made = own(rank, options).map_err(|(device, what)| fails(device, what));
@@ -113,7 +120,7 @@ pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         arena,
         mailbox,
         kernels: Kernels::new(&context, cache, options.nvrtc.clone()),
-        journal: Journal::new(order),
+        journal: Journal::new(order, options.calls_before),
         stream,
         aside: aside.clone(),
         sharing: Sharing {
@@ -128,7 +135,25 @@ pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         context,
     };
     gpu.grow(core, layout.scratch)?;
+    if options.calls_before > 0 {
+        let past = remember(&gpu, options.calls_before).map_err(|fault| gpu.fault(&fault));
+        agree(core, past)?;
+    }
     Ok(gpu)
+}
+
+/// Makes this rank's words and states those of so many calls.
+fn remember(gpu: &Gpu, calls: u32) -> Result<(), Fault> {
+    let word = abi::mark(calls, u32::MAX).to_le_bytes();
+    let state = [calls.to_le_bytes(), [0; 4], [0; 4], [0; 4]].concat();
+    let base = gpu.arena.base(gpu.rank);
+    let words = word.repeat(abi::words(gpu.ranks) as usize);
+    for (at, bytes) in [(0, words), (gpu.layout.states, state.repeat(abi::BLOCKS as usize))] {
+        // SAFETY: they lie in the arena, which is mapped as far as the layout goes; it is waited for.
+        unsafe { gpu.aside.write(base + at, &bytes) }?;
+        drain(&gpu.aside, PATIENCE)?;
+    }
+    Ok(())
 }
 
 /// A failure: the device, if it is settled, and what happened.

@@ -203,6 +203,7 @@ impl Bench {
         // What a rank's buffer ends with where it has no meaning is anybody's.
         let meant = match plan.header.collective.as_str() {
             "reduce" | "gather" => gpu.rank() == plan.header.root,
+            "sendrecv" => gpu.rank() == 1,
             _ => true,
         };
         if !whole {

@@ -66,6 +66,12 @@ fn many_calls_of_random_sizes() {
     all_well("random");
 }
 
+/// The numbers of calls begin again at 0.
+#[test]
+fn calls_go_on_after_the_last_number() {
+    all_well("wrap");
+}
+
 #[test]
 fn graphs_replay_bit_for_bit() {
     all_well("graphs");

@@ -16,18 +16,19 @@ const WAYS: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
 
 pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
     let device = (scene == "one gpu").then_some(0);
-    let options = CudaOptions { device, ..CudaOptions::default() };
+    let calls_before = if scene == "wrap" { u32::MAX - 1000 } else { 0 };
+    let options = CudaOptions { device, calls_before, ..CudaOptions::default() };
     let mut gpu = comm.cuda(options)?;
     match scene {
         "book" => book(&mut gpu),
         "types" => types(&mut gpu),
         "named" => named(&mut gpu),
-        "random" => random(&mut gpu),
+        "random" | "wrap" => random(&mut gpu),
         "graphs" => graphs(&mut gpu),
         "memory" => memory(&mut gpu),
         "refused" => refused(&mut gpu),
         "one gpu" => named(&mut gpu),
-        "late" | "killed" => ill(scene, comm, gpu),
+        "late" | "killed" => ill(scene, gpu),
         _ => Err(Error::Usage(format!("no scene `{scene}`"))),
     }
 }
@@ -376,7 +377,7 @@ fn refused(gpu: &mut CudaComm) -> Result<(), Error> {
 }
 
 /// Rank 1 does not make the call, or is no more.
-fn ill(scene: &str, mut comm: Communicator, mut gpu: CudaComm) -> Result<(), Error> {
+fn ill(scene: &str, mut gpu: CudaComm) -> Result<(), Error> {
     let stream = gpu.stream();
     let buffer = gpu.alloc::<f32>(100_000)?;
     let ring = gpu.algorithm("all_reduce", "ring")?;
@@ -401,29 +402,20 @@ fn ill(scene: &str, mut comm: Communicator, mut gpu: CudaComm) -> Result<(), Err
         let error = (0..).find_map(|_| gpu.host().barrier().err());
         say(&error.map(|e| e.to_string()).unwrap_or_default());
         drop(gpu);
-        return usable(&mut comm, scene);
+        return usable();
     }
     gpu.call(&ring, args, &stream)?;
     let error = gpu.synchronize(&stream).expect_err("rank 1 is ill");
     say(&format!("{} {error}", error.code()));
     assert!(gpu.synchronize(&stream).is_err(), "it cannot be used any more");
     drop(gpu);
-    usable(&mut comm, scene)
+    usable()
 }
 
-/// The GPU can be used by a communicator of the ranks that are left.
-fn usable(comm: &mut Communicator, scene: &str) -> Result<(), Error> {
-    let gone = |rank: &u32| scene == "killed" && *rank == 1;
-    if scene == "killed" {
-        // The job is over with its rank; one that is alone can still compute.
-        let mut alone = Communicator::local(1)?.remove(0);
-        return compute(&mut alone);
-    }
-    let left: Vec<u32> = (0..comm.size()).filter(|rank| !gone(rank)).collect();
-    match comm.split(&left)? {
-        Some(mut part) => compute(&mut part),
-        None => Ok(()),
-    }
+/// The job is over, for a part that fails ends the whole; the GPU can be used by another.
+fn usable() -> Result<(), Error> {
+    let mut alone = Communicator::local(1)?.remove(0);
+    compute(&mut alone)
 }
 
 fn compute(comm: &mut Communicator) -> Result<(), Error> {

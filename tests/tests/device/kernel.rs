@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use roundelay_compiler::device::abi::mark;
 use roundelay_compiler::device::{
     Arm, DeviceProgram, Event, Link, Message, Source, Target, Wait, Way,
 };
@@ -122,6 +123,20 @@ impl Layout {
         self.at(rank, self.words() + staging + before + element)
     }
 
+    /// The words that a rank writes in the memory of another one.
+    pub(crate) fn told(&self, rank: usize, writer: usize) -> impl Iterator<Item = At> {
+        let links = (0..2 * self.channels).map(move |of| (of / self.channels, of % self.channels));
+        let links = links.map(move |(kind, channel)| self.word(rank, kind, writer, channel, 0));
+        let all = links.chain([self.entered(rank, writer, 0)]);
+        all.flat_map(|first| (0..BLOCKS as At).map(move |block| first + block))
+    }
+
+    /// The cells of a half of a rank's packets.
+    pub(crate) fn packets(&self, rank: usize, half: u32) -> std::ops::Range<At> {
+        let first = self.staging(rank, true, half, 0);
+        first..first + self.halves[1] as At
+    }
+
     /// Whether it is a cell of a buffer.
     pub(crate) fn is_buffer(&self, at: At) -> bool {
         at as usize % self.per_rank() >= self.words() + 2 * (self.halves[0] + self.halves[1])
@@ -186,7 +201,7 @@ impl Writer<'_> {
 
     fn tell_entered(&mut self, peer: usize, release: bool) {
         let at = self.layout.entered(peer, self.rank, self.block);
-        self.steps.push(Step::Tell { at, value: self.epoch.into(), release });
+        self.steps.push(Step::Tell { at, value: mark(self.epoch, 1), release });
     }
 
     /// Peers whose staging memory is written have ended the call before the last.
@@ -205,7 +220,8 @@ impl Writer<'_> {
         peers.dedup();
         for peer in peers.into_iter().filter(|&p| p != self.rank) {
             let at = self.layout.entered(self.rank, peer, 0);
-            self.steps.push(Step::Wait { at, wanted: u64::from(self.epoch) - 1, acquire: false });
+            let wanted = mark(self.epoch.wrapping_sub(1), 0);
+            self.steps.push(Step::Wait { at, wanted, acquire: false });
         }
     }
 
@@ -214,7 +230,7 @@ impl Writer<'_> {
     }
 
     fn mark(&self, number: u64) -> u64 {
-        u64::from(self.epoch) << 32 | number
+        mark(self.epoch, number as u32)
     }
 
     fn number(&self, t: usize, m: Message) -> u64 {
@@ -236,7 +252,7 @@ impl Writer<'_> {
                     let at = self.layout.entered(self.rank, peer as usize, self.block);
                     self.steps.push(Step::Wait {
                         at,
-                        wanted: self.epoch.into(),
+                        wanted: mark(self.epoch, 1),
                         acquire: w.acquire,
                     });
                     continue;

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use roundelay_compiler::device::abi::{YEAR, mark, reached, renews};
 use roundelay_tests::Dice;
 
 use super::kernel::{Call, Fold, Layout, Step, WARPS, Writer};
@@ -23,6 +24,18 @@ struct Warp {
     view: View,
     met: bool,
 }
+
+/// Which calls have been made before, and what becomes of what they left.
+#[derive(Clone, Copy)]
+pub(crate) struct Past {
+    /// Epoch of the first call.
+    pub(crate) first: u32,
+    /// Whether calls renew words and packets.
+    pub(crate) renews: bool,
+}
+
+/// None have.
+pub(crate) const NONE: Past = Past { first: 1, renews: true };
 
 /// An element under way.
 struct Pending {
@@ -54,6 +67,7 @@ struct Rank {
 pub(crate) struct Machine<'c> {
     layout: Layout,
     calls: &'c [Call],
+    past: Past,
     memory: Memory,
     ranks: Vec<Rank>,
     dice: Dice,
@@ -63,8 +77,8 @@ pub(crate) struct Machine<'c> {
 }
 
 /// Plays calls one after the other on every rank; says what is wrong with what they give.
-pub(crate) fn play(calls: &[Call], seed: u64) -> Result<(), String> {
-    let mut machine = Machine::new(calls, seed);
+pub(crate) fn play(calls: &[Call], past: Past, seed: u64) -> Result<(), String> {
+    let mut machine = Machine::new(calls, past, seed);
     for rank in 0..machine.ranks.len() {
         machine.begin(rank);
     }
@@ -106,7 +120,7 @@ fn layout(calls: &[Call]) -> Layout {
 }
 
 impl<'c> Machine<'c> {
-    fn new(calls: &'c [Call], seed: u64) -> Self {
+    fn new(calls: &'c [Call], past: Past, seed: u64) -> Self {
         let layout = layout(calls);
         let memory = Memory::new(layout.ranks * layout.per_rank());
         let mut dice = Dice(seed);
@@ -124,16 +138,46 @@ impl<'c> Machine<'c> {
             });
         }
         let lazy = [0, 3, 8][dice.below(3)];
-        Machine { layout, calls, memory, ranks, dice, eye: Eye::Any, lazy }
+        let mut machine = Machine { layout, calls, past, memory, ranks, dice, eye: Eye::Any, lazy };
+        if past.first != NONE.first {
+            machine.remember();
+        }
+        machine
+    }
+
+    /// Words as old as they may be, and packets of calls that come when all epochs have been.
+    fn remember(&mut self) {
+        let all = self.layout.ranks;
+        let mut view = self.memory.view();
+        let newest = mark(self.past.first.wrapping_sub(YEAR), u32::MAX);
+        for (rank, writer) in (0..all).flat_map(|r| (0..all).map(move |w| (r, w))) {
+            for at in self.layout.told(rank, writer) {
+                self.memory.tell(at, newest, &mut view, None);
+            }
+        }
+        for (rank, half) in (0..all).flat_map(|r| [(r, 0), (r, 1)]) {
+            for at in self.layout.packets(rank, half) {
+                let epoch = half + 2 * self.dice.below(2) as u32;
+                let bits = mark(epoch, POISON);
+                self.memory.tell(at, bits, &mut view, None);
+            }
+        }
+        for rank in &mut self.ranks {
+            join(&mut rank.view, &view);
+        }
+    }
+
+    fn epoch(&self, rank: usize) -> u32 {
+        self.past.first.wrapping_add(self.ranks[rank].call as u32)
     }
 
     /// The user fills the buffers; then the kernel starts.
     fn begin(&mut self, rank: usize) {
         let Some(call) = self.calls.get(self.ranks[rank].call) else { return };
         self.fill(rank, &call.before[rank]);
+        let epoch = self.epoch(rank);
         let of = &mut self.ranks[rank];
         of.began.push(Rc::new(of.view.clone()));
-        let epoch = of.call as u32 + 1;
         for block in 0..call.blocks {
             let warps = (0..WARPS).map(|warp| {
                 let writer = Writer {
@@ -192,6 +236,10 @@ impl<'c> Machine<'c> {
                 }
             }
         }
+        if self.past.renews && renews(self.epoch(rank)) {
+            self.renew(rank);
+        }
+        let of = &mut self.ranks[rank];
         of.synchronized = call.proves();
         of.call += 1;
         // The buffers are the user's again.
@@ -200,6 +248,21 @@ impl<'c> Machine<'c> {
         self.fill(rank, &waste);
         self.begin(rank);
         Ok(())
+    }
+
+    /// What the last block of a call does if the call renews.
+    fn renew(&mut self, rank: usize) {
+        let epoch = self.epoch(rank);
+        let view = &mut self.ranks[rank].view;
+        for at in self.layout.packets(rank, epoch & 1) {
+            self.memory.tell(at, mark(epoch & 1 ^ 1, 0), view, None);
+        }
+        let released = Rc::new(view.clone());
+        for peer in (0..self.layout.ranks).filter(|&peer| peer != rank) {
+            for at in self.layout.told(peer, rank) {
+                self.memory.tell(at, mark(epoch, u32::MAX), view, Some(released.clone()));
+            }
+        }
     }
 
     /// What all ranks did before the barrier is seen after it.
@@ -296,7 +359,7 @@ impl<'c> Machine<'c> {
                     true => self.memory.acquire(at, wanted, &mut me.view, dice, eye),
                     false => self.memory.load(at, &mut me.view, dice, eye),
                 };
-                if seen < wanted {
+                if !reached(seen, wanted) {
                     return false;
                 }
             }

@@ -8,6 +8,7 @@ mod machine;
 mod memory;
 mod reference;
 mod remove;
+mod years;
 
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ fn call(
     dice: &mut Dice,
 ) -> Option<Call> {
     match prove(proved, way, &Options { slots }) {
-        Ok(programs) => Some(with(name, proved, programs.into_list(), dice)),
+        Ok(programs) => Some(with(name, proved, programs.list().to_vec(), dice)),
         Err(refused) => {
             let barrier = proved.plans()[0].header.collective == "barrier";
             let known = match barrier {
@@ -215,7 +216,7 @@ impl Plays {
                 continue;
             }
             self.played += 1;
-            if let Err(e) = machine::play(&calls, seed) {
+            if let Err(e) = machine::play(&calls, machine::NONE, seed) {
                 let names: Vec<&str> = calls.iter().map(|c| c.name.as_str()).collect();
                 self.failures.push(format!("{}: {e}", names.join(" | ")));
             }

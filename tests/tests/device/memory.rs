@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use roundelay_compiler::device::abi::reached;
 use roundelay_tests::Dice;
 
 /// Number of a cell.
@@ -83,7 +84,7 @@ impl Memory {
         eye: Eye,
     ) -> u64 {
         let Value { bits, released } = self.read(at, view, dice, eye);
-        if let (true, Some(released)) = (*bits >= wanted, released) {
+        if let (true, Some(released)) = (reached(*bits, wanted), released) {
             join(view, released);
         }
         *bits

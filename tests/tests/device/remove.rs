@@ -138,7 +138,7 @@ fn found(name: &str, proved: &Proved, rest: &[DeviceProgram], seeds: u64) -> boo
         let mut dice = Dice(seed);
         let calls: Vec<Call> =
             (0..2).map(|_| with(name, proved, rest.to_vec(), &mut dice)).collect();
-        machine::play(&calls, seed).is_err()
+        machine::play(&calls, machine::NONE, seed).is_err()
     })
 }
 

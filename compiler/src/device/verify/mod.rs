@@ -36,9 +36,22 @@ impl Programs {
         &self.list
     }
 
-    /// The programs, by rank, for keeping.
-    pub fn into_list(self) -> Vec<DeviceProgram> {
-        self.list
+    /// The program of a rank.
+    pub fn of(&self, rank: u32) -> Option<ProvedProgram> {
+        self.list.get(rank as usize).cloned().map(ProvedProgram)
+    }
+}
+
+/// A rank's device program, proved together with those of all others: what kernels are made of. Only
+/// [`Programs::of`] gives one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProvedProgram(DeviceProgram);
+
+impl std::ops::Deref for ProvedProgram {
+    type Target = DeviceProgram;
+
+    fn deref(&self) -> &DeviceProgram {
+        &self.0
     }
 }
 

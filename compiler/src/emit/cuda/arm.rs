@@ -35,7 +35,18 @@ impl Body<'_> {
     pub(super) fn arm(&mut self, arm: &Arm, sites: &[u32], alone: bool) {
         self.comment(sites);
         self.line("me.here();");
+        // Peers' words are looked at by as few as can be: what comes in for the whole GPU queues behind it.
+        let together = alone && !arm.waits.is_empty() && !arm.inputs.is_empty();
+        if together {
+            self.line("if (me.warp == 0) {");
+            self.deeper();
+        }
         self.waits(&arm.waits, arm.site, arm.round);
+        if together {
+            self.shallower();
+            self.line("}");
+            self.line("follow();");
+        }
         if !arm.inputs.is_empty() && (arm.store.is_some() || !arm.outs.is_empty()) {
             self.fold(arm, alone);
         }

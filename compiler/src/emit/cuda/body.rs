@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::alike::{alike, plain, unite};
 use super::average::Stores;
-use super::share;
+use super::share::{self, Role};
 use super::types::{of_wire, wires};
 use super::{INCLUDE, KERNEL, Operator, Spec, place};
 use crate::device::abi::THREADS;
@@ -27,6 +27,13 @@ pub(super) struct Body<'a> {
     announced: bool,
     text: String,
     depth: usize,
+}
+
+/// Arms of a phase that are alike.
+struct Kind {
+    texts: Vec<String>,
+    role: Role,
+    weight: u64,
 }
 
 /// Adds a line at the depth at hand.
@@ -284,31 +291,42 @@ impl<'a> Body<'a> {
 
     /// The arms of a phase: those that are alike are one, with an index.
     fn arms(&mut self, phase: &Phase) {
-        let arms = match self.program.way {
-            Way::Packet => share::merged(&phase.arms),
-            _ => phase.arms.iter().map(|arm| (arm.clone(), vec![arm.site])).collect(),
+        let program = self.program;
+        let arms = match program.way {
+            Way::Packet => share::turned(program, share::merged(&phase.arms)),
+            _ => {
+                let arms = phase.arms.iter().map(|arm| (arm.clone(), vec![arm.site])).collect();
+                share::kept(share::turned(program, arms))
+            }
         };
         if let [(arm, sites)] = &arms[..] {
             return self.arm(arm, sites, true);
         }
-        let mut kinds: Vec<(Vec<String>, u64)> = Vec::new();
-        for (arm, sites) in share::turned(self.program, arms) {
+        let mut kinds: Vec<Kind> = Vec::new();
+        for (arm, sites) in arms {
             let text = self.apart(|body| body.arm(&arm, &sites, false));
-            match kinds.iter_mut().find(|(texts, _)| alike(&texts[0], &text)) {
-                Some((texts, weight)) => {
-                    texts.push(text);
-                    *weight += share::weight(&arm);
+            let (role, weight) = (Role::of(&arm), share::weight(&arm));
+            match kinds.iter_mut().find(|kind| alike(&kind.texts[0], &text)) {
+                Some(kind) => {
+                    kind.texts.push(text);
+                    kind.weight += weight;
                 }
-                None => kinds.push((vec![text], share::weight(&arm))),
+                None => kinds.push(Kind { texts: vec![text], role, weight }),
             }
         }
-        let weights: Vec<u64> = kinds.iter().map(|(_, weight)| *weight).collect();
-        for ((texts, _), warps) in kinds.iter().zip(share::warps(&weights)) {
-            let (first, count, arms) = (warps.start, warps.end - warps.start, texts.len());
-            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let weights: Vec<u64> = kinds.iter().map(|kind| kind.weight).collect();
+        let roles: Vec<_> = kinds.iter().map(|kind| (kind.role, kind.weight)).collect();
+        for (kind, warps) in kinds.iter().zip(share::warps(&weights)) {
+            let (first, count, arms) = (warps.start, warps.end - warps.start, kind.texts.len());
+            let texts: Vec<&str> = kind.texts.iter().map(String::as_str).collect();
+            let mut among = String::new();
+            let turn = kind.role.warps(&roles);
+            if turn != (0..share::WARPS) {
+                among = format!(", {}, {}", turn.start, turn.end - turn.start);
+            }
             self.line("#pragma unroll 1");
             self.line(format!(
-                "for (Share share(me, {first}, {count}, {arms}); share.arm < {arms}; share.arm += share.stride) {{"
+                "for (Share share(me, {first}, {count}, {arms}{among}); share.arm < {arms}; share.arm += share.stride) {{"
             ));
             self.text.push_str(&unite(&texts, "share.arm", &self.moduli()));
             self.line("}");

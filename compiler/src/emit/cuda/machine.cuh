@@ -120,12 +120,24 @@ INLINE bool claim(u64 word) {
     return before == 0;
 }
 
+// Counts a block that ends, after all that it did: those before it.
+INLINE u32 count(u64 word) {
+    u32 before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(word) : "memory");
+    return before;
+}
+
+INLINE void reset(u64 word) { asm volatile("st.relaxed.gpu.global.u32 [%0], 0;" ::"l"(word) : "memory"); }
+
 // Nanoseconds.
 INLINE u64 now() {
     u64 time;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
     return time;
 }
+
+// Does nothing for half a microsecond.
+INLINE void doze() { asm volatile("nanosleep.u32 500;"); }
 
 // Ends the thread.
 INLINE void quit() {

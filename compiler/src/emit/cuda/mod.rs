@@ -1,6 +1,6 @@
 //! Device programs as CUDA C: one kernel for what one rank plays, in one type and with one operator.
 //!
-//! The text has two parts. The *prelude* (`machine.cuh`, `prelude.cuh`) is the same in every kernel: words, packets,
+//! The text has two parts. The *prelude* (`machine.cuh`, `prelude.cuh`, `numbers.cuh`) is the same in every kernel: words, packets,
 //! waits and signals, formats and operators. The *body* is the program: a block of code for each kind of arm, with
 //! its source line beside it, in the order of the phases. All that the program knows is a constant in it: ranks,
 //! peers, chunks, numbers of messages, slots. Sizes, addresses and epochs are parameters ([`crate::device::abi`]).
@@ -31,13 +31,14 @@ mod types;
 
 use std::fmt;
 
-use crate::device::DeviceProgram;
+use crate::device::ProvedProgram;
 use crate::plan::Wire;
 
 pub use types::{Element, Operator};
 
 /// The part that all kernels have in common: instructions, and what is built on them.
-const PRELUDE: &str = concat!(include_str!("machine.cuh"), include_str!("prelude.cuh"));
+const PRELUDE: &str =
+    concat!(include_str!("machine.cuh"), include_str!("prelude.cuh"), include_str!("numbers.cuh"));
 /// What stands for it in the part that is shown.
 const INCLUDE: &str = "#include \"prelude.cuh\"\n";
 
@@ -118,7 +119,10 @@ impl std::error::Error for Unsupported {}
 pub const MOST_RANKS: u32 = 120;
 
 /// The kernel that plays a program.
-pub fn cuda(program: &DeviceProgram, spec: &Spec) -> Result<Source, Unsupported> {
+///
+/// # Errors
+/// What there is no kernel for.
+pub fn cuda(program: &ProvedProgram, spec: &Spec) -> Result<Source, Unsupported> {
     if program.header.ranks > MOST_RANKS {
         return Err(Unsupported::Ranks(program.header.ranks));
     }

@@ -106,7 +106,7 @@ pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
         format!("Event{{{word}({}, {}), {value}}}", vary(link.peer), vary(link.channel))
     };
     match event {
-        Event::Entered { peer } => format!("Event{{entered({}), me.epoch}}", vary(peer)),
+        Event::Entered { peer } => format!("Event{{entered({}), me.mark(1)}}", vary(peer)),
         Event::Sent(m) => of("sent", m),
         Event::Consumed(m) | Event::Room(m) => of("consumed", m),
     }

@@ -8,7 +8,8 @@
 //   failure     every spin ends: by success, by the abort word, or by the time
 //   Me          a thread: what it is, which elements are its block's, which epoch it is
 //   waits and signals, packets
-//   formats and operators, with the arithmetic of the host to the bit
+//
+// `numbers.cuh` follows it.
 //
 // A thread that fails leaves the kernel at once, and others when they next wait long. Those that remain pass
 // barriers without it, but tell peers nothing more: `signal` looks at `failed` first, and packets that were not made
@@ -17,16 +18,16 @@
 // ---- parameters ------------------------------------------------------------------------------------------
 
 constexpr u32 THREADS = 512;
-constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128;
+constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128, YEAR = 1 << 30;
 
 struct Params {
-    u64 count, pass, passes, groups, unit, staging, halves, scratch, state, abort, report, timeout;
+    u64 count, pass, passes, groups, unit, staging, halves, packets, packet_half, scratch, state, abort, report, timeout;
     double factor;
     u64 arena[RANKS], data[RANKS], input[RANKS], output[RANKS];
 };
 
 struct State {
-    u32 epoch, synchronized, failed, reserved;
+    u32 epoch, synchronized, failed, ended;
 };
 
 struct Report {
@@ -168,13 +169,14 @@ template <class... REST> INLINE u64 pick(u32 index, u64 first, REST... rest) {
 }
 
 // How the warps of a block share arms of one kind. Side by side: the `count` warps from `first` take an arm each in
-// turn, and where there are more warps than arms, several share one. Else all warps play all arms, one by one.
+// turn, and where there are more warps than arms, several share one. Else the `among` warps from `from` play all
+// arms, one by one.
 struct Share {
     u32 arm, stride, lead, team;
 
-    INLINE Share(const Me &me, u32 first, u32 count, u32 arms) {
+    INLINE Share(const Me &me, u32 first, u32 count, u32 arms, u32 from = 0, u32 among = THREADS / 32) {
         const u32 warp = me.warp - first;
-        if (!me.spread) arm = 0, stride = 1, lead = me.warp, team = THREADS / 32;
+        if (!me.spread) lead = me.warp - from, arm = lead < among ? 0 : arms, stride = 1, team = among;
         else if (warp >= count) arm = arms, stride = 0, lead = 0, team = 1;
         else if (count < arms) arm = warp, stride = count, lead = 0, team = 1;
         else arm = warp % arms, stride = arms, lead = warp / arms, team = (count - arm + arms - 1) / arms;
@@ -194,11 +196,18 @@ INLINE u64 word(const Me &me, u32 rank, u32 index, u32 block) {
     return me.params.arena[rank] + 8 * (u64)(index + block);
 }
 
+// Whether a word tells of as much: by difference, for epochs begin again at 0.
+INLINE bool reached(u64 seen, u64 wanted) { return (i64)(seen - wanted) >= 0; }
+
 // Something awaited: a word of this rank, and what it must have reached; 0 asks for nothing.
 struct Event {
     u32 word;
     u64 value;
 };
+
+// Looks without a pause between them: some microseconds. Many warps that look all the time take from what comes in:
+// stores to a GPU whose 128 blocks waited with 16 warps each came at 131 GB/s, with one warp each, or pauses, at 371.
+constexpr u32 EAGER = 16;
 
 // Waits for all events: each lane of the warp looks at one.
 template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site, u32 round, EVENTS... events) {
@@ -211,7 +220,8 @@ template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site
         Patience patience;
         for (;;) {
             const u64 seen = look<ACQUIRE>(at);
-            if (seen >= wanted) break;
+            if (reached(seen, wanted)) break;
+            if (patience.polls > EAGER) doze();
             if (const u32 what = patience.ends(me.params)) {
                 const u32 kind = index < LINKS ? SENT : index < 2 * LINKS ? CONSUMED : ENTERED;
                 const u32 of = kind == ENTERED ? (index - 2 * LINKS) / MOST_BLOCKS
@@ -221,6 +231,12 @@ template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site
         }
     }
     __syncwarp();
+}
+
+// After the first warp has waited for all.
+INLINE void follow() {
+    __syncthreads();
+    if (*(volatile u32 *)&failed) quit();
 }
 
 // Something told: a word of a peer, and its value.
@@ -247,7 +263,7 @@ template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
     me.know();
     if (me.synchronized) return;
     me.synchronized = 1;
-    const u64 wanted = me.epoch - 1;
+    const u64 wanted = (u64)me.last << 32;
     Patience patience;
     const u32 of[] = {(u32)peers...};
     for (;;) {
@@ -256,7 +272,7 @@ template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
         u64 last = 0;
 #pragma unroll
         for (u32 k = 0; k < sizeof...(peers); ++k)
-            if (seen[k] < wanted) behind = of[k], last = seen[k];
+            if (!reached(seen[k], wanted)) behind = of[k], last = seen[k];
         if (behind == NOWHERE) return;
         if (const u32 what = patience.ends(me.params))
             fail(me.params.state, me.params.report,
@@ -275,18 +291,42 @@ template <class... PEERS> INLINE void announce(Me &me, PEERS... peers) {
     u32 k = 0;
     u64 at = 0;
     ((me.thread == k++ ? (void)(at = word(me, peers, entered(RANK), 0)) : (void)0), ...);
-    tell(at, me.epoch);
+    tell(at, me.mark(1));
 }
 
 // At the start, to those who read or write this rank's buffers: they may.
 template <class... PEERS> INLINE void greet(Me &me, PEERS... peers) {
-    signal<true>(me, News{(u32)peers, entered(RANK), me.epoch}...);
+    signal<true>(me, News{(u32)peers, entered(RANK), me.mark(1)}...);
+}
+
+// Now and then, by the block of a call that ends last: so that no word and no packet ever is as old as half of all
+// epochs. Words say what is so, that this rank has sent and consumed all of the call; packets of this half are given
+// epochs of the other one. No peer writes into it before this rank has entered the next call.
+INLINE void renew(const Me &me) {
+    __shared__ bool last;
+    if (me.thread == 0) last = count(me.params.state + 12) + 1 == me.blocks;
+    __syncthreads();
+    if (!last || look32(me.params.state + 8) != 0) return;
+    if (me.thread == 0) reset(me.params.state + 12);
+    const u32 half = me.epoch & 1;
+    const u64 packets = me.params.arena[RANK] + me.params.packets + half * me.params.packet_half;
+#pragma unroll 1
+    for (u64 at = 16 * me.thread; at < me.params.packet_half; at += 16 * THREADS)
+        post(packets + at, {0, half ^ 1, 0, half ^ 1});
+    release();
+#pragma unroll 1
+    for (u32 i = me.thread; i < RANKS * 3 * CHANNELS * MOST_BLOCKS; i += THREADS) {
+        const u32 peer = i % RANKS, kind = i / RANKS % 3, k = i / RANKS / 3;
+        const u32 first = kind == 0 ? sent(RANK, 0) : kind == 1 ? consumed(RANK, 0) : entered(RANK);
+        if (peer != RANK && (kind < 2 || k < MOST_BLOCKS)) tell(word(me, peer, first, k), me.mark(0xffffffff));
+    }
 }
 
 // At the end, when all threads of the block have met.
 INLINE void leave(const Me &me) {
     for (u32 b = me.block + me.thread * me.blocks; b < MOST_BLOCKS; b += THREADS * me.blocks)
         tell_state(me.params.state + 16 * b, me.epoch, proves(me));
+    if (me.epoch % YEAR >= YEAR - 2) renew(me);
 }
 
 // ---- packets ---------------------------------------------------------------------------------------------
@@ -328,225 +368,4 @@ template <u32 BYTES> INLINE Piece<BYTES> open(const Packet *got) {
 #pragma unroll
     for (u32 k = 0; k < BYTES / 8; ++k) x.w[2 * k] = got[k].a, x.w[2 * k + 1] = got[k].b;
     return x;
-}
-
-// ---- formats ---------------------------------------------------------------------------------------------
-
-// How a value lies in memory (`Bits`) and what it is computed with (`load`, `store`). Roundings are to nearest, ties
-// to even; a NaN stays one.
-
-struct F32 {
-    static constexpr u32 BYTES = 4;
-    static INLINE float load(u32 bits) { return __uint_as_float(bits); }
-    static INLINE u32 store(float value) { return __float_as_uint(value); }
-    static INLINE u32 store(double value) { return __float_as_uint(__double2float_rn(value)); }
-};
-
-// Rounds so that a second rounding to 16 bits is as if it were the only one: where the value is not exact, the
-// last bit is set in place of rounding.
-INLINE float round_to_odd(double value) {
-    const float nearest = __double2float_rn(value);
-    const u32 away = fabs((double)nearest) > fabs(value);
-    const u32 inexact = (double)nearest != value;
-    return __uint_as_float(__float_as_uint(nearest) - away | inexact);
-}
-
-struct F16 {
-    static constexpr u32 BYTES = 2;
-    static INLINE float load(u32 bits) { return f16_to_f32(bits); }
-    static INLINE u32 store(float value) { return f32_to_f16(value); }
-    static INLINE u32 store(double value) { return f32_to_f16(round_to_odd(value)); }
-};
-
-struct Bf16 {
-    static constexpr u32 BYTES = 2;
-    static INLINE float load(u32 bits) { return __uint_as_float(bits << 16); }
-    static INLINE u32 store(float value) { return f32_to_bf16(value); }
-    static INLINE u32 store(double value) { return f32_to_bf16(round_to_odd(value)); }
-};
-
-struct F64 {
-    static constexpr u32 BYTES = 8;
-    static INLINE double load(u64 bits) { return __longlong_as_double((i64)bits); }
-    static INLINE u64 store(double value) { return (u64)__double_as_longlong(value); }
-};
-
-// Integers are computed with in registers of 32 or 64 bits; what is too much for the element is cut off when stored,
-// which wraps, step by step or at the end alike.
-template <class VALUE, u32 SIZE_OF, class BITS> struct Int {
-    static constexpr u32 BYTES = SIZE_OF;
-    static INLINE VALUE load(BITS bits) { return (VALUE)bits; }
-    static INLINE BITS store(VALUE value) { return (BITS)value; }
-};
-struct I8 : Int<i32, 1, u32> {
-    static INLINE i32 load(u32 bits) { return (i32)(signed char)bits; }
-};
-struct U8 : Int<u32, 1, u32> {};
-struct I32 : Int<i32, 4, u32> {};
-struct U32 : Int<u32, 4, u32> {};
-struct I64 : Int<i64, 8, u64> {};
-struct U64 : Int<u64, 8, u64> {};
-
-// Some values on their way through a fold.
-template <class VALUE, u32 COUNT> struct Values {
-    VALUE v[COUNT];
-};
-
-template <class FORMAT, class VALUE, u32 COUNT>
-INLINE Values<VALUE, COUNT> widen(const Piece<FORMAT::BYTES * COUNT> &x) {
-    Values<VALUE, COUNT> y;
-#pragma unroll
-    for (u32 k = 0; k < COUNT; ++k) {
-        if constexpr (FORMAT::BYTES == 8)
-            y.v[k] = (VALUE)FORMAT::load((u64)x.w[2 * k + 1] << 32 | x.w[2 * k]);
-        else if constexpr (FORMAT::BYTES == 4)
-            y.v[k] = (VALUE)FORMAT::load(x.w[k]);
-        else if constexpr (FORMAT::BYTES == 2)
-            y.v[k] = (VALUE)FORMAT::load(x.w[k / 2] >> 16 * (k % 2) & 0xffff);
-        else
-            y.v[k] = (VALUE)FORMAT::load(x.w[k / 4] >> 8 * (k % 4) & 0xff);
-    }
-    return y;
-}
-
-template <class FORMAT, class VALUE, u32 COUNT>
-INLINE Piece<FORMAT::BYTES * COUNT> narrow(const Values<VALUE, COUNT> &x) {
-    Piece<FORMAT::BYTES * COUNT> y;
-#pragma unroll
-    for (u32 k = 0; k < sizeof(y.w) / 4; ++k) y.w[k] = 0;
-#pragma unroll
-    for (u32 k = 0; k < COUNT; ++k) {
-        const auto bits = FORMAT::store(x.v[k]);
-        if constexpr (FORMAT::BYTES == 8)
-            y.w[2 * k] = (u32)bits, y.w[2 * k + 1] = (u32)(bits >> 32);
-        else if constexpr (FORMAT::BYTES == 4)
-            y.w[k] = bits;
-        else if constexpr (FORMAT::BYTES == 2)
-            y.w[k / 2] |= (bits & 0xffff) << 16 * (k % 2);
-        else
-            y.w[k / 4] |= (bits & 0xff) << 8 * (k % 4);
-    }
-    return y;
-}
-
-// A piece whose place is not aligned to more than an element, or that the chunk does not fill: element by element.
-template <u32 BYTES> INLINE Piece<BYTES> gather(u64 at, u64 elements) {
-    Piece<BYTES> x;
-#pragma unroll
-    for (u32 k = 0; k < BYTES / 4; ++k) x.w[k] = 0;
-#pragma unroll
-    for (u32 k = 0; k < BYTES / SIZE; ++k)
-        if (k < elements) {
-            const Piece<SIZE> e = fetch<SIZE>(at + SIZE * k);
-            if constexpr (SIZE == 8) x.w[2 * k] = e.w[0], x.w[2 * k + 1] = e.w[1];
-            else x.w[k * SIZE / 4] |= e.w[0] << 8 * (k * SIZE % 4);
-        }
-    return x;
-}
-
-template <u32 BYTES> INLINE void scatter(u64 at, const Piece<BYTES> &x, u64 elements) {
-#pragma unroll
-    for (u32 k = 0; k < BYTES / SIZE; ++k)
-        if (k < elements) {
-            Piece<SIZE> e;
-            if constexpr (SIZE == 8) e.w[0] = x.w[2 * k], e.w[1] = x.w[2 * k + 1];
-            else e.w[0] = x.w[k * SIZE / 4] >> 8 * (k * SIZE % 4);
-            put(at + SIZE * k, e);
-        }
-}
-
-// ---- operators -------------------------------------------------------------------------------------------
-
-// Each combines the value so far with the next operand. Nothing is contracted; integers wrap.
-struct Sum {
-    static INLINE float of(float a, float b) { return __fadd_rn(a, b); }
-    static INLINE double of(double a, double b) { return __dadd_rn(a, b); }
-    static INLINE u32 of(u32 a, u32 b) { return a + b; }
-    static INLINE i32 of(i32 a, i32 b) { return (i32)((u32)a + (u32)b); }
-    static INLINE u64 of(u64 a, u64 b) { return a + b; }
-    static INLINE i64 of(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
-};
-
-struct Prod {
-    static INLINE float of(float a, float b) { return __fmul_rn(a, b); }
-    static INLINE double of(double a, double b) { return __dmul_rn(a, b); }
-    static INLINE u32 of(u32 a, u32 b) { return a * b; }
-    static INLINE i32 of(i32 a, i32 b) { return (i32)((u32)a * (u32)b); }
-    static INLINE u64 of(u64 a, u64 b) { return a * b; }
-    static INLINE i64 of(i64 a, i64 b) { return (i64)((u64)a * (u64)b); }
-};
-
-// Of equal operands the first; if either is NaN, that one.
-struct Min {
-    template <class T> static INLINE T of(T a, T b) { return b < a || b != b ? b : a; }
-};
-
-struct Max {
-    template <class T> static INLINE T of(T a, T b) { return b > a || b != b ? b : a; }
-};
-
-struct And {
-    template <class T> static INLINE T of(T a, T b) { return a & b; }
-};
-
-struct Or {
-    template <class T> static INLINE T of(T a, T b) { return a | b; }
-};
-
-struct Xor {
-    template <class T> static INLINE T of(T a, T b) { return a ^ b; }
-};
-
-template <class OPERATOR, class VALUE, u32 COUNT>
-INLINE void fold(Values<VALUE, COUNT> &so_far, const Values<VALUE, COUNT> &next) {
-#pragma unroll
-    for (u32 k = 0; k < COUNT; ++k) so_far.v[k] = OPERATOR::of(so_far.v[k], next.v[k]);
-}
-
-// What `premul_sum` does to each operand before, and `avg` to each result after.
-INLINE float factor(double by, float) { return (float)by; }
-INLINE double factor(double by, double) { return by; }
-template <class T> INLINE T factor(double by, T) {
-    // Through the widest type of the same sign, so that a large factor wraps like the product does.
-    return by < 0 ? (T)(i64)by : by >= 0 ? (T)(u64)by : (T)0;
-}
-
-INLINE float over(float a, u32 by) { return __fdiv_rn(a, (float)by); }
-INLINE double over(double a, u32 by) { return __ddiv_rn(a, (double)by); }
-INLINE u32 over(u32 a, u32 by) { return a / by; }
-INLINE i32 over(i32 a, u32 by) { return (i32)((i64)a / (i64)by); }
-INLINE u64 over(u64 a, u32 by) { return a / by; }
-INLINE i64 over(i64 a, u32 by) { return a / (i64)by; }
-
-template <class VALUE, u32 COUNT> INLINE Values<VALUE, COUNT> multiplied(Values<VALUE, COUNT> x, VALUE by) {
-#pragma unroll
-    for (u32 k = 0; k < COUNT; ++k) x.v[k] = Prod::of(x.v[k], by);
-    return x;
-}
-
-template <class VALUE, u32 COUNT> INLINE Values<VALUE, COUNT> divided(Values<VALUE, COUNT> x) {
-#pragma unroll
-    for (u32 k = 0; k < COUNT; ++k) x.v[k] = over(x.v[k], RANKS);
-    return x;
-}
-
-// To the elements that this block plays of the first chunks of a buffer: the factor before all else, the division at
-// the end. COUNT of them at a time.
-enum class Own { TIMES, OVER };
-
-template <Own WHAT, class FORMAT, class VALUE, u32 COUNT> INLINE void own(Me &me, u64 buffer, u32 chunks) {
-    constexpr u32 BYTES = FORMAT::BYTES * COUNT;
-    for (u64 t = 0; t < me.params.passes; ++t) {
-        me.pass(t);
-        for (u32 c = 0; c < chunks; ++c) {
-            const u64 begin = me.chunk(buffer, c), elements = me.part(me.length(c));
-            for (u64 i = me.thread; i < elements / COUNT; i += THREADS) {
-                const u64 at = begin + BYTES * i;
-                Values<VALUE, COUNT> x = widen<FORMAT, VALUE, COUNT>(fetch<BYTES>(at));
-                x = WHAT == Own::OVER ? divided(x) : multiplied(x, factor(me.params.factor, VALUE()));
-                put(at, narrow<FORMAT, VALUE, COUNT>(x));
-            }
-        }
-    }
-    me.pass(0);
 }

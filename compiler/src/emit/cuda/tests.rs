@@ -1,6 +1,6 @@
 //! What does not take a whole program; kernels of the book are in `tests/tests/kernels.rs`.
 
-use super::share::warps;
+use super::share::{Role, warps};
 use super::{Element, Operator, aligned};
 
 #[test]
@@ -22,6 +22,17 @@ fn types_have_operators() {
     }
     assert_eq!(Operator::named("premul_sum"), Some(Operator::PremulSum));
     assert_eq!(Operator::named("plus"), None);
+}
+
+#[test]
+fn own_memory_is_copied_beside_the_links() {
+    let pair = [(Role::Peers, 2), (Role::Own, 2), (Role::Waits, 0)];
+    assert_eq!((Role::Peers.warps(&pair), Role::Own.warps(&pair)), (0..8, 8..16));
+    assert_eq!(Role::Waits.warps(&pair), 0..16);
+    let many = [(Role::Own, 2), (Role::Peers, 200)];
+    assert_eq!((Role::Peers.warps(&many), Role::Own.warps(&many)), (0..15, 15..16));
+    assert_eq!(Role::Own.warps(&[(Role::Own, 9)]), 0..16, "nobody else is in the phase");
+    assert_eq!(Role::Peers.warps(&[(Role::Peers, 1), (Role::Own, 99)]), 0..1);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use roundelay_algorithms::{Book, CATALOGUE, Entry};
 use roundelay_compiler::device::{Options as Lower, Way, prove};
@@ -20,6 +20,17 @@ const WAYS: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
 const REGISTERS: u32 = 128;
 /// Every so many-th kernel is in the sample.
 const STRIDE: usize = 11;
+
+/// Milliseconds of a processor that a kernel should take at most; what is said of those that take longer is no test.
+const LONG: u128 = 300;
+/// So many are named.
+const SHOWN: usize = 8;
+
+/// What this thread has used of a processor.
+fn processor() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
 
 /// A kernel's name and text.
 type Text = (String, String);
@@ -47,7 +58,8 @@ fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
         for way in WAYS {
             let Ok(lowered) = prove(&proved, way, &Lower::default()) else { continue };
             for spec in specs {
-                let Ok(source) = cuda(&lowered.list()[1], spec) else { continue };
+                let rank = lowered.of(1).expect("two ranks at least");
+                let Ok(source) = cuda(&rank, spec) else { continue };
                 let name = format!(
                     "{}.{} n {n} {placement:?} {way:?} {} {} aligned {}",
                     entry.collective,
@@ -89,11 +101,15 @@ fn check(nvrtc: &Nvrtc, texts: &[Text]) {
     let all = std::env::var("ROUNDELAY_TEST_KERNELS").is_ok_and(|v| v == "all");
     let chosen: Vec<&Text> = texts.iter().step_by(if all { 1 } else { STRIDE }).collect();
     let (next, faults, started) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
+    let times = Mutex::new(Vec::new());
     let work = || {
         while let Some((name, text)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let began = processor();
             if let Some(why) = fault(nvrtc, text) {
                 faults.lock().expect("nobody panics").push(format!("{name}: {why}"));
             }
+            let took = processor().saturating_sub(began);
+            times.lock().expect("nobody panics").push((took.as_millis(), name));
         }
     };
     std::thread::scope(|scope| {
@@ -108,6 +124,13 @@ fn check(nvrtc: &Nvrtc, texts: &[Text]) {
         texts.len(),
         took / chosen.len().max(1) as f64 * 1e3
     );
+    let mut times = times.into_inner().expect("nobody panics");
+    times.sort_unstable_by(|a, b| b.cmp(a));
+    let long = times.iter().take_while(|(ms, _)| *ms > LONG).count();
+    let _ = writeln!(std::io::stderr(), "{long} took more than {LONG} ms of a processor");
+    for (ms, name) in times.iter().take(SHOWN) {
+        let _ = writeln!(std::io::stderr(), "{ms:6} ms  {name}");
+    }
     let faults = faults.into_inner().expect("nobody panics");
     assert!(faults.is_empty(), "{} kernels: {}", faults.len(), faults.join("\n\n"));
 }

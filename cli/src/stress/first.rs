@@ -1,0 +1,106 @@
+//! First calls: what the host does before a kernel is launched for the first time.
+
+use std::time::Instant;
+
+use roundelay::cuda::{CudaArgs, CudaBuffers, CudaComm, CudaOptions};
+use roundelay::{Communicator, DType, Error, RedOp};
+use roundelay_algorithms::find;
+
+use super::series::MENU;
+use super::{Order, Said};
+
+/// Elements of a call, in the unit of its collective, and of another one that shares its kernel.
+const COUNTS: [u64; 2] = [4096, 8192];
+/// The first call of all in a process loads the compiler's library; its time is told apart.
+const LIBRARY: (&str, &str) = ("barrier", "dissemination");
+
+/// Milliseconds of calls on this rank.
+#[derive(Default)]
+struct Times(Vec<f64>);
+
+impl Times {
+    fn text(&mut self) -> String {
+        self.0.sort_by(f64::total_cmp);
+        let at = |i: usize| self.0.get(i).copied().unwrap_or(0.0);
+        let (middle, most) = (at(self.0.len() / 2), at(self.0.len().saturating_sub(1)));
+        format!("{middle:.1} ms (most {most:.1})")
+    }
+}
+
+/// The menu's calls by a communicator of its own with nothing in memory: the times of the first ones, of those that find
+/// their kernel in memory, and of the very first.
+fn round(
+    comm: &mut Communicator,
+    options: &CudaOptions,
+    said: &mut Said,
+) -> Result<[Times; 3], Error> {
+    let mut gpu = comm.cuda(options.clone())?;
+    let n = u64::from(gpu.size());
+    let bytes = (COUNTS[1] * n * 4) as usize;
+    let (input, output) = (gpu.alloc::<u8>(bytes)?, gpu.alloc::<u8>(bytes)?);
+    let mut times = <[Times; 3]>::default();
+    let began = Instant::now();
+    let barrier = gpu.algorithm(LIBRARY.0, LIBRARY.1)?;
+    let nothing = CudaBuffers::InPlace { data: input.ptr() };
+    let mut args = CudaArgs {
+        buffers: nothing,
+        count: 0,
+        dtype: DType::F32,
+        reduction: RedOp::Sum.into(),
+        way: None,
+        blocks: None,
+    };
+    let stream = gpu.stream();
+    gpu.call(&barrier, args, &stream)?;
+    times[2].0.push(began.elapsed().as_secs_f64() * 1e3);
+    args.buffers = CudaBuffers::OutOfPlace { input: input.ptr(), output: output.ptr() };
+    for (collective, name, way) in MENU {
+        if find(collective, name).is_none() {
+            continue;
+        }
+        args.way = Some(way);
+        for (of, count) in COUNTS.into_iter().enumerate() {
+            args.count = count;
+            one(&mut gpu, (collective, name), args, &mut times[of], said)?;
+        }
+    }
+    Ok(times)
+}
+
+/// One call: from its name to its launch.
+fn one(
+    gpu: &mut CudaComm,
+    (collective, name): (&str, &str),
+    args: CudaArgs,
+    times: &mut Times,
+    said: &mut Said,
+) -> Result<(), Error> {
+    let stream = gpu.stream();
+    gpu.host().barrier()?;
+    let began = Instant::now();
+    let algorithm = gpu.algorithm(collective, name)?;
+    gpu.call(&algorithm, args, &stream)?;
+    times.0.push(began.elapsed().as_secs_f64() * 1e3);
+    gpu.synchronize(&stream)?;
+    said.add(0, []);
+    Ok(())
+}
+
+/// Kernels are compiled in the first round, found on disk in the second.
+pub(super) fn first(_: &Order, comm: &mut Communicator) -> Result<Said, Error> {
+    let mut said = Said::default();
+    let folder = std::env::temp_dir().join(format!("roundelay-first-{}", std::process::id()));
+    let options = CudaOptions { cache_dir: Some(folder.clone()), ..CudaOptions::default() };
+    let rounds = round(comm, &options, &mut said)
+        .and_then(|made| Ok((made, round(comm, &options, &mut said)?)));
+    let _ = std::fs::remove_dir_all(&folder);
+    let ([mut made, _, mut library], [mut kept, mut known, _]) = rounds?;
+    said.words = format!(
+        "first calls, median of the host's time: compiled {}, from disk {}, another count {}; the very first {}",
+        made.text(),
+        kept.text(),
+        known.text(),
+        library.text()
+    );
+    Ok(said)
+}
