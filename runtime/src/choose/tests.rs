@@ -310,14 +310,16 @@ fn several_paths_make_multipath_a_candidate() {
     let topology = two_paths(2, 1);
     for collective in ["all_reduce", "all_gather", "broadcast", "all_to_all"] {
         let large = choose(collective, &topology, 64 << 20, "");
-        assert_eq!(large.entry.name, "multipath", "{collective}");
+        // Of hosts with a rank each the one on a grid is as good.
+        assert!(large.entry.name.starts_with("multipath"), "{collective}: {}", large.entry.name);
         let division = large.division.as_ref().expect("a division");
         let shares: Vec<f64> = division.parts.iter().map(|p| p.share).collect();
         assert!((shares[0] - 0.8).abs() < 0.01 && (shares[1] - 0.2).abs() < 0.01, "{shares:?}");
         assert!(division.alone_us > 1.2 * large.predicted_us, "{division:?}");
         assert!(division.threshold.is_some_and(|bytes| bytes > 1 << 10), "{division:?}");
         let small = choose(collective, &topology, 1 << 10, "");
-        assert!(small.entry.name != "multipath" && small.division.is_none(), "{collective}");
+        assert!(!small.entry.name.starts_with("multipath"), "{collective}");
+        assert_eq!(small.division, None, "{collective}");
         let hinted = choose(collective, &topology, 1 << 10, "algorithm=multipath");
         let parts = hinted.division.expect("a division").parts;
         assert_eq!(parts.iter().map(|p| p.share).collect::<Vec<_>>(), [1.0, 0.0], "{collective}");
@@ -349,7 +351,7 @@ fn a_table_of_one_path_says_nothing_of_several() {
         let mut resolver = Resolver::new(Hints::default(), Some(tuned.clone()), &machine());
         resolver.choose(&request, &Hints::default(), &Hints::default()).expect("a choice")
     };
-    assert_eq!(choose(&tuned).entry.name, "multipath");
+    assert!(choose(&tuned).entry.name.starts_with("multipath"));
     for (name, us) in [("multipath", 3.0), ("multipath_two_level", 3.0)] {
         tuned.insert(&place(&request), 64 << 20, name, us);
     }
