@@ -8,6 +8,8 @@ use super::{Code, Measured};
 
 /// Shares change only if a call is to take less than this part of its time.
 const GAIN: f64 = 0.95;
+/// If a call takes less than this part of its time with other shares, paths are no longer what they were.
+const OTHER: f64 = 0.5;
 /// What agreeing costs, in microseconds, and the part of a call's time that it may take.
 const WORDS_US: f64 = 150.0;
 const COST: f64 = 0.01;
@@ -108,7 +110,10 @@ impl Balance {
         let changes = other || after < before * GAIN;
         if changes {
             (self.used, self.since) = (self.known.clone(), call);
-            self.trials.forget();
+            // What was tried was tried with paths that did something else.
+            if other || after < before * OTHER {
+                self.trials.forget();
+            }
         }
         changes
     }

@@ -59,12 +59,17 @@ pub(crate) fn threads<T: Send>(
     })
 }
 
+fn skip(why: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr().lock(), "skipped: {why}");
+}
+
 /// Runs a test over this, or says why it cannot be done here.
 fn over(over: Over, test: impl Fn(Over)) {
     match roundelay::transport::rdma() {
-        Err(why) if over == Over::Rdma => println!("skipped: no RDMA: {why}"),
+        Err(why) if over == Over::Rdma => skip(&format!("no RDMA: {why}")),
         _ if over == Over::Paths && std::net::TcpListener::bind("[::1]:0").is_err() => {
-            println!("skipped: this machine has no IPv6 and so only one path to itself");
+            skip("this machine has no IPv6 and so only one path to itself");
         }
         _ => test(over),
     }

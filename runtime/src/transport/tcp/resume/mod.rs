@@ -38,6 +38,7 @@
 
 mod conn;
 mod kept;
+mod seek;
 #[cfg(test)]
 mod tests;
 
@@ -74,16 +75,10 @@ pub(crate) enum Dialed {
 
 /// How long an offer may remain without an answer, and an answer without a start.
 const REPLY: Duration = Duration::from_secs(2);
-/// Between two looks at whether a connection is silent.
-const LOOK: Duration = Duration::from_millis(20);
-/// How long other paths may still show that the peer is there if one refuses.
-const DOUBT: Duration = Duration::from_millis(300);
 /// Between attempts to return home: at first, and at most.
 const HOME: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
-/// So many offers may be without an answer: what was answered late must still be read.
-const OFFERS: usize = 4;
-/// A stream that stayed home for so long is there for good.
-const STAYED: Duration = Duration::from_secs(10);
+/// Between two looks at whether a connection is silent.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Why the stream has no connection.
 struct Lost {
@@ -468,102 +463,5 @@ impl Resumable {
         let silent = conn.silent.then_some(conn.path);
         self.troubles[conn.path].clone_from(&why);
         self.lose(why, silent, Instant::now());
-    }
-
-    fn lose(&mut self, why: String, silent: Option<usize>, now: Instant) {
-        if self.lost.is_some() {
-            return;
-        }
-        let (_, pause, stayed) = self.homing;
-        let pause = if now - stayed > STAYED { HOME.0 } else { (pause * 2).min(HOME.1) };
-        self.homing = (now + pause, pause, stayed);
-        self.lost = Some(Lost { since: now, why, silent });
-    }
-
-    /// Looks for another connection.
-    fn seek(&mut self, now: Instant) {
-        let waits = |c: &Conn| c.stage == Stage::Offered && now - c.since < REPLY;
-        if self.conns.last().is_some_and(waits) {
-            return;
-        }
-        if self.chooses
-            && let Some(at) = self.hopes.iter().position(|hope| hope.stage == Stage::Hoping)
-        {
-            let hope = self.hopes.swap_remove(at);
-            return self.offer(hope, now);
-        }
-        let Some(lost) = &self.lost else { return };
-        let (since, silent) = (lost.since, lost.silent);
-        let (mut refused, mut is_there) = (0, false);
-        for path in 0..self.troubles.len() {
-            let knocked = |hope: &Conn| hope.own && hope.path == path && now - hope.since < REPLY;
-            if self.hopes.iter().any(knocked) {
-                is_there = true;
-                continue;
-            }
-            // A path that was silent may only have been slow: the others have a head start.
-            if silent == Some(path) && self.troubles.len() > 1 && now - since < DOUBT {
-                continue;
-            }
-            match self.reach.dial(path) {
-                Dialed::Waiting { answers, trouble } => {
-                    is_there |= answers;
-                    if !trouble.is_empty() {
-                        self.troubles[path] = trouble;
-                    }
-                }
-                Dialed::Refused(why) => {
-                    refused += 1;
-                    self.troubles[path] = why;
-                }
-                Dialed::Made(fd) => {
-                    let mut conn = Conn::new(fd, path, Stage::Hoping);
-                    conn.own = true;
-                    if self.chooses {
-                        self.reach.rest();
-                        return self.offer(conn, now);
-                    }
-                    conn.say(&Word::Knock { number: self.offers });
-                    self.hopes.push(conn);
-                    is_there = true;
-                }
-            }
-        }
-        self.despair(now - since, refused, is_there);
-    }
-
-    /// Gives up, if it is time.
-    fn despair(&mut self, since: Duration, refused: usize, is_there: bool) {
-        let Some(lost) = &self.lost else { return };
-        if refused == self.troubles.len() || refused > 0 && !is_there && since > DOUBT {
-            self.fault = Some(lost.why.clone());
-        } else if !is_there && since > self.patience {
-            let named = self.reach.paths().iter().zip(&self.troubles);
-            let each: Vec<String> = named
-                .map(|(name, why)| match why.as_str() {
-                    "" => format!("{name}: no answer"),
-                    why => format!("{name}: {why}"),
-                })
-                .collect();
-            self.fault = Some(format!("no path to it is left ({})", each.join("; ")));
-        }
-    }
-
-    /// Returns to the path that it is at home on, if that works again.
-    fn go_home(&mut self, now: Instant) {
-        let (next, pause, stayed) = self.homing;
-        let is_away = self.path().is_some_and(|path| path != self.home);
-        if !is_away || now < next || self.conns.len() > OFFERS {
-            return;
-        }
-        match self.reach.dial(self.home) {
-            Dialed::Waiting { .. } => {}
-            Dialed::Refused(_) => self.homing.0 = now + HOME.1,
-            Dialed::Made(fd) => {
-                self.reach.rest();
-                self.homing = (now + pause.max(REPLY), (pause * 2).min(HOME.1), stayed);
-                self.offer(Conn::new(fd, self.home, Stage::Hoping), now);
-            }
-        }
     }
 }
