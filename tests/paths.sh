@@ -2,7 +2,7 @@
 # paths.sh - what two paths between two emulated hosts give: measures, and prints a table.
 #
 #   tests/paths.sh            all of it, in about two minutes; needs root, ip and tc
-#   tests/paths.sh sizes      one part: floor, large, sizes, tenth
+#   tests/paths.sh sizes      one part: floor, large, sizes, tenth, cut
 #
 # The hosts are network namespaces, the paths cables with token buckets (runtime/tests/paths). Times are those of
 # rank 0, the median of the calls after the first ten; ranks meet before each call. The floor of an all_reduce over
@@ -41,4 +41,8 @@ fi
 if is tenth; then
   echo 'all_reduce 16 MiB over 4 + 1 Gbit/s, the first cut to 0.4 after call 15 (optimum then 95.9 ms):'
   play 4000,1000 15:400 multipath 2 4194304 40 | awk '$1 > 12 { if ($1 > 15) at += $2; printf "  call %2d  %6.1f ms  %5.2f s after the cut  %s\n", $1, $2 / 1e3, at / 1e6, substr($0, index($0, $3)) }'
+fi
+if is cut; then
+  echo 'all_reduce 16 MiB over 4 + 1 Gbit/s, the first cut off after call 15 (then 134.2 ms at best):'
+  play 4000,1000 15:cut multipath 2 4194304 24 | awk '$1 > 12 { printf "  call %2d  %6.1f ms  %s\n", $1, $2 / 1e3, substr($0, index($0, $3)) }'
 fi

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use roundelay_dsl::span::SourceMap;
 
-use super::{Link, Profile, Rates, Topology};
+use super::{Link, PathCost, Profile, Rates, Topology};
+use crate::plan::Shares;
 use crate::{Instance, NoLibrary, Options, Program, Shape, resolve};
 
 const RING: &str = "algorithm ring implements all_reduce on n ranks {
@@ -181,4 +182,34 @@ fn hosts_are_counted_in_order() {
     assert_eq!(Topology::new(&[1, 1, 2]).grid(), None, "hosts differ");
     assert_eq!(Topology::one_host(4).grid(), None);
     assert_eq!(Topology::of_shape(&Shape { axes: vec![2, 3, 4] }).hosts(), 6);
+}
+
+#[test]
+fn parts_know_what_they_take() {
+    let split = "algorithm rail implements all_reduce on n ranks {
+        split data over p in paths by bandwidth(p) {
+            for s in 0..n-1 { each r { r -> (r + 1) % n : reduce data } }
+        }
+    }";
+    let program = program(split);
+    let options = Options { paths: 3, ..Options::default() };
+    let instance = Instance::new(&program, &Shape::flat(4), &options).expect("an instance");
+    let loads = instance.split.as_ref().map(|split| split.loads.clone()).expect("a split");
+    assert_eq!(loads.len(), 3);
+    for load in &loads {
+        assert_eq!((load.rounds, load.vectors()), (3, 3.0));
+    }
+    let path = |gbs| PathCost { name: String::new(), link: Link { gbs, ..RATES.local } };
+    let topology = Topology::even(4, 1).with(RATES).over(vec![path(4.0), path(2.0), path(2.0)]);
+    let profile = Profile::new(&instance, &topology, 4).expect("a profile");
+    let shares = profile.shares(1 << 30).expect("shares");
+    for (share, wanted) in shares.list().iter().zip([0.5, 0.25, 0.25]) {
+        near(f64::from(*share) / 65536.0, wanted, 0.01);
+    }
+    // All three end together, in the time of one that has all their bandwidth.
+    let alone = Shares::single(0, 3);
+    let time = |shares| profile.time_with_us(1 << 30, SLOT, shares);
+    near(time(&alone) / time(&shares), 2.0, 0.02);
+    near(profile.time_us(1 << 30, SLOT), time(&shares), 1e-9);
+    assert_eq!(profile.shares(1 << 4).expect("shares").only(), Some(0));
 }

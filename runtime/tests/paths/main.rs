@@ -265,8 +265,13 @@ fn measure() {
     let mut job = Job::start(&lab, 2, 1, &hints, &words[2..].join(" "));
     if let Some((call, rate)) = words[1].split_once(':') {
         job.until_call(call.parse().expect("a call"));
-        let rate = rate.parse().expect("a rate");
-        assert!((0..2).all(|host| lab.limit(host, 0, rate)));
+        match rate {
+            "cut" => lab.drop_silently(0, 0),
+            rate => {
+                let rate = rate.parse().expect("a rate");
+                assert!((0..2).all(|host| lab.limit(host, 0, rate)));
+            }
+        }
     }
     let well = job.end();
     for call in job.calls() {
