@@ -207,7 +207,7 @@ struct Event {
 
 // Looks without a pause between them: some microseconds. Many warps that look all the time take from what comes in:
 // stores to a GPU whose 128 blocks waited with 16 warps each came at 131 GB/s, with one warp each, or pauses, at 371.
-constexpr u32 EAGER = 16;
+[[maybe_unused]] constexpr u32 EAGER = 16;
 
 // Waits for all events: each lane of the warp looks at one.
 template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site, u32 round, EVENTS... events) {
