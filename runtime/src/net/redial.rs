@@ -11,8 +11,8 @@ use super::door::Door;
 use super::hello::{Name, again};
 use crate::transport::tcp::{Dialed, Reach, Resumable};
 
-/// Between two attempts at a door that refuses.
-const REFUSED: Duration = Duration::from_millis(200);
+/// After attempts that failed for good.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// The ways to a peer, by path. Links are made before all cards are known.
 pub(super) type Ways = Arc<OnceLock<Vec<Way>>>;
@@ -25,14 +25,15 @@ pub(super) struct Redial {
     /// By path, once the peer's card is known.
     ways: Ways,
     dials: Vec<Option<Dial>>,
-    refused: Vec<Option<(Instant, String)>>,
+    /// Since when no attempt is made, why, and whether the door refused.
+    failed: Vec<Option<(Instant, String, bool)>>,
 }
 
 impl Redial {
     pub(super) fn new(door: &Arc<Door>, name: Name, ways: Ways) -> Self {
         let paths = door.options().paths.len();
-        let (dials, refused) = ((0..paths).map(|_| None).collect(), vec![None; paths]);
-        Redial { door: door.clone(), name, ways, dials, refused }
+        let (dials, failed) = ((0..paths).map(|_| None).collect(), vec![None; paths]);
+        Redial { door: door.clone(), name, ways, dials, failed }
     }
 
     /// A stream that is at home on that path. It begins on this connection, wherever that is.
@@ -47,6 +48,13 @@ impl Redial {
     }
 }
 
+fn failed(why: String, is_shut: bool) -> Dialed {
+    match is_shut {
+        true => Dialed::Refused(why),
+        false => Dialed::Waiting { answers: false, trouble: why },
+    }
+}
+
 impl Reach for Redial {
     fn paths(&self) -> &[String] {
         &self.door.options().paths
@@ -58,8 +66,10 @@ impl Reach for Redial {
             let trouble = "nothing is known of it on this path".into();
             return Dialed::Waiting { answers: false, trouble };
         };
-        match &self.refused[path] {
-            Some((when, why)) if when.elapsed() < REFUSED => return Dialed::Refused(why.clone()),
+        match &self.failed[path] {
+            Some((when, why, is_shut)) if when.elapsed() < PAUSE => {
+                return failed(why.clone(), *is_shut);
+            }
             _ => {}
         }
         let name = Name { lane: again(self.name.lane, path), ..self.name };
@@ -70,16 +80,14 @@ impl Reach for Redial {
         let is_shut = turned.is_refused();
         match turn {
             Turn::Connected(stream) => {
-                (*dial, self.refused[path]) = (None, None);
+                (*dial, self.failed[path]) = (None, None);
                 Dialed::Made(stream.into())
             }
             Turn::Failed(why) => {
                 *dial = None;
-                self.refused[path] = Some((Instant::now(), why.clone()));
-                match why.starts_with(Dial::REFUSED) || is_shut {
-                    true => Dialed::Refused(why),
-                    false => Dialed::Waiting { answers: false, trouble: why },
-                }
+                let is_shut = is_shut || why.starts_with(Dial::REFUSED);
+                self.failed[path] = Some((Instant::now(), why.clone(), is_shut));
+                failed(why, is_shut)
             }
             Turn::Waiting if is_shut => Dialed::Refused(trouble),
             Turn::Waiting => Dialed::Waiting { answers, trouble },
