@@ -12,6 +12,7 @@ use crate::group::{Group, Note, Terms};
 use crate::hints::Hints;
 use crate::net::{Door, Net, Options, Secret};
 use crate::route::Transports;
+use crate::transport::rdma;
 use crate::transport::shm::Layout;
 
 /// How the ranks of a job are brought together. All ranks are given the same.
@@ -19,6 +20,7 @@ use crate::transport::shm::Layout;
 pub struct Setup {
     terms: Terms,
     options: Options,
+    devices: rdma::Choice,
 }
 
 impl Default for Setup {
@@ -29,7 +31,7 @@ impl Default for Setup {
             slot_bytes: Layout::SLOT_BYTES,
             lazy: false,
         };
-        Setup { terms, options: Options::default() }
+        Setup { terms, options: Options::default(), devices: rdma::Choice::default() }
     }
 }
 
@@ -80,6 +82,13 @@ impl Setup {
         self
     }
 
+    /// The entry of each RDMA device's table of addresses to speak as. Ranks may be given different ones.
+    #[must_use]
+    pub fn rdma_gid(mut self, index: u32) -> Self {
+        self.devices.gid = Some(index);
+        self
+    }
+
     /// What all ranks know and nobody else: no other process can join or connect.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
@@ -116,6 +125,7 @@ impl Setup {
         if let Some(interface) = hints.interface() {
             self.options.interface = Some(interface.into());
         }
+        self.devices.gid = hints.rdma_gid().or(self.devices.gid);
         self
     }
 
@@ -194,7 +204,8 @@ impl Communicator {
         let door = Door::open(setup.options.clone(), board.address());
         let door = Arc::new(door.map_err(|error| board.fail(error))?);
         let net = Net::join(rank, size, 0, door, board, note)?;
-        let group = Group::join(rank, net, setup.terms, timeout, board)?;
+        let mut group = Group::join(rank, net, setup.terms, timeout, board)?;
+        group.choose_devices(setup.devices.clone());
         Communicator::of_group(group, timeout, board)
     }
 }

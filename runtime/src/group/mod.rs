@@ -21,8 +21,9 @@ use std::time::{Duration, Instant};
 use crate::bind::{channel, mix};
 use crate::error::Error;
 use crate::net::{Counts, Door, LAST_WORDS, Net, Patience};
-use crate::route::{Place, Route};
+use crate::route::{Link, Place, Route};
 use crate::trace::Waiting;
+use crate::transport::rdma;
 use crate::transport::shm::{AbortRecord, Exchange, Layout, Segment, State};
 use crate::transport::tcp::Socket;
 use crate::watchdog;
@@ -117,6 +118,8 @@ pub(crate) struct Group {
     id: u64,
     splits: u64,
     terms: Terms,
+    /// Which devices carry connections by RDMA.
+    devices: rdma::Choice,
 }
 
 impl Group {
@@ -155,6 +158,7 @@ impl Group {
             id: 0,
             splits: 0,
             terms,
+            devices: rdma::Choice::default(),
         };
         group.wires.set_state(group.own(), State::Present);
         group
@@ -286,23 +290,22 @@ impl Group {
         let stopped = || self.is_aborted().then(|| watchdog::aborted(self, None));
         let watch = &mut |peer| watch(peer).or_else(stopped);
         let sockets = net.open(wanted, Patience { timeout, watch, members })?;
-        #[cfg(feature = "rdma")]
         let sockets = self.streams(wanted, sockets, timeout)?;
-        #[cfg(not(feature = "rdma"))]
-        let sockets = sockets.into_iter().map(Socket::new);
         Ok(sockets.into_iter().map(Arc::new).collect())
     }
 
+    /// Says which devices carry connections that are made from now on.
+    pub(crate) fn choose_devices(&mut self, devices: rdma::Choice) {
+        self.devices = devices;
+    }
+
     /// Gives the sockets streams whose peers are reached through devices.
-    #[cfg(feature = "rdma")]
     fn streams(
         &self,
         wanted: &[(u32, u16)],
         sockets: Vec<std::os::fd::OwnedFd>,
         timeout: Duration,
     ) -> Result<Vec<Socket>, Error> {
-        use crate::route::Link;
-        use crate::transport::rdma;
         let by_device = |peer: u32| {
             self.routes.get(peer as usize).is_some_and(|route| route.link == Link::Rdma)
         };
@@ -318,7 +321,8 @@ impl Group {
                 false => done.push(Some(Socket::new(fd))),
             }
         }
-        let made = rdma::connect(fresh, Instant::now() + timeout).map_err(|(at, why)| {
+        let deadline = Instant::now() + timeout;
+        let made = rdma::connect(fresh, &self.devices, deadline).map_err(|(at, why)| {
             let peer = peers.get(at).copied().unwrap_or(self.rank);
             Error::Start(format!(
                 "rank {} cannot reach rank {peer} by RDMA: {why}; without it: transport=shm,tcp",

@@ -77,6 +77,7 @@ impl Group {
         group.above = self.above.iter().map(|above| above.beyond(members)).collect();
         group.above.insert(0, whole);
         group.id = *id;
+        group.choose_devices(self.devices.clone());
         group.hosts = members.iter().map(|&r| self.hosts[r as usize]).collect();
         group.pids = members.iter().map(|&r| self.state(r).1).collect();
         group.routes = (0u32..)

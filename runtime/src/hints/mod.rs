@@ -85,6 +85,7 @@ pub struct Hints {
     timeout: Option<Duration>,
     lazy: Option<bool>,
     interface: Option<String>,
+    rdma_gid: Option<u32>,
 }
 
 /// A hint that is not understood, with what was near.
@@ -218,6 +219,11 @@ impl Hints {
     pub fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
     }
+
+    /// The entry of an RDMA device's table of addresses.
+    pub fn rdma_gid(&self) -> Option<u32> {
+        self.rdma_gid
+    }
 }
 
 impl std::str::FromStr for Hints {
@@ -306,7 +312,8 @@ impl Merged {
             slot_bytes,
             timeout,
             lazy,
-            interface
+            interface,
+            rdma_gid
         );
         // A name for all collectives at a nearer level goes before one for this collective farther off.
         let all = self.algorithms.contains_key("");

@@ -3,18 +3,12 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
-#[cfg(feature = "rdma")]
 use std::sync::atomic::{AtomicU32, Ordering};
-#[cfg(feature = "rdma")]
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
-#[cfg(feature = "rdma")]
-use rustix::net::RecvFlags;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sockopt};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
 
-#[cfg(feature = "rdma")]
 use crate::transport::rdma::Stream;
 
 /// Bytes that may wait to be sent to a peer on this machine (the kernel doubles the number for its own
@@ -31,34 +25,24 @@ const LOCAL_SEND_BUFFER: usize = 112 << 10;
 
 /// A connected TCP socket that never blocks, and what became of it.
 ///
-/// With the feature `rdma` the bytes may go through devices (`transport/rdma`); the socket is then only
-/// how the end of the peer shows.
+/// The bytes may go through devices (`transport/rdma`); the socket is then only how the end of the peer
+/// shows.
 pub(crate) struct Socket {
     fd: OwnedFd,
     fault: OnceLock<String>,
     /// Both ends of the connection belong to one thread: the lock is never waited for.
-    #[cfg(feature = "rdma")]
     stream: Option<Mutex<Stream>>,
     /// Reads that found nothing since the socket was last looked at.
-    #[cfg(feature = "rdma")]
     idle: AtomicU32,
 }
 
 /// So many reads through devices find nothing before the socket is looked at.
-#[cfg(feature = "rdma")]
 const IDLE: u32 = 256;
 
 impl Socket {
     /// Takes over a connected socket and tunes it. If it is none, that is its fault.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        let socket = Socket {
-            fd,
-            fault: OnceLock::new(),
-            #[cfg(feature = "rdma")]
-            stream: None,
-            #[cfg(feature = "rdma")]
-            idle: AtomicU32::new(0),
-        };
+        let socket = Socket { fd, fault: OnceLock::new(), stream: None, idle: AtomicU32::new(0) };
         if let Err(error) = socket.tune() {
             socket.fail(format!("its connection could not be set up: {error}"));
         }
@@ -66,20 +50,17 @@ impl Socket {
     }
 
     /// The same, with a stream that carries the bytes.
-    #[cfg(feature = "rdma")]
     pub(crate) fn with_stream(fd: OwnedFd, stream: Stream) -> Self {
         Socket { stream: Some(Mutex::new(stream)), ..Socket::new(fd) }
     }
 
     /// The stream, if one carries the bytes.
-    #[cfg(feature = "rdma")]
     #[inline]
     fn stream(&self) -> Option<MutexGuard<'_, Stream>> {
         self.stream.as_ref().map(|s| s.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reads what devices brought.
-    #[cfg(feature = "rdma")]
     fn streamed(&self, stream: &mut Stream, places: &mut [IoSliceMut<'_>]) -> usize {
         let n = stream.read(places);
         if n > 0 {
@@ -152,7 +133,6 @@ impl Socket {
     /// Reads what is there into a place that is not empty; says how many bytes.
     #[inline]
     pub(super) fn read(&self, to: &mut [u8]) -> usize {
-        #[cfg(feature = "rdma")]
         if let Some(mut stream) = self.stream() {
             return self.streamed(&mut stream, &mut [IoSliceMut::new(to)]);
         }
@@ -168,7 +148,6 @@ impl Socket {
                 0
             }
             [place] => self.read(place),
-            #[cfg(feature = "rdma")]
             places if self.stream.is_some() => match self.stream() {
                 Some(mut stream) => self.streamed(&mut stream, places),
                 None => 0,
@@ -196,7 +175,6 @@ impl Socket {
     /// bytes.
     #[inline]
     pub(super) fn write(&self, places: &[IoSlice<'_>]) -> usize {
-        #[cfg(feature = "rdma")]
         if let Some(mut stream) = self.stream() {
             let taken = stream.write(places.iter().map(|place| &**place));
             if let Some(why) = stream.trouble() {
