@@ -7,8 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use roundelay_tests::until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::{Ran, command, file, roundelay};
@@ -314,20 +315,16 @@ fn nothing_is_left_behind_by_a_bench_that_is_killed() {
         command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a bench");
     let pid = child.id();
     // Ours would go on for ever: the peers have all been started by then.
-    let deadline = Instant::now() + Duration::from_secs(600);
+    const LIMIT: Duration = Duration::from_secs(600);
     let own = || std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    while !own().is_ok_and(|pids| pids.split_whitespace().any(is_rank)) {
-        assert!(Instant::now() < deadline, "the bench does not begin");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let begun = || own().is_ok_and(|pids| pids.split_whitespace().any(is_rank));
+    until(LIMIT, || "the bench does not begin".into(), begun);
     let peers = programs_of(pid);
     let signal = Pid::from_raw(pid as i32).expect("a process");
     kill_process(signal, Signal::KILL).expect("a signal is sent");
     child.wait().expect("it ends");
-    while !programs_of(pid).is_empty() {
-        assert!(Instant::now() < deadline, "{:?} of {peers:?} are left", programs_of(pid));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let left = || format!("{:?} of {peers:?} are left", programs_of(pid));
+    until(LIMIT, left, || programs_of(pid).is_empty());
     // The next bench with peers removes what that one could not.
     let folder = std::env::temp_dir().join(format!("roundelay-peers-{pid}"));
     bench(&["all_reduce", "-n", "2", "--bytes", "64", "--vs", "ompi"]).ok();

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use roundelay_tests::until;
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Ran, command};
 
@@ -46,18 +47,16 @@ fn endless(timeout: &str, flight: &str) -> (Child, Vec<i32>) {
 
 /// The ranks, once each of them has computed for a while.
 fn at_work(parent: u32) -> Vec<i32> {
-    let deadline = Instant::now() + FOREVER;
-    loop {
-        let ranks = children(parent);
-        if ranks.len() == RANKS && ranks.iter().all(|&pid| used(pid) >= 50) {
-            return ranks;
-        }
-        if Instant::now() > deadline {
-            signal(parent as i32, Signal::KILL);
-            panic!("the ranks did not come to work");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let mut ranks = Vec::new();
+    let idle = || {
+        signal(parent as i32, Signal::KILL);
+        "the ranks did not come to work".into()
+    };
+    until(FOREVER, idle, || {
+        ranks = children(parent);
+        ranks.len() == RANKS && ranks.iter().all(|&pid| used(pid) >= 50)
+    });
+    ranks
 }
 
 fn ended(child: Child, ranks: &[i32]) -> Ran {
@@ -123,10 +122,6 @@ fn ranks_end_with_the_process_that_started_them() {
     let (mut child, ranks) = endless("60s", "never.json");
     child.kill().expect("the end");
     child.wait().expect("it ends");
-    let deadline = Instant::now() + FOREVER;
     let gone = |pid: &i32| stat(*pid).is_none_or(|f| f[0] == "Z");
-    while !ranks.iter().all(gone) {
-        assert!(Instant::now() < deadline, "ranks are left behind");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until(FOREVER, || "ranks are left behind".into(), || ranks.iter().all(gone));
 }

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use roundelay_tests::end;
 
 /// No example comes near it unless something hangs.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -33,17 +35,7 @@ fn every_program_ends_well() {
         let mut child = Command::new(&program).stdin(Stdio::null()).spawn().unwrap_or_else(|e| {
             panic!("{}: {e}; `cargo test -p roundelay-examples` builds it", program.display())
         });
-        let began = Instant::now();
-        let status = loop {
-            match child.try_wait().expect("its status") {
-                Some(status) => break status,
-                None if began.elapsed() > LIMIT => {
-                    child.kill().expect("it can be ended");
-                    panic!("{name} hangs");
-                }
-                None => std::thread::sleep(Duration::from_millis(5)),
-            }
-        };
+        let status = end(&mut child, LIMIT).unwrap_or_else(|| panic!("{name} hangs"));
         assert!(status.success(), "{name}: {status}");
     }
 }

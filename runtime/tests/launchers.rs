@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use roundelay::Error;
 use roundelay::bootstrap::{board, membership};
+use roundelay_tests::end;
 
 /// Where each rank writes what it has seen.
 const OUT: &str = "TEST_OUT";
@@ -103,19 +104,8 @@ impl Job {
     fn end(mut self) -> End {
         let mut well = true;
         for child in &mut self.children {
-            loop {
-                if let Some(status) = child.try_wait().expect("a child") {
-                    well &= status.success();
-                    break;
-                }
-                if self.began.elapsed() > FOREVER {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    well = false;
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            let left = FOREVER.saturating_sub(self.began.elapsed());
+            well &= end(child, left).is_some_and(|status| status.success());
         }
         let (mut seen, mut logs) = (Vec::new(), String::new());
         for entry in fs::read_dir(&self.folder).expect("the folder").flatten() {

@@ -8,20 +8,8 @@ use std::time::Duration;
 
 use roundelay::{Buffer, Communicator, Error, Layout, RedOp};
 use roundelay_dsl::diag::codes;
+use roundelay_tests::Dice;
 use support::{everywhere, header, layout, threads, two_shot};
-
-/// A small generator (splitmix64), the same on all ranks.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % below as u64) as usize
-    }
-}
 
 #[derive(Debug, Clone, Copy)]
 struct Note {
@@ -93,7 +81,7 @@ fn shuffled(notes: &[Note], rank: u32, dice: &mut Dice) -> Vec<(usize, bool)> {
     queues.iter_mut().for_each(|(_, queue)| queue.reverse());
     let mut order = Vec::new();
     while !queues.is_empty() {
-        let at = dice.roll(queues.len());
+        let at = dice.below(queues.len());
         match queues[at].1.pop() {
             Some(i) => order.push((i, queues[at].0.1)),
             None => drop(queues.swap_remove(at)),
@@ -144,14 +132,14 @@ fn matching_batches_end_in_whatever_order_they_are_listed() {
                 let mut own = Dice(rank as u64 + 77);
                 for _ in 0..30 {
                     let note = |salt| Note {
-                        from: shared.roll(n as usize) as u32,
-                        to: shared.roll(n as usize) as u32,
-                        len: [0, 1, 6, 13, 200, 3000][shared.roll(6)],
-                        kind: shared.roll(4),
+                        from: shared.below(n as usize) as u32,
+                        to: shared.below(n as usize) as u32,
+                        len: [0, 1, 6, 13, 200, 3000][shared.below(6)],
+                        kind: shared.below(4),
                         salt,
                     };
                     let notes: Vec<Note> = (0..24).map(note).collect();
-                    let notes = &notes[..shared.roll(25)];
+                    let notes = &notes[..shared.below(25)];
                     play(comm, notes, &mut own);
                 }
             });

@@ -4,15 +4,14 @@
 
 mod support;
 
-use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use roundelay::{Communicator, Ending, Error, Launcher, Layout, Outcome, RedOp};
+use roundelay::{Communicator, Ending, Error, Launcher, Layout, RedOp};
 use roundelay_dsl::diag::codes;
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::{Signal, getpid, kill_process};
+use support::scene::{self, Job, say};
 use support::{contribution, header, ring, total, until_stopped};
 
-const SCENE: &str = "TEST_SCENE";
 const RANKS: u32 = 3;
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(60);
@@ -20,20 +19,7 @@ const FOREVER: Duration = Duration::from_secs(60);
 /// Not a test by itself: what each rank of a launched job does.
 #[test]
 fn rank_process() {
-    let Ok(scene) = std::env::var(SCENE) else { return };
-    let status = match play(&scene) {
-        Ok(()) => 0,
-        Err(error) => {
-            say(&format!("{} {error}", error.code()));
-            3
-        }
-    };
-    std::process::exit(status);
-}
-
-fn say(text: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\n> {text}").and_then(|()| out.flush()).expect("standard output");
+    scene::rank(play);
 }
 
 fn play(scene: &str) -> Result<(), Error> {
@@ -92,31 +78,9 @@ fn messages(comm: &mut Communicator, ill: &str) -> Result<(), Error> {
     }
 }
 
-struct Job {
-    outcome: Outcome,
-    said: Vec<Vec<String>>,
-    took: Duration,
-}
-
-fn launch(scene: &str, timeout: Duration) -> Job {
-    let began = Instant::now();
-    let mut said = vec![Vec::new(); RANKS as usize];
-    let outcome = Launcher::new(RANKS)
-        .args(["--exact", "rank_process", "--nocapture", "--test-threads=1"])
-        .env(SCENE, scene)
-        .timeout(timeout)
-        .grace(Duration::from_secs(1))
-        .run(|rank, line| {
-            if let Some(text) = line.strip_prefix("> ") {
-                said[rank as usize].push(text.to_owned());
-            }
-        })
-        .expect("a launch");
-    for pid in said.iter().filter_map(|s| s.first()?.strip_prefix("pid ")?.parse().ok()) {
-        let pid = Pid::from_raw(pid).expect("a process");
-        assert!(rustix::process::test_kill_process(pid).is_err(), "{pid:?} is left behind");
-    }
-    Job { outcome, said, took: began.elapsed() }
+fn launch(name: &str, timeout: Duration) -> Job {
+    let launcher = Launcher::new(RANKS).timeout(timeout).grace(Duration::from_secs(1));
+    Job::play(scene::scene(launcher, "rank_process", name))
 }
 
 #[test]

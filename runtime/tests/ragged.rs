@@ -9,25 +9,13 @@ use roundelay::{Communicator, Element, Error, RedOp, plan_of};
 use roundelay_algorithms::{Entry, of};
 use roundelay_compiler::{Options, Placement, Plan, Shape};
 use roundelay_dsl::diag::codes;
+use roundelay_tests::Dice;
 use support::{everywhere, layout, threads};
 
-/// A small generator (splitmix64), the same on all ranks.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % below as u64) as usize
-    }
-
-    /// Counts of all sizes, zeros among them.
-    fn counts(&mut self, n: usize) -> Vec<usize> {
-        let most = [1, 3, 20, 700, 5000][self.roll(5)];
-        (0..n).map(|_| if self.roll(4) == 0 { 0 } else { self.roll(most + 1) }).collect()
-    }
+/// Counts of all sizes, zeros among them, the same on all ranks.
+fn counts(dice: &mut Dice, n: usize) -> Vec<usize> {
+    let most = [1, 3, 20, 700, 5000][dice.below(5)];
+    (0..n).map(|_| if dice.below(4) == 0 { 0 } else { dice.below(most + 1) }).collect()
 }
 
 /// An element type with small whole numbers, so that every sum is exact.
@@ -148,7 +136,7 @@ fn the_book_plays_blocks_of_any_lengths() {
                 for (salt, plans) in all.iter().enumerate() {
                     let plan = &plans[rank];
                     for round in 0..8 {
-                        let (counts, shared) = (dice.counts(n as usize), round % 2 == 0);
+                        let (counts, shared) = (counts(&mut dice, n as usize), round % 2 == 0);
                         let gather = collective == "all_gather";
                         match ((salt + round) % 4, gather) {
                             (0, true) => check_gather::<u8>(comm, plan, &counts, shared),
@@ -214,7 +202,7 @@ fn gather_and_scatter_by_name() {
         everywhere(n, 4096, |comm, rank| {
             let mut dice = Dice(900 + u64::from(n));
             for _ in 0..8 {
-                let counts = dice.counts(n as usize);
+                let counts = counts(&mut dice, n as usize);
                 let input: Vec<f32> = (0..counts[rank]).map(|i| Small::of(word(rank, i))).collect();
                 let mut output = vec![-1.0f32; counts.iter().sum()];
                 comm.all_gather_v(&mut output, &input, &counts).expect("a gather");
@@ -240,7 +228,7 @@ fn every_block_to_its_owner() {
         everywhere(n as u32, 256, |comm, rank| {
             let mut dice = Dice(500 + n as u64);
             for _ in 0..15 {
-                let counts: Vec<Vec<usize>> = (0..n).map(|_| dice.counts(n)).collect();
+                let counts: Vec<Vec<usize>> = (0..n).map(|_| counts(&mut dice, n)).collect();
                 let element = |from: usize, to: usize, i| (from * 40 + to * 5 + i) as i64;
                 let block = |a: usize, b: usize| -> Vec<i64> {
                     (0..counts[a][b]).map(|i| element(a, b, i)).collect()

@@ -2,6 +2,9 @@
 #![forbid(unsafe_code)]
 
 pub mod mutate;
+mod wait;
+
+pub use wait::{end, until};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -41,12 +41,10 @@ pub(super) fn play(
         let mut wrong = 0;
         let mut remarks = Vec::new();
         let result = work(&job, comm, &mut |event| match event {
-            Event::Done { case, time_us, wrong: count, how } => {
-                wrong += if job.counts(case) { count } else { 0 };
-                tell(Told::Done { case, time_us, wrong: count, how });
+            Event::Told(told) => {
+                wrong += job.wrong(&told);
+                tell(told);
             }
-            Event::Lacks { case, why } => tell(Told::Lacks { case, why }),
-            Event::Remark(text) => tell(Told::Remark(text)),
             Event::Wrong(text) => remarks.push(text),
             Event::Trace(_) | Event::Error { .. } => {}
         });

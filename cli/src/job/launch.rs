@@ -126,13 +126,10 @@ pub(crate) fn play(job: &Job, start: &Start, mut tell: impl FnMut(Told)) -> Resu
     };
     let mut heard = Heard::default();
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
-        Ok(Event::Done { case, time_us, wrong, how }) => {
-            // What a peer gets wrong is said in its row.
-            heard.wrong += if job.counts(case) { wrong } else { 0 };
-            tell(Told::Done { case, time_us, wrong, how });
+        Ok(Event::Told(told)) => {
+            heard.wrong += job.wrong(&told);
+            tell(told);
         }
-        Ok(Event::Lacks { case, why }) => tell(Told::Lacks { case, why }),
-        Ok(Event::Remark(text)) => tell(Told::Remark(text)),
         Ok(Event::Wrong(text)) => heard.remarks.push(text),
         Ok(Event::Error { code, message, aborted, flight }) => {
             heard.errors.push((rank, code, message, aborted));

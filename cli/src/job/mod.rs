@@ -66,10 +66,15 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Whether a wrong result of a case is a failure: of ours, if it is no try. Others are told alone.
-    fn counts(&self, case: usize) -> bool {
+    /// Wrong elements of which the job fails: of ours, if it is no try. What a peer gets wrong is said in
+    /// its row.
+    fn wrong(&self, told: &Told) -> u64 {
         let tries = self.gpu.as_ref().is_some_and(|gpu| gpu.tries);
-        !tries && self.cases.get(case).is_none_or(|c| c.who.is_none())
+        let ours = |case: usize| self.cases.get(case).is_none_or(|c| c.who.is_none());
+        match *told {
+            Told::Done { case, wrong, .. } if !tries && ours(case) => wrong,
+            _ => 0,
+        }
     }
 }
 
@@ -172,7 +177,7 @@ impl Case {
 }
 
 /// What is told of a job while it is played.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Told {
     /// A case is done.
     Done {
@@ -208,26 +213,8 @@ pub(crate) struct How {
 /// What a rank reports.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Event {
-    /// A case is done, says rank 0.
-    Done {
-        /// Which.
-        case: usize,
-        /// Time of one call.
-        time_us: f64,
-        /// Wrong elements on all ranks.
-        wrong: u64,
-        /// How it was played, where that is chosen by the ranks.
-        how: Option<How>,
-    },
-    /// A library has no result for a case, says rank 0.
-    Lacks {
-        /// Which.
-        case: usize,
-        /// The reason.
-        why: String,
-    },
-    /// To be said beside results.
-    Remark(String),
+    /// Says rank 0 of the job.
+    Told(Told),
     /// Something is wrong in the result of a case, in words.
     Wrong(String),
     /// The rank gives up.

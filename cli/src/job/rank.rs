@@ -12,7 +12,7 @@ use super::data::{FACTOR, Rule, fill, judge};
 use super::handed::Handed;
 use super::measure::{Effort, measure_host};
 use super::places::Places;
-use super::{Event, Job, Piece, gpu};
+use super::{Event, Job, Piece, Told, gpu};
 use crate::args::Target;
 use crate::load::load_one;
 use crate::report::{FAILED, Failure, Outcome, print};
@@ -67,7 +67,7 @@ pub(super) fn work(
         let check = !job.cases[..case].contains(c);
         match ready.play(job, comm, (c.count, check), &mut room, say) {
             Ok((time_us, wrong)) if comm.rank() == 0 => {
-                say(Event::Done { case, time_us, wrong, how: None });
+                say(Event::Told(Told::Done { case, time_us, wrong, how: None }));
             }
             Ok(_) => {}
             Err(error) => return Ok(Err(error)),

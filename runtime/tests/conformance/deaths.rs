@@ -1,12 +1,12 @@
 //! Ends that come in the middle: of a thread's call, and of whole processes.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Ending, Error, Launcher, Outcome, RedOp};
+use roundelay::{Communicator, Ending, Error, Launcher, RedOp};
 use roundelay_dsl::diag::codes;
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::{Signal, getpid, kill_process};
 
+use crate::support::scene::{self, Job, say};
 use crate::support::{barrier, contribution, header, ring, total, until_stopped};
 use crate::{Over, threads};
 
@@ -14,7 +14,6 @@ use crate::{Over, threads};
 const FOREVER: Duration = Duration::from_secs(60);
 /// How long ranks wait for one that is stopped: all of them begin to wait within it.
 const SHORT: Duration = Duration::from_secs(2);
-const SCENE: &str = "TEST_SCENE";
 const RANKS: u32 = 4;
 
 /// Three ranks move a lot, the fourth calls something else in between: all hear of it at once.
@@ -42,20 +41,7 @@ pub(crate) fn abort(over: Over) {
 /// Not a test by itself: what each rank of a launched job does.
 #[test]
 fn rank_process() {
-    let Ok(scene) = std::env::var(SCENE) else { return };
-    let status = match play(&scene) {
-        Ok(()) => 0,
-        Err(error) => {
-            say(&format!("{} {error}", error.code()));
-            3
-        }
-    };
-    std::process::exit(status);
-}
-
-fn say(text: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\n> {text}").and_then(|()| out.flush()).expect("standard output");
+    scene::rank(play);
 }
 
 fn play(scene: &str) -> Result<(), Error> {
@@ -82,35 +68,19 @@ fn play(scene: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn launch(over: Over, scene: &str) -> (Outcome, Vec<Vec<String>>, Duration) {
-    let began = Instant::now();
-    let mut said = vec![Vec::new(); RANKS as usize];
+fn launch(over: Over, name: &str) -> Job {
     let launcher = match over {
         Over::Shm => Launcher::new(RANKS),
         Over::Tcp => Launcher::new(RANKS).hints("transport=tcp"),
         Over::Rdma => Launcher::new(RANKS).hints("transport=rdma"),
         Over::Mixed => Launcher::new(RANKS).hosts(2),
     };
-    let outcome = launcher
-        .args(["--exact", "deaths::rank_process", "--nocapture", "--test-threads=1"])
-        .env(SCENE, scene)
-        .timeout(FOREVER)
-        .grace(Duration::from_secs(1))
-        .run(|rank, line| {
-            if let Some(text) = line.strip_prefix("> ") {
-                said[rank as usize].push(text.to_owned());
-            }
-        })
-        .expect("a launch");
-    for pid in said.iter().filter_map(|s| s.first()?.strip_prefix("pid ")?.parse().ok()) {
-        let pid = Pid::from_raw(pid).expect("a process");
-        assert!(rustix::process::test_kill_process(pid).is_err(), "{pid:?} is left behind");
-    }
-    (outcome, said, began.elapsed())
+    let launcher = launcher.timeout(FOREVER).grace(Duration::from_secs(1));
+    Job::play(scene::scene(launcher, "deaths::rank_process", name))
 }
 
 pub(crate) fn killed(over: Over) {
-    let (outcome, said, took) = launch(over, "killed");
+    let Job { outcome, said, took } = launch(over, "killed");
     assert!(took < FOREVER / 2, "{took:?}");
     assert_eq!(outcome.endings[1], Ending::Signalled(9), "{said:?}");
     // Over sockets the others may notice before the launcher does.
@@ -125,7 +95,7 @@ pub(crate) fn killed(over: Over) {
 }
 
 pub(crate) fn stopped(over: Over) {
-    let (outcome, said, took) = launch(over, "stopped");
+    let Job { outcome, said, took } = launch(over, "stopped");
     assert!(took < FOREVER / 2, "{took:?}");
     assert_eq!(outcome.endings[1], Ending::Killed, "{said:?}");
     for rank in [0, 2, 3] {

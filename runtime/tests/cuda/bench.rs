@@ -3,25 +3,16 @@
 use roundelay::cuda::{CudaArgs, CudaBuffer, CudaBuffers, CudaComm, Way};
 use roundelay::{Algorithm, Communicator, DType, Element, Error, Reduction};
 use roundelay_compiler::plan::{Header, Placement};
+use roundelay_tests::Dice;
 
-use crate::say;
-
-/// A generator that every rank runs alike.
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % sides
-    }
-}
+use crate::support::scene::say;
 
 /// Bytes of whole numbers from -3 to 3 in a type, different on every rank and in every round.
 pub(crate) fn content(dtype: DType, count: usize, rank: u32, round: u64) -> Vec<u8> {
     let mut dice = Dice(u64::from(rank) * 977 + round * 7919 + 1);
     let mut bytes = Vec::with_capacity(count * dtype.size());
     for _ in 0..count {
-        let x = dice.roll(7) as i64 - 3;
+        let x = dice.below(7) as i64 - 3;
         match dtype {
             DType::F16 => bytes.extend(half::f16::from_f64(x as f64).to_le_bytes()),
             DType::Bf16 => bytes.extend(half::bf16::from_f64(x as f64).to_le_bytes()),

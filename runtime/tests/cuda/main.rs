@@ -4,36 +4,23 @@
 
 mod bench;
 mod scenes;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use roundelay::cuda::probe;
-use roundelay::{Communicator, Launcher, Outcome};
+use roundelay::{Communicator, Launcher};
+use support::scene::{self, Job};
 
-const SCENE: &str = "TEST_SCENE";
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(600);
 
 /// Not a test by itself: what each rank of a launched job does.
 #[test]
 fn rank_process() {
-    let Ok(scene) = std::env::var(SCENE) else { return };
-    let played = Communicator::from_env().and_then(|comm| scenes::play(&scene, comm));
-    let status = match played {
-        Ok(()) => 0,
-        Err(error) => {
-            say(&format!("{} {error}", error.code()));
-            3
-        }
-    };
-    std::process::exit(status);
-}
-
-/// A line that the test hears.
-pub(crate) fn say(text: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "\n> {text}").and_then(|()| out.flush()).expect("standard output");
+    scene::rank(|name| Communicator::from_env().and_then(|comm| scenes::play(name, comm)));
 }
 
 /// Number of ranks: one a GPU, from two to four. `None` where there is none, with the reason on standard error.
@@ -47,27 +34,9 @@ fn ranks() -> Option<u32> {
     }
 }
 
-struct Job {
-    outcome: Outcome,
-    said: Vec<Vec<String>>,
-    took: Duration,
-}
-
-fn launch(scene: &str, ranks: u32) -> Job {
-    let began = Instant::now();
-    let mut said = vec![Vec::new(); ranks as usize];
-    let outcome = Launcher::new(ranks)
-        .args(["--exact", "rank_process", "--nocapture", "--test-threads=1"])
-        .env(SCENE, scene)
-        .timeout(FOREVER)
-        .grace(Duration::from_secs(60))
-        .run(|rank, line| {
-            if let Some(text) = line.strip_prefix("> ") {
-                said[rank as usize].push(text.to_owned());
-            }
-        })
-        .expect("a job");
-    Job { outcome, said, took: began.elapsed() }
+fn launch(name: &str, ranks: u32) -> Job {
+    let launcher = Launcher::new(ranks).timeout(FOREVER).grace(Duration::from_secs(60));
+    Job::play(scene::scene(launcher, "rank_process", name))
 }
 
 /// Every rank does what the scene asks.

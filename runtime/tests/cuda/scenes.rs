@@ -5,11 +5,12 @@ use roundelay::{Algorithm, Communicator, DType, Error, RedOp, Reduction};
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::plan::Placement;
 use roundelay_dsl::diag::codes;
+use roundelay_tests::Dice;
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::Duration;
 
-use crate::bench::{Bench, Dice, Trial, cast, content};
-use crate::say;
+use crate::bench::{Bench, Trial, cast, content};
+use crate::support::scene::say;
 
 const WAYS: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
 
@@ -203,16 +204,16 @@ fn random(gpu: &mut CudaComm) -> Result<(), Error> {
     // How often each element was multiplied by the number of ranks.
     let mut times = vec![0u32; most];
     for _ in 0..CALLS {
-        let size = dice.roll(19);
-        let count = 1 + dice.roll(1 << size) as usize;
-        let from = dice.roll((most - count + 1) as u64) as usize;
-        let algorithm = &algorithms[dice.roll(3) as usize];
+        let size = dice.below(19);
+        let count = 1 + dice.below(1 << size);
+        let from = dice.below(most - count + 1);
+        let algorithm = &algorithms[dice.below(3)];
         let args = CudaArgs {
             buffers: CudaBuffers::InPlace { data: buffer.at(from / 64 * 64)? },
             count: count as u64,
             dtype: DType::I32,
             reduction: sum(),
-            way: Some(if count < 20_000 { WAYS[dice.roll(2) as usize] } else { WAYS[1] }),
+            way: Some(if count < 20_000 { WAYS[dice.below(2)] } else { WAYS[1] }),
             blocks: None,
         };
         gpu.call(algorithm, args, &stream)?;

@@ -6,6 +6,8 @@
 
 mod left;
 mod rank;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -13,12 +15,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use left::Before;
-use rank::say;
 use roundelay::{Ending, Launcher, Outcome};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use support::scene::{self, say};
 
-/// Tells a rank which job it is in.
-const SEED: &str = "TEST_DEATHS_SEED";
 /// Tells a rank that it is in a job with parts.
 const SPLITS: &str = "TEST_DEATHS_SPLITS";
 /// Where ranks say how far they have come.
@@ -154,9 +154,7 @@ impl Job {
             Over::Tcp => Launcher::new(self.ranks).hints("transport=tcp"),
             Over::Mixed => Launcher::new(self.ranks).hosts(2),
         };
-        let launcher = launcher
-            .args(["--exact", "rank::rank_process", "--nocapture", "--test-threads=1"])
-            .env(SEED, self.seed.to_string())
+        let launcher = scene::scene(launcher, "rank::rank_process", &self.seed.to_string())
             .env(WORDS, &words.path)
             .timeout(self.timeout())
             .grace(self.grace());
@@ -383,9 +381,6 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn a_rank_that_is_killed_or_stopped_at_any_moment_is_named_in_time() {
-    if std::env::var_os(SEED).is_some() {
-        return;
-    }
     let rounds = number("ROUNDS").unwrap_or(8);
     let first = number("FIRST").unwrap_or(0);
     let mut figures = Vec::new();

@@ -1,14 +1,14 @@
 //! What each rank of a job does: calls without end, every result compared with what it must be.
 
 use std::fs::File;
-use std::io::Write;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::FileExt;
 
 use roundelay::{Buffer, CallOptions, Communicator, Error, Hints, RedOp};
 use rustix::process::getpid;
 
-use crate::{Random, SEED, SPLITS, WORDS};
+use crate::support::scene::{self, say};
+use crate::{Random, SPLITS, WORDS};
 
 /// The largest vector of a job, in elements: 8 MiB.
 const MOST: usize = 1 << 20;
@@ -225,13 +225,6 @@ fn tile(pattern: &[i64], len: usize) -> Vec<i64> {
     tiled
 }
 
-/// Tells the test something, on a line of its own.
-pub(crate) fn say(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let text = text.replace('\n', " ");
-    writeln!(out, "\n> {text}").and_then(|()| out.flush()).expect("standard output");
-}
-
 /// The calls that a rank has begun and completed, kept in a file, where they outlive it.
 struct Tally {
     file: File,
@@ -252,14 +245,11 @@ impl Tally {
 /// Not a test by itself: what each rank of a job does.
 #[test]
 fn rank_process() {
-    let Ok(seed) = std::env::var(SEED) else { return };
-    say(&format!("pid {}", getpid().as_raw_nonzero()));
-    let error = match Communicator::from_env() {
-        Ok(mut comm) => calls(&mut comm, seed.parse().expect("a seed")),
-        Err(error) => error,
-    };
-    say(&format!("{} {error}", error.code()));
-    std::process::exit(3);
+    scene::rank(|seed| {
+        say(&format!("pid {}", getpid().as_raw_nonzero()));
+        let mut comm = Communicator::from_env()?;
+        Err(calls(&mut comm, seed.parse().expect("a seed")))
+    });
 }
 
 /// Calls, the same on all ranks, until one fails.

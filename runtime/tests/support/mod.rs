@@ -1,6 +1,8 @@
 //! Plans made by hand, small enough to be right by inspection, and threads that play them.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
+pub(crate) mod scene;
+
 use std::time::Duration;
 
 use roundelay::{Communicator, Layout, Setup, Transports};

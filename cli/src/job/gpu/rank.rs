@@ -7,7 +7,7 @@ use roundelay::{Communicator, Error, Hints};
 
 use super::super::measure::Effort;
 use super::super::rank::{Say, checks};
-use super::super::{Case, Event, How, Job};
+use super::super::{Case, Event, How, Job, Told};
 use super::buffers::{GUARD, View, room};
 use super::measure::measure_stream;
 use super::patience::Patience;
@@ -54,7 +54,7 @@ fn hints(job: &Job) -> Result<Hints, Error> {
 fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> Result<(), Error> {
     let rank = gpu.rank();
     if rank == 0 {
-        shared(gpu.size()).into_iter().for_each(|text| say(Event::Remark(text)));
+        shared(gpu.size()).into_iter().for_each(|text| say(Event::Told(Told::Remark(text))));
     }
     let rooms = rooms(job, gpu, ready);
     let buffers = [gpu.alloc::<u8>(rooms[0])?, gpu.alloc::<u8>(rooms[1])?];
@@ -66,7 +66,7 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
         false => Opened::new(gpu.host())?,
     };
     if let (0, Ok(opened)) = (rank, &opened) {
-        say(Event::Remark(opened.words()));
+        say(Event::Told(Told::Remark(opened.words())));
     }
     let joined = match &opened {
         Ok(opened) => opened.join(gpu.host())?,
@@ -90,12 +90,12 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
         let _patience = Patience::new(time, rank, "a case");
         let Some(ready) = ready.get(case.piece) else { continue };
         let calls = calls(job, case, ready);
-        let event = match case.who {
+        let came = match case.who {
             None => bench.ours(case, calls, say)?,
             Some(who) => bench.guest(case, calls, &mut guests[who], say)?,
         };
         if rank == 0 {
-            say(event.of(index));
+            say(Event::Told(came.of(index)));
         }
     }
     let _patience = Patience::new(SETUP, rank, "NCCL's end");
@@ -137,10 +137,10 @@ enum Came {
 }
 
 impl Came {
-    fn of(self, case: usize) -> Event {
+    fn of(self, case: usize) -> Told {
         match self {
-            Came::Done(time_us, wrong, how) => Event::Done { case, time_us, wrong, how },
-            Came::Lacks(why) => Event::Lacks { case, why },
+            Came::Done(time_us, wrong, how) => Told::Done { case, time_us, wrong, how },
+            Came::Lacks(why) => Told::Lacks { case, why },
         }
     }
 }

@@ -4,6 +4,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::event::PollFd;
+
+use super::super::connect::pause;
 use super::super::dial::{Dial, Turn};
 use super::super::hello::{CONTROL, HELLO, Hello, Name, Reply};
 use super::super::secret::{Side, random};
@@ -15,7 +18,14 @@ fn dial(name: Name, to: SocketAddr, options: &Options) -> Result<TcpStream, Stri
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         match dial.turn(options) {
-            Turn::Waiting => std::thread::sleep(Duration::from_millis(1)),
+            Turn::Waiting => {
+                let wants = dial.awaits();
+                let mut fds: Vec<_> = wants
+                    .map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags))
+                    .into_iter()
+                    .collect();
+                pause(&mut fds, Duration::from_millis(1));
+            }
             Turn::Connected(stream) => return Ok(stream),
             Turn::Failed(why) => return Err(why),
         }
@@ -195,7 +205,7 @@ fn strangers(doors: &Mutex<Vec<SocketAddr>>, seed: u64, stop: &AtomicBool) {
         if held.len() > 100 {
             held.pop_front();
         }
-        std::thread::sleep(Duration::from_micros(300));
+        std::thread::yield_now();
     }
 }
 
@@ -301,13 +311,14 @@ fn a_slow_talker_is_turned_away() {
         has_secret: false,
         nonce: [0; 32],
     };
-    // A byte now and then does not buy time.
-    for byte in whole.encode().iter().take(60) {
-        let _ = slow.write(&[*byte]);
-        door.progress();
-        std::thread::sleep(Duration::from_millis(6));
-    }
+    // A byte now and then does not buy time: 60 of them, spread over more than the hearing.
+    let bytes = whole.encode();
+    let mut said = 0;
     while door.refused() == 0 {
+        if said < 60 && start.elapsed() >= hearing * said / 50 {
+            let _ = slow.write(&[bytes[said as usize]]);
+            said += 1;
+        }
         door.progress();
         std::thread::yield_now();
         assert!(start.elapsed() < PATIENCE);

@@ -5,24 +5,15 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use roundelay_tests::Dice;
 use rustix::net::sockopt;
 
 use super::*;
 use crate::transport::shm::Message;
 use crate::transport::shm::{self, Kind};
 
-/// A sequence of numbers that is the same every time.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % below.max(1)
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.roll(256) as u8).collect()
-    }
+fn bytes(dice: &mut Dice, len: usize) -> Vec<u8> {
+    (0..len).map(|_| dice.below(256) as u8).collect()
 }
 
 /// A wait that fails instead of lasting.
@@ -62,7 +53,7 @@ fn ends(stream: TcpStream) -> (Sender, Receiver) {
 fn cuts(dice: &mut Dice, len: usize, longest: usize) -> Vec<std::ops::Range<usize>> {
     let (mut cuts, mut at) = (Vec::new(), 0);
     while at < len {
-        let next = len.min(at + dice.roll(longest + 1));
+        let next = len.min(at + dice.below(longest + 1));
         cuts.push(at..next);
         at = next;
     }
@@ -115,9 +106,9 @@ impl Stream {
         let mut dice = Dice(seed);
         let contents = (0..150)
             .map(|_| {
-                let len = [0, 8, 100, longest][dice.roll(4)];
-                let len = dice.roll(len + 1);
-                dice.bytes(len)
+                let len = [0, 8, 100, longest][dice.below(4)];
+                let len = dice.below(len + 1);
+                bytes(&mut dice, len)
             })
             .collect();
         Stream { dice, contents, posted: 0, got: 0, landing: None }
@@ -129,7 +120,7 @@ impl Stream {
             return;
         }
         let content = &self.contents[self.posted];
-        if self.dice.roll(2) == 0 {
+        if self.dice.below(2) == 0 {
             stage(sender, content);
         } else {
             let cuts = cuts(&mut self.dice, content.len(), 1 + content.len() / 3);
@@ -146,7 +137,7 @@ impl Stream {
         }
         let expected = &self.contents[self.got];
         let len = expected.len();
-        if self.landing.is_none() && self.dice.roll(3) == 0 {
+        if self.landing.is_none() && self.dice.below(3) == 0 {
             let cuts = cuts(&mut self.dice, len, 1 + len / 3);
             self.landing = Some((vec![0; len], cuts));
         }
@@ -161,14 +152,14 @@ impl Stream {
             }
             return;
         }
-        let ahead = self.dice.roll(3).min(self.contents.len() - 1 - self.got);
+        let ahead = self.dice.below(3).min(self.contents.len() - 1 - self.got);
         let lens = self.contents[self.got..].iter().map(Vec::len);
         if lens.take(ahead + 1).enumerate().all(|(i, len)| receiver.is_ready(i as u64, len)) {
             for (i, expected) in self.contents[self.got..=self.got + ahead].iter().enumerate() {
                 assert!(content(receiver.message(i as u64)) == expected, "message {}", self.got);
             }
             // Not always all of them: what is staged may land later.
-            for _ in 0..=self.dice.roll(ahead + 1) {
+            for _ in 0..=self.dice.below(ahead + 1) {
                 receiver.consume();
                 self.got += 1;
             }
@@ -224,7 +215,7 @@ fn what_is_on_the_wire_may_come_in_any_parts() {
         let (mut raw, far) = local();
         raw.set_nodelay(true).expect("no delay");
         let (_, mut receiver) = ends(far);
-        let messages: Vec<_> = (0..6).map(|i| dice.bytes(i * 7 % 30)).collect();
+        let messages: Vec<_> = (0..6).map(|i| bytes(&mut dice, i * 7 % 30)).collect();
         let mut wire = Vec::new();
         for message in &messages {
             wire.extend(meta(message.len()).to_le_bytes());
@@ -236,7 +227,7 @@ fn what_is_on_the_wire_may_come_in_any_parts() {
             let (len, mut to) = (message.len(), vec![0; message.len()]);
             let cuts = cuts(&mut dice, len, 5);
             // First it is staged for a while, then it lands.
-            let mut polls_before = dice.roll(6);
+            let mut polls_before = dice.below(6);
             let patience = Patience::new();
             loop {
                 if let Some(part) = parts.next() {
@@ -266,7 +257,7 @@ fn a_message_is_its_word_and_its_bytes() {
     sockopt::set_socket_send_buffer_size(&near, 1).expect("a small buffer");
     let (mut sender, _receiver) = ends(near);
     let mut dice = Dice(11);
-    let contents: Vec<_> = [300_000, 0, 8, 100_000, 1].map(|len| dice.bytes(len)).into();
+    let contents: Vec<_> = [300_000, 0, 8, 100_000, 1].map(|len| bytes(&mut dice, len)).into();
     let mut expected = Vec::new();
     for (i, content) in contents.iter().enumerate() {
         expected.extend(meta(content.len()).to_le_bytes());
@@ -288,7 +279,7 @@ fn a_message_is_its_word_and_its_bytes() {
     let patience = Patience::new();
     while got.len() < expected.len() {
         sender.flush();
-        match raw.read(&mut part[..1 + dice.roll(6_999)]) {
+        match raw.read(&mut part[..1 + dice.below(6_999)]) {
             Ok(n) => got.extend(&part[..n]),
             Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
         }
@@ -450,7 +441,7 @@ fn long_messages_and_many_pieces() {
     for (len, longest) in [(64 << 20, 9 << 20), (200_000, 60), (5_000, 1)] {
         let from: Vec<u8> = match len > 1 << 20 {
             true => (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect(),
-            false => dice.bytes(len),
+            false => bytes(&mut dice, len),
         };
         let mut to = vec![0u8; len];
         let (ours, theirs) = (cuts(&mut dice, len, longest), cuts(&mut dice, len, longest));

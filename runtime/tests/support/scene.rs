@@ -1,0 +1,63 @@
+//! Jobs whose ranks are this test binary once more, playing one scene.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use roundelay::{Error, Launcher, Outcome};
+use rustix::process::{Pid, test_kill_process};
+
+/// Which scene a rank plays. Where it is not set, the process is no rank.
+const SCENE: &str = "TEST_SCENE";
+
+/// Ends this process as a rank, if it is one: it plays the scene, and says what came of it.
+pub(crate) fn rank(play: impl FnOnce(&str) -> Result<(), Error>) {
+    let Ok(scene) = std::env::var(SCENE) else { return };
+    let status = match play(&scene) {
+        Ok(()) => 0,
+        Err(error) => {
+            say(&format!("{} {error}", error.code()));
+            3
+        }
+    };
+    std::process::exit(status);
+}
+
+/// A line that the test hears.
+pub(crate) fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let text = text.replace('\n', " ");
+    writeln!(out, "\n> {text}").and_then(|()| out.flush()).expect("standard output");
+}
+
+/// The launcher of a job whose ranks play a scene: `test` is what calls [`rank`].
+pub(crate) fn scene(launcher: Launcher, test: &str, scene: &str) -> Launcher {
+    launcher.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(SCENE, scene)
+}
+
+/// A job that has ended.
+pub(crate) struct Job {
+    pub(crate) outcome: Outcome,
+    /// What each rank said.
+    pub(crate) said: Vec<Vec<String>>,
+    pub(crate) took: Duration,
+}
+
+impl Job {
+    /// Plays a scene to its end. Ranks that began with `pid` and their number are gone then.
+    pub(crate) fn play(launcher: Launcher) -> Job {
+        let began = Instant::now();
+        let mut said: Vec<Vec<String>> = Vec::new();
+        let outcome = launcher.run(|rank, line| {
+            let rank = rank as usize;
+            said.resize(said.len().max(rank + 1), Vec::new());
+            said[rank].extend(line.strip_prefix("> ").map(str::to_owned));
+        });
+        let outcome = outcome.expect("a launch");
+        said.resize(outcome.endings.len(), Vec::new());
+        for pid in said.iter().filter_map(|s| s.first()?.strip_prefix("pid ")?.parse().ok()) {
+            let pid = Pid::from_raw(pid).expect("a process");
+            assert!(test_kill_process(pid).is_err(), "{pid:?} is left behind");
+        }
+        Job { outcome, said, took: began.elapsed() }
+    }
+}
