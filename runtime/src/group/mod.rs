@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use crate::bind::{channel, mix};
 use crate::error::Error;
 use crate::net::{Counts, Door, LAST_WORDS, Net, Patience};
-use crate::route::{Link, Place, Route};
+use crate::route::{Link, Place, Route, Transports};
 use crate::trace::Waiting;
 use crate::transport::rdma;
 use crate::transport::shm::{AbortRecord, Exchange, Layout, Segment, State};
@@ -118,8 +118,9 @@ pub(crate) struct Group {
     id: u64,
     splits: u64,
     terms: Terms,
-    /// Which devices carry connections by RDMA.
+    /// Which devices carry connections by RDMA, and whether every rank of the job has some.
     devices: rdma::Choice,
+    all_have_rdma: bool,
 }
 
 impl Group {
@@ -159,6 +160,7 @@ impl Group {
             splits: 0,
             terms,
             devices: rdma::Choice::default(),
+            all_have_rdma: false,
         };
         group.wires.set_state(group.own(), State::Present);
         group
@@ -213,6 +215,20 @@ impl Group {
     /// Whether ranks of one machine may share memory.
     pub(crate) fn shares_memory(&self) -> bool {
         self.terms.transports.shm
+    }
+
+    /// What links the ranks, as the tuned table names it: the same on all of them.
+    pub(crate) fn transport(&self) -> &'static str {
+        let Transports { shm, tcp, rdma } = self.terms.transports;
+        let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
+        let rdma = rdma && self.all_have_rdma && !(one_host && tcp);
+        match (shm, one_host, rdma) {
+            (true, true, _) => "shm",
+            (true, false, false) => "shm+tcp",
+            (true, false, true) => "shm+rdma",
+            (false, _, false) => "tcp",
+            (false, _, true) => "rdma",
+        }
     }
 
     /// Where a rank sits, if it shares memory with this one.

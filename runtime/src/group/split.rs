@@ -78,6 +78,7 @@ impl Group {
         group.above.insert(0, whole);
         group.id = *id;
         group.choose_devices(self.devices.clone());
+        group.all_have_rdma = self.all_have_rdma;
         group.hosts = members.iter().map(|&r| self.hosts[r as usize]).collect();
         group.pids = members.iter().map(|&r| self.state(r).1).collect();
         group.routes = (0u32..)

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod book;
 mod deaths;
 mod moves;
 
@@ -22,6 +23,8 @@ pub(crate) enum Over {
     Rdma,
     /// Memory between ranks r and r + 2, sockets between the others.
     Mixed,
+    /// The same with devices between the others.
+    MixedRdma,
 }
 
 impl Over {
@@ -31,7 +34,11 @@ impl Over {
             Over::Shm => Setup::new(),
             Over::Tcp => Setup::new().transports(Transports::TCP),
             Over::Rdma => Setup::new().transports(Transports::RDMA),
-            Over::Mixed => Setup::new().host_label(format!("machine {}", rank % 2)),
+            Over::Mixed | Over::MixedRdma => {
+                let rdma = self == Over::MixedRdma;
+                let transports = Transports { shm: true, tcp: !rdma, rdma };
+                Setup::new().transports(transports).host_label(format!("machine {}", rank % 2))
+            }
         }
     }
 }
@@ -56,7 +63,9 @@ pub(crate) fn threads<T: Send>(
 /// Runs a test over this, or says why it cannot be done here.
 fn over(over: Over, test: impl Fn(Over)) {
     match roundelay::transport::rdma() {
-        Err(why) if over == Over::Rdma => println!("skipped: no RDMA: {why}"),
+        Err(why) if matches!(over, Over::Rdma | Over::MixedRdma) => {
+            println!("skipped: no RDMA: {why}")
+        }
         _ => test(over),
     }
 }
@@ -77,6 +86,10 @@ macro_rules! conformance {
             #[test]
             fn every_protocol_gives_the_same() {
                 over($over, moves::protocols);
+            }
+            #[test]
+            fn the_whole_book_leaves_the_same_bits() {
+                over($over, book::book);
             }
             #[test]
             fn nothing_can_be_moved_too() {
@@ -114,3 +127,4 @@ conformance!(shm, Over::Shm);
 conformance!(tcp, Over::Tcp);
 conformance!(mixed, Over::Mixed);
 conformance!(rdma, Over::Rdma);
+conformance!(mixed_rdma, Over::MixedRdma);

@@ -19,6 +19,10 @@ impl Stream {
         match *self {}
     }
 
+    pub(crate) fn settle(&mut self) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn write<'a>(&mut self, _: impl Iterator<Item = &'a [u8]>) -> usize {
         match *self {}
     }

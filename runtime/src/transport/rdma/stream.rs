@@ -340,7 +340,7 @@ impl Stream {
     }
 
     /// Does what can be done now.
-    pub(crate) fn progress(&mut self) {
+    pub(super) fn progress(&mut self) {
         let mut news = std::mem::take(&mut self.news);
         for at in 0..self.rails.len() {
             while self.rails[at].queue.poll(|c| news.push((at, c))) == 16 {}
@@ -455,6 +455,13 @@ impl Stream {
             self.told = self.head;
             self.hand_over(at, TOLD, 0, 0, Word::Read(self.head as u32));
         }
+    }
+
+    /// Does what can be done now; says whether the peer's memory has all that was sent, whatever fails from
+    /// now on. Until then this end must be looked at: it may have to send once more.
+    pub(crate) fn settle(&mut self) -> bool {
+        self.progress();
+        self.is_delivered()
     }
 
     /// Whether the peer has all that was sent.

@@ -168,7 +168,7 @@ impl Sender {
                 return false;
             }
         }
-        self.queue.is_empty()
+        self.queue.is_empty() && self.socket.settle()
     }
 
     /// Drops from the queue what the kernel has taken.

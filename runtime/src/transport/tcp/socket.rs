@@ -84,6 +84,22 @@ impl Socket {
         0
     }
 
+    /// Looks after what moves only while this process looks at it.
+    pub(crate) fn tend(&self) {
+        self.settle();
+    }
+
+    /// Whether all that was written is on its way for good; a plain connection knows no better.
+    #[inline]
+    pub(super) fn settle(&self) -> bool {
+        let Some(mut stream) = self.stream() else { return true };
+        let settled = stream.settle();
+        if let Some(why) = stream.trouble() {
+            self.fail(why);
+        }
+        settled
+    }
+
     fn tune(&self) -> Result<(), Errno> {
         rustix::io::ioctl_fionbio(&self.fd, true)?;
         sockopt::set_tcp_nodelay(&self.fd, true)?;
