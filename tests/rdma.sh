@@ -4,8 +4,7 @@
 #   tests/rdma.sh [PART ...]
 #
 # Parts: build; stream (the stream's own tests); conformance (RDMA alone, and between hosts that share memory
-# inside); hosts (two machines of two ranks and two devices: the book, a device that is cut off, all devices that
-# are). All by default. Ends with 77 and the reason where something that it needs cannot be had.
+# inside); hosts (two machines of two ranks and two devices: the book; a device is cut off; all devices are). All by default. Ends with 77 and the reason where something that it needs cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -49,5 +48,5 @@ if wanted conformance; then
     tests/vm.sh -d 2 -m 3072 -t 560 "$programs/conformance" rdma:: --test-threads=1
 fi
 if wanted hosts; then
-    tests/vm.sh -n 2 -d 2 -p 6 -m 1024 -t 400 tests/rdma_hosts.sh "$programs/roundelay"
+    tests/vm.sh -n 2 -d 3 -p 6 -m 1024 -t 400 tests/rdma_hosts.sh "$programs/roundelay"
 fi

@@ -37,6 +37,11 @@ none() {
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/roundelay-ci/vm-1
 wanted="virtio_pci virtio_net 9pnet_virtio 9p overlay dummy crc32_generic ib_uverbs rdma_rxe"
 
+lists() {
+    [ -n "$(find /var/lib/apt/lists -name '*Packages*' 2>/dev/null | head -n 1)" ] || apt-get update -qq >/dev/null 2>&1 ||
+        none "apt-get has no lists of packages"
+}
+
 provide() {
     local missing=() tool
     for tool in qemu-system-x86_64:qemu-system-x86 busybox:busybox-static modprobe:kmod cpio:cpio ip:iproute2 \
@@ -47,12 +52,14 @@ provide() {
     [ ${#missing[@]} -gt 0 ] || return 0
     command -v apt-get >/dev/null || none "missing are ${missing[*]} (Debian's names)"
     [ "$(id -u)" = 0 ] || none "apt-get install ${missing[*]}"
+    lists
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null 2>&1 ||
         none "apt-get install ${missing[*]} fails"
 }
 
 prepare() {
     local new=$cache.$$ package version module file number=100
+    lists
     rm -rf "$new" && mkdir -p "$new/kernel" "$new/root/bin" "$new/root/modules"
     package=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-.*\)/\1/p' | head -n 1)
     [ -n "$package" ] || none "apt-cache knows no linux-image-amd64"

@@ -14,6 +14,8 @@
 //! * **Posted**: messages are handed to a queue that the kernel empties. `tcp::Sender` stages content
 //!   or sends it from where it lies, `tcp::Receiver` stages messages or lands them where they belong.
 //!
+//!   `rdma` carries the same bytes: a `tcp::Socket` may have a stream whose bytes devices move.
+//!
 //! * Between GPUs (`nvlink`) links are mapped too, but kernels move the data: there the transport only shares memory.
 //!
 //! `ends` gives both kinds one face for the executor.
