@@ -48,5 +48,5 @@ if wanted conformance; then
     tests/vm.sh -d 2 -m 3072 -t 560 "$programs/conformance" rdma:: --test-threads=1
 fi
 if wanted hosts; then
-    tests/vm.sh -n 2 -d 3 -p 6 -m 1024 -t 400 tests/rdma_hosts.sh "$programs/roundelay"
+    tests/vm.sh -n 2 -d 3 -p 6 -m 1024 -t 560 tests/rdma_hosts.sh "$programs/roundelay"
 fi
