@@ -388,6 +388,9 @@ pub(crate) enum Way {
     /// Shared memory inside a machine, TCP between machines
     #[value(skip)]
     Both,
+    /// Shared memory inside a machine, InfiniBand or RoCE between machines
+    #[value(skip)]
+    BothRdma,
     /// The memory of other GPUs
     #[value(skip)]
     Nvlink,
@@ -401,6 +404,7 @@ impl Way {
             Way::Tcp => "tcp",
             Way::Rdma => "rdma",
             Way::Both => "shm+tcp",
+            Way::BothRdma => "shm+rdma",
             Way::Nvlink => "nvlink",
         }
     }

@@ -51,6 +51,6 @@ fn allowed(setup: Setup, args: &Route) -> Setup {
         Some(Way::Shm) => setup.transports(Transports::SHM),
         Some(Way::Tcp) => setup.transports(Transports::TCP),
         Some(Way::Rdma) => setup.transports(Transports::RDMA),
-        Some(Way::Both | Way::Nvlink) => setup,
+        Some(Way::Both | Way::BothRdma | Way::Nvlink) => setup,
     }
 }

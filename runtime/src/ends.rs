@@ -335,6 +335,12 @@ impl Ends {
         (senders.count() + receivers.count()) as u64
     }
 
+    /// Looks after all connections, whatever the call at hand needs: a peer may still need something of an
+    /// earlier one.
+    pub(crate) fn tend(&self) {
+        self.sockets.iter().for_each(|(_, socket)| socket.tend());
+    }
+
     /// Connections over sockets; each is one descriptor, for both directions.
     pub(crate) fn sockets(&self) -> u64 {
         self.sockets.len() as u64

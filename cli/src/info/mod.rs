@@ -26,6 +26,7 @@ struct Info {
     /// Why there is no shared memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     shared_memory_fault: Option<String>,
+    rdma: Rdma,
     gpus: Gpus,
     communicators: Vec<Probe>,
     /// Joining a very large job, modelled.
@@ -35,6 +36,30 @@ struct Info {
     algorithms: Vec<Entry>,
     /// What the program brings itself.
     own: Vec<String>,
+}
+
+/// Devices for RDMA, or why there are none.
+#[derive(Serialize)]
+struct Rdma {
+    devices: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<String>,
+}
+
+impl Rdma {
+    fn here() -> Self {
+        match roundelay::transport::rdma() {
+            Ok(devices) => Rdma { devices, fault: None },
+            Err(why) => Rdma { devices: Vec::new(), fault: Some(why) },
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        match &self.fault {
+            Some(why) => vec![format!("RDMA           not available: {why}")],
+            None => self.devices.iter().map(|device| format!("RDMA           {device}")).collect(),
+        }
+    }
 }
 
 /// An algorithm of the book.
@@ -60,6 +85,7 @@ pub(crate) fn info(args: &args::Info, report: Report) -> Outcome {
     report.line(format!("cores          {}", info.cores));
     report.line(format!("memory         {}", size_text(info.memory_bytes >> 20 << 20)));
     report.line(format!("shared memory  {shared}"));
+    info.rdma.lines().into_iter().for_each(|line| report.line(line));
     report.line(format!("element types  {}", info.dtypes.join(" ")));
     report.line(format!("operators      {}", info.ops.join(" ")));
     report.line("\nGPUs:");
@@ -94,6 +120,7 @@ fn gather() -> Info {
         memory_bytes: (memory.totalram as u64).saturating_mul(memory.mem_unit.into()),
         shared_memory: fault.is_none(),
         shared_memory_fault: fault,
+        rdma: Rdma::here(),
         gpus: Gpus::here(),
         communicators: takes::probes(),
         scale: Scale::modelled(),

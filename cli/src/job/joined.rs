@@ -72,15 +72,24 @@ pub(crate) fn way(play: &Play) -> Result<Way, Failure> {
     if play.on.gpus() {
         return Ok(Way::Nvlink);
     }
-    Ok(match topology(play)? {
-        None => match choice::merged(play)?.hints().transport() {
-            Some(names) if !names.iter().any(|name| name == "shm") => Way::Tcp,
-            _ if play.hosts > 1 => Way::Both,
-            _ => Way::Shm,
-        },
-        Some((_, "shm")) => Way::Shm,
-        Some((_, "tcp")) => Way::Tcp,
-        Some(_) => Way::Both,
+    if let Some((_, name)) = topology(play)? {
+        let ways = [Way::Shm, Way::Tcp, Way::Rdma, Way::BothRdma];
+        return Ok(ways.into_iter().find(|way| way.name() == name).unwrap_or(Way::Both));
+    }
+    let merged = choice::merged(play)?;
+    let allowed = |name: &str| match merged.hints().transport() {
+        Some(names) => names.iter().any(|n| n == name),
+        None => true,
+    };
+    // As `route` decides for ranks of this machine.
+    let rdma = allowed("rdma") && (play.hosts > 1 || !allowed("tcp"));
+    let rdma = rdma && roundelay::transport::rdma().is_ok();
+    Ok(match (allowed("shm"), rdma) {
+        (true, _) if play.hosts <= 1 => Way::Shm,
+        (true, true) => Way::BothRdma,
+        (true, false) => Way::Both,
+        (false, true) => Way::Rdma,
+        (false, false) => Way::Tcp,
     })
 }
 

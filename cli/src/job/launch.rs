@@ -79,6 +79,7 @@ impl Start {
             ("slot_bytes", self.slot_bytes.map(|n| n.to_string())),
             ("lazy", h.lazy().map(|b| b.to_string())),
             ("interface", h.interface().map(String::from)),
+            ("rdma_gid", h.rdma_gid().map(|n| n.to_string())),
         ];
         let given = pairs.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?)));
         given.collect::<Vec<_>>().join(",")

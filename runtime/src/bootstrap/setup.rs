@@ -13,6 +13,7 @@ use crate::hints::Hints;
 use crate::net::{Door, Net, Options, Secret};
 use crate::paths;
 use crate::route::Transports;
+use crate::transport::rdma;
 use crate::transport::shm::Layout;
 
 /// How the ranks of a job are brought together. All ranks are given the same.
@@ -20,6 +21,7 @@ use crate::transport::shm::Layout;
 pub struct Setup {
     terms: Terms,
     options: Options,
+    devices: rdma::Choice,
 }
 
 impl Default for Setup {
@@ -30,7 +32,7 @@ impl Default for Setup {
             slot_bytes: Layout::SLOT_BYTES,
             lazy: false,
         };
-        Setup { terms, options: Options::default() }
+        Setup { terms, options: Options::default(), devices: rdma::Choice::default() }
     }
 }
 
@@ -99,6 +101,13 @@ impl Setup {
         self
     }
 
+    /// The entry of each RDMA device's table of addresses to speak as. Ranks may be given different ones.
+    #[must_use]
+    pub fn rdma_gid(mut self, index: u32) -> Self {
+        self.devices.gid = Some(index);
+        self
+    }
+
     /// What all ranks know and nobody else: no other process can join or connect.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
@@ -135,6 +144,7 @@ impl Setup {
         if let Some(interface) = hints.interface() {
             self.options.interface = Some(interface.into());
         }
+        self.devices.gid = hints.rdma_gid().or(self.devices.gid);
         if let Some(file) = hints.topology() {
             self = self.topology(file);
         }
@@ -221,7 +231,8 @@ impl Communicator {
         let note = postcard::to_allocvec(&Note::of(setup.terms, &door))
             .map_err(|e| Error::Start(e.to_string()))?;
         let net = Net::join(rank, size, 0, door, board, note)?;
-        let group = Group::join(rank, net, setup.terms, timeout, board)?;
+        let mut group = Group::join(rank, net, setup.terms, timeout, board)?;
+        group.choose_devices(setup.devices.clone());
         Communicator::of_group(group, timeout, board)
     }
 }

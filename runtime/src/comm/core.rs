@@ -106,12 +106,7 @@ impl Core {
 
     /// Which links carry calls, as the tuned table names them.
     pub(crate) fn transport(&self) -> &'static str {
-        let hosts = self.group.hosts();
-        match (self.group.shares_memory(), hosts.iter().all(|&host| host == hosts[0])) {
-            (false, _) => "tcp",
-            (true, true) => "shm",
-            (true, false) => "shm+tcp",
-        }
+        self.group.transport()
     }
 
     pub(crate) fn slot_bytes(&self) -> u64 {

@@ -34,6 +34,7 @@ impl Player<'_> {
         match self.wait.pause(self.group) {
             Look::Again => Ok(()),
             look => {
+                self.ends.tend();
                 if self.bound.posted {
                     self.attend();
                 }

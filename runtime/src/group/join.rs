@@ -139,6 +139,7 @@ impl Group {
     }
 
     pub(super) fn find_routes(&mut self, places: &[Place], refusal: Option<&str>) {
+        self.all_have_rdma = places.iter().all(|place| place.rdma);
         let seated = |r| self.seat(r).is_some();
         self.routes = routes(self.rank, places, self.terms.transports, &seated, refusal);
         let over = self.paths.join(", ");

@@ -10,6 +10,7 @@ use super::Group;
 use crate::error::Error;
 use crate::net::{Patience, Wire};
 use crate::route::Link;
+use crate::transport::rdma;
 use crate::transport::tcp::Socket;
 use crate::watchdog;
 
@@ -57,11 +58,10 @@ impl Group {
     }
 
     /// Gives the sockets of these peers, who are reached through devices, streams.
-    #[cfg(feature = "rdma")]
     fn streams(&self, fresh: Vec<(u32, OwnedFd)>, timeout: Duration) -> Result<Vec<Socket>, Error> {
-        use crate::transport::rdma;
         let (peers, fresh): (Vec<u32>, Vec<OwnedFd>) = fresh.into_iter().unzip();
-        let made = rdma::connect(fresh, Instant::now() + timeout).map_err(|(at, why)| {
+        let deadline = Instant::now() + timeout;
+        let made = rdma::connect(fresh, &self.devices, deadline).map_err(|(at, why)| {
             let peer = peers.get(at).copied().unwrap_or(self.rank);
             Error::Start(format!(
                 "rank {} cannot reach rank {peer} by RDMA: {why}; without it: transport=shm,tcp",
@@ -71,9 +71,9 @@ impl Group {
         Ok(made.into_iter().map(|(fd, stream)| Socket::with_stream(fd, stream)).collect())
     }
 
-    #[cfg(not(feature = "rdma"))]
-    fn streams(&self, fresh: Vec<(u32, OwnedFd)>, _: Duration) -> Result<Vec<Socket>, Error> {
-        Ok(fresh.into_iter().map(|(_, fd)| Socket::new(fd)).collect())
+    /// Says which devices carry connections that are made from now on.
+    pub(crate) fn choose_devices(&mut self, devices: rdma::Choice) {
+        self.devices = devices;
     }
 
     /// The paths between hosts; none where there is only one.

@@ -23,8 +23,9 @@ use roundelay_compiler::cost::PathCost;
 
 use crate::bind::{channel, mix};
 use crate::net::{Counts, LAST_WORDS, Net, Wire};
-use crate::route::{Place, Route};
+use crate::route::{Place, Route, Transports};
 use crate::trace::Waiting;
+use crate::transport::rdma;
 use crate::transport::shm::{AbortRecord, Exchange, Layout, Segment, State};
 use crate::transport::tcp::Socket;
 
@@ -124,6 +125,9 @@ pub(crate) struct Group {
     costs: Vec<PathCost>,
     /// Connections that go over another path when theirs fails.
     streamed: Vec<Weak<Socket>>,
+    /// Which devices carry connections by RDMA, and whether every rank of the job has some.
+    devices: rdma::Choice,
+    all_have_rdma: bool,
 }
 
 impl Group {
@@ -165,6 +169,8 @@ impl Group {
             paths: Vec::new(),
             costs: Vec::new(),
             streamed: Vec::new(),
+            devices: rdma::Choice::default(),
+            all_have_rdma: false,
         };
         group.wires.set_state(group.own(), State::Present);
         group
@@ -219,6 +225,20 @@ impl Group {
     /// Whether ranks of one machine may share memory.
     pub(crate) fn shares_memory(&self) -> bool {
         self.terms.transports.shm
+    }
+
+    /// What links the ranks, as the tuned table names it: the same on all of them.
+    pub(crate) fn transport(&self) -> &'static str {
+        let Transports { shm, tcp, rdma } = self.terms.transports;
+        let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
+        let rdma = rdma && self.all_have_rdma && !(one_host && tcp);
+        match (shm, one_host, rdma) {
+            (true, true, _) => "shm",
+            (true, false, false) => "shm+tcp",
+            (true, false, true) => "shm+rdma",
+            (false, _, false) => "tcp",
+            (false, _, true) => "rdma",
+        }
     }
 
     /// Where a rank sits, if it shares memory with this one.

@@ -87,6 +87,7 @@ pub struct Hints {
     interface: Option<String>,
     topology: Option<String>,
     paths: Option<Vec<String>>,
+    rdma_gid: Option<u32>,
 }
 
 /// A hint that is not understood, with what was near.
@@ -230,6 +231,11 @@ impl Hints {
     pub fn topology(&self) -> Option<&str> {
         self.topology.as_deref()
     }
+
+    /// The entry of an RDMA device's table of addresses.
+    pub fn rdma_gid(&self) -> Option<u32> {
+        self.rdma_gid
+    }
 }
 
 impl std::str::FromStr for Hints {
@@ -320,7 +326,8 @@ impl Merged {
             lazy,
             interface,
             topology,
-            paths
+            paths,
+            rdma_gid
         );
         // A name for all collectives at a nearer level goes before one for this collective farther off.
         let all = self.algorithms.contains_key("");

@@ -161,6 +161,14 @@ pub const TABLE: &[Key] = &[
         example: "eth0,eth1",
         read: paths,
     },
+    Key {
+        name: "rdma_gid",
+        values: "a number from 0 to 255",
+        meaning: "The entry of an RDMA device's table of addresses to speak as (`show_gids` lists them). \
+                  Default: the one of RoCE v2 over IPv4, else the first. It may differ between hosts.",
+        example: "3",
+        read: |h, v| number(v, 0, 255, &mut h.rdma_gid),
+    },
 ];
 
 fn paths(hints: &mut Hints, value: &str) -> Result<(), String> {

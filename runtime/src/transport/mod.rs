@@ -14,6 +14,8 @@
 //! * **Posted**: messages are handed to a queue that the kernel empties. `tcp::Sender` stages content
 //!   or sends it from where it lies, `tcp::Receiver` stages messages or lands them where they belong.
 //!
+//!   `rdma` carries the same bytes: a `tcp::Socket` may have a stream whose bytes devices move.
+//!
 //! * Between GPUs (`nvlink`) links are mapped too, but kernels move the data: there the transport only shares memory.
 //!
 //! `ends` gives both kinds one face for the executor.
@@ -28,19 +30,13 @@
 
 #[cfg(feature = "cuda")]
 pub(crate) mod nvlink;
-#[cfg(feature = "rdma")]
 pub(crate) mod rdma;
 pub(crate) mod shm;
 pub(crate) mod tcp;
 
-/// The devices for RDMA that would be used here; if there are none, why, in words.
+/// The devices for RDMA that would be used here, a line each; if there are none, why and what would help.
 pub fn rdma() -> Result<Vec<String>, String> {
-    #[cfg(feature = "rdma")]
-    return rdma::probe();
-    #[cfg(not(feature = "rdma"))]
-    Err("this roundelay was built without it; build with `--features rdma`, which needs \
-         libibverbs-dev, libclang-dev and cmake"
-        .into())
+    rdma::probe()
 }
 
 /// Whether shared memory can be used here; if not, why, in words.

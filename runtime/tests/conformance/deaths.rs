@@ -76,7 +76,8 @@ fn launch(over: Over, name: &str) -> Job {
         Over::Paths => {
             Launcher::new(RANKS).hints(format!("transport=tcp,paths={}", super::PATHS.join(",")))
         }
-        Over::Mixed => Launcher::new(RANKS).hosts(2),
+        Over::Mixed => Launcher::new(RANKS).hosts(2).hints("transport=shm,tcp"),
+        Over::MixedRdma => Launcher::new(RANKS).hosts(2).hints("transport=shm,rdma"),
     };
     let launcher = launcher.timeout(FOREVER).grace(Duration::from_secs(1));
     Job::play(scene::scene(launcher, "deaths::rank_process", name))
@@ -107,7 +108,10 @@ pub(crate) fn stopped(over: Over) {
         assert!(text.contains("all_reduce.ring, step ") && text.contains("hand.algo:"), "{text}");
         // From another machine nobody can see that.
         let words = "rank 1 is stopped: let its process go on";
-        assert!(over == Over::Mixed || text.contains(words), "{over:?}: {text}");
+        assert!(
+            matches!(over, Over::Mixed | Over::MixedRdma) || text.contains(words),
+            "{over:?}: {text}"
+        );
     }
     let all_wait = |text: &String| text.contains("ranks 0, 2 and 3 wait for it");
     assert!(over != Over::Shm || said.iter().flatten().any(all_wait), "{over:?}: {said:?}");

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod book;
 mod deaths;
 mod moves;
 
@@ -24,6 +25,8 @@ pub(crate) enum Over {
     Paths,
     /// Memory between ranks r and r + 2, sockets between the others.
     Mixed,
+    /// The same with devices between the others.
+    MixedRdma,
 }
 
 /// Two paths of every machine that has both protocols.
@@ -37,7 +40,11 @@ impl Over {
             Over::Tcp => Setup::new().transports(Transports::TCP),
             Over::Rdma => Setup::new().transports(Transports::RDMA),
             Over::Paths => Setup::new().transports(Transports::TCP).paths(PATHS),
-            Over::Mixed => Setup::new().host_label(format!("machine {}", rank % 2)),
+            Over::Mixed | Over::MixedRdma => {
+                let rdma = self == Over::MixedRdma;
+                let transports = Transports { shm: true, tcp: !rdma, rdma };
+                Setup::new().transports(transports).host_label(format!("machine {}", rank % 2))
+            }
         }
     }
 }
@@ -67,7 +74,9 @@ fn skip(why: &str) {
 /// Runs a test over this, or says why it cannot be done here.
 fn over(over: Over, test: impl Fn(Over)) {
     match roundelay::transport::rdma() {
-        Err(why) if over == Over::Rdma => skip(&format!("no RDMA: {why}")),
+        Err(why) if matches!(over, Over::Rdma | Over::MixedRdma) => {
+            skip(&format!("no RDMA: {why}"))
+        }
         _ if over == Over::Paths && std::net::TcpListener::bind("[::1]:0").is_err() => {
             skip("this machine has no IPv6 and so only one path to itself");
         }
@@ -91,6 +100,10 @@ macro_rules! conformance {
             #[test]
             fn every_protocol_gives_the_same() {
                 over($over, moves::protocols);
+            }
+            #[test]
+            fn the_whole_book_leaves_the_same_bits() {
+                over($over, book::book);
             }
             #[test]
             fn nothing_can_be_moved_too() {
@@ -129,3 +142,4 @@ conformance!(tcp, Over::Tcp);
 conformance!(paths, Over::Paths);
 conformance!(mixed, Over::Mixed);
 conformance!(rdma, Over::Rdma);
+conformance!(mixed_rdma, Over::MixedRdma);

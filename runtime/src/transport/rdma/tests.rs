@@ -5,34 +5,98 @@ use std::io::IoSliceMut;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::stream::{PIECE, SLOTS, Stream};
+use super::connect::{connect_with, probe};
+use super::stream::{DEPTH, PIECE, SLOTS, Stream};
+use super::verbs::Completion;
+use super::{Choice, connect};
 
-/// Two connected ends, or nothing where there is no device.
-fn pair() -> Option<(Stream, Stream)> {
-    if let Err(why) = super::probe() {
-        println!("skipped: {why}");
-        return None;
+/// Longer than anything takes here, also in a machine that is thirty times slower.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Random numbers from a seed.
+#[derive(Debug, Clone)]
+pub(super) struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        (self.0 >> 33) as usize
     }
+}
+
+/// Completions between the devices and a stream: some are held back, and all change places.
+#[derive(Debug)]
+pub(super) struct Unruly {
+    random: Random,
+    held: Vec<(usize, Completion)>,
+    /// How often two changed places.
+    swaps: usize,
+}
+
+impl Unruly {
+    fn new(seed: u64) -> Unruly {
+        Unruly { random: Random(seed), held: Vec::new(), swaps: 0 }
+    }
+
+    pub(super) fn stir(&mut self, news: &mut Vec<(usize, Completion)>) {
+        news.append(&mut self.held);
+        for at in (1..news.len()).rev() {
+            let other = self.random.next() % (at + 1);
+            self.swaps += usize::from(other != at);
+            news.swap(at, other);
+        }
+        let keep = news.len() - self.random.next() % (news.len() + 1);
+        self.held = news.split_off(keep);
+    }
+}
+
+/// Two connected ends over so many devices with so many receives, or nothing where there is no device.
+fn pair_with(devices: usize, receives: u32) -> Option<(Stream, Stream)> {
+    let names = match probe() {
+        Ok(lines) => lines,
+        Err(why) => {
+            println!("skipped: {why}");
+            return None;
+        }
+    };
+    let name = |line: &String| line.split(':').next().unwrap_or_default().to_owned();
+    let devices = names.iter().take(devices).map(name).collect();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let far = TcpStream::connect(listener.local_addr().expect("its address")).expect("a socket");
     let (near, _) = listener.accept().expect("a socket");
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let other = std::thread::spawn(move || super::connect(vec![far.into()], deadline));
-    let mut near = super::connect(vec![near.into()], deadline).expect("this end");
-    let mut far = other.join().expect("no panic").expect("that end");
-    Some((near.remove(0).1, far.remove(0).1))
+    let choice = Choice { devices, gid: None };
+    let end = move |socket: TcpStream| {
+        let mut ends =
+            connect_with(vec![socket.into()], &choice, receives, Instant::now() + LIMIT)?;
+        Ok::<Stream, (usize, String)>(ends.remove(0).1)
+    };
+    let other = std::thread::spawn({
+        let end = end.clone();
+        move || end(far)
+    });
+    Some((end(near).expect("this end"), other.join().expect("no panic").expect("that end")))
+}
+
+fn pair() -> Option<(Stream, Stream)> {
+    pair_with(usize::MAX, DEPTH)
 }
 
 fn bytes(from: u64, len: usize) -> Vec<u8> {
     (from..).take(len).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// Moves so many bytes in writes and reads of these lengths, and compares them.
-fn moves(a: &mut Stream, b: &mut Stream, total: usize, mut lengths: impl FnMut() -> usize) {
+/// Moves so many bytes in writes and reads of these lengths, and compares them. `meanwhile` hears how many
+/// have come.
+fn moves_while(
+    (a, b): (&mut Stream, &mut Stream),
+    total: usize,
+    mut lengths: impl FnMut() -> usize,
+    mut meanwhile: impl FnMut(&mut Stream, &mut Stream, usize),
+) {
     let (mut sent, mut got) = (0, 0);
     let mut rest: Vec<u8> = Vec::new();
     let mut place = vec![0; 4 * PIECE];
-    let deadline = Instant::now() + Duration::from_secs(200);
+    let deadline = Instant::now() + LIMIT;
     while got < total {
         if rest.is_empty() && sent < total {
             rest = bytes(sent as u64, lengths().min(total - sent));
@@ -46,21 +110,37 @@ fn moves(a: &mut Stream, b: &mut Stream, total: usize, mut lengths: impl FnMut()
         let n = b.read(&mut [IoSliceMut::new(&mut place[..len])]);
         assert_eq!(place[..n], bytes(got as u64, n), "after {got} bytes");
         got += n;
+        meanwhile(a, b, got);
         assert_eq!((a.trouble(), b.trouble()), (None, None), "after {got} of {total} bytes");
         assert!(Instant::now() < deadline, "{got} of {total} bytes came");
     }
+    assert_eq!(b.read(&mut [IoSliceMut::new(&mut place)]), 0, "and nothing else");
+}
+
+fn moves(a: &mut Stream, b: &mut Stream, total: usize, lengths: impl FnMut() -> usize) {
+    moves_while((a, b), total, lengths, |_, _, _| {});
 }
 
 /// Lengths from a seed: mostly odd ones around a piece, and small ones.
 fn odd(seed: u64) -> impl FnMut() -> usize {
-    let mut state = seed;
-    move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        match (state >> 60, (state >> 33) as usize) {
-            (0..5, x) => x % 64 + 1,
-            (5..10, x) => x % 4097 + 1,
-            (_, x) => PIECE - 3 + x % (2 * PIECE),
+    let mut random = Random(seed);
+    move || match (random.next() % 16, random.next()) {
+        (0..5, x) => x % 64 + 1,
+        (5..10, x) => x % 4097 + 1,
+        (_, x) => PIECE - 3 + x % (2 * PIECE),
+    }
+}
+
+/// Polls both ends until the first has failed; says why.
+fn failure(stream: &mut Stream, other: &mut Stream) -> String {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        stream.progress();
+        other.progress();
+        if let Some(why) = stream.trouble() {
+            return why;
         }
+        assert!(Instant::now() < deadline, "the device said nothing");
     }
 }
 
@@ -69,9 +149,49 @@ fn bytes_come_in_order_whatever_their_lengths() {
     let Some((mut a, mut b)) = pair() else { return };
     moves(&mut a, &mut b, 3 << 20, odd(1));
     moves(&mut b, &mut a, 1 << 20, odd(2));
-    for len in [1, 1023, 1024, 1025, 4095, 4096, 4097, PIECE, PIECE + 1] {
-        moves(&mut a, &mut b, 3 * len, || len);
+    // Around what devices cut packets to, what is sent inline, and a piece.
+    for border in [1, 192, 256, 512, 1024, 2048, 4096, PIECE, 2 * PIECE] {
+        for len in border.max(2) - 1..=border + 1 {
+            moves(&mut a, &mut b, 3 * len, || len);
+        }
     }
+}
+
+#[test]
+fn the_order_of_completions_does_not_matter() {
+    let Some((mut a, mut b)) = pair() else { return };
+    let mut swaps = 0;
+    for seed in 0..10_000 {
+        (a.unruly, b.unruly) = (Some(Unruly::new(seed)), Some(Unruly::new(!seed)));
+        let mut random = Random(seed);
+        let mut lengths = move || 1 + random.next() % 48;
+        let (mut sent, mut got, mut all) = (0, 0, Vec::new());
+        let deadline = Instant::now() + LIMIT;
+        for _ in 0..6 {
+            let some = bytes(seed + sent as u64, lengths());
+            let taken = a.write([&some[..]].into_iter());
+            assert!(taken == some.len() || taken == 0, "{taken}");
+            all.extend_from_slice(&some[..taken]);
+            sent += taken;
+        }
+        let mut place = [0; 300];
+        while got < sent {
+            a.progress();
+            let n = b.read(&mut [IoSliceMut::new(&mut place[got..])]);
+            assert_eq!(place[got..got + n], all[got..got + n], "seed {seed}, after {got} bytes");
+            got += n;
+            assert!(Instant::now() < deadline, "seed {seed}: {got} of {sent} bytes came");
+        }
+        for stream in [&mut a, &mut b] {
+            let mut stirred = stream.unruly.take().expect("put there above");
+            swaps += stirred.swaps;
+            // What it holds comes now.
+            stirred.random = Random(0);
+            stream.release(stirred.held);
+        }
+    }
+    assert!(swaps > 10_000, "{swaps}");
+    moves(&mut a, &mut b, 1 << 20, odd(7));
 }
 
 #[test]
@@ -80,12 +200,12 @@ fn a_sender_that_is_ahead_is_held_back() {
     let all = bytes(0, 2 * SLOTS * PIECE);
     let mut taken = 0;
     let settled = Instant::now() + Duration::from_millis(500);
-    while Instant::now() < settled {
+    while Instant::now() < settled || a.complete() < SLOTS {
         taken += a.write([&all[taken..]].into_iter());
     }
     assert_eq!(taken, SLOTS * PIECE, "a ring and not more");
     let mut got = Vec::new();
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + LIMIT;
     while got.len() < all.len() {
         taken += a.write([&all[taken..]].into_iter());
         let mut place = vec![0; 10_000];
@@ -97,42 +217,108 @@ fn a_sender_that_is_ahead_is_held_back() {
 }
 
 #[test]
-fn a_queue_that_fails_is_replaced_by_the_others() {
-    let Some((mut a, mut b)) = pair() else { return };
-    if a.rails() < 2 {
-        println!("skipped: there is one device only");
-        return;
+fn a_receive_queue_that_is_exhausted_holds_the_sender_back_and_loses_nothing() {
+    const RECEIVES: usize = 2;
+    let Some((mut a, mut b)) = pair_with(usize::MAX, RECEIVES as u32) else { return };
+    let all = bytes(0, 32 * PIECE);
+    let mut taken = 0;
+    while taken < all.len() {
+        taken += a.write([&all[taken..]].into_iter());
     }
-    moves(&mut a, &mut b, 1 << 20, odd(3));
-    a.break_rail(0);
-    moves(&mut a, &mut b, 1 << 20, odd(4));
-    moves(&mut b, &mut a, 1 << 20, odd(5));
+    // The other end is not polled: what it has receives for completes, and no more.
+    let room = RECEIVES * a.rails();
+    let settled = Instant::now() + Duration::from_millis(500);
+    while Instant::now() < settled || a.complete() < room {
+        a.progress();
+    }
+    assert_eq!(a.complete(), room);
+    let (mut got, mut place) = (0, vec![0; all.len()]);
+    let deadline = Instant::now() + LIMIT;
+    while got < all.len() {
+        a.progress();
+        got += b.read(&mut [IoSliceMut::new(&mut place[got..])]);
+        assert_eq!((a.trouble(), b.trouble()), (None, None));
+        assert!(Instant::now() < deadline, "{got} bytes came");
+    }
+    assert!(place == all);
+    moves(&mut a, &mut b, 1 << 20, odd(9));
+    moves(&mut b, &mut a, 1 << 20, odd(10));
+}
+
+#[test]
+fn a_queue_that_dies_in_mid_transfer_is_replaced_and_every_byte_comes_once() {
+    for seed in 0..8 {
+        // On one device too: it has two queues.
+        let devices = if seed < 4 { 1 } else { usize::MAX };
+        let Some((mut a, mut b)) = pair_with(devices, DEPTH) else { return };
+        let (mut random, mut broken) = (Random(seed), false);
+        (a.unruly, b.unruly) = (Some(Unruly::new(seed)), Some(Unruly::new(!seed)));
+        let at = random.next() % (1 << 20);
+        let victim = random.next() % a.rails();
+        moves_while((&mut a, &mut b), 2 << 20, odd(seed), |a, b, got| {
+            if got >= at && !broken {
+                broken = true;
+                if seed % 2 == 0 { a.break_rail(victim) } else { b.break_rail(victim) }
+            }
+        });
+        assert!(broken);
+        moves(&mut b, &mut a, 1 << 20, odd(seed + 100));
+        assert_eq!((a.dead(), b.dead()), (vec![victim], vec![victim]), "both know");
+    }
+}
+
+#[test]
+fn all_queues_but_one_may_die_one_after_the_other() {
+    let Some((mut a, mut b)) = pair() else { return };
+    for at in 1..a.rails() {
+        if at % 2 == 0 {
+            a.break_rail(at)
+        } else {
+            b.break_rail(at)
+        }
+        moves(&mut a, &mut b, 1 << 20, odd(at as u64));
+        moves(&mut b, &mut a, 1 << 20, odd(at as u64));
+    }
 }
 
 #[test]
 fn a_wrong_key_ends_the_stream_with_the_reason() {
-    let Some((mut a, _b)) = pair() else { return };
+    let Some((mut a, mut b)) = pair() else { return };
+    moves(&mut a, &mut b, 1000, || 1000);
     a.forge_key();
     a.write([&[7u8; 100][..]].into_iter());
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while a.trouble().is_none() {
-        a.progress();
-        assert!(Instant::now() < deadline, "the device said nothing");
-    }
-    let why = a.trouble().unwrap_or_default();
-    assert!(why.contains("access") || why.contains("flush"), "{why}");
+    let why = failure(&mut a, &mut b);
+    assert!(why.contains("refused the key") && why.contains("on device "), "{why}");
+    assert_eq!(b.read(&mut [IoSliceMut::new(&mut [0; 100])]), 0, "nothing came");
 }
 
 #[test]
 fn when_every_queue_has_failed_both_ends_say_so() {
-    let Some((mut a, _b)) = pair() else { return };
+    let Some((mut a, mut b)) = pair() else { return };
     (0..a.rails()).for_each(|at| a.break_rail(at));
     a.write([&[7u8; 100][..]].into_iter());
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while a.trouble().is_none() {
-        a.progress();
-        assert!(Instant::now() < deadline, "the device said nothing");
-    }
-    assert!(a.trouble().unwrap_or_default().contains("queue pairs to it failed"));
+    let why = failure(&mut a, &mut b);
+    assert!(why.contains("queue pairs to it failed, the last one on device "), "{why}");
     assert_eq!(a.write([&[7u8; 100][..]].into_iter()), 0, "nothing more is taken");
+    b.write([&[7u8; 100][..]].into_iter());
+    let why = failure(&mut b, &mut a);
+    assert!(why.contains("does not answer"), "{why}");
+}
+
+#[test]
+fn devices_and_addresses_that_do_not_exist_are_named() {
+    let Ok(devices) = probe() else { return };
+    let socket = || {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        TcpStream::connect(listener.local_addr().expect("its address")).expect("a socket").into()
+    };
+    let error = |choice: &Choice| {
+        let made = connect(vec![socket()], choice, Instant::now() + LIMIT);
+        made.err().expect("no such thing").1
+    };
+    let name = devices[0].split(':').next().expect("its name");
+    let why = error(&Choice { devices: vec!["none".into()], gid: None });
+    assert!(why.contains("is named none") && why.contains(name), "{why}");
+    let why = error(&Choice { devices: vec![name.into()], gid: Some(200) });
+    assert!(why.contains(&format!("{name} has no GID 200; it has 0 (")), "{why}");
 }

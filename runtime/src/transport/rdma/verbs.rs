@@ -7,27 +7,48 @@
 //! names memory of a [`Region`] only, which lives as long as its queues.
 
 use std::ffi::CStr;
+use std::fmt;
 use std::io;
+use std::net::Ipv6Addr;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use ibverbs_sys as ffi;
 use serde::{Deserialize, Serialize};
-
-/// Which GID of a device is used, counted as the device does; `None` picks the one of RoCE v2 over IPv4,
-/// else the first that is not 0.
-pub(crate) type GidIndex = Option<u32>;
 
 /// An opened port 1 of a device, with a protection domain.
 pub(super) struct Device {
     context: *mut ffi::ibv_context,
     domain: *mut ffi::ibv_pd,
     pub(super) name: String,
-    lid: u16,
-    mtu: u32,
-    gid: [u8; 16],
-    gid_index: u8,
+    port: ffi::ibv_port_attr,
+    gids: Vec<Gid>,
+}
+
+/// An address of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Gid {
+    index: u32,
+    /// Whether RoCE v2 packets carry it.
+    routed: bool,
+    bytes: [u8; 16],
+}
+
+impl Gid {
+    /// Whether it is an IPv4 address in the clothes of an IPv6 one.
+    fn is_v4(&self) -> bool {
+        self.bytes[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = Ipv6Addr::from(self.bytes);
+        match address.to_ipv4_mapped() {
+            Some(address) => write!(f, "{address}"),
+            None => write!(f, "{address}"),
+        }
+    }
 }
 
 // SAFETY: libibverbs allows calls on a context and a domain from any thread.
@@ -52,7 +73,7 @@ fn handle<T>(pointer: *mut T) -> io::Result<*mut T> {
 
 impl Device {
     /// Opens every device with an active port 1, in the library's order.
-    pub(super) fn all(gid: GidIndex) -> io::Result<Vec<Arc<Device>>> {
+    pub(super) fn all() -> io::Result<Vec<Arc<Device>>> {
         let mut count = 0;
         // SAFETY: the library fills in the count; the list is freed below, after its last use.
         let list = handle(unsafe { ffi::ibv_get_device_list(&mut count) })?;
@@ -60,7 +81,7 @@ impl Device {
         let mut trouble = None;
         for at in 0..usize::try_from(count).unwrap_or(0) {
             // SAFETY: the list has `count` entries.
-            match unsafe { Device::open(*list.add(at), gid) } {
+            match unsafe { Device::open(*list.add(at)) } {
                 Ok(Some(device)) => devices.push(Arc::new(device)),
                 Ok(None) => {}
                 Err(error) => trouble = Some(error),
@@ -77,7 +98,7 @@ impl Device {
     /// # Safety
     ///
     /// The device is in a list that was not freed.
-    unsafe fn open(device: *mut ffi::ibv_device, gid: GidIndex) -> io::Result<Option<Device>> {
+    unsafe fn open(device: *mut ffi::ibv_device) -> io::Result<Option<Device>> {
         // SAFETY: promised by the caller; the name is a string of the library.
         let name = unsafe { CStr::from_ptr(ffi::ibv_get_device_name(device)) };
         let mut opened = Device {
@@ -85,49 +106,83 @@ impl Device {
             context: handle(unsafe { ffi::ibv_open_device(device) })?,
             domain: ptr::null_mut(),
             name: name.to_string_lossy().into_owned(),
-            lid: 0,
-            mtu: 0,
-            gid: [0; 16],
-            gid_index: 0,
+            port: ffi::ibv_port_attr::default(),
+            gids: Vec::new(),
         };
-        let mut port = ffi::ibv_port_attr::default();
-        // SAFETY: the library knows the old form of the structure alone and fills in its length of it.
-        errno(unsafe { ffi::ibv_query_port(opened.context, 1, (&raw mut port).cast()) })?;
-        if port.state != ffi::ibv_port_state::IBV_PORT_ACTIVE {
+        // SAFETY: an open context. The library knows the old form of the structure alone, which is the
+        // beginning of this one.
+        errno(unsafe { ffi::ibv_query_port(opened.context, 1, (&raw mut opened.port).cast()) })?;
+        opened.gids = opened.table();
+        if opened.port.state != ffi::ibv_port_state::IBV_PORT_ACTIVE || opened.gids.is_empty() {
             return Ok(None);
         }
-        (opened.lid, opened.mtu) = (port.lid, port.active_mtu);
-        let Some((index, bytes)) = opened.pick(gid) else { return Ok(None) };
-        (opened.gid_index, opened.gid) = (index as u8, bytes);
         // SAFETY: an open context.
         opened.domain = handle(unsafe { ffi::ibv_alloc_pd(opened.context) })?;
         Ok(Some(opened))
     }
 
-    /// The GID to use, and its index.
-    fn pick(&self, wanted: GidIndex) -> Option<(u32, [u8; 16])> {
+    /// The addresses that are set.
+    fn table(&self) -> Vec<Gid> {
         let size = size_of::<ffi::ibv_gid_entry>();
-        let mut table = vec![ffi::ibv_gid_entry::default(); 64];
+        let mut table = vec![ffi::ibv_gid_entry::default(); 256];
         // SAFETY: the table has as many entries as it says, of the size it says.
         let filled = unsafe {
             ffi::_ibv_query_gid_table(self.context, table.as_mut_ptr(), table.len(), 0, size)
         };
         table.truncate(usize::try_from(filled).unwrap_or(0));
-        // SAFETY: both fields of the union are plain bytes.
-        let raw = |entry: &ffi::ibv_gid_entry| unsafe { entry.gid.raw };
-        let usable = |entry: &&ffi::ibv_gid_entry| entry.port_num == 1 && raw(entry) != [0; 16];
-        let v4 = |entry: &&ffi::ibv_gid_entry| {
-            entry.gid_type == ffi::IBV_GID_TYPE_ROCE_V2
-                && raw(entry)[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
+        let gid = |entry: &ffi::ibv_gid_entry| Gid {
+            index: entry.gid_index,
+            routed: entry.gid_type == ffi::IBV_GID_TYPE_ROCE_V2,
+            // SAFETY: both fields of the union are plain bytes.
+            bytes: unsafe { entry.gid.raw },
         };
-        let entry = match wanted {
-            Some(index) => table.iter().filter(usable).find(|e| e.gid_index == index),
-            None => {
-                let best = table.iter().filter(usable).find(v4);
-                best.or_else(|| table.iter().find(usable))
-            }
+        let here = table.iter().filter(|entry| entry.port_num == 1 && entry.gid_index < 256);
+        here.map(gid).filter(|gid| gid.bytes != [0; 16]).collect()
+    }
+
+    /// The address to speak as: the one of this number; else of RoCE v2 over IPv4, else the first.
+    pub(super) fn gid(&self, wanted: Option<u32>) -> Result<Gid, String> {
+        let find = |fits: &dyn Fn(&&Gid) -> bool| self.gids.iter().find(|gid| fits(gid)).copied();
+        let found = match wanted {
+            Some(index) => find(&|gid| gid.index == index),
+            None => find(&|gid| gid.routed && gid.is_v4()).or_else(|| find(&|_| true)),
         };
-        entry.map(|e| (e.gid_index, raw(e)))
+        found.ok_or_else(|| {
+            let each = |gid: &Gid| format!("{} ({gid})", gid.index);
+            let all: Vec<String> = self.gids.iter().map(each).collect();
+            format!(
+                "device {} has no GID {}; it has {}",
+                self.name,
+                wanted.unwrap_or(0),
+                all.join(", ")
+            )
+        })
+    }
+
+    /// Bytes of a packet.
+    fn mtu(&self) -> u32 {
+        128 << self.port.active_mtu
+    }
+
+    /// Whether memory of a GPU could be registered, as a file descriptor.
+    fn takes_dmabuf(&self) -> bool {
+        // SAFETY: a domain that lives; the descriptor is none, so that nothing is registered.
+        let made = unsafe { ffi::ibv_reg_dmabuf_mr(self.domain, 0, 4096, 0, -1, 0) };
+        made.is_null() && io::Error::last_os_error().raw_os_error() == Some(libc::EBADF)
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gid = self.gid(None).map_err(|_| fmt::Error)?;
+        let kind = match (u32::from(self.port.link_layer), gid.routed) {
+            (ffi::IBV_LINK_LAYER_ETHERNET, true) => "RoCE v2",
+            (ffi::IBV_LINK_LAYER_ETHERNET, false) => "RoCE v1",
+            _ => "InfiniBand",
+        };
+        let dmabuf = if self.takes_dmabuf() { "" } else { ", no dmabuf" };
+        let (name, mtu) = (&self.name, self.mtu());
+        write!(f, "{name}: {kind}, GID {} is {gid}, packets of {mtu} B{dmabuf}", gid.index)
     }
 }
 
@@ -193,13 +248,6 @@ impl Region {
         self.start().wrapping_add(offset)
     }
 
-    /// A word, of which a device may be writing this moment.
-    pub(super) fn word(&self, index: usize) -> &AtomicU64 {
-        assert!(index < self.bytes.len(), "an index of the stream's own");
-        // SAFETY: aligned memory that the region owns, and that is used as an atomic only.
-        unsafe { AtomicU64::from_ptr(self.start().cast::<u64>().add(index)) }
-    }
-
     /// Copies into it.
     pub(super) fn put(&self, offset: usize, from: &[u8]) {
         assert!(offset + from.len() <= self.bytes.len() * 8, "a place of the stream's own");
@@ -213,11 +261,6 @@ impl Region {
         assert!(offset + to.len() <= self.bytes.len() * 8, "a place of the stream's own");
         // SAFETY: inside the region; the stream reads only slots that no device writes any more.
         unsafe { ptr::copy_nonoverlapping(self.start().add(offset), to.as_mut_ptr(), to.len()) };
-    }
-
-    /// How many devices it is registered with.
-    pub(super) fn devices(&self) -> usize {
-        self.registrations.len()
     }
 
     /// The keys of a registration: for work of this process, for a peer.
@@ -236,6 +279,12 @@ pub(super) struct Address {
     lid: u16,
     mtu: u32,
     gid: [u8; 16],
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Gid { index: 0, routed: true, bytes: self.gid })
+    }
 }
 
 /// What became of work.
@@ -261,7 +310,8 @@ pub(super) struct Write {
     /// Address and key of the peer's memory.
     pub(super) to: u64,
     pub(super) to_key: u32,
-    pub(super) immediate: Option<u32>,
+    /// What the peer hears with it.
+    pub(super) immediate: u32,
 }
 
 /// A reliable connection and the queue of its completions.
@@ -270,6 +320,7 @@ pub(super) struct Queue {
     completions: *mut ffi::ibv_cq,
     inline: u32,
     sequence: u32,
+    gid: Gid,
     device: Arc<Device>,
     /// Receives were posted, and writes name its memory.
     _region: Arc<Region>,
@@ -280,11 +331,17 @@ unsafe impl Send for Queue {}
 
 /// Bytes that travel inside the work request itself, where the device can.
 const INLINE: u32 = 192;
+/// A packet that is not acknowledged is sent again after 4.096 us * 2^17, half a second, so often: a queue whose
+/// peer does not answer fails after four seconds (devices may take up to four times that). One more would
+/// be for ever with the kernel's device in software.
+const TIMEOUT: u8 = 17;
+const RETRIES: u8 = 6;
 
 impl Queue {
     /// A queue in its first state, for so many writes and receives at once.
     pub(super) fn new(
         device: &Arc<Device>,
+        gid: Gid,
         region: &Arc<Region>,
         depth: u32,
         sequence: u32,
@@ -299,6 +356,7 @@ impl Queue {
             completions,
             inline: INLINE,
             sequence: sequence & 0xff_ffff,
+            gid,
             device: device.clone(),
             _region: region.clone(),
         };
@@ -354,8 +412,8 @@ impl Queue {
     pub(super) fn address(&self) -> Address {
         // SAFETY: a pair that lives.
         let number = unsafe { (*self.pair).qp_num };
-        let Device { lid, mtu, gid, .. } = *self.device;
-        Address { number, sequence: self.sequence, lid, mtu, gid }
+        let ffi::ibv_port_attr { lid, active_mtu: mtu, .. } = self.device.port;
+        Address { number, sequence: self.sequence, lid, mtu, gid: self.gid.bytes }
     }
 
     /// Makes the connection; receives must be posted before the peer writes.
@@ -363,7 +421,7 @@ impl Queue {
         use ffi::ibv_qp_attr_mask as Mask;
         let mut attr = ffi::ibv_qp_attr {
             qp_state: ffi::ibv_qp_state::IBV_QPS_RTR,
-            path_mtu: self.device.mtu.min(peer.mtu),
+            path_mtu: self.device.port.active_mtu.min(peer.mtu),
             dest_qp_num: peer.number,
             rq_psn: peer.sequence,
             max_dest_rd_atomic: 1,
@@ -374,7 +432,7 @@ impl Queue {
         attr.ah_attr.dlid = peer.lid;
         attr.ah_attr.is_global = 1;
         attr.ah_attr.grh.dgid.raw = peer.gid;
-        attr.ah_attr.grh.sgid_index = self.device.gid_index;
+        attr.ah_attr.grh.sgid_index = self.gid.index as u8;
         attr.ah_attr.grh.hop_limit = 64;
         self.modify(
             &mut attr,
@@ -390,9 +448,8 @@ impl Queue {
         )?;
         let mut attr = ffi::ibv_qp_attr {
             qp_state: ffi::ibv_qp_state::IBV_QPS_RTS,
-            // 4.096 us * 2^16: a quarter of a second, seven times.
-            timeout: 16,
-            retry_cnt: 7,
+            timeout: TIMEOUT,
+            retry_cnt: RETRIES,
             // For ever: a receiver that is late is the watchdog's business.
             rnr_retry: 7,
             sq_psn: self.sequence,
@@ -443,15 +500,12 @@ impl Queue {
         let mut work = ffi::ibv_send_wr {
             wr_id: write.id,
             sg_list: &mut piece,
-            num_sge: 1,
-            opcode: match write.immediate {
-                Some(_) => ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
-                None => ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE,
-            },
+            num_sge: i32::from(write.len > 0),
+            opcode: ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
             send_flags: ffi::ibv_send_flags::IBV_SEND_SIGNALED.0 | inline,
             ..Default::default()
         };
-        work.__bindgen_anon_1.imm_data = write.immediate.unwrap_or(0).to_be();
+        work.__bindgen_anon_1.imm_data = write.immediate.to_be();
         work.wr.rdma.remote_addr = write.to;
         work.wr.rdma.rkey = write.to_key;
         let mut bad = ptr::null_mut();
@@ -508,9 +562,21 @@ impl Drop for Queue {
     }
 }
 
-/// A status of the library in its words.
+/// A status of the library in its words, and what it means for users.
 pub(super) fn status(code: u32) -> String {
     // SAFETY: a table of the library, which has words for any number.
     let words = unsafe { CStr::from_ptr(ffi::ibv_wc_status_str(code)) };
-    words.to_string_lossy().into_owned()
+    let meaning = match code {
+        ffi::ibv_wc_status::IBV_WC_RETRY_EXC_ERR => {
+            ": the peer's device does not answer; its process, its port or the way there is down, or the \
+             two devices are of different networks (see the hint `rdma_gid`)"
+        }
+        ffi::ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => ": the peer posts no receives",
+        ffi::ibv_wc_status::IBV_WC_REM_ACCESS_ERR => {
+            ": the peer's device refused the key or the address of its memory"
+        }
+        ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR => ": the queue pair had ended before",
+        _ => "",
+    };
+    format!("{}{meaning}", words.to_string_lossy())
 }

@@ -7,12 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
-#[cfg(feature = "rdma")]
-use rustix::net::RecvFlags;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sockopt};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, sockopt};
 
 use super::resume::Resumable;
-#[cfg(feature = "rdma")]
 use crate::transport::rdma::Stream;
 
 /// Bytes that may wait to be sent to a peer on this machine (the kernel doubles the number for its own
@@ -32,7 +29,6 @@ enum Carrier {
     /// The socket.
     Plain(Arc<OwnedFd>),
     /// Devices (`transport/rdma`); the socket is only how the end of the peer shows.
-    #[cfg(feature = "rdma")]
     Device {
         fd: Arc<OwnedFd>,
         stream: Mutex<Stream>,
@@ -64,7 +60,6 @@ impl Socket {
     }
 
     /// The same, with a stream that carries the bytes.
-    #[cfg(feature = "rdma")]
     pub(crate) fn with_stream(fd: OwnedFd, stream: Stream) -> Self {
         let tuned = tune(&fd);
         let (stream, idle) = (Mutex::new(stream), AtomicU32::new(0));
@@ -93,11 +88,16 @@ impl Socket {
         }
     }
 
-    /// Looks after a stream over several paths.
+    /// Looks after what moves only while this process looks at it.
     pub(crate) fn tend(&self) {
-        if let Some(mut stream) = self.stream() {
-            stream.tend();
-            self.heed(&stream);
+        match self.stream() {
+            Some(mut stream) => {
+                stream.tend();
+                self.heed(&stream);
+            }
+            None => {
+                self.settle();
+            }
         }
     }
 
@@ -105,8 +105,16 @@ impl Socket {
     #[inline]
     pub(super) fn settle(&self) -> bool {
         match &self.carrier {
+            Carrier::Plain(_) => true,
+            Carrier::Device { stream, .. } => {
+                let mut stream = locked(stream);
+                let settled = stream.settle();
+                if let Some(why) = stream.trouble() {
+                    self.fail(why);
+                }
+                settled
+            }
             Carrier::Paths { stream, .. } => locked(stream).settle(),
-            _ => true,
         }
     }
 
@@ -114,7 +122,6 @@ impl Socket {
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
         match &self.carrier {
             Carrier::Plain(fd) => Some(fd.clone()),
-            #[cfg(feature = "rdma")]
             Carrier::Device { fd, .. } => Some(fd.clone()),
             Carrier::Paths { stream, .. } => locked(stream).fd(),
         }
@@ -139,7 +146,6 @@ impl Socket {
     }
 
     /// Reads what devices brought.
-    #[cfg(feature = "rdma")]
     fn streamed(
         &self,
         (fd, stream, idle): (&OwnedFd, &mut Stream, &AtomicU32),
@@ -215,7 +221,6 @@ impl Socket {
     fn read_elsewhere(&self, places: &mut [IoSliceMut<'_>]) -> usize {
         match &self.carrier {
             Carrier::Plain(fd) => self.arrived(rustix::io::readv(&**fd, places)),
-            #[cfg(feature = "rdma")]
             Carrier::Device { fd, stream, idle } => {
                 self.streamed((fd, &mut locked(stream), idle), places)
             }
@@ -248,7 +253,6 @@ impl Socket {
     pub(super) fn write(&self, places: &[IoSlice<'_>]) -> usize {
         let fd = match &self.carrier {
             Carrier::Plain(fd) => fd,
-            #[cfg(feature = "rdma")]
             Carrier::Device { stream, .. } => {
                 let mut stream = locked(stream);
                 let taken = stream.write(places.iter().map(|place| &**place));

@@ -1,0 +1,48 @@
+//! In the place of `transport/rdma` where roundelay was built without the feature `rdma`: says so. With
+//! it nothing else needs to ask whether the feature is there.
+
+use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use super::Choice;
+
+const WHY: &str = "this roundelay was built without it; build with `--features rdma`, which needs \
+                   libibverbs-dev, libclang-dev, cmake and pkg-config (Debian's names); to run, \
+                   libibverbs1 and ibverbs-providers";
+
+/// There is none.
+pub(crate) enum Stream {}
+
+impl Stream {
+    pub(crate) fn trouble(&self) -> Option<String> {
+        match *self {}
+    }
+
+    pub(crate) fn settle(&mut self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn write<'a>(&mut self, _: impl Iterator<Item = &'a [u8]>) -> usize {
+        match *self {}
+    }
+
+    pub(crate) fn read(&mut self, _: &mut [IoSliceMut<'_>]) -> usize {
+        match *self {}
+    }
+}
+
+pub(crate) fn probe() -> Result<Vec<String>, String> {
+    Err(WHY.into())
+}
+
+pub(crate) fn connect(
+    sockets: Vec<OwnedFd>,
+    _: &Choice,
+    _: Instant,
+) -> Result<Vec<(OwnedFd, Stream)>, (usize, String)> {
+    match sockets.is_empty() {
+        true => Ok(Vec::new()),
+        false => Err((0, WHY.into())),
+    }
+}

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# RDMA where there is no RDMA hardware: builds the feature `rdma`, and tries it in virtual machines (vm.sh).
+#
+#   tests/rdma.sh [PART ...]
+#
+# Parts: build; stream (the stream's own tests); conformance (RDMA alone, and between hosts that share memory
+# inside); hosts (two machines of two ranks and two devices: the book; a device is cut off; all devices are). All by default. Ends with 77 and the reason where something that it needs cannot be had.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}
+programs=$target/rdma-tests
+parts=" ${*:-build stream conformance hosts} "
+
+wanted() { [[ $parts == *" $1 "* ]]; }
+
+packages() {
+    local package missing=()
+    for package in libibverbs-dev libclang-dev cmake pkg-config; do
+        dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    if [ "$(id -u)" != 0 ] || ! apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null 2>&1; then
+        echo "RDMA cannot be built: missing are ${missing[*]}" >&2
+        exit 77
+    fi
+}
+
+# With all packages at once features are those of the tests without RDMA, and little is built anew. The program comes
+# with the tests of the command line.
+build() {
+    local said
+    said=$(cargo test --workspace --locked --features roundelay-cli/rdma --no-run --lib --test conformance \
+        --test verbs --color never 2>&1 | tee /dev/stderr)
+    mkdir -p "$programs"
+    cp "$(sed -n 's|.*Executable unittests src/lib.rs (\(.*/roundelay-[0-9a-f]*\))|\1|p' <<<"$said")" "$programs/stream"
+    cp "$(sed -n 's|.*Executable tests/conformance/main.rs (\(.*\))|\1|p' <<<"$said")" "$programs/conformance"
+    cp "$target/debug/roundelay" "$programs/roundelay"
+}
+
+if wanted build; then
+    packages
+    build
+fi
+if wanted stream; then
+    tests/vm.sh -d 2 -t 280 "$programs/stream" transport::rdma --test-threads=1
+fi
+if wanted conformance; then
+    tests/vm.sh -d 2 -m 3072 -t 560 "$programs/conformance" rdma:: --test-threads=1
+fi
+if wanted hosts; then
+    tests/vm.sh -n 2 -d 3 -p 6 -m 1024 -t 560 tests/rdma_hosts.sh "$programs/roundelay"
+fi
