@@ -30,7 +30,7 @@ packages() {
 build() {
     local said
     said=$(cargo test --workspace --locked --features roundelay-cli/rdma --no-run --lib --test conformance \
-        --test verbs --color never 2>&1 | tee /dev/stderr)
+        --test verbs --color never 2>&1) || { echo "$said" >&2 && exit 1; }
     mkdir -p "$programs"
     cp "$(sed -n 's|.*Executable unittests src/lib.rs (\(.*/roundelay-[0-9a-f]*\))|\1|p' <<<"$said")" "$programs/stream"
     cp "$(sed -n 's|.*Executable tests/conformance/main.rs (\(.*\))|\1|p' <<<"$said")" "$programs/conformance"
