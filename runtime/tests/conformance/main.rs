@@ -75,7 +75,7 @@ fn skip(why: &str) {
 fn over(over: Over, test: impl Fn(Over)) {
     match roundelay::transport::rdma() {
         Err(why) if matches!(over, Over::Rdma | Over::MixedRdma) => {
-            skip(&format!("no RDMA: {why}"))
+            skip(&format!("no RDMA: {why}"));
         }
         _ if over == Over::Paths && std::net::TcpListener::bind("[::1]:0").is_err() => {
             skip("this machine has no IPv6 and so only one path to itself");
