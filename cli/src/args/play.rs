@@ -1,0 +1,218 @@
+//! What every job has, and `run`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use roundelay::{DType, RedOp};
+use roundelay_compiler::device;
+
+use super::Target;
+use crate::values::{Ranks, Sizes, bytes, duration};
+
+/// What every job has.
+#[derive(Debug, Args)]
+pub(crate) struct Play {
+    /// Ranks, as processes of this machine: 8, 2x4, 2,4,8 or 2..8 [default: 4; grids: 2x2]
+    #[arg(short, value_name = "RANKS")]
+    pub(crate) n: Option<Ranks>,
+    /// Element type: f16 bf16 f32 f64 i8 u8 i32 u32 i64 u64 bool
+    #[arg(long, default_value_t = DType::F32)]
+    pub(crate) dtype: DType,
+    /// Operator: sum prod min max avg premul_sum and or xor
+    #[arg(long, default_value_t = RedOp::Sum)]
+    pub(crate) op: RedOp,
+    /// Timed calls of each size [default: as many as fill a fraction of a second]
+    #[arg(long)]
+    pub(crate) iters: Option<u32>,
+    /// Calls before timing
+    #[arg(long, default_value_t = 5)]
+    pub(crate) warmup: u32,
+    /// How long a rank waits for another: 5s, 500ms, 2m
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub(crate) timeout: Duration,
+    /// Seed of the data [default: from the clock; printed]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Call in place (the default of all_reduce and broadcast)
+    #[arg(long, conflicts_with = "out_of_place")]
+    pub(crate) in_place: bool,
+    /// Call out of place (the default of the others)
+    #[arg(long)]
+    pub(crate) out_of_place: bool,
+    /// Keep the buffers in ordinary memory, which other ranks cannot read in place
+    #[arg(long)]
+    pub(crate) private: bool,
+    /// Capacity of a slot: the largest message that is copied at once
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(crate) slot_bytes: Option<u64>,
+    /// How the data goes; --hint transport=… in short [default: shared memory where it can be]
+    #[arg(long, value_enum)]
+    pub(crate) transport: Option<Way>,
+    /// Over how many machines the ranks shall believe to be spread: shared memory inside, TCP between
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) hosts: u32,
+    /// This process is that rank of a job whose ranks are started one by one
+    #[arg(long, requires_all = ["size", "store"])]
+    pub(crate) rank: Option<u32>,
+    /// The number of its ranks
+    #[arg(long, requires = "rank")]
+    pub(crate) size: Option<u32>,
+    /// Where rank 0 serves the store at which they meet, the same for all
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) store: Option<String>,
+    /// A hint, for where a collective is given and not an algorithm; repeatable (docs/hints.md)
+    #[arg(long = "hint", value_name = "KEY=VALUE")]
+    pub(crate) hints: Vec<String>,
+    /// Trace a few calls of each size, and write a file for Perfetto (ui.perfetto.dev)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// If the run fails, write what each rank remembers to a file (JSON)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) flight: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) on: On,
+}
+
+impl Play {
+    /// How points of a table are measured: sums of f32.
+    pub(crate) fn tuning() -> Self {
+        Play {
+            n: None,
+            dtype: DType::F32,
+            op: RedOp::Sum,
+            iters: None,
+            warmup: 3,
+            timeout: Duration::from_secs(60),
+            seed: Some(1),
+            in_place: false,
+            out_of_place: true,
+            private: false,
+            slot_bytes: None,
+            transport: None,
+            hosts: 1,
+            rank: None,
+            size: None,
+            store: None,
+            hints: Vec::new(),
+            trace: None,
+            flight: None,
+            on: On::default(),
+        }
+    }
+
+    /// The same on GPUs.
+    pub(crate) fn on_gpus(in_place: bool) -> Self {
+        let on = On { device: Device::Cuda, ..On::default() };
+        Play {
+            in_place,
+            out_of_place: !in_place,
+            on,
+            timeout: Duration::from_secs(20),
+            ..Self::tuning()
+        }
+    }
+}
+
+/// Where buffers lie, and how GPUs play.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct On {
+    /// Where the buffers lie: a GPU for each rank with `cuda`
+    #[arg(long, value_enum, default_value_t = Device::Host)]
+    pub(crate) device: Device,
+    /// How messages travel between GPUs: packet, staged, put, get; --hint protocol=… in short [default: chosen]
+    #[arg(long, value_name = "WAY")]
+    pub(crate) way: Option<device::Way>,
+    /// Blocks of a kernel [default: chosen]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub(crate) blocks: Option<u32>,
+    /// So many calls captured in a CUDA graph, which is replayed [default: each call is launched]
+    #[arg(long, value_name = "CALLS", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) graph: Option<u32>,
+}
+
+impl On {
+    /// Whether buffers lie on GPUs.
+    pub(crate) fn gpus(&self) -> bool {
+        self.device == Device::Cuda
+    }
+}
+
+/// Where buffers lie.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Device {
+    /// The memory of the host
+    #[default]
+    Host,
+    /// NVIDIA GPUs
+    Cuda,
+}
+
+/// `roundelay run`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A size is the larger of one rank's input and output, rounded down to whole elements (and blocks).
+The time is the slowest rank's, the median over batches; algbw is size/time, busbw as in nccl-tests.
+On GPUs it is the time between events on the stream (nccl-tests' own default is the ranks' mean).
+Every call is checked: all outputs against a reference in higher precision, inputs and guard bytes
+for being untouched, and the ranks' results for being bitwise equal where that was proved.
+
+Examples:
+  roundelay run my.algo -n 4
+  roundelay run all_reduce.ring -n 4 --bytes 1K..64M --dtype bf16
+  roundelay run all_reduce.two_level -n 2x4 --op max
+  roundelay run all_gather -n 3 --bytes 0,1,1M --seed 7 --json
+  roundelay run all_reduce -n 4 --hint deterministic=true
+  roundelay run all_reduce -n 4 --hint algorithm=ring --hint timeout=5s
+  roundelay run all_reduce.ring -n 4 --bytes 1M --trace ring.json
+  roundelay run all_reduce.ring -n 4 --transport tcp
+  roundelay run all_reduce.ring -n 4 --hosts 2
+  roundelay run all_reduce.ring -n 4 --device cuda --way put --blocks 32
+  mpirun -n 4 roundelay run all_reduce    also mpiexec, srun, torchrun --no-python (docs/running.md)
+  roundelay run all_reduce --rank 0 --size 2 --store 127.0.0.1:29500     and with --rank 1")]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) play: Play,
+    /// Sizes: 4K, 1,4K,1M or 8..128M (doubling)
+    #[arg(long, value_name = "SIZES", default_value = "1K,64K,1M,16M")]
+    pub(crate) bytes: Sizes,
+    /// Factor between the sizes of a range
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
+    pub(crate) factor: u64,
+}
+
+/// How the data of a job goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Way {
+    /// Shared memory
+    Shm,
+    /// TCP
+    Tcp,
+    /// InfiniBand or RoCE
+    Rdma,
+    /// Shared memory inside a machine, TCP between machines
+    #[value(skip)]
+    Both,
+    /// Shared memory inside a machine, InfiniBand or RoCE between machines
+    #[value(skip)]
+    BothRdma,
+    /// The memory of other GPUs
+    #[value(skip)]
+    Nvlink,
+}
+
+impl Way {
+    /// As in results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Way::Shm => "shm",
+            Way::Tcp => "tcp",
+            Way::Rdma => "rdma",
+            Way::Both => "shm+tcp",
+            Way::BothRdma => "shm+rdma",
+            Way::Nvlink => "nvlink",
+        }
+    }
+}

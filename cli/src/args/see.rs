@@ -1,0 +1,211 @@
+//! Verbs that look at algorithms, choices and ways, and play nothing.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use roundelay::{DType, RedOp};
+use roundelay_compiler::device;
+
+use super::{Device, Target, Way};
+use crate::values::{Ranks, Sizes, bytes};
+
+/// `roundelay check`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The time is that of the cost model: one axis of ranks on one host with a core for each, of several
+axes the last one inside hosts, and a 10 Gbit/s network between them. `gap` is what the busiest
+rank sends, relative to the lower bound.
+
+Examples:
+  roundelay check my.algo                 n from 2 to 9
+  roundelay check all_reduce.ring -n 2..64
+  roundelay check all_reduce.two_level -n 2x4,16x8
+  roundelay check all_reduce              all of the book's
+  roundelay check rank0.plan              a plan written by `show --stage plan -o`")]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Rank counts: 8, 2x4, 2,4,8 or 2..64 [default: 2..9; grids: 2x2,2x3,3x2,2x4]
+    #[arg(short, value_name = "RANKS")]
+    pub(crate) n: Option<Ranks>,
+    /// Size of the vector for which time and bytes are given
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = bytes)]
+    pub(crate) bytes: u64,
+}
+
+/// `roundelay route`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Under another launcher every rank says its own ways.
+
+Examples:
+  roundelay route -n 4 --hosts 2
+  mpirun -n 2 roundelay route")]
+pub(crate) struct Route {
+    /// Ranks
+    #[arg(short, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) n: u32,
+    /// Links that may be used [default: shared memory where it can be, TCP elsewhere]
+    #[arg(long, value_enum)]
+    pub(crate) transport: Option<Way>,
+    /// Over how many machines the ranks shall believe to be spread
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) hosts: u32,
+}
+
+/// `roundelay show`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  roundelay show my.algo --stage ast
+  roundelay show all_reduce.ring --stage graph -n 4
+  roundelay show all_reduce.ring --stage plan -n 131072 --rank 7
+  roundelay show all_reduce.ring --stage plan -n 4 --rank 0 -o rank0.plan
+  roundelay show all_reduce.ring --stage device --way put -n 4 --rank 0")]
+pub(crate) struct Show {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Which stage
+    #[arg(long, default_value = "plan")]
+    pub(crate) stage: Stage,
+    /// Ranks: 8 or 2x4 [default: 4; grids: 2x2]
+    #[arg(short, value_name = "RANKS")]
+    pub(crate) n: Option<Ranks>,
+    /// Make this rank's plan only, without unrolling the others
+    #[arg(long)]
+    pub(crate) rank: Option<u32>,
+    /// Plan for calls in place (the default of all_reduce and broadcast)
+    #[arg(long, conflicts_with = "out_of_place")]
+    pub(crate) in_place: bool,
+    /// Plan for calls out of place (the default of the others)
+    #[arg(long)]
+    pub(crate) out_of_place: bool,
+    /// How messages travel on the device: packet, staged, put, get
+    #[arg(long, value_name = "WAY", default_value = "packet")]
+    pub(crate) way: device::Way,
+    /// Element type of a kernel
+    #[arg(long, default_value_t = DType::F32)]
+    pub(crate) dtype: DType,
+    /// Operator of a kernel
+    #[arg(long, default_value_t = RedOp::Sum)]
+    pub(crate) op: RedOp,
+    /// A kernel for memory that is not aligned to 16 bytes
+    #[arg(long)]
+    pub(crate) unaligned: bool,
+    /// A kernel with all that it includes, as the CUDA compiler gets it
+    #[arg(long)]
+    pub(crate) whole: bool,
+    /// The graph in the language of Graphviz
+    #[arg(long)]
+    pub(crate) dot: bool,
+    /// Write the plan of --rank to a file, as `check` reads it
+    #[arg(short, value_name = "FILE", requires = "rank")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// Stages of the compiler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Stage {
+    /// The syntax tree
+    Ast,
+    /// The resolved program, for any rank count
+    Program,
+    /// The step graph
+    Graph,
+    /// The plans
+    Plan,
+    /// What the blocks of a device play
+    Device,
+    /// The kernels of devices
+    Cuda,
+}
+
+/// `roundelay draw`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  roundelay draw all_reduce.ring -n 8 -o ring.html")]
+pub(crate) struct Draw {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Ranks: 8 or 2x4 [default: 4; grids: 2x2]
+    #[arg(short, value_name = "RANKS")]
+    pub(crate) n: Option<Ranks>,
+    /// The page [default: COLLECTIVE.NAME.html]
+    #[arg(short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// `roundelay fmt`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  roundelay fmt *.algo
+  roundelay fmt --check my.algo           end with 1 and name the file if it is not formatted
+  roundelay fmt - < my.algo               from standard input to standard output")]
+pub(crate) struct Fmt {
+    /// Change nothing; end with 1 if something is not formatted
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Files, or `-`
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// `roundelay explain`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A choice is explained as `run` and `bench` would make it where they are given a collective: by
+hints, then ROUNDELAY_HINTS, then the tuned table, then the cost model. docs/hints.md has all hints.
+
+Examples:
+  roundelay explain RL0501
+  roundelay explain                       all codes
+  roundelay explain hints                 all hints
+  roundelay explain all_reduce -n 4 --bytes 1M
+  roundelay explain all_reduce -n 6 --hint algorithm=halving_doubling
+  roundelay explain all_reduce -n 16 --hosts 4 --bytes 64M --hint lossy=bf16 --json
+  roundelay explain all_reduce -n 4 --device cuda --bytes 64K")]
+pub(crate) struct Explain {
+    /// A code such as RL0501, a collective such as all_reduce, or `hints`
+    #[arg(value_name = "CODE|COLLECTIVE|hints")]
+    pub(crate) what: Option<String>,
+    /// Ranks: 8 or 2x4 [default: 4]
+    #[arg(short, value_name = "RANKS")]
+    pub(crate) n: Option<Ranks>,
+    /// Hosts that the ranks are spread over evenly
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) hosts: u32,
+    /// Sizes: 4K, 1,4K,1M or 8..128M (doubling)
+    #[arg(long, value_name = "SIZES", default_value = "1M")]
+    pub(crate) bytes: Sizes,
+    /// Element type: f16 bf16 f32 f64 i8 u8 i32 u32 i64 u64 bool
+    #[arg(long, default_value_t = DType::F32)]
+    pub(crate) dtype: DType,
+    /// Operator: sum prod min max avg premul_sum and or xor
+    #[arg(long, default_value_t = RedOp::Sum)]
+    pub(crate) op: RedOp,
+    /// The root of a rooted collective
+    #[arg(long, value_name = "RANK", default_value_t = 0)]
+    pub(crate) root: u32,
+    /// For a call in place (the default of all_reduce and broadcast)
+    #[arg(long, conflicts_with = "out_of_place")]
+    pub(crate) in_place: bool,
+    /// For a call out of place (the default of the others)
+    #[arg(long)]
+    pub(crate) out_of_place: bool,
+    /// Where the buffers lie
+    #[arg(long, value_enum, default_value_t = Device::Host)]
+    pub(crate) device: Device,
+    /// A hint on the call; repeatable
+    #[arg(long = "hint", value_name = "KEY=VALUE")]
+    pub(crate) hints: Vec<String>,
+}
+
+/// `roundelay info`
+#[derive(Debug, Args)]
+pub(crate) struct Info {
+    /// Print a topology file of what this machine has: interfaces, RDMA devices, GPUs
+    #[arg(long)]
+    pub(crate) topology: bool,
+}
