@@ -14,6 +14,12 @@
 //! name = "eth0"
 //! kind = "tcp"              # tcp, rdma or gpu
 //! gbs = 0.5
+//! [[hosts]]
+//! name = "b"
+//! [[hosts.devices]]
+//! name = "enp1s0"
+//! kind = "tcp"
+//! gbs = 0.5
 //!
 //! [[paths]]                 # the best first: what rides no path in particular rides the first
 //! name = "eth0"
