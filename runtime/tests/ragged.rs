@@ -59,7 +59,8 @@ fn plans(entry: &Entry, n: u32, schedule: &str) -> Option<Vec<Plan>> {
         // Not for so many ranks, or what is split by bandwidth not on several channels.
         Err(error) => {
             let text = error.to_string();
-            let split = schedule.contains("channels") && text.contains(codes::WEIGHTED);
+            let split =
+                schedule.contains("channels") && text.contains(&codes::WEIGHTED.to_string());
             assert!(split || text.contains("requires"), "{error}");
             None
         }
