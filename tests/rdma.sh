@@ -3,13 +3,15 @@
 #
 #   tests/rdma.sh [PART ...]
 #
-# Parts: build; stream (the stream's own tests); conformance (RDMA alone, and between hosts that share memory
-# inside); hosts (two machines of two ranks and two devices: the book; a device is cut off; all devices are). All by default. Ends with 77 and the reason where something that it needs cannot be had.
+# Parts: build; stream (the stream's own tests); conformance (of RDMA alone, without what takes minutes); hosts (two
+# machines of two ranks and two devices: the book; a device is cut off; all devices are); long (a gigabyte, the book
+# on 2 to 4 ranks, and conformance between hosts that share memory inside). All by default. Ends with 77 and the
+# reason where something that it needs cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 programs=$target/rdma-tests
-parts=" ${*:-build stream conformance hosts} "
+parts=" ${*:-build stream conformance hosts long} "
 
 wanted() { [[ $parts == *" $1 "* ]]; }
 
@@ -45,8 +47,13 @@ if wanted stream; then
     tests/vm.sh -d 2 -t 280 "$programs/stream" transport::rdma --test-threads=1
 fi
 if wanted conformance; then
-    tests/vm.sh -d 2 -m 3072 -t 560 "$programs/conformance" rdma:: --test-threads=1
+    tests/vm.sh -d 2 -m 3072 -t 300 "$programs/conformance" rdma:: --test-threads=1 \
+        --skip mixed_rdma:: --skip gigabyte --skip whole_book
 fi
 if wanted hosts; then
     tests/vm.sh -n 2 -d 3 -p 6 -m 1024 -t 560 tests/rdma_hosts.sh "$programs/roundelay"
+fi
+if wanted long; then
+    tests/vm.sh -d 2 -m 3072 -t 560 "$programs/conformance" rdma::a_gigabyte rdma::the_whole_book mixed_rdma:: \
+        --test-threads=1
 fi

@@ -23,6 +23,10 @@ impl Stream {
         match *self {}
     }
 
+    pub(crate) fn linger(&mut self, _: impl Fn() -> bool) {
+        match *self {}
+    }
+
     pub(crate) fn write<'a>(&mut self, _: impl Iterator<Item = &'a [u8]>) -> usize {
         match *self {}
     }

@@ -514,11 +514,15 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
-    /// Nothing but this process sends what is still to be sent.
-    fn drop(&mut self) {
+impl Stream {
+    /// Before the end: nothing but this process sends what is still to be sent. Not to a peer that is `gone`.
+    pub(crate) fn linger(&mut self, gone: impl Fn() -> bool) {
         let deadline = Instant::now() + LINGER;
-        while !self.is_delivered() && self.trouble().is_none() && Instant::now() < deadline {
+        while !self.is_delivered()
+            && self.trouble().is_none()
+            && !gone()
+            && Instant::now() < deadline
+        {
             self.progress();
             rustix::thread::sched_yield();
         }

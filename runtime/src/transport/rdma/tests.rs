@@ -1,7 +1,7 @@
 //! Two ends of a stream in one process, over whatever devices there are; without any they say so and
 //! pass: `tests/rdma.sh` runs them where there is one.
 
-use std::io::IoSliceMut;
+use std::io::{IoSliceMut, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ fn pair_with(devices: usize, receives: u32) -> Option<(Stream, Stream)> {
     let names = match probe() {
         Ok(lines) => lines,
         Err(why) => {
-            println!("skipped: {why}");
+            let _ = writeln!(std::io::stderr(), "skipped: {why}");
             return None;
         }
     };
@@ -272,9 +272,9 @@ fn all_queues_but_one_may_die_one_after_the_other() {
     let Some((mut a, mut b)) = pair() else { return };
     for at in 1..a.rails() {
         if at % 2 == 0 {
-            a.break_rail(at)
+            a.break_rail(at);
         } else {
-            b.break_rail(at)
+            b.break_rail(at);
         }
         moves(&mut a, &mut b, 1 << 20, odd(at as u64));
         moves(&mut b, &mut a, 1 << 20, odd(at as u64));

@@ -31,7 +31,7 @@ enum Carrier {
     /// Devices (`transport/rdma`); the socket is only how the end of the peer shows.
     Device {
         fd: Arc<OwnedFd>,
-        stream: Mutex<Stream>,
+        stream: Box<Mutex<Stream>>,
         /// Reads that found nothing since the socket was last looked at.
         idle: AtomicU32,
     },
@@ -62,7 +62,7 @@ impl Socket {
     /// The same, with a stream that carries the bytes.
     pub(crate) fn with_stream(fd: OwnedFd, stream: Stream) -> Self {
         let tuned = tune(&fd);
-        let (stream, idle) = (Mutex::new(stream), AtomicU32::new(0));
+        let (stream, idle) = (Box::new(Mutex::new(stream)), AtomicU32::new(0));
         Self::carried(tuned, Carrier::Device { fd: Arc::new(fd), stream, idle })
     }
 
@@ -271,6 +271,21 @@ impl Socket {
             self.failed(error);
             0
         })
+    }
+}
+
+impl Drop for Socket {
+    /// What devices have yet to send goes out first, unless the peer has ended its socket.
+    fn drop(&mut self) {
+        let faulty = self.is_faulty();
+        if let Carrier::Device { fd, stream, .. } = &mut self.carrier {
+            let gone = || match rustix::net::recv(&**fd, &mut [0u8; 1], RecvFlags::PEEK) {
+                Ok(_) => true,
+                Err(error) => ended(error).is_some(),
+            };
+            let stream = stream.get_mut().unwrap_or_else(PoisonError::into_inner);
+            stream.linger(|| faulty || gone());
+        }
     }
 }
 
