@@ -60,7 +60,7 @@ provide() {
 prepare() {
     local new=$cache.$$ package version module file number=100
     lists
-    rm -rf "$new" && mkdir -p "$new/kernel" "$new/root/bin" "$new/root/modules"
+    rm -rf "$new" && mkdir -p "$new/kernel" "$new/tree/bin" "$new/tree/modules"
     package=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-.*\)/\1/p' | head -n 1)
     [ -n "$package" ] || none "apt-cache knows no linux-image-amd64"
     (cd "$new" && apt-get download -q "$package" >/dev/null 2>&1 && dpkg-deb -x ./*.deb kernel) ||
@@ -77,14 +77,14 @@ prepare() {
         case $file in
         *.xz) xz -dc "$file" ;;
         *) cat "$file" ;;
-        esac >"$new/root/modules/$((number += 1)).ko"
+        esac >"$new/tree/modules/$((number += 1)).ko"
     done <"$new/list"
-    cp "$(command -v busybox)" "$new/root/bin/busybox"
-    first_program >"$new/root/init"
-    chmod +x "$new/root/init"
-    (cd "$new/root" && find . | cpio -o -H newc --quiet | gzip -1) >"$new/first"
+    cp "$(command -v busybox)" "$new/tree/bin/busybox"
+    first_program >"$new/tree/init"
+    chmod +x "$new/tree/init"
+    (cd "$new/tree" && find . | cpio -o -H newc --quiet | gzip -1) >"$new/first"
     mv "$new/kernel/boot/vmlinuz-$version" "$new/vmlinuz"
-    rm -rf "$new"/kernel "$new"/root "$new"/*.deb "$cache" && mv "$new" "$cache"
+    rm -rf "$new"/kernel "$new"/tree "$new"/*.deb "$cache" && mv "$new" "$cache"
 }
 
 # Process 1 of a machine: modules, this machine's files below a layer that takes what is written, and the job.
