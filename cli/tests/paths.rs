@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::Write;
 use std::path::Path;
 
 use support::roundelay;
@@ -22,6 +23,22 @@ fn algorithms_over_paths_are_proved_shown_and_played() {
     run.extend(["--paths", "2", "--json"]);
     assert!(roundelay(&run).ok().json().iter().all(|line| line["wrong"] == 0));
     roundelay(&["check", "all_reduce.multipath", "--paths", "9"]).fails(2, &["9 is not in 1..=8"]);
+}
+
+#[test]
+fn calls_between_hosts_ride_the_paths_that_are_named() {
+    let run = |paths: &str| {
+        let hint = format!("paths={paths}");
+        let args = ["run", "all_reduce.multipath", "-n", "2", "--hosts", "2", "--bytes", "1M"];
+        roundelay(&[&args[..], &["--iters", "2", "--json", "--hint", &hint]].concat())
+    };
+    run("127.0.0.1,nowhere0").fails(3, &["RL0709", "nowhere0"]);
+    match std::net::TcpListener::bind("[::1]:0") {
+        Ok(_) => assert!(run("127.0.0.1,::1").ok().json().iter().all(|line| line["wrong"] == 0)),
+        Err(why) => {
+            let _ = writeln!(std::io::stderr(), "skipped: only one path without IPv6: {why}");
+        }
+    }
 }
 
 #[test]

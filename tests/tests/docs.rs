@@ -150,10 +150,13 @@ fn only(faults: &Diagnostics, code: &str) -> bool {
     !faults.is_empty() && faults.iter().all(|d| d.code.0 == code)
 }
 
-/// Verbs and options of the commands exist: clap makes an option of every field of `args.rs`, unless
+/// Verbs and options of the commands exist: clap makes an option of every field in `args/`, unless
 /// it has another name there.
 fn commands(text: &str) -> Result<(), Failed> {
-    let fields = std::fs::read_to_string(root().join("cli/src/args.rs"))?;
+    let mut fields = String::new();
+    for file in std::fs::read_dir(root().join("cli/src/args"))? {
+        fields += &std::fs::read_to_string(file?.path())?;
+    }
     let field = |option: &str| format!(") {}: ", option.replace('-', "_"));
     let named = |option: &str| format!("long = \"{option}\"");
     let short = |option: &str| format!("short = '{option}'");

@@ -79,6 +79,8 @@ impl Start {
             ("slot_bytes", self.slot_bytes.map(|n| n.to_string())),
             ("lazy", h.lazy().map(|b| b.to_string())),
             ("interface", h.interface().map(String::from)),
+            ("topology", h.topology().map(String::from)),
+            ("paths", h.paths().map(|names| names.join(","))),
             ("rdma_gid", h.rdma_gid().map(|n| n.to_string())),
         ];
         let given = pairs.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?)));
@@ -121,9 +123,9 @@ pub(crate) fn play(job: &Job, start: &Start, mut tell: impl FnMut(Told)) -> Resu
         None => launcher,
     };
     // Sockets are tuned by hints, which ranks that inherit memory have no use for.
-    let launcher = match start.hints.transport() {
-        Some(_) => launcher.hints(start.joining()),
-        None => launcher,
+    let launcher = match start.hosts > 1 || start.hints.transport().is_some() {
+        true => launcher.hints(start.joining()),
+        false => launcher,
     };
     let mut heard = Heard::default();
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
