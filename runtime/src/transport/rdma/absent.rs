@@ -3,9 +3,8 @@
 
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
 
-use super::Choice;
+use super::{Choice, Met};
 
 const WHY: &str = "this roundelay was built without it; build with `--features rdma`, which needs \
                    libibverbs-dev, libclang-dev, cmake and pkg-config (Debian's names); to run, \
@@ -31,22 +30,36 @@ impl Stream {
         match *self {}
     }
 
+    pub(crate) fn undelivered(&self) -> u64 {
+        match *self {}
+    }
+
     pub(crate) fn read(&mut self, _: &mut [IoSliceMut<'_>]) -> usize {
         match *self {}
     }
 }
 
-pub(crate) fn probe() -> Result<Vec<String>, String> {
+/// Neither.
+pub(crate) enum Meeting {}
+
+impl Meeting {
+    pub(crate) fn over_rails(_: OwnedFd, _: &Choice) -> Result<Meeting, String> {
+        Err(WHY.into())
+    }
+
+    pub(crate) fn over_path(_: OwnedFd, _: &Choice) -> Result<Meeting, String> {
+        Err(WHY.into())
+    }
+
+    pub(crate) fn turn(self) -> Met {
+        match self {}
+    }
+}
+
+pub(crate) fn check(_: &Choice) -> Result<(), String> {
     Err(WHY.into())
 }
 
-pub(crate) fn connect(
-    sockets: Vec<OwnedFd>,
-    _: &Choice,
-    _: Instant,
-) -> Result<Vec<(OwnedFd, Stream)>, (usize, String)> {
-    match sockets.is_empty() {
-        true => Ok(Vec::new()),
-        false => Err((0, WHY.into())),
-    }
+pub(crate) fn probe() -> Result<Vec<String>, String> {
+    Err(WHY.into())
 }

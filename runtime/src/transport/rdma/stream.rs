@@ -527,4 +527,17 @@ impl Stream {
             rustix::thread::sched_yield();
         }
     }
+
+    /// Bytes that were taken, from the first one on that the peer's memory may not have.
+    pub(crate) fn undelivered(&self) -> u64 {
+        let recent = self.next.saturating_sub(SLOTS as u64)..self.next;
+        let sent = recent.map(|piece| &self.sent[piece as usize % SLOTS]);
+        sent.skip_while(|sent| sent.done).map(|sent| u64::from(sent.len)).sum()
+    }
+
+    /// Lets all queues die.
+    #[cfg(test)]
+    pub(crate) fn break_all(&self) {
+        self.rails.iter().for_each(|rail| rail.queue.end());
+    }
 }

@@ -39,7 +39,7 @@ mod socket;
 mod tests;
 
 pub(crate) use receiver::Receiver;
-pub(crate) use resume::{Dialed, Reach, Resumable};
+pub(crate) use resume::{Dialed, Line, Reach, Resumable};
 pub(crate) use sender::Sender;
 pub(crate) use socket::Socket;
 
