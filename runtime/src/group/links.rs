@@ -35,45 +35,34 @@ impl Group {
             let route = self.routes.get(wire.peer as usize);
             self.carried.is_none() && route.is_some_and(|route| route.link == Link::Rdma)
         };
-        let mut done = Vec::new();
+        let (mut made, mut begun, mut meetings) = (Vec::new(), Vec::new(), Vec::new());
         for (&wire, fd) in wanted.iter().zip(sockets) {
-            done.push(match net.door().device(wire.path.into()) {
-                Some(device) => Err((wire, Met::from(Meeting::over_path(fd, device)))),
-                None if by_rails(&wire) => {
-                    Err((wire, Met::from(Meeting::over_rails(fd, &self.devices))))
+            let meeting = match net.door().device(wire.path.into()) {
+                Some(device) => Meeting::over_path(fd, device),
+                None if by_rails(&wire) => Meeting::over_rails(fd, &self.devices),
+                None => {
+                    made.push(Some(match net.stream(wire, fd) {
+                        Ok(stream) => Socket::over_paths(stream),
+                        Err(fd) => Socket::new(fd),
+                    }));
+                    continue;
                 }
-                None => Ok(match net.stream(wire, fd) {
-                    Ok(stream) => Socket::over_paths(stream),
-                    Err(fd) => Socket::new(fd),
-                }),
-            });
+            };
+            begun.push((made.len(), wire));
+            meetings.push(Met::from(meeting));
+            made.push(None);
         }
         drop(net);
-        let made = self.meet(done, timeout)?;
-        let made: Vec<Arc<Socket>> = made.into_iter().map(Arc::new).collect();
-        self.streamed.extend(made.iter().filter(|s| s.stream().is_some()).map(Arc::downgrade));
-        Ok(made)
-    }
-
-    /// Waits until devices carry the connections whose ends meet.
-    fn meet(
-        &self,
-        begun: Vec<Result<Socket, (Wire, Met)>>,
-        timeout: Duration,
-    ) -> Result<Vec<Socket>, Error> {
-        let (mut wires, mut meetings) = (Vec::new(), Vec::new());
-        let mut all: Vec<Option<Socket>> = Vec::new();
-        for begun in begun {
-            all.push(begun.map_err(|(wire, met)| (wires.push(wire), meetings.push(met))).ok());
+        let stopped = || {
+            self.listen();
+            self.is_aborted()
+        };
+        let met = rdma::meet(meetings, Instant::now() + timeout, &stopped);
+        for ((at, wire), met) in begun.into_iter().zip(met) {
+            made[at] = Some(self.met(wire, met)?);
         }
-        let deadline = Instant::now() + timeout;
-        let mut met = wires.into_iter().zip(rdma::meet(meetings, deadline, &|| self.is_aborted()));
-        let mut made = Vec::new();
-        for socket in all {
-            let socket =
-                socket.map(Ok).or_else(|| met.next().map(|(wire, met)| self.met(wire, met)));
-            made.extend(socket.transpose()?);
-        }
+        let made: Vec<Arc<Socket>> = made.into_iter().flatten().map(Arc::new).collect();
+        self.streamed.extend(made.iter().filter(|s| !s.is_plain()).map(Arc::downgrade));
         Ok(made)
     }
 

@@ -11,7 +11,8 @@
 //! not been completed is written once more over another queue, but only when *both* sides have ended: a
 //! packet of the old queue that is late in the network then finds nobody who would store it. The receiver
 //! drops what it has already. So every byte is read once, whatever is lost, late or repeated. The stream
-//! fails when no queue is left.
+//! fails when no queue is left. A queue also fails when nothing of what is on it was completed for some time and
+//! others could do it: a device is not trusted to say so itself.
 //!
 //! Receives are posted for all that a peer may send before it must hear from this end again: the pieces
 //! of a ring, and what it tells of those that it read. If they run out nevertheless, the peer's device
@@ -41,6 +42,11 @@ const SENT: usize = 0;
 const ARRIVED: usize = SENT + SLOTS * PIECE;
 /// How long the end of a stream waits for the peer to have all.
 const LINGER: Duration = Duration::from_secs(2);
+/// A queue that completes nothing for so long has failed, where there is another; and where there is none. By then
+/// a device should have said so.
+const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
+/// The clock is read when so many looks found nothing new.
+const LOOKS: u32 = 64;
 /// The number of a write that carries no piece.
 const TOLD: u64 = u64::MAX;
 /// A piece that is on no queue.
@@ -105,6 +111,8 @@ struct Rail {
     live_there: bool,
     /// Writes that are not complete.
     open: u32,
+    /// Since when the clock has found no write completed of those that were there; nothing if there was none.
+    stuck: Option<Instant>,
 }
 
 /// A piece that was sent.
@@ -137,12 +145,17 @@ pub(crate) struct Stream {
     /// What the peer was told: pieces read; queues that have ended here.
     told: u64,
     told_ended: u32,
+    /// Looks that found nothing new.
+    idle: u32,
     /// Why the last queue failed.
     trouble: Option<String>,
     /// Empty between calls.
     news: Vec<(usize, Completion)>,
     #[cfg(test)]
     pub(super) unruly: Option<super::tests::Unruly>,
+    /// A queue of which nothing more is heard.
+    #[cfg(test)]
+    pub(super) silent: Option<usize>,
 }
 
 impl Stream {
@@ -169,7 +182,15 @@ impl Stream {
                 queue.receive().map_err(|e| said("posting a receive", &device.name, e))?;
             }
             let keys = region.keys(at);
-            rails.push(Rail { queue, keys, peer_key: 0, live: true, live_there: true, open: 0 });
+            rails.push(Rail {
+                queue,
+                keys,
+                peer_key: 0,
+                live: true,
+                live_there: true,
+                open: 0,
+                stuck: None,
+            });
         }
         Ok(Stream {
             region,
@@ -185,10 +206,13 @@ impl Stream {
             arrived: vec![0; SLOTS],
             told: 0,
             told_ended: 0,
+            idle: 0,
             trouble: None,
             news: Vec::new(),
             #[cfg(test)]
             unruly: None,
+            #[cfg(test)]
+            silent: None,
         })
     }
 
@@ -346,13 +370,20 @@ impl Stream {
             while self.rails[at].queue.poll(|c| news.push((at, c))) == 16 {}
         }
         #[cfg(test)]
+        news.retain(|(at, _)| Some(*at) != self.silent);
+        #[cfg(test)]
         if let Some(unruly) = &mut self.unruly {
             unruly.stir(&mut news);
         }
+        self.idle = if news.is_empty() { self.idle + 1 } else { 0 };
         for (at, completion) in news.drain(..) {
             self.completed(at, completion);
         }
         self.news = news;
+        if self.idle >= LOOKS {
+            self.idle = 0;
+            self.examine(Instant::now());
+        }
         for _ in 0..self.again.len() {
             if let Some(piece) = self.again.pop_front() {
                 self.post(piece);
@@ -361,9 +392,26 @@ impl Stream {
         self.tell();
     }
 
+    /// Ends queues that have completed nothing for too long.
+    fn examine(&mut self, now: Instant) {
+        for at in 0..self.rails.len() {
+            let rail = &self.rails[at];
+            let since = match rail.live && rail.open > 0 {
+                true => *self.rails[at].stuck.get_or_insert(now),
+                false => continue,
+            };
+            let alone = self.rails.iter().filter(|rail| rail.live).count() == 1;
+            if now - since > if alone { STALL.1 } else { STALL.0 } {
+                let ms = (now - since).as_millis();
+                self.lose(at, format!("nothing was acknowledged for {ms} ms"));
+            }
+        }
+    }
+
     fn completed(&mut self, at: usize, completion: Completion) {
         match completion {
             Completion::Written(id) => {
+                self.rails[at].stuck = None;
                 self.rails[at].open = self.rails[at].open.saturating_sub(1);
                 // Of a piece that was sent twice, the write that counts is the last.
                 let sent = &mut self.sent[id as usize % SLOTS];

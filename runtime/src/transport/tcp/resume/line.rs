@@ -14,7 +14,7 @@ use crate::transport::rdma::Stream;
 /// Bytes are under way, and nothing was acknowledged for so long. Systems acknowledge within 200 ms, however
 /// little there is.
 const SILENCE: Duration = Duration::from_millis(250);
-/// The same of devices, which send again what was lost after half a second.
+/// The same of devices, which send again what was lost after half a second, and do not always say that it is in vain.
 const DEVICE_SILENCE: Duration = Duration::from_secs(2);
 /// So many attempts without an answer are silence, whatever else comes.
 const ATTEMPTS: u8 = 4;
