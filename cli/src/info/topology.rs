@@ -36,7 +36,8 @@ pub(super) fn topology(report: Report) -> Outcome {
     }
     print(&format!(
         "# What {} has, as the system says it: latencies are guesses, and so are bandwidths of devices that\n\
-         # say nothing. `roundelay tune --links` measures. Leave out paths that do not reach the other hosts.\n\
+         # say nothing. `roundelay tune --links` measures. Leave out paths that do not reach the other hosts, and\n\
+         # of a RoCE device and the interface below it one: they share a cable.\n\
          {text}",
         host()
     ));

@@ -23,13 +23,12 @@ pub(super) fn all(options: &Options, seen: IpAddr) -> Result<Vec<SocketAddr>, Er
         };
         let address = choose(Some(name), seen).map_err(|error| {
             let devices = match &system::rdma_names()[..] {
-                [] => String::new(),
-                names => format!(
-                    "; it is no RDMA device either, of which there are {}",
-                    names.join(", ")
-                ),
+                [] => "none".to_owned(),
+                names => names.join(", "),
             };
-            Error::Start(format!("path `{path}`: {error}{devices}"))
+            Error::Start(format!(
+                "path `{path}`: {error}; or an RDMA device, of which this host has {devices}"
+            ))
         })?;
         let before = options.media.iter().zip(&all).take(at);
         let mut same = before.map(|(m, a)| m.device().is_none() && a.ip() == address.ip());

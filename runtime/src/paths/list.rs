@@ -52,22 +52,32 @@ pub(crate) fn settle(
             true => Medium::Device(Choice { devices: vec![place], gid }),
             false => Medium::Interface(place),
         };
-        if let Some(choice) = medium.device() {
-            rdma::check(choice).map_err(|why| {
-                let device = &choice.devices[0];
-                Error::Start(format!("path `{name}` is the RDMA device `{device}` here: {why}"))
-            })?;
-            if let Some(same) = media.iter().position(|known| *known == medium) {
-                return Err(Error::Start(format!(
-                    "the paths `{}` and `{name}` are one device here: name devices of their own",
-                    options.paths[same]
-                )));
-            }
-        }
         media.push(medium);
     }
     options.media = media;
-    allowed(options, transports)
+    allowed(options, transports)?;
+    devices(options)
+}
+
+/// Devices must be there, and each of them one path.
+fn devices(options: &Options) -> Result<(), Error> {
+    let media = || options.paths.iter().zip(&options.media);
+    for (at, (name, medium)) in media().enumerate() {
+        let Some(choice) = medium.device() else { continue };
+        rdma::check(choice).map_err(|why| {
+            let device = &choice.devices[0];
+            Error::Start(format!(
+                "path `{name}` is the RDMA device `{device}` here: {why}; without it: name the others with the \
+                 hint `paths`"
+            ))
+        })?;
+        if let Some((same, _)) = media().take(at).find(|(_, known)| *known == medium) {
+            return Err(Error::Start(format!(
+                "the paths `{same}` and `{name}` are one device here: name devices of their own"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Paths must be of transports that may be used. One path is none, unless it is a device.

@@ -57,6 +57,7 @@ pub(crate) enum Met {
     /// The peer has yet to say or do something.
     Waiting(Meeting),
     /// Both ends are connected.
+    #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "without it nobody meets"))]
     Done(OwnedFd, Box<Stream>),
     /// They will not be, and why.
     Failed(String),
