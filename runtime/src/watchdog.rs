@@ -223,6 +223,12 @@ pub(crate) fn look(
     let Some(((peer, awaited), waits)) = described else { return Ok(()) };
     let trouble = examine(player.group, peer, player.call, player.entered)
         .or_else(|| player.ends.fault(peer).map(Trouble::Gone));
+    // Whom this rank waits for may wait for one that waits for what this rank cannot send any more.
+    let stranded = trouble.is_none().then(|| player.ends.stranded()).flatten();
+    let (peer, trouble) = match stranded {
+        Some((peer, how)) => (peer, Some(Trouble::Gone(how))),
+        None => (peer, trouble),
+    };
     if trouble.is_none() && look == Look::Expired {
         player.group.ask_around();
     }

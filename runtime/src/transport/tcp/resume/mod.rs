@@ -299,6 +299,12 @@ impl Resumable {
         self.settle() && self.conns[carrier].acknowledged(self.at) >= self.at
     }
 
+    /// Whether the peer's system has everything, as far as the last connection knew.
+    pub(crate) fn has_arrived(&self) -> bool {
+        let end = self.kept.end();
+        self.conns.last().map_or(end == 0, |conn| conn.acknowledged(self.at) >= end)
+    }
+
     /// Looks after the stream; costs little if it was just done.
     pub(crate) fn tend(&mut self) {
         if self.fault.is_some() {
