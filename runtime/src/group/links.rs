@@ -68,7 +68,11 @@ impl Group {
                 self.rank
             ))
         })?;
-        Ok(made.into_iter().map(|(fd, stream)| Socket::with_stream(fd, stream)).collect())
+        let sockets = made.into_iter().map(|(fd, mut stream)| {
+            stream.lend(&self.registrations);
+            Socket::with_stream(fd, stream)
+        });
+        Ok(sockets.collect())
     }
 
     /// Says which devices carry connections that are made from now on.

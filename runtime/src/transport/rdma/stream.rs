@@ -7,6 +7,9 @@
 //! of an empty write. A slot is written again when the peer has read its piece and the write is complete,
 //! so nothing of an old piece is still on its way when its slot is used again.
 //!
+//! Bytes are copied into a slot here first, unless they are *lent*: a whole piece of a message that lies in
+//! registered memory is read by the device from there, and must stay as it is until it is delivered.
+//!
 //! **When a queue fails** each end ends its side of it and tells the other so over another queue. What had
 //! not been completed is written once more over another queue, but only when *both* sides have ended: a
 //! packet of the old queue that is late in the network then finds nobody who would store it. The receiver
@@ -24,7 +27,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::verbs::{Address, Completion, Device, Queue, Region, Write, status};
+use super::rails::{Rail, Rails};
+use super::registrations::{Found, Registrations};
+use super::verbs::{Address, Completion, Device, Queue, Region, Write};
+use super::words::{RAILS, Word, ahead};
 
 /// Bytes of a piece.
 pub(super) const PIECE: usize = 16 << 10;
@@ -34,56 +40,17 @@ pub(super) const SLOTS: usize = 64;
 const STRIDE: u64 = SLOTS as u64 / 4;
 /// Writes in a queue, and receives: all pieces, and what is told.
 pub(super) const DEPTH: u32 = 2 * SLOTS as u32;
-/// Most queues: what is told of them fits into an immediate value.
-const RAILS: usize = 30;
 /// Where the parts of the region begin: what is sent, then what arrives.
 const SENT: usize = 0;
 const ARRIVED: usize = SENT + SLOTS * PIECE;
 /// How long the end of a stream waits for the peer to have all.
 const LINGER: Duration = Duration::from_secs(2);
 /// The number of a write that carries no piece.
-const TOLD: u64 = u64::MAX;
+const TOLD: u64 = u64::MAX - 1;
 /// A piece that is on no queue.
 const NOWHERE: usize = usize::MAX;
-
-/// What an immediate value says: a kind in two bits, a number in thirty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Word {
-    /// The piece of this number came with it.
-    Piece(u32),
-    /// So many pieces were read.
-    Read(u32),
-    /// The queues of this mask have ended on the other side.
-    Ended(u32),
-}
-
-/// Numbers in immediate values are counted modulo this plus 1.
-const MASK: u32 = (1 << 30) - 1;
-
-impl Word {
-    fn encode(self) -> u32 {
-        match self {
-            Word::Piece(number) => number & MASK,
-            Word::Read(number) => 1 << 30 | number & MASK,
-            Word::Ended(rails) => 2 << 30 | rails & MASK,
-        }
-    }
-
-    fn decode(word: u32) -> Option<Word> {
-        let number = word & MASK;
-        match word >> 30 {
-            0 => Some(Word::Piece(number)),
-            1 => Some(Word::Read(number)),
-            2 => Some(Word::Ended(number)),
-            _ => None,
-        }
-    }
-}
-
-/// How far a number is ahead of a count, modulo what a word can say.
-fn ahead(number: u32, count: u64) -> u64 {
-    u64::from(number.wrapping_sub(count as u32) & MASK)
-}
+/// Queues are asked whether one stalls once in so many looks.
+const LOOKS: u32 = 64;
 
 /// What a peer must know of this end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,41 +62,38 @@ pub(super) struct Card {
     rails: Vec<(Address, u32)>,
 }
 
-struct Rail {
-    queue: Queue,
-    /// Keys of the region: for work of this process, for the peer's.
-    keys: (u32, u32),
-    peer_key: u32,
-    /// Whether it has not ended here, and there.
-    live: bool,
-    live_there: bool,
-    /// Writes that are not complete.
-    open: u32,
-}
-
 /// A piece that was sent.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 struct Sent {
     len: u32,
     /// The queue that it is on.
     rail: usize,
     done: bool,
+    /// How many bytes of the stream went before it.
+    start: u64,
+    /// Where it lies, if not in its slot.
+    lent: Option<Found>,
 }
 
 /// Both directions of a connection.
 pub(crate) struct Stream {
+    rails: Rails,
     region: Arc<Region>,
-    rails: Vec<Rail>,
+    /// Memory that needs not be copied.
+    registrations: Option<Arc<Registrations>>,
     /// Address of the peer's region.
     peer: u64,
     /// The number of the next piece to send, and of the first that the peer has not read.
     next: u64,
     read_there: u64,
+    /// Bytes in all pieces so far.
+    taken: u64,
     /// By slot.
     sent: Vec<Sent>,
+    /// Pieces that were lent, and are not delivered.
+    lent: usize,
     /// Pieces to be written once more.
     again: VecDeque<u64>,
-    turn: usize,
     /// The number of the piece that is read next, how many of its bytes were, and what arrived.
     head: u64,
     offset: usize,
@@ -137,8 +101,7 @@ pub(crate) struct Stream {
     /// What the peer was told: pieces read; queues that have ended here.
     told: u64,
     told_ended: u32,
-    /// Why the last queue failed.
-    trouble: Option<String>,
+    looks: u32,
     /// Empty between calls.
     news: Vec<(usize, Completion)>,
     #[cfg(test)]
@@ -165,27 +128,27 @@ impl Stream {
             let gid = device.gid(gid)?;
             let queue = Queue::new(device, gid, &region, DEPTH, sequence)
                 .map_err(|e| said("making a queue pair", &device.name, e))?;
-            for _ in 0..receives {
-                queue.receive().map_err(|e| said("posting a receive", &device.name, e))?;
-            }
-            let keys = region.keys(at);
-            rails.push(Rail { queue, keys, peer_key: 0, live: true, live_there: true, open: 0 });
+            let rail = Rail::new(queue, at, receives);
+            rails.push(rail.map_err(|e| said("posting a receive", &device.name, e))?);
         }
+        let unused = Sent { len: 0, rail: NOWHERE, done: true, start: 0, lent: None };
         Ok(Stream {
+            rails: Rails::new(rails, DEPTH),
             region,
-            rails,
+            registrations: None,
             peer: 0,
             next: 0,
             read_there: 0,
-            sent: vec![Sent { len: 0, rail: NOWHERE, done: true }; SLOTS],
+            taken: 0,
+            sent: vec![unused; SLOTS],
+            lent: 0,
             again: VecDeque::new(),
-            turn: 0,
             head: 0,
             offset: 0,
             arrived: vec![0; SLOTS],
             told: 0,
             told_ended: 0,
-            trouble: None,
+            looks: 0,
             news: Vec::new(),
             #[cfg(test)]
             unruly: None,
@@ -197,7 +160,14 @@ impl Stream {
         Card {
             start: self.region.start() as u64,
             pieces: (PIECE as u32, SLOTS as u32),
-            rails: self.rails.iter().map(|rail| (rail.queue.address(), rail.keys.1)).collect(),
+            rails: self
+                .rails
+                .all
+                .iter()
+                .filter_map(|rail| {
+                    Some((rail.queue()?.address(), self.region.peer_key(rail.device.0)))
+                })
+                .collect(),
         }
     }
 
@@ -207,14 +177,15 @@ impl Stream {
             return Err("it cuts messages into other pieces: another version of roundelay".into());
         }
         self.peer = peer.start;
-        self.rails.truncate(peer.rails.len());
-        if self.rails.is_empty() {
+        self.rails.all.truncate(peer.rails.len());
+        if self.rails.all.is_empty() {
             return Err("it offers no queue pair".into());
         }
-        for (rail, (address, key)) in self.rails.iter_mut().zip(&peer.rails) {
+        for (rail, (address, key)) in self.rails.all.iter_mut().zip(&peer.rails) {
             rail.peer_key = *key;
-            rail.queue.connect(address).map_err(|e| {
-                let device = rail.queue.device();
+            let Some(queue) = rail.queue() else { continue };
+            queue.connect(address).map_err(|e| {
+                let device = &queue.device().name;
                 format!(
                     "connecting a queue pair on {device} with its {address} failed: {e}; the two must \
                      be of one network: the hint `rdma_gid` picks another address"
@@ -224,110 +195,158 @@ impl Stream {
         Ok(())
     }
 
+    /// From now on what lies in this memory may be lent; see [`Self::write_lent`].
+    pub(crate) fn lend(&mut self, registrations: &Arc<Registrations>) {
+        let queues = self.rails.all.iter().filter_map(Rail::queue);
+        let wanted: Vec<&Arc<Device>> = queues.map(Queue::device).collect();
+        let Some(found) = registrations.devices(&wanted) else { return };
+        if found.len() == self.rails.all.len() {
+            for (rail, at) in self.rails.all.iter_mut().zip(found) {
+                rail.device.1 = at;
+            }
+            self.registrations = Some(registrations.clone());
+        }
+    }
+
+    /// Bytes of memory that devices keep in place for it.
+    pub(crate) fn pinned(&self) -> u64 {
+        (ARRIVED + SLOTS * PIECE) as u64
+    }
+
     /// Why nothing moves any more.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let dead = self.rails.iter().all(|rail| !rail.live);
-        let why = self.trouble.as_deref().unwrap_or("unknown");
-        dead.then(|| {
-            format!("all {} queue pairs to it failed, the last one {why}", self.rails.len())
-        })
+        self.rails.trouble()
     }
 
     /// Takes what it can of some bytes; says how many.
     pub(crate) fn write<'a>(&mut self, places: impl Iterator<Item = &'a [u8]>) -> usize {
+        self.accept(places, false)
+    }
+
+    /// The same without a copy, where the bytes lie in registered memory.
+    ///
+    /// # Safety
+    ///
+    /// What lies there is neither written nor unmapped while [`Self::lent`] counts it, or until
+    /// [`Self::cut`].
+    pub(crate) unsafe fn write_lent<'a>(
+        &mut self,
+        places: impl Iterator<Item = &'a [u8]>,
+    ) -> usize {
+        self.accept(places, true)
+    }
+
+    fn accept<'a>(&mut self, places: impl Iterator<Item = &'a [u8]>, lend: bool) -> usize {
         self.progress();
         let (mut taken, mut fill) = (0, 0);
         for mut place in places {
             while !place.is_empty() {
+                let lent = if lend { self.find(place) } else { None };
+                if fill > 0 && lent.is_some() {
+                    self.launch(fill, None);
+                    fill = 0;
+                }
                 if fill == 0 && !self.has_slot() {
                     return taken;
                 }
-                let len = place.len().min(PIECE - fill);
-                let to = SENT + (self.next as usize % SLOTS) * PIECE + fill;
-                self.region.put(to, &place[..len]);
-                (fill, taken, place) = (fill + len, taken + len, &place[len..]);
-                if fill == PIECE {
-                    self.launch(fill);
-                    fill = 0;
+                let len;
+                if let Some(found) = lent {
+                    len = found.len.min(PIECE);
+                    self.launch(len, Some(found));
+                } else {
+                    len = place.len().min(PIECE - fill);
+                    let to = SENT + (self.next as usize % SLOTS) * PIECE + fill;
+                    self.region.put(to, &place[..len]);
+                    fill += len;
+                    if fill == PIECE {
+                        self.launch(fill, None);
+                        fill = 0;
+                    }
                 }
+                (taken, place) = (taken + len, &place[len..]);
             }
         }
         if fill > 0 {
-            self.launch(fill);
+            self.launch(fill, None);
         }
         taken
     }
 
+    /// Where a piece lies that needs not be copied: a whole one, unless its block ends before.
+    fn find(&self, place: &[u8]) -> Option<Found> {
+        match &self.registrations {
+            Some(registrations) if place.len() >= PIECE => registrations.find(place),
+            _ => None,
+        }
+    }
+
     /// Whether the next piece has a slot here and at the peer.
     fn has_slot(&self) -> bool {
-        self.rails.iter().any(|rail| rail.live)
+        self.rails.are_live()
             && self.next - self.read_there < SLOTS as u64
             && self.sent[self.next as usize % SLOTS].done
     }
 
-    /// Sends the next piece, which is in its slot.
-    fn launch(&mut self, len: usize) {
-        let piece = self.next;
-        self.sent[piece as usize % SLOTS] = Sent { len: len as u32, rail: NOWHERE, done: false };
-        self.next += 1;
+    /// Sends the next piece, which is in its slot or lent.
+    fn launch(&mut self, len: usize, lent: Option<Found>) {
+        let (piece, start) = (self.next, self.taken);
+        self.lent += usize::from(lent.is_some());
+        self.sent[piece as usize % SLOTS] =
+            Sent { len: len as u32, rail: NOWHERE, done: false, start, lent };
+        (self.next, self.taken) = (self.next + 1, self.taken + len as u64);
         self.post(piece);
+    }
+
+    /// Of the bytes taken so far, how many at the end begin with one that is still lent.
+    pub(crate) fn lent(&self) -> u64 {
+        if self.lent == 0 {
+            return 0;
+        }
+        let pieces = self.next.saturating_sub(SLOTS as u64)..self.next;
+        let mut sent = pieces.map(|piece| &self.sent[piece as usize % SLOTS]);
+        let first = sent.find(|sent| sent.lent.is_some());
+        first.map_or(0, |sent| self.taken - sent.start)
     }
 
     /// Writes a piece over the next queue that has room.
     fn post(&mut self, piece: u64) {
         let slot = piece as usize % SLOTS;
-        let Some(at) = self.pick() else {
+        let Some(at) = self.rails.pick() else {
             self.again.push_back(piece);
             return;
         };
         self.sent[slot].rail = at;
-        let (len, place) = (self.sent[slot].len, slot * PIECE);
-        self.hand_over(at, piece, len, place, Word::Piece(piece as u32));
+        self.hand_over(at, piece, slot, Word::Piece(piece as u32));
     }
 
-    /// Posts a write of `len` bytes to the place of a slot.
-    fn hand_over(&mut self, at: usize, id: u64, len: u32, place: usize, word: Word) {
-        let rail = &mut self.rails[at];
-        let write = Write {
-            id,
-            from: self.region.at(SENT + place),
-            len,
-            key: rail.keys.0,
-            to: self.peer + (ARRIVED + place) as u64,
-            to_key: rail.peer_key,
-            immediate: word.encode(),
+    /// Posts the write of what is in a slot.
+    fn hand_over(&mut self, at: usize, id: u64, slot: usize, word: Word) {
+        let rail = &self.rails.all[at];
+        let sent = &self.sent[slot];
+        let (device, peer_key) = (rail.device, rail.peer_key);
+        let from = match &sent.lent {
+            _ if id == TOLD => self.region.span(SENT, 0, device.0),
+            None => self.region.span(SENT + slot * PIECE, sent.len, device.0),
+            Some(Found { block, offset, .. }) => block.span(*offset, sent.len, device.1),
         };
-        match rail.queue.write(&write) {
-            Ok(()) => rail.open += 1,
-            Err(error) => self.lose(at, error.to_string()),
+        let to = self.peer + (ARRIVED + slot * PIECE) as u64;
+        let write = Write { id, from, to, to_key: peer_key, immediate: word.encode() };
+        if let Err(why) = self.rails.write(at, &write) {
+            self.lose(at, &why);
         }
-    }
-
-    /// A live queue with room, in turn.
-    fn pick(&mut self) -> Option<usize> {
-        let count = self.rails.len();
-        let fits = |&at: &usize| self.rails[at].live && self.rails[at].open < DEPTH;
-        let found = (1..=count).map(|step| (self.turn + step) % count).find(fits)?;
-        self.turn = found;
-        Some(found)
     }
 
     /// A queue failed.
-    fn lose(&mut self, at: usize, why: String) {
-        if !self.rails[at].live {
-            return;
+    fn lose(&mut self, at: usize, why: &str) {
+        if self.rails.lose(at, why) {
+            // What was told over it may be lost.
+            (self.told, self.told_ended) = (self.told.saturating_sub(SLOTS as u64), 0);
         }
-        self.rails[at].live = false;
-        self.rails[at].queue.end();
-        self.trouble = Some(format!("on device {}: {why}", self.rails[at].queue.device()));
-        // What was told over it may be lost.
-        (self.told, self.told_ended) = (self.told.saturating_sub(SLOTS as u64), 0);
-        self.reclaim(at);
     }
 
     /// What a queue did not complete goes over another, if it has ended on both sides.
     fn reclaim(&mut self, at: usize) {
-        if self.rails[at].live || self.rails[at].live_there {
+        if !self.rails.all[at].has_ended() || self.rails.all[at].live_there {
             return;
         }
         for piece in self.next.saturating_sub(SLOTS as u64)..self.next {
@@ -342,9 +361,7 @@ impl Stream {
     /// Does what can be done now.
     pub(super) fn progress(&mut self) {
         let mut news = std::mem::take(&mut self.news);
-        for at in 0..self.rails.len() {
-            while self.rails[at].queue.poll(|c| news.push((at, c))) == 16 {}
-        }
+        self.rails.poll(&mut news);
         #[cfg(test)]
         if let Some(unruly) = &mut self.unruly {
             unruly.stir(&mut news);
@@ -353,6 +370,15 @@ impl Stream {
             self.completed(at, completion);
         }
         self.news = news;
+        while let Some(at) = self.rails.ended() {
+            self.reclaim(at);
+        }
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(LOOKS)
+            && let Some(at) = self.rails.stalled(Instant::now())
+        {
+            self.lose(at, "nothing was delivered through it for long, but through others");
+        }
         for _ in 0..self.again.len() {
             if let Some(piece) = self.again.pop_front() {
                 self.post(piece);
@@ -363,21 +389,19 @@ impl Stream {
 
     fn completed(&mut self, at: usize, completion: Completion) {
         match completion {
-            Completion::Written(id) => {
-                self.rails[at].open = self.rails[at].open.saturating_sub(1);
-                // Of a piece that was sent twice, the write that counts is the last.
+            Completion::Written(id) if id != TOLD => {
                 let sent = &mut self.sent[id as usize % SLOTS];
-                if id != TOLD && sent.rail == at {
+                // Of a piece that was sent twice, the write that counts is the last.
+                if sent.rail == at {
                     sent.done = true;
+                    self.lent -= usize::from(sent.lent.take().is_some());
                 }
             }
-            Completion::Arrived { immediate, len } => {
-                self.heard(immediate, len);
-                if let Err(error) = self.rails[at].queue.receive() {
-                    self.lose(at, error.to_string());
-                }
-            }
-            Completion::Failed(code) => self.lose(at, status(code)),
+            Completion::Arrived { immediate, len } => self.heard(immediate, len),
+            Completion::Written(_) | Completion::Failed { .. } => {}
+        }
+        if let Some(why) = self.rails.count(at, completion) {
+            self.lose(at, &why);
         }
     }
 
@@ -400,10 +424,9 @@ impl Stream {
                 }
             }
             Some(Word::Ended(rails)) => {
-                for at in (0..self.rails.len()).filter(|at| rails & 1 << at != 0) {
-                    if self.rails[at].live_there {
-                        self.rails[at].live_there = false;
-                        self.lose(at, "it has ended on the other side".into());
+                for at in (0..self.rails.all.len()).filter(|at| rails & 1 << at != 0) {
+                    if std::mem::take(&mut self.rails.all[at].live_there) {
+                        self.lose(at, "it has ended on the other side");
                         self.reclaim(at);
                     }
                 }
@@ -441,19 +464,18 @@ impl Stream {
     /// Tells the peer what is news to it: how many pieces were read, if that is news enough, and which
     /// queues have ended.
     fn tell(&mut self) {
-        let ended = (0..self.rails.len()).filter(|&at| !self.rails[at].live);
-        let ended = ended.fold(0, |mask, at| mask | 1 << at);
+        let ended = self.rails.mask();
         if ended != self.told_ended
-            && let Some(at) = self.pick()
+            && let Some(at) = self.rails.pick()
         {
             self.told_ended = ended;
-            self.hand_over(at, TOLD, 0, 0, Word::Ended(ended));
+            self.hand_over(at, TOLD, 0, Word::Ended(ended));
         }
         if self.head - self.told >= STRIDE
-            && let Some(at) = self.pick()
+            && let Some(at) = self.rails.pick()
         {
             self.told = self.head;
-            self.hand_over(at, TOLD, 0, 0, Word::Read(self.head as u32));
+            self.hand_over(at, TOLD, 0, Word::Read(self.head as u32));
         }
     }
 
@@ -480,40 +502,6 @@ fn remedy(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// What tests do to a stream.
-#[cfg(test)]
-impl Stream {
-    /// How many queues there are.
-    pub(super) fn rails(&self) -> usize {
-        self.rails.len()
-    }
-
-    /// Writes that are complete, of pieces.
-    pub(super) fn complete(&self) -> usize {
-        self.sent.iter().filter(|sent| sent.done && sent.len > 0).count()
-    }
-
-    /// Queues that have failed.
-    pub(super) fn dead(&self) -> Vec<usize> {
-        (0..self.rails.len()).filter(|&at| !self.rails[at].live).collect()
-    }
-
-    /// Takes completions that were held back.
-    pub(super) fn release(&mut self, held: Vec<(usize, Completion)>) {
-        held.into_iter().for_each(|(at, completion)| self.completed(at, completion));
-    }
-
-    /// Lets a queue die.
-    pub(super) fn break_rail(&mut self, at: usize) {
-        self.rails[at].queue.end();
-    }
-
-    /// Makes every later write go to a key that the peer never gave.
-    pub(super) fn forge_key(&mut self) {
-        self.rails.iter_mut().for_each(|rail| rail.peer_key ^= 0x5a5a);
-    }
-}
-
 impl Stream {
     /// Before the end: nothing but this process sends what is still to be sent. Not to a peer that is `gone`.
     pub(crate) fn linger(&mut self, gone: impl Fn() -> bool) {
@@ -526,5 +514,61 @@ impl Stream {
             self.progress();
             rustix::thread::sched_yield();
         }
+    }
+
+    /// Ends all that goes on: when this returns no device reads or writes for this stream, and none of it
+    /// is of any use. For calls that have failed, whose memory goes back to the caller.
+    pub(crate) fn cut(&mut self) {
+        self.progress();
+        self.rails.clear("its connection was cut, because a call has failed");
+    }
+}
+
+/// What tests do to a stream.
+#[cfg(test)]
+impl Stream {
+    /// How many queues there are.
+    pub(super) fn rails(&self) -> usize {
+        self.rails.all.len()
+    }
+
+    /// Writes that are complete, of pieces.
+    pub(super) fn complete(&self) -> usize {
+        self.sent.iter().filter(|sent| sent.done && sent.len > 0).count()
+    }
+
+    /// Queues that have failed.
+    pub(super) fn dead(&self) -> Vec<usize> {
+        (0..self.rails()).filter(|&at| !self.rails.all[at].is_live()).collect()
+    }
+
+    /// Takes completions that were held back.
+    pub(super) fn release(&mut self, held: Vec<(usize, Completion)>) {
+        held.into_iter().for_each(|(at, completion)| self.completed(at, completion));
+    }
+
+    /// Posts no more receives on a queue.
+    pub(super) fn starve(&mut self, at: usize) {
+        self.rails.starve(at);
+    }
+
+    /// Pieces that were lent, and are not delivered.
+    pub(super) fn pieces_lent(&self) -> usize {
+        self.lent
+    }
+
+    /// Bytes that are registered now.
+    pub(super) fn registrations_used(&self) -> u64 {
+        self.registrations.as_ref().map_or(0, |registrations| registrations.bytes())
+    }
+
+    /// Lets a queue die.
+    pub(super) fn break_rail(&mut self, at: usize) {
+        self.rails.kill(at);
+    }
+
+    /// Makes every later write go to a key that the peer never gave.
+    pub(super) fn forge_key(&mut self) {
+        self.rails.all.iter_mut().for_each(|rail| rail.peer_key ^= 0x5a5a);
     }
 }

@@ -118,6 +118,32 @@ impl Socket {
         }
     }
 
+    /// Of the bytes written so far, how many at the end begin with one that a device may still read where
+    /// it lies.
+    #[inline]
+    pub(super) fn lent(&self) -> u64 {
+        match &self.carrier {
+            Carrier::Device { stream, .. } => locked(stream).lent(),
+            Carrier::Plain(_) | Carrier::Paths { .. } => 0,
+        }
+    }
+
+    /// A call has failed: from now on nothing reads or writes its memory.
+    #[cold]
+    pub(crate) fn cut(&self) {
+        if let Carrier::Device { stream, .. } = &self.carrier {
+            locked(stream).cut();
+        }
+    }
+
+    /// Bytes of memory that devices keep in place for it.
+    pub(crate) fn pinned(&self) -> u64 {
+        match &self.carrier {
+            Carrier::Device { stream, .. } => locked(stream).pinned(),
+            Carrier::Plain(_) | Carrier::Paths { .. } => 0,
+        }
+    }
+
     /// What to sleep on.
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
         match &self.carrier {
@@ -249,13 +275,18 @@ impl Socket {
 
     /// Hands to the kernel what it takes of some places, at most [`super::IOV_MAX`]; says how many
     /// bytes.
+    ///
+    /// # Safety
+    ///
+    /// Of what was taken nothing changes while [`Self::lent`] counts it, or until [`Self::cut`].
     #[inline]
-    pub(super) fn write(&self, places: &[IoSlice<'_>]) -> usize {
+    pub(super) unsafe fn write(&self, places: &[IoSlice<'_>]) -> usize {
         let fd = match &self.carrier {
             Carrier::Plain(fd) => fd,
             Carrier::Device { stream, .. } => {
                 let mut stream = locked(stream);
-                let taken = stream.write(places.iter().map(|place| &**place));
+                // SAFETY: promised by the caller.
+                let taken = unsafe { stream.write_lent(places.iter().map(|place| &**place)) };
                 if let Some(why) = stream.trouble() {
                     self.fail(why);
                 }
