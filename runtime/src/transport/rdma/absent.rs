@@ -66,6 +66,10 @@ impl Stream {
         match *self {}
     }
 
+    pub(crate) unsafe fn read_placed(&mut self, _: &mut [IoSliceMut<'_>]) -> usize {
+        match *self {}
+    }
+
     pub(crate) fn read(&mut self, _: &mut [IoSliceMut<'_>]) -> usize {
         match *self {}
     }

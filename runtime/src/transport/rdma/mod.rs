@@ -8,7 +8,7 @@
 //! * `verbs`: the library's calls, and all that is `unsafe`.
 //! * `stream`: pieces and rings, what is lent, what is written once more when a queue fails; `words`: what ends tell
 //!   each other; `rails`: the queues of a stream.
-//! * `registrations`: memory that devices know.
+//! * `registrations`: memory that devices know; `offers`: where the peer may write straight to it.
 //! * `connect`: devices of this process, and how two ends meet.
 //! * `absent`: all of that where roundelay was built without the feature `rdma`. Only this file asks
 //!   whether it is there.
@@ -20,6 +20,8 @@
 mod absent;
 #[cfg(feature = "rdma")]
 mod connect;
+#[cfg(feature = "rdma")]
+mod offers;
 #[cfg(feature = "rdma")]
 mod rails;
 #[cfg(feature = "rdma")]

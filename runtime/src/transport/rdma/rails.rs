@@ -90,8 +90,11 @@ pub(super) struct Rails {
     looked: Instant,
     /// Why the last queue failed.
     trouble: Option<String>,
+    /// The queue that gets no receives, and the only one to write through.
     #[cfg(test)]
     starved: Option<usize>,
+    #[cfg(test)]
+    pub(super) only: Option<usize>,
 }
 
 impl Rails {
@@ -104,6 +107,8 @@ impl Rails {
             trouble: None,
             #[cfg(test)]
             starved: None,
+            #[cfg(test)]
+            only: None,
         }
     }
 
@@ -129,6 +134,10 @@ impl Rails {
     /// A live queue with room, in turn.
     pub(super) fn pick(&mut self) -> Option<usize> {
         let count = self.all.len();
+        #[cfg(test)]
+        if self.only.is_some() {
+            return self.only;
+        }
         let fits = |&at: &usize| self.all[at].is_live() && self.all[at].open < self.depth;
         let found = (1..=count).map(|step| (self.turn + step) % count).find(fits)?;
         self.turn = found;
@@ -225,6 +234,10 @@ impl Rails {
             let idle = rail.open == 0 || std::mem::take(&mut rail.moved);
             rail.waited = if idle { Duration::ZERO } else { rail.waited + step };
         }
+        #[cfg(test)]
+        if self.only.is_some() {
+            return None;
+        }
         let live = |waited: &dyn Fn(Duration) -> bool| {
             self.all.iter().position(|rail| rail.is_live() && waited(rail.waited))
         };
@@ -239,6 +252,14 @@ impl Rails {
     /// Posts no more receives on a queue.
     pub(super) fn starve(&mut self, at: usize) {
         self.starved = Some(at);
+    }
+
+    /// Posts receives again on a queue that had none.
+    pub(super) fn feed(&mut self, at: usize) {
+        self.starved = None;
+        let queue = self.all[at].queue().expect("a queue");
+        (0..4).for_each(|_| queue.receive().expect("room for a receive"));
+        self.all[at].receives += 4;
     }
 
     /// Lets a queue die.

@@ -5,6 +5,10 @@
 pub(super) enum Word {
     /// The piece of this number came with it, into its slot.
     Piece(u32),
+    /// The piece of this number came with it, where this end wanted it.
+    Placed(u32),
+    /// So did this one, and is a note for the stream.
+    Note(u32),
     /// So many pieces were read.
     Read(u32),
     /// The queues of this mask have ended on the other side: nothing comes through them any more.
@@ -23,6 +27,8 @@ impl Word {
             Word::Piece(number) => (0, number),
             Word::Read(number) => (1, number),
             Word::Ended(rails) => (2, rails),
+            Word::Placed(number) => (3, number),
+            Word::Note(number) => (4, number),
         };
         kind << BITS | number & MASK
     }
@@ -33,6 +39,8 @@ impl Word {
             0 => Some(Word::Piece(number)),
             1 => Some(Word::Read(number)),
             2 => Some(Word::Ended(number)),
+            3 => Some(Word::Placed(number)),
+            4 => Some(Word::Note(number)),
             _ => None,
         }
     }
@@ -50,8 +58,8 @@ mod tests {
     #[test]
     fn words_come_out_as_they_went_in() {
         for number in [0, 1, 63, MASK - 1, MASK] {
-            for word in [Word::Piece(number), Word::Read(number), Word::Ended(number)] {
-                assert_eq!(Word::decode(word.encode()), Some(word));
+            for kind in [Word::Piece, Word::Placed, Word::Note, Word::Read, Word::Ended] {
+                assert_eq!(Word::decode(kind(number).encode()), Some(kind(number)));
             }
         }
         assert_eq!(Word::decode(u32::MAX), None);

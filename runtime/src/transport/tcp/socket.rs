@@ -171,13 +171,13 @@ impl Socket {
         moved
     }
 
-    /// Reads what devices brought.
+    /// Something was read of what devices brought, or not: then looks after the connection now and then.
     fn streamed(
         &self,
         (fd, stream, idle): (&OwnedFd, &mut Stream, &AtomicU32),
         places: &mut [IoSliceMut<'_>],
+        n: usize,
     ) -> usize {
-        let n = stream.read(places);
         if n > 0 {
             idle.store(0, Ordering::Relaxed);
             return n;
@@ -230,13 +230,25 @@ impl Socket {
         }
     }
 
-    /// The same for several places, at most [`super::IOV_MAX`].
+    /// The same for several places, at most [`super::IOV_MAX`], to which a device may also write between
+    /// calls.
+    ///
+    /// # Safety
+    ///
+    /// Until they are full, or until [`Self::cut`], nobody else reads or writes what lies there, and it is read
+    /// to the same places.
     #[inline]
-    pub(super) fn read_to(&self, places: &mut [IoSliceMut<'_>]) -> usize {
+    pub(super) unsafe fn read_to(&self, places: &mut [IoSliceMut<'_>]) -> usize {
         match (places, &self.carrier) {
             ([], _) => {
                 self.fail("nobody said where its message is to be: a fault of roundelay".into());
                 0
+            }
+            (places, Carrier::Device { fd, stream, idle }) => {
+                let mut stream = locked(stream);
+                // SAFETY: promised by the caller.
+                let read = unsafe { stream.read_placed(places) };
+                self.streamed((fd, &mut stream, idle), places, read)
             }
             ([place], _) => self.read(place),
             (places, Carrier::Plain(fd)) => self.arrived(rustix::io::readv(&**fd, places)),
@@ -248,7 +260,9 @@ impl Socket {
         match &self.carrier {
             Carrier::Plain(fd) => self.arrived(rustix::io::readv(&**fd, places)),
             Carrier::Device { fd, stream, idle } => {
-                self.streamed((fd, &mut locked(stream), idle), places)
+                let mut stream = locked(stream);
+                let read = stream.read(places);
+                self.streamed((fd, &mut stream, idle), places, read)
             }
             Carrier::Paths { stream, idle } => {
                 let mut stream = locked(stream);

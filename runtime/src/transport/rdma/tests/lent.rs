@@ -9,7 +9,7 @@ use crate::transport::rdma::verbs::{Device, Registration};
 use crate::transport::shm::{Layout, Segment};
 
 /// What is where a message was, as soon as nobody reads it any more.
-const POISON: u8 = 0xee;
+pub(super) const POISON: u8 = 0xee;
 
 /// Buffers, and what devices know of them.
 pub(super) struct Lender {

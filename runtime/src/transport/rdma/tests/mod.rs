@@ -11,6 +11,7 @@ use super::verbs::Completion;
 use super::{Choice, connect};
 
 mod lent;
+mod placed;
 
 /// Longer than anything takes here, also in a machine that is thirty times slower.
 const LIMIT: Duration = Duration::from_secs(120);

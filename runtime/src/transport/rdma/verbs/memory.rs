@@ -180,6 +180,27 @@ impl Block {
         self.offset + self.len as u64
     }
 
+    /// The key with which a peer writes it.
+    pub(crate) fn peer_key(&self, device: usize) -> u32 {
+        self.registrations[device].keys().1
+    }
+
+    /// The address of the byte at an offset in the segment.
+    pub(crate) fn address(&self, offset: u64) -> u64 {
+        self.segment.at(offset).addr() as u64
+    }
+
+    /// Sees to it that what a peer wrote at an offset in the segment is here: as a rule it was written here.
+    pub(crate) fn bring(&self, offset: u64, to: &mut [u8]) {
+        let inside = offset >= self.offset && offset + to.len() as u64 <= self.end();
+        assert!(inside, "a part of the block");
+        let from = self.segment.at(offset);
+        if from.cast_const() != to.as_ptr() {
+            // SAFETY: inside the segment, and no device writes there: the peer has said that it has written.
+            unsafe { ptr::copy(from, to.as_mut_ptr(), to.len()) };
+        }
+    }
+
     /// The bytes at an offset in the segment, for a device.
     pub(crate) fn span(&self, offset: u64, len: u32, device: usize) -> Span<'_> {
         let inside = offset >= self.offset && offset + u64::from(len) <= self.end();

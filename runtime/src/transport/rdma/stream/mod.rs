@@ -20,6 +20,11 @@
 //! of a ring, and what it tells of those that it read. If they run out nevertheless, the peer's device
 //! waits and tries again.
 
+#[cfg(test)]
+mod hooks;
+mod incoming;
+mod outgoing;
+
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use std::sync::Arc;
@@ -27,10 +32,13 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::offers::{LEAST, Offer, Ours, Place, Theirs};
 use super::rails::{Rail, Rails};
-use super::registrations::{Found, Registrations};
+use super::registrations::{BLOCK, Found, Registrations};
 use super::verbs::{Address, Completion, Device, Queue, Region, Write};
 use super::words::{RAILS, Word, ahead};
+use incoming::Arrived;
+use outgoing::Sent;
 
 /// Bytes of a piece.
 pub(super) const PIECE: usize = 16 << 10;
@@ -62,19 +70,6 @@ pub(super) struct Card {
     rails: Vec<(Address, u32)>,
 }
 
-/// A piece that was sent.
-#[derive(Clone)]
-struct Sent {
-    len: u32,
-    /// The queue that it is on.
-    rail: usize,
-    done: bool,
-    /// How many bytes of the stream went before it.
-    start: u64,
-    /// Where it lies, if not in its slot.
-    lent: Option<Found>,
-}
-
 /// Both directions of a connection.
 pub(crate) struct Stream {
     rails: Rails,
@@ -94,10 +89,15 @@ pub(crate) struct Stream {
     lent: usize,
     /// Pieces to be written once more.
     again: VecDeque<u64>,
+    /// Where the peer wants bytes, and where it was told that this end wants them.
+    theirs: Theirs,
+    ours: Ours,
     /// The number of the piece that is read next, how many of its bytes were, and what arrived.
     head: u64,
     offset: usize,
-    arrived: Vec<u32>,
+    arrived: Vec<Arrived>,
+    /// Bytes that were read.
+    read: u64,
     /// What the peer was told: pieces read; queues that have ended here.
     told: u64,
     told_ended: u32,
@@ -106,6 +106,8 @@ pub(crate) struct Stream {
     news: Vec<(usize, Completion)>,
     #[cfg(test)]
     pub(super) unruly: Option<super::tests::Unruly>,
+    #[cfg(test)]
+    placed: usize,
 }
 
 impl Stream {
@@ -131,7 +133,6 @@ impl Stream {
             let rail = Rail::new(queue, at, receives);
             rails.push(rail.map_err(|e| said("posting a receive", &device.name, e))?);
         }
-        let unused = Sent { len: 0, rail: NOWHERE, done: true, start: 0, lent: None };
         Ok(Stream {
             rails: Rails::new(rails, DEPTH),
             region,
@@ -140,18 +141,23 @@ impl Stream {
             next: 0,
             read_there: 0,
             taken: 0,
-            sent: vec![unused; SLOTS],
+            sent: vec![Sent::NONE; SLOTS],
             lent: 0,
             again: VecDeque::new(),
+            theirs: Theirs::default(),
+            ours: Ours::default(),
             head: 0,
             offset: 0,
-            arrived: vec![0; SLOTS],
+            arrived: vec![Arrived::Not; SLOTS],
+            read: 0,
             told: 0,
             told_ended: 0,
             looks: 0,
             news: Vec::new(),
             #[cfg(test)]
             unruly: None,
+            #[cfg(test)]
+            placed: 0,
         })
     }
 
@@ -218,143 +224,11 @@ impl Stream {
         self.rails.trouble()
     }
 
-    /// Takes what it can of some bytes; says how many.
-    pub(crate) fn write<'a>(&mut self, places: impl Iterator<Item = &'a [u8]>) -> usize {
-        self.accept(places, false)
-    }
-
-    /// The same without a copy, where the bytes lie in registered memory.
-    ///
-    /// # Safety
-    ///
-    /// What lies there is neither written nor unmapped while [`Self::lent`] counts it, or until
-    /// [`Self::cut`].
-    pub(crate) unsafe fn write_lent<'a>(
-        &mut self,
-        places: impl Iterator<Item = &'a [u8]>,
-    ) -> usize {
-        self.accept(places, true)
-    }
-
-    fn accept<'a>(&mut self, places: impl Iterator<Item = &'a [u8]>, lend: bool) -> usize {
-        self.progress();
-        let (mut taken, mut fill) = (0, 0);
-        for mut place in places {
-            while !place.is_empty() {
-                let lent = if lend { self.find(place) } else { None };
-                if fill > 0 && lent.is_some() {
-                    self.launch(fill, None);
-                    fill = 0;
-                }
-                if fill == 0 && !self.has_slot() {
-                    return taken;
-                }
-                let len;
-                if let Some(found) = lent {
-                    len = found.len.min(PIECE);
-                    self.launch(len, Some(found));
-                } else {
-                    len = place.len().min(PIECE - fill);
-                    let to = SENT + (self.next as usize % SLOTS) * PIECE + fill;
-                    self.region.put(to, &place[..len]);
-                    fill += len;
-                    if fill == PIECE {
-                        self.launch(fill, None);
-                        fill = 0;
-                    }
-                }
-                (taken, place) = (taken + len, &place[len..]);
-            }
-        }
-        if fill > 0 {
-            self.launch(fill, None);
-        }
-        taken
-    }
-
-    /// Where a piece lies that needs not be copied: a whole one, unless its block ends before.
-    fn find(&self, place: &[u8]) -> Option<Found> {
-        match &self.registrations {
-            Some(registrations) if place.len() >= PIECE => registrations.find(place),
-            _ => None,
-        }
-    }
-
-    /// Whether the next piece has a slot here and at the peer.
-    fn has_slot(&self) -> bool {
-        self.rails.are_live()
-            && self.next - self.read_there < SLOTS as u64
-            && self.sent[self.next as usize % SLOTS].done
-    }
-
-    /// Sends the next piece, which is in its slot or lent.
-    fn launch(&mut self, len: usize, lent: Option<Found>) {
-        let (piece, start) = (self.next, self.taken);
-        self.lent += usize::from(lent.is_some());
-        self.sent[piece as usize % SLOTS] =
-            Sent { len: len as u32, rail: NOWHERE, done: false, start, lent };
-        (self.next, self.taken) = (self.next + 1, self.taken + len as u64);
-        self.post(piece);
-    }
-
-    /// Of the bytes taken so far, how many at the end begin with one that is still lent.
-    pub(crate) fn lent(&self) -> u64 {
-        if self.lent == 0 {
-            return 0;
-        }
-        let pieces = self.next.saturating_sub(SLOTS as u64)..self.next;
-        let mut sent = pieces.map(|piece| &self.sent[piece as usize % SLOTS]);
-        let first = sent.find(|sent| sent.lent.is_some());
-        first.map_or(0, |sent| self.taken - sent.start)
-    }
-
-    /// Writes a piece over the next queue that has room.
-    fn post(&mut self, piece: u64) {
-        let slot = piece as usize % SLOTS;
-        let Some(at) = self.rails.pick() else {
-            self.again.push_back(piece);
-            return;
-        };
-        self.sent[slot].rail = at;
-        self.hand_over(at, piece, slot, Word::Piece(piece as u32));
-    }
-
-    /// Posts the write of what is in a slot.
-    fn hand_over(&mut self, at: usize, id: u64, slot: usize, word: Word) {
-        let rail = &self.rails.all[at];
-        let sent = &self.sent[slot];
-        let (device, peer_key) = (rail.device, rail.peer_key);
-        let from = match &sent.lent {
-            _ if id == TOLD => self.region.span(SENT, 0, device.0),
-            None => self.region.span(SENT + slot * PIECE, sent.len, device.0),
-            Some(Found { block, offset, .. }) => block.span(*offset, sent.len, device.1),
-        };
-        let to = self.peer + (ARRIVED + slot * PIECE) as u64;
-        let write = Write { id, from, to, to_key: peer_key, immediate: word.encode() };
-        if let Err(why) = self.rails.write(at, &write) {
-            self.lose(at, &why);
-        }
-    }
-
     /// A queue failed.
     fn lose(&mut self, at: usize, why: &str) {
         if self.rails.lose(at, why) {
             // What was told over it may be lost.
             (self.told, self.told_ended) = (self.told.saturating_sub(SLOTS as u64), 0);
-        }
-    }
-
-    /// What a queue did not complete goes over another, if it has ended on both sides.
-    fn reclaim(&mut self, at: usize) {
-        if !self.rails.all[at].has_ended() || self.rails.all[at].live_there {
-            return;
-        }
-        for piece in self.next.saturating_sub(SLOTS as u64)..self.next {
-            let sent = &mut self.sent[piece as usize % SLOTS];
-            if sent.rail == at && !sent.done {
-                sent.rail = NOWHERE;
-                self.again.push_back(piece);
-            }
         }
     }
 
@@ -384,6 +258,7 @@ impl Stream {
                 self.post(piece);
             }
         }
+        self.skip_notes();
         self.tell();
     }
 
@@ -408,14 +283,9 @@ impl Stream {
     /// The peer wrote.
     fn heard(&mut self, immediate: u32, len: u32) {
         match Word::decode(immediate) {
-            Some(Word::Piece(number)) => {
-                let ahead = ahead(number, self.head);
-                // Else it was read already, and came once more.
-                if ahead < SLOTS as u64 {
-                    let slot = (self.head + ahead) as usize % SLOTS;
-                    self.arrived[slot] = len.min(PIECE as u32);
-                }
-            }
+            Some(Word::Piece(number)) => self.came(number, Arrived::Slot(len)),
+            Some(Word::Placed(number)) => self.came(number, Arrived::Placed(len)),
+            Some(Word::Note(number)) => self.note_came(number, len),
             Some(Word::Read(number)) => {
                 let more = ahead(number, self.read_there);
                 // Else it is old.
@@ -435,32 +305,6 @@ impl Stream {
         }
     }
 
-    /// Copies what has arrived to some places, in order; says how many bytes.
-    pub(crate) fn read(&mut self, places: &mut [IoSliceMut<'_>]) -> usize {
-        self.progress();
-        let mut total = 0;
-        for place in places {
-            let mut rest: &mut [u8] = place;
-            while !rest.is_empty() {
-                let slot = self.head as usize % SLOTS;
-                let len = self.arrived[slot] as usize;
-                if len == 0 {
-                    return total;
-                }
-                let take = rest.len().min(len - self.offset);
-                self.region.get(ARRIVED + slot * PIECE + self.offset, &mut rest[..take]);
-                rest = &mut rest[take..];
-                (total, self.offset) = (total + take, self.offset + take);
-                if self.offset == len {
-                    self.arrived[slot] = 0;
-                    (self.head, self.offset) = (self.head + 1, 0);
-                    self.tell();
-                }
-            }
-        }
-        total
-    }
-
     /// Tells the peer what is news to it: how many pieces were read, if that is news enough, and which
     /// queues have ended.
     fn tell(&mut self) {
@@ -469,13 +313,13 @@ impl Stream {
             && let Some(at) = self.rails.pick()
         {
             self.told_ended = ended;
-            self.hand_over(at, TOLD, 0, Word::Ended(ended));
+            self.say(at, Word::Ended(ended));
         }
         if self.head - self.told >= STRIDE
             && let Some(at) = self.rails.pick()
         {
             self.told = self.head;
-            self.hand_over(at, TOLD, 0, Word::Read(self.head as u32));
+            self.say(at, Word::Read(self.head as u32));
         }
     }
 
@@ -519,56 +363,6 @@ impl Stream {
     /// Ends all that goes on: when this returns no device reads or writes for this stream, and none of it
     /// is of any use. For calls that have failed, whose memory goes back to the caller.
     pub(crate) fn cut(&mut self) {
-        self.progress();
         self.rails.clear("its connection was cut, because a call has failed");
-    }
-}
-
-/// What tests do to a stream.
-#[cfg(test)]
-impl Stream {
-    /// How many queues there are.
-    pub(super) fn rails(&self) -> usize {
-        self.rails.all.len()
-    }
-
-    /// Writes that are complete, of pieces.
-    pub(super) fn complete(&self) -> usize {
-        self.sent.iter().filter(|sent| sent.done && sent.len > 0).count()
-    }
-
-    /// Queues that have failed.
-    pub(super) fn dead(&self) -> Vec<usize> {
-        (0..self.rails()).filter(|&at| !self.rails.all[at].is_live()).collect()
-    }
-
-    /// Takes completions that were held back.
-    pub(super) fn release(&mut self, held: Vec<(usize, Completion)>) {
-        held.into_iter().for_each(|(at, completion)| self.completed(at, completion));
-    }
-
-    /// Posts no more receives on a queue.
-    pub(super) fn starve(&mut self, at: usize) {
-        self.rails.starve(at);
-    }
-
-    /// Pieces that were lent, and are not delivered.
-    pub(super) fn pieces_lent(&self) -> usize {
-        self.lent
-    }
-
-    /// Bytes that are registered now.
-    pub(super) fn registrations_used(&self) -> u64 {
-        self.registrations.as_ref().map_or(0, |registrations| registrations.bytes())
-    }
-
-    /// Lets a queue die.
-    pub(super) fn break_rail(&mut self, at: usize) {
-        self.rails.kill(at);
-    }
-
-    /// Makes every later write go to a key that the peer never gave.
-    pub(super) fn forge_key(&mut self) {
-        self.rails.all.iter_mut().for_each(|rail| rail.peer_key ^= 0x5a5a);
     }
 }
