@@ -53,7 +53,7 @@ impl Group {
         let mut devices = self.streams(fresh, timeout)?.into_iter();
         let made = done.into_iter().filter_map(|socket| socket.or_else(|| devices.next()));
         let made: Vec<Arc<Socket>> = made.map(Arc::new).collect();
-        self.streamed.extend(made.iter().filter(|s| s.stream().is_some()).map(Arc::downgrade));
+        self.streamed.extend(made.iter().filter(|s| !s.is_plain()).map(Arc::downgrade));
         Ok(made)
     }
 

@@ -123,7 +123,8 @@ pub(crate) struct Group {
     paths: Vec<String>,
     /// See [`Group::path_costs`].
     costs: Vec<PathCost>,
-    /// Connections that go over another path when theirs fails.
+    /// Connections that are not plain sockets: they move only while this process looks at them, whatever it waits
+    /// for, for a peer may still need what an earlier call sent.
     streamed: Vec<Weak<Socket>>,
     /// Which devices carry connections by RDMA, and whether every rank of the job has some.
     devices: rdma::Choice,

@@ -6,14 +6,15 @@
 //!
 //! **A stall**: nothing that a queue wrote was delivered for a while, though this end looked, while on another
 //! queue all is well. That is a cable, a port or a switch long before the device gives up. It may be a false
-//! alarm, and costs no more than the queue.
+//! alarm, and costs no more than the queue. Where it is not better elsewhere there is more time: until then a
+//! device should have said so.
 
 use std::time::{Duration, Instant};
 
 use super::verbs::{Completion, Queue, Write, status};
 
-/// How long nothing may be delivered through one queue while others deliver.
-pub(super) const STALL: Duration = Duration::from_secs(2);
+/// How long nothing may be delivered through a queue: while others deliver, and at all.
+const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
 /// How long a device may take to hand back the work of a queue that was ended.
 const FLUSH: Duration = Duration::from_secs(2);
 /// The most that counts between two looks: whoever did not look for long does not know what he missed.
@@ -226,8 +227,8 @@ impl Rails {
         ended.fold(0, |mask, (at, _)| mask | 1 << at)
     }
 
-    /// A queue through which nothing is delivered, while through another one all is.
-    pub(super) fn stalled(&mut self, now: Instant) -> Option<usize> {
+    /// A queue through which nothing is delivered, and for how long.
+    pub(super) fn stalled(&mut self, now: Instant) -> Option<(usize, Duration)> {
         let step = now.saturating_duration_since(self.looked).min(LOOK);
         self.looked = now;
         for rail in &mut self.all {
@@ -241,8 +242,9 @@ impl Rails {
         let live = |waited: &dyn Fn(Duration) -> bool| {
             self.all.iter().position(|rail| rail.is_live() && waited(rail.waited))
         };
-        live(&|waited| waited < STALL / 2)?;
-        live(&|waited| waited >= STALL)
+        let well = live(&|waited| waited < STALL.0 / 2).is_some();
+        let at = live(&|waited| waited >= if well { STALL.0 } else { STALL.1 })?;
+        Some((at, self.all[at].waited))
     }
 }
 

@@ -127,6 +127,8 @@ impl State {
         while self.bytes + len as u64 > self.limit {
             self.forget()?;
         }
+        // Of a block not all may be in use yet, and a device would touch it.
+        segment.reserve(offset, len as u64, "what devices know").ok()?;
         match Block::new(segment, offset, len, &self.devices) {
             Ok(block) => {
                 let block = Arc::new(block);

@@ -80,6 +80,11 @@ impl Socket {
         socket
     }
 
+    /// Whether the kernel moves its bytes by itself.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.carrier, Carrier::Plain(_))
+    }
+
     /// The stream, if it goes over several paths.
     pub(crate) fn stream(&self) -> Option<MutexGuard<'_, Resumable>> {
         match &self.carrier {

@@ -8,7 +8,9 @@
 //! so nothing of an old piece is still on its way when its slot is used again.
 //!
 //! Bytes are copied into a slot here first, unless they are *lent*: a whole piece of a message that lies in
-//! registered memory is read by the device from there, and must stay as it is until it is delivered.
+//! registered memory is read by the device from there, and must stay as it is until it is delivered. At the
+//! other end bytes that belong into registered memory are written there at once if this end heard of the
+//! place in time (`offers`); else they are copied out of the slot.
 //!
 //! **When a queue fails** each end ends its side of it and tells the other so over another queue. What had
 //! not been completed is written once more over another queue, but only when *both* sides have ended: a
@@ -58,7 +60,7 @@ const TOLD: u64 = u64::MAX - 1;
 /// A piece that is on no queue.
 const NOWHERE: usize = usize::MAX;
 /// Queues are asked whether one stalls once in so many looks.
-const LOOKS: u32 = 64;
+const LOOKS: u32 = 16;
 
 /// What a peer must know of this end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +108,9 @@ pub(crate) struct Stream {
     news: Vec<(usize, Completion)>,
     #[cfg(test)]
     pub(super) unruly: Option<super::tests::Unruly>,
+    /// A queue of which nothing more is heard.
+    #[cfg(test)]
+    pub(super) silent: Option<usize>,
     #[cfg(test)]
     placed: usize,
 }
@@ -156,6 +161,8 @@ impl Stream {
             news: Vec::new(),
             #[cfg(test)]
             unruly: None,
+            #[cfg(test)]
+            silent: None,
             #[cfg(test)]
             placed: 0,
         })
@@ -237,6 +244,8 @@ impl Stream {
         let mut news = std::mem::take(&mut self.news);
         self.rails.poll(&mut news);
         #[cfg(test)]
+        news.retain(|(at, _)| Some(*at) != self.silent);
+        #[cfg(test)]
         if let Some(unruly) = &mut self.unruly {
             unruly.stir(&mut news);
         }
@@ -249,9 +258,9 @@ impl Stream {
         }
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS)
-            && let Some(at) = self.rails.stalled(Instant::now())
+            && let Some((at, waited)) = self.rails.stalled(Instant::now())
         {
-            self.lose(at, "nothing was delivered through it for long, but through others");
+            self.lose(at, &format!("nothing was acknowledged for {} ms", waited.as_millis()));
         }
         for _ in 0..self.again.len() {
             if let Some(piece) = self.again.pop_front() {

@@ -271,6 +271,26 @@ fn a_queue_that_dies_in_mid_transfer_is_replaced_and_every_byte_comes_once() {
 }
 
 #[test]
+fn a_queue_whose_device_says_nothing_is_replaced() {
+    let Some((mut a, mut b)) = pair() else { return };
+    moves(&mut a, &mut b, 1 << 20, odd(1));
+    // Neither end hears of what is on it: as if the device had never sent it.
+    (a.silent, b.silent) = (Some(1), Some(1));
+    moves(&mut a, &mut b, 1 << 20, odd(2));
+    moves(&mut b, &mut a, 1 << 20, odd(3));
+    assert_eq!((a.dead(), b.dead()), (vec![1], vec![1]), "both know");
+    // A peer that is only slow to read is not taken for one.
+    let sent = a.write([&[7u8; 100][..]].into_iter());
+    let later = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < later {
+        a.progress();
+    }
+    let mut place = [0; 100];
+    assert_eq!((sent, b.read(&mut [IoSliceMut::new(&mut place)]), place), (100, 100, [7; 100]));
+    assert_eq!(a.dead(), [1], "and no other");
+}
+
+#[test]
 fn all_queues_but_one_may_die_one_after_the_other() {
     let Some((mut a, mut b)) = pair() else { return };
     for at in 1..a.rails() {
