@@ -1,8 +1,8 @@
 //! The queues of a connection: which of them live, what is open on them, when one is given up.
 //!
-//! A queue that fails is *ending* until its device has handed back all work that was open, reads and writes of
-//! this process's memory included; then it has *ended*, and the peer may be told. A device that hands
-//! nothing back any more is not waited for: destroying the queue is the other way to be sure.
+//! A queue that fails is *ending* until its device has handed back all work that was open, so that nothing is
+//! missed that came through it. Then it is destroyed: after that no device reads or writes for it. It has *ended*,
+//! and the peer may be told. A device that hands nothing back is not waited for.
 //!
 //! **A stall**: nothing that a queue wrote was delivered for a while, though this end looked, while on another
 //! queue all is well. That is a cable, a port or a switch long before the device gives up. It may be a false
@@ -214,10 +214,7 @@ impl Rails {
         };
         let at = self.all.iter().position(done)?;
         let rail = &mut self.all[at];
-        rail.life = Life::Ended;
-        if rail.open > 0 || rail.receives > 0 {
-            rail.queue = None;
-        }
+        (rail.life, rail.queue) = (Life::Ended, None);
         Some(at)
     }
 
