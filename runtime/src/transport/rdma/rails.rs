@@ -16,7 +16,7 @@ use super::verbs::{Completion, Queue, Write, status};
 /// How long nothing may be delivered through a queue: while others deliver, and at all.
 const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
 /// How long a device may take to hand back the work of a queue that was ended.
-const FLUSH: Duration = Duration::from_secs(2);
+const FLUSH: Duration = Duration::from_secs(1);
 /// The most that counts between two looks: whoever did not look for long does not know what he missed.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -165,7 +165,7 @@ impl Rails {
 
     /// Counts what was completed; if a queue failed with it, says why.
     pub(super) fn count(&mut self, at: usize, completion: Completion) -> Option<String> {
-        let Some(rail) = self.all.get_mut(at) else { return None };
+        let rail = self.all.get_mut(at)?;
         match completion {
             Completion::Written(_) => {
                 rail.open = rail.open.saturating_sub(1);

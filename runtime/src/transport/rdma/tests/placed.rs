@@ -90,8 +90,8 @@ fn what_lands_in_registered_memory_is_written_there_and_nowhere_else() {
 
 #[test]
 fn a_queue_that_dies_while_a_message_lands_writes_nothing_afterwards() {
-    for seed in 0..10 {
-        let devices = if seed < 4 { 1 } else { usize::MAX };
+    for seed in 0..6 {
+        let devices = if seed < 2 { 1 } else { usize::MAX };
         // With few receives pieces wait half written.
         let receives = if seed % 3 == 0 { 2 } else { DEPTH };
         let Some((mut a, mut b)) = pair_with(devices, receives) else { return };
