@@ -7,6 +7,7 @@
 //! must not change until the message is consumed: by the receiver, or by the socket.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -90,26 +91,43 @@ impl Sender {
         }
     }
 
-    /// Hands the next message over, its content staying where it is: at an offset of the pool for a
-    /// mapped link, in these pieces for a posted one.
+    /// Hands the next message over, of `len` bytes, its content staying where it is: for a mapped link at an offset
+    /// of the pool, or in memory of this process, for a posted one in these pieces.
     #[inline]
-    pub(crate) fn offer(&mut self, meta: u64, base: u64, pieces: impl Iterator<Item = Piece>) {
+    pub(crate) fn offer(
+        &mut self,
+        kind: Kind,
+        (meta, len): (u64, usize),
+        base: u64,
+        pieces: impl Iterator<Item = Piece>,
+    ) {
         match self {
-            Sender::Mapped(s) => s.post_pull(meta, base),
+            Sender::Mapped(s) if kind == Kind::Pull => s.post_pull(meta, base),
             // SAFETY: the pieces are places of a plan, which `bind` checked against buffers that
             // the call holds. It does not end, nor does the plan write there, before the message
             // is consumed; a call that fails closes the connection's use for good.
+            Sender::Mapped(s) => unsafe { s.post_private(meta, base, len, pieces) },
+            // SAFETY: as above.
             Sender::Posted(s) => unsafe { s.post_from(meta, pieces) },
         }
     }
 
-    /// Whether the peer can read this process's own memory.
+    /// Whether the peer takes this process's own memory without slots.
     #[inline]
     pub(crate) fn reads(&self) -> bool {
         matches!(self, Sender::Mapped(s) if s.reads())
     }
 
-    /// Learns whether the peer can read this process's own memory.
+    /// Pushes on what peers take bit by bit; says whether something moved.
+    #[inline]
+    pub(crate) fn push(&mut self) -> bool {
+        match self {
+            Sender::Mapped(s) => s.push(),
+            Sender::Posted(_) => false,
+        }
+    }
+
+    /// Learns how the peer wishes to have this process's own memory.
     #[inline]
     pub(crate) fn learn(&mut self) {
         if let Sender::Mapped(s) = self {
@@ -133,19 +151,39 @@ impl Receiver {
     #[inline]
     pub(crate) fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
         match self {
-            Receiver::Mapped(r) => r.is_ready(ahead),
+            Receiver::Mapped(r) => r.is_ready(ahead, len),
             Receiver::Posted(r) => r.is_ready(ahead, len),
         }
     }
 
-    /// Whether the next message has come to these places, where it goes without a detour. Only of
-    /// posted links; asked again with the same places until it says yes.
+    /// Whether the next message, of `len` bytes, goes to where it is to be bit by bit; nothing while that is not
+    /// known.
+    #[inline]
+    pub(crate) fn lands(&self, len: usize) -> Option<bool> {
+        match self {
+            Receiver::Mapped(r) => r.lands(len),
+            Receiver::Posted(_) => Some(true),
+        }
+    }
+
+    /// Whether the next message has gone to where it is to be.
+    #[inline]
+    pub(crate) fn has_landed(&self) -> bool {
+        match self {
+            Receiver::Mapped(r) => r.has_landed(),
+            Receiver::Posted(_) => true,
+        }
+    }
+
+    /// Whether the next message has come to these places, after [`Self::lands`] said yes; asked again with the
+    /// same places until it says yes.
     #[inline]
     pub(crate) fn land(&mut self, len: usize, pieces: impl Iterator<Item = PieceMut>) -> bool {
         match self {
-            Receiver::Mapped(r) => r.is_ready(0),
             // SAFETY: the pieces are the store of the step at hand, which `bind` checked, and which
             // nobody else touches until the step is done.
+            Receiver::Mapped(r) => unsafe { r.land(len, pieces) },
+            // SAFETY: as above.
             Receiver::Posted(r) => unsafe { r.land(len, pieces) },
         }
     }
@@ -164,6 +202,23 @@ impl Receiver {
         match self {
             Receiver::Mapped(r) => r.reach(),
             Receiver::Posted(_) => None,
+        }
+    }
+
+    /// Notes how long it took to read a message of `len` bytes through the kernel.
+    #[inline]
+    pub(crate) fn note_read(&mut self, len: usize, took: Duration) {
+        if let Receiver::Mapped(r) = self {
+            r.note(false, len, took);
+        }
+    }
+
+    /// Cells of memory that were taken since the connection was opened.
+    #[inline]
+    pub(crate) fn taken(&self) -> u64 {
+        match self {
+            Receiver::Mapped(r) => r.taken(),
+            Receiver::Posted(_) => 0,
         }
     }
 

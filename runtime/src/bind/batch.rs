@@ -273,8 +273,9 @@ impl Builder {
                 buffer: index as u32,
                 direct,
                 foreign,
-                place: if end.posted { 0 } else { NOWHERE },
+                place: 0,
                 before: 0,
+                posted: end.posted,
             });
             self.step(transfer, index, &[index], (offset, len), NOWHERE);
         }
@@ -294,7 +295,7 @@ impl Builder {
             });
             self.step(transfer, index, &[index], (offset, len), 0);
             // What lands is written before its tag is compared, and not all bytes are a `bool`.
-            let lands = end.posted && transfer.dtype != DType::Bool;
+            let lands = transfer.dtype != DType::Bool;
             if let Some(step) = self.bound.steps.last_mut() {
                 step.lands = lands;
             }

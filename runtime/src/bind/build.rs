@@ -18,11 +18,12 @@ use crate::executor::short;
 use crate::group::Group;
 use crate::net::{Patience, Wire};
 
-/// Messages of memory that peers do not map are read through the kernel from this size on: below, two
-/// copies cost less than its look at the other process. How much less depends on where the cores are
-/// (both ways at once, 4, 8 and 32 KiB: 0.7, 1.2 and 4.7 against 1.6, 2.0 and 3.8 us by the kernel
-/// under one third-level cache; 8 KiB 4.9 against 3.2 us under two).
-const FOREIGN: usize = 16 << 10;
+/// Messages of memory that peers do not map do without a slot from this size on: they are read through the kernel,
+/// or come through cells ([`crate::transport::shm`]). Below, two copies through a slot cost less than the
+/// kernel's look at the other process, and the sender need not wait until its memory has been read.
+const FOREIGN: usize = 8 << 10;
+/// The same where ranks share cores, and caches with them; there are no cells then.
+const FOREIGN_CROWDED: usize = 16 << 10;
 /// Messages from this size on go to a socket from where they lie; copying shorter ones behind their
 /// header makes one piece of both.
 pub(super) const DIRECT_POSTED: usize = 4 << 10;
@@ -171,7 +172,7 @@ impl Builder<'_> {
         let segments = bound.segments.len() as u32;
         segment(bound, pace, &lens, &regions);
         let lands = match &bound.operands[inputs as usize..] {
-            [only] => only.posted && only.wire.is_none() && store != NOWHERE,
+            [only] => only.receiver != NOWHERE && only.wire.is_none() && store != NOWHERE,
             _ => false,
         };
         Ok(Step {
@@ -247,10 +248,6 @@ impl Builder<'_> {
         let (mut buffer, mut before, mut place) = (NOWHERE, 0, NOWHERE);
         if let Some(region) = out.pull.as_ref().filter(|_| out.wire.is_none()) {
             let at = places(shape, region, lens)?;
-            if posted {
-                place = regions.len() as u32;
-                regions.push(at);
-            }
             if let Some(piece) = region.pieces.first() {
                 let index = shape.index(piece.buf).unwrap_or(0);
                 if u64::from(out.origin) >= shape.chunks {
@@ -259,16 +256,35 @@ impl Builder<'_> {
                 before = shape.origin(index, out.origin.into()) * shape.size;
                 buffer = index as u32;
             }
+            if posted || self.plan.header.protocol != Protocol::Staged {
+                place = regions.len() as u32;
+                regions.push(at);
+            }
         }
         let size = self.wire_size(out.wire)?;
-        let direct = match place {
-            NOWHERE => self.direct(&bound.shape, buffer),
-            _ => DIRECT_POSTED,
+        let direct = match posted && place != NOWHERE {
+            false => self.direct(&bound.shape, buffer),
+            true => DIRECT_POSTED,
         };
-        let stays = !posted && buffer != NOWHERE && self.plan.header.protocol != Protocol::Staged;
-        let foreign = if stays { FOREIGN } else { usize::MAX };
-        bound.foreign |= stays && lens.iter().sum::<u64>() * bound.shape.size >= FOREIGN as u64;
-        Ok(OutEnd { send, sender, wire: out.wire, size, buffer, direct, foreign, before, place })
+        let stays = !posted && buffer != NOWHERE && place != NOWHERE;
+        let foreign = match stays {
+            true if self.crowded => FOREIGN_CROWDED,
+            true => FOREIGN,
+            false => usize::MAX,
+        };
+        bound.foreign |= lens.iter().sum::<u64>() * bound.shape.size >= foreign as u64;
+        Ok(OutEnd {
+            send,
+            sender,
+            wire: out.wire,
+            size,
+            buffer,
+            direct,
+            foreign,
+            before,
+            place,
+            posted,
+        })
     }
 
     /// From which size on messages out of a buffer are offered for pulling.

@@ -118,7 +118,7 @@ pub(crate) struct Step {
     pub(crate) dead: bool,
     /// Whether the stored result is not read soon and too long for the caches.
     pub(crate) stream: bool,
-    /// Whether the only input is a message that can go straight to the store.
+    /// Whether the only input is a message that can go straight to the store, if its link brings it bit by bit.
     pub(crate) lands: bool,
     /// Mixed into the digest that its messages carry; 0 in plans.
     pub(crate) tag: u32,
@@ -163,8 +163,10 @@ pub(crate) struct OutEnd {
     pub(crate) direct: usize,
     /// From which size on it stays there if peers can only read it through the kernel.
     pub(crate) foreign: usize,
-    /// Which place of each segment it is then, of a posted link; else [`NOWHERE`].
+    /// Which place of each segment it is then, or [`NOWHERE`].
     pub(crate) place: u32,
+    /// Whether the link is a socket.
+    pub(crate) posted: bool,
     /// What lies before that buffer in the vector it is part of, in bytes.
     pub(crate) before: u64,
 }

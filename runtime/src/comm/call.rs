@@ -213,6 +213,7 @@ impl Core {
             stats: Stats::default(),
             pulls: false,
             moved: 0,
+            taken: 0,
             recorder: &mut self.recorder,
         };
         let stats = player.play(done)?;

@@ -209,6 +209,7 @@ impl Core {
             stats: Stats::default(),
             pulls: false,
             moved: 0,
+            taken: 0,
             recorder: &mut self.recorder,
         };
         player.play(0).map_err(|error| self.fail(error))

@@ -1,5 +1,7 @@
 //! Moving the data of a step: its inputs, folded, to its store and the places of its messages.
 
+use std::time::Instant;
+
 use super::host::{Base, Player, Source, Work};
 use crate::backend::{Dst, Src};
 use crate::bind::{At, Bound, NOWHERE, Step};
@@ -48,7 +50,12 @@ impl Player<'_> {
     /// The same where inputs are other processes' own memory: copied block by block and folded from
     /// there, or straight to the store where there is nothing to fold.
     #[cold]
-    pub(super) fn fetch(&mut self, step: &Step, pass: u32, stores: bool) -> Result<(), Error> {
+    pub(super) fn fetch(
+        &mut self,
+        step: &Step,
+        (pass, elements): (u32, u64),
+        stores: bool,
+    ) -> Result<(), Error> {
         let bound = self.bound;
         let size = bound.shape.size;
         let straight = stores && step.inputs.len() == 1;
@@ -67,7 +74,7 @@ impl Player<'_> {
             while left > 0 {
                 let count = left.min(block);
                 let span = Span { places: segment.places, skip, done, count };
-                self.fetch_span(step, span, straight)?;
+                self.fetch_span(step, span, elements as usize, straight)?;
                 if !straight || !self.work.targets.is_empty() {
                     self.fold_span(step, stores && !straight, span);
                 }
@@ -77,7 +84,13 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn fetch_span(&mut self, step: &Step, span: Span, straight: bool) -> Result<(), Error> {
+    fn fetch_span(
+        &mut self,
+        step: &Step,
+        span: Span,
+        message: usize,
+        straight: bool,
+    ) -> Result<(), Error> {
         let bound = self.bound;
         let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
         let place = |index: u32| bound.places[(span.places + index) as usize];
@@ -93,10 +106,16 @@ impl Player<'_> {
                 false => self.work.bounce.as_mut_ptr().cast::<u8>().wrapping_add(i * BLOCK),
             };
             let len = (span.count * bound.shape.size) as usize;
+            let began = Instant::now();
             // SAFETY: the store was checked by `bind`, and is this step's alone; a block of the
             // bounce buffer has room for as many elements as `fetch` cuts.
             if let Err(e) = unsafe { shm::read(pid, from, to, len) } {
                 return Err(self.unreadable(step, operand.receiver, &e));
+            }
+            if span.done == 0 {
+                let (took, message) = (began.elapsed(), message * operand.size as usize);
+                let took = took.mul_f64(message as f64 / len.max(1) as f64);
+                self.ends.receivers[operand.receiver as usize].note_read(message, took);
             }
             self.work.sources[i] = Source::Foreign { pid, base, copy: to };
         }

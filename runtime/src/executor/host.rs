@@ -127,8 +127,9 @@ pub(crate) struct Player<'a> {
     pub(crate) stats: Stats,
     /// Whether memory of other ranks was read.
     pub(crate) pulls: bool,
-    /// Bytes that sockets had moved when that was last looked at.
+    /// Bytes that sockets had moved when that was last looked at, and cells that were taken.
     pub(crate) moved: u64,
+    pub(crate) taken: u64,
     pub(crate) recorder: &'a mut Recorder,
 }
 
@@ -179,7 +180,7 @@ impl Player<'_> {
     }
 
     #[inline]
-    fn progress(&mut self) {
+    pub(super) fn progress(&mut self) {
         if self.wait.progress() {
             watchdog::resumed(self.group, self.recorder);
         }
@@ -269,7 +270,15 @@ impl Player<'_> {
             let operand = &bound.operands[(step.inputs.start + met - after) as usize];
             if operand.receiver != NOWHERE {
                 let len = elements as usize * operand.size as usize;
-                let lands = step.lands && elements > 0;
+                let receiver = &self.ends.receivers[operand.receiver as usize];
+                let lands = match step.lands && elements > 0 {
+                    true => receiver.lands(len),
+                    false => Some(false),
+                };
+                let Some(lands) = lands else {
+                    self.work.cursors[lane].met = met;
+                    return Ok(Some(Blocked::Message(operand.receiver)));
+                };
                 if lands && let Some(room) = self.no_room(step, pass, elements) {
                     self.work.cursors[lane].met = met;
                     return Ok(Some(room));
@@ -324,8 +333,7 @@ impl Player<'_> {
         let len = elements as usize * out.size as usize;
         if len >= out.direct.min(out.foreign) {
             // A socket takes it from anywhere; of what peers map they need no kernel to read it.
-            let mapped =
-                out.place != NOWHERE || self.work.bases[out.buffer as usize].offered.is_some();
+            let mapped = out.posted || self.work.bases[out.buffer as usize].offered.is_some();
             if mapped && len >= out.direct {
                 return Kind::Pull;
             }
@@ -343,12 +351,12 @@ impl Player<'_> {
         let Cursor { pass, step, elements, .. } = self.work.cursors[lane];
         let step = &bound.steps[step as usize];
         let offers = self.targets(step, elements)?;
-        let landed = step.lands && elements > 0;
+        let landed = step.lands && elements > 0 && self.has_landed(step);
         let stores = step.store != NOWHERE && (!step.dead || offers) && !landed;
         if elements > 0 && (stores || !self.work.targets.is_empty()) {
             match self.sources(step)? {
                 false => self.fold(step, pass, stores),
-                true => self.fetch(step, pass, stores)?,
+                true => self.fetch(step, (pass, elements), stores)?,
             }
         }
         for out in &bound.outs[step.outs.start as usize..step.outs.end as usize] {
@@ -360,6 +368,13 @@ impl Player<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the only message of a step is where it is to be.
+    #[inline]
+    fn has_landed(&self, step: &Step) -> bool {
+        let operand = &self.bound.operands[step.inputs.start as usize];
+        self.ends.receivers[operand.receiver as usize].has_landed()
     }
 
     /// Finds out where the messages of a step are written; says whether any is offered instead.
@@ -393,11 +408,11 @@ impl Player<'_> {
                 self.work.sources.push(Source::Local);
                 continue;
             }
-            if step.lands {
+            let receiver = &self.ends.receivers[operand.receiver as usize];
+            if step.lands && receiver.has_landed() {
                 self.work.sources.push(Source::Landed);
                 continue;
             }
-            let receiver = &self.ends.receivers[operand.receiver as usize];
             let slots = u64::from(bound.header.slots);
             let message = receiver.message(slots, operand.ahead.into());
             let source = match message.kind() {
@@ -455,7 +470,7 @@ impl Player<'_> {
                 };
                 let pieces = pieces(self.bound, step, out.place, pass, bases)
                     .map(|(ptr, len)| Piece { ptr, len });
-                sender.offer(meta, base.wrapping_sub(out.before), pieces);
+                sender.offer(kind, (meta, len), base.wrapping_sub(out.before), pieces);
                 self.stats.pulled += 1;
             }
         }

@@ -16,6 +16,17 @@ impl Player<'_> {
         !sender.flush() || offered > self.work.before[send] && !sender.is_consumed(offered - 1)
     }
 
+    /// Pushes on what peers take bit by bit; says whether something moved, here or there, since this was asked last.
+    fn push(&mut self) -> bool {
+        let mut moved = false;
+        for send in &self.bound.sends {
+            moved |= self.ends.senders[send.sender as usize].push();
+        }
+        let receivers = self.bound.froms.iter().map(|from| from.receiver as usize);
+        let taken = receivers.map(|at| self.ends.receivers[at].taken()).sum();
+        moved | (std::mem::replace(&mut self.taken, taken) != taken)
+    }
+
     /// A lane has come to its end: if it plays a part of a split by bandwidth, notes when.
     #[inline]
     pub(super) fn part_ended(&mut self, lane: usize) {
@@ -26,6 +37,10 @@ impl Player<'_> {
 
     #[inline]
     pub(super) fn pause(&mut self) -> Result<(), Error> {
+        if self.bound.foreign && self.push() {
+            self.progress();
+            return Ok(());
+        }
         if self.bound.posted {
             for send in self.bound.sends.iter().filter(|send| send.posted) {
                 self.ends.senders[send.sender as usize].flush();

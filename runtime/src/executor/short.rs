@@ -80,7 +80,7 @@ fn is_ready(bound: &Bound, step: &Step, ends: &mut Ends, digest: u32, polls: &mu
             return false;
         };
         let ahead = input.ahead.into();
-        while !receiver.is_ready(ahead) {
+        while !receiver.has_begun(ahead) {
             if *polls == 0 {
                 return false;
             }

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! [ control: parameters, abort record, a few lines for each rank ]
-//! [ connections: for each ordered pair and channel, one page of headers, then the slots ]
+//! [ connections: for each ordered pair and channel, one page of headers, the slots, the cells ]
 //! [ arenas: for each rank, the memory that its buffers come from ]
 //! ```
 //!
 //! The file is sparse: what nobody uses costs addresses, not memory.
 
+use super::cells;
 use crate::error::Error;
 
 pub(crate) const PAGE: u64 = 4096;
@@ -98,7 +99,7 @@ impl Layout {
     }
 
     fn connection_bytes(&self) -> u64 {
-        (PAGE + RING * self.slot_bytes).next_multiple_of(PAGE)
+        (self.slot(RING) + cells::BYTES).next_multiple_of(PAGE)
     }
 
     pub(crate) fn abort(&self) -> u64 {
@@ -127,6 +128,11 @@ impl Layout {
     /// Offset in a connection of a slot.
     pub(crate) fn slot(&self, slot: u64) -> u64 {
         PAGE + slot * self.slot_bytes
+    }
+
+    /// The cells of a connection.
+    pub(crate) fn cells(&self, from: u32, to: u32, channel: u32) -> u64 {
+        self.connection(from, to, channel) + self.slot(RING)
     }
 
     /// First byte of a rank's arena.
@@ -160,7 +166,8 @@ mod tests {
                 for channel in 0..3 {
                     assert_eq!(layout.connection(from, to, channel), ends);
                     assert!(Layout::header(RING - 1) + HEADER_BYTES <= PAGE);
-                    ends += layout.slot(RING).next_multiple_of(PAGE);
+                    assert_eq!(layout.cells(from, to, channel), ends + layout.slot(RING));
+                    ends += (layout.slot(RING) + cells::BYTES).next_multiple_of(PAGE);
                 }
             }
         }
