@@ -383,6 +383,17 @@ impl Ends {
         let _ = rustix::event::poll(&mut fds, Some(&moment));
     }
 
+    /// A call has failed, and its memory goes back to the caller: no device reads or writes it any more.
+    #[cold]
+    pub(crate) fn cut(&self) {
+        self.sockets.iter().for_each(|(_, socket)| socket.cut());
+    }
+
+    /// Bytes of memory that devices keep in place for messages on their way.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.sockets.iter().map(|(_, socket)| socket.pinned()).sum()
+    }
+
     /// Connections over memory, one for each direction that is in use.
     pub(crate) fn mapped(&self) -> u64 {
         let senders = self.senders.iter().filter(|s| matches!(s, Sender::Mapped(_)));

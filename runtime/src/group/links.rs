@@ -75,7 +75,10 @@ impl Group {
             return Ok(Socket::over_paths(stream));
         }
         match met {
-            Met::Done(fd, stream) => Ok(Socket::with_stream(fd, *stream)),
+            Met::Done(fd, mut stream) => {
+                stream.lend(&self.registrations);
+                Ok(Socket::with_stream(fd, *stream))
+            }
             Met::Failed(_) | Met::Waiting(_) if self.is_aborted() => {
                 Err(watchdog::aborted(self, None))
             }

@@ -131,6 +131,8 @@ pub(crate) struct Group {
     /// Which devices carry connections by RDMA, and whether every rank of the job has some.
     devices: rdma::Choice,
     all_have_rdma: bool,
+    /// What devices know of this rank's arena; parts share it.
+    registrations: Arc<rdma::Registrations>,
 }
 
 impl Group {
@@ -153,9 +155,12 @@ impl Group {
         seats: Vec<Option<Seat>>,
         terms: Terms,
     ) -> Self {
+        let own = seats.get(rank as usize).copied().flatten().map_or(0, |seat| seat.pool);
+        let (start, len) = (pool.layout().arena(own), pool.layout().arena_bytes);
         let group = Group {
             rank,
             wires,
+            registrations: rdma::Registrations::new(pool.clone(), start, len),
             pool,
             hosts: vec![0; seats.len()],
             seats,
@@ -300,6 +305,11 @@ impl Group {
     pub(crate) fn reserved(&self) -> u64 {
         let pool = if self.shares_pool() { 0 } else { self.pool.reserved() };
         self.wires.reserved() + pool
+    }
+
+    /// Bytes of this rank's arena that devices know.
+    pub(crate) fn registered(&self) -> u64 {
+        self.registrations.bytes()
     }
 
     /// Descriptors, without those of connections for data.

@@ -80,6 +80,7 @@ impl Group {
         (group.paths, group.costs) = (self.paths.clone(), self.costs.clone());
         group.carried = self.carried;
         group.choose_devices(self.devices.clone());
+        group.registrations = self.registrations.clone();
         group.all_have_rdma = self.all_have_rdma;
         group.hosts = members.iter().map(|&r| self.hosts[r as usize]).collect();
         group.pids = members.iter().map(|&r| self.state(r).1).collect();

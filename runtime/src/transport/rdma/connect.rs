@@ -49,7 +49,7 @@ fn devices() -> Result<&'static [Arc<Device>], String> {
 
 /// The devices that would be used, a line each, or why there are none.
 pub(crate) fn probe() -> Result<Vec<String>, String> {
-    Ok(devices()?.iter().map(ToString::to_string).collect())
+    Ok(devices()?.iter().map(Device::describe).collect())
 }
 
 /// The devices of a choice.

@@ -6,7 +6,9 @@
 //! Framing, staging and landing are those of `transport/tcp`: both are posted links.
 //!
 //! * `verbs`: the library's calls, and all that is `unsafe`.
-//! * `stream`: pieces, rings, several queues and devices, what happens when one fails.
+//! * `stream`: pieces and rings, what is lent, what is written once more when a queue fails; `words`: what ends tell
+//!   each other; `rails`: the queues of a stream.
+//! * `registrations`: memory that devices know; `offers`: where the peer may write straight to it.
 //! * `connect`: devices of this process, and how two ends meet.
 //! * `absent`: all of that where roundelay was built without the feature `rdma`. Only this file asks
 //!   whether it is there.
@@ -20,21 +22,31 @@ mod absent;
 #[cfg(feature = "rdma")]
 mod connect;
 #[cfg(feature = "rdma")]
+mod offers;
+#[cfg(feature = "rdma")]
+mod rails;
+#[cfg(feature = "rdma")]
+mod registrations;
+#[cfg(feature = "rdma")]
 mod stream;
 #[cfg(all(test, feature = "rdma"))]
 mod tests;
 #[cfg(feature = "rdma")]
 mod verbs;
+#[cfg(feature = "rdma")]
+mod words;
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 #[cfg(not(feature = "rdma"))]
-pub(crate) use absent::{Meeting, Stream, check, probe};
+pub(crate) use absent::{Meeting, Registrations, Stream, check, probe};
 #[cfg(all(test, feature = "rdma"))]
 use connect::connect;
 #[cfg(feature = "rdma")]
 pub(crate) use connect::{Meeting, check, probe};
+#[cfg(feature = "rdma")]
+pub(crate) use registrations::Registrations;
 #[cfg(feature = "rdma")]
 pub(crate) use stream::Stream;
 

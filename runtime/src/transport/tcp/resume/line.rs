@@ -50,6 +50,11 @@ impl Line {
         &self.fd
     }
 
+    /// Bytes of memory that devices keep in place for it.
+    pub(super) fn pinned(&self) -> u64 {
+        self.stream.as_ref().map_or(0, |stream| stream.pinned())
+    }
+
     /// Makes it fit for messages.
     pub(super) fn tune(&self) -> Result<(), Errno> {
         tune(&self.fd)?;
@@ -199,8 +204,8 @@ impl Line {
 #[cfg(all(test, feature = "rdma"))]
 impl Line {
     /// Ends it as a failure of a device does, or the loss of a connection.
-    pub(super) fn cut(&self) {
-        match &self.stream {
+    pub(super) fn cut(&mut self) {
+        match &mut self.stream {
             Some(stream) => stream.break_all(),
             // It may have ended already.
             None => drop(rustix::net::shutdown(&*self.fd, Shutdown::Both)),

@@ -193,6 +193,11 @@ impl Resumable {
         self.kept.capacity()
     }
 
+    /// Bytes of memory that devices keep in place for it.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.conns.iter().map(|conn| conn.line.pinned()).sum()
+    }
+
     /// What to sleep on.
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
         self.conns.last().map(|conn| conn.line.fd().clone())
