@@ -585,7 +585,7 @@ impl Stream {
 
     /// Lets all queues die.
     #[cfg(test)]
-    pub(crate) fn break_all(&self) {
+    pub(crate) fn break_all(&mut self) {
         self.rails.iter().for_each(|rail| rail.queue.end());
     }
 }

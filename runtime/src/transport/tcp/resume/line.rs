@@ -199,8 +199,8 @@ impl Line {
 #[cfg(all(test, feature = "rdma"))]
 impl Line {
     /// Ends it as a failure of a device does, or the loss of a connection.
-    pub(super) fn cut(&self) {
-        match &self.stream {
+    pub(super) fn cut(&mut self) {
+        match &mut self.stream {
             Some(stream) => stream.break_all(),
             // It may have ended already.
             None => drop(rustix::net::shutdown(&*self.fd, Shutdown::Both)),

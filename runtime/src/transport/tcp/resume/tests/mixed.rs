@@ -98,7 +98,7 @@ fn every_byte_comes_once_whether_devices_or_sockets_are_cut() {
         assert!(began.elapsed() < Duration::from_secs(240), "nothing comes after {cuts:?} cuts");
         let (passed, now) = (tallies[0].read + tallies[1].read, cuts.iter().sum::<u64>());
         if now < CUTS && passed >= until && streams[rank].path().is_some() {
-            let conn = streams[rank].conns.last().expect("a connection");
+            let conn = streams[rank].conns.last_mut().expect("a connection");
             conn.line.cut();
             cuts[conn.path] += 1;
             until = passed + dice.roll(60_000);
