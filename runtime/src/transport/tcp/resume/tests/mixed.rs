@@ -111,3 +111,26 @@ fn every_byte_comes_once_whether_devices_or_sockets_are_cut() {
     let resumed = streams.each_ref().map(Resumable::resumed);
     let _ = writeln!(std::io::stderr(), "{moved} bytes, {cuts:?} cuts, {resumed:?} resumed");
 }
+
+#[test]
+fn what_a_device_delivered_can_be_read_when_it_has_failed() {
+    let Some(device) = device() else { return };
+    let [mut near, mut far] = ends(0, &device);
+    let (first, second) = ([7u8; 1000], [8u8; 500]);
+    assert_eq!(near.write(&[IoSlice::new(&first)]), Ok(1000));
+    assert_eq!(near.unacknowledged(), 1000, "nobody has looked");
+    while near.settle() == Ok(false) {}
+    assert_eq!((near.settle(), near.unacknowledged()), (Ok(true), 0));
+    far.cut();
+    assert_eq!(near.write(&[IoSlice::new(&second)]), Ok(500));
+    let began = Instant::now();
+    while near.settle() == Ok(false) && near.silence(Instant::now()).is_none() {
+        assert!(began.elapsed() < Duration::from_secs(60), "nobody notices");
+    }
+    assert_eq!(near.unacknowledged(), 500);
+    let (mut got, mut place) = (Vec::new(), [0; 300]);
+    while let Ok(n @ 1..) = far.read(&mut [IoSliceMut::new(&mut place)]) {
+        got.extend_from_slice(&place[..n]);
+    }
+    assert_eq!(got, first);
+}
