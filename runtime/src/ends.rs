@@ -431,9 +431,4 @@ impl Ends {
         let mut sockets = self.sockets.iter().filter(|(to, _)| to.peer == peer);
         sockets.find_map(|(_, socket)| socket.fault())
     }
-
-    /// A peer to whom something was written that cannot come there any more, and why.
-    pub(crate) fn stranded(&self) -> Option<(u32, String)> {
-        self.sockets.iter().find_map(|(to, socket)| Some((to.peer, socket.stranded()?)))
-    }
 }

@@ -17,7 +17,7 @@ pub struct Resources {
     /// Bytes of this rank's own memory that are kept for messages on their way through sockets.
     /// What the system keeps for a socket comes on top, and is its own affair.
     pub staging_bytes: u64,
-    /// Bytes that RDMA devices keep in place: rings of connections, and the parts of the arena that are sent
+    /// Bytes that RDMA devices keep in place, each for itself: rings of connections, and the parts of the arena that are sent
     /// from where they lie. `ulimit -l` must allow them.
     pub pinned_bytes: u64,
     /// Descriptors: shared memory, connections for data, control links, and the listening socket with

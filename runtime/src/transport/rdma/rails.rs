@@ -18,7 +18,7 @@ const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs
 /// How long a device may take to hand back the work of a queue that was ended.
 const FLUSH: Duration = Duration::from_secs(1);
 /// The most that counts between two looks: whoever did not look for long does not know what he missed.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Life {
@@ -139,10 +139,15 @@ impl Rails {
         if self.only.is_some() {
             return self.only;
         }
-        let fits = |&at: &usize| self.all[at].is_live() && self.all[at].open < self.depth;
+        let fits = |&at: &usize| self.has_room(at);
         let found = (1..=count).map(|step| (self.turn + step) % count).find(fits)?;
         self.turn = found;
         Some(found)
+    }
+
+    /// Whether a queue lives and takes a write.
+    pub(super) fn has_room(&self, at: usize) -> bool {
+        self.all.get(at).is_some_and(|rail| rail.is_live() && rail.open < self.depth)
     }
 
     /// Posts a write on a queue that was picked.

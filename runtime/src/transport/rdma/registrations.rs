@@ -71,7 +71,7 @@ impl Registrations {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that are registered now.
+    /// Bytes that are registered now, for each device.
     pub(crate) fn bytes(&self) -> u64 {
         self.state().bytes
     }
@@ -124,7 +124,8 @@ impl State {
             return Some(kept.block.clone());
         }
         let (offset, len, segment) = place();
-        while self.bytes + len as u64 > self.limit {
+        let cost = self.cost(len);
+        while self.bytes + cost > self.limit {
             self.forget()?;
         }
         // Of a block not all may be in use yet, and a device would touch it.
@@ -132,7 +133,7 @@ impl State {
         match Block::new(segment, offset, len, &self.devices) {
             Ok(block) => {
                 let block = Arc::new(block);
-                self.bytes += len as u64;
+                self.bytes += cost;
                 self.blocks.insert(number, Kept { block: block.clone(), used: self.uses });
                 Some(block)
             }
@@ -144,12 +145,17 @@ impl State {
         }
     }
 
+    /// What the system counts for a block: each device keeps it in place for itself.
+    fn cost(&self, len: usize) -> u64 {
+        (len * self.devices.len()) as u64
+    }
+
     /// Forgets the block that was not used for the longest, of those that no write needs.
     fn forget(&mut self) -> Option<()> {
         let unused = self.blocks.iter().filter(|(_, kept)| Arc::strong_count(&kept.block) == 1);
         let (&number, _) = unused.min_by_key(|(_, kept)| kept.used)?;
         let kept = self.blocks.remove(&number)?;
-        self.bytes -= kept.block.len() as u64;
+        self.bytes -= self.cost(kept.block.len());
         Some(())
     }
 }

@@ -210,16 +210,13 @@ impl Socket {
         self.fault.get().cloned()
     }
 
-    /// The same, if something that was written did not arrive: the peer waits for it in vain. Of plain connections
-    /// only the system knows.
-    pub(crate) fn stranded(&self) -> Option<String> {
-        let why = self.fault()?;
-        let arrived = match &self.carrier {
+    /// Whether all that was written has arrived, or will. Of plain connections only the system knows.
+    pub(super) fn has_arrived(&self) -> bool {
+        match &self.carrier {
             Carrier::Plain(_) => true,
             Carrier::Device { stream, .. } => locked(stream).settle(),
             Carrier::Paths { stream, .. } => locked(stream).has_arrived(),
-        };
-        (!arrived).then_some(why)
+        }
     }
 
     #[inline]

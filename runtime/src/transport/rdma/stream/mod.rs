@@ -60,7 +60,7 @@ const TOLD: u64 = u64::MAX - 1;
 /// A piece that is on no queue.
 const NOWHERE: usize = usize::MAX;
 /// Queues are asked whether one stalls once in so many looks.
-const LOOKS: u32 = 16;
+const LOOKS: u32 = 4;
 
 /// What a peer must know of this end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,7 +223,7 @@ impl Stream {
 
     /// Bytes of memory that devices keep in place for it.
     pub(crate) fn pinned(&self) -> u64 {
-        (ARRIVED + SLOTS * PIECE) as u64
+        self.region.pinned()
     }
 
     /// Why nothing moves any more.
@@ -318,11 +318,14 @@ impl Stream {
     /// queues have ended.
     fn tell(&mut self) {
         let ended = self.rails.mask();
-        if ended != self.told_ended
-            && let Some(at) = self.rails.pick()
-        {
-            self.told_ended = ended;
-            self.say(at, Word::Ended(ended));
+        if ended != self.told_ended {
+            // Over all: one may be as dead as those, and if so that shows.
+            for at in 0..self.rails.all.len() {
+                if self.rails.has_room(at) {
+                    self.told_ended = ended;
+                    self.say(at, Word::Ended(ended));
+                }
+            }
         }
         if self.head - self.told >= STRIDE
             && let Some(at) = self.rails.pick()

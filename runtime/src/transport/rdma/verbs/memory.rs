@@ -116,6 +116,11 @@ impl Region {
         Span { start: self.start().wrapping_add(offset), len, key, memory: PhantomData }
     }
 
+    /// What the system counts for it: each device keeps it in place for itself.
+    pub(crate) fn pinned(&self) -> u64 {
+        (self.bytes.len() * 8 * self.registrations.len()) as u64
+    }
+
     /// Copies into it.
     pub(crate) fn put(&self, offset: usize, from: &[u8]) {
         assert!(offset + from.len() <= self.bytes.len() * 8, "a place of the stream's own");
