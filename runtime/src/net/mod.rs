@@ -12,7 +12,8 @@
 //! byte of it is used ([`hello`]). Strangers are refused, counted, and disturb nobody.
 //!
 //! There are no threads, but for the moment in which devices are connected (`rdma::Meeting`). Only joining,
-//! splitting and opening connections wait, each with [`Patience`]; everything else is done in [`Net::poll`], which a waiting rank calls about once a millisecond.
+//! splitting and opening connections wait, each with [`Patience`]; everything else is done in [`Net::poll`],
+//! which a waiting rank calls about once a millisecond.
 //! All sockets are non-blocking, closed on `exec`, and without delay.
 
 mod address;
