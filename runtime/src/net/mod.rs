@@ -11,8 +11,9 @@
 //! once the other side has named the job, or proved that it knows the job's secret, and before that no
 //! byte of it is used ([`hello`]). Strangers are refused, counted, and disturb nobody.
 //!
-//! There are no threads. Only joining, splitting and opening connections wait, each with [`Patience`];
-//! everything else is done in [`Net::poll`], which a waiting rank calls about once a millisecond.
+//! There are no threads, but for the moment in which devices are connected (`rdma::Meeting`). Only joining,
+//! splitting and opening connections wait, each with [`Patience`]; everything else is done in [`Net::poll`],
+//! which a waiting rank calls about once a millisecond.
 //! All sockets are non-blocking, closed on `exec`, and without delay.
 
 mod address;
