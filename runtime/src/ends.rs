@@ -426,6 +426,14 @@ impl Ends {
         sent.chain(received).chain(streams).sum()
     }
 
+    /// A peer that will never have what a plan has sent to it, and why.
+    pub(crate) fn lost(&self, bound: &Bound) -> Option<(u32, String)> {
+        bound.sends.iter().find_map(|send| match &self.senders[send.sender as usize] {
+            Sender::Posted(s) => Some((send.peer, s.lost()?)),
+            Sender::Mapped(_) => None,
+        })
+    }
+
     /// What is wrong with the sockets to a peer, if anything.
     pub(crate) fn fault(&self, peer: u32) -> Option<String> {
         let mut sockets = self.sockets.iter().filter(|(to, _)| to.peer == peer);

@@ -77,6 +77,13 @@ impl Sender {
         self.gone < self.sent
     }
 
+    /// Why something that was posted will never arrive, if so.
+    #[cold]
+    pub(crate) fn lost(&self) -> Option<String> {
+        let fault = self.socket.fault()?;
+        (self.has_backlog() || !self.socket.settle()).then_some(fault)
+    }
+
     /// Whether the kernel has yet to take fewer than `slots` messages.
     #[inline]
     pub(crate) fn has_room(&mut self, slots: u64) -> bool {
