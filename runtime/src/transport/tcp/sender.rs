@@ -81,7 +81,7 @@ impl Sender {
     #[cold]
     pub(crate) fn lost(&self) -> Option<String> {
         let fault = self.socket.fault()?;
-        (self.has_backlog() || !self.socket.settle()).then_some(fault)
+        (self.has_backlog() || !self.socket.has_arrived()).then_some(fault)
     }
 
     /// Whether the kernel has yet to take fewer than `slots` messages.
