@@ -4,14 +4,15 @@
 #   tests/rdma.sh [PART ...]
 #
 # Parts: build; stream (the stream's own tests); conformance (of RDMA alone, without what takes minutes); hosts (two
-# machines of two ranks and two devices: the book; a device is cut off; all devices are); long (a gigabyte, the book
-# on 2 to 4 ranks, and conformance between hosts that share memory inside). All by default. Ends with 77 and the
-# reason where something that it needs cannot be had.
+# machines of two ranks and two devices: the book; a device is cut off; all devices are); paths (two machines of one
+# rank, over a device and TCP, and over two devices: what splits; one is cut off, mended, both are cut off); long (a
+# gigabyte, the book on 2 to 4 ranks, and conformance between hosts that share memory inside). All by default. Ends
+# with 77 and the reason where something that it needs cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 programs=$target/rdma-tests
-parts=" ${*:-build stream conformance hosts long} "
+parts=" ${*:-build stream conformance hosts paths long} "
 
 wanted() { [[ $parts == *" $1 "* ]]; }
 
@@ -32,10 +33,11 @@ packages() {
 build() {
     local said
     said=$(cargo test --workspace --locked --features roundelay-cli/rdma --no-run --lib --test conformance \
-        --test verbs --color never 2>&1) || { echo "$said" >&2 && exit 1; }
+        --test paths --test verbs --color never 2>&1) || { echo "$said" >&2 && exit 1; }
     mkdir -p "$programs"
     cp "$(sed -n 's|.*Executable unittests src/lib.rs (\(.*/roundelay-[0-9a-f]*\))|\1|p' <<<"$said")" "$programs/stream"
     cp "$(sed -n 's|.*Executable tests/conformance/main.rs (\(.*\))|\1|p' <<<"$said")" "$programs/conformance"
+    cp "$(sed -n 's|.*Executable tests/paths/main.rs (\(.*/paths-[0-9a-f]*\))|\1|p' <<<"$said" | head -n 1)" "$programs/paths"
     cp "$target/debug/roundelay" "$programs/roundelay"
 }
 
@@ -44,7 +46,7 @@ if wanted build; then
     build
 fi
 if wanted stream; then
-    tests/vm.sh -d 2 -t 280 "$programs/stream" transport::rdma --test-threads=1
+    tests/vm.sh -d 2 -t 280 "$programs/stream" transport::rdma tests::mixed --test-threads=1
 fi
 if wanted conformance; then
     tests/vm.sh -d 2 -m 3072 -t 300 "$programs/conformance" rdma:: --test-threads=1 \
@@ -52,6 +54,9 @@ if wanted conformance; then
 fi
 if wanted hosts; then
     tests/vm.sh -n 2 -d 3 -p 6 -m 1024 -t 560 tests/rdma_hosts.sh "$programs/roundelay"
+fi
+if wanted paths; then
+    tests/vm.sh -n 2 -d 3 -p 4 -m 1024 -t 280 tests/rdma_paths.sh "$programs/roundelay" "$programs/paths"
 fi
 if wanted long; then
     tests/vm.sh -d 2 -m 3072 -t 560 "$programs/conformance" rdma::a_gigabyte rdma::the_whole_book mixed_rdma:: \

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use roundelay::choose::{Division, NVLINK, Why};
-use roundelay::fabric::Fabric;
+use roundelay::fabric::{Fabric, RDMA, Way, system};
 use roundelay::hints::{Level, Merged};
 use roundelay::{Choice, Hints, Layout, Machine, Request, Resolver};
 use roundelay_compiler::cost::{Link, PathCost, Rates, Topology};
@@ -87,13 +87,36 @@ fn hosts(ranks: u32, hosts: u32) -> Result<Topology, Failure> {
 
 /// The paths between hosts that hints name, with what the topology file says of them.
 pub(crate) fn paths(hints: &Hints) -> Result<Vec<PathCost>, Failure> {
-    let Some(file) = hints.topology() else {
-        let unknown = |name: &String| PathCost { name: name.clone(), link: Link::NETWORK };
-        return Ok(hints.paths().unwrap_or_default().iter().map(unknown).collect());
+    if let Some(file) = hints.topology() {
+        return load(file)?.costs(hints.paths(), &[]).map_err(Failure::Usage);
+    }
+    let unknown = |way: Way| {
+        let link = if way.transport == RDMA { Link::DEVICE } else { Link::NETWORK };
+        PathCost { name: way.name, link }
     };
-    let fabric =
-        Fabric::load(Path::new(file)).map_err(|e| refused(fault(codes::FILE, e.to_string())))?;
-    fabric.costs(hints.paths(), &[]).map_err(Failure::Usage)
+    Ok(all_ways(hints)?.into_iter().map(unknown).collect())
+}
+
+/// The paths between hosts that hints name, and what they are.
+pub(crate) fn all_ways(hints: &Hints) -> Result<Vec<Way>, Failure> {
+    match (hints.paths(), hints.topology()) {
+        (Some(names), _) => ways(hints, names),
+        (None, Some(file)) => Ok(load(file)?.paths),
+        (None, None) => Ok(Vec::new()),
+    }
+}
+
+/// What paths of these names are: as the topology file says, or else as they are called here.
+pub(crate) fn ways(hints: &Hints, names: &[String]) -> Result<Vec<Way>, Failure> {
+    let ways = match hints.topology() {
+        Some(file) => load(file)?.ways(names),
+        None => system::ways(names),
+    };
+    ways.map_err(Failure::Usage)
+}
+
+fn load(file: &str) -> Result<Fabric, Failure> {
+    Fabric::load(Path::new(file)).map_err(|e| refused(fault(codes::FILE, e.to_string())))
 }
 
 /// Ranks over the paths that hints name.

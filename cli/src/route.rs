@@ -1,7 +1,7 @@
 //! `roundelay route`: which link each pair of ranks uses, and why.
 
 use roundelay::bootstrap::{Setup, membership};
-use roundelay::{Communicator, Error, Link, Transports};
+use roundelay::{Communicator, Error, Hints, Link, Transports};
 use serde::Serialize;
 
 use crate::args::{Route, Way};
@@ -28,9 +28,10 @@ pub(crate) fn route(args: &Route, report: Report) -> Outcome {
         }
         None => {
             let (ranks, hosts) = (u64::from(args.n), u64::from(args.hosts));
+            let hints = Hints::from_env().map_err(|e| Failure::Usage(e.to_string()))?;
             let setup = |rank: u32| {
                 let host = u64::from(rank) * hosts / ranks;
-                allowed(Setup::new(), args).host_label(format!("host {host}"))
+                allowed(Setup::new().hints(&hints), args).host_label(format!("host {host}"))
             };
             Communicator::local_over(args.n, setup).map_err(failed)?
         }
@@ -51,6 +52,6 @@ fn allowed(setup: Setup, args: &Route) -> Setup {
         Some(Way::Shm) => setup.transports(Transports::SHM),
         Some(Way::Tcp) => setup.transports(Transports::TCP),
         Some(Way::Rdma) => setup.transports(Transports::RDMA),
-        Some(Way::Both | Way::BothRdma | Way::Nvlink) => setup,
+        Some(_) => setup,
     }
 }

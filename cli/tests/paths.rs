@@ -42,6 +42,25 @@ fn calls_between_hosts_ride_the_paths_that_are_named() {
 }
 
 #[test]
+fn a_path_that_is_no_device_here_says_so() {
+    let text = std::fs::read_to_string(TOPOLOGY).expect("the example");
+    let text = text.replacen(
+        "name = \"eth1\"\ntransport = \"tcp\"",
+        "name = \"eth1\"\ntransport = \"rdma\"",
+        1,
+    );
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("devices.toml");
+    std::fs::write(&file, text).expect("a file");
+    let run = |paths: &str| {
+        let hint = format!("topology={},paths={paths}", file.display());
+        let args = ["run", "all_reduce.multipath", "-n", "2", "--hosts", "2", "--bytes", "1K"];
+        roundelay(&[&args[..], &["--hint", &hint]].concat())
+    };
+    run("eth1").fails(3, &["RL0709", "path `eth1` is the RDMA device `eth1` here: "]);
+    run("eth1+eth2").fails(2, &["no path `eth2`; did you mean"]);
+}
+
+#[test]
 fn explain_shows_shares_and_why() {
     let hint = format!("topology={TOPOLOGY}");
     let explain = |more: &[&str]| {

@@ -383,6 +383,17 @@ impl Ends {
         let _ = rustix::event::poll(&mut fds, Some(&moment));
     }
 
+    /// A call has failed, and its memory goes back to the caller: no device reads or writes it any more.
+    #[cold]
+    pub(crate) fn cut(&self) {
+        self.sockets.iter().for_each(|(_, socket)| socket.cut());
+    }
+
+    /// Bytes of memory that devices keep in place for messages on their way.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.sockets.iter().map(|(_, socket)| socket.pinned()).sum()
+    }
+
     /// Connections over memory, one for each direction that is in use.
     pub(crate) fn mapped(&self) -> u64 {
         let senders = self.senders.iter().filter(|s| matches!(s, Sender::Mapped(_)));
@@ -413,6 +424,14 @@ impl Ends {
         });
         let streams = self.sockets.iter().filter_map(|(_, socket)| Some(socket.stream()?.kept()));
         sent.chain(received).chain(streams).sum()
+    }
+
+    /// A peer that will never have what a plan has sent to it, and why.
+    pub(crate) fn lost(&self, bound: &Bound) -> Option<(u32, String)> {
+        bound.sends.iter().find_map(|send| match &self.senders[send.sender as usize] {
+            Sender::Posted(s) => Some((send.peer, s.lost()?)),
+            Sender::Mapped(_) => None,
+        })
     }
 
     /// What is wrong with the sockets to a peer, if anything.

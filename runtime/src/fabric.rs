@@ -23,7 +23,7 @@
 //!
 //! [[paths]]                 # the best first: what rides no path in particular rides the first
 //! name = "eth0"
-//! transport = "tcp"         # tcp or rdma
+//! transport = "tcp"         # tcp (a network interface) or rdma (an RDMA device)
 //! class = "backbone"
 //! devices = { b = "enp1s0" } # what it is called on hosts where that is not its name
 //!
@@ -38,6 +38,7 @@
 //! `roundelay info --topology` writes one of what a machine has, `roundelay tune --links` one with what was
 //! measured.
 
+pub mod system;
 mod write;
 
 use std::collections::BTreeMap;
@@ -53,6 +54,10 @@ use crate::error::Error;
 
 /// The version of the format.
 pub const VERSION: u32 = 1;
+/// The transports of paths: network interfaces, and RDMA devices.
+pub const TCP: &str = "tcp";
+/// See [`TCP`].
+pub const RDMA: &str = "rdma";
 
 /// What a topology file says.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -232,6 +237,20 @@ impl Fabric {
         self.paths.iter().find(|path| path.name == name)
     }
 
+    /// The paths of these names.
+    ///
+    /// # Errors
+    ///
+    /// The name that no path has.
+    pub fn ways(&self, names: &[String]) -> Result<Vec<Way>, String> {
+        names.iter().map(|name| self.known(name).cloned()).collect()
+    }
+
+    fn known(&self, name: &str) -> Result<&Way, String> {
+        let unknown = || format!("the topology file has no path `{name}`; {}", self.near(name));
+        self.path(name).ok_or_else(unknown)
+    }
+
     /// The interface or device that a path is on a host; `None` if there is no such path.
     pub fn device(&self, path: &str, host: &str) -> Option<&str> {
         let path = self.path(path)?;
@@ -272,9 +291,7 @@ impl Fabric {
         };
         let mut costs = Vec::new();
         for name in names {
-            let path = self.path(name).ok_or_else(|| {
-                format!("the topology file has no path `{name}`; {}", self.near(name))
-            })?;
+            let path = self.known(name)?;
             let mut worst = self.classes.get(&path.class).copied();
             let pairs = (0..hosts.len()).flat_map(|i| (0..i).map(move |k| (i, k)));
             let found: Vec<Class> =
@@ -354,7 +371,7 @@ impl Reader<'_> {
                 return Err(self.at(gbs, format!("{} GB/s is no bandwidth", gbs.get_ref())));
             }
             let gbs = device.gbs.map(Spanned::into_inner);
-            let kind = self.one_of(&device.kind, &["tcp", "rdma", "gpu"])?;
+            let kind = self.one_of(&device.kind, &[TCP, RDMA, "gpu"])?;
             devices.push(Device { name: device.name, kind, gbs });
         }
         fabric.hosts.push(Host { name: host.name.into_inner(), devices });
@@ -369,7 +386,10 @@ impl Reader<'_> {
         if fabric.paths.len() as u32 >= MAX_PATHS {
             return Err(self.at(&path.name, format!("more than {MAX_PATHS} paths")));
         }
-        let transport = self.one_of(&path.transport, &["tcp", "rdma"])?;
+        if let Some(why) = inside(path.transport.get_ref()) {
+            return Err(self.at(&path.transport, why));
+        }
+        let transport = self.one_of(&path.transport, &[TCP, RDMA])?;
         let class = self.class(fabric, &path.class)?;
         let (name, devices) = (path.name.into_inner(), path.devices);
         fabric.paths.push(Way { name, transport, class, devices });
@@ -393,6 +413,20 @@ impl Reader<'_> {
         fabric.links.push(Pair { path: link.path.into_inner(), between, class });
         Ok(())
     }
+}
+
+/// Why a transport that there is makes no path.
+fn inside(transport: &str) -> Option<String> {
+    let what = match transport {
+        "nvlink" => {
+            "GPUs of one host reach each other over NVLink inside the kernel that plays a plan (docs/device.md)"
+        }
+        "shm" => "ranks of one host share memory",
+        _ => return None,
+    };
+    Some(format!(
+        "`{transport}` is no path: {what}, whatever the paths, which lead to other hosts: tcp or rdma"
+    ))
 }
 
 fn near<'c>(name: &str, all: impl Iterator<Item = &'c str> + Clone) -> String {

@@ -42,6 +42,8 @@ pub enum Link {
     Tcp,
     /// Devices that write into the peer's memory.
     Rdma,
+    /// Sockets on some paths, devices on others.
+    Mixed,
 }
 
 impl fmt::Display for Link {
@@ -51,6 +53,7 @@ impl fmt::Display for Link {
             Link::Shm => "shm",
             Link::Tcp => "tcp",
             Link::Rdma => "rdma",
+            Link::Mixed => "tcp+rdma",
         })
     }
 }

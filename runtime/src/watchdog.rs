@@ -223,6 +223,12 @@ pub(crate) fn look(
     let Some(((peer, awaited), waits)) = described else { return Ok(()) };
     let trouble = examine(player.group, peer, player.call, player.entered)
         .or_else(|| player.ends.fault(peer).map(Trouble::Gone));
+    // Whoever waits for that may be somebody else, who cannot know why it does not come.
+    let elsewhere = if trouble.is_none() { player.ends.lost(player.bound) } else { None };
+    let (gone, trouble) = match elsewhere {
+        Some((gone, how)) => (gone, Some(Trouble::Gone(how))),
+        None => (peer, trouble),
+    };
     if trouble.is_none() && look == Look::Expired {
         player.group.ask_around();
     }
@@ -239,7 +245,7 @@ pub(crate) fn look(
         }
         Some(Trouble::Gone(how)) => {
             let how = format!("{how} while rank {} waited for {awaited}", player.rank);
-            Err(Error::LostRank { rank: player.rank, lost: peer, how, place: Some(place.into()) })
+            Err(Error::LostRank { rank: player.rank, lost: gone, how, place: Some(place.into()) })
         }
         None if look == Look::Expired => {
             let batch = player.bound.batch.as_ref();

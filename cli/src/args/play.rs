@@ -198,6 +198,12 @@ pub(crate) enum Way {
     /// Shared memory inside a machine, InfiniBand or RoCE between machines
     #[value(skip)]
     BothRdma,
+    /// TCP on some paths, InfiniBand or RoCE on others
+    #[value(skip)]
+    Mixed,
+    /// Shared memory inside a machine, that between machines
+    #[value(skip)]
+    BothMixed,
     /// The memory of other GPUs
     #[value(skip)]
     Nvlink,
@@ -212,6 +218,8 @@ impl Way {
             Way::Rdma => "rdma",
             Way::Both => "shm+tcp",
             Way::BothRdma => "shm+rdma",
+            Way::Mixed => "tcp+rdma",
+            Way::BothMixed => "shm+tcp+rdma",
             Way::Nvlink => "nvlink",
         }
     }

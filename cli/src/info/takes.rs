@@ -33,8 +33,8 @@ pub(super) struct Probe {
 
 /// Makes a communicator over each transport.
 pub(super) fn probes() -> Vec<Probe> {
-    let shm = Transports::SHM;
-    let tcp = Transports::TCP;
+    let devices = roundelay::transport::rdma().ok().map(|_| ("rdma", Transports::RDMA));
+    let all = [("shm", Transports::SHM), ("tcp", Transports::TCP)];
     let probe = |(transport, over)| {
         let (joined, used, fault) = match held(over) {
             Ok((joined, used)) => (Some(joined), Some(used), None),
@@ -42,7 +42,7 @@ pub(super) fn probes() -> Vec<Probe> {
         };
         Probe { transport, ranks: RANKS, joined, used, bytes: BYTES, fault }
     };
-    [("shm", shm), ("tcp", tcp)].into_iter().map(probe).collect()
+    all.into_iter().chain(devices).map(probe).collect()
 }
 
 fn held(over: Transports) -> Result<(Resources, Resources), Error> {
@@ -81,6 +81,9 @@ impl fmt::Display for Probe {
             if held.control_links > 0 {
                 let (data, control) = (held.data_sockets, held.control_links);
                 write!(f, " (data sockets {data}, control links {control})")?;
+            }
+            if held.pinned_bytes > 0 {
+                write!(f, ", {} in place for devices", whole_kib(held.pinned_bytes))?;
             }
         }
         Ok(())

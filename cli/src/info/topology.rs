@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use roundelay::cuda::probe;
-use roundelay::fabric::{Class, Device, Fabric, Host, Way};
+use roundelay::fabric::{Class, Device, Fabric, Host, RDMA, Way, system};
 use roundelay_compiler::cost::Link;
 use roundelay_compiler::plan::MAX_PATHS;
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub(crate) fn host() -> String {
 
 /// Prints the file.
 pub(super) fn topology(report: Report) -> Outcome {
-    let fabric = detected(Path::new("/sys/class"));
+    let fabric = detected(Path::new(system::SYS));
     let text = fabric.text();
     if report.json {
         #[derive(Serialize)]
@@ -36,7 +36,8 @@ pub(super) fn topology(report: Report) -> Outcome {
     }
     print(&format!(
         "# What {} has, as the system says it: latencies are guesses, and so are bandwidths of devices that\n\
-         # say nothing. `roundelay tune --links` measures. Leave out paths that do not reach the other hosts.\n\
+         # say nothing. `roundelay tune --links` measures. Leave out paths that do not reach the other hosts, and\n\
+         # of a RoCE device and the interface below it one: they share a cable.\n\
          {text}",
         host()
     ));
@@ -45,13 +46,13 @@ pub(super) fn topology(report: Report) -> Outcome {
 
 /// The devices below a folder such as `/sys/class`, the fastest first.
 fn detected(sys: &Path) -> Fabric {
-    let mut devices = interfaces(&sys.join("net"));
-    devices.extend(rdma(&sys.join("infiniband")));
+    let mut devices = system::devices(sys);
     devices.sort_by(|a, b| b.gbs.unwrap_or(0.0).total_cmp(&a.gbs.unwrap_or(0.0)));
     let mut fabric = Fabric::default();
     for device in devices.iter().take(MAX_PATHS as usize) {
         let gbs = device.gbs.unwrap_or(Link::NETWORK.gbs);
-        let latency_us = if device.kind == "rdma" { 3.0 } else { Link::NETWORK.latency_us };
+        let usual = if device.kind == RDMA { Link::DEVICE } else { Link::NETWORK };
+        let latency_us = usual.latency_us;
         let class = format!("{}-{:.0}", device.kind, gbs * 8000.0);
         fabric.classes.insert(class.clone(), Class { latency_us, gbs });
         let (name, transport) = (device.name.clone(), device.kind.clone());
@@ -66,51 +67,6 @@ fn detected(sys: &Path) -> Fabric {
     }
     fabric.hosts.push(Host { name: host(), devices });
     fabric
-}
-
-/// Network interfaces that are up and lead somewhere.
-fn interfaces(net: &Path) -> Vec<Device> {
-    let up = |name: &String| {
-        let says = |file: &str| read(&net.join(name).join(file));
-        let state = says("operstate").unwrap_or_default();
-        let loopback = says("type").is_some_and(|kind| kind == "772");
-        !loopback && (state == "up" || state == "unknown")
-    };
-    let device = |name: String| {
-        let speed = read(&net.join(&name).join("speed")).and_then(|mbit| mbit.parse::<f64>().ok());
-        let gbs = speed.filter(|&mbit| mbit > 0.0 && mbit < 1e9).map(|mbit| mbit / 8000.0);
-        Device { name, kind: "tcp".into(), gbs }
-    };
-    entries(net).into_iter().filter(up).map(device).collect()
-}
-
-/// RDMA devices with an active port.
-fn rdma(folder: &Path) -> Vec<Device> {
-    let device = |name: String| {
-        let ports = folder.join(&name).join("ports");
-        let port = entries(&ports).into_iter().find(|port| {
-            read(&ports.join(port).join("state")).is_some_and(|state| state.contains("ACTIVE"))
-        })?;
-        // "100 Gb/sec (4X EDR)"
-        let rate = read(&ports.join(port).join("rate"));
-        let gbit = rate.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
-        let gbs = gbit.filter(|&gbit| gbit > 0.0).map(|gbit| gbit / 8.0);
-        Some(Device { name, kind: "rdma".into(), gbs })
-    };
-    entries(folder).into_iter().filter_map(device).collect()
-}
-
-fn read(path: &Path) -> Option<String> {
-    std::fs::read_to_string(path).ok().map(|text| text.trim().to_string())
-}
-
-/// Names in a folder, in order; none if there is no such folder.
-fn entries(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    names
 }
 
 #[cfg(test)]

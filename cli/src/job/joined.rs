@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 
 use roundelay::bootstrap::{ByHand, Membership, Setup, membership_with};
+use roundelay::fabric::RDMA;
 use roundelay::{Communicator, Error};
 use roundelay_compiler::cost::Topology;
 
@@ -73,7 +74,7 @@ pub(crate) fn way(play: &Play) -> Result<Way, Failure> {
         return Ok(Way::Nvlink);
     }
     if let Some((_, name)) = topology(play)? {
-        let ways = [Way::Shm, Way::Tcp, Way::Rdma, Way::BothRdma];
+        let ways = [Way::Shm, Way::Tcp, Way::Rdma, Way::BothRdma, Way::Mixed, Way::BothMixed];
         return Ok(ways.into_iter().find(|way| way.name() == name).unwrap_or(Way::Both));
     }
     let merged = choice::merged(play)?;
@@ -84,12 +85,21 @@ pub(crate) fn way(play: &Play) -> Result<Way, Failure> {
     // As `route` decides for ranks of this machine.
     let rdma = allowed("rdma") && (play.hosts > 1 || !allowed("tcp"));
     let rdma = rdma && roundelay::transport::rdma().is_ok();
-    Ok(match (allowed("shm"), rdma) {
-        (true, _) if play.hosts <= 1 => Way::Shm,
-        (true, true) => Way::BothRdma,
-        (true, false) => Way::Both,
-        (false, true) => Way::Rdma,
-        (false, false) => Way::Tcp,
+    // What paths are decides, if there are several.
+    let paths = choice::all_ways(merged.hints())?;
+    let devices = paths.iter().filter(|path| path.transport == RDMA).count();
+    let (tcp, rdma) = match paths.len() {
+        0 | 1 => (!rdma, rdma),
+        all => (devices < all, devices > 0),
+    };
+    Ok(match (allowed("shm"), tcp, rdma) {
+        (true, ..) if play.hosts <= 1 => Way::Shm,
+        (true, true, true) => Way::BothMixed,
+        (true, false, true) => Way::BothRdma,
+        (true, ..) => Way::Both,
+        (false, true, true) => Way::Mixed,
+        (false, false, true) => Way::Rdma,
+        (false, ..) => Way::Tcp,
     })
 }
 

@@ -183,7 +183,7 @@ impl Mpi {
                 set.push(("I_MPI_PIN", "0"));
                 match setting.way {
                     Way::Shm => set.push(("I_MPI_FABRICS", "shm")),
-                    Way::Tcp | Way::Rdma | Way::Both | Way::BothRdma | Way::Nvlink => set.extend([
+                    _ => set.extend([
                         ("I_MPI_FABRICS", "ofi"),
                         ("I_MPI_COLL_INTRANODE", "pt2pt"),
                         ("FI_PROVIDER", "tcp"),

@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::args::Tune;
 use crate::check::time_text;
+use crate::choice;
 use crate::info::host;
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, fault, refused};
@@ -70,15 +71,16 @@ pub(super) fn links(args: &Tune, report: Report) -> Outcome {
     }
     let member = membership().map_err(usage)?;
     let Some(member) = member else {
-        return local(args, &names, report);
+        return local(args, &environment, &names, report);
     };
+    let ways = choice::ways(&environment, &names)?;
     let setup = Setup::from_env().map_err(usage)?.hints(&environment).paths(names.clone());
     let mut comm = Communicator::join(&member, &setup).map_err(failed)?;
-    one(args, &names, &mut comm, &host(), report)
+    one(args, &ways, &mut comm, &host(), report)
 }
 
 /// Ranks as threads of this process, each of which believes to be a host: to try it out.
-fn local(args: &Tune, names: &[String], report: Report) -> Outcome {
+fn local(args: &Tune, hints: &Hints, names: &[String], report: Report) -> Outcome {
     let Some(ranks) = args.n.as_ref().and_then(|n| n.shapes.first()).map(Shape::ranks) else {
         return Err(Failure::Usage(
             "links are between hosts: start it on each of them with torchrun, mpirun or srun, as in \
@@ -87,8 +89,9 @@ fn local(args: &Tune, names: &[String], report: Report) -> Outcome {
                 .into(),
         ));
     };
+    let ways = &choice::ways(hints, names)?;
     let setup = |rank: u32| {
-        let setup = Setup::new().host_label(format!("host{rank}"));
+        let setup = Setup::new().hints(hints).host_label(format!("host{rank}"));
         setup.paths(names.to_vec())
     };
     let comms = Communicator::local_over(ranks as u32, setup).map_err(failed)?;
@@ -96,7 +99,7 @@ fn local(args: &Tune, names: &[String], report: Report) -> Outcome {
         let play = |mut comm: Communicator| {
             scope.spawn(move || {
                 let name = format!("host{}", comm.rank());
-                one(args, names, &mut comm, &name, report)
+                one(args, ways, &mut comm, &name, report)
             })
         };
         let threads: Vec<_> = comms.into_iter().map(play).collect();
@@ -110,13 +113,7 @@ fn local(args: &Tune, names: &[String], report: Report) -> Outcome {
 }
 
 /// One rank's part; rank 0 speaks and writes.
-fn one(
-    args: &Tune,
-    names: &[String],
-    comm: &mut Communicator,
-    name: &str,
-    report: Report,
-) -> Outcome {
+fn one(args: &Tune, ways: &[Way], comm: &mut Communicator, name: &str, report: Report) -> Outcome {
     let (topology, _) = comm.topology().map_err(failed)?;
     let hosts = topology.hosts() as usize;
     if hosts < 2 {
@@ -131,18 +128,18 @@ fn one(
     let speaks = comm.rank() == 0;
     if args.dry_run {
         if speaks {
-            planned(names, &titles, &pairs, report);
+            planned(ways, &titles, &pairs, report);
         }
         return Ok(());
     }
-    let mut progress = speaks.then(|| Progress::new("links", pairs.len() * names.len()));
+    let mut progress = speaks.then(|| Progress::new("links", pairs.len() * ways.len()));
     let mut all = Vec::new();
     for hosts in pairs {
-        let found = pair(comm, hosts.map(|h| leaders[h]), names.len()).map_err(failed)?;
+        let found = pair(comm, hosts.map(|h| leaders[h]), ways.len()).map_err(failed)?;
         for (path, class) in found.into_iter().enumerate() {
             let found = Found { path, hosts, class };
             if let Some(progress) = &mut progress {
-                progress.aside(|| say(names, &titles, found, report));
+                progress.aside(|| say(ways, &titles, found, report));
                 progress.step();
             }
             all.push(found);
@@ -152,7 +149,7 @@ fn one(
     if !speaks {
         return Ok(());
     }
-    let fabric = fabric(names, &titles, &all);
+    let fabric = fabric(ways, &titles, &all);
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from("topology.toml"));
     let file = path.display().to_string();
     let text = format!(
@@ -160,8 +157,8 @@ fn one(
         fabric.text()
     );
     std::fs::write(&path, text).map_err(|e| refused(fault(codes::FILE, format!("{file}: {e}"))))?;
-    let paths = if names.len() == 1 { "path" } else { "paths" };
-    report.line(format!("{} {paths} between {} hosts: {file}", names.len(), titles.len()));
+    let paths = if ways.len() == 1 { "path" } else { "paths" };
+    report.line(format!("{} {paths} between {} hosts: {file}", ways.len(), titles.len()));
     Ok(())
 }
 
@@ -265,12 +262,13 @@ fn worst(comm: &mut Communicator, seconds: f64) -> Result<f64, Error> {
 }
 
 /// The file: the usual class of each path, and links that are not of it. The best path comes first.
-fn fabric(names: &[String], titles: &[String], all: &[Found]) -> Fabric {
+fn fabric(ways: &[Way], titles: &[String], all: &[Found]) -> Fabric {
     let host = |name: &String| Host { name: name.clone(), devices: Vec::new() };
     let hosts = titles.iter().map(host).collect();
     let mut fabric = Fabric { hosts, ..Fabric::default() };
     let mut paths: Vec<(f64, Way)> = Vec::new();
-    for (path, name) in names.iter().enumerate() {
+    for (path, way) in ways.iter().enumerate() {
+        let name = &way.name;
         let of_path: Vec<&Found> = all.iter().filter(|f| f.path == path).collect();
         let class = Class {
             latency_us: median(of_path.iter().map(|f| f.class.latency_us)),
@@ -283,8 +281,7 @@ fn fabric(names: &[String], titles: &[String], all: &[Found]) -> Fabric {
             fabric.classes.insert(own.clone(), rounded(found.class));
             fabric.links.push(Pair { path: name.clone(), between, class: own });
         }
-        let (class_name, devices) = (name.clone(), Default::default());
-        let way = Way { name: name.clone(), transport: "tcp".into(), class: class_name, devices };
+        let way = Way { class: name.clone(), ..way.clone() };
         paths.push((class.latency_us + 65.536 / class.gbs, way));
     }
     paths.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -310,22 +307,22 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-fn planned(names: &[String], titles: &[String], pairs: &[[usize; 2]], report: Report) {
+fn planned(ways: &[Way], titles: &[String], pairs: &[[usize; 2]], report: Report) {
     for hosts in pairs {
-        for path in names {
+        for path in ways.iter().map(|way| way.name.as_str()) {
             let between = hosts.map(|h| titles[h].as_str());
             report.line(format!("{path} between {} and {}", between[0], between[1]));
             let (latency_us, gbs, state) = (None, None, "planned");
             report.result(&Line { path, between, latency_us, gbs, state });
         }
     }
-    let links = pairs.len() * names.len();
+    let links = pairs.len() * ways.len();
     report.line(format!("{links} links, about {:.0} s", links as f64 * 0.4));
 }
 
-fn say(names: &[String], titles: &[String], found: Found, report: Report) {
+fn say(ways: &[Way], titles: &[String], found: Found, report: Report) {
     let between = found.hosts.map(|h| titles[h].as_str());
-    let (path, Class { latency_us, gbs }) = (&names[found.path], found.class);
+    let (path, Class { latency_us, gbs }) = (ways[found.path].name.as_str(), found.class);
     report.line(format!(
         "{path} between {} and {}: {}, {gbs:.3} GB/s",
         between[0],
@@ -346,7 +343,11 @@ mod tests {
 
     #[test]
     fn links_that_differ_have_a_class_of_their_own_and_the_best_path_is_first() {
-        let names = ["slow".to_string(), "fast".to_string()];
+        let way = |name: &str, transport: &str| {
+            let (name, transport, class) = (name.into(), transport.into(), String::new());
+            Way { name, transport, class, devices: Default::default() }
+        };
+        let ways = [way("slow", "tcp"), way("fast", "rdma")];
         let titles = ["a".to_string(), "b".to_string(), "c".to_string()];
         let found =
             |path, hosts, latency_us, gbs| Found { path, hosts, class: Class { latency_us, gbs } };
@@ -358,9 +359,13 @@ mod tests {
             found(1, [0, 2], 29.0, 0.5),
             found(1, [1, 2], 30.0, 0.51),
         ];
-        let fabric = fabric(&names, &titles, &all);
+        let fabric = fabric(&ways, &titles, &all);
         let order: Vec<&str> = fabric.paths.iter().map(|p| p.name.as_str()).collect();
         assert_eq!(order, ["fast", "slow"]);
+        assert_eq!(
+            (fabric.paths[0].transport.as_str(), fabric.paths[0].class.as_str()),
+            ("rdma", "fast")
+        );
         assert_eq!(fabric.links.len(), 1);
         let between = |a, b| fabric.between("slow", a, b).expect("a class").gbs;
         assert_eq!((between("a", "b"), between("c", "a")), (0.124, 0.0125));

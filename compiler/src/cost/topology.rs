@@ -23,6 +23,8 @@ impl Link {
     pub const LOOPBACK: Link = Link { latency_us: 8.0, message_us: 3.0, gbs: 2.5 };
     /// TCP between hosts over 10 Gbit/s.
     pub const NETWORK: Link = Link { latency_us: 25.0, message_us: 4.0, gbs: 1.18 };
+    /// An RDMA device between hosts, of which nothing is known: a guess.
+    pub const DEVICE: Link = Link { latency_us: 3.0, message_us: 1.0, gbs: 1.18 };
 
     /// Microseconds a byte.
     pub(super) fn slope(&self) -> f64 {

@@ -10,7 +10,7 @@ use crate::comm::Communicator;
 use crate::error::Error;
 use crate::group::{Group, Note, Terms};
 use crate::hints::Hints;
-use crate::net::{Door, Net, Options, Secret};
+use crate::net::{Door, Medium, Net, Options, Secret};
 use crate::paths;
 use crate::route::Transports;
 use crate::transport::rdma;
@@ -84,12 +84,12 @@ impl Setup {
     }
 
     /// The paths to other hosts, in order: on each host an interface, an address or a network, as
-    /// [`Setup::interface`], and under the same name on all. With more than one, algorithms may split
-    /// what they move over them, and a call goes on over the others when one fails. One path is none.
+    /// [`Setup::interface`], or an RDMA device, and under the same name on all. With more than one, algorithms
+    /// may split what they move over them, and a call goes on over the others when one fails. One path is none,
+    /// but one device is the only rail.
     #[must_use]
     pub fn paths<S: Into<String>>(mut self, paths: impl IntoIterator<Item = S>) -> Self {
         self.options.paths = paths.into_iter().map(Into::into).collect();
-        self.options.places = self.options.paths.clone();
         self
     }
 
@@ -225,14 +225,19 @@ impl Communicator {
     ) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
         let mut options = setup.options.clone();
-        paths::settle(&mut options).map_err(|error| board.fail(error))?;
+        let mut devices = setup.devices.clone();
+        paths::settle(&mut options, setup.terms.transports, devices.gid)
+            .map_err(|error| board.fail(error))?;
+        if let [Medium::Device(only)] = &options.media[..] {
+            devices = only.clone();
+        }
         let door = Door::open(options, board.address());
         let door = Arc::new(door.map_err(|error| board.fail(error))?);
         let note = postcard::to_allocvec(&Note::of(setup.terms, &door))
             .map_err(|e| Error::Start(e.to_string()))?;
         let net = Net::join(rank, size, 0, door, board, note)?;
         let mut group = Group::join(rank, net, setup.terms, timeout, board)?;
-        group.choose_devices(setup.devices.clone());
+        group.choose_devices(devices);
         Communicator::of_group(group, timeout, board)
     }
 }

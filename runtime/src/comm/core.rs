@@ -192,6 +192,7 @@ impl Core {
     pub(crate) fn fail(&mut self, error: Error) -> Error {
         self.look_around(&error);
         self.group.abort(&watchdog::record(self.rank(), &error));
+        self.ends.cut();
         self.failed = Some(error.to_string());
         error
     }

@@ -17,6 +17,9 @@ pub struct Resources {
     /// Bytes of this rank's own memory that are kept for messages on their way through sockets.
     /// What the system keeps for a socket comes on top, and is its own affair.
     pub staging_bytes: u64,
+    /// Bytes that RDMA devices keep in place, each for itself: rings of connections, and the parts of the arena that are sent
+    /// from where they lie. `ulimit -l` must allow them.
+    pub pinned_bytes: u64,
     /// Descriptors: shared memory, connections for data, control links, and the listening socket with
     /// what watches it.
     pub descriptors: u64,
@@ -56,6 +59,7 @@ impl Communicator {
             shared_bytes: core.group.reserved(),
             arena_bytes: core.arena.in_use(),
             staging_bytes: core.ends.kept(),
+            pinned_bytes: core.ends.pinned() + core.group.registered(),
             descriptors: core.group.descriptors() + data_sockets,
             memory_ends: core.ends.mapped(),
             data_sockets,

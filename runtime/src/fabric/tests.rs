@@ -36,6 +36,23 @@ fn the_slowest_link_of_a_path_counts() {
 }
 
 #[test]
+fn paths_of_any_transport_are_chosen_by_name() {
+    let text = TWO.replacen(
+        "name = \"eth0\"\ntransport = \"tcp\"",
+        "name = \"ib\"\ntransport = \"rdma\"\ndevices = { a = \"mlx5_0\" }",
+        1,
+    );
+    let fabric = Fabric::parse(&text).expect("a topology");
+    let ways = fabric.ways(&names(&["eth1", "ib"])).expect("paths");
+    let transports: Vec<&str> = ways.iter().map(|way| way.transport.as_str()).collect();
+    assert_eq!(transports, [TCP, RDMA]);
+    assert_eq!((fabric.device("ib", "a"), fabric.device("ib", "b")), (Some("mlx5_0"), Some("ib")));
+    assert_eq!(Fabric::parse(&fabric.text()), Ok(fabric.clone()));
+    let error = fabric.ways(&names(&["ib0"])).expect_err("no such path");
+    assert!(error.contains("no path `ib0`; did you mean `ib`?"), "{error}");
+}
+
+#[test]
 fn what_is_wrong_is_named_with_line_and_column() {
     let cases = [
         ("version = 1", "version = 9", "line 4, column 11: version 9"),
@@ -49,6 +66,8 @@ fn what_is_wrong_is_named_with_line_and_column() {
         ),
         ("kind = \"tcp\"", "kind = \"tpc\"", "`tpc` is not known; did you mean `tcp`?"),
         ("transport = \"tcp\"", "transport = \"smoke\"", "there are tcp, rdma"),
+        ("transport = \"tcp\"", "transport = \"nvlink\"", "`nvlink` is no path: GPUs of one host"),
+        ("transport = \"tcp\"", "transport = \"shm\"", "`shm` is no path: ranks of one host"),
         (
             "name = \"eth1\"\ntransport",
             "name = \"eth0\"\ntransport",

@@ -42,7 +42,9 @@ pub(crate) struct Note {
     rdma: bool,
     /// The paths to other hosts, in order, where there are several.
     paths: Vec<String>,
-    /// What the interface of each says of its speed, in Mbit/s; 0 if it says nothing.
+    /// Which of them are devices here.
+    devices: Vec<bool>,
+    /// What the system says of the speed of each, in Mbit/s; 0 if it says nothing.
     speeds: Vec<u32>,
     /// What topology files call this host, and which file this is, if there is one.
     name: String,
@@ -58,8 +60,13 @@ impl Note {
         let speeds = if paths.len() > 1 { door.speeds() } else { Vec::new() };
         let name = paths::host_name(door.options());
         let sheet = door.options().sheet.as_ref().map(|sheet| sheet.digest);
-        Note { terms, rdma, paths, speeds, name, sheet }
+        Note { terms, rdma, paths, devices: devices(door.options()), speeds, name, sheet }
     }
+}
+
+/// Which paths are devices.
+fn devices(options: &Options) -> Vec<bool> {
+    options.media.iter().map(|medium| medium.device().is_some()).collect()
 }
 
 impl Terms {
@@ -124,6 +131,7 @@ impl Group {
         let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
         group.pids = pids;
         if options.paths.len() > 1 {
+            group.carried = paths::carried(&options.media);
             (group.paths, group.costs) = (options.paths, costs);
         }
         group.hosts = numbers(&hosts);
@@ -141,9 +149,14 @@ impl Group {
     pub(super) fn find_routes(&mut self, places: &[Place], refusal: Option<&str>) {
         self.all_have_rdma = places.iter().all(|place| place.rdma);
         let seated = |r| self.seat(r).is_some();
-        self.routes = routes(self.rank, places, self.terms.transports, &seated, refusal);
+        // Where there are several paths they say what carries data, not what devices there are.
+        let rdma = self.terms.transports.rdma && self.carried.is_none();
+        let transports = Transports { rdma, ..self.terms.transports };
+        self.routes = routes(self.rank, places, transports, &seated, refusal);
+        let Some(carried) = self.carried else { return };
         let over = self.paths.join(", ");
-        for route in self.routes.iter_mut().filter(|r| r.link == Link::Tcp && !over.is_empty()) {
+        for route in self.routes.iter_mut().filter(|r| r.link == Link::Tcp) {
+            route.link = carried;
             route.why += &format!("; over {over}, the first unless a plan says which");
         }
     }
@@ -193,6 +206,15 @@ fn places(
                  all ranks the same hint `paths`",
                 list(paths),
                 list(&note.paths)
+            )));
+        }
+        let own = devices(options);
+        if let Some(at) = (0..own.len()).find(|&at| note.devices.get(at) != Some(&own[at])) {
+            let (device, interface) = if own[at] { (rank, other) } else { (other, rank) };
+            return Err(Error::Start(format!(
+                "path `{}` is an RDMA device of rank {device} and none of rank {interface}: a topology file says \
+                 what a path is on each host (the hint `topology`)",
+                paths[at]
             )));
         }
         if note.sheet != options.sheet.as_ref().map(|sheet| sheet.digest) {

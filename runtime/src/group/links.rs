@@ -1,6 +1,5 @@
 //! Connections for data, and the paths that they go over.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use super::Group;
 use crate::error::Error;
 use crate::net::{Patience, Wire};
 use crate::route::Link;
-use crate::transport::rdma;
+use crate::transport::rdma::{self, Meeting, Met};
 use crate::transport::tcp::Socket;
 use crate::watchdog;
 
@@ -32,43 +31,65 @@ impl Group {
         let stopped = || self.is_aborted().then(|| watchdog::aborted(self, None));
         let watch = &mut |peer| watch(peer).or_else(stopped);
         let sockets = net.open(wanted, Patience { timeout, watch, members })?;
-        let by_device = |wire: &Wire| {
+        let by_rails = |wire: &Wire| {
             let route = self.routes.get(wire.peer as usize);
-            route.is_some_and(|route| route.link == Link::Rdma)
+            self.carried.is_none() && route.is_some_and(|route| route.link == Link::Rdma)
         };
-        let (mut fresh, mut done) = (Vec::new(), Vec::new());
-        for (wire, fd) in wanted.iter().zip(sockets) {
-            done.push(match by_device(wire) {
-                true => {
-                    fresh.push((wire.peer, fd));
-                    None
+        let (mut made, mut begun, mut meetings) = (Vec::new(), Vec::new(), Vec::new());
+        for (&wire, fd) in wanted.iter().zip(sockets) {
+            let meeting = match net.door().device(wire.path.into()) {
+                Some(device) => Meeting::over_path(fd, device),
+                None if by_rails(&wire) => Meeting::over_rails(fd, &self.devices),
+                None => {
+                    made.push(Some(match net.stream(wire, fd) {
+                        Ok(stream) => Socket::over_paths(stream),
+                        Err(fd) => Socket::new(fd),
+                    }));
+                    continue;
                 }
-                false => Some(match net.stream(*wire, fd) {
-                    Ok(stream) => Socket::over_paths(stream),
-                    Err(fd) => Socket::new(fd),
-                }),
-            });
+            };
+            begun.push((made.len(), wire));
+            meetings.push(Met::from(meeting));
+            made.push(None);
         }
         drop(net);
-        let mut devices = self.streams(fresh, timeout)?.into_iter();
-        let made = done.into_iter().filter_map(|socket| socket.or_else(|| devices.next()));
-        let made: Vec<Arc<Socket>> = made.map(Arc::new).collect();
+        let stopped = || {
+            self.listen();
+            self.is_aborted()
+        };
+        let met = rdma::meet(meetings, Instant::now() + timeout, &stopped);
+        for ((at, wire), met) in begun.into_iter().zip(met) {
+            made[at] = Some(self.met(wire, met)?);
+        }
+        let made: Vec<Arc<Socket>> = made.into_iter().flatten().map(Arc::new).collect();
         self.streamed.extend(made.iter().filter(|s| !s.is_plain()).map(Arc::downgrade));
         Ok(made)
     }
 
-    /// Gives the sockets of these peers, who are reached through devices, streams.
-    fn streams(&self, fresh: Vec<(u32, OwnedFd)>, timeout: Duration) -> Result<Vec<Socket>, Error> {
-        let (peers, fresh): (Vec<u32>, Vec<OwnedFd>) = fresh.into_iter().unzip();
-        let deadline = Instant::now() + timeout;
-        let made = rdma::connect(fresh, &self.devices, deadline).map_err(|(at, why)| {
-            let peer = peers.get(at).copied().unwrap_or(self.rank);
-            Error::Start(format!(
-                "rank {} cannot reach rank {peer} by RDMA: {why}; without it: transport=shm,tcp",
-                self.rank
-            ))
-        })?;
-        Ok(made.into_iter().map(|(fd, stream)| Socket::with_stream(fd, stream)).collect())
+    /// A connection through devices. Without a rail there is none; a path may come to work later.
+    fn met(&self, wire: Wire, met: Met) -> Result<Socket, Error> {
+        if self.carried.is_some() {
+            let stream = self.net().and_then(|net| net.stream_over_device(wire, met));
+            let stream =
+                stream.ok_or_else(|| Error::Plan("it rides a path that is none".into()))?;
+            return Ok(Socket::over_paths(stream));
+        }
+        match met {
+            Met::Done(fd, mut stream) => {
+                stream.lend(&self.registrations);
+                Ok(Socket::with_stream(fd, *stream))
+            }
+            Met::Failed(_) | Met::Waiting(_) if self.is_aborted() => {
+                Err(watchdog::aborted(self, None))
+            }
+            met => {
+                let why = if let Met::Failed(why) = met { why } else { "no answer".into() };
+                Err(Error::Start(format!(
+                    "rank {} cannot reach rank {} by RDMA: {why}; without it: transport=shm,tcp",
+                    self.rank, wire.peer
+                )))
+            }
+        }
     }
 
     /// Says which devices carry connections that are made from now on.
@@ -81,7 +102,7 @@ impl Group {
         &self.paths
     }
 
-    /// What the paths between hosts can do, as far as interfaces or a topology file say, the same on all
+    /// What the paths between hosts can do, as far as the system or a topology file says, the same on all
     /// ranks; empty where there is only one.
     pub(crate) fn path_costs(&self) -> &[PathCost] {
         &self.costs

@@ -23,7 +23,7 @@ use roundelay_compiler::cost::PathCost;
 
 use crate::bind::{channel, mix};
 use crate::net::{Counts, LAST_WORDS, Net, Wire};
-use crate::route::{Place, Route, Transports};
+use crate::route::{Link, Place, Route, Transports};
 use crate::trace::Waiting;
 use crate::transport::rdma;
 use crate::transport::shm::{AbortRecord, Exchange, Layout, Segment, State};
@@ -121,6 +121,8 @@ pub(crate) struct Group {
     terms: Terms,
     /// See [`Group::paths`].
     paths: Vec<String>,
+    /// What carries data between hosts, if several paths say so.
+    carried: Option<Link>,
     /// See [`Group::path_costs`].
     costs: Vec<PathCost>,
     /// Connections that are not plain sockets: they move only while this process looks at them, whatever it waits
@@ -129,6 +131,8 @@ pub(crate) struct Group {
     /// Which devices carry connections by RDMA, and whether every rank of the job has some.
     devices: rdma::Choice,
     all_have_rdma: bool,
+    /// What devices know of this rank's arena; parts share it.
+    registrations: Arc<rdma::Registrations>,
 }
 
 impl Group {
@@ -151,9 +155,12 @@ impl Group {
         seats: Vec<Option<Seat>>,
         terms: Terms,
     ) -> Self {
+        let own = seats.get(rank as usize).copied().flatten().map_or(0, |seat| seat.pool);
+        let (start, len) = (pool.layout().arena(own), pool.layout().arena_bytes);
         let group = Group {
             rank,
             wires,
+            registrations: rdma::Registrations::new(pool.clone(), start, len),
             pool,
             hosts: vec![0; seats.len()],
             seats,
@@ -168,6 +175,7 @@ impl Group {
             splits: 0,
             terms,
             paths: Vec::new(),
+            carried: None,
             costs: Vec::new(),
             streamed: Vec::new(),
             devices: rdma::Choice::default(),
@@ -232,13 +240,18 @@ impl Group {
     pub(crate) fn transport(&self) -> &'static str {
         let Transports { shm, tcp, rdma } = self.terms.transports;
         let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
-        let rdma = rdma && self.all_have_rdma && !(one_host && tcp);
-        match (shm, one_host, rdma) {
-            (true, true, _) => "shm",
-            (true, false, false) => "shm+tcp",
-            (true, false, true) => "shm+rdma",
-            (false, _, false) => "tcp",
-            (false, _, true) => "rdma",
+        let link = match rdma && self.all_have_rdma && !(one_host && tcp) {
+            true => Link::Rdma,
+            false => Link::Tcp,
+        };
+        match (shm, self.carried.unwrap_or(link)) {
+            (true, _) if one_host => "shm",
+            (true, Link::Rdma) => "shm+rdma",
+            (true, Link::Mixed) => "shm+tcp+rdma",
+            (true, _) => "shm+tcp",
+            (false, Link::Rdma) => "rdma",
+            (false, Link::Mixed) => "tcp+rdma",
+            (false, _) => "tcp",
         }
     }
 
@@ -292,6 +305,11 @@ impl Group {
     pub(crate) fn reserved(&self) -> u64 {
         let pool = if self.shares_pool() { 0 } else { self.pool.reserved() };
         self.wires.reserved() + pool
+    }
+
+    /// Bytes of this rank's arena that devices know.
+    pub(crate) fn registered(&self) -> u64 {
+        self.registrations.bytes()
     }
 
     /// Descriptors, without those of connections for data.

@@ -154,11 +154,11 @@ pub const TABLE: &[Key] = &[
     },
     Key {
         name: "paths",
-        values: "interfaces as `interface` names them, several separated by commas",
+        values: "interfaces as `interface` names them, or RDMA devices, several separated by commas",
         meaning: "The paths between hosts, the same list on all ranks: algorithms that split by bandwidth use \
-                  all of them, and a call goes on over the others when one fails. Default: one, that of \
-                  `interface`.",
-        example: "eth0,eth1",
+                  all of them, and a call goes on over the others when one fails. With a topology file the \
+                  names are those of its paths. Default: one, that of `interface`.",
+        example: "mlx5_0,eth1",
         read: paths,
     },
     Key {
@@ -176,7 +176,7 @@ fn paths(hints: &mut Hints, value: &str) -> Result<(), String> {
     let mut list: Vec<String> = Vec::new();
     for name in value.split([',', '+']).map(str::trim) {
         if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
-            return Err(format!("`{name}` is no interface"));
+            return Err(format!("`{name}` is no interface or device"));
         }
         if list.iter().any(|known| known == name) {
             return Err(format!("`{name}` is named twice"));

@@ -5,9 +5,10 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use if_addrs::Interface;
 use sha2::{Digest, Sha256};
 
-use super::Options;
 use super::secret::random;
+use super::{Medium, Options};
 use crate::error::Error;
+use crate::fabric::system;
 
 /// The addresses to listen at, with any free ports, by path; without paths there is one.
 pub(super) fn all(options: &Options, seen: IpAddr) -> Result<Vec<SocketAddr>, Error> {
@@ -15,17 +16,30 @@ pub(super) fn all(options: &Options, seen: IpAddr) -> Result<Vec<SocketAddr>, Er
         return Ok(vec![choose(options.interface.as_deref(), seen)?]);
     }
     let mut all: Vec<SocketAddr> = Vec::new();
-    for (path, name) in options.paths.iter().zip(&options.places) {
-        let at = choose(Some(name), seen)
-            .map_err(|error| Error::Start(format!("path `{path}`: {error}")))?;
-        if let Some(same) = all.iter().position(|known| known.ip() == at.ip()) {
+    for (at, (path, medium)) in options.paths.iter().zip(&options.media).enumerate() {
+        let Medium::Interface(name) = medium else {
+            all.push(choose(options.interface.as_deref(), seen)?);
+            continue;
+        };
+        let address = choose(Some(name), seen).map_err(|error| {
+            let devices = match &system::rdma_names()[..] {
+                [] => "none".to_owned(),
+                names => names.join(", "),
+            };
+            Error::Start(format!(
+                "path `{path}`: {error}; or an RDMA device, of which this host has {devices}"
+            ))
+        })?;
+        let before = options.media.iter().zip(&all).take(at);
+        let mut same = before.map(|(m, a)| m.device().is_none() && a.ip() == address.ip());
+        if let Some(same) = same.position(|same| same) {
             return Err(Error::Start(format!(
                 "the paths `{}` and `{path}` are one here, {}: name interfaces of their own",
                 options.paths[same],
-                at.ip()
+                address.ip()
             )));
         }
-        all.push(at);
+        all.push(address);
     }
     Ok(all)
 }

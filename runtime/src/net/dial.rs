@@ -95,9 +95,9 @@ impl Dial {
         }
     }
 
-    /// The same, over a way that may come to work at any time: the system's own attempts become rare.
-    pub(super) fn again(name: Name, way: Way) -> Self {
-        Dial { brief: true, ..Dial::new(name, vec![way]) }
+    /// The same, over ways that may come to work at any time: the system's own attempts become rare.
+    pub(super) fn again(name: Name, ways: Vec<Way>) -> Self {
+        Dial { brief: true, ..Dial::new(name, ways) }
     }
 
     /// The address that is tried.

@@ -18,8 +18,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::hello::{HELLO, Hello, Name, Refusal, Reply};
 use super::secret::{NONCE, PROOF, Side, random};
-use super::{Options, address};
+use super::{Medium, Options, address};
 use crate::error::Error;
+use crate::fabric::system;
+use crate::transport::rdma;
 
 /// Connections that may wait, at one time, to be heard. A flood of strangers pushes out the oldest;
 /// a rank that is pushed out connects again.
@@ -122,9 +124,18 @@ impl Door {
         self.addresses[0]
     }
 
-    /// What the interface of each path says of its speed, in Mbit/s; 0 if it says nothing.
+    /// What the system says of the speed of each path, in Mbit/s; 0 if it says nothing.
     pub(crate) fn speeds(&self) -> Vec<u32> {
-        self.addresses.iter().map(|at| address::speed(at.ip())).collect()
+        let speed = |(at, medium): (&SocketAddr, &Medium)| match medium {
+            Medium::Interface(_) => address::speed(at.ip()),
+            Medium::Device(choice) => choice.devices.first().map_or(0, |name| system::mbit(name)),
+        };
+        self.addresses.iter().zip(&self.options.media).map(speed).collect()
+    }
+
+    /// The device that carries data on a path, if one does and there are several paths.
+    pub(crate) fn device(&self, path: usize) -> Option<&rdma::Choice> {
+        self.options.media.get(path).filter(|_| self.options.paths.len() > 1)?.device()
     }
 
     /// What it was opened with.

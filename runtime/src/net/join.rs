@@ -18,6 +18,7 @@ use super::waits::Waits;
 use super::words::Words;
 use super::{Board, Card, Counts, Door, NOTE_MAX, Net, Wire, address};
 use crate::error::Error;
+use crate::transport::rdma::Met;
 use crate::transport::shm::AbortRecord;
 use crate::transport::tcp::Resumable;
 use crate::watchdog;
@@ -175,7 +176,7 @@ impl Net {
         if let Some(Wire { path, .. }) = wanted.iter().find(|w| usize::from(w.path) >= paths) {
             return Err(Error::Usage(format!(
                 "the plan rides path {path} between hosts, and this communicator has {paths}: give all \
-                 ranks the hint `paths` with as many interfaces"
+                 ranks the hint `paths` with as many interfaces or devices"
             )));
         }
         if let Some(Wire { peer, .. }) = wanted.iter().find(|w| w.peer == rank || w.peer >= size) {
@@ -263,12 +264,20 @@ impl Net {
 
     /// A connection for data as a stream that survives the loss of its path, if there are several.
     pub(crate) fn stream(&self, wire: Wire, fd: OwnedFd) -> Result<Resumable, OwnedFd> {
-        let Wire { peer, channel, path } = wire;
-        let ways = Ways::new(self.ways(peer).into());
-        match self.redial(peer, lane(channel, path), &ways) {
-            Some(redial) => Ok(redial.stream(fd, path.into())),
+        match self.redial_wire(wire) {
+            Some(redial) => Ok(redial.stream(fd, wire.path.into())),
             None => Err(fd),
         }
+    }
+
+    /// The same on a path that is a device, from how the two ends met there.
+    pub(crate) fn stream_over_device(&self, wire: Wire, met: Met) -> Option<Resumable> {
+        Some(self.redial_wire(wire)?.stream_over_device(met, wire.path.into()))
+    }
+
+    fn redial_wire(&self, Wire { peer, channel, path }: Wire) -> Option<Redial> {
+        let ways = Ways::new(self.ways(peer).into());
+        self.redial(peer, lane(channel, path), &ways)
     }
 
     /// Makes connections. `take` gets them as they are made.

@@ -11,8 +11,9 @@
 //! once the other side has named the job, or proved that it knows the job's secret, and before that no
 //! byte of it is used ([`hello`]). Strangers are refused, counted, and disturb nobody.
 //!
-//! There are no threads. Only joining, splitting and opening connections wait, each with [`Patience`];
-//! everything else is done in [`Net::poll`], which a waiting rank calls about once a millisecond.
+//! There are no threads, but for the moment in which devices are connected (`rdma::Meeting`). Only joining,
+//! splitting and opening connections wait, each with [`Patience`]; everything else is done in [`Net::poll`],
+//! which a waiting rank calls about once a millisecond.
 //! All sockets are non-blocking, closed on `exec`, and without delay.
 
 mod address;
@@ -46,21 +47,41 @@ pub(crate) use secret::{Secret, random};
 
 use crate::bootstrap::Board;
 use crate::paths::Sheet;
+use crate::transport::rdma;
 use crate::transport::shm::AbortRecord;
 use link::Link;
 use waits::Waits;
 use words::Words;
 
+/// What a path is on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// A network interface, an address or a network, as [`Options::interface`].
+    Interface(String),
+    /// An RDMA device. Connections through it begin as sockets where [`Options::interface`] says.
+    Device(rdma::Choice),
+}
+
+impl Medium {
+    /// The device, if it is one.
+    pub(crate) fn device(&self) -> Option<&rdma::Choice> {
+        match self {
+            Medium::Interface(_) => None,
+            Medium::Device(choice) => Some(choice),
+        }
+    }
+}
+
 /// How ranks reach each other.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// Where to listen: the name of a network interface, an address, or a network such as
-    /// `10.0.0.0/8`; nothing for the address that the store sees.
+    /// `10.0.0.0/8`; nothing for the address that the store sees. Not on paths that are interfaces.
     pub(crate) interface: Option<String>,
     /// The paths to other hosts, in order, where there are several; the same on all ranks.
     pub(crate) paths: Vec<String>,
-    /// What each of them is on this host, as `interface`.
-    pub(crate) places: Vec<String>,
+    /// What each of them is on this host.
+    pub(crate) media: Vec<Medium>,
     /// A topology file, and what it says once it was read.
     pub(crate) topology: Option<String>,
     pub(crate) sheet: Option<Arc<Sheet>>,
@@ -77,11 +98,11 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         let (timeout, hearing) = (Duration::from_secs(30), Duration::from_secs(10));
-        let (paths, places) = (Vec::new(), Vec::new());
+        let (paths, media) = (Vec::new(), Vec::new());
         Options {
             interface: None,
             paths,
-            places,
+            media,
             topology: None,
             sheet: None,
             secret: None,

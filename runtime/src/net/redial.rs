@@ -1,5 +1,6 @@
 //! How a stream between two ranks is made again when its connection is lost: over any of their paths,
-//! through the same doors, with the same proof of who is there.
+//! through the same doors, with the same proof of who is there. Where a path is an RDMA device, the two ends then
+//! meet over the socket that this gives; both drive that as they drive their dials.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -9,13 +10,23 @@ use std::time::{Duration, Instant};
 use super::dial::{Dial, Turn, Way};
 use super::door::Door;
 use super::hello::{Name, again};
-use crate::transport::tcp::{Dialed, Reach, Resumable};
+use crate::fabric::system;
+use crate::transport::rdma::{self, Meeting, Met};
+use crate::transport::tcp::{Dialed, Line, Reach, Resumable};
 
 /// After attempts that failed for good.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long two ends may take to meet. One of them may have to come out of a computation first.
+const MEETING: Duration = Duration::from_secs(5);
 
 /// The ways to a peer, by path. Links are made before all cards are known.
 pub(super) type Ways = Arc<OnceLock<Vec<Way>>>;
+
+/// An attempt to connect over a path.
+enum Attempt {
+    Dial(Dial),
+    Meeting(Met, Instant),
+}
 
 /// See above.
 pub(super) struct Redial {
@@ -24,7 +35,9 @@ pub(super) struct Redial {
     name: Name,
     /// By path, once the peer's card is known.
     ways: Ways,
-    dials: Vec<Option<Dial>>,
+    attempts: Vec<Option<Attempt>>,
+    /// What the peer began: its path, how far it is, and since when.
+    begun: Vec<(usize, Met, Instant)>,
     /// Since when no attempt is made, why, and whether the door refused.
     failed: Vec<Option<(Instant, String, bool)>>,
 }
@@ -32,20 +45,114 @@ pub(super) struct Redial {
 impl Redial {
     pub(super) fn new(door: &Arc<Door>, name: Name, ways: Ways) -> Self {
         let paths = door.options().paths.len();
-        let (dials, failed) = ((0..paths).map(|_| None).collect(), vec![None; paths]);
-        Redial { door: door.clone(), name, ways, dials, failed }
+        let (attempts, failed) = ((0..paths).map(|_| None).collect(), vec![None; paths]);
+        Redial { door: door.clone(), name, ways, attempts, begun: Vec::new(), failed }
     }
 
     /// A stream that is at home on that path. It begins on this connection, wherever that is.
     pub(super) fn stream(self, fd: OwnedFd, home: usize) -> Resumable {
         let own = rustix::net::getsockname(&fd).ok();
         let own = own.and_then(|own| SocketAddr::try_from(own).ok()).map(|own| own.ip());
-        let all = self.door.addresses();
-        let path = own.and_then(|own| all.iter().position(|at| at.ip() == own.to_canonical()));
+        let is_own = |path: &usize| {
+            let at = self.door.addresses().get(*path);
+            at.is_some_and(|at| Some(at.ip()) == own.map(|own| own.to_canonical()))
+        };
+        let sockets = (0..self.attempts.len()).filter(|&path| self.device(path).is_none());
+        let path = [home].into_iter().chain(sockets).find(is_own).unwrap_or(home);
+        self.begin(Ok(Line::socket(fd)), (home, path))
+    }
+
+    /// The same of a path that is a device, from how the ends met there.
+    pub(super) fn stream_over_device(self, met: Met, home: usize) -> Resumable {
+        let line = match met {
+            Met::Done(fd, stream) => Ok(Line::device(fd, stream)),
+            Met::Failed(why) => Err(why),
+            Met::Waiting(_) => Err("it did not answer in time".into()),
+        };
+        self.begin(line, (home, home))
+    }
+
+    fn begin(self, line: Result<Line, String>, places: (usize, usize)) -> Resumable {
         let chooses = self.name.from < self.name.to;
         let patience = self.door.options().timeout / 2;
-        Resumable::new(fd, (home, path.unwrap_or(home)), chooses, patience, Box::new(self))
+        Resumable::new(line, places, chooses, patience, Box::new(self))
     }
+
+    /// The device that a path is. Links on which ranks only talk stay with sockets.
+    fn device(&self, path: usize) -> Option<&rdma::Choice> {
+        self.door.device(path).filter(|_| !self.name.is_control())
+    }
+
+    /// Begins an attempt, unless it can be seen to be in vain.
+    fn attempt(&self, path: usize) -> Result<Attempt, String> {
+        let ways = self.ways.get().filter(|ways| path < ways.len());
+        let ways = ways.ok_or("nothing is known of it on this path")?;
+        let name = Name { lane: again(self.name.lane, path), ..self.name };
+        let Some(choice) = self.device(path) else {
+            return Ok(Attempt::Dial(Dial::again(name, vec![ways[path]])));
+        };
+        if let Some(fault) = fault(choice) {
+            return Err(fault);
+        }
+        // Devices are agreed on over whatever network there is.
+        let mut all = vec![ways[path]];
+        all.extend(ways.iter().filter(|way| **way != ways[path]));
+        Ok(Attempt::Dial(Dial::again(name, all)))
+    }
+
+    /// Goes on with an attempt; gives what is left of it, and what it led to.
+    fn turn(&self, path: usize, attempt: Attempt) -> (Option<Attempt>, Dialed) {
+        let waiting = || Dialed::Waiting { answers: true, trouble: String::new() };
+        match attempt {
+            Attempt::Meeting(met, since) => match met.turn() {
+                Met::Done(fd, stream) => (None, Dialed::Made(Line::device(fd, stream))),
+                Met::Failed(why) => (None, failed(why, false)),
+                Met::Waiting(_) if since.elapsed() > MEETING => {
+                    (None, failed("it did not answer in time".into(), false))
+                }
+                met => (Some(Attempt::Meeting(met, since)), waiting()),
+            },
+            Attempt::Dial(mut dial) => {
+                let turn = dial.turn(self.door.options());
+                // Nobody listens where it said that it listens: its process is gone.
+                let is_shut = dial.is_refused();
+                match (turn, self.device(path)) {
+                    (Turn::Connected(stream), Some(choice)) => {
+                        let met = over(choice, stream.into());
+                        self.turn(path, Attempt::Meeting(met, Instant::now()))
+                    }
+                    (Turn::Connected(stream), None) => {
+                        (None, Dialed::Made(Line::socket(stream.into())))
+                    }
+                    (Turn::Failed(why), _) => {
+                        let is_shut = is_shut || why.starts_with(Dial::REFUSED);
+                        (None, failed(why, is_shut))
+                    }
+                    (Turn::Waiting, _) => {
+                        let (answers, trouble) = (dial.is_answered(), dial.trouble().to_owned());
+                        let dialed = match is_shut {
+                            true => Dialed::Refused(trouble),
+                            false => Dialed::Waiting { answers, trouble },
+                        };
+                        (Some(Attempt::Dial(dial)), dialed)
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Begins to meet the peer on a path that is a device, over this socket.
+fn over(choice: &rdma::Choice, fd: OwnedFd) -> Met {
+    match fault(choice) {
+        Some(why) => Met::Failed(why),
+        None => Met::from(Meeting::over_path(fd, choice)),
+    }
+}
+
+/// What this host's system says against a device.
+fn fault(choice: &rdma::Choice) -> Option<String> {
+    choice.devices.first().and_then(|device| system::fault(device))
 }
 
 fn failed(why: String, is_shut: bool) -> Dialed {
@@ -61,10 +168,8 @@ impl Reach for Redial {
     }
 
     fn dial(&mut self, path: usize) -> Dialed {
-        let way = self.ways.get().and_then(|ways| ways.get(path));
-        let (Some(way), Some(dial)) = (way, self.dials.get_mut(path)) else {
-            let trouble = "nothing is known of it on this path".into();
-            return Dialed::Waiting { answers: false, trouble };
+        let Some(place) = self.attempts.get_mut(path) else {
+            return failed("there is no such path".into(), false);
         };
         match &self.failed[path] {
             Some((when, why, is_shut)) if when.elapsed() < PAUSE => {
@@ -72,38 +177,57 @@ impl Reach for Redial {
             }
             _ => {}
         }
-        let name = Name { lane: again(self.name.lane, path), ..self.name };
-        let turned = dial.get_or_insert_with(|| Dial::again(name, *way));
-        let turn = turned.turn(self.door.options());
-        let (answers, trouble) = (turned.is_answered(), turned.trouble().to_owned());
-        // Nobody listens where it said that it listens: its process is gone.
-        let is_shut = turned.is_refused();
-        match turn {
-            Turn::Connected(stream) => {
-                (*dial, self.failed[path]) = (None, None);
-                Dialed::Made(stream.into())
+        let begun = place.take().map_or_else(|| self.attempt(path), Ok);
+        let (left, dialed) = match begun {
+            Ok(attempt) => self.turn(path, attempt),
+            Err(why) => (None, failed(why, false)),
+        };
+        self.failed[path] = match (&left, &dialed) {
+            (None, Dialed::Refused(why)) => Some((Instant::now(), why.clone(), true)),
+            (None, Dialed::Waiting { trouble, .. }) => {
+                Some((Instant::now(), trouble.clone(), false))
             }
-            Turn::Failed(why) => {
-                *dial = None;
-                let is_shut = is_shut || why.starts_with(Dial::REFUSED);
-                self.failed[path] = Some((Instant::now(), why.clone(), is_shut));
-                failed(why, is_shut)
-            }
-            Turn::Waiting if is_shut => Dialed::Refused(trouble),
-            Turn::Waiting => Dialed::Waiting { answers, trouble },
-        }
+            _ => None,
+        };
+        self.attempts[path] = left;
+        dialed
     }
 
     fn rest(&mut self) {
-        self.dials.iter_mut().for_each(|dial| *dial = None);
+        self.attempts.iter_mut().for_each(|attempt| *attempt = None);
+        self.begun.clear();
     }
 
-    fn incoming(&mut self) -> Option<(usize, OwnedFd)> {
+    fn incoming(&mut self) -> Option<(usize, Line)> {
+        while let Some((path, fd)) = self.taken() {
+            match self.device(path) {
+                None => return Some((path, Line::socket(fd))),
+                Some(choice) => self.begun.push((path, over(choice, fd), Instant::now())),
+            }
+        }
+        let mut found = None;
+        for (path, met, since) in std::mem::take(&mut self.begun) {
+            match met.turn() {
+                Met::Done(fd, stream) if found.is_none() => {
+                    found = Some((path, Line::device(fd, stream)));
+                }
+                Met::Failed(_) => {}
+                Met::Waiting(_) if since.elapsed() > MEETING => {}
+                met => self.begun.push((path, met, since)),
+            }
+        }
+        found
+    }
+}
+
+impl Redial {
+    /// A connection that the peer made, and its path.
+    fn taken(&self) -> Option<(usize, OwnedFd)> {
         if !self.door.is_again() {
             return None;
         }
         let (from, to) = (self.name.to, self.name.from);
-        (0..self.dials.len()).find_map(|path| {
+        (0..self.attempts.len()).find_map(|path| {
             let name = Name { from, to, lane: again(self.name.lane, path), ..self.name };
             Some((path, self.door.take(&name)?.into()))
         })

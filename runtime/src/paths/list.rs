@@ -7,8 +7,10 @@ use roundelay_compiler::cost::{Link, PathCost};
 
 use crate::bind::mix;
 use crate::error::Error;
-use crate::fabric::Fabric;
-use crate::net::Options;
+use crate::fabric::{Fabric, RDMA, system};
+use crate::net::{Medium, Options};
+use crate::route::{Link as Kind, Transports};
+use crate::transport::rdma::{self, Choice};
 
 /// A topology file, and what tells it from others.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,40 +19,92 @@ pub(crate) struct Sheet {
     pub(crate) digest: u64,
 }
 
-/// Reads the topology file that the options name, if they do: the paths that it has, unless some were
-/// named, and what each is on this host.
+/// Settles which paths there are and what each is on this host: those of the topology file that the options
+/// name, or of these those that were named; without a file names are of interfaces and RDMA devices.
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] if the file cannot be read or is wrong, or has no such path.
-pub(crate) fn settle(options: &mut Options) -> Result<(), Error> {
-    let Some(file) = &options.topology else { return Ok(()) };
-    let fabric = Fabric::load(Path::new(file))?;
-    if options.paths.is_empty() {
-        options.paths = fabric.paths.iter().map(|path| path.name.clone()).collect();
+/// [`Error::Usage`] if the file cannot be read or is wrong, or a path is none; [`Error::Start`] if a path is
+/// a device that cannot be had here.
+pub(crate) fn settle(
+    options: &mut Options,
+    transports: Transports,
+    gid: Option<u32>,
+) -> Result<(), Error> {
+    if let Some(file) = &options.topology {
+        let fabric = Fabric::load(Path::new(file))?;
+        if options.paths.is_empty() {
+            options.paths = fabric.paths.iter().map(|path| path.name.clone()).collect();
+        }
+        let digest = fabric.text().bytes().fold(1, |digest, byte| mix(digest, byte.into()));
+        options.sheet = Some(Arc::new(Sheet { fabric, digest }));
     }
+    let ways = match &options.sheet {
+        Some(sheet) => sheet.fabric.ways(&options.paths),
+        None => system::ways(&options.paths),
+    };
     let host = host_name(options);
-    let mut places = Vec::new();
-    for name in &options.paths {
-        let (Some(path), Some(place)) = (fabric.path(name), fabric.device(name, &host)) else {
-            let known: Vec<&str> = fabric.paths.iter().map(|path| path.name.as_str()).collect();
-            return Err(Error::Usage(format!(
-                "the topology file {file} has no path `{name}`; there are {}",
-                known.join(", ")
-            )));
+    let mut media: Vec<Medium> = Vec::new();
+    for way in ways.map_err(Error::Usage)? {
+        let name = &way.name;
+        let place = way.devices.get(&host).unwrap_or(name).clone();
+        let medium = match way.transport == RDMA {
+            true => Medium::Device(Choice { devices: vec![place], gid }),
+            false => Medium::Interface(place),
         };
-        if path.transport != "tcp" && options.paths.len() > 1 {
-            return Err(Error::Usage(format!(
-                "path `{name}` of {file} is of transport {}; several paths at once are possible over tcp \
-                 only: name those with the hint `paths`",
-                path.transport
+        media.push(medium);
+    }
+    options.media = media;
+    allowed(options, transports)?;
+    devices(options)
+}
+
+/// Devices must be there, and each of them one path.
+fn devices(options: &Options) -> Result<(), Error> {
+    let media = || options.paths.iter().zip(&options.media);
+    for (at, (name, medium)) in media().enumerate() {
+        let Some(choice) = medium.device() else { continue };
+        rdma::check(choice).map_err(|why| {
+            let device = &choice.devices[0];
+            Error::Start(format!(
+                "path `{name}` is the RDMA device `{device}` here: {why}; without it: name the others with the \
+                 hint `paths`"
+            ))
+        })?;
+        if let Some((same, _)) = media().take(at).find(|(_, known)| *known == medium) {
+            return Err(Error::Start(format!(
+                "the paths `{same}` and `{name}` are one device here: name devices of their own"
             )));
         }
-        places.push(place.to_owned());
     }
-    let words = fabric.text().bytes().fold(1, |digest, byte| mix(digest, byte.into()));
-    (options.places, options.sheet) = (places, Some(Arc::new(Sheet { fabric, digest: words })));
     Ok(())
+}
+
+/// Paths must be of transports that may be used. One path is none, unless it is a device.
+fn allowed(options: &Options, transports: Transports) -> Result<(), Error> {
+    let several = options.paths.len() > 1;
+    for (name, medium) in options.paths.iter().zip(&options.media) {
+        let (what, transport) = match medium {
+            Medium::Device(_) if !transports.rdma => ("an RDMA device", "rdma"),
+            Medium::Interface(_) if !transports.tcp && several => ("a network interface", "tcp"),
+            _ => continue,
+        };
+        return Err(Error::Usage(format!(
+            "path `{name}` is {what}, and the hint `transport` excludes {transport}: leave out one of them"
+        )));
+    }
+    Ok(())
+}
+
+/// What carries data between hosts, if that is said by several paths, and which of them are devices.
+pub(crate) fn carried(media: &[Medium]) -> Option<Kind> {
+    let devices = media.iter().filter(|medium| medium.device().is_some()).count();
+    match devices {
+        _ if media.len() < 2 => None,
+        0 => Some(Kind::Tcp),
+        all if all == media.len() => Some(Kind::Rdma),
+        _ => Some(Kind::Mixed),
+    }
 }
 
 /// What this host is called in topology files.
@@ -59,8 +113,8 @@ pub(crate) fn host_name(options: &Options) -> String {
     options.host_label.clone().unwrap_or_else(own)
 }
 
-/// What the paths can do: as the topology file says, or else interfaces do; `speeds` are the least that any
-/// rank's say, in Mbit/s, or 0. Hosts are those of the ranks, in their order.
+/// What the paths can do: as the topology file says, or else interfaces and devices do; `speeds` are the least that
+/// any rank's say, in Mbit/s, or 0. Hosts are those of the ranks, in their order.
 pub(crate) fn costs(
     options: &Options,
     hosts: &[String],
@@ -76,10 +130,78 @@ pub(crate) fn costs(
         return sheet.fabric.costs(Some(&options.paths), &hosts).map_err(Error::Usage);
     }
     let known = speeds.iter().all(|&speed| speed > 0 && speed < u32::MAX);
-    let cost = |(name, &speed): (&String, &u32)| {
+    let cost = |((name, medium), &speed): ((&String, &Medium), &u32)| {
         // Nine tenths and a half of a link are content.
         let gbs = if known { f64::from(speed) / 8000.0 * 0.95 } else { Link::NETWORK.gbs };
-        PathCost { name: name.clone(), link: Link { gbs, ..Link::NETWORK } }
+        let link = if medium.device().is_some() { Link::DEVICE } else { Link::NETWORK };
+        PathCost { name: name.clone(), link: Link { gbs, ..link } }
     };
-    Ok(options.paths.iter().zip(speeds).map(cost).collect())
+    Ok(options.paths.iter().zip(&options.media).zip(speeds).map(cost).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(paths: &[&str]) -> Options {
+        Options { paths: paths.iter().map(|path| path.to_string()).collect(), ..Options::default() }
+    }
+
+    fn text(result: Result<(), Error>) -> String {
+        result.expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn a_path_is_what_the_file_says_it_is_on_this_host() {
+        let file =
+            std::env::temp_dir().join(format!("roundelay-paths-{}.toml", std::process::id()));
+        let lines = r#"
+            version = 1
+            classes.any = { latency_us = 1, gbs = 1 }
+            paths = [
+                { name = "slow", transport = "tcp", class = "any", devices = { here = "127.0.0.1" } },
+                { name = "other", transport = "tcp", class = "any" },
+                { name = "fast", transport = "rdma", class = "any", devices = { here = "nowhere9" } },
+            ]
+        "#;
+        std::fs::write(&file, lines).expect("a file");
+        let given = |paths: &[&str]| Options {
+            topology: Some(file.display().to_string()),
+            host_label: Some("here".into()),
+            ..options(paths)
+        };
+        let mut two = given(&["other", "slow"]);
+        settle(&mut two, Transports::default(), None).expect("settled");
+        let media = ["other", "127.0.0.1"].map(|name| Medium::Interface(name.into()));
+        assert_eq!(two.media, media);
+        assert_eq!(carried(&two.media), Some(Kind::Tcp));
+        let all = text(settle(&mut given(&[]), Transports::default(), None));
+        assert!(all.contains("path `fast` is the RDMA device `nowhere9` here: "), "{all}");
+        let none = text(settle(&mut given(&["slow", "fest"]), Transports::default(), None));
+        assert!(none.contains("no path `fest`; did you mean `fast`?"), "{none}");
+        std::fs::remove_file(&file).expect("the file goes");
+    }
+
+    #[test]
+    fn paths_must_be_of_transports_that_may_be_used() {
+        let device =
+            |name: &str| Medium::Device(Choice { devices: vec![name.into()], ..Choice::default() });
+        let card = |name: &str| Medium::Interface(name.into());
+        let said = |media: &[Medium], transports| {
+            let mut options = options(&["a", "b"][..media.len()]);
+            options.media = media.to_vec();
+            allowed(&options, transports).err().map(|e| e.to_string())
+        };
+        let (no_rdma, no_tcp) = (Transports::TCP, Transports::RDMA);
+        let mixed = [card("eth0"), device("mlx5_0")];
+        assert_eq!(said(&mixed, Transports::default()), None);
+        let without = said(&mixed, no_rdma).expect("refused");
+        assert!(without.contains("path `b` is an RDMA device") && without.contains("rdma"));
+        let without = said(&mixed, no_tcp).expect("refused");
+        assert!(without.contains("path `a` is a network interface") && without.contains("tcp"));
+        assert_eq!(said(&mixed[..1], no_tcp), None, "one interface is where ranks listen");
+        assert!(said(&mixed[1..], no_rdma).is_some());
+        let kinds = [&mixed[..], &[device("a"), device("b")], &mixed[1..]].map(carried);
+        assert_eq!(kinds, [Some(Kind::Mixed), Some(Kind::Rdma), None]);
+    }
 }

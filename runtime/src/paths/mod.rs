@@ -21,5 +21,5 @@ mod measure;
 mod trial;
 
 pub(crate) use balance::Balance;
-pub(crate) use list::{Sheet, costs, host_name, settle};
+pub(crate) use list::{Sheet, carried, costs, host_name, settle};
 pub(crate) use measure::{Clock, Code, Measured};

@@ -118,6 +118,10 @@ macro_rules! conformance {
                 over($over, moves::back_pressure);
             }
             #[test]
+            fn memory_that_devices_know_is_counted() {
+                over($over, moves::pinned);
+            }
+            #[test]
             fn different_calls_are_told_apart() {
                 over($over, moves::mismatch);
             }

@@ -155,6 +155,32 @@ pub(crate) fn back_pressure(over: Over) {
     });
 }
 
+/// What lies in the arena is sent from there, and lands there, if devices do it: they know it then.
+pub(crate) fn pinned(over: Over) {
+    let plans = send_recv(&header("send_recv", "plain", 2, 1));
+    threads(over, 2, 64 << 10, |comm, rank| {
+        let pinned =
+            |comm: &mut roundelay::Communicator| comm.resources().expect("figures").pinned_bytes;
+        let mut small = [rank as u8; 1];
+        comm.run_in_place(&plans[rank], RedOp::Sum, &mut small).expect("a run");
+        let before = pinned(comm);
+        let mut own = vec![7u8; 4 << 20];
+        comm.run_in_place(&plans[rank], RedOp::Sum, &mut own).expect("a run");
+        assert_eq!(pinned(comm), before, "private memory is never registered");
+        let mut shared = comm.alloc::<u8>(4 << 20).expect("room");
+        for salt in 0..3 {
+            noise(&mut shared, 7 * rank as u64 + salt);
+            comm.run_in_place(&plans[rank], RedOp::Sum, &mut shared).expect("a run");
+            own[..].copy_from_slice(&shared);
+            noise(&mut shared, salt);
+            assert!(own[..] == shared[..], "{over:?}");
+        }
+        let devices = matches!(over, Over::Rdma | Over::MixedRdma);
+        assert_eq!(pinned(comm) > before, devices, "{before} bytes before");
+        assert_eq!(before > 0, devices);
+    });
+}
+
 /// Plans that were agreed on before, called in another order: the messages themselves must tell.
 pub(crate) fn mismatch(over: Over) {
     let plans = [

@@ -242,13 +242,15 @@ fn a_split_is_a_job_of_its_own() {
 #[test]
 fn threads_share_a_door() {
     ranks(3, |net| {
-        let (net, all) = (&net, [2, 0, 1]);
+        let all = [2, 0, 1];
         let at = all.iter().position(|m| *m == net.rank).expect("a member") as u32;
         std::thread::scope(|scope| {
-            for thread in 0..3 {
+            for thread in 0..3u64 {
+                let part = |id| net.part(100 * thread + id, &all, at).expect("a part");
+                let parts: Vec<Net> = (0..10).map(part).collect();
                 scope.spawn(move || {
-                    for id in 0..10 {
-                        let mut part = split(net, 100 * thread + id, &all, at).expect("split");
+                    for part in parts {
+                        let mut part = meet(part, &all, at).expect("split");
                         let mut streams = open_all(&mut part, 2);
                         check_streams(part.rank, &mut streams);
                         check_words(&mut part, 1);

@@ -95,7 +95,11 @@ fn open(net: &mut Net, wanted: &[(u32, u16)]) -> Result<Vec<OwnedFd>, Error> {
 
 /// Splits a part off, with nobody else to ask.
 fn split(net: &Net, id: u64, members: &[u32], rank: u32) -> Result<Net, Error> {
-    let mut part = net.part(id, members, rank)?;
+    meet(net.part(id, members, rank)?, members, rank)
+}
+
+/// Links the ranks of a part.
+fn meet(mut part: Net, members: &[u32], rank: u32) -> Result<Net, Error> {
     match part.meet(Patience { timeout: PATIENCE, watch: &mut |_| None, members }) {
         Ok(()) => Ok(part),
         Err(error) => {

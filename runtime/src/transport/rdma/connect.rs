@@ -1,21 +1,26 @@
 //! The devices of this process, and how the two ends of a connection meet.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use super::Choice;
 use super::stream::{Card, DEPTH, Stream};
 use super::verbs::Device;
+use super::{Choice, Met};
 
 /// Queue pairs on each device, for each connection: with one device too a queue that fails leaves another.
 const PAIRS: usize = 2;
+/// Queue pairs of a connection on a path: if it fails, the stream above goes on over another connection.
+const PATH_PAIRS: usize = 1;
 /// Most bytes of a card.
 const CARD: usize = 1 << 12;
 /// What both ends say when their queues are connected.
 const READY: u8 = 0x52;
+/// How long that may take over the devices.
+const PROOF: Duration = Duration::from_secs(3);
 
 /// The devices of this process, opened once.
 fn devices() -> Result<&'static [Arc<Device>], String> {
@@ -44,7 +49,7 @@ fn devices() -> Result<&'static [Arc<Device>], String> {
 
 /// The devices that would be used, a line each, or why there are none.
 pub(crate) fn probe() -> Result<Vec<String>, String> {
-    Ok(devices()?.iter().map(ToString::to_string).collect())
+    Ok(devices()?.iter().map(Device::describe).collect())
 }
 
 /// The devices of a choice.
@@ -62,97 +67,201 @@ fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, String> {
     choice.devices.iter().map(find).collect()
 }
 
+/// Whether a choice can be had.
+pub(crate) fn check(choice: &Choice) -> Result<(), String> {
+    chosen(choice)?.iter().try_for_each(|device| device.gid(choice.gid).map(drop))
+}
+
+/// Two ends that tell each other of their queues over a fresh socket and connect them; they do the same, in any
+/// order. Nothing here waits: to connect a queue the kernel may ask the network for a second who has an address,
+/// and a thread of its own waits for that.
+pub(crate) struct Meeting {
+    socket: TcpStream,
+    stage: Stage,
+    /// Whether the end must have heard the other over the devices too.
+    proves: bool,
+    /// What the socket has yet to take, and what came.
+    said: Vec<u8>,
+    heard: Vec<u8>,
+}
+
+enum Stage {
+    /// The peer's card is awaited.
+    Hearing(Box<Stream>),
+    Connecting(JoinHandle<Result<Box<Stream>, String>>),
+    /// The peer's word is awaited that its end is connected.
+    Waiting(Box<Stream>),
+    /// The same word is awaited over the devices, since then.
+    Proving(Box<Stream>, Instant),
+}
+
+impl Meeting {
+    /// Offers an end on the rails of a choice.
+    pub(crate) fn over_rails(socket: OwnedFd, choice: &Choice) -> Result<Meeting, String> {
+        Self::begin(socket, (choice, PAIRS), DEPTH)
+    }
+
+    /// Offers an end on a path. That one exists says more there: that it works.
+    pub(crate) fn over_path(socket: OwnedFd, choice: &Choice) -> Result<Meeting, String> {
+        let meeting = Self::begin(socket, (choice, PATH_PAIRS), DEPTH)?;
+        Ok(Meeting { proves: true, ..meeting })
+    }
+
+    /// Offers an end with so many queue pairs on each device, and so many receives in each.
+    fn begin(
+        socket: OwnedFd,
+        (choice, pairs): (&Choice, usize),
+        receives: u32,
+    ) -> Result<Meeting, String> {
+        let stream = Stream::new(&chosen(choice)?, pairs, choice.gid, receives)?;
+        let socket = TcpStream::from(socket);
+        socket.set_nonblocking(true).map_err(|e| e.to_string())?;
+        let card = postcard::to_allocvec(&stream.card()).map_err(|e| e.to_string())?;
+        let mut said = (card.len() as u32).to_le_bytes().to_vec();
+        said.extend(card);
+        let (stage, heard) = (Stage::Hearing(Box::new(stream)), Vec::new());
+        Ok(Meeting { socket, stage, proves: false, said, heard })
+    }
+
+    /// Goes as far as possible.
+    pub(crate) fn turn(mut self) -> Met {
+        loop {
+            let is_said = match self.say() {
+                Ok(is_said) => is_said,
+                Err(why) => return Met::Failed(why),
+            };
+            self = match self.advance(is_said) {
+                Ok((meeting, true)) => meeting,
+                Ok((meeting, false)) => return Met::Waiting(meeting),
+                Err(met) => return met,
+            };
+        }
+    }
+
+    /// Takes a step, and says whether it could be taken; or ends.
+    fn advance(mut self, is_said: bool) -> Result<(Meeting, bool), Met> {
+        let failed = Met::Failed;
+        match self.stage {
+            Stage::Hearing(mut stream) => {
+                let card = hear(&mut self.socket, &mut self.heard, 4).and_then(|is_there| {
+                    let len = self.heard.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
+                    if len as usize > CARD {
+                        let text =
+                            format!("its card has {len} bytes: it is no rank of roundelay's");
+                        return Err(text);
+                    }
+                    let len = 4 + len as usize;
+                    Ok(is_there && hear(&mut self.socket, &mut self.heard, len)?)
+                });
+                if !card.map_err(failed)? {
+                    return Ok((Meeting { stage: Stage::Hearing(stream), ..self }, false));
+                }
+                let card = postcard::from_bytes::<Card>(&self.heard[4..]);
+                let card = card.map_err(|e| failed(format!("its card: {e}")))?;
+                self.heard.clear();
+                let connecting = move || stream.connect(&card).map(|()| stream);
+                let thread = std::thread::Builder::new().name("roundelay-rdma".into());
+                let thread = thread.spawn(connecting);
+                let thread = thread.map_err(|e| failed(format!("no thread can be had: {e}")))?;
+                Ok((Meeting { stage: Stage::Connecting(thread), ..self }, true))
+            }
+            Stage::Connecting(thread) if !thread.is_finished() => {
+                Ok((Meeting { stage: Stage::Connecting(thread), ..self }, false))
+            }
+            Stage::Connecting(thread) => {
+                let stream =
+                    thread.join().map_err(|_| failed("connecting a queue panicked".into()))?;
+                self.said.push(READY);
+                Ok((Meeting { stage: Stage::Waiting(stream.map_err(failed)?), ..self }, true))
+            }
+            Stage::Waiting(mut stream) => {
+                if !is_said || !hear(&mut self.socket, &mut self.heard, 1).map_err(failed)? {
+                    return Ok((Meeting { stage: Stage::Waiting(stream), ..self }, false));
+                }
+                if self.heard != [READY] {
+                    return Err(failed("it did not say that it is ready: another version".into()));
+                }
+                if !self.proves {
+                    return Err(Met::Done(self.socket.into(), stream));
+                }
+                self.heard.clear();
+                stream.write([&[READY][..]].into_iter());
+                Ok((Meeting { stage: Stage::Proving(stream, Instant::now()), ..self }, true))
+            }
+            Stage::Proving(mut stream, since) => {
+                let mut word = [0];
+                if self.heard.is_empty() && stream.read(&mut [IoSliceMut::new(&mut word)]) > 0 {
+                    self.heard.push(word[0]);
+                }
+                if stream.settle() && self.heard == [READY] {
+                    return Err(Met::Done(self.socket.into(), stream));
+                }
+                match stream.trouble() {
+                    Some(why) => Err(failed(why)),
+                    None if since.elapsed() > PROOF => {
+                        Err(failed("nothing comes through, though its system answers".into()))
+                    }
+                    None => Ok((Meeting { stage: Stage::Proving(stream, since), ..self }, false)),
+                }
+            }
+        }
+    }
+
+    /// Sends what the socket takes; says whether that was all.
+    fn say(&mut self) -> Result<bool, String> {
+        while !self.said.is_empty() {
+            match self.socket.write(&self.said) {
+                Ok(n) => drop(self.said.drain(..n)),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(e) => return Err(format!("the connection to it failed: {e}")),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Hears until so many bytes are there; says whether they are.
+fn hear(socket: &mut TcpStream, heard: &mut Vec<u8>, wanted: usize) -> Result<bool, String> {
+    while heard.len() < wanted {
+        let mut place = [0; 256];
+        let most = (wanted - heard.len()).min(place.len());
+        match socket.read(&mut place[..most]) {
+            Ok(0) => return Err("it closed the connection".into()),
+            Ok(n) => heard.extend_from_slice(&place[..n]),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(e) => return Err(format!("the connection to it failed: {e}")),
+        }
+    }
+    Ok(true)
+}
+
 /// Makes streams of some fresh sockets, whose other ends do the same at the same time, in any order. An
 /// error says which of them it is about.
-pub(crate) fn connect(
+#[cfg(test)]
+pub(super) fn connect(
     sockets: Vec<OwnedFd>,
     choice: &Choice,
     deadline: Instant,
 ) -> Result<Vec<(OwnedFd, Stream)>, (usize, String)> {
-    if sockets.is_empty() {
-        return Ok(Vec::new());
-    }
     connect_with(sockets, choice, DEPTH, deadline)
 }
 
 /// The same, with so many receives in each queue.
+#[cfg(test)]
 pub(super) fn connect_with(
     sockets: Vec<OwnedFd>,
     choice: &Choice,
     receives: u32,
     deadline: Instant,
 ) -> Result<Vec<(OwnedFd, Stream)>, (usize, String)> {
-    let devices = chosen(choice).map_err(|why| (0, why))?;
-    let mut open = Vec::new();
-    // Each step for all connections before the next: nobody waits for a peer that waits for another.
-    for (at, fd) in sockets.into_iter().enumerate() {
-        let mut socket = TcpStream::from(fd);
-        let stream = Stream::new(&devices, PAIRS, choice.gid, receives);
-        let stream = stream.map_err(|why| (at, why))?;
-        offer(&mut socket, &stream, deadline).map_err(|why| (at, why))?;
-        open.push((socket, stream));
-    }
-    for (at, (socket, stream)) in open.iter_mut().enumerate() {
-        accept(socket, stream, deadline).map_err(|why| (at, why))?;
-    }
-    for (at, (socket, _)) in open.iter_mut().enumerate() {
-        let mut ready = [0];
-        hear(socket, &mut ready, deadline).map_err(|why| (at, why))?;
-        if ready != [READY] {
-            return Err((at, "it did not say that it is ready: another version".into()));
-        }
-    }
-    Ok(open.into_iter().map(|(socket, stream)| (socket.into(), stream)).collect())
-}
-
-/// Tells the peer of an end.
-fn offer(socket: &mut TcpStream, stream: &Stream, deadline: Instant) -> Result<(), String> {
-    let card = postcard::to_allocvec(&stream.card()).map_err(|e| e.to_string())?;
-    let mut message = (card.len() as u32).to_le_bytes().to_vec();
-    message.extend(card);
-    say(socket, &message, deadline)
-}
-
-/// Hears of the peer's end, and connects this one.
-fn accept(socket: &mut TcpStream, stream: &mut Stream, deadline: Instant) -> Result<(), String> {
-    let mut len = [0; 4];
-    hear(socket, &mut len, deadline)?;
-    let len = u32::from_le_bytes(len) as usize;
-    if len > CARD {
-        return Err(format!("its card has {len} bytes: it is no rank of roundelay's"));
-    }
-    let mut card = vec![0; len];
-    hear(socket, &mut card, deadline)?;
-    let card: Card = postcard::from_bytes(&card).map_err(|e| format!("its card: {e}"))?;
-    stream.connect(&card)?;
-    say(socket, &[READY], deadline)
-}
-
-/// How long is left, for a socket's own limit.
-fn allow(socket: &TcpStream, deadline: Instant) -> Result<(), String> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err("it did not answer in time".into());
-    }
-    let set = socket.set_nonblocking(false);
-    let set = set.and_then(|()| socket.set_read_timeout(Some(left)));
-    set.and_then(|()| socket.set_write_timeout(Some(left))).map_err(|e| e.to_string())
-}
-
-fn said(error: &std::io::Error) -> String {
-    match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => "it did not answer in time".into(),
-        ErrorKind::UnexpectedEof => "it closed the connection".into(),
-        _ => format!("the connection to it failed: {error}"),
-    }
-}
-
-fn say(socket: &mut TcpStream, bytes: &[u8], deadline: Instant) -> Result<(), String> {
-    allow(socket, deadline)?;
-    socket.write_all(bytes).map_err(|e| said(&e))
-}
-
-fn hear(socket: &mut TcpStream, bytes: &mut [u8], deadline: Instant) -> Result<(), String> {
-    allow(socket, deadline)?;
-    socket.read_exact(bytes).map_err(|e| said(&e))
+    let begin = |socket| Met::from(Meeting::begin(socket, (choice, PAIRS), receives));
+    let all = super::meet(sockets.into_iter().map(begin).collect(), deadline, &|| false);
+    let end = |(at, met)| match met {
+        Met::Done(socket, stream) => Ok((socket, *stream)),
+        Met::Failed(why) => Err((at, why)),
+        Met::Waiting(_) => Err((at, "it still waits".into())),
+    };
+    all.into_iter().enumerate().map(end).collect()
 }

@@ -1,36 +1,57 @@
 //! InfiniBand and RoCE: a stream of bytes that devices move, under the same messages as TCP.
 //!
 //! A connection begins as a socket (`net`), over which both ends exchange what their queues need to know
-//! ([`connect`]). From then on [`Stream`] carries the bytes; the socket stays open and is how the end of
-//! a peer shows at once, long before a device gives up on it. Framing, staging and landing are those of
-//! `transport/tcp`: both are posted links.
+//! ([`connect`], or a [`Meeting`] where nobody may wait). From then on [`Stream`] carries the bytes; the
+//! socket stays open and is how the end of a peer shows at once, long before a device gives up on it.
+//! Framing, staging and landing are those of `transport/tcp`: both are posted links.
 //!
 //! * `verbs`: the library's calls, and all that is `unsafe`.
-//! * `stream`: pieces, rings, several queues and devices, what happens when one fails.
+//! * `stream`: pieces and rings, what is lent, what is written once more when a queue fails; `words`: what ends tell
+//!   each other; `rails`: the queues of a stream.
+//! * `registrations`: memory that devices know; `offers`: where the peer may write straight to it.
 //! * `connect`: devices of this process, and how two ends meet.
 //! * `absent`: all of that where roundelay was built without the feature `rdma`. Only this file asks
 //!   whether it is there.
 //!
 //! Every device with an active port is a *rail*, unless a [`Choice`] names some: pieces go over all of
-//! them in turn. `docs/rdma.md` has the protocol.
+//! them in turn. A device that is a path of a communicator (`paths`) carries connections of its own, one
+//! queue pair each. `docs/rdma.md` has the protocol.
 
 #[cfg(not(feature = "rdma"))]
 mod absent;
 #[cfg(feature = "rdma")]
 mod connect;
 #[cfg(feature = "rdma")]
+mod offers;
+#[cfg(feature = "rdma")]
+mod rails;
+#[cfg(feature = "rdma")]
+mod registrations;
+#[cfg(feature = "rdma")]
 mod stream;
 #[cfg(all(test, feature = "rdma"))]
 mod tests;
 #[cfg(feature = "rdma")]
 mod verbs;
+#[cfg(feature = "rdma")]
+mod words;
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 #[cfg(not(feature = "rdma"))]
-pub(crate) use absent::{Stream, connect, probe};
+pub(crate) use absent::{Meeting, Registrations, Stream, check, probe};
+#[cfg(all(test, feature = "rdma"))]
+use connect::connect;
 #[cfg(feature = "rdma")]
-pub(crate) use connect::{connect, probe};
+pub(crate) use connect::{Meeting, check, probe};
+#[cfg(feature = "rdma")]
+pub(crate) use registrations::Registrations;
 #[cfg(feature = "rdma")]
 pub(crate) use stream::Stream;
+
+/// Between two looks at whether ends have met.
+const TICK: Duration = Duration::from_micros(200);
 
 /// Which devices carry a connection, and as whom they speak. Both ends choose for themselves; rails are
 /// joined in the order of their names here.
@@ -41,4 +62,49 @@ pub(crate) struct Choice {
     /// The entry of each device's table of GIDs. By default the one of RoCE v2 over IPv4, else the
     /// first that is not 0.
     pub(crate) gid: Option<u32>,
+}
+
+/// How far a meeting is.
+pub(crate) enum Met {
+    /// The peer has yet to say or do something.
+    Waiting(Meeting),
+    /// Both ends are connected.
+    #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "without it nobody meets"))]
+    Done(OwnedFd, Box<Stream>),
+    /// They will not be, and why.
+    Failed(String),
+}
+
+impl Met {
+    /// Goes as far as possible without waiting.
+    pub(crate) fn turn(self) -> Met {
+        match self {
+            Met::Waiting(meeting) => meeting.turn(),
+            met => met,
+        }
+    }
+}
+
+impl From<Result<Meeting, String>> for Met {
+    fn from(begun: Result<Meeting, String>) -> Met {
+        begun.map_or_else(Met::Failed, Met::Waiting)
+    }
+}
+
+/// Waits until all of these have met or failed, until the deadline, or until `stopped` says so.
+pub(crate) fn meet(mut all: Vec<Met>, deadline: Instant, stopped: &dyn Fn() -> bool) -> Vec<Met> {
+    loop {
+        all = all.into_iter().map(Met::turn).collect();
+        if !all.iter().any(|met| matches!(met, Met::Waiting(_))) {
+            return all;
+        }
+        if Instant::now() >= deadline || stopped() {
+            let late = |met| match met {
+                Met::Waiting(_) => Met::Failed("it did not answer in time".into()),
+                met => met,
+            };
+            return all.into_iter().map(late).collect();
+        }
+        std::thread::sleep(TICK);
+    }
 }

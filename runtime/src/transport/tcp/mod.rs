@@ -14,7 +14,8 @@
 //! its header, and kept here until the kernel has it; or it is sent from where it lies
 //! ([`Sender::post_from`]), and must stay as it is until [`Sender::is_consumed`]. Posting writes at
 //! once. What the kernel does not take waits, and goes out with what is posted after it. *Consumed*
-//! here means that the kernel has taken all of a message, not that the peer has read it.
+//! here means that the kernel has taken all of a message, not that the peer has read it; or, where a device
+//! reads it from where it lies, that it was delivered.
 //!
 //! **Receiving.** A message is either staged ([`Receiver::is_ready`], [`Receiver::message`]), as
 //! many of them as are asked for, or *landed*: read to where its content is to be
@@ -39,7 +40,7 @@ mod socket;
 mod tests;
 
 pub(crate) use receiver::Receiver;
-pub(crate) use resume::{Dialed, Reach, Resumable};
+pub(crate) use resume::{Dialed, Line, Reach, Resumable};
 pub(crate) use sender::Sender;
 pub(crate) use socket::Socket;
 

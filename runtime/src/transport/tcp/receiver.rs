@@ -111,7 +111,7 @@ impl Receiver {
     /// # Safety
     ///
     /// The pieces are writable and have `len` bytes together, and nobody else reads or writes them
-    /// before the message is consumed.
+    /// before the message is consumed, or the socket was cut ([`Socket::cut`]).
     #[inline]
     pub(crate) unsafe fn land(
         &mut self,
@@ -137,7 +137,9 @@ impl Receiver {
         self.ring.make_room(1, 0);
         if !self.is_odd(len) {
             self.place(self.here.saturating_sub(HEADER), len, pieces);
-            let n = self.socket.read_to(&mut self.places);
+            // SAFETY: promised by the caller; the header's slot is nobody else's either. Of the message the rest
+            // goes to the same places: see `landing`.
+            let n = unsafe { self.socket.read_to(&mut self.places) };
             (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);
             self.places.clear();
         }

@@ -19,7 +19,8 @@ pub(crate) struct Sender {
     /// Bytes posted, and of these the bytes that the kernel has taken.
     posted: u64,
     taken: u64,
-    /// Messages posted, and of these the messages that the kernel has taken whole.
+    /// Messages posted, and of these the messages that are consumed: the kernel has taken them whole, or
+    /// a device delivered them.
     sent: u64,
     gone: u64,
     /// One more than the last message posted from where it lies.
@@ -76,6 +77,13 @@ impl Sender {
         self.gone < self.sent
     }
 
+    /// Why something that was posted will never arrive, if so.
+    #[cold]
+    pub(crate) fn lost(&self) -> Option<String> {
+        let fault = self.socket.fault()?;
+        (self.has_backlog() || !self.socket.has_arrived()).then_some(fault)
+    }
+
     /// Whether the kernel has yet to take fewer than `slots` messages.
     #[inline]
     pub(crate) fn has_room(&mut self, slots: u64) -> bool {
@@ -85,7 +93,7 @@ impl Sender {
         }
     }
 
-    /// Whether the kernel has taken all of a message: its memory may be written again.
+    /// Whether nothing reads a message any more where it lies: its memory may be written again.
     #[inline]
     pub(crate) fn is_consumed(&mut self, message: u64) -> bool {
         message < self.gone || {
@@ -158,17 +166,41 @@ impl Sender {
 
     /// Writes what the kernel takes; says whether nothing is left.
     pub(crate) fn flush(&mut self) -> bool {
+        let settled = self.write() && self.socket.settle();
+        self.reap();
+        settled
+    }
+
+    /// Writes what the kernel takes; says whether it has taken all.
+    #[inline]
+    fn write(&mut self) -> bool {
         while !self.queue.is_empty() && !self.socket.is_faulty() {
             let (front, _) = self.queue.as_slices();
             let batch = &front[..front.len().min(IOV_MAX)];
             let wanted: usize = batch.iter().map(|place| place.len()).sum();
-            let taken = self.socket.write(batch);
+            // SAFETY: staged content and headers are copied or stay in their slots, and whoever posted the rest
+            // promised that it stays as it is, until the message is consumed; see `reap`.
+            let taken = unsafe { self.socket.write(batch) };
             self.advance(taken);
             if taken < wanted {
                 return false;
             }
         }
-        self.queue.is_empty() && self.socket.settle()
+        self.queue.is_empty()
+    }
+
+    /// Counts as consumed what was taken, unless a device still reads it where it lies.
+    #[inline]
+    fn reap(&mut self) {
+        if self.ends.is_empty() {
+            return;
+        }
+        let read = self.taken - self.socket.lent();
+        while self.ends.front().is_some_and(|&end| end <= read) {
+            self.ends.pop_front();
+            self.ring.pop();
+            self.gone += 1;
+        }
     }
 
     /// Drops from the queue what the kernel has taken.
@@ -183,11 +215,6 @@ impl Sender {
             }
             left -= place.len();
             self.queue.pop_front();
-        }
-        while self.ends.front().is_some_and(|&end| end <= self.taken) {
-            self.ends.pop_front();
-            self.ring.pop();
-            self.gone += 1;
         }
         if self.queue.is_empty() {
             // Begins anew at the front of its memory, so that the next batch is in one piece.

@@ -123,6 +123,33 @@ impl Socket {
         }
     }
 
+    /// Of the bytes written so far, how many at the end begin with one that a device may still read where
+    /// it lies.
+    #[inline]
+    pub(super) fn lent(&self) -> u64 {
+        match &self.carrier {
+            Carrier::Device { stream, .. } => locked(stream).lent(),
+            Carrier::Plain(_) | Carrier::Paths { .. } => 0,
+        }
+    }
+
+    /// A call has failed: from now on nothing reads or writes its memory.
+    #[cold]
+    pub(crate) fn cut(&self) {
+        if let Carrier::Device { stream, .. } = &self.carrier {
+            locked(stream).cut();
+        }
+    }
+
+    /// Bytes of memory that devices keep in place for it.
+    pub(crate) fn pinned(&self) -> u64 {
+        match &self.carrier {
+            Carrier::Device { stream, .. } => locked(stream).pinned(),
+            Carrier::Paths { stream, .. } => locked(stream).pinned(),
+            Carrier::Plain(_) => 0,
+        }
+    }
+
     /// What to sleep on.
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
         match &self.carrier {
@@ -150,13 +177,13 @@ impl Socket {
         moved
     }
 
-    /// Reads what devices brought.
+    /// Something was read of what devices brought, or not: then looks after the connection now and then.
     fn streamed(
         &self,
         (fd, stream, idle): (&OwnedFd, &mut Stream, &AtomicU32),
         places: &mut [IoSliceMut<'_>],
+        n: usize,
     ) -> usize {
-        let n = stream.read(places);
         if n > 0 {
             idle.store(0, Ordering::Relaxed);
             return n;
@@ -181,6 +208,15 @@ impl Socket {
     /// Why nothing moves here any more, said of the peer; the first reason stays.
     pub(crate) fn fault(&self) -> Option<String> {
         self.fault.get().cloned()
+    }
+
+    /// Whether all that was written has arrived, or will. Of plain connections only the system knows.
+    pub(super) fn has_arrived(&self) -> bool {
+        match &self.carrier {
+            Carrier::Plain(_) => true,
+            Carrier::Device { stream, .. } => locked(stream).settle(),
+            Carrier::Paths { stream, .. } => locked(stream).has_arrived(),
+        }
     }
 
     #[inline]
@@ -209,13 +245,25 @@ impl Socket {
         }
     }
 
-    /// The same for several places, at most [`super::IOV_MAX`].
+    /// The same for several places, at most [`super::IOV_MAX`], to which a device may also write between
+    /// calls.
+    ///
+    /// # Safety
+    ///
+    /// Until they are full, or until [`Self::cut`], nobody else reads or writes what lies there, and it is read
+    /// to the same places.
     #[inline]
-    pub(super) fn read_to(&self, places: &mut [IoSliceMut<'_>]) -> usize {
+    pub(super) unsafe fn read_to(&self, places: &mut [IoSliceMut<'_>]) -> usize {
         match (places, &self.carrier) {
             ([], _) => {
                 self.fail("nobody said where its message is to be: a fault of roundelay".into());
                 0
+            }
+            (places, Carrier::Device { fd, stream, idle }) => {
+                let mut stream = locked(stream);
+                // SAFETY: promised by the caller.
+                let read = unsafe { stream.read_placed(places) };
+                self.streamed((fd, &mut stream, idle), places, read)
             }
             ([place], _) => self.read(place),
             (places, Carrier::Plain(fd)) => self.arrived(rustix::io::readv(&**fd, places)),
@@ -227,7 +275,9 @@ impl Socket {
         match &self.carrier {
             Carrier::Plain(fd) => self.arrived(rustix::io::readv(&**fd, places)),
             Carrier::Device { fd, stream, idle } => {
-                self.streamed((fd, &mut locked(stream), idle), places)
+                let mut stream = locked(stream);
+                let read = stream.read(places);
+                self.streamed((fd, &mut stream, idle), places, read)
             }
             Carrier::Paths { stream, idle } => {
                 let mut stream = locked(stream);
@@ -254,13 +304,18 @@ impl Socket {
 
     /// Hands to the kernel what it takes of some places, at most [`super::IOV_MAX`]; says how many
     /// bytes.
+    ///
+    /// # Safety
+    ///
+    /// Of what was taken nothing changes while [`Self::lent`] counts it, or until [`Self::cut`].
     #[inline]
-    pub(super) fn write(&self, places: &[IoSlice<'_>]) -> usize {
+    pub(super) unsafe fn write(&self, places: &[IoSlice<'_>]) -> usize {
         let fd = match &self.carrier {
             Carrier::Plain(fd) => fd,
             Carrier::Device { stream, .. } => {
                 let mut stream = locked(stream);
-                let taken = stream.write(places.iter().map(|place| &**place));
+                // SAFETY: promised by the caller.
+                let taken = unsafe { stream.write_lent(places.iter().map(|place| &**place)) };
                 if let Some(why) = stream.trouble() {
                     self.fail(why);
                 }

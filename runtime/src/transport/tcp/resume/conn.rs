@@ -1,21 +1,12 @@
 //! One connection that carries a stream, or may.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::io::Errno;
-
-use super::super::socket::{ended, send, tune};
+use super::line::Line;
 
 /// Bytes of what is said outside the stream.
 const WORD: usize = 24;
-/// Bytes are under way, and nothing was acknowledged for so long. Systems acknowledge within 200 ms, however
-/// little there is.
-const SILENCE: Duration = Duration::from_millis(250);
-/// So many attempts without an answer are silence, whatever else comes.
-const ATTEMPTS: u8 = 4;
 /// Skipped at one time.
 const SKIP: usize = 64 << 10;
 
@@ -75,7 +66,7 @@ impl Word {
 
 /// See above.
 pub(super) struct Conn {
-    pub(super) fd: Arc<OwnedFd>,
+    pub(super) line: Line,
     pub(super) path: usize,
     pub(super) since: Instant,
     pub(super) stage: Stage,
@@ -94,15 +85,13 @@ pub(super) struct Conn {
     /// Whether all that had arrived was read.
     pub(super) ended: bool,
     heard: Vec<u8>,
-    /// Bytes under way when that was last looked at, and since when there are as many.
-    waits: (u64, Instant),
 }
 
 impl Conn {
-    pub(super) fn new(fd: OwnedFd, path: usize, stage: Stage) -> Self {
-        let dead = tune(&fd).err().map(|e| format!("its connection could not be set up: {e}"));
+    pub(super) fn new(line: Line, path: usize, stage: Stage) -> Self {
+        let dead = line.tune().err().map(|e| format!("its connection could not be set up: {e}"));
         Conn {
-            fd: Arc::new(fd),
+            line,
             path,
             since: Instant::now(),
             stage,
@@ -115,7 +104,6 @@ impl Conn {
             dead,
             silent: false,
             heard: Vec::new(),
-            waits: (0, Instant::now()),
         }
     }
 
@@ -174,87 +162,47 @@ impl Conn {
         if self.ended {
             return 0;
         }
-        let result = match places {
-            [place] => rustix::io::read(&*self.fd, &mut place[..]),
-            places => rustix::io::readv(&*self.fd, places),
-        };
-        match result {
-            Ok(0) => {
-                self.dead.get_or_insert("it closed the connection".into());
-                self.ended = true;
-                0
-            }
+        match self.line.read(places) {
             Ok(n) => {
                 self.position += n as u64;
                 n
             }
-            Err(error) => {
-                self.ended = self.failed(error);
+            Err(why) => {
+                self.dead.get_or_insert(why);
+                self.ended = true;
                 0
             }
         }
     }
 
-    /// Hands over what the system takes.
+    /// Hands over what the line takes.
     #[inline]
     pub(super) fn write(&mut self, places: &[IoSlice<'_>]) -> usize {
-        let result = send(&self.fd, places);
-        result.unwrap_or_else(|error| {
-            self.failed(error);
+        self.line.write(places).unwrap_or_else(|why| {
+            self.dead.get_or_insert(why);
             0
         })
     }
 
-    #[cold]
-    fn failed(&mut self, error: Errno) -> bool {
-        let why = ended(error);
-        let is_end = why.is_some();
-        self.dead = self.dead.take().or(why);
-        is_end
+    /// Whether this process need not look at it for what was written here to arrive.
+    pub(super) fn settle(&mut self) -> bool {
+        self.line.settle().unwrap_or_else(|why| {
+            self.dead.get_or_insert(why);
+            false
+        })
     }
 
     /// The end of what the peer's system has, of the bytes up to `at` that this one has taken.
     pub(super) fn acknowledged(&self, at: u64) -> u64 {
-        at.saturating_sub(self.unacknowledged())
+        at.saturating_sub(self.line.unacknowledged())
     }
 
-    fn unacknowledged(&self) -> u64 {
-        let mut left: libc::c_int = 0;
-        // SAFETY: this request of a TCP socket writes one number to where it is told.
-        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut left) };
-        // Where it cannot be known, nothing counts as acknowledged.
-        if result == 0 { left.unsigned_abs().into() } else { u64::MAX }
-    }
-
-    /// That nothing is heard of the peer's system though it should be, in words. Asked now and then.
-    pub(super) fn is_silent(&mut self, now: Instant) -> Option<String> {
-        let unacknowledged = self.unacknowledged();
-        if unacknowledged != self.waits.0 || unacknowledged == 0 {
-            self.waits = (unacknowledged, now);
-            return None;
+    /// Finds out, now and then, what reads and writes do not show.
+    pub(super) fn examine(&mut self, now: Instant) {
+        if self.dead.is_none() {
+            let silence = self.line.silence(now);
+            self.silent = silence.is_some();
+            self.dead = silence.or_else(|| self.line.over());
         }
-        if now - self.waits.1 < SILENCE {
-            return None;
-        }
-        let info = self.info()?;
-        let silence = Duration::from_millis(info.tcpi_last_ack_recv.into());
-        let limit = SILENCE.max(3 * Duration::from_micros(info.tcpi_rtt.into()));
-        let silent = match info.tcpi_unacked {
-            // All is sent that the peer has room for: its system answers whoever asks.
-            0 => info.tcpi_probes >= 2 && silence >= limit,
-            _ => silence >= limit || info.tcpi_retransmits.max(info.tcpi_backoff) >= ATTEMPTS,
-        };
-        silent.then(|| format!("nothing was acknowledged for {} ms", silence.as_millis()))
-    }
-
-    fn info(&self) -> Option<libc::tcp_info> {
-        // SAFETY: it is made of numbers, all of which may be zero.
-        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-        let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-        let (fd, place) = (self.fd.as_raw_fd(), (&raw mut info).cast());
-        // SAFETY: the place is as long as is said; the system writes no more than that.
-        let result =
-            unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, place, &raw mut len) };
-        (result == 0).then_some(info)
     }
 }

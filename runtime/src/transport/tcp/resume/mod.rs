@@ -33,11 +33,16 @@
 //! that does not read is no stall: its system answers. If the peer's door refuses, the peer is gone. If
 //! no path is left, the fault names what was found on each.
 //!
+//! **Which connections.** A connection is a TCP socket, or devices that both ends agreed on over one
+//! ([`Line`]). All of the above holds of both; acknowledged is then what the peer's memory has, where it stays
+//! to be read though the devices fail, and a stall takes two seconds.
+//!
 //! Nothing moves by itself here either: [`Resumable::tend`] must be called by whoever waits, for
 //! whatever it waits.
 
 mod conn;
 mod kept;
+mod line;
 mod seek;
 #[cfg(test)]
 mod tests;
@@ -49,9 +54,10 @@ use std::time::{Duration, Instant};
 
 use conn::{Conn, Stage, Word};
 use kept::Kept;
+pub(crate) use line::Line;
 
 /// Where new connections to the peer come from.
-pub(crate) trait Reach: Send + Sync {
+pub(crate) trait Reach: Send {
     /// What the paths are called, in order.
     fn paths(&self) -> &[String];
     /// Goes on with an attempt to connect over a path, or begins one.
@@ -59,16 +65,15 @@ pub(crate) trait Reach: Send + Sync {
     /// Gives up all attempts.
     fn rest(&mut self);
     /// A connection that the peer made, and its path.
-    fn incoming(&mut self) -> Option<(usize, OwnedFd)>;
+    fn incoming(&mut self) -> Option<(usize, Line)>;
 }
 
 /// What an attempt led to.
-#[derive(Debug)]
 pub(crate) enum Dialed {
     /// Nothing yet: whether the peer's system is there, and what went wrong so far.
     Waiting { answers: bool, trouble: String },
     /// A connection that the peer's door has let in.
-    Made(OwnedFd),
+    Made(Line),
     /// The peer's door is closed, or refuses this rank.
     Refused(String),
 }
@@ -117,28 +122,36 @@ pub(crate) struct Resumable {
 }
 
 impl Resumable {
-    /// A stream that is at home on the first of these paths, and begins on a connection of the second.
+    /// A stream that is at home on the first of these paths, and begins on a connection of the second; or without
+    /// one, if that was not to be had.
     pub(crate) fn new(
-        fd: OwnedFd,
+        line: Result<Line, String>,
         (home, path): (usize, usize),
         chooses: bool,
         patience: Duration,
         reach: Box<dyn Reach>,
     ) -> Self {
         let now = Instant::now();
-        let troubles = reach.paths().iter().map(|_| String::new()).collect();
+        let mut troubles: Vec<String> = reach.paths().iter().map(|_| String::new()).collect();
+        let (conns, lost) = match line {
+            Ok(line) => (vec![Conn::new(line, path, Stage::Open)], None),
+            Err(why) => {
+                troubles.iter_mut().skip(path).take(1).for_each(|at| at.clone_from(&why));
+                (Vec::new(), Some(Lost { since: now, why, silent: None }))
+            }
+        };
         Resumable {
             reach,
             chooses,
             home,
-            conns: vec![Conn::new(fd, path, Stage::Open)],
+            conns,
             hopes: Vec::new(),
             received: 0,
             kept: Kept::default(),
             at: 0,
             offers: 0,
             opened: 0,
-            lost: None,
+            lost,
             fault: None,
             troubles,
             looked: now,
@@ -180,17 +193,19 @@ impl Resumable {
         self.kept.capacity()
     }
 
+    /// Bytes of memory that devices keep in place for it.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.conns.iter().map(|conn| conn.line.pinned()).sum()
+    }
+
     /// What to sleep on.
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
-        self.conns.last().map(|conn| conn.fd.clone())
+        self.conns.last().map(|conn| conn.line.fd().clone())
     }
 
     /// Nothing more is written. The peer can still read what was.
     pub(crate) fn shut(&self) {
-        for conn in &self.conns {
-            // It may be closed already.
-            let _ = rustix::net::shutdown(&*conn.fd, rustix::net::Shutdown::Write);
-        }
+        self.conns.iter().for_each(|conn| conn.line.shut());
     }
 
     /// The connection that takes bytes.
@@ -272,15 +287,27 @@ impl Resumable {
         true
     }
 
-    /// Whether everything written is with a connection that works; does it as far as it can be done.
+    /// Whether everything written is with a connection that works, and needs nobody here to arrive; does it as far
+    /// as it can be done.
     pub(crate) fn settle(&mut self) -> bool {
-        self.fault.is_none() && self.lost.is_none() && self.rewrite() && self.lost.is_none()
+        if self.fault.is_some() || self.lost.is_some() || !self.rewrite() {
+            return false;
+        }
+        let is_settled = self.carrier().is_some_and(|carrier| self.conns[carrier].settle());
+        self.notice();
+        is_settled && self.lost.is_none()
     }
 
     /// Whether the peer's system has everything.
     pub(crate) fn is_acknowledged(&mut self) -> bool {
         let Some(carrier) = self.carrier() else { return false };
         self.settle() && self.conns[carrier].acknowledged(self.at) >= self.at
+    }
+
+    /// Whether the peer's system has everything, as far as the last connection knew.
+    pub(crate) fn has_arrived(&self) -> bool {
+        let end = self.kept.end();
+        self.conns.last().map_or(end == 0, |conn| conn.acknowledged(self.at) >= end)
     }
 
     /// Looks after the stream; costs little if it was just done.
@@ -294,9 +321,9 @@ impl Resumable {
             self.looked = now;
             self.examine(now);
         }
-        while let Some((path, fd)) = self.reach.incoming() {
+        while let Some((path, line)) = self.reach.incoming() {
             let stage = if self.chooses { Stage::Knocking } else { Stage::Hoping };
-            self.hopes.push(Conn::new(fd, path, stage));
+            self.hopes.push(Conn::new(line, path, stage));
         }
         self.hear(now);
         self.notice();
@@ -317,9 +344,8 @@ impl Resumable {
         let unanswered = conn.stage == Stage::Answered && now - conn.since > REPLY;
         if unanswered {
             conn.dead = Some("it did not start".into());
-        } else if let Some(why) = conn.is_silent(now) {
-            (conn.dead, conn.silent) = (Some(why), true);
         }
+        conn.examine(now);
     }
 
     /// Understands what came outside the stream.

@@ -59,8 +59,8 @@ impl Resumable {
                     refused += 1;
                     self.troubles[path] = why;
                 }
-                Dialed::Made(fd) => {
-                    let mut conn = Conn::new(fd, path, Stage::Hoping);
+                Dialed::Made(line) => {
+                    let mut conn = Conn::new(line, path, Stage::Hoping);
                     conn.own = true;
                     if self.chooses {
                         self.reach.rest();
@@ -102,10 +102,10 @@ impl Resumable {
         match self.reach.dial(self.home) {
             Dialed::Waiting { .. } => {}
             Dialed::Refused(_) => self.homing.0 = now + HOME.1,
-            Dialed::Made(fd) => {
+            Dialed::Made(line) => {
                 self.reach.rest();
                 self.homing = (now + pause.max(REPLY), (pause * 2).min(HOME.1), stayed);
-                self.offer(Conn::new(fd, self.home, Stage::Hoping), now);
+                self.offer(Conn::new(line, self.home, Stage::Hoping), now);
             }
         }
     }

@@ -2,6 +2,9 @@
 //! still say where they are. A cut is what the system makes of one: both sides see an end or a reset, and
 //! read what had arrived before. Cables that are pulled are for `tests/paths.rs`.
 
+#[cfg(feature = "rdma")]
+mod mixed;
+
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -11,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
 
-use super::{Dialed, Reach, Resumable};
+use super::{Dialed, Line, Reach, Resumable};
 
 /// The same numbers for the same seed.
 struct Dice(u64);
@@ -148,21 +151,24 @@ impl Reach for Rank {
         }
         let [near, far] = world.cable();
         world.doors[1 - self.0].push_back((path, far));
-        Dialed::Made(near)
+        Dialed::Made(Line::socket(near))
     }
 
     fn rest(&mut self) {}
 
-    fn incoming(&mut self) -> Option<(usize, OwnedFd)> {
-        self.1.lock().expect("the world").doors[self.0].pop_front()
+    fn incoming(&mut self) -> Option<(usize, Line)> {
+        let (path, fd) = self.1.lock().expect("the world").doors[self.0].pop_front()?;
+        Some((path, Line::socket(fd)))
     }
 }
 
 /// Two ranks with a stream between them.
 fn streams(world: &Arc<Mutex<World>>, patience: Duration) -> [Resumable; 2] {
     let [near, far] = world.lock().expect("the world").cable();
-    let stream =
-        |rank, fd| Resumable::new(fd, (0, 0), rank == 0, patience, Rank::boxed(rank, world));
+    let stream = |rank, fd| {
+        let line = Ok(Line::socket(fd));
+        Resumable::new(line, (0, 0), rank == 0, patience, Rank::boxed(rank, world))
+    };
     [stream(0, near), stream(1, far)]
 }
 

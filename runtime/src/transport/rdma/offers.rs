@@ -1,0 +1,152 @@
+//! Places that wait for bytes: a peer that knows of one in time writes there at once.
+//!
+//! Who lands a message in registered memory *offers* the place: which bytes of the stream belong there, address
+//! and keys. The offer goes as a piece that no reader sees, so it comes once, whatever fails. It promises
+//! nothing: what the peer has sent already, or sends before it hears of the offer, goes through the ring.
+//!
+//! **Invariant:** a piece is written to an offered place at most once. If its queue fails it goes through the ring, as
+//! any other, when both ends have ended that queue. So when all bytes of a place have been heard of nothing can
+//! be written there any more: each of its pieces has come, or the queue that it was on has ended here.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::registrations::Found;
+use super::stream::PIECE;
+
+/// The least that is offered.
+pub(super) const LEAST: usize = 2 * PIECE;
+/// Most offers whose bytes have not all come.
+const MOST: usize = 8;
+
+/// What is said of a place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Offer {
+    /// The first byte of the stream that belongs there, and how many do.
+    pub(super) start: u64,
+    pub(super) len: u64,
+    pub(super) address: u64,
+    /// By queue.
+    pub(super) keys: Arc<[u32]>,
+}
+
+/// Where a piece goes.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) address: u64,
+    /// By queue.
+    pub(super) keys: Arc<[u32]>,
+}
+
+/// Offers of the peer.
+#[derive(Default)]
+pub(super) struct Theirs(VecDeque<Offer>);
+
+impl Theirs {
+    /// They come in any order.
+    pub(super) fn add(&mut self, offer: Offer) {
+        let at = self.0.partition_point(|known| known.start < offer.start);
+        self.0.insert(at, offer);
+    }
+
+    /// Most bytes of a piece that begins here: all of it goes to one place, or to none.
+    pub(super) fn room(&mut self, start: u64) -> usize {
+        while self.0.front().is_some_and(|offer| offer.start.saturating_add(offer.len) <= start) {
+            self.0.pop_front();
+        }
+        let next = self.0.front().map_or(u64::MAX, |offer| match offer.start > start {
+            true => offer.start,
+            false => offer.start.saturating_add(offer.len),
+        });
+        (next - start).min(PIECE as u64) as usize
+    }
+
+    /// Where the piece goes that begins here, of no more bytes than there is [`Self::room`] for.
+    pub(super) fn place(&self, start: u64) -> Option<Place> {
+        let offer = self.0.front().filter(|offer| offer.start <= start)?;
+        let address = offer.address.wrapping_add(start - offer.start);
+        Some(Place { address, keys: offer.keys.clone() })
+    }
+}
+
+/// Offers to the peer.
+#[derive(Default)]
+pub(super) struct Ours {
+    list: VecDeque<(u64, Found)>,
+    /// What belongs before this byte of the stream was offered, or cannot be.
+    upto: u64,
+}
+
+impl Ours {
+    /// Of some bytes that belong into places, those of which nothing was said: how many go before them, if
+    /// there are any and more may be offered.
+    pub(super) fn news(&mut self, start: u64, len: usize) -> Option<usize> {
+        self.upto = self.upto.max(start);
+        let skip = (self.upto - start) as usize;
+        (skip < len && self.list.len() < MOST).then_some(skip)
+    }
+
+    /// So many more were offered, here, or cannot be.
+    pub(super) fn said(&mut self, len: usize, found: Option<Found>) {
+        self.list.extend(found.map(|found| (self.upto, found)));
+        self.upto += len as u64;
+    }
+
+    /// Where the peer put what begins at this byte, as an offset in the segment.
+    pub(super) fn at(&self, byte: u64) -> Option<(u64, &Found)> {
+        let has = |(start, found): &&(u64, Found)| byte - start < found.len as u64;
+        let mut before = self.list.iter().filter(|(start, _)| *start <= byte);
+        let (start, found) = before.find(has)?;
+        Some((found.offset + (byte - start), found))
+    }
+
+    /// All bytes before this one have been read.
+    pub(super) fn read(&mut self, byte: u64) {
+        while self.list.front().is_some_and(|(start, found)| start + found.len as u64 <= byte) {
+            self.list.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer(start: u64, len: u64) -> Offer {
+        Offer { start, len, address: 1 << 20, keys: Arc::new([7]) }
+    }
+
+    #[test]
+    fn a_piece_goes_to_one_place_or_to_none() {
+        let mut theirs = Theirs::default();
+        assert!(theirs.room(5) == PIECE && theirs.place(5).is_none());
+        theirs.add(offer(100_000, 20_000));
+        theirs.add(offer(30_000, 40_000));
+        for (start, room, place) in [
+            (0, PIECE, None),
+            (20_000, 10_000, None),
+            (30_000, PIECE, Some(0)),
+            (69_999, 1, Some(39_999)),
+            (70_000, PIECE, None),
+            (90_000, 10_000, None),
+            (110_000, 10_000, Some(10_000)),
+            (120_000, PIECE, None),
+        ] {
+            assert_eq!(theirs.room(start), room, "at {start}");
+            let found = theirs.place(start).map(|place| place.address - (1 << 20));
+            assert_eq!(found, place, "at {start}");
+        }
+    }
+
+    #[test]
+    fn an_offer_that_comes_too_late_is_of_what_is_left() {
+        let mut theirs = Theirs::default();
+        theirs.add(offer(0, 50_000));
+        assert_eq!(theirs.room(49_000), 1000);
+        theirs.add(offer(10, 10));
+        assert_eq!(theirs.room(51_000), PIECE);
+        assert!(theirs.place(51_000).is_none());
+    }
+}

@@ -1,0 +1,273 @@
+//! The queues of a connection: which of them live, what is open on them, when one is given up.
+//!
+//! A queue that fails is *ending* until its device has handed back all work that was open, so that nothing is
+//! missed that came through it. Then it is destroyed: after that no device reads or writes for it. It has *ended*,
+//! and the peer may be told. A device that hands nothing back is not waited for.
+//!
+//! **A stall**: nothing that a queue wrote was delivered for a while, though this end looked, while on another
+//! queue all is well. That is a cable, a port or a switch long before the device gives up. It may be a false
+//! alarm, and costs no more than the queue. Where it is not better elsewhere there is more time: until then a
+//! device should have said so.
+
+use std::time::{Duration, Instant};
+
+use super::verbs::{Completion, Queue, Write, status};
+
+/// How long nothing may be delivered through a queue: while others deliver, and at all.
+const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
+/// How long a device may take to hand back the work of a queue that was ended.
+const FLUSH: Duration = Duration::from_secs(1);
+/// The most that counts between two looks: whoever did not look for long does not know what he missed.
+const LOOK: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Live,
+    Ending(Instant),
+    Ended,
+}
+
+/// A queue, and what is open on it.
+pub(super) struct Rail {
+    /// None once it was destroyed.
+    queue: Option<Queue>,
+    name: String,
+    /// The number of its device: among those of the region, and of the registrations.
+    pub(super) device: (usize, usize),
+    /// The peer's key of its region.
+    pub(super) peer_key: u32,
+    life: Life,
+    /// Whether it has not ended on the other side.
+    pub(super) live_there: bool,
+    /// Writes that are not complete, and receives that are posted.
+    open: u32,
+    receives: u32,
+    /// Whether a write was delivered since the last look, and for how long none was.
+    moved: bool,
+    waited: Duration,
+}
+
+impl Rail {
+    /// A queue with so many receives.
+    pub(super) fn new(queue: Queue, device: usize, receives: u32) -> std::io::Result<Rail> {
+        for _ in 0..receives {
+            queue.receive()?;
+        }
+        let name = queue.device().name.clone();
+        Ok(Rail {
+            queue: Some(queue),
+            name,
+            device: (device, 0),
+            peer_key: 0,
+            life: Life::Live,
+            live_there: true,
+            open: 0,
+            receives,
+            moved: false,
+            waited: Duration::ZERO,
+        })
+    }
+
+    pub(super) fn queue(&self) -> Option<&Queue> {
+        self.queue.as_ref()
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.life == Life::Live
+    }
+
+    /// Whether nothing goes through it any more, either way.
+    pub(super) fn has_ended(&self) -> bool {
+        self.life == Life::Ended
+    }
+}
+
+/// All queues of a connection.
+pub(super) struct Rails {
+    pub(super) all: Vec<Rail>,
+    /// Writes in a queue.
+    depth: u32,
+    turn: usize,
+    looked: Instant,
+    /// Why the last queue failed.
+    trouble: Option<String>,
+    /// The queue that gets no receives, and the only one to write through.
+    #[cfg(test)]
+    starved: Option<usize>,
+    #[cfg(test)]
+    pub(super) only: Option<usize>,
+}
+
+impl Rails {
+    pub(super) fn new(all: Vec<Rail>, depth: u32) -> Rails {
+        Rails {
+            all,
+            depth,
+            turn: 0,
+            looked: Instant::now(),
+            trouble: None,
+            #[cfg(test)]
+            starved: None,
+            #[cfg(test)]
+            only: None,
+        }
+    }
+
+    pub(super) fn are_live(&self) -> bool {
+        self.all.iter().any(Rail::is_live)
+    }
+
+    /// Why nothing moves any more.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let why = self.trouble.as_deref().unwrap_or("unknown");
+        (!self.are_live()).then(|| match self.all.len() {
+            0 => why.to_owned(),
+            count => format!("all {count} queue pairs to it failed, the last one {why}"),
+        })
+    }
+
+    /// Destroys all of them: when it returns no device reads or writes memory for them.
+    pub(super) fn clear(&mut self, why: &str) {
+        self.all.clear();
+        self.trouble = Some(why.into());
+    }
+
+    /// A live queue with room, in turn.
+    pub(super) fn pick(&mut self) -> Option<usize> {
+        let count = self.all.len();
+        #[cfg(test)]
+        if self.only.is_some() {
+            return self.only;
+        }
+        let fits = |&at: &usize| self.has_room(at);
+        let found = (1..=count).map(|step| (self.turn + step) % count).find(fits)?;
+        self.turn = found;
+        Some(found)
+    }
+
+    /// Whether a queue lives and takes a write.
+    pub(super) fn has_room(&self, at: usize) -> bool {
+        self.all.get(at).is_some_and(|rail| rail.is_live() && rail.open < self.depth)
+    }
+
+    /// Posts a write on a queue that was picked.
+    pub(super) fn write(&mut self, at: usize, write: &Write<'_>) -> Result<(), String> {
+        let rail = &mut self.all[at];
+        let Some(queue) = &rail.queue else { return Err("it was destroyed".into()) };
+        queue.write(write).map_err(|e| e.to_string())?;
+        rail.open += 1;
+        Ok(())
+    }
+
+    /// Collects what was completed.
+    pub(super) fn poll(&self, news: &mut Vec<(usize, Completion)>) {
+        for (at, rail) in self.all.iter().enumerate() {
+            if let Some(queue) = &rail.queue {
+                while queue.poll(|completion| news.push((at, completion))) == 16 {}
+            }
+        }
+    }
+
+    /// Counts what was completed; if a queue failed with it, says why.
+    pub(super) fn count(&mut self, at: usize, completion: Completion) -> Option<String> {
+        let rail = self.all.get_mut(at)?;
+        match completion {
+            Completion::Written(_) => {
+                rail.open = rail.open.saturating_sub(1);
+                rail.moved = true;
+                None
+            }
+            Completion::Arrived { .. } => {
+                rail.receives = rail.receives.saturating_sub(1);
+                let queue = rail.queue.as_ref().filter(|_| rail.life == Life::Live)?;
+                #[cfg(test)]
+                if self.starved == Some(at) {
+                    return None;
+                }
+                match queue.receive() {
+                    Ok(()) => {
+                        rail.receives += 1;
+                        None
+                    }
+                    Err(error) => Some(error.to_string()),
+                }
+            }
+            Completion::Failed { write, status: code } => {
+                let count = if write { &mut rail.open } else { &mut rail.receives };
+                *count = count.saturating_sub(1);
+                rail.is_live().then(|| status(code))
+            }
+        }
+    }
+
+    /// A queue failed; says whether that is news.
+    pub(super) fn lose(&mut self, at: usize, why: &str) -> bool {
+        let Some(rail) = self.all.get_mut(at).filter(|rail| rail.is_live()) else { return false };
+        rail.life = Life::Ending(Instant::now());
+        if let Some(queue) = &rail.queue {
+            queue.end();
+        }
+        self.trouble = Some(format!("on device {}: {why}", rail.name));
+        true
+    }
+
+    /// A queue that has ended since it was last asked. What was completed has been collected just before.
+    pub(super) fn ended(&mut self) -> Option<usize> {
+        let done = |rail: &Rail| match rail.life {
+            Life::Ending(since) => rail.open == 0 && rail.receives == 0 || since.elapsed() > FLUSH,
+            Life::Live | Life::Ended => false,
+        };
+        let at = self.all.iter().position(done)?;
+        let rail = &mut self.all[at];
+        (rail.life, rail.queue) = (Life::Ended, None);
+        Some(at)
+    }
+
+    /// The queues that have ended, as a mask.
+    pub(super) fn mask(&self) -> u32 {
+        let ended = self.all.iter().enumerate().filter(|(_, rail)| rail.has_ended());
+        ended.fold(0, |mask, (at, _)| mask | 1 << at)
+    }
+
+    /// A queue through which nothing is delivered, and for how long.
+    pub(super) fn stalled(&mut self, now: Instant) -> Option<(usize, Duration)> {
+        let step = now.saturating_duration_since(self.looked).min(LOOK);
+        self.looked = now;
+        for rail in &mut self.all {
+            let idle = rail.open == 0 || std::mem::take(&mut rail.moved);
+            rail.waited = if idle { Duration::ZERO } else { rail.waited + step };
+        }
+        #[cfg(test)]
+        if self.only.is_some() {
+            return None;
+        }
+        let live = |waited: &dyn Fn(Duration) -> bool| {
+            self.all.iter().position(|rail| rail.is_live() && waited(rail.waited))
+        };
+        let well = live(&|waited| waited < STALL.0 / 2).is_some();
+        let at = live(&|waited| waited >= if well { STALL.0 } else { STALL.1 })?;
+        Some((at, self.all[at].waited))
+    }
+}
+
+/// What tests do to queues.
+#[cfg(test)]
+impl Rails {
+    /// Posts no more receives on a queue.
+    pub(super) fn starve(&mut self, at: usize) {
+        self.starved = Some(at);
+    }
+
+    /// Posts receives again on a queue that had none.
+    pub(super) fn feed(&mut self, at: usize) {
+        self.starved = None;
+        let queue = self.all[at].queue().expect("a queue");
+        (0..4).for_each(|_| queue.receive().expect("room for a receive"));
+        self.all[at].receives += 4;
+    }
+
+    /// Lets a queue die.
+    pub(super) fn kill(&self, at: usize) {
+        self.all[at].queue().expect("a queue").end();
+    }
+}

@@ -1,0 +1,161 @@
+//! Memory that devices know, so that what lies there needs not be copied.
+//!
+//! Only a rank's arena is registered: buffers of the communicator, and what calls keep for themselves. Its
+//! pages are mapped once, shared, and never unmapped or given back while somebody holds the segment, and a
+//! registration holds it. So a registration can never mean other pages than the address does. Of the
+//! caller's own memory nobody could promise that: if it is unmapped and something else is mapped there, a
+//! kept registration still means the old pages, and old bytes would be sent. Others (UCX, libfabric) replace the
+//! functions that unmap memory, in a process that is not theirs. Such memory is copied.
+//!
+//! The arena is registered in *blocks* when they are first used, with all devices. Blocks that were not used
+//! for long make room for others; a limit keeps the rest of `ulimit -l` for the rings of connections.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::verbs::{Block, Device};
+use crate::transport::shm::Segment;
+
+/// Bytes of a block, and what its address is a multiple of: that of a huge page.
+pub(super) const BLOCK: usize = 2 << 20;
+
+/// Blocks of the arena of one rank.
+pub(crate) struct Registrations {
+    segment: Arc<Segment>,
+    /// Offsets in it.
+    arena: Range<u64>,
+    state: Mutex<State>,
+}
+
+struct State {
+    devices: Vec<Arc<Device>>,
+    /// By address, divided by their size.
+    blocks: BTreeMap<usize, Kept>,
+    bytes: u64,
+    limit: u64,
+    uses: u64,
+}
+
+struct Kept {
+    block: Arc<Block>,
+    /// Which use of any block was its last.
+    used: u64,
+}
+
+/// Registered memory.
+#[derive(Clone)]
+pub(super) struct Found {
+    pub(super) block: Arc<Block>,
+    /// Where it lies in the segment.
+    pub(super) offset: u64,
+    /// How many of the bytes asked for are in the block.
+    pub(super) len: usize,
+}
+
+impl Registrations {
+    /// Of this part of a segment, nothing yet. At most half of what may stay in place is used.
+    pub(crate) fn new(segment: Arc<Segment>, start: u64, len: u64) -> Arc<Self> {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+        Self::with_limit(segment, start, len, limit.map_or(u64::MAX, |bytes| bytes / 2))
+    }
+
+    /// The same, with so many bytes at most.
+    pub(super) fn with_limit(segment: Arc<Segment>, start: u64, len: u64, limit: u64) -> Arc<Self> {
+        let (devices, blocks) = (Vec::new(), BTreeMap::new());
+        let state = Mutex::new(State { devices, blocks, bytes: 0, limit, uses: 0 });
+        Arc::new(Registrations { segment, arena: start..start + len, state })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that are registered now, for each device.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state().bytes
+    }
+
+    /// The numbers here of some devices. Whose devices come first decides which they are; others can not
+    /// use what is registered.
+    pub(super) fn devices(&self, wanted: &[&Arc<Device>]) -> Option<Vec<usize>> {
+        let mut state = self.state();
+        if state.devices.is_empty() {
+            for &device in wanted {
+                if !state.devices.iter().any(|known| Arc::ptr_eq(known, device)) {
+                    state.devices.push(device.clone());
+                }
+            }
+        }
+        let find = |device: &&Arc<Device>| {
+            state.devices.iter().position(|known| Arc::ptr_eq(known, device))
+        };
+        wanted.iter().map(find).collect()
+    }
+
+    /// Registers what lies at an address, if it is in the arena, at least as far as one block goes.
+    pub(super) fn find(&self, place: &[u8]) -> Option<Found> {
+        let offset = self.segment.offset_of(place.as_ptr())?;
+        if !self.arena.contains(&offset) || place.is_empty() {
+            return None;
+        }
+        let number = place.as_ptr().addr() / BLOCK;
+        let block = self.state().block(number, || {
+            let before = (place.as_ptr().addr() % BLOCK) as u64;
+            // May begin before the arena, and before the segment.
+            let from = self.arena.start.max(offset.saturating_sub(before));
+            let to = self.arena.end.min(offset + (BLOCK as u64 - before));
+            (from, (to - from) as usize, &self.segment)
+        })?;
+        let len = place.len().min((block.end() - offset) as usize);
+        Some(Found { block, offset, len })
+    }
+}
+
+impl State {
+    fn block<'a>(
+        &mut self,
+        number: usize,
+        place: impl FnOnce() -> (u64, usize, &'a Arc<Segment>),
+    ) -> Option<Arc<Block>> {
+        self.uses += 1;
+        if let Some(kept) = self.blocks.get_mut(&number) {
+            kept.used = self.uses;
+            return Some(kept.block.clone());
+        }
+        let (offset, len, segment) = place();
+        let cost = self.cost(len);
+        while self.bytes + cost > self.limit {
+            self.forget()?;
+        }
+        // Of a block not all may be in use yet, and a device would touch it.
+        segment.reserve(offset, len as u64, "what devices know").ok()?;
+        match Block::new(segment, offset, len, &self.devices) {
+            Ok(block) => {
+                let block = Arc::new(block);
+                self.bytes += cost;
+                self.blocks.insert(number, Kept { block: block.clone(), used: self.uses });
+                Some(block)
+            }
+            // What the system refuses is not asked for again.
+            Err(_) => {
+                self.limit = self.bytes;
+                None
+            }
+        }
+    }
+
+    /// What the system counts for a block: each device keeps it in place for itself.
+    fn cost(&self, len: usize) -> u64 {
+        (len * self.devices.len()) as u64
+    }
+
+    /// Forgets the block that was not used for the longest, of those that no write needs.
+    fn forget(&mut self) -> Option<()> {
+        let unused = self.blocks.iter().filter(|(_, kept)| Arc::strong_count(&kept.block) == 1);
+        let (&number, _) = unused.min_by_key(|(_, kept)| kept.used)?;
+        let kept = self.blocks.remove(&number)?;
+        self.bytes -= self.cost(kept.block.len());
+        Some(())
+    }
+}

@@ -1,0 +1,86 @@
+//! What tests do to a stream.
+
+use super::*;
+
+impl Stream {
+    /// How many queues there are.
+    pub(in super::super) fn rails(&self) -> usize {
+        self.rails.all.len()
+    }
+
+    /// Writes that are complete, of pieces.
+    pub(in super::super) fn complete(&self) -> usize {
+        self.sent.iter().filter(|sent| sent.done && sent.len > 0).count()
+    }
+
+    /// Queues that have failed.
+    pub(in super::super) fn dead(&self) -> Vec<usize> {
+        (0..self.rails()).filter(|&at| !self.rails.all[at].is_live()).collect()
+    }
+
+    /// Takes completions that were held back.
+    pub(in super::super) fn release(&mut self, held: Vec<(usize, Completion)>) {
+        held.into_iter().for_each(|(at, completion)| self.completed(at, completion));
+    }
+
+    /// Posts no more receives on a queue.
+    pub(in super::super) fn starve(&mut self, at: usize) {
+        self.rails.starve(at);
+    }
+
+    /// Pieces that were lent, and are not delivered.
+    pub(in super::super) fn pieces_lent(&self) -> usize {
+        self.lent
+    }
+
+    /// Bytes that are registered now.
+    pub(in super::super) fn registrations_used(&self) -> u64 {
+        self.registrations.as_ref().map_or(0, |registrations| registrations.bytes())
+    }
+
+    /// Lets a queue die.
+    pub(in super::super) fn break_rail(&mut self, at: usize) {
+        self.rails.kill(at);
+    }
+
+    /// Lets all queues die.
+    pub(crate) fn break_all(&mut self) {
+        self.rails.all.iter().filter_map(|rail| rail.queue()).for_each(|queue| queue.end());
+    }
+
+    /// Makes every later write go to a key that the peer never gave.
+    pub(in super::super) fn forge_key(&mut self) {
+        self.rails.all.iter_mut().for_each(|rail| rail.peer_key ^= 0x5a5a);
+    }
+
+    /// Pieces that came where this end wanted them.
+    pub(in super::super) fn came_placed(&self) -> usize {
+        self.placed
+    }
+
+    /// Whether it knows where the peer wants bytes.
+    pub(in super::super) fn knows_place(&mut self) -> bool {
+        self.theirs.place(self.taken).is_some()
+    }
+
+    /// Uses one queue for what it sends from now on, and gives none up.
+    pub(in super::super) fn use_only(&mut self, at: usize) {
+        self.rails.only = Some(at);
+    }
+
+    /// Posts receives again on a queue that had none.
+    pub(in super::super) fn feed(&mut self, at: usize) {
+        self.rails.feed(at);
+    }
+
+    /// What is open on a queue goes over the others, without asking whether it has ended.
+    pub(in super::super) fn send_again_at_once(&mut self, at: usize) {
+        for piece in 0..self.next {
+            let sent = &mut self.sent[piece as usize % SLOTS];
+            if sent.rail == at && !sent.done {
+                (sent.rail, sent.place) = (NOWHERE, None);
+                self.post(piece);
+            }
+        }
+    }
+}

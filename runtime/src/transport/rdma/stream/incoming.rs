@@ -1,0 +1,157 @@
+//! What a stream receives: pieces in their slots, pieces where they belong already, notes.
+
+use super::*;
+
+/// How a piece has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrived {
+    Not,
+    /// So many bytes are in its slot.
+    Slot(u32),
+    /// So many bytes are where this end wanted them.
+    Placed(u32),
+    /// In its slot was a note, which was read.
+    Note,
+}
+
+impl Stream {
+    /// Copies what has arrived to some places, in order; says how many bytes.
+    pub(crate) fn read(&mut self, places: &mut [IoSliceMut<'_>]) -> usize {
+        self.progress();
+        self.hand_out(places)
+    }
+
+    /// The same, and lets the peer write straight to those of the places that lie in registered memory.
+    ///
+    /// # Safety
+    ///
+    /// Until these places are full, or until [`Self::cut`], nobody else reads or writes what lies there, and it
+    /// is read to the same places.
+    pub(crate) unsafe fn read_placed(&mut self, places: &mut [IoSliceMut<'_>]) -> usize {
+        self.progress();
+        let read = self.hand_out(places);
+        self.offer(places, read);
+        read
+    }
+
+    fn hand_out(&mut self, places: &mut [IoSliceMut<'_>]) -> usize {
+        let mut total = 0;
+        for place in places {
+            let mut rest: &mut [u8] = place;
+            while !rest.is_empty() {
+                self.skip_notes();
+                let slot = self.head as usize % SLOTS;
+                let (len, placed) = match self.arrived[slot] {
+                    Arrived::Slot(len) => (len as usize, false),
+                    Arrived::Placed(len) => (len as usize, true),
+                    Arrived::Not | Arrived::Note => return total,
+                };
+                let take = rest.len().min(len - self.offset);
+                let (part, after) = rest.split_at_mut(take);
+                match placed {
+                    true => self.take_placed(part),
+                    false => self.region.get(ARRIVED + slot * PIECE + self.offset, part),
+                }
+                rest = after;
+                (total, self.offset) = (total + take, self.offset + take);
+                self.read += take as u64;
+                if self.offset == len {
+                    self.ours.read(self.read);
+                    self.next_piece();
+                }
+            }
+        }
+        total
+    }
+
+    /// The bytes that are read next are where this end wanted them.
+    fn take_placed(&self, to: &mut [u8]) {
+        if let Some((offset, found)) = self.ours.at(self.read) {
+            found.block.bring(offset, to);
+        }
+    }
+
+    /// The piece at the head has been read.
+    fn next_piece(&mut self) {
+        self.arrived[self.head as usize % SLOTS] = Arrived::Not;
+        (self.head, self.offset) = (self.head + 1, 0);
+        self.tell();
+    }
+
+    /// Notes were read when they came.
+    pub(super) fn skip_notes(&mut self) {
+        while self.arrived[self.head as usize % SLOTS] == Arrived::Note {
+            self.next_piece();
+        }
+    }
+
+    /// Offers the peer what is left of some places, of which so many bytes were read.
+    fn offer(&mut self, places: &[IoSliceMut<'_>], mut skip: usize) {
+        let Some(registrations) = self.registrations.clone() else { return };
+        let mut start = self.read;
+        for place in places {
+            let mut rest: &[u8] = &place[skip.min(place.len())..];
+            skip -= skip.min(place.len());
+            while let Some(known) = self.ours.news(start, rest.len()) {
+                (start, rest) = (start + known as u64, &rest[known..]);
+                if !self.has_slot() {
+                    return;
+                }
+                let found = match rest.len() >= LEAST {
+                    true => registrations.find(rest).filter(|found| found.len >= LEAST),
+                    false => None,
+                };
+                let len = found.as_ref().map_or(rest.len().min(BLOCK), |found| found.len);
+                if let Some(found) = &found {
+                    let key = |rail: &Rail| found.block.peer_key(rail.device.1);
+                    let keys = self.rails.all.iter().map(key).collect();
+                    let (len, address) = (len as u64, found.block.address(found.offset));
+                    let offer = Offer { start, len, address, keys };
+                    let note = postcard::to_allocvec(&offer).unwrap_or_default();
+                    if note.is_empty() || !self.note(&note) {
+                        return;
+                    }
+                }
+                self.ours.said(len, found);
+            }
+            start += rest.len() as u64;
+        }
+    }
+
+    /// A piece came, in one of three ways.
+    pub(super) fn came(&mut self, number: u32, how: Arrived) {
+        let ahead = ahead(number, self.head);
+        // Else it was read already, and came once more.
+        if ahead >= SLOTS as u64 {
+            return;
+        }
+        let slot = (self.head + ahead) as usize % SLOTS;
+        // What came first stays: a part of it may have been read.
+        if self.arrived[slot] != Arrived::Not {
+            return;
+        }
+        #[cfg(test)]
+        if matches!(how, Arrived::Placed(_)) {
+            self.placed += 1;
+        }
+        self.arrived[slot] = match how {
+            Arrived::Slot(len) => Arrived::Slot(len.min(PIECE as u32)),
+            how => how,
+        };
+    }
+
+    /// A note came into the slot of its number.
+    pub(super) fn note_came(&mut self, number: u32, len: u32) {
+        let ahead = ahead(number, self.head);
+        let slot = (self.head + ahead) as usize % SLOTS;
+        if ahead < SLOTS as u64 && self.arrived[slot] == Arrived::Not {
+            let mut note = vec![0; len.min(PIECE as u32) as usize];
+            self.region.get(ARRIVED + slot * PIECE, &mut note);
+            // What cannot be read is not used: nothing depends on it.
+            if let Ok(offer) = postcard::from_bytes(&note) {
+                self.theirs.add(offer);
+            }
+            self.came(number, Arrived::Note);
+        }
+    }
+}

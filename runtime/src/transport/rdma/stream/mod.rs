@@ -1,0 +1,380 @@
+//! A stream of bytes in each direction over the queues of a connection.
+//!
+//! What is sent is cut into *pieces*, numbered from 0. Piece s is written into slot `s % SLOTS` of the
+//! receiver's ring by one RDMA write, whose immediate value says so, over any of the queues: they may be
+//! of different devices, and pieces may arrive in any order. The receiver hands out the bytes in the
+//! order of the numbers, and from time to time tells how many pieces it has read, in the immediate value
+//! of an empty write. A slot is written again when the peer has read its piece and the write is complete,
+//! so nothing of an old piece is still on its way when its slot is used again.
+//!
+//! Bytes are copied into a slot here first, unless they are *lent*: a whole piece of a message that lies in
+//! registered memory is read by the device from there, and must stay as it is until it is delivered. At the
+//! other end bytes that belong into registered memory are written there at once if this end heard of the
+//! place in time (`offers`); else they are copied out of the slot.
+//!
+//! **When a queue fails** each end ends its side of it and tells the other so over another queue. What had
+//! not been completed is written once more over another queue, but only when *both* sides have ended: a
+//! packet of the old queue that is late in the network then finds nobody who would store it. The receiver
+//! drops what it has already. So every byte is read once, whatever is lost, late or repeated. The stream
+//! fails when no queue is left.
+//!
+//! Receives are posted for all that a peer may send before it must hear from this end again: the pieces
+//! of a ring, and what it tells of those that it read. If they run out nevertheless, the peer's device
+//! waits and tries again.
+
+#[cfg(test)]
+mod hooks;
+mod incoming;
+mod outgoing;
+
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::offers::{LEAST, Offer, Ours, Place, Theirs};
+use super::rails::{Rail, Rails};
+use super::registrations::{BLOCK, Found, Registrations};
+use super::verbs::{Address, Completion, Device, Queue, Region, Write};
+use super::words::{RAILS, Word, ahead};
+use incoming::Arrived;
+use outgoing::Sent;
+
+/// Bytes of a piece.
+pub(super) const PIECE: usize = 16 << 10;
+/// Pieces of a ring.
+pub(super) const SLOTS: usize = 64;
+/// The receiver tells that it has read so many pieces more.
+const STRIDE: u64 = SLOTS as u64 / 4;
+/// Writes in a queue, and receives: all pieces, and what is told.
+pub(super) const DEPTH: u32 = 2 * SLOTS as u32;
+/// Where the parts of the region begin: what is sent, then what arrives.
+const SENT: usize = 0;
+const ARRIVED: usize = SENT + SLOTS * PIECE;
+/// How long the end of a stream waits for the peer to have all.
+const LINGER: Duration = Duration::from_secs(2);
+/// The number of a write that carries no piece.
+const TOLD: u64 = u64::MAX - 1;
+/// A piece that is on no queue.
+const NOWHERE: usize = usize::MAX;
+/// Queues are asked whether one stalls once in so many looks.
+const LOOKS: u32 = 4;
+
+/// What a peer must know of this end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Card {
+    /// Address of the region.
+    start: u64,
+    pieces: (u32, u32),
+    /// A queue's address, and its device's key of the region.
+    rails: Vec<(Address, u32)>,
+}
+
+/// Both directions of a connection.
+pub(crate) struct Stream {
+    rails: Rails,
+    region: Arc<Region>,
+    /// Memory that needs not be copied.
+    registrations: Option<Arc<Registrations>>,
+    /// Address of the peer's region.
+    peer: u64,
+    /// The number of the next piece to send, and of the first that the peer has not read.
+    next: u64,
+    read_there: u64,
+    /// Bytes in all pieces so far.
+    taken: u64,
+    /// By slot.
+    sent: Vec<Sent>,
+    /// Pieces that were lent, and are not delivered.
+    lent: usize,
+    /// Pieces to be written once more.
+    again: VecDeque<u64>,
+    /// Where the peer wants bytes, and where it was told that this end wants them.
+    theirs: Theirs,
+    ours: Ours,
+    /// The number of the piece that is read next, how many of its bytes were, and what arrived.
+    head: u64,
+    offset: usize,
+    arrived: Vec<Arrived>,
+    /// Bytes that were read.
+    read: u64,
+    /// What the peer was told: pieces read; queues that have ended here.
+    told: u64,
+    told_ended: u32,
+    looks: u32,
+    /// Empty between calls.
+    news: Vec<(usize, Completion)>,
+    #[cfg(test)]
+    pub(super) unruly: Option<super::tests::Unruly>,
+    /// A queue of which nothing more is heard.
+    #[cfg(test)]
+    pub(super) silent: Option<usize>,
+    #[cfg(test)]
+    placed: usize,
+}
+
+impl Stream {
+    /// One end, with `pairs` queues on each device and so many receives in each, not connected yet.
+    pub(super) fn new(
+        devices: &[Arc<Device>],
+        pairs: usize,
+        gid: Option<u32>,
+        receives: u32,
+    ) -> Result<Stream, String> {
+        let said = |what: &str, device: &str, e: std::io::Error| {
+            format!("{what} on {device} failed: {e}{}", remedy(&e))
+        };
+        let region = Region::new(ARRIVED + SLOTS * PIECE, devices);
+        let region = Arc::new(region.map_err(|e| said("registering memory", "a device", e))?);
+        let mut rails = Vec::new();
+        let each = devices.iter().enumerate().flat_map(|device| (0..pairs).map(move |_| device));
+        for (at, device) in each.take(RAILS) {
+            let sequence = (region.start() as u64 >> 12) as u32 ^ rails.len() as u32;
+            let gid = device.gid(gid)?;
+            let queue = Queue::new(device, gid, &region, DEPTH, sequence)
+                .map_err(|e| said("making a queue pair", &device.name, e))?;
+            let rail = Rail::new(queue, at, receives);
+            rails.push(rail.map_err(|e| said("posting a receive", &device.name, e))?);
+        }
+        Ok(Stream {
+            rails: Rails::new(rails, DEPTH),
+            region,
+            registrations: None,
+            peer: 0,
+            next: 0,
+            read_there: 0,
+            taken: 0,
+            sent: vec![Sent::NONE; SLOTS],
+            lent: 0,
+            again: VecDeque::new(),
+            theirs: Theirs::default(),
+            ours: Ours::default(),
+            head: 0,
+            offset: 0,
+            arrived: vec![Arrived::Not; SLOTS],
+            read: 0,
+            told: 0,
+            told_ended: 0,
+            looks: 0,
+            news: Vec::new(),
+            #[cfg(test)]
+            unruly: None,
+            #[cfg(test)]
+            silent: None,
+            #[cfg(test)]
+            placed: 0,
+        })
+    }
+
+    /// What the peer must know.
+    pub(super) fn card(&self) -> Card {
+        Card {
+            start: self.region.start() as u64,
+            pieces: (PIECE as u32, SLOTS as u32),
+            rails: self
+                .rails
+                .all
+                .iter()
+                .filter_map(|rail| {
+                    Some((rail.queue()?.address(), self.region.peer_key(rail.device.0)))
+                })
+                .collect(),
+        }
+    }
+
+    /// Connects each queue with the peer's of the same number.
+    pub(super) fn connect(&mut self, peer: &Card) -> Result<(), String> {
+        if peer.pieces != (PIECE as u32, SLOTS as u32) {
+            return Err("it cuts messages into other pieces: another version of roundelay".into());
+        }
+        self.peer = peer.start;
+        self.rails.all.truncate(peer.rails.len());
+        if self.rails.all.is_empty() {
+            return Err("it offers no queue pair".into());
+        }
+        for (rail, (address, key)) in self.rails.all.iter_mut().zip(&peer.rails) {
+            rail.peer_key = *key;
+            let Some(queue) = rail.queue() else { continue };
+            queue.connect(address).map_err(|e| {
+                let device = &queue.device().name;
+                format!(
+                    "connecting a queue pair on {device} with its {address} failed: {e}; the two must \
+                     be of one network: the hint `rdma_gid` picks another address"
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// From now on what lies in this memory may be lent; see [`Self::write_lent`].
+    pub(crate) fn lend(&mut self, registrations: &Arc<Registrations>) {
+        let queues = self.rails.all.iter().filter_map(Rail::queue);
+        let wanted: Vec<&Arc<Device>> = queues.map(Queue::device).collect();
+        let Some(found) = registrations.devices(&wanted) else { return };
+        if found.len() == self.rails.all.len() {
+            for (rail, at) in self.rails.all.iter_mut().zip(found) {
+                rail.device.1 = at;
+            }
+            self.registrations = Some(registrations.clone());
+        }
+    }
+
+    /// Bytes of memory that devices keep in place for it.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.region.pinned()
+    }
+
+    /// Why nothing moves any more.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.rails.trouble()
+    }
+
+    /// A queue failed.
+    fn lose(&mut self, at: usize, why: &str) {
+        if self.rails.lose(at, why) {
+            // What was told over it may be lost.
+            (self.told, self.told_ended) = (self.told.saturating_sub(SLOTS as u64), 0);
+        }
+    }
+
+    /// Does what can be done now.
+    pub(super) fn progress(&mut self) {
+        let mut news = std::mem::take(&mut self.news);
+        self.rails.poll(&mut news);
+        #[cfg(test)]
+        news.retain(|(at, _)| Some(*at) != self.silent);
+        #[cfg(test)]
+        if let Some(unruly) = &mut self.unruly {
+            unruly.stir(&mut news);
+        }
+        for (at, completion) in news.drain(..) {
+            self.completed(at, completion);
+        }
+        self.news = news;
+        while let Some(at) = self.rails.ended() {
+            self.reclaim(at);
+        }
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(LOOKS)
+            && let Some((at, waited)) = self.rails.stalled(Instant::now())
+        {
+            self.lose(at, &format!("nothing was acknowledged for {} ms", waited.as_millis()));
+        }
+        for _ in 0..self.again.len() {
+            if let Some(piece) = self.again.pop_front() {
+                self.post(piece);
+            }
+        }
+        self.skip_notes();
+        self.tell();
+    }
+
+    fn completed(&mut self, at: usize, completion: Completion) {
+        match completion {
+            Completion::Written(id) if id != TOLD => {
+                let sent = &mut self.sent[id as usize % SLOTS];
+                // Of a piece that was sent twice, the write that counts is the last.
+                if sent.rail == at {
+                    sent.done = true;
+                    self.lent -= usize::from(sent.lent.take().is_some());
+                }
+            }
+            Completion::Arrived { immediate, len } => self.heard(immediate, len),
+            Completion::Written(_) | Completion::Failed { .. } => {}
+        }
+        if let Some(why) = self.rails.count(at, completion) {
+            self.lose(at, &why);
+        }
+    }
+
+    /// The peer wrote.
+    fn heard(&mut self, immediate: u32, len: u32) {
+        match Word::decode(immediate) {
+            Some(Word::Piece(number)) => self.came(number, Arrived::Slot(len)),
+            Some(Word::Placed(number)) => self.came(number, Arrived::Placed(len)),
+            Some(Word::Note(number)) => self.note_came(number, len),
+            Some(Word::Read(number)) => {
+                let more = ahead(number, self.read_there);
+                // Else it is old.
+                if more <= self.next - self.read_there {
+                    self.read_there += more;
+                }
+            }
+            Some(Word::Ended(rails)) => {
+                for at in (0..self.rails.all.len()).filter(|at| rails & 1 << at != 0) {
+                    if std::mem::take(&mut self.rails.all[at].live_there) {
+                        self.lose(at, "it has ended on the other side");
+                        self.reclaim(at);
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Tells the peer what is news to it: how many pieces were read, if that is news enough, and which
+    /// queues have ended.
+    fn tell(&mut self) {
+        let ended = self.rails.mask();
+        if ended != self.told_ended {
+            // Over all: one may be as dead as those, and if so that shows.
+            for at in 0..self.rails.all.len() {
+                if self.rails.has_room(at) {
+                    self.told_ended = ended;
+                    self.say(at, Word::Ended(ended));
+                }
+            }
+        }
+        if self.head - self.told >= STRIDE
+            && let Some(at) = self.rails.pick()
+        {
+            self.told = self.head;
+            self.say(at, Word::Read(self.head as u32));
+        }
+    }
+
+    /// Does what can be done now; says whether the peer's memory has all that was sent, whatever fails from
+    /// now on. Until then this end must be looked at: it may have to send once more.
+    pub(crate) fn settle(&mut self) -> bool {
+        self.progress();
+        self.is_delivered()
+    }
+
+    /// Whether the peer has all that was sent.
+    fn is_delivered(&self) -> bool {
+        self.again.is_empty() && self.sent.iter().all(|s| s.done)
+    }
+}
+
+/// What helps against an error of the library, if anything is known.
+fn remedy(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::EPERM | libc::EAGAIN) => {
+            "; devices need memory that stays in place: raise `ulimit -l`"
+        }
+        _ => "",
+    }
+}
+
+impl Stream {
+    /// Before the end: nothing but this process sends what is still to be sent. Not to a peer that is `gone`.
+    pub(crate) fn linger(&mut self, gone: impl Fn() -> bool) {
+        let deadline = Instant::now() + LINGER;
+        while !self.is_delivered()
+            && self.trouble().is_none()
+            && !gone()
+            && Instant::now() < deadline
+        {
+            self.progress();
+            rustix::thread::sched_yield();
+        }
+    }
+
+    /// Ends all that goes on: when this returns no device reads or writes for this stream, and none of it
+    /// is of any use. For calls that have failed, whose memory goes back to the caller.
+    pub(crate) fn cut(&mut self) {
+        self.rails.clear("its connection was cut, because a call has failed");
+    }
+}

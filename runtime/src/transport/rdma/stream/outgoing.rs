@@ -1,0 +1,206 @@
+//! What a stream sends: pieces, from where, and to where.
+
+use super::*;
+
+/// A piece that was sent.
+#[derive(Clone)]
+pub(super) struct Sent {
+    pub(super) len: u32,
+    /// The queue that it is on.
+    pub(super) rail: usize,
+    pub(super) done: bool,
+    /// How many bytes of the stream went before it.
+    start: u64,
+    /// Where it lies, if not in its slot.
+    pub(super) lent: Option<Found>,
+    /// Where it goes, if not into its slot at the peer.
+    pub(super) place: Option<Place>,
+    /// Whether it is a note to the peer's stream, and no part of what readers see.
+    is_note: bool,
+}
+
+impl Sent {
+    pub(super) const NONE: Sent = Sent {
+        len: 0,
+        rail: NOWHERE,
+        done: true,
+        start: 0,
+        lent: None,
+        place: None,
+        is_note: false,
+    };
+}
+
+impl Stream {
+    /// Takes what it can of some bytes; says how many.
+    pub(crate) fn write<'a>(&mut self, places: impl Iterator<Item = &'a [u8]>) -> usize {
+        self.accept(places, false)
+    }
+
+    /// The same without a copy, where the bytes lie in registered memory.
+    ///
+    /// # Safety
+    ///
+    /// What lies there is neither written nor unmapped while [`Self::lent`] counts it, or until
+    /// [`Self::cut`].
+    pub(crate) unsafe fn write_lent<'a>(
+        &mut self,
+        places: impl Iterator<Item = &'a [u8]>,
+    ) -> usize {
+        self.accept(places, true)
+    }
+
+    fn accept<'a>(&mut self, places: impl Iterator<Item = &'a [u8]>, lend: bool) -> usize {
+        self.progress();
+        // Of the piece that is being filled: how many bytes it has, and may have.
+        let (mut taken, mut fill, mut room) = (0, 0, 0);
+        for mut place in places {
+            while !place.is_empty() {
+                if fill == 0 && !self.has_slot() {
+                    return taken;
+                }
+                let lent = if lend { self.find(place) } else { None };
+                if fill > 0 && lent.is_some() {
+                    self.launch(fill, None);
+                    fill = 0;
+                    continue;
+                }
+                if fill == 0 {
+                    room = self.theirs.room(self.taken);
+                }
+                let len;
+                if let Some(found) = lent {
+                    len = found.len.min(room);
+                    self.launch(len, Some(found));
+                } else {
+                    len = place.len().min(room - fill);
+                    let to = SENT + (self.next as usize % SLOTS) * PIECE + fill;
+                    self.region.put(to, &place[..len]);
+                    fill += len;
+                    if fill == room {
+                        self.launch(fill, None);
+                        fill = 0;
+                    }
+                }
+                (taken, place) = (taken + len, &place[len..]);
+            }
+        }
+        if fill > 0 {
+            self.launch(fill, None);
+        }
+        taken
+    }
+
+    /// Where a piece lies that needs not be copied: a whole one, unless its block ends before.
+    fn find(&self, place: &[u8]) -> Option<Found> {
+        match &self.registrations {
+            Some(registrations) if place.len() >= PIECE => registrations.find(place),
+            _ => None,
+        }
+    }
+
+    /// Whether the next piece has a slot here and at the peer.
+    pub(super) fn has_slot(&self) -> bool {
+        self.rails.are_live()
+            && self.next - self.read_there < SLOTS as u64
+            && self.sent[self.next as usize % SLOTS].done
+    }
+
+    /// Sends the next piece, which is in its slot or lent.
+    fn launch(&mut self, len: usize, lent: Option<Found>) {
+        let (start, place) = (self.taken, self.theirs.place(self.taken));
+        self.lent += usize::from(lent.is_some());
+        self.taken += len as u64;
+        self.send(Sent { len: len as u32, done: false, start, lent, place, ..Sent::NONE });
+    }
+
+    /// Sends a note to the peer's stream, if there is a slot for it.
+    pub(super) fn note(&mut self, note: &[u8]) -> bool {
+        if !self.has_slot() || note.len() > PIECE {
+            return false;
+        }
+        self.region.put(SENT + (self.next as usize % SLOTS) * PIECE, note);
+        let (len, start) = (note.len() as u32, self.taken);
+        self.send(Sent { len, done: false, start, is_note: true, ..Sent::NONE });
+        true
+    }
+
+    fn send(&mut self, sent: Sent) {
+        let piece = self.next;
+        self.sent[piece as usize % SLOTS] = sent;
+        self.next += 1;
+        self.post(piece);
+    }
+
+    /// Of the bytes taken so far, how many at the end begin with one that is still lent.
+    pub(crate) fn lent(&self) -> u64 {
+        if self.lent == 0 {
+            return 0;
+        }
+        let pieces = self.next.saturating_sub(SLOTS as u64)..self.next;
+        let mut sent = pieces.map(|piece| &self.sent[piece as usize % SLOTS]);
+        let first = sent.find(|sent| sent.lent.is_some());
+        first.map_or(0, |sent| self.taken - sent.start)
+    }
+
+    /// Bytes that were taken, from the first one on that the peer's memory may not have.
+    pub(crate) fn undelivered(&self) -> u64 {
+        let pieces = self.next.saturating_sub(SLOTS as u64)..self.next;
+        let mut sent = pieces.map(|piece| &self.sent[piece as usize % SLOTS]);
+        sent.find(|sent| !sent.done).map_or(0, |sent| self.taken - sent.start)
+    }
+
+    /// Writes a piece over the next queue that has room.
+    pub(super) fn post(&mut self, piece: u64) {
+        let Some(at) = self.rails.pick() else {
+            self.again.push_back(piece);
+            return;
+        };
+        let slot = piece as usize % SLOTS;
+        let sent = &mut self.sent[slot];
+        sent.rail = at;
+        let rail = &self.rails.all[at];
+        let number = piece as u32;
+        let ring = (self.peer + (ARRIVED + slot * PIECE) as u64, rail.peer_key);
+        let place = sent.place.as_ref().and_then(|p| Some((p.address, *p.keys.get(at)?)));
+        let (word, (to, to_key)) = match place {
+            Some(place) => (Word::Placed(number), place),
+            None if sent.is_note => (Word::Note(number), ring),
+            None => (Word::Piece(number), ring),
+        };
+        let from = match &sent.lent {
+            Some(found) => found.block.span(found.offset, sent.len, rail.device.1),
+            None => self.region.span(SENT + slot * PIECE, sent.len, rail.device.0),
+        };
+        let write = Write { id: piece, from, to, to_key, immediate: word.encode() };
+        if let Err(why) = self.rails.write(at, &write) {
+            self.lose(at, &why);
+        }
+    }
+
+    /// Says something without a piece over a queue that was picked.
+    pub(super) fn say(&mut self, at: usize, word: Word) {
+        let rail = &self.rails.all[at];
+        let (from, to_key) = (self.region.span(SENT, 0, rail.device.0), rail.peer_key);
+        let to = self.peer + ARRIVED as u64;
+        let write = Write { id: TOLD, from, to, to_key, immediate: word.encode() };
+        if let Err(why) = self.rails.write(at, &write) {
+            self.lose(at, &why);
+        }
+    }
+
+    /// What a queue did not complete goes over another, if it has ended on both sides.
+    pub(super) fn reclaim(&mut self, at: usize) {
+        if !self.rails.all[at].has_ended() || self.rails.all[at].live_there {
+            return;
+        }
+        for piece in self.next.saturating_sub(SLOTS as u64)..self.next {
+            let sent = &mut self.sent[piece as usize % SLOTS];
+            if sent.rail == at && !sent.done {
+                // Never twice to a place that is not the stream's own.
+                (sent.rail, sent.place) = (NOWHERE, None);
+                self.again.push_back(piece);
+            }
+        }
+    }
+}

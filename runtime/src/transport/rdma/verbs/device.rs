@@ -1,0 +1,179 @@
+//! Devices of this machine, and their addresses.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::io;
+use std::net::Ipv6Addr;
+use std::ptr;
+use std::sync::Arc;
+
+use ibverbs_sys as ffi;
+
+use super::memory::Registration;
+use super::{errno, handle};
+
+/// An opened port 1 of a device, with a protection domain.
+pub(crate) struct Device {
+    pub(super) context: *mut ffi::ibv_context,
+    pub(super) domain: *mut ffi::ibv_pd,
+    pub(crate) name: String,
+    pub(super) port: ffi::ibv_port_attr,
+    gids: Vec<Gid>,
+}
+
+/// An address of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gid {
+    pub(super) index: u32,
+    /// Whether RoCE v2 packets carry it.
+    pub(super) routed: bool,
+    pub(super) bytes: [u8; 16],
+}
+
+impl Gid {
+    /// Whether it is an IPv4 address in the clothes of an IPv6 one.
+    fn is_v4(&self) -> bool {
+        self.bytes[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = Ipv6Addr::from(self.bytes);
+        match address.to_ipv4_mapped() {
+            Some(address) => write!(f, "{address}"),
+            None => write!(f, "{address}"),
+        }
+    }
+}
+
+// SAFETY: libibverbs allows calls on a context and a domain from any thread.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Opens every device with an active port 1, in the library's order.
+    pub(crate) fn all() -> io::Result<Vec<Arc<Device>>> {
+        let mut count = 0;
+        // SAFETY: the library fills in the count; the list is freed below, after its last use.
+        let list = handle(unsafe { ffi::ibv_get_device_list(&mut count) })?;
+        let mut devices = Vec::new();
+        let mut trouble = None;
+        for at in 0..usize::try_from(count).unwrap_or(0) {
+            // SAFETY: the list has `count` entries.
+            match unsafe { Device::open(*list.add(at)) } {
+                Ok(Some(device)) => devices.push(Arc::new(device)),
+                Ok(None) => {}
+                Err(error) => trouble = Some(error),
+            }
+        }
+        // SAFETY: the list of above; open contexts stay valid.
+        unsafe { ffi::ibv_free_device_list(list) };
+        match (devices.is_empty(), trouble) {
+            (true, Some(error)) => Err(error),
+            _ => Ok(devices),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The device is in a list that was not freed.
+    unsafe fn open(device: *mut ffi::ibv_device) -> io::Result<Option<Device>> {
+        // SAFETY: promised by the caller; the name is a string of the library.
+        let name = unsafe { CStr::from_ptr(ffi::ibv_get_device_name(device)) };
+        let mut opened = Device {
+            // SAFETY: promised by the caller.
+            context: handle(unsafe { ffi::ibv_open_device(device) })?,
+            domain: ptr::null_mut(),
+            name: name.to_string_lossy().into_owned(),
+            port: ffi::ibv_port_attr::default(),
+            gids: Vec::new(),
+        };
+        // SAFETY: an open context. The library knows the old form of the structure alone, which is the
+        // beginning of this one.
+        errno(unsafe { ffi::ibv_query_port(opened.context, 1, (&raw mut opened.port).cast()) })?;
+        opened.gids = opened.table();
+        if opened.port.state != ffi::ibv_port_state::IBV_PORT_ACTIVE || opened.gids.is_empty() {
+            return Ok(None);
+        }
+        // SAFETY: an open context.
+        opened.domain = handle(unsafe { ffi::ibv_alloc_pd(opened.context) })?;
+        Ok(Some(opened))
+    }
+
+    /// The addresses that are set.
+    fn table(&self) -> Vec<Gid> {
+        let size = size_of::<ffi::ibv_gid_entry>();
+        let mut table = vec![ffi::ibv_gid_entry::default(); 256];
+        // SAFETY: the table has as many entries as it says, of the size it says.
+        let filled = unsafe {
+            ffi::_ibv_query_gid_table(self.context, table.as_mut_ptr(), table.len(), 0, size)
+        };
+        table.truncate(usize::try_from(filled).unwrap_or(0));
+        let gid = |entry: &ffi::ibv_gid_entry| Gid {
+            index: entry.gid_index,
+            routed: entry.gid_type == ffi::IBV_GID_TYPE_ROCE_V2,
+            // SAFETY: both fields of the union are plain bytes.
+            bytes: unsafe { entry.gid.raw },
+        };
+        let here = table.iter().filter(|entry| entry.port_num == 1 && entry.gid_index < 256);
+        here.map(gid).filter(|gid| gid.bytes != [0; 16]).collect()
+    }
+
+    /// The address to speak as: the one of this number; else of RoCE v2 over IPv4, else the first.
+    pub(crate) fn gid(&self, wanted: Option<u32>) -> Result<Gid, String> {
+        let find = |fits: &dyn Fn(&&Gid) -> bool| self.gids.iter().find(|gid| fits(gid)).copied();
+        let found = match wanted {
+            Some(index) => find(&|gid| gid.index == index),
+            None => find(&|gid| gid.routed && gid.is_v4()).or_else(|| find(&|_| true)),
+        };
+        found.ok_or_else(|| {
+            let each = |gid: &Gid| format!("{} ({gid})", gid.index);
+            let all: Vec<String> = self.gids.iter().map(each).collect();
+            format!(
+                "device {} has no GID {}; it has {}",
+                self.name,
+                wanted.unwrap_or(0),
+                all.join(", ")
+            )
+        })
+    }
+
+    /// Bytes of a packet.
+    fn mtu(&self) -> u32 {
+        128 << self.port.active_mtu
+    }
+
+    /// Whether memory of a GPU can be registered, as a file descriptor.
+    pub(crate) fn takes_dmabuf(self: &Arc<Self>) -> bool {
+        // There is no such descriptor: a device that could is the one that says so.
+        let tried = Registration::dmabuf(self, -1, 0, 4096);
+        tried.is_err_and(|error| error.raw_os_error() == Some(libc::EBADF))
+    }
+
+    /// What it is, in a line.
+    pub(crate) fn describe(self: &Arc<Self>) -> String {
+        let Ok(gid) = self.gid(None) else { return self.name.clone() };
+        let kind = match (u32::from(self.port.link_layer), gid.routed) {
+            (ffi::IBV_LINK_LAYER_ETHERNET, true) => "RoCE v2",
+            (ffi::IBV_LINK_LAYER_ETHERNET, false) => "RoCE v1",
+            _ => "InfiniBand",
+        };
+        let dmabuf = if self.takes_dmabuf() { "" } else { ", no dmabuf" };
+        let (name, mtu) = (&self.name, self.mtu());
+        format!("{name}: {kind}, GID {} is {gid}, packets of {mtu} B{dmabuf}", gid.index)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: made by the library, freed once, after all that was made from them.
+        unsafe {
+            if !self.domain.is_null() {
+                ffi::ibv_dealloc_pd(self.domain);
+            }
+            ffi::ibv_close_device(self.context);
+        }
+    }
+}

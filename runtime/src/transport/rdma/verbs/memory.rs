@@ -1,0 +1,223 @@
+//! Memory that devices read and peers write.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::Arc;
+
+use ibverbs_sys as ffi;
+
+use super::device::Device;
+use super::handle;
+use crate::transport::shm::Segment;
+
+/// Memory that a device knows.
+pub(crate) struct Registration {
+    handle: *mut ffi::ibv_mr,
+    _device: Arc<Device>,
+}
+
+// SAFETY: a registration is a handle of the library, which allows its use from any thread.
+unsafe impl Send for Registration {}
+// SAFETY: as above.
+unsafe impl Sync for Registration {}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: made by the library, freed once, before its device.
+        unsafe { ffi::ibv_dereg_mr(self.handle) };
+    }
+}
+
+/// What this process's devices and peers may do with memory: read it here, write it from there.
+fn access() -> i32 {
+    let flags = ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
+        | ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+    flags as i32
+}
+
+impl Registration {
+    /// Registers memory of this process.
+    ///
+    /// # Safety
+    ///
+    /// It stays mapped until the registration is dropped, and whoever tells a peer its key bears that the
+    /// peer writes there.
+    unsafe fn new(device: &Arc<Device>, start: *mut u8, len: usize) -> io::Result<Registration> {
+        // SAFETY: a domain that lives; the rest is promised by the caller.
+        let made = unsafe { ffi::ibv_reg_mr(device.domain, start.cast(), len, access()) };
+        Ok(Registration { handle: handle(made)?, _device: device.clone() })
+    }
+
+    /// Registers memory of another device, a GPU, of which a file descriptor was exported; addresses in it
+    /// count from 0. The descriptor may be closed afterwards, and the memory lives as long as this.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` or `EPROTONOSUPPORT` where the device or the kernel cannot do that, `EBADF` if the descriptor
+    /// is none.
+    pub(crate) fn dmabuf(
+        device: &Arc<Device>,
+        fd: RawFd,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<Registration> {
+        // SAFETY: a domain that lives. Of the descriptor the kernel finds out whether it is one, and of what
+        // size; it keeps the memory for as long as the registration lives.
+        let made = unsafe { ffi::ibv_reg_dmabuf_mr(device.domain, offset, len, 0, fd, access()) };
+        Ok(Registration { handle: handle(made)?, _device: device.clone() })
+    }
+
+    /// Its keys: for work of this process, for a peer.
+    fn keys(&self) -> (u32, u32) {
+        // SAFETY: a registration that lives.
+        let mr = unsafe { &*self.handle };
+        (mr.lkey, mr.rkey)
+    }
+}
+
+/// A part of registered memory, for the device that the key is of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span<'a> {
+    pub(super) start: *const u8,
+    pub(super) len: u32,
+    pub(super) key: u32,
+    memory: PhantomData<&'a [u8]>,
+}
+
+/// Memory of a stream's own, zeroed, registered with each of some devices.
+pub(crate) struct Region {
+    bytes: Box<[u64]>,
+    registrations: Vec<Registration>,
+}
+
+impl Region {
+    pub(crate) fn new(len: usize, devices: &[Arc<Device>]) -> io::Result<Region> {
+        let mut bytes = vec![0u64; len.div_ceil(8)].into_boxed_slice();
+        let (start, len) = (bytes.as_mut_ptr().cast(), bytes.len() * 8);
+        // SAFETY: memory that the region owns; it is freed after its registrations. Nothing is there but
+        // what peers write.
+        let register = |device| unsafe { Registration::new(device, start, len) };
+        // Fields are dropped in their order: see `Drop`.
+        let registrations = devices.iter().map(register).collect::<io::Result<_>>()?;
+        Ok(Region { bytes, registrations })
+    }
+
+    /// Its first byte.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.bytes.as_ptr().cast_mut().cast()
+    }
+
+    /// A part of it, for a device.
+    pub(crate) fn span(&self, offset: usize, len: u32, device: usize) -> Span<'_> {
+        assert!(offset + len as usize <= self.bytes.len() * 8, "a place of the stream's own");
+        let (key, _) = self.registrations[device].keys();
+        Span { start: self.start().wrapping_add(offset), len, key, memory: PhantomData }
+    }
+
+    /// What the system counts for it: each device keeps it in place for itself.
+    pub(crate) fn pinned(&self) -> u64 {
+        (self.bytes.len() * 8 * self.registrations.len()) as u64
+    }
+
+    /// Copies into it.
+    pub(crate) fn put(&self, offset: usize, from: &[u8]) {
+        assert!(offset + from.len() <= self.bytes.len() * 8, "a place of the stream's own");
+        // SAFETY: inside the region; the stream, which one thread uses at a time, writes only slots that
+        // no device reads.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.start().add(offset), from.len()) };
+    }
+
+    /// Copies out of it.
+    pub(crate) fn get(&self, offset: usize, to: &mut [u8]) {
+        assert!(offset + to.len() <= self.bytes.len() * 8, "a place of the stream's own");
+        // SAFETY: inside the region; the stream reads only slots that no device writes any more.
+        unsafe { ptr::copy_nonoverlapping(self.start().add(offset), to.as_mut_ptr(), to.len()) };
+    }
+
+    /// The key with which a peer writes it.
+    pub(crate) fn peer_key(&self, device: usize) -> u32 {
+        self.registrations[device].keys().1
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // Before the memory.
+        self.registrations.clear();
+    }
+}
+
+/// A part of a segment, registered with each of some devices. It keeps the segment mapped.
+pub(crate) struct Block {
+    segment: Arc<Segment>,
+    offset: u64,
+    len: usize,
+    registrations: Vec<Registration>,
+}
+
+impl Block {
+    /// Registers `len` bytes of a segment.
+    pub(crate) fn new(
+        segment: &Arc<Segment>,
+        offset: u64,
+        len: usize,
+        devices: &[Arc<Device>],
+    ) -> io::Result<Block> {
+        let start = segment.at(offset);
+        let last = segment.offset_of(start.wrapping_add(len - 1));
+        assert!(last == Some(offset + len as u64 - 1), "a part of the segment");
+        // SAFETY: inside the segment, whose mapping is as long as the segment lives, and that the block
+        // keeps. Its key is told to a peer only together with a place that waits for its bytes.
+        let register = |device| unsafe { Registration::new(device, start, len) };
+        let registrations = devices.iter().map(register).collect::<io::Result<_>>()?;
+        Ok(Block { segment: segment.clone(), offset, len, registrations })
+    }
+
+    /// In bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The end of it, as an offset in the segment.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.len as u64
+    }
+
+    /// The key with which a peer writes it.
+    pub(crate) fn peer_key(&self, device: usize) -> u32 {
+        self.registrations[device].keys().1
+    }
+
+    /// The address of the byte at an offset in the segment.
+    pub(crate) fn address(&self, offset: u64) -> u64 {
+        self.segment.at(offset).addr() as u64
+    }
+
+    /// Sees to it that what a peer wrote at an offset in the segment is here: as a rule it was written here.
+    pub(crate) fn bring(&self, offset: u64, to: &mut [u8]) {
+        let inside = offset >= self.offset && offset + to.len() as u64 <= self.end();
+        assert!(inside, "a part of the block");
+        let from = self.segment.at(offset);
+        if from.cast_const() != to.as_ptr() {
+            // SAFETY: inside the segment, and no device writes there: the peer has said that it has written.
+            unsafe { ptr::copy(from, to.as_mut_ptr(), to.len()) };
+        }
+    }
+
+    /// The bytes at an offset in the segment, for a device.
+    pub(crate) fn span(&self, offset: u64, len: u32, device: usize) -> Span<'_> {
+        let inside = offset >= self.offset && offset + u64::from(len) <= self.end();
+        assert!(inside, "a part of the block");
+        let (key, _) = self.registrations[device].keys();
+        Span { start: self.segment.at(offset), len, key, memory: PhantomData }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // Before the segment.
+        self.registrations.clear();
+    }
+}

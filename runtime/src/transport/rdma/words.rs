@@ -1,0 +1,68 @@
+//! What ends tell each other in the immediate values of writes.
+
+/// What an immediate value says: a kind in three bits, a number in 29.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    /// The piece of this number came with it, into its slot.
+    Piece(u32),
+    /// The piece of this number came with it, where this end wanted it.
+    Placed(u32),
+    /// So did this one, and is a note for the stream.
+    Note(u32),
+    /// So many pieces were read.
+    Read(u32),
+    /// The queues of this mask have ended on the other side: nothing comes through them any more.
+    Ended(u32),
+}
+
+const BITS: u32 = 29;
+/// Numbers in immediate values are counted modulo this plus 1.
+const MASK: u32 = (1 << BITS) - 1;
+/// Most queues: a mask of them is a number.
+pub(super) const RAILS: usize = BITS as usize;
+
+impl Word {
+    pub(super) fn encode(self) -> u32 {
+        let (kind, number) = match self {
+            Word::Piece(number) => (0, number),
+            Word::Read(number) => (1, number),
+            Word::Ended(rails) => (2, rails),
+            Word::Placed(number) => (3, number),
+            Word::Note(number) => (4, number),
+        };
+        kind << BITS | number & MASK
+    }
+
+    pub(super) fn decode(word: u32) -> Option<Word> {
+        let number = word & MASK;
+        match word >> BITS {
+            0 => Some(Word::Piece(number)),
+            1 => Some(Word::Read(number)),
+            2 => Some(Word::Ended(number)),
+            3 => Some(Word::Placed(number)),
+            4 => Some(Word::Note(number)),
+            _ => None,
+        }
+    }
+}
+
+/// How far a number is ahead of a count, modulo what a word can say.
+pub(super) fn ahead(number: u32, count: u64) -> u64 {
+    u64::from(number.wrapping_sub(count as u32) & MASK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_out_as_they_went_in() {
+        for number in [0, 1, 63, MASK - 1, MASK] {
+            for kind in [Word::Piece, Word::Placed, Word::Note, Word::Read, Word::Ended] {
+                assert_eq!(Word::decode(kind(number).encode()), Some(kind(number)));
+            }
+        }
+        assert_eq!(Word::decode(u32::MAX), None);
+        assert_eq!(ahead(2, u64::from(MASK)), 3);
+    }
+}
