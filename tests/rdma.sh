@@ -45,19 +45,35 @@ if wanted build; then
     packages
     build
 fi
+# together OPTIONS ... -- JOB ...: jobs one after the other in the same machines, whose networks are whole before each.
+together() {
+    local options=()
+    while [ "$1" != -- ]; do options+=("$1") && shift; done
+    shift
+    [ $# -gt 0 ] || return 0
+    # shellcheck disable=SC2016
+    tests/vm.sh "${options[@]}" bash -c '
+        for job in "$@"; do
+            for card in $VM_CARDS; do ip link set "$card" up; done
+            bash -c "$job" || exit
+        done' together "$@"
+}
+
+one=() two=()
 if wanted stream; then
-    tests/vm.sh -d 2 -t 280 "$programs/stream" transport::rdma tests::mixed --test-threads=1
+    one+=("$programs/stream transport::rdma tests::mixed --test-threads=1")
 fi
 if wanted conformance; then
-    tests/vm.sh -d 2 -m 3072 -t 300 "$programs/conformance" rdma:: --test-threads=1 \
-        --skip mixed_rdma:: --skip gigabyte --skip whole_book
+    one+=("$programs/conformance rdma:: --test-threads=1 --skip mixed_rdma:: --skip gigabyte --skip whole_book")
 fi
 if wanted hosts; then
-    tests/vm.sh -n 2 -d 3 -p 6 -m 1024 -t 560 tests/rdma_hosts.sh "$programs/roundelay"
+    two+=("tests/rdma_hosts.sh $programs/roundelay")
 fi
 if wanted paths; then
-    tests/vm.sh -n 2 -d 3 -p 4 -m 1024 -t 280 tests/rdma_paths.sh "$programs/roundelay" "$programs/paths"
+    two+=("tests/rdma_paths.sh $programs/roundelay $programs/paths")
 fi
+together -d 2 -m 3072 -t 560 -- "${one[@]}"
+together -n 2 -d 3 -p 6 -m 1024 -t 560 -- "${two[@]}"
 if wanted long; then
     tests/vm.sh -d 2 -m 3072 -t 560 "$programs/conformance" rdma::a_gigabyte rdma::the_whole_book mixed_rdma:: \
         --test-threads=1

@@ -7,7 +7,7 @@ set -u
 program=$1
 cards=($VM_CARDS)
 export MASTER_ADDR=10.20.2.1 WORLD_SIZE=4
-rdma link delete rxe2
+rdma link delete rxe2 2>/dev/null
 port=29500
 ranks=()
 

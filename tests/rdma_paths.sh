@@ -11,7 +11,7 @@ set -u
 program=$1 rank_program=$2
 cards=($VM_CARDS)
 export MASTER_ADDR=10.20.2.1 WORLD_SIZE=2 RANK=$VM LOCAL_RANK=0 ROUNDELAY_HOST=vm$VM
-rdma link delete rxe2
+rdma link delete rxe2 2>/dev/null
 port=29600
 
 # As slow as emulated machines are: so calls are divided, and ranks agree before each how.
