@@ -12,7 +12,8 @@
 //! there when line `c % CELLS` says c + 1. How many were taken is in a line that the receiver alone writes.
 //!
 //! Measured, one way between two cores under one third-level cache, 32 and 128 KiB: four cells of 2 KiB 2.6
-//! and 9.5 us, sixteen 5.0 and 20.7, one slot of all 4.6 and 17.6. Under two caches nothing helps: `ways` finds out.
+//! and 9.5 us, sixteen 5.0 and 20.7, one slot of all 4.6 and 17.6. With caches apart nothing helps: `ways` finds out
+//! (docs/performance.md).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

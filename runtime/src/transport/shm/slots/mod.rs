@@ -1,0 +1,250 @@
+//! Messages: a ring of headers, one cache line each, and slots beside it.
+//!
+//! A connection has one sender and one receiver. The sender of message `m` waits until it may use
+//! the next header (and slot), writes the content, and stores `m + 1` in the header's first word
+//! with `Release`; the receiver polls that word with `Acquire`. A small message is in the header
+//! itself and costs the transfer of one line. The receiver counts what it has consumed in a line of
+//! its own, which the sender reads only when its last reading no longer suffices.
+//!
+//! The headers form a ring of [`RING`]; slots are used in turn, as many as the plan was proved with.
+//! A smaller number keeps them in the cache. As the number may change from plan to plan, the sender
+//! lets the connection run dry when it does.
+
+mod receiver;
+mod sender;
+
+pub(crate) use receiver::Receiver;
+pub(crate) use sender::Sender;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::layout::{HEADER_PAYLOAD, Layout, PAGE, RING};
+use super::{INLINE, Segment};
+use crate::error::Error;
+
+/// The word of a connection's first page by which the receiver says how it wishes to have private memory: whether
+/// it can read it through the kernel, and above that bit what is to come through cells.
+const WISHES: u64 = 64;
+/// The word of a header that says, of private memory, whether it comes through cells.
+const PUSHED: u64 = HEADER_PAYLOAD + 8;
+
+/// How a message carries its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// In the header.
+    Inline = 0,
+    /// In a slot.
+    Slot = 1,
+    /// In the sender's arena; the header says where.
+    Pull = 2,
+    /// In memory of the sender's own: the header says where, or it comes through cells.
+    Foreign = 3,
+}
+
+/// The word beside the sequence number: digest of the call, length in bytes, kind.
+#[inline]
+pub(crate) fn meta(digest: u32, len: usize, kind: Kind) -> u64 {
+    (u64::from(digest) << 32) | ((len as u64) << 2) | kind as u64
+}
+
+/// A message that has arrived.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Message {
+    /// See [`meta`].
+    pub(crate) meta: u64,
+    /// The content, or the header's payload if it is to be pulled.
+    pub(crate) content: *const u8,
+}
+
+impl Message {
+    /// How the content travels.
+    #[inline]
+    pub(crate) fn kind(self) -> Kind {
+        match self.meta & 3 {
+            0 => Kind::Inline,
+            1 => Kind::Slot,
+            2 => Kind::Pull,
+            _ => Kind::Foreign,
+        }
+    }
+
+    /// Where the memory of a message lies that is not here: an offset in the shared file, or an
+    /// address of the sender's, modulo 2^64.
+    #[inline]
+    pub(crate) fn pulled_from(self) -> u64 {
+        // SAFETY: `content` points at the payload of a header that has arrived and was not yet
+        // consumed; it is aligned to 16 bytes.
+        unsafe { self.content.cast::<u64>().read() }
+    }
+}
+
+/// What both ends know of a connection.
+struct End {
+    /// The page of headers.
+    base: *mut u8,
+    slot_bytes: u64,
+    offset: u64,
+    /// Where the cells are.
+    cells: u64,
+    segment: Arc<Segment>,
+}
+
+// SAFETY: the pointer is into the segment, which is held; an end is used by one thread at a time.
+unsafe impl Send for End {}
+
+impl End {
+    fn open(segment: &Arc<Segment>, from: u32, to: u32, channel: u32) -> Result<Self, Error> {
+        let offset = segment.layout().connection(from, to, channel);
+        segment.reserve(offset, PAGE, "the headers of a connection")?;
+        let slot_bytes = segment.layout().slot_bytes;
+        let cells = segment.layout().cells(from, to, channel);
+        Ok(End { base: segment.at(offset), slot_bytes, offset, cells, segment: segment.clone() })
+    }
+
+    #[inline]
+    fn word(&self, at: u64) -> &AtomicU64 {
+        // SAFETY: every caller stays in the page of headers, which was reserved when the end was
+        // opened, at a multiple of 8; these words are only accessed as atomics.
+        unsafe { &*self.base.add(at as usize).cast::<AtomicU64>() }
+    }
+
+    #[inline]
+    fn consumed(&self) -> &AtomicU64 {
+        self.word(0)
+    }
+
+    #[inline]
+    fn slot(&self, slot: u64) -> *mut u8 {
+        self.base.wrapping_add((PAGE + slot * self.slot_bytes) as usize)
+    }
+}
+
+const _: () = assert!(HEADER_PAYLOAD as usize + INLINE == 64 && RING.is_power_of_two());
+
+#[cfg(test)]
+mod tests {
+    use super::super::cells::Taker;
+    use super::super::ways::Ways;
+    use super::*;
+    use crate::transport::tcp::{Piece, PieceMut};
+
+    fn pair() -> (Sender, Receiver) {
+        let layout = Layout { arena_bytes: 4096, slot_bytes: 128, ..Layout::new(2) };
+        let segment = Segment::create(layout).expect("a small segment");
+        let sender = Sender::open(&segment, 0, 1, 3).expect("the sender");
+        (sender, Receiver::open(&segment, 0, 1, 3).expect("the receiver"))
+    }
+
+    #[test]
+    fn messages_arrive_in_order_and_rooms_are_counted() {
+        let (mut sender, mut receiver) = pair();
+        for round in 0..50u64 {
+            assert!(!receiver.has_begun(0));
+            for m in 0..RING {
+                assert!(sender.has_room(RING));
+                // SAFETY: there is room, and 48 bytes of it.
+                unsafe { sender.inline().cast::<u64>().write(round * RING + m) };
+                sender.post(meta(7, 8, Kind::Inline));
+            }
+            assert!(!sender.has_room(RING));
+            for m in 0..RING {
+                assert!(receiver.has_begun(0));
+                let message = receiver.message(2, 0);
+                assert_eq!(message.kind(), Kind::Inline);
+                assert_eq!(message.pulled_from(), round * RING + m);
+                assert!(!sender.is_consumed(round * RING + m));
+                receiver.consume();
+                assert!(sender.is_consumed(round * RING + m));
+            }
+        }
+    }
+
+    #[test]
+    fn another_number_of_slots_waits_for_the_connection_to_run_dry() {
+        let (mut sender, mut receiver) = pair();
+        assert!(sender.has_slot(2));
+        sender.slot(2, 100).expect("memory");
+        sender.post(meta(0, 100, Kind::Slot));
+        assert!(sender.has_slot(2));
+        assert!(!sender.has_slot(3));
+        assert_eq!(receiver.message(2, 0).kind(), Kind::Slot);
+        receiver.consume();
+        assert!(sender.has_slot(3));
+    }
+
+    /// A pair whose private messages go through cells.
+    fn pushing() -> (Sender, Receiver) {
+        let layout = Layout { arena_bytes: 4096, slot_bytes: 1 << 16, ..Layout::new(2) };
+        let segment = Segment::create(layout).expect("a small segment");
+        let mut sender = Sender::open(&segment, 0, 1, 3).expect("the sender");
+        let mut receiver = Receiver::open(&segment, 0, 1, 3).expect("the receiver");
+        let cells = receiver.end.cells;
+        receiver.taker = Some(Taker::open(&segment, cells).expect("memory"));
+        receiver.wish(Ways::CELLS);
+        sender.learn();
+        assert!(sender.reads());
+        (sender, receiver)
+    }
+
+    fn offer(sender: &mut Sender, content: &[u8]) {
+        let piece = Piece { ptr: content.as_ptr(), len: content.len() };
+        let meta = meta(5, content.len(), Kind::Foreign);
+        // SAFETY: the content outlives the pair.
+        unsafe { sender.post_private(meta, 0, content.len(), std::iter::once(piece)) };
+    }
+
+    #[test]
+    fn private_messages_are_put_together_or_land() {
+        let (mut sender, mut receiver) = pushing();
+        let content: Vec<u8> = (0..30_000u32).map(|i| (i ^ i >> 7) as u8).collect();
+        for round in 0..3 {
+            // Two messages with one in a slot between them, to be had at the same time.
+            offer(&mut sender, &content[round..]);
+            // SAFETY: a slot of so many bytes.
+            unsafe { sender.slot(4, 100).expect("memory").write_bytes(7, 100) };
+            sender.post(meta(5, 100, Kind::Slot));
+            offer(&mut sender, &content[..9000]);
+            let lens = [content.len() - round, 100, 9000];
+            for (ahead, len) in lens.into_iter().enumerate() {
+                while !receiver.is_ready(ahead as u64, len) {
+                    assert!(sender.push(), "neither end can move");
+                }
+            }
+            for (ahead, right) in [(0, &content[round..]), (2, &content[..9000])] {
+                let message = receiver.message(4, ahead);
+                assert_eq!(message.kind(), Kind::Slot);
+                // SAFETY: as many bytes as were put together.
+                let got = unsafe { std::slice::from_raw_parts(message.content, right.len()) };
+                assert!(got == right);
+            }
+            // SAFETY: the slot's content.
+            assert_eq!(unsafe { receiver.message(4, 1).content.read() }, 7);
+            (0..3).for_each(|_| receiver.consume());
+            let last = sender.sent() - 1;
+            assert!(sender.is_consumed(last));
+
+            assert_eq!(receiver.lands(9000), None, "nothing has come");
+            offer(&mut sender, &content[..9000]);
+            assert_eq!(receiver.lands(9000), Some(true));
+            let mut got = vec![0u8; 9000];
+            let place = PieceMut { ptr: got.as_mut_ptr(), len: got.len() };
+            // SAFETY: places of the vector.
+            while !unsafe { receiver.land(9000, std::iter::once(place)) } {
+                assert!(sender.push(), "neither end can move");
+            }
+            assert!(got == content[..9000] && receiver.has_landed());
+            receiver.consume();
+            assert!(!receiver.has_landed());
+        }
+    }
+
+    #[test]
+    fn a_private_message_of_another_length_is_there_at_once() {
+        let (mut sender, mut receiver) = pushing();
+        offer(&mut sender, &[3; 9000]);
+        assert!(receiver.is_ready(0, 8000));
+        assert_eq!(receiver.lands(8000), Some(false));
+        assert_eq!(receiver.message(2, 0).meta >> 2 & 0x3fff_ffff, 9000, "and is refused by that");
+    }
+}

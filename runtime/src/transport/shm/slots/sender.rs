@@ -1,0 +1,189 @@
+//! The sending end of a connection.
+
+use super::super::cells::Pusher;
+use super::super::ways;
+use super::*;
+use crate::transport::tcp::Piece;
+
+/// The sending end of a connection.
+pub(crate) struct Sender {
+    end: End,
+    /// Messages sent since the job began.
+    sent: u64,
+    /// Messages known to be consumed.
+    seen: u64,
+    /// One more than the last message offered for pulling.
+    offered: u64,
+    /// One more than the last message in a slot.
+    slotted: u64,
+    /// Slots in use, and bytes reserved in each.
+    slots: u64,
+    reserved: u64,
+    /// See [`WISHES`].
+    wishes: u64,
+    pusher: Option<Pusher>,
+}
+
+impl Sender {
+    pub(crate) fn open(
+        segment: &Arc<Segment>,
+        from: u32,
+        to: u32,
+        channel: u32,
+    ) -> Result<Self, Error> {
+        let end = End::open(segment, from, to, channel)?;
+        Ok(Sender {
+            end,
+            sent: 0,
+            seen: 0,
+            offered: 0,
+            slotted: 0,
+            slots: 0,
+            reserved: 0,
+            wishes: 0,
+            pusher: None,
+        })
+    }
+
+    /// Messages sent since the job began.
+    #[inline]
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// One more than the last message offered for pulling.
+    #[inline]
+    pub(crate) fn offered(&self) -> u64 {
+        self.offered
+    }
+
+    /// Whether fewer than `count` messages are in flight.
+    #[inline]
+    pub(crate) fn has_room(&mut self, count: u64) -> bool {
+        self.sent - self.seen < count || {
+            self.seen = self.end.consumed().load(Ordering::Acquire);
+            self.sent - self.seen < count
+        }
+    }
+
+    /// Whether the next message may use a slot of a plan with `slots` of them.
+    #[inline]
+    pub(crate) fn has_slot(&mut self, slots: u64) -> bool {
+        let same = slots == self.slots || self.slotted == 0 || self.is_consumed(self.slotted - 1);
+        same && self.has_room(slots)
+    }
+
+    /// Whether the peer has consumed a message.
+    #[inline]
+    pub(crate) fn is_consumed(&mut self, message: u64) -> bool {
+        message < self.seen || {
+            self.seen = self.end.consumed().load(Ordering::Acquire);
+            message < self.seen
+        }
+    }
+
+    /// Whether the receiver takes this process's own memory without slots, as far as it has said so by the last
+    /// time that this rank [learned](Self::learn).
+    #[inline]
+    pub(crate) fn reads(&self) -> bool {
+        self.wishes != 0
+    }
+
+    /// Learns how the receiver wishes to have this process's memory.
+    #[inline]
+    pub(crate) fn learn(&mut self) {
+        let wishes = self.end.word(WISHES).load(Ordering::Relaxed);
+        if wishes != self.wishes {
+            self.heed(wishes);
+        }
+    }
+
+    #[cold]
+    fn heed(&mut self, wishes: u64) {
+        self.wishes = wishes;
+        if wishes >> 1 != 0 && self.pusher.is_none() {
+            self.pusher = Pusher::open(&self.end.segment, self.end.cells).ok();
+        }
+        if self.pusher.is_none() {
+            // Without memory for cells there are still the other ways.
+            self.wishes &= 1;
+        }
+    }
+
+    /// Pushes what can be pushed now of messages that go through cells; says whether it was anything.
+    #[inline]
+    pub(crate) fn push(&mut self) -> bool {
+        self.pusher.as_mut().is_some_and(Pusher::push)
+    }
+
+    /// Where a message of at most [`INLINE`] bytes is to be written; after [`Self::has_room`].
+    #[inline]
+    pub(crate) fn inline(&self) -> *mut u8 {
+        let at = Layout::header(self.sent) + HEADER_PAYLOAD;
+        self.end.base.wrapping_add(at as usize)
+    }
+
+    /// Where a longer message is to be written; after [`Self::has_slot`] said yes.
+    #[inline]
+    pub(crate) fn slot(&mut self, slots: u64, len: u64) -> Result<*mut u8, Error> {
+        if slots != self.slots || len > self.reserved {
+            self.grow(slots, len)?;
+        }
+        self.slotted = self.sent + 1;
+        Ok(self.end.slot(self.sent % slots))
+    }
+
+    #[cold]
+    fn grow(&mut self, slots: u64, len: u64) -> Result<(), Error> {
+        let wanted = len.max(self.reserved).next_power_of_two().min(self.end.slot_bytes);
+        for slot in 0..slots {
+            let at = self.end.segment.layout().slot(slot);
+            self.end.segment.reserve(self.end.offset + at, wanted, "the slots of a connection")?;
+        }
+        (self.slots, self.reserved) = (slots, wanted);
+        Ok(())
+    }
+
+    /// Hands the next message over, its content being written.
+    #[inline]
+    pub(crate) fn post(&mut self, meta: u64) {
+        let at = Layout::header(self.sent);
+        self.sent += 1;
+        self.end.word(at + 8).store(meta, Ordering::Relaxed);
+        self.end.word(at).store(self.sent, Ordering::Release);
+    }
+
+    /// Hands over the place of the next message's content in memory that the peer maps.
+    #[inline]
+    pub(crate) fn post_pull(&mut self, meta: u64, offset: u64) {
+        let at = Layout::header(self.sent) + HEADER_PAYLOAD;
+        self.end.word(at).store(offset, Ordering::Relaxed);
+        self.post(meta);
+        self.offered = self.sent;
+    }
+
+    /// Hands over the next message, of `len` bytes in memory of this process: where that lies, or its content as
+    /// the cells become free.
+    ///
+    /// # Safety
+    ///
+    /// The pieces are readable, and neither freed nor written until [`Self::is_consumed`] has said yes of this
+    /// message, or until this end is dropped or never called again.
+    #[inline]
+    pub(crate) unsafe fn post_private(
+        &mut self,
+        meta: u64,
+        address: u64,
+        len: usize,
+        pieces: impl Iterator<Item = Piece>,
+    ) {
+        let pushed = ways::wanted(self.wishes >> 1, len);
+        self.end.word(Layout::header(self.sent) + PUSHED).store(pushed.into(), Ordering::Relaxed);
+        self.post_pull(meta, address);
+        if let Some(pusher) = self.pusher.as_mut().filter(|_| pushed) {
+            // SAFETY: the caller promises it.
+            unsafe { pusher.add(pieces) };
+            pusher.push();
+        }
+    }
+}
