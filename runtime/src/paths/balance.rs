@@ -24,6 +24,8 @@ const SELDOM: u32 = 64;
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Known {
     link: Link,
+    /// The bandwidth that the model says.
+    said: f64,
     /// Its bandwidth as it was measured last, if it was.
     last: Option<f64>,
     lost: bool,
@@ -59,7 +61,7 @@ pub(crate) struct Balance {
 impl Balance {
     /// Begins with what the model says of each path.
     pub(crate) fn new(links: &[Link]) -> Self {
-        let known = |&link: &Link| Known { link, last: None, lost: false };
+        let known = |&link: &Link| Known { link, said: link.gbs, last: None, lost: false };
         let known: Vec<Known> = links.iter().map(known).collect();
         let used = known.clone();
         let (own, trials) = (Measured::default(), Trials::default());
@@ -96,6 +98,7 @@ impl Balance {
                 known.learn(1e-9 / seconds);
             }
         }
+        self.assume();
         let now = flows(split, &self.known);
         let (old, new) = (self.shares(split, bytes), balance::shares(&now, bytes));
         let time = |shares: &Shares| balance::time_us(&now, bytes, shares);
@@ -116,6 +119,16 @@ impl Balance {
             }
         }
         changes
+    }
+
+    /// Of a path that was never measured the model is believed as far as it was right of the others: else calls
+    /// that ride one path would leave a good one for each that nobody has tried.
+    fn assume(&mut self) {
+        let measured = self.known.iter().filter(|k| k.last.is_some() && !k.lost);
+        let right = measured.map(|k| k.link.gbs / k.said).fold(0.0, f64::max);
+        for known in self.known.iter_mut().filter(|k| right > 0.0 && k.last.is_none()) {
+            known.link.gbs = known.said * right;
+        }
     }
 
     /// The shares of a call of so many bytes.
@@ -230,6 +243,22 @@ mod tests {
         assert_eq!(percent(&balance.shares(&ring(), LARGE)), [50, 50]);
         assert!(!balance.agree(&[said(&[(32 << 20, 100), (32 << 20, 113)], 0)], 2, &ring(), LARGE));
         assert!(balance.agree(&[said(&[(32 << 20, 100), (32 << 20, 113)], 0)], 3, &ring(), LARGE));
+    }
+
+    #[test]
+    fn a_path_that_nobody_tried_is_not_believed_to_be_better() {
+        let bytes = 64 << 10;
+        let mut balance = balance([1.0, 1.0]);
+        let first = balance.whole(&ring(), bytes);
+        // Small calls ride the first path alone, and see less of it than the model says.
+        for call in 1..5 {
+            balance.agree(&[said(&[(64 << 10, 1), (0, 0)], 0)], call, &ring(), bytes);
+            assert_eq!(balance.whole(&ring(), bytes), first, "call {call}");
+        }
+        // What the model says of it counts where it says more.
+        let mut balance = self::balance([1.0, 3.0]);
+        balance.agree(&[said(&[(64 << 10, 1), (0, 0)], 0)], 1, &ring(), bytes);
+        assert_ne!(balance.whole(&ring(), bytes), first);
     }
 
     #[test]
