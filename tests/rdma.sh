@@ -75,6 +75,6 @@ fi
 together -d 2 -m 3072 -t 560 -- "${one[@]}"
 together -n 2 -d 3 -p 6 -m 1024 -t 560 -- "${two[@]}"
 if wanted long; then
-    tests/vm.sh -d 2 -m 3072 -t 560 "$programs/conformance" rdma::a_gigabyte rdma::the_whole_book mixed_rdma:: \
-        --test-threads=1
+    together -d 2 -m 3072 -t 560 -- \
+        "$programs/conformance rdma::a_gigabyte rdma::the_whole_book mixed_rdma:: --test-threads=1"
 fi

@@ -412,14 +412,14 @@ impl Ends {
         self.sockets.len() as u64
     }
 
-    /// Bytes of memory that are kept for messages on their way through sockets.
+    /// Bytes of this process's memory that are kept for messages on their way.
     pub(crate) fn kept(&self) -> u64 {
         let sent = self.senders.iter().map(|sender| match sender {
             Sender::Mapped(_) => 0,
             Sender::Posted(s) => s.kept(),
         });
         let received = self.receivers.iter().map(|receiver| match receiver {
-            Receiver::Mapped(_) => 0,
+            Receiver::Mapped(r) => r.kept(),
             Receiver::Posted(r) => r.kept(),
         });
         let streams = self.sockets.iter().filter_map(|(_, socket)| Some(socket.stream()?.kept()));

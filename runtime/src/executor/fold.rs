@@ -106,13 +106,13 @@ impl Player<'_> {
                 false => self.work.bounce.as_mut_ptr().cast::<u8>().wrapping_add(i * BLOCK),
             };
             let len = (span.count * bound.shape.size) as usize;
-            let began = Instant::now();
+            let began = (span.done == 0).then(Instant::now);
             // SAFETY: the store was checked by `bind`, and is this step's alone; a block of the
             // bounce buffer has room for as many elements as `fetch` cuts.
             if let Err(e) = unsafe { shm::read(pid, from, to, len) } {
                 return Err(self.unreadable(step, operand.receiver, &e));
             }
-            if span.done == 0 {
+            if let Some(began) = began {
                 let (took, message) = (began.elapsed(), message * operand.size as usize);
                 let took = took.mul_f64(message as f64 / len.max(1) as f64);
                 self.ends.receivers[operand.receiver as usize].note_read(message, took);

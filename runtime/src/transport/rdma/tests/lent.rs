@@ -45,6 +45,18 @@ fn lend(stream: &mut Stream, from: &[u8]) -> usize {
     unsafe { stream.write_lent([from].into_iter()) }
 }
 
+/// A pair whose first end has lent all of this part of a buffer, 32 pieces, and whose second has one receive for each
+/// queue: most of it cannot have been read.
+fn all_lent() -> Option<(Stream, Stream, Buffer<u8>, std::ops::Range<usize>)> {
+    let (mut a, b) = pair_with(usize::MAX, 1)?;
+    let lender = Lender::new(2 * BLOCK as u64, u64::MAX);
+    let (mut buffer, part) = lender.within(32 * PIECE);
+    a.lend(&lender.registrations);
+    buffer[part.clone()].copy_from_slice(&bytes(0, 32 * PIECE));
+    assert_eq!(lend(&mut a, &buffer[part.clone()]), 32 * PIECE);
+    Some((a, b, buffer, part))
+}
+
 /// Messages of random lengths at random places of a buffer, which is overwritten as soon as that is allowed, also
 /// while nobody has read them. `meanwhile` hears how many bytes have come.
 fn lends_while(
@@ -106,13 +118,8 @@ fn what_is_lent_arrives_as_it_was_while_it_was_lent() {
 #[test]
 fn what_changes_before_it_is_given_back_is_seen() {
     // Receives run out: the device cannot have read all that was taken for the last time.
-    let Some((mut a, mut b)) = pair_with(usize::MAX, 1) else { return };
-    let lender = Lender::new(2 * BLOCK as u64, u64::MAX);
-    let (mut buffer, part) = lender.within(32 * PIECE);
+    let Some((mut a, mut b, mut buffer, part)) = all_lent() else { return };
     let buffer = &mut buffer[part];
-    a.lend(&lender.registrations);
-    buffer.copy_from_slice(&bytes(0, 32 * PIECE));
-    assert_eq!(lend(&mut a, buffer), 32 * PIECE);
     while a.complete() < a.rails() {
         a.progress();
     }
@@ -202,13 +209,8 @@ fn a_queue_through_which_nothing_is_delivered_is_given_up_for_the_others() {
 
 #[test]
 fn after_a_cut_nothing_is_read_and_nothing_comes() {
-    let Some((mut a, mut b)) = pair_with(usize::MAX, 1) else { return };
-    let lender = Lender::new(2 * BLOCK as u64, u64::MAX);
-    let (mut buffer, part) = lender.within(32 * PIECE);
+    let Some((mut a, mut b, mut buffer, part)) = all_lent() else { return };
     let buffer = &mut buffer[part];
-    a.lend(&lender.registrations);
-    buffer.copy_from_slice(&bytes(0, 32 * PIECE));
-    assert_eq!(lend(&mut a, buffer), 32 * PIECE);
     a.cut();
     buffer.fill(POISON);
     let why = a.trouble().expect("it was cut");

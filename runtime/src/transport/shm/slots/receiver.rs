@@ -97,6 +97,11 @@ impl Receiver {
         self.reach
     }
 
+    /// Bytes of memory that are kept to put messages together.
+    pub(crate) fn kept(&self) -> u64 {
+        self.stage.iter().map(|stage| size_of_val(&stage.lines[..]) as u64).sum()
+    }
+
     /// Cells taken since the beginning: what grows is not stuck.
     #[inline]
     pub(crate) fn taken(&self) -> u64 {
@@ -127,7 +132,6 @@ impl Receiver {
             && self.end.word(at + PUSHED).load(Ordering::Relaxed) != 0
     }
 
-    #[cold]
     fn put_together(&mut self, ahead: u64, len: usize) -> bool {
         let ahead = ahead as usize;
         if self.stage.len() <= ahead {
