@@ -12,8 +12,6 @@ use std::time::Duration;
 use crate::bench::{Bench, Trial, cast, content};
 use crate::support::scene::say;
 
-const WAYS: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
-
 pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
     let device = (scene == "one gpu").then_some(0);
     let calls_before = if scene == "wrap" { u32::MAX - 1000 } else { 0 };
@@ -50,7 +48,7 @@ fn book(gpu: &mut CudaComm) -> Result<(), Error> {
     for entry in CATALOGUE.iter().filter(|e| e.collective != "barrier") {
         let algorithm = gpu.algorithm(entry.collective, entry.name)?;
         for placement in placements(gpu, &algorithm) {
-            for way in WAYS {
+            for way in Way::ALL {
                 for (count, blocks) in
                     [(1, Some(1)), (37, Some(3)), (98_304, Some(16)), (100_003, None)]
                 {

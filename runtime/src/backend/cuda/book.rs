@@ -15,7 +15,6 @@ use roundelay_dsl::span::SourceMap;
 use super::nvrtc::Nvrtc;
 
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
-const WAYS: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
 /// Registers of a thread, so that a block of 512 threads fits.
 const REGISTERS: u32 = 128;
 /// Every so many-th kernel is in the sample.
@@ -55,7 +54,7 @@ fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
     for placement in [Placement::InPlace, Placement::OutOfPlace] {
         let proved = compile(program, &sources, &shape, &Options::default(), placement);
         let Ok(proved) = proved else { continue };
-        for way in WAYS {
+        for way in Way::ALL {
             let Ok(lowered) = prove(&proved, way, &Lower::default()) else { continue };
             for spec in specs {
                 let rank = lowered.of(1).expect("two ranks at least");
