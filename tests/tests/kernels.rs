@@ -58,6 +58,13 @@ fn all_to_all() {
     golden(("all_to_all", "direct"), 4, 1, Way::Staged, SUM, text);
 }
 
+/// Two parts, between which engines copy.
+#[test]
+fn all_gather_by_engines() {
+    let text = expect_file!["../golden/kernel_all_gather_4_engine.txt"];
+    golden(("all_gather", "direct"), 4, 1, Way::Engine, SUM, text);
+}
+
 #[test]
 fn chain() {
     let text = expect_file!["../golden/kernel_chain_4_staged.txt"];

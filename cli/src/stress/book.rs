@@ -224,8 +224,9 @@ pub(super) fn book(order: &Order, player: &mut Player<'_>) -> Result<Said, Error
 pub(super) fn types(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let pairs = |&dtype: &DType| RedOp::ALL.iter().map(move |&op| (dtype, op));
     let kinds: Vec<(DType, RedOp)> = DType::ALL.iter().flat_map(pairs).collect();
-    let names = |e: &Entry| e.collective == "all_reduce" && matches!(e.name, "one_shot" | "ring");
-    let ways = [Way::Packet, Way::Put];
+    let sums = |e: &Entry| e.collective == "all_reduce" && matches!(e.name, "one_shot" | "ring");
+    let names = |e: &Entry| sums(e) || e.collective == "all_gather" && e.name == "direct";
+    let ways = [Way::Packet, Way::Put, Way::Engine];
     let plays = Plays { kinds: &kinds, ways: &ways, counts: &[4099], placements: true, share: 4 };
     all(order, player, names, &plays)
 }

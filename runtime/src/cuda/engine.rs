@@ -143,3 +143,100 @@ impl Gpu {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roundelay_algorithms::{Book, find};
+    use roundelay_compiler::device::{Options as Lower, Programs, Way, prove};
+    use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
+    use roundelay_dsl::span::SourceMap;
+
+    fn programs(collective: &str, name: &str, n: u32, placement: Placement) -> Programs {
+        let entry = find(collective, name).expect("the book has it");
+        let mut sources = SourceMap::new();
+        let id = sources.add(entry.path, entry.text);
+        let programs = resolve(&mut sources, id, &Book).expect("the book resolves");
+        let program = programs.iter().find(|p| p.name == name).expect("it declares it");
+        let shape = Shape::flat(n);
+        let proved = compile(program, &sources, &shape, &Options::default(), placement);
+        let proved = proved.expect("it is proved");
+        prove(&proved, Way::Engine, &Lower::default()).expect("it only copies")
+    }
+
+    /// Buffers of all ranks, of different bytes each, after what the pieces say.
+    fn played(programs: &Programs, count: u64, size: u64, len: usize) -> [Vec<[Vec<u8>; 3]>; 2] {
+        let n = programs.list().len();
+        let content =
+            |rank: usize, buffer: usize, i: usize| (rank * 101 + buffer * 37 + i * 7) as u8;
+        let of = |rank, buffer| (0..len).map(|i| content(rank, buffer, i)).collect();
+        let before: Vec<[Vec<u8>; 3]> =
+            (0..n).map(|rank| std::array::from_fn(|buffer| of(rank, buffer))).collect();
+        let mut after = before.clone();
+        for (rank, program) in programs.list().iter().enumerate() {
+            for piece in pieces(program, count, size) {
+                let (source, at) = piece.from;
+                let bytes =
+                    &before[piece.rank as usize][source][at as usize..][..piece.bytes as usize];
+                let (target, at) = piece.to;
+                after[rank][target][at as usize..][..bytes.len()].copy_from_slice(bytes);
+            }
+        }
+        [before, after]
+    }
+
+    #[test]
+    fn blocks_of_any_length_come_where_they_belong() {
+        for (n, count, size) in
+            [(2, 61, 4), (3, 1, 1), (3, 1000, 8), (4, 7, 2), (1, 5, 4), (2, 0, 4)]
+        {
+            let (ranks, block) = (n as usize, (count * size) as usize);
+            let len = ranks * block + 3;
+            let gathered = programs("all_gather", "direct", n, Placement::OutOfPlace);
+            let [before, after] = played(&gathered, count, size, len);
+            let swapped = programs("all_to_all", "direct", n, Placement::OutOfPlace);
+            let [_, turned] = played(&swapped, count, size, len);
+            for rank in 0..ranks {
+                for peer in 0..ranks {
+                    let at = peer * block..(peer + 1) * block;
+                    assert_eq!(after[rank][2][at.clone()], before[peer][1][..block]);
+                    let own = rank * block..(rank + 1) * block;
+                    assert_eq!(turned[rank][2][at], before[peer][1][own]);
+                }
+                assert_eq!(after[rank][2][ranks * block..], before[rank][2][ranks * block..]);
+                assert_eq!(after[rank][..2], before[rank][..2], "nothing else is written");
+            }
+        }
+    }
+
+    #[test]
+    fn a_vector_that_chunks_do_not_divide_is_one_piece() {
+        let chain = programs("broadcast", "chain", 2, Placement::InPlace);
+        for count in [1, 63, 64, 1001] {
+            let [before, after] = played(&chain, count, 4, 4 * count as usize + 5);
+            let bytes = 4 * count as usize;
+            assert_eq!(after[0], before[0]);
+            assert_eq!(after[1][0][..bytes], before[0][0][..bytes]);
+            assert_eq!(after[1][0][bytes..], before[1][0][bytes..]);
+            assert_eq!(pieces(&chain.list()[1], count, 4).len(), 1);
+        }
+    }
+
+    #[test]
+    fn everybody_reads_from_another_rank() {
+        let gathered = programs("all_gather", "direct", 4, Placement::OutOfPlace);
+        for (rank, program) in (0..).zip(gathered.list()) {
+            let from: Vec<u32> = pieces(program, 8, 4).iter().map(|piece| piece.rank).collect();
+            let turned: Vec<u32> = (1..=4).map(|k| (rank + k) % 4).collect();
+            assert_eq!(from, turned, "this rank's own last");
+        }
+    }
+
+    #[test]
+    fn neighbours_are_joined() {
+        let piece = |at, bytes| Piece { rank: 1, from: (1, at), to: (2, 100 + at), bytes };
+        let other = Piece { rank: 0, ..piece(24, 8) };
+        let all = joined(vec![piece(0, 8), piece(8, 16), other, piece(40, 8)]);
+        assert_eq!(all, [piece(0, 24), other, piece(40, 8)]);
+    }
+}

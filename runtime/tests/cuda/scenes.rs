@@ -280,7 +280,7 @@ fn memory(gpu: &mut CudaComm) -> Result<(), Error> {
     for (collective, name) in [("all_reduce", "two_shot"), ("all_gather", "direct")] {
         let algorithm = gpu.algorithm(collective, name)?;
         for placement in placements(gpu, &algorithm) {
-            for way in WAYS {
+            for way in Way::ALL {
                 for shift in [4, 8, 12, 64] {
                     let (dtype, reduction, way) = (DType::F32, sum(), Some(way));
                     let trial = Trial { count: 1003, dtype, reduction, way, blocks: None, shift };
@@ -325,6 +325,10 @@ fn foreign(gpu: &mut CudaComm) -> Result<(), Error> {
     };
     let unknown = gpu.call(&algorithm, args, &stream);
     assert!(matches!(unknown, Err(Error::Unsupported(_))), "{unknown:?}");
+    let chain = gpu.algorithm("broadcast", "chain")?;
+    let copied = CudaArgs { way: Some(Way::Engine), ..args };
+    let unknown = gpu.call(&chain, copied, &stream);
+    assert!(matches!(unknown, Err(Error::Unsupported(_))), "{unknown:?}");
     for (round, way) in [(0, None), (1, Some(Way::Get)), (2, Some(Way::Put))] {
         if round > 0 {
             gpu.register(at, (COUNT * size_of::<f32>()) as u64)?;
@@ -341,6 +345,15 @@ fn foreign(gpu: &mut CudaComm) -> Result<(), Error> {
         gpu.host().all_reduce(&mut wanted, RedOp::Sum)?;
         equal(gpu, "memory of others", &cast::<f32>(&result), &wanted)?;
     }
+    let input = content(DType::F32, COUNT, gpu.rank(), 3);
+    gpu.write(at, &input)?;
+    gpu.host().barrier()?;
+    gpu.call(&chain, copied, &stream)?;
+    gpu.synchronize(&stream)?;
+    let mut result = vec![0; input.len()];
+    gpu.read(at, &mut result)?;
+    let wanted = cast::<f32>(&content(DType::F32, COUNT, 0, 3));
+    equal(gpu, "memory of others, by engines", &cast::<f32>(&result), &wanted)?;
     let beyond = gpu.register(at, 1 << 40);
     assert!(matches!(beyond, Err(Error::Usage(_))), "{beyond:?}");
     Ok(())
@@ -369,6 +382,9 @@ fn refused(gpu: &mut CudaComm) -> Result<(), Error> {
     };
     let huge = gpu.call(&algorithm, args, &stream);
     assert!(matches!(huge, Err(Error::Unsupported(_))), "{huge:?}");
+    let copied = CudaArgs { count: 100, way: Some(Way::Engine), ..args };
+    let error = gpu.call(&algorithm, copied, &stream).expect_err("engines do not add");
+    assert!(error.to_string().contains("copy engines only copy"), "{error}");
     let only = if gpu.rank() == 0 { 1 } else { 2 };
     assert!(gpu.alloc::<f32>(only).is_err(), "different lengths");
     named(gpu)

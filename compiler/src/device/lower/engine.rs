@@ -12,8 +12,11 @@ pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgra
     let offered: Vec<Vec<Region>> =
         (0..programs.len() as u32).map(|r| read(&programs, r)).collect();
     for (program, offered) in programs.iter_mut().zip(&offered) {
+        let reduces = program.header.reduces;
         for arm in program.phases.iter().flat_map(|phase| &phase.arms).filter(|arm| arm.moves()) {
-            copies(arm).map_err(|what| refused(program, arm, what))?;
+            let can =
+                if reduces { Err("adds operands, here or in another step") } else { copies(arm) };
+            can.map_err(|what| refused(program, arm, what))?;
         }
         let phases = program.phases.iter();
         if let Some(last) = phases.clone().rposition(|phase| phase.arms.iter().any(Arm::moves)) {
