@@ -276,7 +276,7 @@ fn checked<'a>(plans: &'a Proved, args: &CudaArgs) -> Result<&'a Header, Error> 
 fn optional(header: &Header, buffer: usize) -> bool {
     match header.collective.as_str() {
         "gather" | "reduce" => buffer == 2,
-        "scatter" => buffer == 1,
+        "scatter" | "broadcast" => buffer == 1,
         _ => false,
     }
 }

@@ -193,6 +193,28 @@ fn kernels_have_the_instructions_they_need() {
     }
 }
 
+/// Both parts of kernels beside copy engines: they wait and tell, and move nothing.
+#[test]
+fn kernels_beside_engines_move_nothing() {
+    let Some(nvrtc) = compiler() else { return };
+    let mut texts = Vec::new();
+    for entry in CATALOGUE.iter().filter(|e| e.collective != "barrier") {
+        kernels(entry, 4, &[SUM], &mut texts);
+    }
+    texts.retain(|(name, _)| name.contains(" Engine "));
+    assert!(texts.len() >= 8, "only {}", texts.len());
+    for (name, text) in &texts {
+        assert_eq!(fault(&nvrtc, text), None, "{name}");
+        let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0))).expect("it compiles");
+        for instruction in ["ld.global.L1::no_allocate", "st.global.v4.u32"] {
+            assert!(!ptx.contains(instruction), "{name}: {instruction}");
+        }
+        let leaf = !ptx.contains("ld.acquire.sys.global.u64");
+        assert!(!leaf || !name.contains("direct"), "{name} waits for nobody");
+        assert!(ptx.contains("fence.acq_rel.sys"), "{name} tells nobody");
+    }
+}
+
 #[test]
 fn a_kernel_that_spills_is_found() {
     let Some(nvrtc) = compiler() else { return };
