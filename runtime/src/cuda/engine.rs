@@ -197,11 +197,11 @@ mod tests {
             let swapped = programs("all_to_all", "direct", n, Placement::OutOfPlace);
             let [_, turned] = played(&swapped, count, size, len);
             for rank in 0..ranks {
-                for peer in 0..ranks {
+                for (peer, theirs) in before.iter().enumerate() {
                     let at = peer * block..(peer + 1) * block;
-                    assert_eq!(after[rank][2][at.clone()], before[peer][1][..block]);
+                    assert_eq!(after[rank][2][at.clone()], theirs[1][..block]);
                     let own = rank * block..(rank + 1) * block;
-                    assert_eq!(turned[rank][2][at], before[peer][1][own]);
+                    assert_eq!(turned[rank][2][at], theirs[1][own]);
                 }
                 assert_eq!(after[rank][2][ranks * block..], before[rank][2][ranks * block..]);
                 assert_eq!(after[rank][..2], before[rank][..2], "nothing else is written");

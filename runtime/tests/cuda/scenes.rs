@@ -212,7 +212,7 @@ fn random(gpu: &mut CudaComm) -> Result<(), Error> {
             count: count as u64,
             dtype: DType::I32,
             reduction: sum(),
-            way: Some(if count < 20_000 { WAYS[dice.below(2)] } else { WAYS[1] }),
+            way: Some(if count < 20_000 { Way::ALL[dice.below(2)] } else { Way::Staged }),
             blocks: None,
         };
         gpu.call(algorithm, args, &stream)?;
