@@ -140,7 +140,8 @@ pub struct State {
     pub epoch: u32,
     /// 1 if that call's end proved that every rank had entered it.
     pub synchronized: u32,
-    /// Of block 0: 1 as soon as a thread reports a failure, which makes it the only one to do so. Else 0.
+    /// Of block 0: 1 as soon as a thread reports a failure, which makes it the only one to do so. It then
+    /// writes it into the others: each block of a later kernel finds it beside its epoch, and does nothing.
     pub failed: u32,
     /// Of block 0: blocks that have ended a call that renews. Else 0.
     pub ended: u32,

@@ -205,8 +205,6 @@ impl<'a> Body<'a> {
         self.line("return;");
         self.shallower();
         self.line("}");
-        // Who has not waited to the end tells nothing: its copies are not what peers take them for.
-        self.line("if (look32(params.state + 8) != 0) return;");
         self.phases(copying..all);
     }
 
@@ -218,8 +216,10 @@ impl<'a> Body<'a> {
             before = format!("(scratch{i} + {chunks} * SIZE * me.most + 255) / 256 * 256");
         }
         if self.program.way != Way::Packet {
-            self.line("if (me.thread == 0) failed = 0;");
+            // All threads of a block go on, or none does.
+            self.line("if (me.thread == 0) failed = me.over;");
             self.line("__syncthreads();");
+            self.line("if (failed) return;");
         }
     }
 

@@ -104,9 +104,11 @@ INLINE void post(u64 at, const Packet &p) {
 
 // ---- this GPU --------------------------------------------------------------------------------------------
 
-// Two words of a state. Its kernel is the only one that reads or writes it.
-INLINE void look_state(u64 at, u32 &first, u32 &second) {
-    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(first), "=r"(second) : "l"(at) : "memory");
+// The first three words of a state. Its kernel is the only one that reads or writes it.
+INLINE void look_state(u64 at, u32 &first, u32 &second, u32 &third) {
+    u32 fourth;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(first), "=r"(second), "=r"(third), "=r"(fourth) : "l"(at) : "memory");
 }
 
 INLINE void tell_state(u64 at, u32 first, u32 second) {

@@ -13,7 +13,8 @@
 //
 // A thread that fails leaves the kernel at once, and others when they next wait long. Those that remain pass
 // barriers without it, but tell peers nothing more: `signal` looks at `failed` first, and packets that were not made
-// are not sent.
+// are not sent. Calls that follow it in the stream do nothing: they would play under the number of the one that failed,
+// and a peer that comes to that one late would take theirs for its messages.
 
 // ---- parameters ------------------------------------------------------------------------------------------
 
@@ -53,6 +54,7 @@ struct Failure {
 __device__ __noinline__ void fail(u64 state, u64 report, Failure f) {
     *(volatile u32 *)&failed = 1;
     if (claim(state + 8)) {
+        for (u32 b = 1; b < MOST_BLOCKS; ++b) *(volatile u32 *)(state + 16 * b + 8) = 1;
         volatile Report *to = (volatile Report *)report;
         to->word = f.word;
         to->peer = f.peer;
@@ -88,8 +90,9 @@ struct Patience {
 struct Me {
     const Params &params;
     u32 thread, warp, lane, block, blocks;
-    // The number of the call before, that of this call, and whether the call before proved that all had entered it.
-    u32 last, epoch, synchronized;
+    // The number of the call before, that of this call, whether the call before proved that all had entered it, and
+    // whether one before has failed.
+    u32 last, epoch, synchronized, over;
     // Elements of a short chunk, the remainder, elements of a long chunk.
     u64 least, rest, most;
     // The pass at hand: its number, and its first element in each chunk.
@@ -98,7 +101,7 @@ struct Me {
     bool spread;
 
     INLINE Me(const Params &p) : params(p) {
-        look_state(p.state + 16 * blockIdx.x, last, synchronized);
+        look_state(p.state + 16 * blockIdx.x, last, synchronized, over);
         epoch = last + 1;
         thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
         block = blockIdx.x, blocks = gridDim.x;
@@ -111,6 +114,7 @@ struct Me {
     // Makes the compiler take the epoch from here on only: its memory is read while the first elements are.
     INLINE void know() {
         forget(last), forget(synchronized);
+        if (over) quit();
         epoch = last + 1;
     }
 
