@@ -76,6 +76,6 @@ fi
 if wanted paths; then
     two+=("tests/rdma_paths.sh $programs/roundelay $programs/paths")
 fi
-# Of more processors than these those that wait take the time of those that work.
-together -d 2 -p 3 -m 3072 -t 900 -- "${one[@]}"
+# More processors would only take time from each other.
+together -d 2 -p 4 -m 3072 -t 900 -- "${one[@]}"
 together -n 2 -d 3 -p 6 -m 1024 -t 560 -- "${two[@]}"

@@ -34,6 +34,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::joins::joins;
 use super::offers::{LEAST, Offer, Ours, Place, Theirs};
 use super::rails::{Rail, Rails};
 use super::registrations::{BLOCK, Found, Registrations};
@@ -184,17 +185,23 @@ impl Stream {
         }
     }
 
-    /// Connects each queue with the peer's of the same number.
+    /// Connects queues with those of the peer's that they are to be joined with, in an order that both ends know.
     pub(super) fn connect(&mut self, peer: &Card) -> Result<(), String> {
         if peer.pieces != (PIECE as u32, SLOTS as u32) {
             return Err("it cuts messages into other pieces: another version of roundelay".into());
         }
         self.peer = peer.start;
-        self.rails.all.truncate(peer.rails.len());
-        if self.rails.all.is_empty() {
+        let known = |(address, _): &(Address, u32)| (address.network(), address.identity());
+        let ends = [self.card().rails, peer.rails.clone()];
+        let [here, there] = ends.map(|rails| rails.iter().map(known).collect::<Vec<_>>());
+        let joins = joins(&here, &there);
+        if joins.is_empty() {
             return Err("it offers no queue pair".into());
         }
-        for (rail, (address, key)) in self.rails.all.iter_mut().zip(&peer.rails) {
+        let mut all: Vec<Option<Rail>> = self.rails.all.drain(..).map(Some).collect();
+        self.rails.all = joins.iter().filter_map(|&(own, _)| all[own].take()).collect();
+        for (rail, &(_, other)) in self.rails.all.iter_mut().zip(&joins) {
+            let (address, key) = &peer.rails[other];
             rail.peer_key = *key;
             let Some(queue) = rail.queue() else { continue };
             queue.connect(address).map_err(|e| {
