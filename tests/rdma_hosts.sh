@@ -93,6 +93,38 @@ ended
 echo "passed, after $SECONDS s: devices in another order; one is cut off, the other carries on"
 
 [ "$VM" != 0 ] || ip link set "${cards[1]}" up
+
+# Queue pairs of the device that is cut off which are connected, and packets that it has sent.
+pairs() { rdma resource show qp link rxe1/1 | grep -c 'state RTS'; }
+packets() { cat /sys/class/infiniband/rxe1/ports/1/hw_counters/sent_pkts; }
+
+# wait_for WHAT TEST: while the ranks go on.
+wait_for() {
+    until eval "$2"; do
+        kill -0 "${ranks[0]}" 2>/dev/null || fail "ended before $1"
+        sleep 0.1
+    done
+}
+
+start transport=shm,rdma run all_reduce.ring --bytes 16K --iters 1000000 --warmup 0
+if [ "$VM" = 0 ]; then
+    before=$(packets)
+    wait_for "it carried" '[ "$(packets)" -gt $((before + 500)) ]'
+    whole=$(pairs)
+    ip link set "${cards[1]}" down
+    wait_for "queue pairs failed" '[ "$(pairs)" -lt "$whole" ]'
+    ip link set "${cards[1]}" up
+    wait_for "they were made anew" '[ "$(pairs)" -ge "$whole" ]'
+    before=$(packets)
+    wait_for "it carried again" '[ "$(packets)" -gt $((before + 500)) ]'
+    echo "passed, after $SECONDS s: a device was cut off and mended, and carries again"
+    kill "${ranks[@]}"
+    ended
+else
+    ended
+    [ "$status" = "3 3 " ] || fail "whose peers were ended ended with $status"
+fi
+
 start transport=shm,rdma run all_reduce.ring --bytes 1K,2K,64K,256K --iters 4 --warmup 0 --timeout 60s
 cut "${cards[0]}" "${cards[1]}"
 ended

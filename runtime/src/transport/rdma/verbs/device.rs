@@ -168,6 +168,14 @@ impl Device {
         })
     }
 
+    /// Whether its port works now.
+    pub(crate) fn is_active(&self) -> bool {
+        let mut port = ffi::ibv_port_attr::default();
+        // SAFETY: as in `open`.
+        let asked = errno(unsafe { ffi::ibv_query_port(self.context, 1, (&raw mut port).cast()) });
+        asked.is_ok() && port.state == ffi::ibv_port_state::IBV_PORT_ACTIVE
+    }
+
     /// Bytes of a packet.
     fn mtu(&self) -> u32 {
         128 << self.port.active_mtu

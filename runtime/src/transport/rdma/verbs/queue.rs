@@ -303,6 +303,11 @@ impl Queue {
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
     }
+
+    /// The address that it speaks as.
+    pub(crate) fn gid(&self) -> Gid {
+        self.gid
+    }
 }
 
 impl Drop for Queue {
