@@ -67,9 +67,9 @@ fn dying(seed: u64) -> impl FnMut(&mut Stream, &mut Stream, usize) {
             next = got + random.next() % (400 << 10);
             let victim = both[random.next() % both.len()];
             if random.next().is_multiple_of(2) {
-                a.break_rail(victim)
+                a.break_rail(victim);
             } else {
-                b.break_rail(victim)
+                b.break_rail(victim);
             }
         }
     }
