@@ -52,6 +52,8 @@ if wanted smoke; then
         step "smoke $way" 60 run all_reduce.two_shot -n "$ranks" --device cuda --way $way \
             --bytes 1K,64K,1M --iters 20 --timeout 20s
     done
+    step "smoke engine" 60 run all_gather.direct -n "$ranks" --device cuda --way engine --bytes 1K,64K,64M --iters 20 \
+        --timeout 20s
     step "smoke alone" 60 run all_reduce.ring -n 1 --device cuda --bytes 64K --iters 20
     step "smoke graph" 60 run all_reduce.one_shot -n "$ranks" --device cuda --bytes 1K --graph 20
 fi

@@ -82,7 +82,7 @@ fn show_prints_every_stage() {
     assert!(device.starts_with("device program all_reduce.ring rank 1 of 3, put"), "{device}");
     assert!(device.contains("=> <data[2], #2 to r2>"), "{device}");
     roundelay(&["show", "all_reduce.ring", "--stage", "device", "--way", "pull"])
-        .fails(2, &["`pull` is none of packet, staged, put, get"]);
+        .fails(2, &["`pull` is none of packet, staged, put, get, engine"]);
     roundelay(&["show", "barrier.dissemination", "--stage", "device", "--way", "packet"])
         .fails(1, &["RL0706", "a barrier's messages are empty"]);
     let one = show("plan", &["-n", "131072", "--rank", "7"]);

@@ -194,13 +194,23 @@ pub(crate) fn unexpected(player: &Player<'_>, step: &Step, receiver: u32, arrive
 #[cold]
 pub(crate) fn mismatch(player: &Player<'_>, receiver: u32) -> Error {
     let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
-    other_call(player, from.map_or(player.rank, |f| f.peer))
+    odd_one(player, from.map_or(player.rank, |f| f.peer))
 }
 
-fn other_call(player: &Player<'_>, peer: u32) -> Error {
-    let what = player.bound.describe();
-    let detail = format!("call {} of rank {} is {what}", player.call, player.rank);
-    Error::PlanMismatch { rank: player.rank, peer, detail }
+fn odd_one(player: &Player<'_>, peer: u32) -> Error {
+    other_call(player.group, peer, player.call, &player.bound.describe())
+}
+
+/// The error of a rank whose call number `call`, which is `what`, is not the one that a peer makes. If the job has ended
+/// already, that is the cause: where a part failed, its ranks no longer do what the others do.
+#[cold]
+pub(crate) fn other_call(group: &Group, peer: u32, call: u64, what: &str) -> Error {
+    group.listen();
+    if group.is_aborted() {
+        return aborted(group, None);
+    }
+    let rank = group.rank();
+    Error::PlanMismatch { rank, peer, detail: format!("call {call} of rank {rank} is {what}") }
 }
 
 /// Decides what becomes of a wait.
@@ -239,7 +249,7 @@ pub(crate) fn look(
     }
     match trouble {
         _ if !still => Ok(()),
-        Some(Trouble::OtherCall) => Err(other_call(player, peer)),
+        Some(Trouble::OtherCall) => Err(odd_one(player, peer)),
         Some(Trouble::Gone(_)) if player.group.is_aborted() => {
             Err(aborted(player.group, Some(place)))
         }

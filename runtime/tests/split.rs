@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use roundelay::{Communicator, Error, Link, RedOp};
 use support::{layout, threads};
 
@@ -87,6 +89,30 @@ fn a_wrong_list_on_one_rank_is_an_error_on_all() {
         let texts: Vec<String> = errors.iter().map(Error::to_string).collect();
         assert!(texts.iter().any(|t| t.contains(words)), "{words}: {texts:?}");
         assert!(texts.iter().all(|t| t.contains("rank 1") || t.contains("rank 0")), "{texts:?}");
+    }
+}
+
+/// A rank whose part has failed does something else than the others, who wait for it: not that is the error.
+#[test]
+fn what_ended_a_part_is_told_and_not_what_its_ranks_do_next() {
+    let errors = threads(layout(3, 4096), |comm, rank| {
+        let parts: [&[u32]; 3] = [&[0], &[1, 2], &[1, 2]];
+        let mut part = comm.split(parts[rank]).expect("a part").expect("in it");
+        match rank {
+            0 => comm.all_reduce(&mut [1u64; 3], RedOp::Sum).expect_err("a part fails"),
+            1 => {
+                part.set_timeout(Duration::from_millis(100));
+                part.barrier().expect_err("rank 2 does not come");
+                comm.barrier().expect_err("a part has failed")
+            }
+            _ => comm.all_reduce(&mut [1u64; 3], RedOp::Sum).expect_err("a part fails"),
+        }
+    });
+    for error in &errors {
+        assert!(
+            error.to_string().contains("waited 100ms for rank 1 to make the same call"),
+            "{errors:#?}"
+        );
     }
 }
 

@@ -10,7 +10,6 @@ use roundelay_compiler::{Options, Placement, Shape, compile};
 use roundelay_tests::{is_grid, of_book};
 
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
-const WAYS: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
 
 /// What a device plays of an algorithm, by rank; nothing if there are no such plans, or it cannot.
 fn programs(entry: &Entry, n: u32, placement: Placement, way: Way) -> Vec<ProvedProgram> {
@@ -59,6 +58,13 @@ fn all_to_all() {
     golden(("all_to_all", "direct"), 4, 1, Way::Staged, SUM, text);
 }
 
+/// Two parts, between which engines copy.
+#[test]
+fn all_gather_by_engines() {
+    let text = expect_file!["../golden/kernel_all_gather_4_engine.txt"];
+    golden(("all_gather", "direct"), 4, 1, Way::Engine, SUM, text);
+}
+
 #[test]
 fn chain() {
     let text = expect_file!["../golden/kernel_chain_4_staged.txt"];
@@ -69,7 +75,7 @@ fn chain() {
 fn every_kernel_of_the_book_is_whole() {
     for entry in CATALOGUE {
         for placement in [Placement::InPlace, Placement::OutOfPlace] {
-            for (way, n) in WAYS.into_iter().flat_map(|way| [(way, 2), (way, 4)]) {
+            for (way, n) in Way::ALL.into_iter().flat_map(|way| [(way, 2), (way, 4)]) {
                 for program in programs(entry, n, placement, way) {
                     for spec in [SUM, Spec { aligned: false, ..SUM }] {
                         let source = cuda(&program, &spec).expect("there is a kernel");

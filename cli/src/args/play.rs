@@ -120,7 +120,7 @@ pub(crate) struct On {
     /// Where the buffers lie: a GPU for each rank with `cuda`
     #[arg(long, value_enum, default_value_t = Device::Host)]
     pub(crate) device: Device,
-    /// How messages travel between GPUs: packet, staged, put, get; --hint protocol=… in short [default: chosen]
+    /// How messages travel between GPUs: packet, staged, put, get, engine; --hint protocol=… in short [default: chosen]
     #[arg(long, value_name = "WAY")]
     pub(crate) way: Option<device::Way>,
     /// Blocks of a kernel [default: chosen]

@@ -80,7 +80,7 @@ pub(crate) struct Show {
     /// Plan for calls out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
-    /// How messages travel on the device: packet, staged, put, get
+    /// How messages travel on the device: packet, staged, put, get, engine
     #[arg(long, value_name = "WAY", default_value = "packet")]
     pub(crate) way: device::Way,
     /// Element type of a kernel

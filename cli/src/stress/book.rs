@@ -19,8 +19,6 @@ use crate::job::{FACTOR, digest};
 const COUNTS: [u64; 4] = [1, 61, 4099, 65_536];
 /// Bytes of data in an area.
 const MOST: usize = 64 << 20;
-/// How messages travel.
-const WAYS: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
 
 /// An algorithm of the book on these ranks, in one placement; none if it does not allow them.
 pub(super) fn ready(
@@ -218,7 +216,7 @@ pub(super) fn book(order: &Order, player: &mut Player<'_>) -> Result<Said, Error
         order,
         player,
         |_| true,
-        &Plays { kinds: &kinds, ways: &WAYS, counts: &COUNTS, placements: false, share: 1 },
+        &Plays { kinds: &kinds, ways: &Way::ALL, counts: &COUNTS, placements: false, share: 1 },
     )
 }
 
@@ -226,8 +224,9 @@ pub(super) fn book(order: &Order, player: &mut Player<'_>) -> Result<Said, Error
 pub(super) fn types(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let pairs = |&dtype: &DType| RedOp::ALL.iter().map(move |&op| (dtype, op));
     let kinds: Vec<(DType, RedOp)> = DType::ALL.iter().flat_map(pairs).collect();
-    let names = |e: &Entry| e.collective == "all_reduce" && matches!(e.name, "one_shot" | "ring");
-    let ways = [Way::Packet, Way::Put];
+    let sums = |e: &Entry| e.collective == "all_reduce" && matches!(e.name, "one_shot" | "ring");
+    let names = |e: &Entry| sums(e) || e.collective == "all_gather" && e.name == "direct";
+    let ways = [Way::Packet, Way::Put, Way::Engine];
     let plays = Plays { kinds: &kinds, ways: &ways, counts: &[4099], placements: true, share: 4 };
     all(order, player, names, &plays)
 }
@@ -246,6 +245,7 @@ pub(super) fn bits(order: &Order, player: &mut Player<'_>) -> Result<Said, Error
 pub(super) fn few(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let names = |e: &Entry| e.collective == "all_reduce" && e.name == "one_shot";
     let kinds = [(DType::F32, RedOp::Sum)];
-    let plays = Plays { kinds: &kinds, ways: &WAYS, counts: &COUNTS, placements: true, share: 1 };
+    let plays =
+        Plays { kinds: &kinds, ways: &Way::ALL, counts: &COUNTS, placements: true, share: 1 };
     all(order, player, names, &plays)
 }

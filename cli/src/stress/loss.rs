@@ -22,28 +22,39 @@ const AFTER: u32 = 4;
 /// Elements of a call.
 const COUNT: u64 = 1 << 16;
 
-fn ring(player: &mut Player<'_>) -> Result<Ready, Error> {
-    let entry = find("all_reduce", "ring");
-    let found = match entry {
-        Some(entry) => ready(player, entry, true)?,
+/// What is called in turn: by kernels alone, and with copy engines between their parts. The seed says which is first,
+/// and so finds a rank lost.
+const CALLS: [(&str, &str, bool, Way); 2] =
+    [("all_reduce", "ring", true, Way::Staged), ("all_gather", "direct", false, Way::Engine)];
+
+fn named(player: &mut Player<'_>, at: u64) -> Result<(Ready, Way), Error> {
+    let (collective, name, in_place, way) = CALLS[(at % 2) as usize];
+    let found = match find(collective, name) {
+        Some(entry) => ready(player, entry, in_place)?,
         None => None,
     };
-    found.ok_or_else(|| Error::Usage("the book has no ring".into()))
+    let none = || Error::Usage(format!("the book has no {collective}.{name}"));
+    Ok((found.ok_or_else(none)?, way))
 }
 
 /// Calls as `lose` says: the last rank ends itself in the middle, or stays away.
 fn played(order: &Order, player: &mut Player<'_>, lose: impl FnOnce()) -> Result<Said, Error> {
     player.gpu.set_timeout(Duration::from_millis(order.timeout_ms));
-    let ring = ring(player)?;
-    let (dtype, op, way) = (DType::F32, RedOp::Sum, Some(Way::Staged));
-    let calls = Calls { ready: &ring, count: COUNT, dtype, op, way, blocks: None };
-    let lens = calls.lens(player.gpu);
-    let buffers = [player.gpu.alloc::<u8>(room(lens[0]))?, player.gpu.alloc::<u8>(room(lens[1]))?];
-    let view = calls.view(player.gpu, Areas::of(&buffers, 0)?);
-    view.clear(player.gpu)?;
-    let (args, stream) = (calls.args(&view), player.stream.clone());
+    let both = [named(player, order.seed)?, named(player, order.seed + 1)?];
+    let (dtype, op, stream) = (DType::F32, RedOp::Sum, player.stream.clone());
+    let (mut kept, mut calls) = (Vec::new(), Vec::new());
+    for (ready, way) in &both {
+        let one = Calls { ready, count: COUNT, dtype, op, way: Some(*way), blocks: None };
+        let room = one.lens(player.gpu).map(room);
+        let buffers = [player.gpu.alloc::<u8>(room[0])?, player.gpu.alloc::<u8>(room[1])?];
+        let view = one.view(player.gpu, Areas::of(&buffers, 0)?);
+        view.clear(player.gpu)?;
+        calls.push((ready.algorithm(0), one.args(&view)));
+        kept.push(buffers);
+    }
     let call = |player: &mut Player<'_>, times: u32| {
-        (0..times).try_for_each(|_| player.gpu.call(ring.algorithm(0), args, &stream))?;
+        let mut all = calls.iter().cycle().take(times as usize);
+        all.try_for_each(|(algorithm, args)| player.gpu.call(algorithm, *args, &stream))?;
         player.gpu.synchronize(&stream)
     };
     call(player, BEFORE)?;

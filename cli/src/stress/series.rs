@@ -14,7 +14,7 @@ use crate::job::gpu::piece::Ready;
 use crate::job::gpu::player::{Areas, Calls, Player};
 
 /// What calls are drawn from.
-pub(super) const MENU: [(&str, &str, Way); 14] = [
+pub(super) const MENU: [(&str, &str, Way); 17] = [
     ("all_reduce", "one_shot", Way::Packet),
     ("all_reduce", "two_shot", Way::Packet),
     ("all_reduce", "two_shot", Way::Get),
@@ -22,12 +22,15 @@ pub(super) const MENU: [(&str, &str, Way); 14] = [
     ("all_reduce", "ring", Way::Staged),
     ("all_gather", "direct", Way::Packet),
     ("all_gather", "direct", Way::Put),
+    ("all_gather", "direct", Way::Engine),
     ("reduce_scatter", "direct", Way::Packet),
     ("reduce_scatter", "direct", Way::Get),
     ("all_to_all", "direct", Way::Packet),
     ("all_to_all", "direct", Way::Put),
+    ("all_to_all", "direct", Way::Engine),
     ("broadcast", "binomial", Way::Staged),
     ("broadcast", "chain", Way::Put),
+    ("broadcast", "chain", Way::Engine),
     ("broadcast", "scatter_all_gather", Way::Packet),
 ];
 const KINDS: [(DType, RedOp); 4] = [

@@ -49,10 +49,13 @@ fn tries(bytes: u64) -> Vec<(Way, u32)> {
     };
     let worth = |way: &Way| match way {
         Way::Packet => bytes <= 2 << 20,
+        Way::Engine => bytes >= 16 << 20,
         _ => bytes >= 8 << 10,
     };
     let ways = Way::ALL.into_iter().filter(worth);
-    ways.flat_map(|way| blocks.iter().map(move |&b| (way, b))).collect()
+    // Kernels beside engines have nothing to divide.
+    let of = |way| if way == Way::Engine { &[1] } else { blocks };
+    ways.flat_map(|way| of(way).iter().map(move |&b| (way, b))).collect()
 }
 
 /// Runs the verb on GPUs.

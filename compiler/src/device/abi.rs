@@ -126,6 +126,8 @@ pub struct Params {
     pub report: u64,
     /// Nanoseconds without progress after which a wait fails.
     pub timeout: u64,
+    /// Of the two parts of a kernel beside copy engines the one that is played, 0 or 1; else of no meaning.
+    pub part: u64,
     /// Factor of `premul_sum`.
     pub factor: f64,
 }

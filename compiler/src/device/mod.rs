@@ -17,6 +17,10 @@
 //! | landed | writes the content to its last place in the receiver's buffer, then signals `Sent` | waits for `Sent`, moves nothing |
 //! | pulled | signals `Sent`; waits for `Consumed` before it overwrites the region, and before it ends | waits for `Sent`, folds from the sender's buffer, signals `Consumed` |
 //!
+//! **Parts.** A program for copy engines moves data in one phase alone, whose arms copy and do not wait. The driver copies
+//! what they say, all blocks' at once, between two parts of the kernel: the phases before, and that phase's signals with all that
+//! follows. It asks for less order than that gives: a block's copies behind its own waits, and its signals behind its copies.
+//!
 //! **Words.** Every connection has two words of 64 bits a block, each with one writer: `sent` in the receiver's
 //! memory, `consumed` in the sender's. They hold `epoch << 32 | messages so far in this call` and only grow, but for
 //! epochs that begin again at 0 ([`abi`]). The i-th message of pass p has the number `p * messages + i + 1`. Every rank also has a
@@ -49,6 +53,15 @@ pub enum Way {
     Put,
     /// Copies land in the peers' buffers, what is folded is read in the peers' buffers.
     Get,
+    /// Copies are made by the GPUs' copy engines, which read in the peers' buffers; nothing is folded.
+    Engine,
+}
+
+impl Way {
+    /// Whether a call is played in one pass, whatever its size.
+    pub const fn is_one_pass(self) -> bool {
+        matches!(self, Way::Packet | Way::Engine)
+    }
 }
 
 /// What the blocks of one rank play.
@@ -76,6 +89,14 @@ pub struct DeviceProgram {
     pub synchronizes: bool,
     /// Source lines; arms refer to them by index.
     pub sites: Vec<Site>,
+}
+
+impl DeviceProgram {
+    /// Of a program for copy engines: the phase whose arms they play, or the number of phases if there is none.
+    pub fn copying(&self) -> usize {
+        let moves = |phase: &Phase| phase.arms.iter().any(Arm::moves);
+        self.phases.iter().position(moves).unwrap_or(self.phases.len())
+    }
 }
 
 /// One end of a connection.
@@ -125,6 +146,13 @@ pub struct Arm {
     pub site: u32,
     /// Which `each` of the program this is: the step in messages.
     pub round: u32,
+}
+
+impl Arm {
+    /// Whether it moves anything, and does not only wait.
+    pub fn moves(&self) -> bool {
+        !self.inputs.is_empty()
+    }
 }
 
 /// A message of a pass on one of this rank's links.

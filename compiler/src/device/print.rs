@@ -7,7 +7,7 @@ use crate::plan::{Dir, Sizes, Wire};
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
+    pub const ALL: [Way; 5] = [Way::Packet, Way::Staged, Way::Put, Way::Get, Way::Engine];
 
     /// As it is written in hints and programs.
     pub fn name(self) -> &'static str {
@@ -16,6 +16,7 @@ impl Way {
             Way::Staged => "staged",
             Way::Put => "put",
             Way::Get => "get",
+            Way::Engine => "engine",
         }
     }
 }

@@ -19,6 +19,8 @@ struct Rule {
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
 const ANY: u64 = u64::MAX;
+/// Copy engines make broadcasts of more bytes between two ranks. Where both send at once stores are as fast.
+const ENGINES: u64 = 64 * M;
 
 const fn rule(
     collective: &'static str,
@@ -62,7 +64,8 @@ const RULES: &[Rule] = &[
     pair(rule("broadcast", 64 * K, "binomial", &[Way::Packet])),
     pair(rule("broadcast", 512 * K, "chain", &[Way::Packet])),
     pair(rule("broadcast", 16 * M, "chain", &[Way::Staged])),
-    pair(rule("broadcast", ANY, "chain", &[Way::Put, Way::Staged])),
+    pair(rule("broadcast", ENGINES, "chain", &[Way::Put, Way::Staged])),
+    pair(rule("broadcast", ANY, "chain", &[Way::Engine, Way::Put, Way::Staged])),
     rule("reduce", 512 * K, "linear", &[Way::Packet]),
     rule("reduce", ANY, "chain", &[Way::Put, Way::Staged]),
     rule("gather", 512 * K, "linear", &[Way::Packet]),
@@ -117,6 +120,8 @@ pub(crate) fn blocks(way: Way, bytes: u64, facts: (u32, u32), sms: u32, most: Op
         // A thread moves 8 bytes of packets at a time: two for each thread of a block.
         Way::Packet => u64::from(abi::THREADS) * 8 * 2,
         Way::Staged | Way::Put | Way::Get => 64 * K,
+        // Its kernel only waits and tells.
+        Way::Engine => ANY,
     };
     let useful = match way {
         Way::Packet => abi::BLOCKS,
@@ -178,8 +183,11 @@ mod tests {
         assert_eq!(ways("broadcast", 2 * M, 2), [Way::Staged]);
         assert_eq!(ways("broadcast", 2 * M, 3), [Way::Packet, Way::Staged]);
         let names: Vec<_> = algorithms("broadcast", 2 * M, 2).collect();
-        assert_eq!(names, ["chain", "chain", "chain", "binomial"]);
+        assert_eq!(names, ["chain", "chain", "chain", "chain", "binomial"]);
         assert_eq!(ways("gather", ANY, 2), ways("gather", ANY, 3), "those of all others");
+        assert_eq!(ways("broadcast", ENGINES, 2), [Way::Put, Way::Staged]);
+        assert_eq!(ways("broadcast", ENGINES + 1, 2), [Way::Engine, Way::Put, Way::Staged]);
+        assert_eq!(ways("broadcast", ANY, 4), [Way::Put, Way::Staged], "not measured there");
     }
 
     #[test]
@@ -191,5 +199,6 @@ mod tests {
         assert_eq!(blocks(Way::Put, 1 << 30, (4, 6), 132, None), 32);
         assert_eq!(blocks(Way::Put, 1 << 30, (4, 1), 20, None), 20);
         assert_eq!(blocks(Way::Put, 1 << 30, (4, 1), 132, Some(8)), 8);
+        assert_eq!(blocks(Way::Engine, 1 << 40, (2, 1), 132, None), 1);
     }
 }

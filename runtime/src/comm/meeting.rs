@@ -41,8 +41,7 @@ impl Core {
     fn other_call(&self, peer: u32) -> Error {
         let what = self.current.map(|at| self.bounds[at].describe());
         let what = what.unwrap_or_else(|| "a meeting of all ranks".into());
-        let detail = format!("call {} of rank {} is {what}", self.calls, self.rank());
-        Error::PlanMismatch { rank: self.rank(), peer, detail }
+        watchdog::other_call(&self.group, peer, self.calls, &what)
     }
 
     /// A call without a plan: one word from every rank to every rank.

@@ -60,6 +60,7 @@ impl Communicator {
             _ => REFUSED,
         };
         let numbers = self.all_gather_u64(number)?;
+        self.all_here(&numbers)?;
         if let Some(odd) = odd {
             return Err(Error::Usage(format!(
                 "rank {own} splits off {ranks:?}, but rank {odd} gave another list: all ranks of a \
@@ -71,6 +72,7 @@ impl Communicator {
         let core = self.core()?;
         let opened = part.as_mut().map_or(Ok(()), |part| core.group.open_part(part, &numbers));
         let done = self.all_gather_u64(if opened.is_ok() { 0 } else { REFUSED })?;
+        self.all_here(&done)?;
         opened?;
         all_well(&done, "could not open the memory of its part")?;
         let mut made = part.as_ref().map(|part| self.link_part(part)).transpose()?;
@@ -84,6 +86,15 @@ impl Communicator {
             })?;
         }
         Ok(made)
+    }
+
+    /// Meets once more if some rank could not go on: it may be because another one has died, who was there
+    /// until now. Then that is the error.
+    fn all_here(&mut self, words: &[u64]) -> Result<(), Error> {
+        match words.contains(&REFUSED) {
+            true => self.all_gather_u64(0).map(drop),
+            false => Ok(()),
+        }
     }
 
     /// Connects the ranks of a part that share no memory. It is too late to go back: who fails here

@@ -7,6 +7,7 @@ use roundelay_compiler::device::{Way, abi};
 use roundelay_compiler::emit::cuda::{Element, KERNEL, aligned};
 
 use super::cut::{Cut, Job};
+use super::engine::{Piece, pieces};
 use super::gpu::Gpu;
 use super::meet::{agree, same};
 use super::program::{BUFFERS, Lowered, WORDS, word, words};
@@ -74,6 +75,8 @@ pub(super) struct Bound {
     /// For memory at any address, and at multiples of 16 bytes.
     kernels: [Option<Arc<Kernel>>; 2],
     params: Vec<u64>,
+    /// What engines copy, where the way is theirs.
+    pieces: Option<Vec<Piece>>,
 }
 
 /// What a call brings beside its key.
@@ -160,10 +163,11 @@ impl Gpu {
             if lowered.remote[i] && key.spots[i].is_none() && !is_empty {
                 return Err(Error::Unsupported(format!(
                     "{} as `{}`: peers address the {name}, which is not memory of `CudaComm::alloc` or \
-                     `CudaComm::register` on rank {}; `staged` and `packet` take any memory",
+                     `CudaComm::register` on rank {}{}; `staged` and `packet` take any memory",
                     lowered.name(),
                     key.way.name(),
-                    self.rank
+                    self.rank,
+                    if key.way == Way::Engine { ", or lies in the output" } else { "" }
                 )));
             }
         }
@@ -188,7 +192,10 @@ impl Gpu {
         let params = self.params(key, cut, &lowered);
         let (dtype, op) = (key.dtype, key.op);
         let kernels = [None, None];
-        let mut bound = Bound { lowered, cut, even, peers_even, dtype, op, kernels, params };
+        let pieces = (key.way == Way::Engine)
+            .then(|| pieces(&lowered.program, key.count, key.dtype.size() as u64));
+        let mut bound =
+            Bound { lowered, cut, even, peers_even, dtype, op, kernels, params, pieces };
         let even = bound.is_even(lent);
         self.kernel(&mut bound, even)?;
         Ok(bound)
@@ -214,6 +221,7 @@ impl Gpu {
             abort,
             report,
             timeout: 0,
+            part: 0,
             factor: 1.0,
         })
         .to_vec();
@@ -287,7 +295,12 @@ impl Gpu {
         let ordered = if captured { Ok(()) } else { journal.follow(stream) };
         // SAFETY: the words are those of the kernel's parameter. The arena, the mailbox and the regions live as long
         // as `self`; the caller's buffers are good as whoever made their addresses promised.
-        let launched = ordered.and_then(|()| unsafe { kernel.launch(stream, grid, params) });
+        let launched = ordered.and_then(|()| unsafe {
+            match &bound.pieces {
+                None => kernel.launch(stream, grid, params),
+                Some(pieces) => self.in_parts(&kernel, stream, grid, params, pieces),
+            }
+        });
         journal.note(captured, &bound.lowered);
         drop(journal);
         launched.map_err(|fault| self.fault(&fault))

@@ -48,7 +48,7 @@ pub struct CudaArgs {
     pub reduction: Reduction,
     /// How messages travel; by size and memory if left out. The same on all ranks.
     ///
-    /// [`Way::Put`] and [`Way::Get`] ask that what peers address is memory of [`CudaComm::alloc`] or
+    /// [`Way::Put`], [`Way::Get`] and [`Way::Engine`] ask that what peers address is memory of [`CudaComm::alloc`] or
     /// [`CudaComm::register`], at the same place of it on every rank. Where the way is left out that decides it: then all
     /// ranks must give such memory, or none.
     pub way: Option<Way>,
@@ -238,13 +238,20 @@ impl CudaComm {
         let size = args.dtype.size() as u64;
         let vector = u64::from(header.blocks).saturating_mul(args.count).saturating_mul(size);
         let addresses = args.buffers.addresses();
+        let bytes = |i: usize| {
+            let all = u128::from(vector) * u128::from(chunks[i]);
+            u64::try_from(all.div_ceil(u128::from(header.chunks.max(1)))).ok()
+        };
         std::array::from_fn(|i| {
             if !lowered.remote[i] || addresses[i] == 0 {
                 return None;
             }
-            let all = u128::from(vector) * u128::from(chunks[i]);
-            let bytes = all.div_ceil(u128::from(header.chunks.max(1)));
-            self.gpu.regions.find(addresses[i], u64::try_from(bytes).ok()?)
+            // A part of the output, as callers of NCCL give it: at another place of it on each rank.
+            let output = addresses[2]..addresses[2].saturating_add(bytes(2)?);
+            if lowered.program.way == Way::Engine && i == 1 && output.contains(&addresses[1]) {
+                return None;
+            }
+            self.gpu.regions.find(addresses[i], bytes(i)?)
         })
     }
 }
@@ -269,7 +276,7 @@ fn checked<'a>(plans: &'a Proved, args: &CudaArgs) -> Result<&'a Header, Error> 
 fn optional(header: &Header, buffer: usize) -> bool {
     match header.collective.as_str() {
         "gather" | "reduce" => buffer == 2,
-        "scatter" => buffer == 1,
+        "scatter" | "broadcast" => buffer == 1,
         _ => false,
     }
 }

@@ -62,7 +62,7 @@ impl Job<'_> {
             Some(units) => half / units / GROUP * GROUP / on_the_wire / group * group,
             None => 0,
         };
-        if fits == 0 || self.way == Way::Packet && fits < whole {
+        if fits == 0 || self.way.is_one_pass() && fits < whole {
             return Err(format!(
                 "{}.{} as `{}` needs {} of staging memory for {ceil} elements of {} a chunk, and half of it has {}",
                 header.collective,
@@ -78,13 +78,13 @@ impl Job<'_> {
             0 | 1 => 1,
             _ => self.pieces(ceil * u64::from(header.message.max(1)) * wide).min(worthwhile),
         };
-        let pipelined = match self.way {
-            Way::Packet => whole,
-            _ => ceil.div_ceil(b * wanted).next_multiple_of(group).max(group),
+        let pipelined = match self.way.is_one_pass() {
+            true => whole,
+            false => ceil.div_ceil(b * wanted).next_multiple_of(group).max(group),
         };
-        let bounded = match self.way {
-            Way::Packet => whole,
-            _ => whole.div_ceil((whole * size).div_ceil(MOST_PIECE)).next_multiple_of(group),
+        let bounded = match self.way.is_one_pass() {
+            true => whole,
+            false => whole.div_ceil((whole * size).div_ceil(MOST_PIECE)).next_multiple_of(group),
         };
         let pass = whole.min(fits).min(pipelined).min(bounded);
         let passes = ceil.div_ceil(b * pass).max(1);
@@ -161,7 +161,7 @@ mod tests {
         fn every_element_is_played_once_and_fits(
             (chunks, blocks, pipeline, lossy) in (1u32..40, 1u32..9, 1u32..9, any::<bool>()),
             (count, grid, staging) in (0u64..3000, 1u32..130, 0u32..50),
-            (half, way, dtype) in (1u64 << 10..1 << 18, 0usize..4, 0usize..4),
+            (half, way, dtype) in (1u64 << 10..1 << 18, 0..Way::ALL.len(), 0usize..4),
         ) {
             let header = header(chunks, blocks, pipeline, lossy);
             let (way, dtype) = (Way::ALL[way], TYPES[dtype]);
@@ -172,7 +172,7 @@ mod tests {
             };
             let size = dtype.size() as u64;
             prop_assert_eq!(cut.pass * size % 16, 0);
-            prop_assert!(way != Way::Packet || cut.passes == 1);
+            prop_assert!(!way.is_one_pass() || cut.passes == 1);
             let wire = if lossy { size.max(4) } else { size };
             let bytes = cut.pass * wire * if way == Way::Packet { 2 } else { 1 };
             prop_assert!(bytes <= cut.unit && cut.unit % 16 == 0);
@@ -231,6 +231,7 @@ mod tests {
         assert_eq!((passes(1 << 26, Way::Put), passes((1 << 26) + 1, Way::Put)), (1, 2));
         assert_eq!((passes(1 << 28, Way::Get), cut(1 << 28, Way::Get).pass * 4), (4, 2 << 20));
         assert_eq!(passes(1 << 28, Way::Packet), 1, "packets are played in one");
+        assert_eq!(passes(1 << 28, Way::Engine), 1, "engines know no passes");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::program::Lowered;
 use super::region::{Region, Regions};
 use super::share::Sharing;
 use crate::backend::cuda::kernels::Kernels;
-use crate::backend::cuda::{Context, CudaStream, Fault, Kernel, Mailbox};
+use crate::backend::cuda::{Beside, Context, CudaStream, Fault, Kernel, Mailbox};
 use crate::comm::Core;
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;
@@ -51,6 +51,8 @@ pub(super) struct Gpu {
     pub(super) stream: CudaStream,
     /// For copies and looks beside calls.
     pub(super) aside: CudaStream,
+    /// For what a rank copies in its own memory while it copies from peers.
+    pub(super) beside: Beside,
     pub(super) sharing: Sharing,
     pub(super) context: Arc<Context>,
 }

@@ -30,6 +30,7 @@ mod call;
 mod collectives;
 mod comm;
 mod cut;
+mod engine;
 mod gpu;
 mod graph;
 mod journal;

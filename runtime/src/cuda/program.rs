@@ -141,7 +141,8 @@ pub(super) fn words(params: &abi::Params) -> [u64; WORDS] {
         state,
         abort,
         report,
-        timeout
+        timeout,
+        part
     );
     words
 }
@@ -167,9 +168,10 @@ mod tests {
             abort: 12,
             report: 13,
             timeout: 14,
+            part: 15,
             factor: 1.5,
         };
-        let mut wanted: Vec<u64> = (1..=14).collect();
+        let mut wanted: Vec<u64> = (1..=15).collect();
         wanted.push(1.5f64.to_bits());
         assert_eq!(words(&params).to_vec(), wanted);
     }

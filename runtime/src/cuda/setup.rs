@@ -20,7 +20,7 @@ use super::share::Sharing;
 use crate::backend::cuda::cache::Cache;
 use crate::backend::cuda::kernels::Kernels;
 use crate::backend::cuda::{
-    Context, CudaStream, Device, Event, Fault, Mailbox, Physical, devices, library,
+    Beside, Context, CudaStream, Device, Event, Fault, Mailbox, Physical, devices, library,
 };
 use crate::bind::mix;
 use crate::comm::Core;
@@ -45,6 +45,7 @@ struct Own {
     all: Vec<Device>,
     stream: CudaStream,
     aside: CudaStream,
+    beside: Beside,
     order: Event,
     mailbox: Mailbox,
     granularity: u64,
@@ -103,7 +104,7 @@ pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
     let arena = arena.map_err(|fault| fails(device.to_string(), fault.to_string()));
     let arena = agree(core, arena)?;
     let cache = Cache::new(options.cache_dir.as_deref());
-    let Own { context, stream, aside, order, mailbox, post, .. } = own;
+    let Own { context, stream, aside, beside, order, mailbox, post, .. } = own;
     let mut gpu = Gpu {
         rank,
         ranks,
@@ -123,6 +124,7 @@ pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         journal: Journal::new(order, options.calls_before),
         stream,
         aside: aside.clone(),
+        beside,
         sharing: Sharing {
             rank,
             ranks,
@@ -178,6 +180,7 @@ fn own(rank: u32, options: &CudaOptions) -> Result<Own, Failure> {
     Ok(Own {
         stream: CudaStream::new(&context).map_err(faulty)?,
         aside: CudaStream::new(&context).map_err(faulty)?,
+        beside: Beside::new(&context).map_err(faulty)?,
         order: Event::new(&context).map_err(faulty)?,
         mailbox: Mailbox::new(&context).map_err(faulty)?,
         granularity: Physical::granularity(&context).map_err(faulty)?,

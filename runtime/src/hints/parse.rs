@@ -73,15 +73,12 @@ pub const TABLE: &[Key] = &[
     },
     Key {
         name: "protocol",
-        values: "`packet`, `staged`, `put` or `get`",
+        values: "`packet`, `staged`, `put`, `get` or `engine`",
         meaning: "How messages travel between GPUs: as packets that carry their own flags, through staging memory, \
-                  written to where they belong in the peers' buffers, or read from there. By size and memory by \
-                  default.",
+                  written to where they belong in the peers' buffers, read from there, or read from there by copy \
+                  engines. By size and memory by default.",
         example: "packet",
-        read: |h, v| {
-            let ways = [Way::Packet, Way::Staged, Way::Put, Way::Get].map(|way| (way.name(), way));
-            word(v, &ways, &mut h.protocol)
-        },
+        read: |h, v| word(v, &Way::ALL.map(|way| (way.name(), way)), &mut h.protocol),
     },
     Key {
         name: "max_sms",

@@ -12,8 +12,6 @@ use std::time::Duration;
 use crate::bench::{Bench, Trial, cast, content};
 use crate::support::scene::say;
 
-const WAYS: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
-
 pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
     let device = (scene == "one gpu").then_some(0);
     let calls_before = if scene == "wrap" { u32::MAX - 1000 } else { 0 };
@@ -50,7 +48,7 @@ fn book(gpu: &mut CudaComm) -> Result<(), Error> {
     for entry in CATALOGUE.iter().filter(|e| e.collective != "barrier") {
         let algorithm = gpu.algorithm(entry.collective, entry.name)?;
         for placement in placements(gpu, &algorithm) {
-            for way in WAYS {
+            for way in Way::ALL {
                 for (count, blocks) in
                     [(1, Some(1)), (37, Some(3)), (98_304, Some(16)), (100_003, None)]
                 {
@@ -214,7 +212,7 @@ fn random(gpu: &mut CudaComm) -> Result<(), Error> {
             count: count as u64,
             dtype: DType::I32,
             reduction: sum(),
-            way: Some(if count < 20_000 { WAYS[dice.below(2)] } else { WAYS[1] }),
+            way: Some(if count < 20_000 { Way::ALL[dice.below(2)] } else { Way::Staged }),
             blocks: None,
         };
         gpu.call(algorithm, args, &stream)?;
@@ -282,7 +280,7 @@ fn memory(gpu: &mut CudaComm) -> Result<(), Error> {
     for (collective, name) in [("all_reduce", "two_shot"), ("all_gather", "direct")] {
         let algorithm = gpu.algorithm(collective, name)?;
         for placement in placements(gpu, &algorithm) {
-            for way in WAYS {
+            for way in Way::ALL {
                 for shift in [4, 8, 12, 64] {
                     let (dtype, reduction, way) = (DType::F32, sum(), Some(way));
                     let trial = Trial { count: 1003, dtype, reduction, way, blocks: None, shift };
@@ -327,6 +325,10 @@ fn foreign(gpu: &mut CudaComm) -> Result<(), Error> {
     };
     let unknown = gpu.call(&algorithm, args, &stream);
     assert!(matches!(unknown, Err(Error::Unsupported(_))), "{unknown:?}");
+    let chain = gpu.algorithm("broadcast", "chain")?;
+    let copied = CudaArgs { way: Some(Way::Engine), ..args };
+    let unknown = gpu.call(&chain, copied, &stream);
+    assert!(matches!(unknown, Err(Error::Unsupported(_))), "{unknown:?}");
     for (round, way) in [(0, None), (1, Some(Way::Get)), (2, Some(Way::Put))] {
         if round > 0 {
             gpu.register(at, (COUNT * size_of::<f32>()) as u64)?;
@@ -343,6 +345,15 @@ fn foreign(gpu: &mut CudaComm) -> Result<(), Error> {
         gpu.host().all_reduce(&mut wanted, RedOp::Sum)?;
         equal(gpu, "memory of others", &cast::<f32>(&result), &wanted)?;
     }
+    let input = content(DType::F32, COUNT, gpu.rank(), 3);
+    gpu.write(at, &input)?;
+    gpu.host().barrier()?;
+    gpu.call(&chain, copied, &stream)?;
+    gpu.synchronize(&stream)?;
+    let mut result = vec![0; input.len()];
+    gpu.read(at, &mut result)?;
+    let wanted = cast::<f32>(&content(DType::F32, COUNT, 0, 3));
+    equal(gpu, "memory of others, by engines", &cast::<f32>(&result), &wanted)?;
     let beyond = gpu.register(at, 1 << 40);
     assert!(matches!(beyond, Err(Error::Usage(_))), "{beyond:?}");
     Ok(())
@@ -371,6 +382,9 @@ fn refused(gpu: &mut CudaComm) -> Result<(), Error> {
     };
     let huge = gpu.call(&algorithm, args, &stream);
     assert!(matches!(huge, Err(Error::Unsupported(_))), "{huge:?}");
+    let copied = CudaArgs { count: 100, way: Some(Way::Engine), ..args };
+    let error = gpu.call(&algorithm, copied, &stream).expect_err("engines do not add");
+    assert!(error.to_string().contains("copy engines only copy"), "{error}");
     let only = if gpu.rank() == 0 { 1 } else { 2 };
     assert!(gpu.alloc::<f32>(only).is_err(), "different lengths");
     named(gpu)

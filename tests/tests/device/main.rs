@@ -3,6 +3,7 @@
 //!
 //! `SEED=7` draws others, `PLAYS=20` more.
 
+mod engines;
 mod kernel;
 mod machine;
 mod memory;
@@ -39,9 +40,10 @@ fn call(
         Ok(programs) => Some(with(name, proved, programs.list().to_vec(), dice)),
         Err(refused) => {
             let barrier = proved.plans()[0].header.collective == "barrier";
-            let known = match barrier {
-                true => way == Way::Packet,
-                false => refused.0.contains("12 channels between two ranks; a device has 8"),
+            let known = match way {
+                Way::Packet if barrier => true,
+                Way::Engine if refused.0.starts_with("copy engines only copy") => true,
+                _ => refused.0.contains("12 channels between two ranks; a device has 8"),
             };
             assert!(known, "{name} {way}: {refused}");
             None
@@ -61,14 +63,14 @@ fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Di
         1 => enough,
         2 => 2 * enough,
         // So many passes that slots are used again.
-        3 | 4 if programs[0].way != Way::Packet => enough * (7 + dice.below(4)),
+        3 | 4 if !programs[0].way.is_one_pass() => enough * (7 + dice.below(4)),
         _ => enough + dice.below(2 * enough + 3),
     };
     let cut = Cut::new(header, count);
     let most = cut.most().max(1);
     let blocks = if most > 6 { 1 } else { 1 + dice.below(BLOCKS) };
     let pass = match programs[0].way {
-        Way::Packet => most.div_ceil(blocks) + dice.below(2),
+        way if way.is_one_pass() => most.div_ceil(blocks) + dice.below(2),
         _ if most > 6 => 1,
         _ => 1 + dice.below(most.div_ceil(blocks)),
     };
@@ -209,7 +211,7 @@ impl Plays {
             let seed = seed * 1000 + k * 7 + self.played as u64;
             let mut dice = Dice(seed);
             let slots = [None, Some(8)][dice.below(2)];
-            let ways = [way, Way::ALL[dice.below(4)], way];
+            let ways = [way, Way::ALL[dice.below(Way::ALL.len())], way];
             let calls: Vec<Call> =
                 ways.iter().filter_map(|&w| call(name, proved, w, slots, &mut dice)).collect();
             if calls.is_empty() {

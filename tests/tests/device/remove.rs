@@ -143,7 +143,8 @@ fn found(name: &str, proved: &Proved, rest: &[DeviceProgram], seeds: u64) -> boo
 }
 
 /// What the proof accepts without: a word that is told again by a later signal, so that peers only wait
-/// longer; and a meeting between passes that another rank's meeting stands for.
+/// longer; a meeting between passes that another rank's meeting stands for; and of what several channels of a rank
+/// tell at once that engines may read, all but one.
 fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> bool {
     let told = |p: &DeviceProgram| {
         let signals = p.phases.iter().flat_map(|phase| &phase.signals);
@@ -155,7 +156,14 @@ fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> boo
     let missing = all.iter().find(|m| !left.contains(m));
     let again = missing.is_some_and(|m| left.iter().any(|l| l.link == m.link && l.index > m.index));
     let last = whole.phases.len() - 1;
-    what.contains("signal ") && again || what.contains(&format!("meet {last}"))
+    let end = |link: &Link| (link.peer, link.dir);
+    let twins =
+        |link: &&Link| whole.links.iter().filter(|other| end(other) == end(link)).count() > 1;
+    let told_twice = whole.way == Way::Engine && whole.links.iter().any(|link| twins(&link));
+    let orders = !what.contains("meet");
+    what.contains("signal ") && again
+        || what.contains(&format!("meet {last}"))
+        || told_twice && orders
 }
 
 /// What no machine without branches taken before their time can show: after a wait for an entry, for room, or

@@ -2,10 +2,11 @@
 //!
 //! `order` puts operations into phases, `ways` decides how each message travels, `build` makes arms and
 //! what they would have to wait for, `prune` leaves out what is known anyway, `meets` finds where a block's
-//! threads must meet. A signal is sent only if somebody waits for it. What is made here is proved by
+//! threads must meet; `engine` puts copies apart for engines. A signal is sent only if somebody waits for it. What is made here is proved by
 //! [`super::verify`].
 
 mod build;
+mod engine;
 mod evidence;
 mod meets;
 mod order;
@@ -47,7 +48,8 @@ impl std::error::Error for Refused {}
 pub fn lower(plans: &[Plan], way: Way, options: &Options) -> Result<Vec<DeviceProgram>, Refused> {
     possible(plans, way)?;
     let slots = options.slots.or(plans.first().map(|p| p.header.slots)).unwrap_or(1).max(1);
-    let waiting = Waiting { slots: (way != Way::Packet).then_some(slots), drains: way == Way::Get };
+    let drains = matches!(way, Way::Get | Way::Engine);
+    let waiting = Waiting { slots: (!way.is_one_pass()).then_some(slots), drains };
     let order = Order::new(plans, waiting)?;
     let (travels, mut needs) = ways::ways(&order, way);
     let build = Build { order: &order, travels: &travels, slots };
@@ -93,7 +95,10 @@ pub fn lower(plans: &[Plan], way: Way, options: &Options) -> Result<Vec<DevicePr
             sites: plan.part.sites.clone(),
         });
     }
-    Ok(programs)
+    match way {
+        Way::Engine => engine::apart(programs),
+        _ => Ok(programs),
+    }
 }
 
 /// Whether a device can play the plans at all.

@@ -40,9 +40,10 @@ pub(super) fn ways(order: &Order<'_>, way: Way) -> (Vec<Vec<Travel>>, Meets) {
     let mut travels = match way {
         Way::Packet => return (all(Travel::Packet), meets),
         Way::Staged => return (all(Travel::Staged), meets),
-        Way::Put | Way::Get => all(Travel::Staged),
+        Way::Put | Way::Get | Way::Engine => all(Travel::Staged),
     };
-    let land = Land::new(order, way == Way::Get);
+    let pulls = matches!(way, Way::Get | Way::Engine);
+    let land = Land::new(order, pulls);
     for (w, wire) in order.wires.iter().enumerate().filter(|(_, w)| w.source != w.target) {
         for (i, &[from, to]) in wire.messages.iter().enumerate() {
             let out = &order.nodes[from.0 as usize].op.outs[from.1 as usize];
@@ -51,12 +52,12 @@ pub(super) fn ways(order: &Order<'_>, way: Way) -> (Vec<Vec<Travel>>, Meets) {
                 continue;
             };
             let copied = out.wire.is_none() && op.inputs.len() == 1;
-            let place = op.store.as_ref().filter(|s| copied && !s.dead);
+            let lands = copied && way != Way::Engine;
+            let place = op.store.as_ref().filter(|s| lands && !s.dead);
             if let Some(needs) = place.and_then(|s| land.allowed(from.0, to.0, &s.region)) {
                 meets[wire.source as usize].extend(needs);
                 travels[w][i] = Travel::Landed;
-            } else if way == Way::Get && out.wire.is_none() && out.pull.is_some() && pull.is_some()
-            {
+            } else if pulls && out.wire.is_none() && out.pull.is_some() && pull.is_some() {
                 travels[w][i] = Travel::Pulled;
             }
         }

@@ -12,7 +12,7 @@
 //! * **Result**: the contributions of every place, in the order of the folds, are what the collective asks for.
 //! * **Entering**: if the programs say that they synchronise, every rank has heard of every rank.
 //!
-//! **Passes.** Everything is proved for one pass, and for so many that each wait for room has reached back to a pass
+//! **Passes.** Everything is proved for one pass, and, where there may be more, for so many that each wait for room has reached back to a pass
 //! before. Passes touch different elements of the buffers and the same staging memory; each adds the same signals, so
 //! what is known in one pass is known of the next.
 
@@ -88,7 +88,7 @@ pub fn verify(instance: &Instance, programs: Vec<DeviceProgram>) -> Result<Progr
     shape::check(instance, &programs)?;
     let wires = links::check(&programs)?;
     play::play(instance, &programs, &wires, 1)?;
-    if programs[0].way != Way::Packet {
+    if !programs[0].way.is_one_pass() {
         play::play(instance, &programs, &wires, passes(&programs))?;
     }
     Ok(Programs { list: programs })

@@ -1,9 +1,9 @@
 //! Whether each program is consistent in itself.
 
 use super::Fault;
-use crate::device::{Arm, DeviceProgram, Event, Message, Source, Target, Way, abi};
+use crate::device::{Arm, DeviceProgram, Event, Message, Phase, Source, Target, Way, abi};
 use crate::instance::Instance;
-use crate::plan::{Buf, Dir, Header, Placement, Region};
+use crate::plan::{Buf, Dir, Header, Placement, Region, Sizes};
 
 /// Checks all programs.
 pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<(), Fault> {
@@ -49,6 +49,9 @@ fn program(p: &DeviceProgram) -> Result<(), String> {
     if p.greets.iter().any(|&g| g >= p.header.ranks || g == p.rank) {
         return Err("it greets nobody".into());
     }
+    if p.way == Way::Engine {
+        engines(p)?;
+    }
     for (i, phase) in p.phases.iter().enumerate() {
         for (j, a) in phase.arms.iter().enumerate() {
             arm(p, a).map_err(|what| format!("phase {i}, arm {j}: {what}"))?;
@@ -58,6 +61,27 @@ fn program(p: &DeviceProgram) -> Result<(), String> {
         }
     }
     p.leave.iter().try_for_each(|w| event(p, w.event))
+}
+
+/// Whether engines can make all copies between two parts of the kernel.
+fn engines(p: &DeviceProgram) -> Result<(), String> {
+    let kept = |r: &Region| r.pieces.iter().all(|piece| !matches!(piece.buf, Buf::Scratch(_)));
+    let copies = |arm: &Arm| {
+        let from = match &arm.inputs[..] {
+            [Source::Local(r) | Source::Pulled(_, r)] => kept(r),
+            _ => false,
+        };
+        let to = arm.outs.is_empty() && arm.store.as_ref().is_some_and(kept);
+        from && to && arm.waits.is_empty() && matches!(arm.sizes, Sizes::Of(_))
+    };
+    let is_one = |(i, phase): (usize, &Phase)| match i == p.copying() {
+        true => phase.arms.iter().all(copies),
+        false => !phase.arms.iter().any(Arm::moves),
+    };
+    match p.phases.iter().enumerate().all(is_one) {
+        true => Ok(()),
+        false => Err("its copies are not one phase of nothing else".into()),
+    }
 }
 
 /// The message is one of a link, in that direction.
@@ -99,12 +123,12 @@ fn arm(p: &DeviceProgram, arm: &Arm) -> Result<(), String> {
             }
             Source::Staged(m, _) => {
                 link(p, *m, Some(Dir::Recv))?;
-                p.way != Way::Packet
+                !p.way.is_one_pass()
             }
             Source::Pulled(m, r) => {
                 link(p, *m, Some(Dir::Recv))?;
                 region(p, r, chunks)?;
-                p.way == Way::Get
+                matches!(p.way, Way::Get | Way::Engine)
             }
         };
         if !allowed {
@@ -117,7 +141,7 @@ fn arm(p: &DeviceProgram, arm: &Arm) -> Result<(), String> {
     for out in &arm.outs {
         let (m, allowed) = match out {
             Target::Packet(m, _) => (m, p.way == Way::Packet),
-            Target::Staged(m, _) => (m, p.way != Way::Packet),
+            Target::Staged(m, _) => (m, !p.way.is_one_pass()),
             Target::Landed(m, r) => {
                 written(p, r, chunks)?;
                 (m, matches!(p.way, Way::Put | Way::Get))

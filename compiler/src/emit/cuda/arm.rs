@@ -53,7 +53,7 @@ impl Body<'_> {
     }
 
     /// The source lines of an arm.
-    fn comment(&mut self, sites: &[u32]) {
+    pub(super) fn comment(&mut self, sites: &[u32]) {
         for &site in sites {
             let site = &self.program.sites[site as usize];
             let text: String = site.text.lines().next().unwrap_or("").chars().take(100).collect();

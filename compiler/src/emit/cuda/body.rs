@@ -1,6 +1,7 @@
 //! The kernel around the arms.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use super::alike::{alike, plain, unite};
 use super::average::Stores;
@@ -8,7 +9,7 @@ use super::share::{self, Role};
 use super::types::{of_wire, wires};
 use super::{INCLUDE, KERNEL, Operator, Spec, place};
 use crate::device::abi::THREADS;
-use crate::device::{DeviceProgram, Phase, Target, Way};
+use crate::device::{Arm, DeviceProgram, Phase, Target, Way};
 use crate::plan::{Placement, Region, Wire};
 
 /// A body that is being written.
@@ -119,23 +120,10 @@ impl<'a> Body<'a> {
              {KERNEL}(const __grid_constant__ Params params) {{"
         ));
         self.deeper();
-        self.start();
-        let packets = self.program.way == Way::Packet;
-        if !packets {
-            self.line("#pragma unroll 1");
-            self.line("for (u64 t = 0; t < params.passes; ++t) {");
-            self.deeper();
-            self.line("me.pass(t);");
-        }
-        let mut phases = Vec::new();
-        for (i, phase) in self.program.phases.iter().enumerate() {
-            self.phase = i;
-            phases.push(self.phase(phase));
-        }
-        self.phases(&phases);
-        if !packets {
-            self.shallower();
-            self.line("}");
+        self.me();
+        match self.program.way {
+            Way::Engine => self.parts(),
+            _ => self.whole(),
         }
         self.end();
         self.shallower();
@@ -151,6 +139,7 @@ impl<'a> Body<'a> {
             Way::Staged => "staged",
             Way::Put => "put into the peers' buffers, sums staged",
             Way::Get => "put into the peers' buffers, sums read there",
+            Way::Engine => "read in the peers' buffers by copy engines",
         };
         let what = match h.reduces {
             true => format!("{} {}", spec.element.name(), spec.operator.name()),
@@ -189,7 +178,39 @@ impl<'a> Body<'a> {
         self.text.push('\n');
     }
 
-    fn start(&mut self) {
+    /// All phases.
+    fn whole(&mut self) {
+        self.start();
+        let one_pass = self.program.way.is_one_pass();
+        if !one_pass {
+            self.line("#pragma unroll 1");
+            self.line("for (u64 t = 0; t < params.passes; ++t) {");
+            self.deeper();
+            self.line("me.pass(t);");
+        }
+        self.phases(0..self.program.phases.len());
+        if !one_pass {
+            self.shallower();
+            self.line("}");
+        }
+    }
+
+    /// The phases before the copies of engines, and from there on: two launches.
+    fn parts(&mut self) {
+        let (copying, all) = (self.program.copying(), self.program.phases.len());
+        self.line("if (params.part == 0) {");
+        self.deeper();
+        self.start();
+        self.phases(0..copying);
+        self.line("return;");
+        self.shallower();
+        self.line("}");
+        // Who has not waited to the end tells nothing: its copies are not what peers take them for.
+        self.line("if (look32(params.state + 8) != 0) return;");
+        self.phases(copying..all);
+    }
+
+    fn me(&mut self) {
         self.line("Me me(params);");
         let mut before = String::from("params.scratch");
         for (i, chunks) in self.program.header.scratch.iter().enumerate() {
@@ -200,6 +221,10 @@ impl<'a> Body<'a> {
             self.line("if (me.thread == 0) failed = 0;");
             self.line("__syncthreads();");
         }
+    }
+
+    /// Before the first phase.
+    fn start(&mut self) {
         if self.scales() && !self.scales_inputs() {
             self.each_own("data", self.program.header.chunks, "TIMES");
             self.line("__syncthreads();");
@@ -248,9 +273,14 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The code of all phases; those that are alike and follow each other are a loop.
-    fn phases(&mut self, phases: &[String]) {
-        let mut first = 0;
+    /// The code of some phases; those that are alike and follow each other are a loop.
+    fn phases(&mut self, which: Range<usize>) {
+        let (program, mut first) = (self.program, which.start);
+        let mut phases = Vec::new();
+        for i in which {
+            self.phase = i;
+            phases.push(self.phase(&program.phases[i]));
+        }
         for some in phases.chunk_by(|a, b| alike(a, b)) {
             if first > 0 && !self.announced {
                 // Not earlier: the first elements are asked for before the epoch is known.
@@ -335,7 +365,10 @@ impl<'a> Body<'a> {
 
     fn phase(&mut self, phase: &Phase) -> String {
         self.apart(|body| {
-            body.arms(phase);
+            match body.program.way == Way::Engine && phase.arms.iter().any(Arm::moves) {
+                true => phase.arms.iter().for_each(|arm| body.comment(&[arm.site])),
+                false => body.arms(phase),
+            }
             body.after(phase);
         })
     }

@@ -21,7 +21,8 @@ constexpr u32 THREADS = 512;
 constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128, YEAR = 1 << 30;
 
 struct Params {
-    u64 count, pass, passes, groups, unit, staging, halves, packets, packet_half, scratch, state, abort, report, timeout;
+    u64 count, pass, passes, groups, unit, staging, halves, packets, packet_half, scratch, state, abort, report, timeout,
+        part;
     double factor;
     u64 arena[RANKS], data[RANKS], input[RANKS], output[RANKS];
 };

@@ -15,7 +15,6 @@ use roundelay_dsl::span::SourceMap;
 use super::nvrtc::Nvrtc;
 
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
-const WAYS: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
 /// Registers of a thread, so that a block of 512 threads fits.
 const REGISTERS: u32 = 128;
 /// Every so many-th kernel is in the sample.
@@ -55,7 +54,7 @@ fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
     for placement in [Placement::InPlace, Placement::OutOfPlace] {
         let proved = compile(program, &sources, &shape, &Options::default(), placement);
         let Ok(proved) = proved else { continue };
-        for way in WAYS {
+        for way in Way::ALL {
             let Ok(lowered) = prove(&proved, way, &Lower::default()) else { continue };
             for spec in specs {
                 let rank = lowered.of(1).expect("two ranks at least");
@@ -191,6 +190,28 @@ fn kernels_have_the_instructions_they_need() {
         }
         assert!(!ptx.contains("fma.rn"), "{name}: contracted");
         assert!(!name.contains("Packet") || !ptx.contains("fence.acq_rel.sys;\n\tst.relaxed"));
+    }
+}
+
+/// Both parts of kernels beside copy engines: they wait and tell, and move nothing.
+#[test]
+fn kernels_beside_engines_move_nothing() {
+    let Some(nvrtc) = compiler() else { return };
+    let mut texts = Vec::new();
+    for entry in CATALOGUE.iter().filter(|e| e.collective != "barrier") {
+        kernels(entry, 4, &[SUM], &mut texts);
+    }
+    texts.retain(|(name, _)| name.contains(" Engine "));
+    assert!(texts.len() >= 8, "only {}", texts.len());
+    for (name, text) in &texts {
+        assert_eq!(fault(&nvrtc, text), None, "{name}");
+        let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0))).expect("it compiles");
+        for instruction in ["ld.global.L1::no_allocate", "st.global.v4.u32"] {
+            assert!(!ptx.contains(instruction), "{name}: {instruction}");
+        }
+        let leaf = !ptx.contains("ld.acquire.sys.global.u64");
+        assert!(!leaf || !name.contains("direct"), "{name} waits for nobody");
+        assert!(ptx.contains("fence.acq_rel.sys"), "{name} tells nobody");
     }
 }
 

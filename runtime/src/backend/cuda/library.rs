@@ -60,6 +60,7 @@ const FUNCTIONS: &[&str] = &[
     "cuMemRelease",
     "cuMemSetAccess",
     "cuMemUnmap",
+    "cuMemcpyDtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyHtoDAsync_v2",
     "cuMemsetD8Async",

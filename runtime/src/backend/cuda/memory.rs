@@ -323,6 +323,17 @@ impl CudaStream {
         }
     }
 
+    /// Copies between addresses of this or other devices, by a copy engine where the driver takes one.
+    ///
+    /// # Safety
+    ///
+    /// As [`CudaStream::write`].
+    pub(crate) unsafe fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), Fault> {
+        self.context().enter()?;
+        // SAFETY: the caller's promise.
+        unsafe { cuda!(cuMemcpyDtoDAsync_v2(to, from, bytes as usize, self.handle())) }
+    }
+
     /// Sets bytes from an address on.
     ///
     /// # Safety

@@ -37,5 +37,5 @@ use memory::Pinned;
 pub(crate) use memory::{Foreign, Found, Handle, Physical, Range};
 pub(crate) use module::Kernel;
 pub use stream::CudaStream;
-pub(crate) use stream::Event;
+pub(crate) use stream::{Beside, Event};
 pub use wheels::wheels;

@@ -134,6 +134,34 @@ impl Event {
     }
 }
 
+/// A stream beside others, for a share of the work of one of them.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    stream: CudaStream,
+    forked: Event,
+    joined: Event,
+}
+
+impl Beside {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
+        let stream = CudaStream::new(context)?;
+        Ok(Beside { stream, forked: Event::new(context)?, joined: Event::new(context)? })
+    }
+
+    /// What is put into the stream that this gives comes after what is in `main`, and beside what is put there later.
+    pub(crate) fn fork(&self, main: &CudaStream) -> Result<&CudaStream, Fault> {
+        self.forked.record(main)?;
+        self.stream.follow(&self.forked)?;
+        Ok(&self.stream)
+    }
+
+    /// What is put into `main` from now on comes after both.
+    pub(crate) fn join(&self, main: &CudaStream) -> Result<(), Fault> {
+        self.joined.record(&self.stream)?;
+        main.follow(&self.joined)
+    }
+}
+
 impl Drop for Event {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {

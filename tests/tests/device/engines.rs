@@ -1,0 +1,82 @@
+//! What copy engines can play, and what is refused.
+
+use roundelay_algorithms::find;
+use roundelay_compiler::device::{DeviceProgram, Options, Phase, Way, prove, verify};
+use roundelay_compiler::plan::Buf;
+use roundelay_compiler::{Placement, Proved, Shape, compile};
+use roundelay_tests::of_book;
+
+use super::proofs;
+
+fn proved(collective: &str, name: &str, n: u32) -> Proved {
+    let entry = find(collective, name).expect("the book has it");
+    let (sources, program) = of_book(entry).expect("the book resolves");
+    let options = roundelay_compiler::Options::default();
+    compile(&program, &sources, &Shape::flat(n), &options, Placement::OutOfPlace).expect("a proof")
+}
+
+fn refusal(collective: &str, name: &str, n: u32) -> String {
+    let refused = prove(&proved(collective, name, n), Way::Engine, &Options::default());
+    refused.expect_err("more than copies").to_string()
+}
+
+#[test]
+fn algorithms_that_only_copy_once_are_offered() {
+    let direct = [
+        "all_gather.direct",
+        "all_to_all.direct",
+        "broadcast.chain",
+        "gather.linear",
+        "scatter.linear",
+    ];
+    let mut offered = 0;
+    proofs(|name, shape, proved| {
+        let copies = prove(proved, Way::Engine, &Options::default());
+        offered += usize::from(copies.is_ok());
+        if direct.iter().any(|direct| name.starts_with(direct)) {
+            assert!(copies.is_ok(), "{name}: {copies:?}");
+        }
+        // On two ranks whatever copies is one step.
+        let reduces = proved.plans()[0].header.reduces;
+        assert!(!reduces || copies.is_err(), "{name} {shape} adds");
+    });
+    assert!(offered > 50, "{offered}");
+}
+
+#[test]
+fn others_are_refused_and_say_why() {
+    let text = refusal("all_reduce", "ring", 2);
+    assert!(text.starts_with("copy engines only copy") && text.contains("adds operands"), "{text}");
+    assert!(refusal("all_reduce", "one_shot", 4).contains("adds operands"));
+    let text = refusal("all_gather", "ring", 4);
+    assert!(text.contains("step 0 (line 9) copies what a later step counts on"), "{text}");
+    assert!(refusal("all_to_all", "bruck", 4).contains("uses scratch memory"));
+}
+
+/// Programs whose copies are not one phase of nothing else could not be taken apart.
+#[test]
+fn copies_stand_alone() {
+    let proved = proved("all_gather", "direct", 3);
+    let programs = prove(&proved, Way::Engine, &Options::default()).expect("it only copies");
+    let refused = |change: &dyn Fn(&mut DeviceProgram)| {
+        let mut rest = programs.list().to_vec();
+        change(&mut rest[1]);
+        verify(&proved.graph().instance, rest).expect_err("it is damaged").0
+    };
+    let alone = "its copies are not one phase of nothing else";
+    let joined = refused(&|p| {
+        let waits = p.phases.remove(1).arms.remove(0).waits;
+        p.phases[1].arms[1].waits = waits;
+    });
+    assert!(joined.contains(alone), "{joined}");
+    let twice = refused(&|p| {
+        let copy = p.phases[2].arms.pop().expect("a copy");
+        p.phases.push(Phase { arms: vec![copy], meet: false, signals: Vec::new() });
+    });
+    assert!(twice.contains(alone), "{twice}");
+    let aside = refused(&|p| {
+        let store = p.phases[2].arms[0].store.as_mut().expect("a place");
+        store.pieces[0].buf = Buf::Scratch(0);
+    });
+    assert!(aside.contains(alone), "{aside}");
+}
