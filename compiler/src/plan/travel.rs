@@ -11,7 +11,7 @@ pub const INPUT_BYTES: u64 = 256;
 /// The same where ranks share cores: who waits until its input has been read gives its core away (4 ranks on 2 cores,
 /// all_to_all of 1 KiB 7.5 against 6.1 us, all_reduce of 1 KiB 8.4 against 6.3, of 4 KiB 9.1 against 7.1; messages
 /// of 4 KiB are alike).
-pub const CROWDED_INPUT_BYTES: u64 = 4 << 10;
+const CROWDED_INPUT_BYTES: u64 = 4 << 10;
 /// Memory that the call also writes is read in place only where the vector exceeds the caches: lines that
 /// both sides read and write change owners more often than those of a slot (measured at 2 ranks:
 /// 64 KiB 17 against 10 us, 1 MiB 146 against 126 us, 2 MiB 253 against 294 us). Ranks that share
