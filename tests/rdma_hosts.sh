@@ -64,6 +64,15 @@ for grid in no yes; do
     echo "passed, after $SECONDS s: the book, shared memory inside, RDMA between (grid: $grid)"
 done
 
+# link CARD CARD: the first device on this card, the second on that.
+link() {
+    rdma link delete rxe0 && rdma link delete rxe1 &&
+        rdma link add rxe0 type rxe netdev "$1" && rdma link add rxe1 type rxe netdev "$2" || fail "no devices"
+}
+
+# From now on the first device of one machine is of the network of the second device of the other.
+[ "$VM" = 0 ] || link "${cards[1]}" "${cards[0]}"
+
 # cut CARD ...: once the ranks are in the middle of calls, on one of the machines.
 cut() {
     [ "$VM" = 0 ] || return 0
@@ -81,9 +90,41 @@ cut "${cards[1]}"
 ended
 [ "$status" = "0 0 " ] || fail "with one device cut off the ranks ended with $status"
 [ "$VM" != 0 ] || [ "$(rows shm+rdma)" = 4 ] || fail "not all rows"
-echo "passed, after $SECONDS s: a device is cut off, the other carries on"
+echo "passed, after $SECONDS s: devices in another order; one is cut off, the other carries on"
 
 [ "$VM" != 0 ] || ip link set "${cards[1]}" up
+
+# Queue pairs of the device that is cut off which are connected, and packets that it has sent.
+pairs() { rdma resource show qp link rxe1/1 | grep -c 'state RTS'; }
+packets() { cat /sys/class/infiniband/rxe1/ports/1/hw_counters/sent_pkts; }
+
+# wait_for WHAT TEST: while the ranks go on.
+wait_for() {
+    until eval "$2"; do
+        kill -0 "${ranks[0]}" 2>/dev/null || fail "ended before $1"
+        sleep 0.1
+    done
+}
+
+start transport=shm,rdma run all_reduce.ring --bytes 16K --iters 1000000 --warmup 0
+if [ "$VM" = 0 ]; then
+    before=$(packets)
+    wait_for "it carried" '[ "$(packets)" -gt $((before + 500)) ]'
+    whole=$(pairs)
+    ip link set "${cards[1]}" down
+    wait_for "queue pairs failed" '[ "$(pairs)" -lt "$whole" ]'
+    ip link set "${cards[1]}" up
+    wait_for "they were made anew" '[ "$(pairs)" -ge "$whole" ]'
+    before=$(packets)
+    wait_for "it carried again" '[ "$(packets)" -gt $((before + 500)) ]'
+    echo "passed, after $SECONDS s: a device was cut off and mended, and carries again"
+    kill "${ranks[@]}"
+    ended
+else
+    ended
+    [ "$status" = "3 3 " ] || fail "whose peers were ended ended with $status"
+fi
+
 start transport=shm,rdma run all_reduce.ring --bytes 1K,2K,64K,256K --iters 4 --warmup 0 --timeout 60s
 cut "${cards[0]}" "${cards[1]}"
 ended
@@ -91,3 +132,5 @@ ended
 grep -qE 'rank [0-3] is gone: all 4 queue pairs to it failed, the last one on device rxe[01]: ' /run/said.* ||
     fail "nobody names rank and device"
 echo "passed, after $SECONDS s: all devices are cut off, and the ranks say so"
+
+[ "$VM" = 0 ] || link "${cards[0]}" "${cards[1]}"

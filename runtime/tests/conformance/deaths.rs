@@ -10,15 +10,16 @@ use crate::support::scene::{self, Job, say};
 use crate::support::{barrier, contribution, header, ring, total, until_stopped};
 use crate::{Over, threads};
 
-/// No test comes near it unless something hangs.
-const FOREVER: Duration = Duration::from_secs(60);
+/// How long ranks wait that need not wait for the deadline: no test comes near it, however busy the machine is, unless
+/// something hangs.
+const FOREVER: Duration = Duration::from_secs(600);
 /// How long ranks wait for one that is stopped: all of them begin to wait within it.
 const SHORT: Duration = Duration::from_secs(2);
 const RANKS: u32 = 4;
 
 /// Three ranks move a lot, the fourth calls something else in between: all hear of it at once.
 pub(crate) fn abort(over: Over) {
-    let plans = ring(&header("all_reduce", "ring", RANKS, RANKS));
+    let plans = over.spread(&ring(&header("all_reduce", "ring", RANKS, RANKS)), 0);
     let other = barrier(RANKS);
     let began = Instant::now();
     let errors = threads(over, RANKS, 64 << 10, |comm, rank| {
@@ -32,7 +33,7 @@ pub(crate) fn abort(over: Over) {
         }
         .expect_err("one differs")
     });
-    assert!(began.elapsed() < FOREVER / 2, "{:?}", began.elapsed());
+    assert!(began.elapsed() < FOREVER, "it took the deadline");
     for error in errors {
         assert_eq!(error.code(), codes::PLAN_MISMATCH, "{error}");
     }
@@ -44,13 +45,18 @@ fn rank_process() {
     scene::rank(play);
 }
 
+/// A scene is an ending, and what the job goes over.
 fn play(scene: &str) -> Result<(), Error> {
+    let (scene, over) = scene.split_once(' ').expect("two words");
+    let paths = [Over::Paths, Over::RdmaTcp, Over::TwoRdma];
+    // Others have no paths, and plans as they are.
+    let over = paths.into_iter().find(|known| format!("{known:?}") == over).unwrap_or(Over::Shm);
     let mut comm = Communicator::from_env()?;
     say(&format!("pid {}", getpid().as_raw_nonzero()));
     let rank = comm.rank() as usize;
     let pids = comm.all_gather_u64(getpid().as_raw_nonzero().get() as u64)?;
-    let plan = &ring(&header("all_reduce", "ring", RANKS, RANKS))[rank];
-    let mut vector = vec![0f32; 1_000_000];
+    let plan = &over.spread(&ring(&header("all_reduce", "ring", RANKS, RANKS)), 0)[rank];
+    let mut vector = vec![0f32; 250_000];
     for round in 0..20 {
         for (i, x) in vector.iter_mut().enumerate() {
             *x = contribution(rank, i, round);
@@ -69,23 +75,14 @@ fn play(scene: &str) -> Result<(), Error> {
 }
 
 fn launch(over: Over, name: &str) -> Job {
-    let launcher = match over {
-        Over::Shm => Launcher::new(RANKS),
-        Over::Tcp => Launcher::new(RANKS).hints("transport=tcp"),
-        Over::Rdma => Launcher::new(RANKS).hints("transport=rdma"),
-        Over::Paths => {
-            Launcher::new(RANKS).hints(format!("transport=tcp,paths={}", super::PATHS.join(",")))
-        }
-        Over::Mixed => Launcher::new(RANKS).hosts(2).hints("transport=shm,tcp"),
-        Over::MixedRdma => Launcher::new(RANKS).hosts(2).hints("transport=shm,rdma"),
-    };
+    let launcher = Launcher::new(RANKS).hosts(over.hosts()).hints(over.hints());
     let launcher = launcher.timeout(FOREVER).grace(Duration::from_secs(1));
-    Job::play(scene::scene(launcher, "deaths::rank_process", name))
+    Job::play(scene::scene(launcher, "deaths::rank_process", &format!("{name} {over:?}")))
 }
 
 pub(crate) fn killed(over: Over) {
     let Job { outcome, said, took } = launch(over, "killed");
-    assert!(took < FOREVER / 2, "{took:?}");
+    assert!(took < FOREVER, "it took the deadline: {said:?}");
     assert_eq!(outcome.endings[1], Ending::Signalled(9), "{said:?}");
     // Over sockets the others may notice before the launcher does.
     let cause = Some("rank 1: signal 9 (SIGKILL) ended its process");
@@ -99,13 +96,13 @@ pub(crate) fn killed(over: Over) {
 }
 
 pub(crate) fn stopped(over: Over) {
-    let Job { outcome, said, took } = launch(over, "stopped");
-    assert!(took < FOREVER / 2, "{took:?}");
+    let Job { outcome, said, .. } = launch(over, "stopped");
     assert_eq!(outcome.endings[1], Ending::Killed, "{said:?}");
     for rank in [0, 2, 3] {
         let text = &said[rank][1];
         assert!(text.starts_with("RL0703 "), "{over:?}: {text}");
         assert!(text.contains("all_reduce.ring, step ") && text.contains("hand.algo:"), "{text}");
+        assert!(text.contains("waited 2s for "), "not the deadline that was set: {text}");
         // From another machine nobody can see that.
         let words = "rank 1 is stopped: let its process go on";
         assert!(

@@ -10,7 +10,8 @@ mod book;
 mod deaths;
 mod moves;
 
-use roundelay::{Communicator, Setup, Transports};
+use roundelay::{Communicator, Setup};
+use roundelay_compiler::plan::{Dir, Plan};
 
 /// What the ranks are joined by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,24 +28,82 @@ pub(crate) enum Over {
     Mixed,
     /// The same with devices between the others.
     MixedRdma,
+    /// Two paths: a device and sockets.
+    RdmaTcp,
+    /// Two paths: a device each.
+    TwoRdma,
 }
 
 /// Two paths of every machine that has both protocols.
 const PATHS: [&str; 2] = ["127.0.0.1", "::1"];
 
+/// The names of the devices for RDMA.
+fn devices() -> Vec<String> {
+    let lines = roundelay::transport::rdma().unwrap_or_default();
+    lines.iter().filter_map(|line| Some(line.split_once(':')?.0.to_owned())).collect()
+}
+
 impl Over {
-    /// How a rank is to join.
-    pub(crate) fn setup(self, rank: u32) -> Setup {
+    /// The paths, if there are several.
+    pub(crate) fn paths(self) -> Vec<String> {
         match self {
-            Over::Shm => Setup::new(),
-            Over::Tcp => Setup::new().transports(Transports::TCP),
-            Over::Rdma => Setup::new().transports(Transports::RDMA),
-            Over::Paths => Setup::new().transports(Transports::TCP).paths(PATHS),
-            Over::Mixed | Over::MixedRdma => {
-                let rdma = self == Over::MixedRdma;
-                let transports = Transports { shm: true, tcp: !rdma, rdma };
-                Setup::new().transports(transports).host_label(format!("machine {}", rank % 2))
+            Over::Paths => PATHS.map(str::to_owned).into(),
+            Over::RdmaTcp => devices().into_iter().take(1).chain([PATHS[0].to_owned()]).collect(),
+            Over::TwoRdma => devices().into_iter().take(2).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether devices carry something.
+    pub(crate) fn has_devices(self) -> bool {
+        matches!(self, Over::Rdma | Over::MixedRdma | Over::RdmaTcp | Over::TwoRdma)
+    }
+
+    /// Where there are two paths: what one rank sends rides one of them, what the next one sends the other; in the
+    /// other turn each rides the other one.
+    pub(crate) fn spread(self, plans: &[Plan], turn: u32) -> Vec<Plan> {
+        let mut plans = plans.to_vec();
+        if self.paths().is_empty() {
+            return plans;
+        }
+        for plan in &mut plans {
+            plan.header.hash[15] ^= 1 + turn as u8;
+            for conn in &mut plan.part.conns {
+                let sender = if conn.dir == Dir::Send { plan.part.rank } else { conn.peer };
+                conn.path = ((sender + turn) % 2) as u16;
+                conn.channel = 2 * conn.channel + conn.path;
             }
+        }
+        plans
+    }
+
+    /// What ranks are told.
+    pub(crate) fn hints(self) -> String {
+        let transport = match self {
+            Over::Shm => "shm",
+            Over::Tcp | Over::Paths => "tcp",
+            Over::Rdma | Over::TwoRdma => "rdma",
+            Over::Mixed => "shm,tcp",
+            Over::MixedRdma => "shm,rdma",
+            Over::RdmaTcp => "tcp,rdma",
+        };
+        match &self.paths()[..] {
+            [] => format!("transport={transport}"),
+            paths => format!("transport={transport},paths={}", paths.join(",")),
+        }
+    }
+
+    /// How many hosts there seem to be.
+    pub(crate) fn hosts(self) -> u32 {
+        if matches!(self, Over::Mixed | Over::MixedRdma) { 2 } else { 1 }
+    }
+
+    /// How a rank is to join.
+    fn setup(self, rank: u32) -> Setup {
+        let setup = Setup::new().hints(&self.hints().parse().expect("hints"));
+        match self.hosts() {
+            1 => setup,
+            hosts => setup.host_label(format!("machine {}", rank % hosts)),
         }
     }
 }
@@ -74,9 +133,8 @@ fn skip(why: &str) {
 /// Runs a test over this, or says why it cannot be done here.
 fn over(over: Over, test: impl Fn(Over)) {
     match roundelay::transport::rdma() {
-        Err(why) if matches!(over, Over::Rdma | Over::MixedRdma) => {
-            skip(&format!("no RDMA: {why}"));
-        }
+        Err(why) if over.has_devices() => skip(&format!("no RDMA: {why}")),
+        Ok(lines) if over == Over::TwoRdma && lines.len() < 2 => skip("one device for RDMA only"),
         _ if over == Over::Paths && std::net::TcpListener::bind("[::1]:0").is_err() => {
             skip("this machine has no IPv6 and so only one path to itself");
         }
@@ -147,3 +205,5 @@ conformance!(paths, Over::Paths);
 conformance!(mixed, Over::Mixed);
 conformance!(rdma, Over::Rdma);
 conformance!(mixed_rdma, Over::MixedRdma);
+conformance!(rdma_and_tcp, Over::RdmaTcp);
+conformance!(two_devices, Over::TwoRdma);

@@ -29,8 +29,10 @@ fn noise(bytes: &mut [u8], seed: u64) {
 
 pub(crate) fn order(over: Over) {
     let plans = send_recv(&header("send_recv", "plain", 2, 1));
+    let turns = [0, 1].map(|turn| over.spread(&plans, turn));
     threads(over, 2, 4096, |comm, rank| {
         for round in 0..3000u64 {
+            let plans = &turns[(round / 5 % 2) as usize];
             // Small ones, staged ones and direct ones follow each other on one connection.
             let len = [1, 100, 2000, 7][(round % 4) as usize];
             let mut vector = vec![if rank == 0 { round } else { u64::MAX }; len];
@@ -42,6 +44,7 @@ pub(crate) fn order(over: Over) {
 
 pub(crate) fn integrity(over: Over) {
     let plans = send_recv(&header("send_recv", "plain", 2, 3));
+    let turns = [0, 1].map(|turn| over.spread(&plans, turn));
     let sums = threads(over, 2, 64 << 10, |comm, rank| {
         let mut sums = Vec::new();
         for (seed, len) in
@@ -49,7 +52,8 @@ pub(crate) fn integrity(over: Over) {
         {
             let mut shared = comm.alloc::<u8>(*len).expect("room");
             let mut own = vec![0u8; *len];
-            for bytes in [&mut own[..], &mut shared[..]] {
+            for (at, bytes) in [&mut own[..], &mut shared[..]].into_iter().enumerate() {
+                let plans = &turns[(seed + at) % 2];
                 if rank == 0 {
                     noise(bytes, seed as u64);
                 }
@@ -66,41 +70,53 @@ pub(crate) fn integrity(over: Over) {
     assert_eq!(distinct.len(), 9, "the noise of every length is another");
 }
 
-fn check_all_reduce(over: Over, plans: &[Plan], slot_bytes: u64) {
+/// Plays several sets of plans of as many ranks, one after the other on the same connections.
+fn check_all_reduce(over: Over, sets: &[Vec<Plan>], slot_bytes: u64) {
     // Slots of a few words make many messages.
     let most = if slot_bytes < 1024 { 3001 } else { 40_001 };
-    let ranks = plans.len();
+    let ranks = sets[0].len();
+    let sets: Vec<Vec<Plan>> = sets.iter().map(|plans| over.spread(plans, 0)).collect();
     threads(over, ranks as u32, slot_bytes, |comm, rank| {
-        for (salt, &count) in [1, 7, 100, 1023, most].iter().enumerate() {
-            let mut own = vec![f32::NAN; count];
-            let mut shared = comm.alloc::<f32>(count).expect("memory");
-            for vector in [&mut own[..], &mut shared[..]] {
-                for (i, x) in vector.iter_mut().enumerate() {
-                    *x = contribution(rank, i, salt);
+        for plans in &sets {
+            let plan = &plans[rank];
+            for (salt, &count) in [1, 7, 100, 1023, most].iter().enumerate() {
+                let mut own = vec![f32::NAN; count];
+                let mut shared = comm.alloc::<f32>(count).expect("memory");
+                for vector in [&mut own[..], &mut shared[..]] {
+                    for (i, x) in vector.iter_mut().enumerate() {
+                        *x = contribution(rank, i, salt);
+                    }
+                    comm.run_in_place(plan, RedOp::Sum, vector).expect("a run");
+                    let wrong = (0..count).find(|&i| vector[i] != total(ranks, i, salt));
+                    let name = &plan.header.algorithm;
+                    assert_eq!(wrong, None, "{over:?}, {name}, {count} elements");
                 }
-                comm.run_in_place(&plans[rank], RedOp::Sum, vector).expect("a run");
-                let wrong = (0..count).find(|&i| vector[i] != total(ranks, i, salt));
-                assert_eq!(wrong, None, "{over:?}, {count} elements");
             }
         }
     });
 }
 
 pub(crate) fn protocols(over: Over) {
-    for protocol in [Protocol::Auto, Protocol::Staged, Protocol::Direct] {
-        for slot_bytes in [256, 64 << 10] {
-            let with =
-                |name, n, chunks| Header { protocol, ..header("all_reduce", name, n, chunks) };
-            check_all_reduce(over, &ring(&with("ring", 3, 3)), slot_bytes);
-            check_all_reduce(over, &one_shot(&with("one_shot", 4, 1), true), slot_bytes);
-            check_all_reduce(over, &one_shot(&with("one_shot", 2, 1), false), slot_bytes);
-            check_all_reduce(over, &two_shot(&with("two_shot", 4, 4)), slot_bytes);
-        }
+    const ALL: [Protocol; 3] = [Protocol::Auto, Protocol::Staged, Protocol::Direct];
+    for slot_bytes in [256, 64 << 10] {
+        let with = |name: &'static str, n, chunks| {
+            ALL.map(|protocol| {
+                let header = header("all_reduce", &format!("{name} {protocol:?}"), n, chunks);
+                Header { protocol, ..header }
+            })
+        };
+        let rings = with("ring", 3, 3).map(|header| ring(&header));
+        let pairs = with("one_shot", 2, 1).map(|header| one_shot(&header, false));
+        let fours = with("one_shot", 4, 1).map(|header| one_shot(&header, true));
+        let twice = with("two_shot", 4, 4).map(|header| two_shot(&header));
+        check_all_reduce(over, &rings, slot_bytes);
+        check_all_reduce(over, &pairs, slot_bytes);
+        check_all_reduce(over, &[fours, twice].concat(), slot_bytes);
     }
 }
 
 pub(crate) fn nothing(over: Over) {
-    let plans = ring(&header("all_reduce", "ring", 4, 4));
+    let plans = over.spread(&ring(&header("all_reduce", "ring", 4, 4)), 1);
     threads(over, 4, 4096, |comm, rank| {
         // Fewer elements than chunks: some messages have none.
         for count in [0, 1, 2, 0, 3] {
@@ -134,7 +150,7 @@ pub(crate) fn gigabyte(over: Over) {
 /// Rank 0 sends far more than fits in between, to a rank that comes late: it is held back, loses
 /// nothing, and is done only when the other has begun.
 pub(crate) fn back_pressure(over: Over) {
-    let plans = send_recv(&header("send_recv", "plain", 2, 1));
+    let plans = over.spread(&send_recv(&header("send_recv", "plain", 2, 1)), 1);
     let begun = std::sync::atomic::AtomicBool::new(false);
     const LEN: usize = 64 << 20;
     threads(over, 2, 64 << 10, |comm, rank| {
@@ -175,9 +191,10 @@ pub(crate) fn pinned(over: Over) {
             noise(&mut shared, salt);
             assert!(own[..] == shared[..], "{over:?}");
         }
-        let devices = matches!(over, Over::Rdma | Over::MixedRdma);
-        assert_eq!(pinned(comm) > before, devices, "{before} bytes before");
-        assert_eq!(before > 0, devices);
+        // Over a path nothing is sent from where it lies: it may have to be sent again over another one.
+        let in_place = over.has_devices() && over.paths().is_empty();
+        assert_eq!(pinned(comm) > before, in_place, "{before} bytes before");
+        assert_eq!(before > 0, over.has_devices());
     });
 }
 

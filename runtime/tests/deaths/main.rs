@@ -9,6 +9,7 @@ mod rank;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -212,9 +213,16 @@ impl Job {
         pidfd_send_signal(process, self.signal).ok()?;
         let hear =
             |until: Instant| heard.recv_timeout(until.saturating_duration_since(Instant::now()));
+        let mut others: BTreeSet<usize> = (0..self.ranks as usize).collect();
+        others.remove(&self.victim);
         loop {
             match hear(hit + HANGS) {
-                Ok(_) => {}
+                Ok((rank, text)) => {
+                    // A stopped one ends when all others have: the launcher would give them its whole grace.
+                    if text.starts_with("RL") && others.remove(&rank) && others.is_empty() {
+                        let _ = pidfd_send_signal(process, Signal::KILL);
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => return Some(hit),
                 Err(RecvTimeoutError::Timeout) => break,
             }
@@ -237,11 +245,9 @@ impl Job {
         let Seen { outcome, said, hit, ended, tally } = seen;
         let bound = self.bound();
         let Some(hit) = hit else { return Err("it hangs, or failed before it was hit".into()) };
-        let ending = match self.signal {
-            Signal::STOP => Ending::Killed,
-            _ => Ending::Signalled(9),
-        };
-        if outcome.endings[self.victim] != ending {
+        let ending = outcome.endings[self.victim];
+        let by_launcher = self.signal == Signal::STOP && ending == Ending::Killed;
+        if ending != Ending::Signalled(9) && !by_launcher {
             return Err(format!("rank {} ended otherwise", self.victim));
         }
         let mut last = Duration::ZERO;

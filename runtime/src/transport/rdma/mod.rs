@@ -9,7 +9,7 @@
 //! * `stream`: pieces and rings, what is lent, what is written once more when a queue fails; `words`: what ends tell
 //!   each other; `rails`: the queues of a stream.
 //! * `registrations`: memory that devices know; `offers`: where the peer may write straight to it.
-//! * `connect`: devices of this process, and how two ends meet.
+//! * `connect`: devices of this process, and how two ends meet; `joins`: which queues of theirs are joined.
 //! * `absent`: all of that where roundelay was built without the feature `rdma`. Only this file asks
 //!   whether it is there.
 //!
@@ -21,6 +21,8 @@
 mod absent;
 #[cfg(feature = "rdma")]
 mod connect;
+#[cfg(feature = "rdma")]
+mod joins;
 #[cfg(feature = "rdma")]
 mod offers;
 #[cfg(feature = "rdma")]
@@ -53,8 +55,7 @@ pub(crate) use stream::Stream;
 /// Between two looks at whether ends have met.
 const TICK: Duration = Duration::from_micros(200);
 
-/// Which devices carry a connection, and as whom they speak. Both ends choose for themselves; rails are
-/// joined in the order of their names here.
+/// Which devices carry a connection, and as whom they speak. Both ends choose for themselves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Choice {
     /// By name, in this order; if empty all that there are.

@@ -9,9 +9,10 @@
 //! alarm, and costs no more than the queue. Where it is not better elsewhere there is more time: until then a
 //! device should have said so.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::verbs::{Completion, Queue, Write, status};
+use super::verbs::{Completion, Device, Gid, Queue, Write, status};
 
 /// How long nothing may be delivered through a queue: while others deliver, and at all.
 const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
@@ -31,7 +32,13 @@ enum Life {
 pub(super) struct Rail {
     /// None once it was destroyed.
     queue: Option<Queue>,
-    name: String,
+    /// What another one in its place would be made of, when, and after which pause.
+    pub(super) source: (Arc<Device>, Gid),
+    pub(super) due: Option<Instant>,
+    pub(super) pause: Duration,
+    pub(super) made: Instant,
+    /// Whether another one is in its place.
+    pub(super) is_replaced: bool,
     /// The number of its device: among those of the region, and of the registrations.
     pub(super) device: (usize, usize),
     /// The peer's key of its region.
@@ -45,6 +52,9 @@ pub(super) struct Rail {
     /// Whether a write was delivered since the last look, and for how long none was.
     moved: bool,
     waited: Duration,
+    /// Writes that were delivered.
+    #[cfg(test)]
+    pub(super) delivered: u64,
 }
 
 impl Rail {
@@ -53,10 +63,13 @@ impl Rail {
         for _ in 0..receives {
             queue.receive()?;
         }
-        let name = queue.device().name.clone();
         Ok(Rail {
+            source: (queue.device().clone(), queue.gid()),
             queue: Some(queue),
-            name,
+            due: None,
+            pause: Duration::ZERO,
+            made: Instant::now(),
+            is_replaced: false,
             device: (device, 0),
             peer_key: 0,
             life: Life::Live,
@@ -65,6 +78,8 @@ impl Rail {
             receives,
             moved: false,
             waited: Duration::ZERO,
+            #[cfg(test)]
+            delivered: 0,
         })
     }
 
@@ -120,7 +135,8 @@ impl Rails {
     /// Why nothing moves any more.
     pub(super) fn trouble(&self) -> Option<String> {
         let why = self.trouble.as_deref().unwrap_or("unknown");
-        (!self.are_live()).then(|| match self.all.len() {
+        let count = self.all.iter().filter(|rail| !rail.is_replaced).count();
+        (!self.are_live()).then(|| match count {
             0 => why.to_owned(),
             count => format!("all {count} queue pairs to it failed, the last one {why}"),
         })
@@ -175,6 +191,8 @@ impl Rails {
             Completion::Written(_) => {
                 rail.open = rail.open.saturating_sub(1);
                 rail.moved = true;
+                #[cfg(test)]
+                (rail.delivered += 1);
                 None
             }
             Completion::Arrived { .. } => {
@@ -207,7 +225,7 @@ impl Rails {
         if let Some(queue) = &rail.queue {
             queue.end();
         }
-        self.trouble = Some(format!("on device {}: {why}", rail.name));
+        self.trouble = Some(format!("on device {}: {why}", rail.source.0.name));
         true
     }
 

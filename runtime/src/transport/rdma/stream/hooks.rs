@@ -43,6 +43,21 @@ impl Stream {
         self.rails.kill(at);
     }
 
+    /// How long queues wait before they are made anew.
+    pub(in super::super) fn renew_after(&mut self, pause: Duration) {
+        self.renewals.pause = (pause, 8 * pause);
+    }
+
+    /// Queues that live.
+    pub(in super::super) fn alive(&self) -> Vec<usize> {
+        (0..self.rails()).filter(|&at| self.rails.all[at].is_live()).collect()
+    }
+
+    /// Writes that were delivered through a queue.
+    pub(in super::super) fn delivered(&self, at: usize) -> u64 {
+        self.rails.all[at].delivered
+    }
+
     /// Lets all queues die.
     pub(crate) fn break_all(&mut self) {
         self.rails.all.iter().filter_map(|rail| rail.queue()).for_each(|queue| queue.end());

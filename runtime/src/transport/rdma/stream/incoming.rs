@@ -107,8 +107,7 @@ impl Stream {
                     let keys = self.rails.all.iter().map(key).collect();
                     let (len, address) = (len as u64, found.block.address(found.offset));
                     let offer = Offer { start, len, address, keys };
-                    let note = postcard::to_allocvec(&offer).unwrap_or_default();
-                    if note.is_empty() || !self.note(&note) {
+                    if !self.note(&Note::Offer(offer)) {
                         return;
                     }
                 }
@@ -147,11 +146,13 @@ impl Stream {
         if ahead < SLOTS as u64 && self.arrived[slot] == Arrived::Not {
             let mut note = vec![0; len.min(PIECE as u32) as usize];
             self.region.get(ARRIVED + slot * PIECE, &mut note);
-            // What cannot be read is not used: nothing depends on it.
-            if let Ok(offer) = postcard::from_bytes(&note) {
-                self.theirs.add(offer);
-            }
             self.came(number, Arrived::Note);
+            // What cannot be read is not used: nothing depends on it.
+            match postcard::from_bytes(&note) {
+                Ok(Note::Offer(offer)) => self.theirs.add(offer),
+                Ok(Note::Renewal(renewal)) => self.hear_renewal(renewal),
+                Err(_) => {}
+            }
         }
     }
 }

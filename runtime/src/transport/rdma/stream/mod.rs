@@ -15,8 +15,8 @@
 //! **When a queue fails** each end ends its side of it and tells the other so over another queue. What had
 //! not been completed is written once more over another queue, but only when *both* sides have ended: a
 //! packet of the old queue that is late in the network then finds nobody who would store it. The receiver
-//! drops what it has already. So every byte is read once, whatever is lost, late or repeated. The stream
-//! fails when no queue is left.
+//! drops what it has already. So every byte is read once, whatever is lost, late or repeated. While another
+//! queue lives a new one is made in the place of one that failed (`renewals`). The stream fails when no queue is left.
 //!
 //! Receives are posted for all that a peer may send before it must hear from this end again: the pieces
 //! of a ring, and what it tells of those that it read. If they run out nevertheless, the peer's device
@@ -26,6 +26,7 @@
 mod hooks;
 mod incoming;
 mod outgoing;
+mod renewals;
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -34,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::joins::joins;
 use super::offers::{LEAST, Offer, Ours, Place, Theirs};
 use super::rails::{Rail, Rails};
 use super::registrations::{BLOCK, Found, Registrations};
@@ -41,6 +43,7 @@ use super::verbs::{Address, Completion, Device, Queue, Region, Write};
 use super::words::{RAILS, Word, ahead};
 use incoming::Arrived;
 use outgoing::Sent;
+use renewals::{Renewal, Renewals};
 
 /// Bytes of a piece.
 pub(super) const PIECE: usize = 16 << 10;
@@ -72,9 +75,17 @@ pub(super) struct Card {
     rails: Vec<(Address, u32)>,
 }
 
+/// What one end tells the other in a piece that no reader sees.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum Note {
+    Offer(Offer),
+    Renewal(Renewal),
+}
+
 /// Both directions of a connection.
 pub(crate) struct Stream {
     rails: Rails,
+    renewals: Renewals,
     region: Arc<Region>,
     /// Memory that needs not be copied.
     registrations: Option<Arc<Registrations>>,
@@ -140,6 +151,7 @@ impl Stream {
         }
         Ok(Stream {
             rails: Rails::new(rails, DEPTH),
+            renewals: Renewals::new(receives),
             region,
             registrations: None,
             peer: 0,
@@ -184,17 +196,24 @@ impl Stream {
         }
     }
 
-    /// Connects each queue with the peer's of the same number.
+    /// Connects queues with those of the peer's that they are to be joined with, in an order that both ends know.
     pub(super) fn connect(&mut self, peer: &Card) -> Result<(), String> {
         if peer.pieces != (PIECE as u32, SLOTS as u32) {
             return Err("it cuts messages into other pieces: another version of roundelay".into());
         }
         self.peer = peer.start;
-        self.rails.all.truncate(peer.rails.len());
-        if self.rails.all.is_empty() {
+        let known = |(address, _): &(Address, u32)| (address.network(), address.identity());
+        let ends = [self.card().rails, peer.rails.clone()];
+        let [here, there] = ends.map(|rails| rails.iter().map(known).collect::<Vec<_>>());
+        let joins = joins(&here, &there);
+        let (Some(&(own, other)), true) = (joins.first(), !there.is_empty()) else {
             return Err("it offers no queue pair".into());
-        }
-        for (rail, (address, key)) in self.rails.all.iter_mut().zip(&peer.rails) {
+        };
+        self.renewals.chooses = here[own].1 < there[other].1;
+        let mut all: Vec<Option<Rail>> = self.rails.all.drain(..).map(Some).collect();
+        self.rails.all = joins.iter().filter_map(|&(own, _)| all[own].take()).collect();
+        for (rail, &(_, other)) in self.rails.all.iter_mut().zip(&joins) {
+            let (address, key) = &peer.rails[other];
             rail.peer_key = *key;
             let Some(queue) = rail.queue() else { continue };
             queue.connect(address).map_err(|e| {
@@ -269,6 +288,7 @@ impl Stream {
         }
         self.skip_notes();
         self.tell();
+        self.renew();
     }
 
     fn completed(&mut self, at: usize, completion: Completion) {
@@ -303,6 +323,7 @@ impl Stream {
                 }
             }
             Some(Word::Ended(rails)) => {
+                self.renewals.ended_there |= rails;
                 for at in (0..self.rails.all.len()).filter(|at| rails & 1 << at != 0) {
                     if std::mem::take(&mut self.rails.all[at].live_there) {
                         self.lose(at, "it has ended on the other side");
@@ -375,6 +396,7 @@ impl Stream {
     /// Ends all that goes on: when this returns no device reads or writes for this stream, and none of it
     /// is of any use. For calls that have failed, whose memory goes back to the caller.
     pub(crate) fn cut(&mut self) {
+        self.renewals.clear();
         self.rails.clear("its connection was cut, because a call has failed");
     }
 }

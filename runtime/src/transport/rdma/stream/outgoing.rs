@@ -115,11 +115,12 @@ impl Stream {
     }
 
     /// Sends a note to the peer's stream, if there is a slot for it.
-    pub(super) fn note(&mut self, note: &[u8]) -> bool {
-        if !self.has_slot() || note.len() > PIECE {
+    pub(super) fn note(&mut self, note: &Note) -> bool {
+        let note = postcard::to_allocvec(note).unwrap_or_default();
+        if !self.has_slot() || note.len() > PIECE || note.is_empty() {
             return false;
         }
-        self.region.put(SENT + (self.next as usize % SLOTS) * PIECE, note);
+        self.region.put(SENT + (self.next as usize % SLOTS) * PIECE, &note);
         let (len, start) = (note.len() as u32, self.taken);
         self.send(Sent { len, done: false, start, is_note: true, ..Sent::NONE });
         true
@@ -194,6 +195,7 @@ impl Stream {
         if !self.rails.all[at].has_ended() || self.rails.all[at].live_there {
             return;
         }
+        self.renewals.ended(&mut self.rails.all[at]);
         for piece in self.next.saturating_sub(SLOTS as u64)..self.next {
             let sent = &mut self.sent[piece as usize % SLOTS];
             if sent.rail == at && !sent.done {

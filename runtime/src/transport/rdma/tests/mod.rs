@@ -12,6 +12,7 @@ use super::{Choice, connect};
 
 mod lent;
 mod placed;
+mod renewed;
 
 /// Longer than anything takes here, also in a machine that is thirty times slower.
 const LIMIT: Duration = Duration::from_secs(120);

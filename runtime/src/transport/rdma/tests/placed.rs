@@ -13,7 +13,7 @@ fn land(stream: &mut Stream, to: &mut [u8]) -> usize {
 
 /// Messages of random lengths, a part of which each lands at a random place of a buffer. What is around it stays as
 /// it is, and what has landed is overwritten at once, and stays so until the next message has come.
-fn lands_while(
+pub(super) fn lands_while(
     (a, b): (&mut Stream, &mut Stream),
     buffers: (&mut Buffer<u8>, &mut Buffer<u8>),
     (total, seed): (usize, u64),

@@ -3,11 +3,12 @@
 use std::ffi::CStr;
 use std::fmt;
 use std::io;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::ptr;
 use std::sync::Arc;
 
 use ibverbs_sys as ffi;
+use if_addrs::{IfAddr, Interface};
 
 use super::memory::Registration;
 use super::{errno, handle};
@@ -28,9 +29,30 @@ pub(crate) struct Gid {
     /// Whether RoCE v2 packets carry it.
     pub(super) routed: bool,
     pub(super) bytes: [u8; 16],
+    /// Its network, where that can be told.
+    pub(super) network: Option<[u8; 16]>,
 }
 
 impl Gid {
+    /// The network of an address: of InfiniBand the subnet's prefix, else what its interface says.
+    fn network(bytes: [u8; 16], is_infiniband: bool, interfaces: &[Interface]) -> Option<[u8; 16]> {
+        let length = if is_infiniband {
+            64
+        } else {
+            let address = Ipv6Addr::from(bytes).to_canonical();
+            // Every network has addresses of that kind.
+            if matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()) {
+                return None;
+            }
+            match &interfaces.iter().find(|interface| interface.ip() == address)?.addr {
+                IfAddr::V4(known) => 96 + u32::from(known.prefixlen),
+                IfAddr::V6(known) => u32::from(known.prefixlen),
+            }
+        };
+        let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
+        Some((u128::from_be_bytes(bytes) & mask).to_be_bytes())
+    }
+
     /// Whether it is an IPv4 address in the clothes of an IPv6 one.
     fn is_v4(&self) -> bool {
         self.bytes[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
@@ -111,11 +133,17 @@ impl Device {
             ffi::_ibv_query_gid_table(self.context, table.as_mut_ptr(), table.len(), 0, size)
         };
         table.truncate(usize::try_from(filled).unwrap_or(0));
-        let gid = |entry: &ffi::ibv_gid_entry| Gid {
-            index: entry.gid_index,
-            routed: entry.gid_type == ffi::IBV_GID_TYPE_ROCE_V2,
+        let is_infiniband = u32::from(self.port.link_layer) != ffi::IBV_LINK_LAYER_ETHERNET;
+        let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+        let gid = |entry: &ffi::ibv_gid_entry| {
             // SAFETY: both fields of the union are plain bytes.
-            bytes: unsafe { entry.gid.raw },
+            let bytes = unsafe { entry.gid.raw };
+            Gid {
+                index: entry.gid_index,
+                routed: entry.gid_type == ffi::IBV_GID_TYPE_ROCE_V2,
+                bytes,
+                network: Gid::network(bytes, is_infiniband, &interfaces),
+            }
         };
         let here = table.iter().filter(|entry| entry.port_num == 1 && entry.gid_index < 256);
         here.map(gid).filter(|gid| gid.bytes != [0; 16]).collect()
@@ -138,6 +166,14 @@ impl Device {
                 all.join(", ")
             )
         })
+    }
+
+    /// Whether its port works now.
+    pub(crate) fn is_active(&self) -> bool {
+        let mut port = ffi::ibv_port_attr::default();
+        // SAFETY: as in `open`.
+        let asked = errno(unsafe { ffi::ibv_query_port(self.context, 1, (&raw mut port).cast()) });
+        asked.is_ok() && port.state == ffi::ibv_port_state::IBV_PORT_ACTIVE
     }
 
     /// Bytes of a packet.
@@ -175,5 +211,32 @@ impl Drop for Device {
             }
             ffi::ibv_close_device(self.context);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_network_is_told_by_the_interface_or_the_prefix() {
+        let interfaces = if_addrs::get_if_addrs().expect("interfaces");
+        let network = |address: IpAddr, is_infiniband| {
+            let bytes = match address {
+                IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+                IpAddr::V6(address) => address.octets(),
+            };
+            Gid::network(bytes, is_infiniband, &interfaces).map(|network| {
+                let address = Ipv6Addr::from(network);
+                address.to_ipv4_mapped().map_or(address.to_string(), |address| address.to_string())
+            })
+        };
+        assert_eq!(network(Ipv4Addr::LOCALHOST.into(), false).as_deref(), Some("127.0.0.0"));
+        assert_eq!(network(Ipv4Addr::new(192, 0, 2, 7).into(), false), None, "it is nobody's");
+        let address: IpAddr = "fe80::1:2:3:4".parse().expect("an address");
+        assert_eq!(network(address, false), None);
+        assert_eq!(network(address, true).as_deref(), Some("fe80::"));
     }
 }

@@ -16,7 +16,7 @@ use std::io;
 
 use ibverbs_sys as ffi;
 
-pub(super) use device::Device;
+pub(super) use device::{Device, Gid};
 #[cfg(test)]
 pub(super) use memory::Registration;
 pub(super) use memory::{Block, Region};

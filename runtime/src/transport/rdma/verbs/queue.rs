@@ -20,11 +20,24 @@ pub(crate) struct Address {
     lid: u16,
     mtu: u32,
     gid: [u8; 16],
+    network: Option<[u8; 16]>,
+}
+
+impl Address {
+    /// The network that it is of, where that can be told.
+    pub(crate) fn network(&self) -> Option<[u8; 16]> {
+        self.network
+    }
+
+    /// What tells it from all others.
+    pub(crate) fn identity(&self) -> ([u8; 16], u16, u32) {
+        (self.gid, self.lid, self.number)
+    }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", Gid { index: 0, routed: true, bytes: self.gid })
+        write!(f, "{}", Gid { index: 0, routed: true, bytes: self.gid, network: None })
     }
 }
 
@@ -154,7 +167,8 @@ impl Queue {
         // SAFETY: a pair that lives.
         let number = unsafe { (*self.pair).qp_num };
         let ffi::ibv_port_attr { lid, active_mtu: mtu, .. } = self.device.port;
-        Address { number, sequence: self.sequence, lid, mtu, gid: self.gid.bytes }
+        let Gid { bytes: gid, network, .. } = self.gid;
+        Address { number, sequence: self.sequence, lid, mtu, gid, network }
     }
 
     /// Makes the connection; receives must be posted before the peer writes.
@@ -288,6 +302,11 @@ impl Queue {
     /// The device.
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// The address that it speaks as.
+    pub(crate) fn gid(&self) -> Gid {
+        self.gid
     }
 }
 

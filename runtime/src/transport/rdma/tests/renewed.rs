@@ -1,0 +1,109 @@
+//! Queues that fail, and new ones in their place.
+
+use super::lent::Lender;
+use super::placed::lands_while;
+use super::*;
+use crate::transport::rdma::registrations::BLOCK;
+
+/// Pauses between tries.
+const SOON: Duration = Duration::from_millis(20);
+
+/// Two ends over all devices, which make queues anew after so long.
+fn renewing(pause: Duration) -> Option<(Stream, Stream)> {
+    let (mut a, mut b) = pair()?;
+    a.renew_after(pause);
+    b.renew_after(pause);
+    Some((a, b))
+}
+
+/// Moves bytes both ways until so many queues live on both sides.
+fn until_alive(a: &mut Stream, b: &mut Stream, count: usize) {
+    let deadline = Instant::now() + LIMIT;
+    while a.alive().len() != count || a.alive() != b.alive() {
+        moves(a, b, 3 * PIECE, odd(1));
+        moves(b, a, 3 * PIECE, odd(2));
+        let said = (a.alive(), b.alive());
+        assert!(Instant::now() < deadline, "{said:?} live");
+    }
+}
+
+#[test]
+fn in_the_place_of_a_queue_that_died_a_new_one_carries() {
+    let Some((mut a, mut b)) = renewing(SOON) else { return };
+    let count = a.rails();
+    a.break_rail(1);
+    moves(&mut a, &mut b, 1 << 20, odd(1));
+    until_alive(&mut a, &mut b, count);
+    assert_eq!((a.dead(), b.dead()), (vec![1], vec![1]), "the old one stays dead");
+    let before = [a.delivered(count), b.delivered(count)];
+    moves(&mut a, &mut b, 1 << 20, odd(3));
+    moves(&mut b, &mut a, 1 << 20, odd(4));
+    assert!(a.delivered(count) > before[0] && b.delivered(count) > before[1], "it carries");
+    // A new one is no better than an old one.
+    b.break_rail(count);
+    moves(&mut b, &mut a, 1 << 20, odd(5));
+    until_alive(&mut a, &mut b, count);
+    assert_eq!((a.dead(), b.dead()), (vec![1, count], vec![1, count]));
+}
+
+#[test]
+fn without_new_queues_a_dead_one_is_missing() {
+    let Some((mut a, mut b)) = renewing(LIMIT) else { return };
+    let count = a.rails();
+    a.break_rail(1);
+    for seed in 0..4 {
+        moves(&mut a, &mut b, 1 << 20, odd(seed));
+        moves(&mut b, &mut a, 1 << 20, odd(seed));
+    }
+    assert_eq!((a.rails(), a.alive().len(), b.alive().len()), (count, count - 1, count - 1));
+}
+
+/// Lets queues die at random, but never the last one: then the connection is lost.
+fn dying(seed: u64) -> impl FnMut(&mut Stream, &mut Stream, usize) {
+    let (mut random, mut next) = (Random(seed), 0);
+    move |a, b, got| {
+        let both: Vec<usize> = a.alive().into_iter().filter(|at| b.alive().contains(at)).collect();
+        if got >= next && both.len() > 1 {
+            next = got + random.next() % (400 << 10);
+            let victim = both[random.next() % both.len()];
+            if random.next().is_multiple_of(2) {
+                a.break_rail(victim);
+            } else {
+                b.break_rail(victim);
+            }
+        }
+    }
+}
+
+#[test]
+fn queues_that_die_and_come_back_lose_and_repeat_nothing() {
+    let mut renewed = 0;
+    for seed in 0..6 {
+        let Some((mut a, mut b)) = renewing(SOON / 10) else { return };
+        let count = a.rails();
+        (a.unruly, b.unruly) = (Some(Unruly::new(seed)), Some(Unruly::new(!seed)));
+        moves_while((&mut a, &mut b), 6 << 20, odd(seed), dying(seed));
+        renewed += a.rails().min(b.rails()) - count;
+        moves(&mut b, &mut a, 1 << 20, odd(seed + 100));
+    }
+    assert!(renewed >= 12, "{renewed} came back");
+}
+
+#[test]
+fn nor_does_what_is_lent_and_lands_without_a_copy() {
+    let mut renewed = 0;
+    for seed in 0..4 {
+        let Some((mut a, mut b)) = renewing(SOON / 10) else { return };
+        let count = a.rails();
+        let lender = Lender::new(4 * BLOCK as u64, u64::MAX);
+        let (mut from, mut to) = (lender.buffer(BLOCK), lender.buffer(BLOCK));
+        a.lend(&lender.registrations);
+        b.lend(&lender.registrations);
+        (a.unruly, b.unruly) = (Some(Unruly::new(seed)), Some(Unruly::new(!seed)));
+        let (both, buffers) = ((&mut a, &mut b), (&mut from, &mut to));
+        let placed = lands_while(both, buffers, (6 << 20, seed), dying(seed));
+        assert!(placed > 0, "nothing was written where it was wanted");
+        renewed += a.rails().min(b.rails()) - count;
+    }
+    assert!(renewed >= 8, "{renewed} came back");
+}
