@@ -106,9 +106,8 @@ INLINE void post(u64 at, const Packet &p) {
 
 // The first three words of a state. Its kernel is the only one that reads or writes it.
 INLINE void look_state(u64 at, u32 &first, u32 &second, u32 &third) {
-    u32 fourth;
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(first), "=r"(second), "=r"(third), "=r"(fourth) : "l"(at) : "memory");
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, _}, [%3];"
+                 : "=r"(first), "=r"(second), "=r"(third) : "l"(at) : "memory");
 }
 
 INLINE void tell_state(u64 at, u32 first, u32 second) {
