@@ -125,10 +125,8 @@ pub(crate) fn blocks(way: Way, bytes: u64, facts: (u32, u32), sms: u32, most: Op
     };
     let useful = match way {
         Way::Packet => abi::BLOCKS,
-        _ if ranks <= 2 => abi::BLOCKS,
-        _ if depth <= 1 && bytes <= 32 * M => 32,
-        _ if depth <= 1 => abi::BLOCKS,
-        _ if bytes > 8 * M => 32,
+        _ if ranks <= 2 || bytes > 32 * M => abi::BLOCKS,
+        _ if depth <= 1 || bytes > 8 * M => 32,
         _ => 64,
     };
     let wanted = bytes.div_ceil(each).clamp(1, u64::from(useful)) as u32;
@@ -196,7 +194,8 @@ mod tests {
         assert_eq!(blocks(Way::Packet, 64 * K, (4, 1), 132, None), 8);
         assert_eq!(blocks(Way::Put, 1 << 30, (4, 1), 132, None), 128);
         assert_eq!(blocks(Way::Get, 1 << 30, (2, 2), 132, None), 128);
-        assert_eq!(blocks(Way::Put, 1 << 30, (4, 6), 132, None), 32);
+        assert_eq!(blocks(Way::Put, 32 << 20, (4, 6), 132, None), 32);
+        assert_eq!(blocks(Way::Put, 1 << 30, (4, 6), 132, None), 128);
         assert_eq!(blocks(Way::Put, 1 << 30, (4, 1), 20, None), 20);
         assert_eq!(blocks(Way::Put, 1 << 30, (4, 1), 132, Some(8)), 8);
         assert_eq!(blocks(Way::Engine, 1 << 40, (2, 1), 132, None), 1);
