@@ -289,3 +289,12 @@ impl Rails {
         self.all[at].queue().expect("a queue").end();
     }
 }
+
+#[cfg(test)]
+impl Rail {
+    pub(super) fn state(&self) -> String {
+        let there = if self.live_there { "lives" } else { "has ended" };
+        let Rail { life, open, receives, .. } = self;
+        format!("{life:?}, {there} there, {open} writes and {receives} receives open")
+    }
+}

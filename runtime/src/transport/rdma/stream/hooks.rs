@@ -3,6 +3,22 @@
 use super::*;
 
 impl Stream {
+    /// What it waits for.
+    pub(in super::super) fn state(&self) -> String {
+        let rail = |(at, rail): (usize, &Rail)| format!("{at} {}", rail.state());
+        let rails: Vec<String> = self.rails.all.iter().enumerate().map(rail).collect();
+        let pieces = self.next.saturating_sub(SLOTS as u64)..self.next;
+        let sent = pieces.map(|piece| (piece, &self.sent[piece as usize % SLOTS]));
+        let open: Vec<_> = sent.filter(|(_, s)| !s.done).map(|(p, s)| (p, s.rail)).collect();
+        let Stream { next, read_there, head, told, again, .. } = self;
+        format!(
+            "{rails:#?}\n{}\nnext {next}, of which read there {read_there}; pieces on queues {open:?}, on none {again:?}; \
+             head {head} {:?}, told {told}\n",
+            self.renewals.state(),
+            self.arrived[*head as usize % SLOTS],
+        )
+    }
+
     /// How many queues there are.
     pub(in super::super) fn rails(&self) -> usize {
         self.rails.all.len()

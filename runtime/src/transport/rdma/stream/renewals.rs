@@ -174,10 +174,13 @@ impl Stream {
             let is_due = !rail.is_replaced && rail.due.is_some_and(|due| due <= now);
             let Renewals { making, coming, .. } = &self.renewals;
             let has_number = self.rails.all.len() + making.len() + coming.len() < RAILS;
-            let of = of as u32;
-            if !is_due || !has_number || making.iter().any(|(is, ..)| *is == of) {
+            // Whoever asks once more takes back what the peer has made.
+            let is_under_way = making.iter().any(|(is, ..)| *is as usize == of)
+                || coming.iter().any(|(_, is, _)| *is == of);
+            if !is_due || !has_number || is_under_way {
                 continue;
             }
+            let of = of as u32;
             self.renewals.attempts += 1;
             let attempt = self.renewals.attempts;
             match self.another(of).and_then(|rail| Some((rail.queue()?.address(), rail))) {
@@ -311,5 +314,26 @@ impl Stream {
             Some(made) => self.renewals.making.push((of, attempt, made)),
             None => self.renounce(of, attempt),
         }
+    }
+}
+
+#[cfg(test)]
+impl Renewals {
+    /// What is in the making, and the numbers that were given.
+    pub(super) fn state(&self) -> String {
+        let making = |(of, attempt, making): &(u32, u32, Making)| {
+            let stage = match making {
+                Making::Asked(_) => "asked",
+                Making::Connecting(_) => "connecting",
+                Making::Proving(..) => "proving",
+                Making::Proved(_) => "proved",
+                Making::Going(..) => "going",
+                Making::Ready(_) => "ready",
+            };
+            format!("attempt {attempt} of {of}: {stage}")
+        };
+        let making: Vec<String> = self.making.iter().map(making).collect();
+        let coming: Vec<_> = self.coming.iter().map(|(number, of, _)| (number, of)).collect();
+        format!("making {making:?}, coming {coming:?}, given {}", self.given)
     }
 }

@@ -115,8 +115,19 @@ fn moves_while(
         assert_eq!(place[..n], bytes(got as u64, n), "after {got} bytes");
         got += n;
         meanwhile(a, b, got);
-        assert_eq!((a.trouble(), b.trouble()), (None, None), "after {got} of {total} bytes");
-        assert!(Instant::now() < deadline, "{got} of {total} bytes came");
+        assert_eq!(
+            (a.trouble(), b.trouble()),
+            (None, None),
+            "after {got} of {total} bytes\n{}{}",
+            a.state(),
+            b.state()
+        );
+        assert!(
+            Instant::now() < deadline,
+            "{got} of {total} bytes came\n{}{}",
+            a.state(),
+            b.state()
+        );
     }
     assert_eq!(b.read(&mut [IoSliceMut::new(&mut place)]), 0, "and nothing else");
 }

@@ -59,8 +59,19 @@ pub(super) fn lands_while(
                 b.progress();
             }
             meanwhile(a, b, done + got);
-            assert_eq!((a.trouble(), b.trouble()), (None, None), "after {done} bytes");
-            assert!(Instant::now() < deadline, "seed {seed}: {got} of {len} after {done} bytes");
+            assert_eq!(
+                (a.trouble(), b.trouble()),
+                (None, None),
+                "after {done} bytes\n{}{}",
+                a.state(),
+                b.state()
+            );
+            assert!(
+                Instant::now() < deadline,
+                "seed {seed}: {got} of {len} after {done} bytes\n{}{}",
+                a.state(),
+                b.state()
+            );
         }
         assert!(header[..head] == bytes(7, head));
         assert!(to[at..at + len] == bytes(done as u64, len), "seed {seed}, after {done} bytes");
