@@ -39,28 +39,31 @@ const fn pair(rule: Rule) -> Rule {
 const RULES: &[Rule] = &[
     rule("all_reduce", 32 * K, "one_shot", &[Way::Packet]),
     rule("all_reduce", M, "two_shot", &[Way::Packet]),
-    rule("all_reduce", 16 * M, "two_shot", &[Way::Get, Way::Staged]),
+    rule("all_reduce", 8 * M, "two_shot", &[Way::Get, Way::Staged]),
     rule("all_reduce", ANY, "ring", &[Way::Put, Way::Staged]),
     pair(rule("all_reduce", M, "one_shot", &[Way::Packet])),
     pair(rule("all_reduce", 16 * M, "two_shot", &[Way::Get, Way::Staged])),
     pair(rule("all_reduce", ANY, "ring", &[Way::Put, Way::Staged])),
     rule("all_gather", 512 * K, "direct", &[Way::Packet]),
+    rule("all_gather", 8 * M, "direct", &[Way::Staged]),
     rule("all_gather", ANY, "direct", &[Way::Put, Way::Staged]),
     pair(rule("all_gather", M, "direct", &[Way::Packet])),
     pair(rule("all_gather", ANY, "direct", &[Way::Put, Way::Staged])),
     rule("reduce_scatter", 512 * K, "direct", &[Way::Packet]),
-    rule("reduce_scatter", 64 * M, "direct", &[Way::Get, Way::Staged]),
+    rule("reduce_scatter", 8 * M, "direct", &[Way::Staged]),
+    rule("reduce_scatter", 32 * M, "direct", &[Way::Get, Way::Staged]),
     rule("reduce_scatter", ANY, "ring", &[Way::Put, Way::Staged]),
     pair(rule("reduce_scatter", M, "direct", &[Way::Packet])),
     pair(rule("reduce_scatter", 64 * M, "direct", &[Way::Get, Way::Staged])),
     pair(rule("reduce_scatter", ANY, "ring", &[Way::Put, Way::Staged])),
     rule("all_to_all", 512 * K, "direct", &[Way::Packet]),
+    rule("all_to_all", 8 * M, "direct", &[Way::Staged]),
     rule("all_to_all", ANY, "direct", &[Way::Put, Way::Staged]),
     pair(rule("all_to_all", M, "direct", &[Way::Packet])),
     pair(rule("all_to_all", ANY, "direct", &[Way::Put, Way::Staged])),
     rule("broadcast", 64 * K, "binomial", &[Way::Packet]),
-    rule("broadcast", 4 * M, "chain", &[Way::Packet]),
-    rule("broadcast", ANY, "chain", &[Way::Put, Way::Staged]),
+    rule("broadcast", M, "chain", &[Way::Packet]),
+    rule("broadcast", ANY, "chain", &[Way::Staged]),
     pair(rule("broadcast", 64 * K, "binomial", &[Way::Packet])),
     pair(rule("broadcast", 512 * K, "chain", &[Way::Packet])),
     pair(rule("broadcast", 16 * M, "chain", &[Way::Staged])),
@@ -110,12 +113,11 @@ pub(crate) fn ways(collective: &str, bytes: u64, ranks: u32) -> Vec<Way> {
     ways
 }
 
-/// Blocks for a call on so many ranks whose messages form chains of so many links: enough to keep the links busy, few
-/// where meeting costs more than moving. On two GPUs all of them are best for large calls: all_reduce.ring of 1 GiB took 3.27
-/// ms with 32 blocks, 3.00 with 128. On four, all_gather of 32 MiB took 84 us with 32 and 97 with 128; chains of many
-/// blocks were slow there while all of their warps looked for messages, and were not measured since.
-pub(crate) fn blocks(way: Way, bytes: u64, facts: (u32, u32), sms: u32, most: Option<u32>) -> u32 {
-    let (ranks, depth) = facts;
+/// Blocks for a call on so many ranks: enough to keep the links busy, few where meeting costs more than moving.
+/// On two GPUs all of them are best: all_reduce.ring of 1 GiB took 3.27 ms with 32 blocks, 3.00 with 128. On four,
+/// 64 were best up to 32 MiB: all_gather of 8 MiB took 29.7 us with 32, 25.9 with 64, of 32 MiB 87.9 and 79.3; and
+/// 128 above: broadcast.chain of 256 MiB 809 us with 64, 777 with 128.
+pub(crate) fn blocks(way: Way, bytes: u64, ranks: u32, sms: u32, most: Option<u32>) -> u32 {
     let each = match way {
         // A thread moves 8 bytes of packets at a time: two for each thread of a block.
         Way::Packet => u64::from(abi::THREADS) * 8 * 2,
@@ -126,7 +128,6 @@ pub(crate) fn blocks(way: Way, bytes: u64, facts: (u32, u32), sms: u32, most: Op
     let useful = match way {
         Way::Packet => abi::BLOCKS,
         _ if ranks <= 2 || bytes > 32 * M => abi::BLOCKS,
-        _ if depth <= 1 || bytes > 8 * M => 32,
         _ => 64,
     };
     let wanted = bytes.div_ceil(each).clamp(1, u64::from(useful)) as u32;
@@ -179,25 +180,24 @@ mod tests {
     #[test]
     fn two_ranks_have_rules_of_their_own() {
         assert_eq!(ways("broadcast", 2 * M, 2), [Way::Staged]);
-        assert_eq!(ways("broadcast", 2 * M, 3), [Way::Packet, Way::Staged]);
+        assert_eq!(ways("broadcast", M, 3), [Way::Packet, Way::Staged]);
         let names: Vec<_> = algorithms("broadcast", 2 * M, 2).collect();
         assert_eq!(names, ["chain", "chain", "chain", "chain", "binomial"]);
         assert_eq!(ways("gather", ANY, 2), ways("gather", ANY, 3), "those of all others");
         assert_eq!(ways("broadcast", ENGINES, 2), [Way::Put, Way::Staged]);
         assert_eq!(ways("broadcast", ENGINES + 1, 2), [Way::Engine, Way::Put, Way::Staged]);
-        assert_eq!(ways("broadcast", ANY, 4), [Way::Put, Way::Staged], "not measured there");
+        assert_eq!(ways("broadcast", ANY, 4), [Way::Staged], "not on more");
     }
 
     #[test]
     fn blocks_stay_within_what_there_is() {
-        assert_eq!(blocks(Way::Packet, 0, (4, 1), 132, None), 1);
-        assert_eq!(blocks(Way::Packet, 64 * K, (4, 1), 132, None), 8);
-        assert_eq!(blocks(Way::Put, 1 << 30, (4, 1), 132, None), 128);
-        assert_eq!(blocks(Way::Get, 1 << 30, (2, 2), 132, None), 128);
-        assert_eq!(blocks(Way::Put, 32 << 20, (4, 6), 132, None), 32);
-        assert_eq!(blocks(Way::Put, 1 << 30, (4, 6), 132, None), 128);
-        assert_eq!(blocks(Way::Put, 1 << 30, (4, 1), 20, None), 20);
-        assert_eq!(blocks(Way::Put, 1 << 30, (4, 1), 132, Some(8)), 8);
-        assert_eq!(blocks(Way::Engine, 1 << 40, (2, 1), 132, None), 1);
+        assert_eq!(blocks(Way::Packet, 0, 4, 132, None), 1);
+        assert_eq!(blocks(Way::Packet, 64 * K, 4, 132, None), 8);
+        assert_eq!(blocks(Way::Get, 1 << 30, 2, 132, None), 128);
+        assert_eq!(blocks(Way::Put, 32 << 20, 4, 132, None), 64);
+        assert_eq!(blocks(Way::Put, 1 << 30, 4, 132, None), 128);
+        assert_eq!(blocks(Way::Put, 1 << 30, 4, 20, None), 20);
+        assert_eq!(blocks(Way::Put, 1 << 30, 4, 132, Some(8)), 8);
+        assert_eq!(blocks(Way::Engine, 1 << 40, 2, 132, None), 1);
     }
 }
