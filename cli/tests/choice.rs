@@ -214,12 +214,27 @@ fn what_is_tuned_is_chosen() {
         measured.len() > 3 && measured.iter().all(|m| m["state"] == "measured"),
         "{measured:?}"
     );
-    // A run that was cut off left half a line; the rest is not measured again.
+    // In three rounds. A run that was cut off left half a line; the rest is not measured again.
     let raw = folder.join("tuned.jsonl");
     let text = std::fs::read_to_string(&raw).expect("raw results");
+    let rows = |text: &str| text.lines().filter(|line| line.ends_with('}')).count();
+    assert_eq!(rows(&text), 3 * measured.len(), "{text}");
     std::fs::write(&raw, format!("{text}{{\"machine\"")).expect("written");
     let again = roundelay(&json).ok().json();
     assert!(again.iter().all(|m| m["state"] == "known"), "{again:?}");
+    // More rounds add to them, and the medians of all count.
+    let more = roundelay(&[&json[..], &["--rounds", "5"]].concat()).ok().json();
+    assert!(more.iter().all(|m| m["state"] == "measured"), "{more:?}");
+    let text = std::fs::read_to_string(&raw).expect("raw results");
+    assert_eq!(rows(&text), 5 * measured.len(), "{text}");
+    let one = more[0]["algorithm"].as_str().expect("a name");
+    let lines =
+        text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut times: Vec<f64> =
+        lines.filter(|l| l["algorithm"] == one).filter_map(|l| l["us"].as_f64()).collect();
+    times.sort_by(f64::total_cmp);
+    assert_eq!(more[0]["time_us"].as_f64(), Some(times[2]), "of {times:?}");
+    let measured = more;
     let path = table.as_str();
     let env = [("ROUNDELAY_TUNED", path)];
     let explain = ["explain", "all_reduce", "-n", "2", "--bytes", "1K", "--json"];

@@ -56,9 +56,13 @@ pub(crate) struct Tune {
     /// Calls out of place only
     #[arg(long)]
     pub(crate) out_of_place: bool,
-    /// Time for the timed calls of a point, in five turns whose median counts
+    /// Time for the timed calls of a point, over all rounds
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
     pub(crate) budget: Duration,
+    /// Rounds through all points, so that what disturbs the machine for a while meets few of them twice; medians
+    /// count
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) rounds: u32,
     /// Compare what would be chosen with the best, and write nothing
     #[arg(long, conflicts_with_all = ["fresh", "dry_run", "output"])]
     pub(crate) check: bool,

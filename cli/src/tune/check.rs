@@ -1,7 +1,8 @@
-//! `roundelay tune --check`: how good choices are. At each size every algorithm that can be played is measured,
-//! and what would be chosen (hints of the environment, the table, the cost model) is compared with the best.
+//! `roundelay tune --check`: how good choices are. At each size every algorithm that can be played is measured, in rounds
+//! as a table is, and what would be chosen (hints of the environment, the table, the cost model) is compared with the best.
 //! Nothing is written.
 
+use roundelay::Choice;
 use serde::Serialize;
 
 use super::plan::Group;
@@ -54,19 +55,38 @@ struct Json<'a> {
     summary: Summary<'a>,
 }
 
+/// A point that is being measured.
+struct Sample<'a> {
+    group: &'a Group,
+    bytes: u64,
+    choice: Choice,
+    /// What is measured, the choice first, and the times of all rounds.
+    names: Vec<&'static str>,
+    times: Vec<Vec<f64>>,
+}
+
 /// Measures all sizes of all groups and judges the choices.
 pub(super) fn check(args: &Tune, report: Report, groups: &[Group], sizes: &[u64]) -> Outcome {
-    let mut progress = Progress::new("check", groups.len() * sizes.len());
-    let mut points = Vec::new();
+    let mut samples = Vec::new();
     for group in groups {
         for bytes in group.sizes(sizes) {
-            let point = point(args, group, bytes)?;
-            progress.aside(|| {
-                report.line(point.to_string());
-                report.result(&point);
-            });
+            samples.push(Sample::new(group, bytes)?);
+        }
+    }
+    let mut progress = Progress::new("check", args.rounds as usize * samples.len());
+    let mut points = Vec::new();
+    for round in 1..=args.rounds {
+        for sample in &mut samples {
+            sample.measure(args)?;
+            if round == args.rounds {
+                let point = sample.judged();
+                progress.aside(|| {
+                    report.line(point.to_string());
+                    report.result(&point);
+                });
+                points.push(point);
+            }
             progress.step();
-            points.push(point);
         }
     }
     drop(progress);
@@ -74,31 +94,47 @@ pub(super) fn check(args: &Tune, report: Report, groups: &[Group], sizes: &[u64]
     Ok(())
 }
 
-fn point(args: &Tune, group: &Group, bytes: u64) -> Result<Point, Failure> {
-    let choice = group.choice(&mut choice::resolver()?, bytes)?;
-    let mut names = vec![choice.entry.name];
-    names.extend(choice.lost.iter().filter(|l| l.predicted_us.is_some()).map(|l| l.name));
-    let times = turns::measure(args, group, bytes, &names)?;
-    let time_us = times[0].1;
-    let mut sorted = times;
-    sorted.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let (best, best_us) = sorted[0].clone();
-    Ok(Point {
-        group: group.to_string(),
-        collective: group.place.collective.clone(),
-        ranks: group.place.ranks,
-        transport: group.place.transport.clone(),
-        placement: group.placement(),
-        bytes,
-        chosen: choice.entry.name,
-        source: choice.source.to_string(),
-        predicted_us: choice.predicted_us,
-        time_us,
-        best,
-        best_us,
-        ratio: time_us / best_us,
-        times: sorted,
-    })
+impl<'a> Sample<'a> {
+    fn new(group: &'a Group, bytes: u64) -> Result<Self, Failure> {
+        let choice = group.choice(&mut choice::resolver()?, bytes)?;
+        let mut names = vec![choice.entry.name];
+        names.extend(choice.lost.iter().filter(|l| l.predicted_us.is_some()).map(|l| l.name));
+        let times = vec![Vec::new(); names.len()];
+        Ok(Sample { group, bytes, choice, names, times })
+    }
+
+    fn measure(&mut self, args: &Tune) -> Result<(), Failure> {
+        let round = turns::measure(args, self.group, self.bytes, &self.names)?;
+        for (times, (_, us)) in self.times.iter_mut().zip(round) {
+            times.push(us);
+        }
+        Ok(())
+    }
+
+    fn judged(&mut self) -> Point {
+        let Sample { group, bytes, choice, names, times } = self;
+        let medians = times.iter_mut().map(|times| turns::median(times));
+        let mut times: Vec<_> = names.iter().map(|&name| name.to_owned()).zip(medians).collect();
+        let time_us = times[0].1;
+        times.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let (best, best_us) = times[0].clone();
+        Point {
+            group: group.to_string(),
+            collective: group.place.collective.clone(),
+            ranks: group.place.ranks,
+            transport: group.place.transport.clone(),
+            placement: group.placement(),
+            bytes: *bytes,
+            chosen: choice.entry.name,
+            source: choice.source.to_string(),
+            predicted_us: choice.predicted_us,
+            time_us,
+            best,
+            best_us,
+            ratio: time_us / best_us,
+            times,
+        }
+    }
 }
 
 impl std::fmt::Display for Point {

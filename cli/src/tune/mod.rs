@@ -2,8 +2,8 @@
 //! cost model; or, with `--check`, how good choices are as they stand.
 //!
 //! `plan` says what is measured: groups of calls (collective, ranks, placement), each over all sizes,
-//! smallest first, and the candidates of each. `raw` keeps every result as it comes, so that a run that was
-//! stopped goes on where it was. `turns` plays a size: one job of local processes, with a piece for each algorithm.
+//! smallest first, and the candidates of each. All that is gone through several times, in rounds. `raw` keeps every result as
+//! it comes, so that a run that was stopped goes on where it was. `turns` plays a size: one job of local processes, with a piece for each algorithm.
 //! `links` measures the paths between hosts. `check` compares what would be chosen with the best. `gpu` measures everything in one job, on GPUs.
 
 mod check;
@@ -76,10 +76,12 @@ pub(crate) fn tune(args: &Tune, report: Report) -> Outcome {
     }
     let table = table(&output, report);
     let mut work = Work { args, report, raw, table, output, points: 0, near: 0 };
-    let mut progress = Progress::new("tune", groups.len() * sizes.len());
-    for group in &groups {
-        work.group(group, &sizes, &mut progress)?;
-        work.write()?;
+    let mut progress = Progress::new("tune", args.rounds as usize * groups.len() * sizes.len());
+    for round in 1..=args.rounds {
+        for group in &groups {
+            work.group(group, &sizes, round, &mut progress)?;
+            work.write()?;
+        }
     }
     drop(progress);
     report.line(format!(
@@ -116,23 +118,24 @@ fn dry_run(args: &Tune, report: Report, groups: &[Group], sizes: &[u64], raw: &R
     for group in groups {
         let mut names: Vec<&str> = Vec::new();
         for bytes in group.sizes(sizes) {
-            let mut any = false;
+            let mut most = 0;
             for candidate in group.candidates(bytes) {
-                let done = raw.find(&group.place, bytes, candidate.name);
+                let mut times = raw.times(&group.place, bytes, candidate.name, args.rounds);
+                let left = args.rounds - times.len() as u32;
+                let done = (left == 0).then(|| turns::median(&mut times));
                 let predicted = candidate.predicted_us;
                 report.result(&group.line(bytes, candidate.name, done, "planned"));
                 if !names.contains(&candidate.name) {
                     names.push(candidate.name);
                 }
                 points += 1;
-                if done.is_some() {
-                    known += 1;
-                } else {
-                    any = true;
-                    seconds += plan::seconds(args.budget, bytes, group.place.ranks, predicted);
-                }
+                known += usize::from(left == 0);
+                most = most.max(left);
+                let budget = args.budget / args.rounds;
+                seconds +=
+                    f64::from(left) * plan::seconds(budget, bytes, group.place.ranks, predicted);
             }
-            seconds += if any { plan::START } else { 0.0 };
+            seconds += f64::from(most) * plan::START;
         }
         report.line(format!("{group}: {}", names.join(", ")));
     }
@@ -157,8 +160,15 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Measures all sizes of a group, smallest first, without candidates that became hopeless.
-    fn group(&mut self, group: &Group, sizes: &[u64], progress: &mut Progress) -> Outcome {
+    /// Measures all sizes of a group, smallest first, without candidates that became hopeless. What results is
+    /// said in the last round.
+    fn group(
+        &mut self,
+        group: &Group,
+        sizes: &[u64],
+        round: u32,
+        progress: &mut Progress,
+    ) -> Outcome {
         let mut before: Vec<(String, f64)> = Vec::new();
         for bytes in group.sizes(sizes) {
             let mut names: Vec<&'static str> = Vec::new();
@@ -172,9 +182,11 @@ impl Work<'_> {
                     names.push(c.name);
                 }
             }
-            let times = self.size(group, bytes, &names)?;
-            self.judge(candidates.first().map_or("", |c| c.name), &times);
-            progress.aside(|| self.say(group, bytes, &times));
+            let times = self.size(group, bytes, round, &names)?;
+            if round == self.args.rounds {
+                self.judge(candidates.first().map_or("", |c| c.name), &times);
+                progress.aside(|| self.say(group, bytes, &times));
+            }
             progress.step();
             before = times.into_iter().map(|(name, us, _)| (name, us)).collect();
         }
@@ -189,30 +201,27 @@ impl Work<'_> {
         self.near += usize::from(chosen.is_some_and(|(_, us, _)| *us <= NEAR * least));
     }
 
-    /// The times of one size, measured or known: algorithm, microseconds, and whether it was known.
+    /// The times of one size after so many rounds: algorithm, microseconds, and whether it was known without this one.
     fn size(
         &mut self,
         group: &Group,
         bytes: u64,
+        round: u32,
         names: &[&'static str],
     ) -> std::result::Result<Vec<(String, f64, bool)>, Failure> {
-        let mut times: Vec<(String, f64, bool)> = Vec::new();
-        let mut wanted: Vec<&'static str> = Vec::new();
-        for name in names {
-            match self.raw.find(&group.place, bytes, name) {
-                Some(us) => times.push(((*name).into(), us, true)),
-                None => wanted.push(name),
-            }
-        }
+        let (place, rounds) = (&group.place, self.args.rounds);
+        let lacks = |name: &&str| self.raw.times(place, bytes, name, rounds).len() < round as usize;
+        let wanted: Vec<&'static str> = names.iter().copied().filter(lacks).collect();
         if !wanted.is_empty() {
             for (name, us) in turns::measure(self.args, group, bytes, &wanted)? {
-                let place = &group.place;
                 self.raw.add(Result::new(place, bytes, &name, us)).map_err(|e| self.lost(&e))?;
-                times.push((name, us, false));
             }
         }
-        for (name, us, _) in &times {
-            self.table.insert(&group.place, bytes, name, *us);
+        let mut times: Vec<(String, f64, bool)> = Vec::new();
+        for name in names {
+            let us = turns::median(&mut self.raw.times(place, bytes, name, rounds));
+            self.table.insert(place, bytes, name, us);
+            times.push(((*name).into(), us, !wanted.contains(name)));
         }
         times.sort_by(|a, b| a.1.total_cmp(&b.1));
         Ok(times)

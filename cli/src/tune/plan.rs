@@ -182,7 +182,7 @@ pub(super) fn collectives(args: &Tune) -> Result<Vec<&'static str>, Failure> {
     args.collectives.iter().map(find).collect()
 }
 
-/// Seconds for a point: timed calls, checked calls, and the data for them.
+/// Seconds for a round of a point that has so much time for it: timed calls, checked calls, and the data for them.
 pub(super) fn seconds(budget: Duration, bytes: u64, ranks: u32, predicted_us: f64) -> f64 {
     let data = bytes as f64 * f64::from(ranks) * 3.0 / 200e6;
     1.3 * budget.as_secs_f64() + f64::from(TURNS) * 10.0 * predicted_us * 1e-6 + data

@@ -7,7 +7,7 @@ use roundelay::Machine;
 use roundelay::choose::Place;
 use serde::{Deserialize, Serialize};
 
-/// One measured point.
+/// One measured point, of one round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Result {
     machine: Machine,
@@ -68,9 +68,10 @@ impl Raw {
         Raw { path, known }
     }
 
-    /// The latest time of a point.
-    pub(super) fn find(&self, place: &Place, bytes: u64, algorithm: &str) -> Option<f64> {
-        self.known.iter().rev().find(|r| r.is(place, bytes, algorithm)).map(|r| r.us)
+    /// The latest times of a point, at most so many.
+    pub(super) fn times(&self, place: &Place, bytes: u64, algorithm: &str, most: u32) -> Vec<f64> {
+        let all = self.known.iter().rev().filter(|r| r.is(place, bytes, algorithm));
+        all.take(most as usize).map(|r| r.us).collect()
     }
 
     /// Keeps a result.

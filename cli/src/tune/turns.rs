@@ -8,11 +8,11 @@ use crate::args::{Play, Target, Tune, Way};
 use crate::job::{self, Case, Job, Proof, Start, Told};
 use crate::report::Failure;
 
-/// How often the algorithms of a size are measured in turn; the median counts.
-pub(super) const TURNS: u32 = 5;
+/// How often the algorithms of a size are measured in turn in one round; the median counts.
+pub(super) const TURNS: u32 = 3;
 
-/// Plays one size with several algorithms, each checked and timed. Those that come to the same plans are played
-/// once.
+/// Plays one size with several algorithms for one round, each checked and timed. Those that come to the same plans
+/// are played once.
 pub(super) fn measure(
     args: &Tune,
     group: &Group,
@@ -50,7 +50,7 @@ pub(super) fn measure(
         seed: 1,
         iters: None,
         warmup: play.warmup,
-        budget: args.budget.as_secs_f64() / f64::from(TURNS),
+        budget: args.budget.as_secs_f64() / f64::from(TURNS * args.rounds),
         trace: false,
         gpu: None,
     };
@@ -64,7 +64,8 @@ pub(super) fn measure(
     Ok(names.iter().zip(which).map(|(name, at)| ((*name).to_owned(), medians[at])).collect())
 }
 
-fn median(times: &mut [f64]) -> f64 {
+/// Infinite if there are none.
+pub(super) fn median(times: &mut [f64]) -> f64 {
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or(f64::INFINITY)
 }
