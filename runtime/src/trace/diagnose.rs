@@ -331,7 +331,10 @@ impl<'a> Graph<'a> {
         let (is, has) = (are("is", "are"), are("has", "have"));
         match class {
             Class::Died => match self.ranks.get(&first).map(|s| &s.condition) {
-                Some(Condition::Died(how)) => format!("{who} {has} died: {how}"),
+                Some(Condition::Died(how)) if culprits.len() == 1 => {
+                    format!("{who} has died: {how}")
+                }
+                Some(Condition::Died(how)) => format!("{who} have died; of rank {first}: {how}"),
                 _ => format!("{who} {has} died"),
             },
             Class::Stopped => {

@@ -121,6 +121,20 @@ fn the_culprit_is_named_in_500_scenarios() {
 }
 
 #[test]
+fn of_several_dead_the_first_says_how() {
+    let mut all = vec![standing(0, None), standing(1, None), standing(2, None)];
+    for rank in [1, 2] {
+        all[rank].condition = Condition::Died(format!("process {rank} no longer exists"));
+    }
+    let verdict = diagnose(&all, None).expect("a verdict");
+    assert_eq!(verdict.class, Class::Died);
+    assert!(
+        verdict.cause == "ranks 1 and 2 have died; of rank 1: process 1 no longer exists",
+        "{verdict}"
+    );
+}
+
+#[test]
 fn a_ring_is_told_link_by_link() {
     let mut all: Vec<Standing> =
         (0..4).map(|r| standing(r, Some(wait((r + 3) % 4, vec![])))).collect();
