@@ -282,7 +282,8 @@ impl<'a> Survey<'a> {
             let (us, slope) = &mut cores[host];
             let messages = f64::from(work.local.sent + work.local.received) * 0.5;
             let copied = (work.local.out + work.local.into) * 0.5 * t.rates.local.slope();
-            *us += weight * messages * (t.rates.local.message_us + t.rates.turn_us / 8.0);
+            // What a message inside a host takes is work of its two ends.
+            *us += weight * messages * (t.rates.local.latency_us + t.rates.turn_us / 8.0);
             *slope += weight * (own + copied);
         }
         let latency = |us: f64| if waits { us } else { 0.0 };
@@ -295,7 +296,8 @@ impl<'a> Survey<'a> {
             }
             if t.ranks_of(host as u32) > t.rates.cores && (us > 0.0 || slope > 0.0) {
                 let cores = f64::from(t.rates.cores.max(1));
-                let turn = latency(t.rates.local.latency_us + t.rates.turn_us);
+                // The end that receives the last message is waited for.
+                let turn = latency(t.rates.turn_us + 0.5 * t.rates.local.latency_us);
                 most.add(turn + us / cores, slope / cores);
             }
         }
