@@ -67,6 +67,8 @@ pub(super) struct Survey<'a> {
     rounds: u32,
     work: Vec<Work>,
     passes: Vec<Work>,
+    /// By host, what its cores need for a pass, where ranks outnumber them.
+    cores: Vec<(f64, f64)>,
     asides: Vec<Work>,
     found: Vec<Transfer>,
     profile: Profile,
@@ -123,6 +125,7 @@ impl<'a> Survey<'a> {
             places: vec![Place::default(); ranks.len()],
             work: vec![Work::default(); ranks.len()],
             passes: vec![Work::default(); ranks.len()],
+            cores: vec![(0.0, 0.0); topology.hosts() as usize],
             asides: vec![Work::default(); ranks.len()],
             weights: weights(&ranks, topology),
             ranks,
@@ -187,7 +190,10 @@ impl<'a> Survey<'a> {
         for t in found {
             self.transfer(lane, index, t);
         }
-        let time = self.time(waits);
+        let (time, cores) = self.time(waits);
+        for (sum, one) in self.cores.iter_mut().zip(cores) {
+            *sum = (sum.0 + times * one.0, sum.1 + times * one.1);
+        }
         for (i, work) in self.work.iter().enumerate() {
             self.passes[i].add(work, times, lane > 0);
             if lane > 0 {
@@ -248,8 +254,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// The lines of the round that `work` holds.
-    fn time(&self, waits: bool) -> Most {
+    /// The lines of the round that `work` holds, and of each host what its cores need, if ranks outnumber them.
+    fn time(&self, waits: bool) -> (Most, Vec<(f64, f64)>) {
         let t = self.topology;
         let mut most = Most::default();
         let hosts = t.hosts() as usize;
@@ -287,21 +293,23 @@ impl<'a> Survey<'a> {
             *slope += weight * (own + copied);
         }
         let latency = |us: f64| if waits { us } else { 0.0 };
-        for (host, (us, slope)) in cores.into_iter().enumerate() {
+        for (host, (us, slope)) in cores.iter_mut().enumerate() {
             for bytes in [outs[host], intos[host]] {
                 if bytes > 0.0 {
                     let slope = bytes * 1e-3 / t.rates.uplink_gbs;
                     most.add(latency(t.rates.remote.latency_us), slope);
                 }
             }
-            if t.ranks_of(host as u32) > t.rates.cores && (us > 0.0 || slope > 0.0) {
-                let cores = f64::from(t.rates.cores.max(1));
+            let is_crowded = t.ranks_of(host as u32) > t.rates.cores;
+            let share = if is_crowded { 1.0 / f64::from(t.rates.cores.max(1)) } else { 0.0 };
+            (*us, *slope) = (*us * share, *slope * share);
+            if *us > 0.0 || *slope > 0.0 {
                 // The end that receives the last message is waited for.
                 let turn = latency(t.rates.turn_us + 0.5 * t.rates.local.latency_us);
-                most.add(turn + us / cores, slope / cores);
+                most.add(turn + *us, *slope);
             }
         }
-        most
+        (most, cores)
     }
 
     fn finish(mut self) -> Profile {
@@ -321,6 +329,9 @@ impl<'a> Survey<'a> {
             self.profile.lanes[lane].bound = bound;
         }
         self.profile.busy = ports(self.topology, &self.passes);
+        for (us, slope) in std::mem::take(&mut self.cores) {
+            self.profile.busy.add(us, slope);
+        }
         self.profile.ports = ports(self.topology, &self.asides);
         self.profile
     }
