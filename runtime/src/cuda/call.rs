@@ -180,7 +180,8 @@ impl CudaComm {
         let bytes = vector.saturating_mul(args.dtype.size() as u64);
         let merged = self.comm.core()?.plans.merged_hints()?;
         let (sms, most) = (self.gpu.sms, merged.max_sms());
-        let by_size = |way| device::blocks(way, bytes, header.ranks, sms, most);
+        let ranks = header.ranks;
+        let by_size = |way| device::blocks(way, bytes, ranks, sms, most);
         let hinted = args.way.or(merged.protocol());
         let how = |way| (way, args.blocks.unwrap_or_else(|| by_size(way)));
         let mut hows: Vec<(Way, u32)> = match (hinted, measured) {
@@ -189,9 +190,7 @@ impl CudaComm {
                 let measured = measured.map(|m| (m.way, m.blocks.min(abi::BLOCKS)));
                 measured
                     .into_iter()
-                    .chain(
-                        device::ways(&header.collective, bytes, header.ranks).into_iter().map(how),
-                    )
+                    .chain(device::ways(&header.collective, bytes, ranks).into_iter().map(how))
                     .collect()
             }
         };

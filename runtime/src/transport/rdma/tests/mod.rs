@@ -89,6 +89,13 @@ fn bytes(from: u64, len: usize) -> Vec<u8> {
     (from..).take(len).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
+/// Neither end has failed, and there is time left.
+fn goes_on((a, b): (&Stream, &Stream), deadline: Instant, place: impl Fn() -> String) {
+    let said = || format!("{}\n{}{}", place(), a.state(), b.state());
+    assert_eq!((a.trouble(), b.trouble()), (None, None), "{}", said());
+    assert!(Instant::now() < deadline, "too late: {}", said());
+}
+
 /// Moves so many bytes in writes and reads of these lengths, and compares them. `meanwhile` hears how many
 /// have come.
 fn moves_while(
@@ -115,19 +122,7 @@ fn moves_while(
         assert_eq!(place[..n], bytes(got as u64, n), "after {got} bytes");
         got += n;
         meanwhile(a, b, got);
-        assert_eq!(
-            (a.trouble(), b.trouble()),
-            (None, None),
-            "after {got} of {total} bytes\n{}{}",
-            a.state(),
-            b.state()
-        );
-        assert!(
-            Instant::now() < deadline,
-            "{got} of {total} bytes came\n{}{}",
-            a.state(),
-            b.state()
-        );
+        goes_on((a, b), deadline, || format!("after {got} of {total} bytes"));
     }
     assert_eq!(b.read(&mut [IoSliceMut::new(&mut place)]), 0, "and nothing else");
 }

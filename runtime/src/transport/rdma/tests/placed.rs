@@ -59,19 +59,8 @@ pub(super) fn lands_while(
                 b.progress();
             }
             meanwhile(a, b, done + got);
-            assert_eq!(
-                (a.trouble(), b.trouble()),
-                (None, None),
-                "after {done} bytes\n{}{}",
-                a.state(),
-                b.state()
-            );
-            assert!(
-                Instant::now() < deadline,
-                "seed {seed}: {got} of {len} after {done} bytes\n{}{}",
-                a.state(),
-                b.state()
-            );
+            let place = || format!("seed {seed}: {got} of {len} after {done} bytes");
+            goes_on((a, b), deadline, place);
         }
         assert!(header[..head] == bytes(7, head));
         assert!(to[at..at + len] == bytes(done as u64, len), "seed {seed}, after {done} bytes");
