@@ -181,7 +181,7 @@ impl CudaComm {
         let merged = self.comm.core()?.plans.merged_hints()?;
         let (sms, most) = (self.gpu.sms, merged.max_sms());
         let ranks = header.ranks;
-        let by_size = |way| device::blocks(way, bytes, ranks, sms, most);
+        let by_size = |way| device::blocks(&header.collective, way, bytes, ranks, sms, most);
         let hinted = args.way.or(merged.protocol());
         let how = |way| (way, args.blocks.unwrap_or_else(|| by_size(way)));
         let mut hows: Vec<(Way, u32)> = match (hinted, measured) {

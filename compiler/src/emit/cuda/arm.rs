@@ -18,7 +18,11 @@ use crate::plan::{Buf, Region, Wire};
 /// Most operands that a thread asks for at once.
 const AT_ONCE: usize = 8;
 
+/// Most addresses that a function is given: more would go through memory.
+const MOST_PASSED: usize = 24;
+
 /// How an operand of an arm is reached.
+#[derive(Clone)]
 struct Operand {
     /// Its variable in the code.
     name: String,
@@ -104,15 +108,55 @@ impl Body<'_> {
         self.deeper();
         let inputs = self.inputs(arm, chunks);
         let outs = self.outs(arm, chunks);
-        let ahead = self.ahead(&inputs, &outs);
-        self.line("#pragma unroll 1");
-        self.line(format!("for (u32 i = first; i < groups; i += {ahead} * step) {{"));
-        self.deeper();
-        self.round(arm, &inputs, &outs, ahead);
-        for _ in 0..2 + u32::from(chunks > 1) {
+        let packets = inputs.iter().chain(&outs).any(|end| end.packets.is_some());
+        match packets || inputs.len() + outs.len() > MOST_PASSED {
+            true => self.rounds(arm, &inputs, &outs),
+            false => self.moved(arm, &inputs, &outs),
+        }
+        for _ in 0..1 + u32::from(chunks > 1) {
             self.shallower();
             self.line("}");
         }
+    }
+
+    /// All rounds of a thread.
+    fn rounds(&mut self, arm: &Arm, inputs: &[Operand], outs: &[Operand]) {
+        let ahead = self.ahead(inputs, outs);
+        self.line("#pragma unroll 1");
+        self.line(format!("for (u32 i = first; i < groups; i += {ahead} * step) {{"));
+        self.deeper();
+        self.round(arm, inputs, outs, ahead);
+        self.shallower();
+        self.line("}");
+    }
+
+    /// All rounds of a thread, or a call of the function that arms share which move the same kinds of operands.
+    fn moved(&mut self, arm: &Arm, inputs: &[Operand], outs: &[Operand]) {
+        let numbered = |ends: &[Operand], name: &str| -> Vec<Operand> {
+            let all = ends.iter().enumerate();
+            all.map(|(i, end)| Operand { name: format!("{name}{i}"), ..end.clone() }).collect()
+        };
+        let (from, to) = (numbered(inputs, "in"), numbered(outs, "out"));
+        let code = self.at(1, |body| body.rounds(arm, &from, &to));
+        let mut takes: Vec<String> =
+            from.iter().chain(&to).map(|end| format!("u64 {}", end.name)).collect();
+        let mut given: Vec<&str> = inputs.iter().chain(outs).map(|end| end.name.as_str()).collect();
+        for (kind, name, taken) in [
+            ("u64 ", "elements", self.by_element()),
+            ("u32 ", "groups", true),
+            ("u32 ", "first", true),
+            ("u32 ", "step", true),
+            ("const Params &", "params", inputs.iter().any(|input| input.scaled)),
+        ] {
+            if taken {
+                takes.push(format!("{kind}{name}"));
+                given.push(name);
+            }
+        }
+        let function = format!("({}) {{\n{code}}}\n", takes.join(", "));
+        let here = self.at(0, |body| body.rounds(arm, inputs, outs));
+        let call = self.moves.call(function, here, &given.join(", "));
+        self.line(call);
     }
 
     /// Names the inputs' addresses.
@@ -334,7 +378,7 @@ impl Body<'_> {
             let format = self.format(input.wire);
             let mut value = format!("wide<{format}>(x{}[j])", input.name);
             if input.scaled {
-                value = format!("scaled(me, {value})");
+                value = format!("scaled(params, {value})");
             }
             match (begins && i == 0, many) {
                 (true, true) => self.line(format!("{sum} = {value};")),

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::alike::{alike, plain, unite};
 use super::average::Stores;
+use super::moves::Moves;
 use super::share::{self, Role};
 use super::types::{of_wire, wires};
 use super::{INCLUDE, KERNEL, Operator, Spec, place};
@@ -22,6 +23,7 @@ pub(super) struct Body<'a> {
     pub(super) entered: bool,
     /// Where results are divided as they are stored; nothing if it is at the end, or never.
     averages: Option<Stores>,
+    pub(super) moves: Moves,
     /// The phase that is being written.
     phase: usize,
     /// Whether the rank has told that it has entered.
@@ -76,6 +78,7 @@ impl<'a> Body<'a> {
             group,
             entered: false,
             averages: None,
+            moves: Moves::default(),
             phase: 0,
             announced: program.way != Way::Packet,
             text: String::new(),
@@ -114,7 +117,13 @@ impl<'a> Body<'a> {
     }
 
     pub(super) fn write(mut self) -> String {
+        let kernel = self.at(0, Self::kernel);
         self.head();
+        let (functions, kernel) = self.moves.settle(&kernel);
+        self.text + &functions + &kernel
+    }
+
+    fn kernel(&mut self) {
         self.line(format!(
             "extern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n\
              {KERNEL}(const __grid_constant__ Params params) {{"
@@ -128,7 +137,6 @@ impl<'a> Body<'a> {
         self.end();
         self.shallower();
         self.line("}");
-        self.text
     }
 
     /// What the prelude must know, and what it makes of it.
@@ -312,11 +320,16 @@ impl<'a> Body<'a> {
 
     /// What is written by `write`, one deeper than all else.
     fn apart(&mut self, write: impl FnOnce(&mut Self)) -> String {
-        let before = std::mem::take(&mut self.text);
-        self.deeper();
+        self.at(self.depth + 1, write)
+    }
+
+    /// What is written by `write`, so deep.
+    pub(super) fn at(&mut self, depth: usize, write: impl FnOnce(&mut Self)) -> String {
+        let text = std::mem::take(&mut self.text);
+        let depth = std::mem::replace(&mut self.depth, depth);
         write(self);
-        self.shallower();
-        std::mem::replace(&mut self.text, before)
+        self.depth = depth;
+        std::mem::replace(&mut self.text, text)
     }
 
     /// The arms of a phase: those that are alike are one, with an index.
@@ -441,8 +454,8 @@ template <class FORMAT> INLINE Piece<FORMAT::BYTES * GROUP> slim(const Values<Va
 
 /// Operands of `premul_sum`, rounded as if they had been stored between.
 const SCALED: &str = "
-INLINE Values<Value, GROUP> scaled(const Me &me, const Values<Value, GROUP> &x) {
-    return wide<FORMAT>(slim<FORMAT>(multiplied(x, factor(me.params.factor, Value()))));
+INLINE Values<Value, GROUP> scaled(const Params &params, const Values<Value, GROUP> &x) {
+    return wide<FORMAT>(slim<FORMAT>(multiplied(x, factor(params.factor, Value()))));
 }
 ";
 

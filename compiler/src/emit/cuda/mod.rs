@@ -12,6 +12,7 @@
 //! | `alike.rs` | arms, and phases, that differ in numbers only as one |
 //! | `place.rs` | chunks, regions and messages as expressions |
 //! | `arm.rs` | the code of an arm |
+//! | `moves.rs` | loops that arms share, as functions |
 //! | `average.rs` | where results of `avg` are divided |
 //! | `body.rs` | the kernel around the arms |
 //!
@@ -23,6 +24,7 @@ mod alike;
 mod arm;
 mod average;
 mod body;
+mod moves;
 mod place;
 mod share;
 #[cfg(test)]

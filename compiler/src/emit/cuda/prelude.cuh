@@ -214,28 +214,36 @@ struct Event {
 // stores to a GPU whose 128 blocks waited with 16 warps each came at 131 GB/s, with one warp each, or pauses, at 371.
 [[maybe_unused]] constexpr u32 EAGER = 16;
 
+// Looks at words of this rank, each lane at one, until they have reached what is wanted. A function, as loops of arms
+// are that occur often (moves.rs). All lanes call it and meet in it: with the call of a single lane in a branch the
+// warps did not meet again, and moved all they had to in two parts.
+template <bool ACQUIRE>
+__device__ __noinline__ void await(const Params &params, u32 index, u64 wanted, u32 site, u32 round, u32 epoch) {
+    if (wanted != 0) {
+        const u64 at = params.arena[RANK] + 8 * (u64)(index + blockIdx.x);
+        Patience patience;
+        for (;;) {
+            const u64 seen = look<ACQUIRE>(at);
+            if (reached(seen, wanted)) break;
+            if (patience.polls > EAGER) doze();
+            if (const u32 what = patience.ends(params)) {
+                const u32 kind = index < LINKS ? SENT : index < 2 * LINKS ? CONSUMED : ENTERED;
+                const u32 of = kind == ENTERED ? (index - 2 * LINKS) / MOST_BLOCKS
+                                               : index % LINKS / (CHANNELS * MOST_BLOCKS);
+                fail(params.state, params.report, {what, kind, of, site, round, epoch, wanted, seen});
+            }
+        }
+    }
+    __syncwarp();
+}
+
 // Waits for all events: each lane of the warp looks at one.
 template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site, u32 round, EVENTS... events) {
     static_assert(sizeof...(events) <= 32, "a lane a wait");
     u32 index = 0, k = 0;
     u64 wanted = 0;
     ((me.lane == k++ ? (void)(index = events.word, wanted = events.value) : (void)0), ...);
-    if (wanted != 0) {
-        const u64 at = word(me, RANK, index, me.block);
-        Patience patience;
-        for (;;) {
-            const u64 seen = look<ACQUIRE>(at);
-            if (reached(seen, wanted)) break;
-            if (patience.polls > EAGER) doze();
-            if (const u32 what = patience.ends(me.params)) {
-                const u32 kind = index < LINKS ? SENT : index < 2 * LINKS ? CONSUMED : ENTERED;
-                const u32 of = kind == ENTERED ? (index - 2 * LINKS) / MOST_BLOCKS
-                                               : index % LINKS / (CHANNELS * MOST_BLOCKS);
-                fail(me.params.state, me.params.report, {what, kind, of, site, round, me.epoch, wanted, seen});
-            }
-        }
-    }
-    __syncwarp();
+    await<ACQUIRE>(me.params, index, wanted, site, round, me.epoch);
 }
 
 // After the first warp has waited for all.
