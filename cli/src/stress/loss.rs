@@ -21,6 +21,8 @@ const BEFORE: u32 = 20;
 const AFTER: u32 = 4;
 /// Elements of a call.
 const COUNT: u64 = 1 << 16;
+/// Elements of the broadcast behind the call that fails.
+const BEHIND: usize = 64;
 
 /// What is called in turn: by kernels alone, and with copy engines between their parts. The seed says which is first,
 /// and so finds a rank lost.
@@ -52,9 +54,14 @@ fn played(order: &Order, player: &mut Player<'_>, lose: impl FnOnce()) -> Result
         calls.push((ready.algorithm(0), one.args(&view)));
         kept.push(buffers);
     }
+    // What comes behind a failed call is not played: the first rank's values would arrive at the second.
+    let behind = player.gpu.alloc::<u32>(BEHIND)?;
+    let own = [player.gpu.rank() + 1; BEHIND];
     let call = |player: &mut Player<'_>, times: u32| {
+        behind.copy_from(&own)?;
         let mut all = calls.iter().cycle().take(times as usize);
         all.try_for_each(|(algorithm, args)| player.gpu.call(algorithm, *args, &stream))?;
+        player.gpu.broadcast(behind.ptr(), BEHIND, DType::U32, 0, &stream)?;
         player.gpu.synchronize(&stream)
     };
     call(player, BEFORE)?;
@@ -65,7 +72,11 @@ fn played(order: &Order, player: &mut Player<'_>, lose: impl FnOnce()) -> Result
     let began = Instant::now();
     if let Err(error) = call(player, AFTER) {
         // An error is what is asked for.
-        say(&Line::Lost(Lost::of(&error, began)));
+        let mut lost = Lost::of(&error, began);
+        let mut now = [0; BEHIND];
+        behind.copy_to(&mut now)?;
+        lost.played_on = now != own;
+        say(&Line::Lost(lost));
     }
     Ok(Said { words: "it ended".into(), ..Said::default() })
 }
@@ -95,6 +106,10 @@ pub(super) fn verdict(order: &Order, job: &Played) -> Said {
             Some((_, l)) if l.seconds > allowed.as_secs_f64() => {
                 Some(format!("rank {rank} got its error after {:.1} s", l.seconds))
             }
+            Some((_, l)) if l.played_on => Some(format!(
+                "rank {rank} played the call behind the one that failed: {}",
+                l.message
+            )),
             Some(_) => None,
         };
         said.add(u64::from(fault.is_some()), fault);

@@ -32,6 +32,8 @@ pub(super) struct Lost {
     pub(super) aborted: bool,
     /// How long the call took that failed.
     pub(super) seconds: f64,
+    /// Whether calls behind it were played.
+    pub(super) played_on: bool,
 }
 
 impl Lost {
@@ -41,6 +43,7 @@ impl Lost {
             message: error.to_string(),
             aborted: matches!(error, Error::Aborted { .. }),
             seconds: began.elapsed().as_secs_f64(),
+            played_on: false,
         }
     }
 }
