@@ -266,6 +266,7 @@ impl<'a> Survey<'a> {
             let host = t.host(rank) as usize;
             let crowd = f64::from(t.ranks_of(host as u32).div_ceil(t.rates.cores.max(1)) - 1)
                 * t.rates.turn_us;
+            let crowded = t.ranks_of(host as u32) > t.rates.cores;
             let own =
                 (work.reduced * 1e-3) / t.rates.reduce_gbs + work.copied * t.rates.local.slope();
             for (traffic, link, incast) in
@@ -278,7 +279,12 @@ impl<'a> Survey<'a> {
                     if count > 0 {
                         let latency = if waits { link.latency_us + crowd } else { 0.0 };
                         let us = latency + messages(count) * link.message_us;
-                        most.add(us, vectors * link.slope() + own);
+                        // On crowded cores a message is work of both its ends; only the first waits for the other.
+                        let alone = match crowded && incast == 0.0 {
+                            true => f64::from(count + 1) / f64::from(2 * count),
+                            false => 1.0,
+                        };
+                        most.add(us, vectors * alone * link.slope() + own);
                     }
                 }
             }

@@ -154,6 +154,21 @@ fn ranks_beyond_the_cores_take_turns() {
     near(chain.time_us(1 << 20, 1 << 16), 3.0 * (2.0 + 0.3 + moved) + 15.0 * pass, 1e-9);
 }
 
+/// Three send all they have to the first.
+const LINEAR: &str = "\
+algorithm linear implements reduce on n ranks {
+    each r where r != root { r -> root : reduce data }
+}";
+
+#[test]
+fn on_crowded_cores_a_receiver_does_half_of_each_message() {
+    let bytes = 1u64 << 20;
+    let at = |cores| profile(LINEAR, "4", &simple(4).with(Rates { cores, ..RATES }));
+    let moved = bytes as f64 * 1e-4;
+    near(at(4).time_us(bytes, bytes), 2.0 + 2.0 * 0.5 + 3.0 * moved, 1e-9);
+    near(at(2).time_us(bytes, bytes), 2.0 + 0.3 + 2.0 * 0.5 + 2.0 * moved, 1e-9);
+}
+
 #[test]
 fn two_levels_beat_a_flat_ring_over_a_thin_link() {
     let topology = Topology::even(2, 2).with(thin());

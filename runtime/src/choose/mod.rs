@@ -38,7 +38,7 @@ use how::fastest;
 pub use machine::Machine;
 pub use tuned::{Place, Times, Tuned, VARIABLE};
 
-/// Measured times that differ by less than this factor are alike.
+/// Measured times that differ by less than this factor are alike, and those that are predicted for crowded cores.
 const ALIKE: f64 = 1.03;
 
 /// The transport of buffers on GPUs.
@@ -167,6 +167,7 @@ impl fmt::Display for Why {
             Why::Unordered => {
                 f.write_str("deterministic=true, and it does not add the ranks in ascending order")
             }
+            Why::Predicted(times) if *times < 1.0 => f.write_str("predicted alike"),
             Why::Predicted(times) => slower(f, "predicted", *times),
             Why::Measured(times) if *times <= ALIKE => f.write_str("measured alike"),
             Why::Measured(times) => slower(f, "measured", *times),
@@ -344,11 +345,7 @@ impl Resolver {
         };
         let all = candidates.iter().filter_map(time);
         let least_us = all.fold(f64::INFINITY, f64::min);
-        // Those that were alike but for noise are told apart by rounds and text.
-        let best = least(&candidates, |c| match time(c) {
-            Some(us) if us <= least_us * ALIKE => least_us,
-            other => other.unwrap_or(f64::INFINITY),
-        });
+        let best = least(&candidates, ALIKE, |c| time(c).unwrap_or(f64::INFINITY));
         self.choice(request, candidates, best, Source::Tuned, Some(times), |_, measured| {
             measured.map_or(Why::Unmeasured, |us| Why::Measured(us / least_us))
         })
@@ -362,7 +359,10 @@ impl Resolver {
         source: Source,
     ) -> Choice {
         let time = |c: &Candidate| c.time_us(bytes, request.slot_bytes);
-        let best = least(&candidates, time);
+        // What the model does not know of ranks that take turns grows with the rounds.
+        let topology = request.topology;
+        let crowded = (0..topology.hosts()).any(|h| topology.ranks_of(h) > topology.rates.cores);
+        let best = least(&candidates, if crowded { ALIKE } else { 1.0 }, time);
         let least = time(&candidates[best]);
         let moves = least > 0.0 && request.topology.ranks() > 1;
         let source = if moves { source } else { Source::Default };
@@ -449,9 +449,11 @@ fn apart(topology: &Topology) -> Topology {
     topology.clone().with(Rates { local: Link::LOOPBACK, ..topology.rates })
 }
 
-/// The candidate that takes least; of equals the one with fewest rounds, then the shortest text.
-fn least(candidates: &[Candidate], time: impl Fn(&Candidate) -> f64) -> usize {
-    let key = |c: &Candidate| (time(c), c.rounds(), c.entry.text.len());
+/// The candidate that takes least. Those that differ by no more than this factor are told apart by rounds, then by the
+/// length of the text.
+fn least(candidates: &[Candidate], alike: f64, time: impl Fn(&Candidate) -> f64) -> usize {
+    let least = candidates.iter().map(&time).fold(f64::INFINITY, f64::min) * alike;
+    let key = |c: &Candidate| (time(c).max(least), c.rounds(), c.entry.text.len());
     let mut best = 0;
     for (at, c) in candidates.iter().enumerate() {
         let (a, b) = (key(c), key(&candidates[best]));

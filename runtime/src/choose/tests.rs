@@ -296,6 +296,21 @@ fn choices_are_the_same_bit_for_bit() {
     }
 }
 
+#[test]
+fn on_crowded_cores_fewer_rounds_win_among_those_that_are_alike() {
+    let lost = |cores| {
+        let rates = Rates { cores, ..Rates::default() };
+        let choice = choose("all_reduce", &Topology::one_host(4).with(rates), 16 << 20, "");
+        let chosen = choice.predicted_us;
+        let faster = choice.lost.iter().filter(|l| l.predicted_us.is_some_and(|us| us < chosen));
+        (choice.entry.name, faster.map(|l| l.why.to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(lost(64).1, Vec::<String>::new());
+    let (name, faster) = lost(2);
+    assert_eq!(name, "two_shot");
+    assert!(!faster.is_empty() && faster.iter().all(|why| why == "predicted alike"), "{faster:?}");
+}
+
 /// Hosts with paths of 4 and 1 Gbit/s between them.
 fn two_paths(hosts: u32, per: u32) -> Topology {
     let path = |name: &str, gbs| PathCost {
