@@ -75,6 +75,10 @@ impl Lane {
     }
 }
 
+/// How much of what a pass could overlap with the next it does not, where ranks take turns: a rank that could go on does not
+/// always have a core. By what broadcast.chain of 16 MiB takes over TCP on four ranks and two cores.
+const TURNS: f64 = 0.2;
+
 /// An instance on a topology, ready to be evaluated at any size.
 #[derive(Debug, Clone)]
 pub struct Profile {
@@ -88,6 +92,8 @@ pub struct Profile {
     pub(super) chunks: u64,
     pub(super) message: u64,
     pub(super) pipeline: u64,
+    /// Whether ranks outnumber the cores of a host.
+    pub(super) crowded: bool,
     /// Of a plan that is split by bandwidth: its parts, each as a function of its own bytes.
     pub(super) parts: Vec<(Flow, Profile)>,
 }
@@ -157,7 +163,9 @@ impl Profile {
             return path;
         }
         let bound = self.lanes.iter().map(|l| l.longest_bound(piece));
-        path + (passes - 1.0) * bound.fold(self.busy.at(piece), f64::max)
+        let between = bound.fold(self.busy.at(piece), f64::max);
+        let turns = if self.crowded { TURNS * (path - between).max(0.0) } else { 0.0 };
+        path + (passes - 1.0) * (between + turns)
     }
 
     /// How often the plan is played for a vector of so many bytes.

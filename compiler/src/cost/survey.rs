@@ -117,6 +117,7 @@ impl<'a> Survey<'a> {
             message: 1,
             parts: Vec::new(),
             pipeline: u64::from(instance.pipeline.max(1)),
+            crowded: (0..topology.hosts()).any(|h| topology.ranks_of(h) > topology.rates.cores),
         };
         Survey {
             topology,
