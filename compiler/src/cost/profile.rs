@@ -76,7 +76,7 @@ impl Lane {
 }
 
 /// How much of what a pass could overlap with the next it does not, where ranks take turns: a rank that could go on does not
-/// always have a core. By what broadcast.chain of 16 MiB takes over TCP on four ranks and two cores.
+/// always have a core. What makes most choices right by recorded tables of four ranks on two cores (docs/performance.md).
 const TURNS: f64 = 0.2;
 
 /// An instance on a topology, ready to be evaluated at any size.

@@ -117,7 +117,7 @@ impl<'a> Survey<'a> {
             message: 1,
             parts: Vec::new(),
             pipeline: u64::from(instance.pipeline.max(1)),
-            crowded: (0..topology.hosts()).any(|h| topology.ranks_of(h) > topology.rates.cores),
+            crowded: topology.has_crowd(),
         };
         Survey {
             topology,
@@ -267,12 +267,14 @@ impl<'a> Survey<'a> {
             let host = t.host(rank) as usize;
             let crowd = f64::from(t.ranks_of(host as u32).div_ceil(t.rates.cores.max(1)) - 1)
                 * t.rates.turn_us;
-            let crowded = t.ranks_of(host as u32) > t.rates.cores;
+            // On crowded cores a message is work of both its ends; only the first waits for the other.
+            let further = if t.is_crowded(host as u32) { 0.5 } else { 1.0 };
             let own =
                 (work.reduced * 1e-3) / t.rates.reduce_gbs + work.copied * t.rates.local.slope();
-            for (traffic, link, incast) in
-                [(&work.local, &t.rates.local, 0.0), (&work.remote, &t.rates.remote, INCAST)]
-            {
+            for (traffic, link, incast, further) in [
+                (&work.local, &t.rates.local, 0.0, further),
+                (&work.remote, &t.rates.remote, INCAST, 1.0),
+            ] {
                 let crush = 1.0 + incast * f64::from(traffic.received.saturating_sub(1));
                 for (count, vectors) in
                     [(traffic.sent, traffic.out), (traffic.received, traffic.into * crush)]
@@ -280,12 +282,8 @@ impl<'a> Survey<'a> {
                     if count > 0 {
                         let latency = if waits { link.latency_us + crowd } else { 0.0 };
                         let us = latency + messages(count) * link.message_us;
-                        // On crowded cores a message is work of both its ends; only the first waits for the other.
-                        let alone = match crowded && incast == 0.0 {
-                            true => f64::from(count + 1) / f64::from(2 * count),
-                            false => 1.0,
-                        };
-                        most.add(us, vectors * alone * link.slope() + own);
+                        let whole = (1.0 + f64::from(count - 1) * further) / f64::from(count);
+                        most.add(us, vectors * whole * link.slope() + own);
                     }
                 }
             }
@@ -307,8 +305,8 @@ impl<'a> Survey<'a> {
                     most.add(latency(t.rates.remote.latency_us), slope);
                 }
             }
-            let is_crowded = t.ranks_of(host as u32) > t.rates.cores;
-            let share = if is_crowded { 1.0 / f64::from(t.rates.cores.max(1)) } else { 0.0 };
+            let share =
+                if t.is_crowded(host as u32) { 1.0 / f64::from(t.rates.cores.max(1)) } else { 0.0 };
             (*us, *slope) = (*us * share, *slope * share);
             if *us > 0.0 || *slope > 0.0 {
                 // The end that receives the last message is waited for.

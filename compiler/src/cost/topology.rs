@@ -170,6 +170,16 @@ impl Topology {
         self.sizes.get(host as usize).copied().unwrap_or(0)
     }
 
+    /// Whether the ranks of a host outnumber its cores, and so take turns.
+    pub fn is_crowded(&self, host: u32) -> bool {
+        self.ranks_of(host) > self.rates.cores
+    }
+
+    /// Whether that is so on any host.
+    pub fn has_crowd(&self) -> bool {
+        (0..self.hosts()).any(|host| self.is_crowded(host))
+    }
+
     /// Hosts times ranks a host, where there are several hosts and all have equally many ranks, those of
     /// one host in a row.
     pub fn grid(&self) -> Option<Shape> {

@@ -135,7 +135,7 @@ pub(crate) fn blocks(
     most: Option<u32>,
 ) -> u32 {
     let each = match way {
-        // Packets of 8 bytes: a quarter of a block's threads have one for each peer, which leaves the waiting to more.
+        // 128 packets of 8 bytes: a thread waits for one or two of each peer.
         Way::Packet => K,
         Way::Staged | Way::Put | Way::Get if ranks <= 2 => 64 * K,
         Way::Staged | Way::Put | Way::Get => 16 * K,

@@ -360,9 +360,8 @@ impl Resolver {
     ) -> Choice {
         let time = |c: &Candidate| c.time_us(bytes, request.slot_bytes);
         // What the model does not know of ranks that take turns grows with the rounds.
-        let topology = request.topology;
-        let crowded = (0..topology.hosts()).any(|h| topology.ranks_of(h) > topology.rates.cores);
-        let best = least(&candidates, if crowded { ALIKE } else { 1.0 }, time);
+        let alike = if request.topology.has_crowd() { ALIKE } else { 1.0 };
+        let best = least(&candidates, alike, time);
         let least = time(&candidates[best]);
         let moves = least > 0.0 && request.topology.ranks() > 1;
         let source = if moves { source } else { Source::Default };
@@ -449,8 +448,8 @@ fn apart(topology: &Topology) -> Topology {
     topology.clone().with(Rates { local: Link::LOOPBACK, ..topology.rates })
 }
 
-/// The candidate that takes least. Those that differ by no more than this factor are told apart by rounds, then by the
-/// length of the text.
+/// The candidate that takes least. Those that take up to `alike` times as long are told apart by rounds, then by the length
+/// of the text.
 fn least(candidates: &[Candidate], alike: f64, time: impl Fn(&Candidate) -> f64) -> usize {
     let least = candidates.iter().map(&time).fold(f64::INFINITY, f64::min) * alike;
     let key = |c: &Candidate| (time(c).max(least), c.rounds(), c.entry.text.len());

@@ -23,6 +23,7 @@ pub(super) struct Body<'a> {
     pub(super) entered: bool,
     /// Where results are divided as they are stored; nothing if it is at the end, or never.
     averages: Option<Stores>,
+    /// The loops over elements, which become functions where they occur often.
     pub(super) moves: Moves,
     /// The phase that is being written.
     phase: usize,
@@ -123,6 +124,7 @@ impl<'a> Body<'a> {
         self.text + &functions + &kernel
     }
 
+    /// The kernel; its loops are settled later.
     fn kernel(&mut self) {
         self.line(format!(
             "extern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n\

@@ -197,8 +197,8 @@ INLINE constexpr u32 consumed(u32 target, u32 channel) { return LINKS + sent(tar
 INLINE constexpr u32 entered(u32 peer) { return 2 * LINKS + peer * MOST_BLOCKS; }
 
 // A word of a rank's arena.
-INLINE u64 word(const Me &me, u32 rank, u32 index, u32 block) {
-    return me.params.arena[rank] + 8 * (u64)(index + block);
+INLINE u64 word(const Params &params, u32 rank, u32 index, u32 block) {
+    return params.arena[rank] + 8 * (u64)(index + block);
 }
 
 // Whether a word tells of as much: by difference, for epochs begin again at 0.
@@ -220,7 +220,7 @@ struct Event {
 template <bool ACQUIRE>
 __device__ __noinline__ void await(const Params &params, u32 index, u64 wanted, u32 site, u32 round, u32 epoch) {
     if (wanted != 0) {
-        const u64 at = params.arena[RANK] + 8 * (u64)(index + blockIdx.x);
+        const u64 at = word(params, RANK, index, blockIdx.x);
         Patience patience;
         for (;;) {
             const u64 seen = look<ACQUIRE>(at);
@@ -265,7 +265,7 @@ template <bool RELEASE, class... NEWS> INLINE void signal(Me &me, NEWS... news) 
     if (me.thread >= sizeof...(news) || *(volatile u32 *)&failed) return;
     u32 k = 0;
     u64 at = 0, value = 0;
-    ((me.thread == k++ ? (void)(at = word(me, news.peer, news.word, me.block), value = news.value) : (void)0), ...);
+    ((me.thread == k++ ? (void)(at = word(me.params, news.peer, news.word, me.block), value = news.value) : (void)0), ...);
     if (RELEASE) release();
     tell(at, value);
 }
@@ -280,7 +280,7 @@ template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
     Patience patience;
     const u32 of[] = {(u32)peers...};
     for (;;) {
-        const u64 seen[] = {look<false>(word(me, RANK, entered(peers), 0))...};
+        const u64 seen[] = {look<false>(word(me.params, RANK, entered(peers), 0))...};
         u32 behind = NOWHERE;
         u64 last = 0;
 #pragma unroll
@@ -303,7 +303,7 @@ template <class... PEERS> INLINE void announce(Me &me, PEERS... peers) {
     if (proves(me) || me.block != 0 || me.thread >= sizeof...(peers)) return;
     u32 k = 0;
     u64 at = 0;
-    ((me.thread == k++ ? (void)(at = word(me, peers, entered(RANK), 0)) : (void)0), ...);
+    ((me.thread == k++ ? (void)(at = word(me.params, peers, entered(RANK), 0)) : (void)0), ...);
     tell(at, me.mark(1));
 }
 
@@ -331,7 +331,7 @@ INLINE void renew(const Me &me) {
     for (u32 i = me.thread; i < RANKS * 3 * CHANNELS * MOST_BLOCKS; i += THREADS) {
         const u32 peer = i % RANKS, kind = i / RANKS % 3, k = i / RANKS / 3;
         const u32 first = kind == 0 ? sent(RANK, 0) : kind == 1 ? consumed(RANK, 0) : entered(RANK);
-        if (peer != RANK && (kind < 2 || k < MOST_BLOCKS)) tell(word(me, peer, first, k), me.mark(0xffffffff));
+        if (peer != RANK && (kind < 2 || k < MOST_BLOCKS)) tell(word(me.params, peer, first, k), me.mark(0xffffffff));
     }
 }
 
