@@ -7,7 +7,6 @@
 //! must not change until the message is consumed: by the receiver, or by the socket.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -16,7 +15,7 @@ use crate::error::Error;
 use crate::group::Group;
 use crate::net::{Patience, Wire};
 use crate::transport::shm::{self, Kind, Message, RING};
-use crate::transport::tcp::{self, Piece, PieceMut, Socket};
+use crate::transport::tcp::{self, Piece, Socket};
 
 /// The sending end of a connection.
 pub(crate) enum Sender {
@@ -53,11 +52,11 @@ impl Sender {
         }
     }
 
-    /// Whether the content of a message is no longer read.
+    /// Whether the content of all messages up to this one is no longer read.
     #[inline]
     pub(crate) fn is_consumed(&mut self, message: u64) -> bool {
         match self {
-            Sender::Mapped(s) => s.is_consumed(message),
+            Sender::Mapped(s) => s.is_free(message),
             Sender::Posted(s) => s.is_consumed(message),
         }
     }
@@ -157,34 +156,21 @@ impl Receiver {
     }
 
     /// Whether the next message, of `len` bytes, goes to where it is to be bit by bit; nothing while that is not
-    /// known.
+    /// known. A socket can only bring it there if it is `alone`, not folded with something else.
     #[inline]
-    pub(crate) fn lands(&self, len: usize) -> Option<bool> {
+    pub(crate) fn lands(&self, len: usize, alone: bool) -> Option<bool> {
         match self {
             Receiver::Mapped(r) => r.lands(len),
-            Receiver::Posted(_) => Some(true),
+            Receiver::Posted(_) => Some(alone),
         }
     }
 
     /// Whether the next message has gone to where it is to be.
     #[inline]
-    pub(crate) fn has_landed(&self) -> bool {
+    pub(crate) fn has_landed(&self, alone: bool) -> bool {
         match self {
             Receiver::Mapped(r) => r.has_landed(),
-            Receiver::Posted(_) => true,
-        }
-    }
-
-    /// Whether the next message has come to these places, after [`Self::lands`] said yes; asked again with the
-    /// same places until it says yes.
-    #[inline]
-    pub(crate) fn land(&mut self, len: usize, pieces: impl Iterator<Item = PieceMut>) -> bool {
-        match self {
-            // SAFETY: the pieces are the store of the step at hand, which `bind` checked, and which
-            // nobody else touches until the step is done.
-            Receiver::Mapped(r) => unsafe { r.land(len, pieces) },
-            // SAFETY: as above.
-            Receiver::Posted(r) => unsafe { r.land(len, pieces) },
+            Receiver::Posted(_) => alone,
         }
     }
 
@@ -205,15 +191,7 @@ impl Receiver {
         }
     }
 
-    /// Notes how long it took to read a message of `len` bytes through the kernel.
-    #[inline]
-    pub(crate) fn note_read(&mut self, len: usize, took: Duration) {
-        if let Receiver::Mapped(r) = self {
-            r.note(false, len, took);
-        }
-    }
-
-    /// Cells of memory that were taken since the connection was opened.
+    /// Up to where this process took what came through memory bit by bit, since the connection was opened.
     #[inline]
     pub(crate) fn taken(&self) -> u64 {
         match self {

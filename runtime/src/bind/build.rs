@@ -171,8 +171,10 @@ impl Builder<'_> {
             .extend(refs.map(|r| Drained { send: self.ends[r.conn as usize], message: r.message }));
         let segments = bound.segments.len() as u32;
         segment(bound, pace, &lens, &regions);
-        let lands = match &bound.operands[inputs as usize..] {
-            [only] => only.receiver != NOWHERE && only.wire.is_none() && store != NOWHERE,
+        let messages = |operand: &&Operand| operand.receiver != NOWHERE;
+        let mut messages = bound.operands[inputs as usize..].iter().filter(messages);
+        let lands = match (messages.next(), messages.next()) {
+            (Some(only), None) => only.wire.is_none() && store != NOWHERE,
             _ => false,
         };
         Ok(Step {

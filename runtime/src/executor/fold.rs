@@ -1,10 +1,11 @@
 //! Moving the data of a step: its inputs, folded, to its store and the places of its messages.
 
-use std::time::Instant;
+use std::ops::Range;
 
 use super::host::{Base, Player, Source, Work};
 use crate::backend::{Dst, Src};
-use crate::bind::{At, Bound, NOWHERE, Step};
+use crate::bind::{At, Bound, NOWHERE, Operand, Step};
+use crate::ends::Receiver;
 use crate::error::Error;
 use crate::transport::shm;
 use crate::transport::tcp::PieceMut;
@@ -32,17 +33,52 @@ struct Span {
 }
 
 impl Player<'_> {
-    /// Folds the inputs of a step into its store and the places of its messages.
+    /// Folds elements of the inputs of a step into its store and the places of its messages.
     #[inline]
-    pub(super) fn fold(&mut self, step: &Step, pass: u32, stores: bool) {
+    pub(super) fn fold(&mut self, step: &Step, pass: u32, stores: bool, range: Range<u64>) {
         let bound = self.bound;
         let mut done = 0;
         for segment in &bound.segments[step.segments.start as usize..step.segments.end as usize] {
             let (first, count) = step.pace.piece(segment.elements, pass);
-            if count > 0 {
-                let skip = first * bound.shape.size;
-                self.fold_span(step, stores, Span { places: segment.places, skip, done, count });
-                done += count;
+            let from = range.start.max(done);
+            let to = range.end.min(done + count);
+            if from < to {
+                let skip = (first + from - done) * bound.shape.size;
+                let span = Span { places: segment.places, skip, done: from, count: to - from };
+                self.fold_span(step, stores, span);
+            }
+            done += count;
+        }
+    }
+
+    /// Brings what is there of the only message of a step, of `len` bytes, to the step's store, folded with the other
+    /// inputs; says whether it is all there.
+    pub(super) fn land(&mut self, step: &Step, pass: u32, message: &Operand, len: usize) -> bool {
+        let (bound, size) = (self.bound, self.bound.shape.size);
+        let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
+        loop {
+            let receiver = match &mut self.ends.receivers[message.receiver as usize] {
+                Receiver::Mapped(receiver) => receiver,
+                Receiver::Posted(receiver) => {
+                    let places = landing(bound, step, pass, &self.work.bases);
+                    // SAFETY: the places are the store of the step at hand, which `bind` checked, and which
+                    // nobody else touches until the step is done.
+                    return unsafe { receiver.land(len, places) };
+                }
+            };
+            let Some((part, before, bytes)) = receiver.part() else { return receiver.has_landed() };
+            let content = part.wrapping_sub(before);
+            self.work.sources.clear();
+            self.work.sources.extend(inputs.iter().map(|operand| match operand.receiver {
+                NOWHERE => Source::Local,
+                _ => Source::Dense(content),
+            }));
+            self.work.targets.clear();
+            let (from, to) = (before as u64 / size, (before + bytes) as u64 / size);
+            self.fold(step, pass, true, from..to);
+            if let Receiver::Mapped(receiver) = &mut self.ends.receivers[message.receiver as usize]
+            {
+                receiver.took(before + bytes);
             }
         }
     }
@@ -50,12 +86,7 @@ impl Player<'_> {
     /// The same where inputs are other processes' own memory: copied block by block and folded from
     /// there, or straight to the store where there is nothing to fold.
     #[cold]
-    pub(super) fn fetch(
-        &mut self,
-        step: &Step,
-        (pass, elements): (u32, u64),
-        stores: bool,
-    ) -> Result<(), Error> {
+    pub(super) fn fetch(&mut self, step: &Step, pass: u32, stores: bool) -> Result<(), Error> {
         let bound = self.bound;
         let size = bound.shape.size;
         let straight = stores && step.inputs.len() == 1;
@@ -74,7 +105,7 @@ impl Player<'_> {
             while left > 0 {
                 let count = left.min(block);
                 let span = Span { places: segment.places, skip, done, count };
-                self.fetch_span(step, span, elements as usize, straight)?;
+                self.fetch_span(step, span, straight)?;
                 if !straight || !self.work.targets.is_empty() {
                     self.fold_span(step, stores && !straight, span);
                 }
@@ -84,13 +115,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn fetch_span(
-        &mut self,
-        step: &Step,
-        span: Span,
-        message: usize,
-        straight: bool,
-    ) -> Result<(), Error> {
+    fn fetch_span(&mut self, step: &Step, span: Span, straight: bool) -> Result<(), Error> {
         let bound = self.bound;
         let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
         let place = |index: u32| bound.places[(span.places + index) as usize];
@@ -106,16 +131,10 @@ impl Player<'_> {
                 false => self.work.bounce.as_mut_ptr().cast::<u8>().wrapping_add(i * BLOCK),
             };
             let len = (span.count * bound.shape.size) as usize;
-            let began = (span.done == 0).then(Instant::now);
             // SAFETY: the store was checked by `bind`, and is this step's alone; a block of the
             // bounce buffer has room for as many elements as `fetch` cuts.
             if let Err(e) = unsafe { shm::read(pid, from, to, len) } {
                 return Err(self.unreadable(step, operand.receiver, &e));
-            }
-            if let Some(began) = began {
-                let (took, message) = (began.elapsed(), message * operand.size as usize);
-                let took = took.mul_f64(message as f64 / len.max(1) as f64);
-                self.ends.receivers[operand.receiver as usize].note_read(message, took);
             }
             self.work.sources[i] = Source::Foreign { pid, base, copy: to };
         }

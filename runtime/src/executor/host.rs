@@ -6,7 +6,7 @@
 
 use roundelay_compiler::plan::OpRef;
 
-use super::fold::{Line, landing, pieces};
+use super::fold::{Line, pieces};
 use super::wait::{Look, Wait};
 use crate::backend::{Dst, Kernel, Src};
 use crate::bind::{Bound, NOWHERE, OutEnd, Step};
@@ -70,7 +70,7 @@ impl Cursor {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Source {
     Local,
-    /// The step's store, where a message went straight.
+    /// The step's store, where all inputs went straight.
     Landed,
     /// A message's content, without gaps.
     Dense(*const u8),
@@ -127,7 +127,7 @@ pub(crate) struct Player<'a> {
     pub(crate) stats: Stats,
     /// Whether memory of other ranks was read.
     pub(crate) pulls: bool,
-    /// Bytes that sockets had moved when that was last looked at, and cells that were taken.
+    /// Bytes that sockets had moved when that was last looked at, and pipes up to where they were taken.
     pub(crate) moved: u64,
     pub(crate) taken: u64,
     pub(crate) recorder: &'a mut Recorder,
@@ -272,7 +272,7 @@ impl Player<'_> {
                 let len = elements as usize * operand.size as usize;
                 let receiver = &self.ends.receivers[operand.receiver as usize];
                 let lands = match step.lands && elements > 0 {
-                    true => receiver.lands(len),
+                    true => receiver.lands(len, step.inputs.len() == 1),
                     false => Some(false),
                 };
                 let Some(lands) = lands else {
@@ -283,16 +283,17 @@ impl Player<'_> {
                     self.work.cursors[lane].met = met;
                     return Ok(Some(room));
                 }
-                let receiver = &mut self.ends.receivers[operand.receiver as usize];
                 let ready = match lands {
-                    true => receiver.land(len, landing(bound, step, pass, &self.work.bases)),
-                    false => receiver.is_ready(operand.ahead.into(), len),
+                    true => self.land(step, pass, operand, len),
+                    false => self.ends.receivers[operand.receiver as usize]
+                        .is_ready(operand.ahead.into(), len),
                 };
                 if !ready {
                     self.work.cursors[lane].met = met;
                     return Ok(Some(Blocked::Message(operand.receiver)));
                 }
                 let slots = u64::from(bound.header.slots);
+                let receiver = &self.ends.receivers[operand.receiver as usize];
                 let arrived = receiver.message(slots, operand.ahead.into()).meta;
                 if (arrived ^ meta(self.digest ^ step.tag, len, Kind::Inline)) >> 2 != 0 {
                     return Err(watchdog::unexpected(self, step, operand.receiver, arrived));
@@ -354,9 +355,9 @@ impl Player<'_> {
         let landed = step.lands && elements > 0 && self.has_landed(step);
         let stores = step.store != NOWHERE && (!step.dead || offers) && !landed;
         if elements > 0 && (stores || !self.work.targets.is_empty()) {
-            match self.sources(step)? {
-                false => self.fold(step, pass, stores),
-                true => self.fetch(step, (pass, elements), stores)?,
+            match self.sources(step, landed)? {
+                false => self.fold(step, pass, stores, 0..u64::MAX),
+                true => self.fetch(step, pass, stores)?,
             }
         }
         for out in &bound.outs[step.outs.start as usize..step.outs.end as usize] {
@@ -370,11 +371,13 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Whether the only message of a step is where it is to be.
+    /// Whether the only message of a step is where it is to be, folded with the other inputs.
     #[inline]
     fn has_landed(&self, step: &Step) -> bool {
-        let operand = &self.bound.operands[step.inputs.start as usize];
-        self.ends.receivers[operand.receiver as usize].has_landed()
+        let operands = &self.bound.operands[step.inputs.start as usize..step.inputs.end as usize];
+        operands.iter().filter(|operand| operand.receiver != NOWHERE).any(|operand| {
+            self.ends.receivers[operand.receiver as usize].has_landed(operands.len() == 1)
+        })
     }
 
     /// Finds out where the messages of a step are written; says whether any is offered instead.
@@ -399,20 +402,20 @@ impl Player<'_> {
 
     /// Finds out where the inputs of a step are read; says whether any is another process's own.
     #[inline]
-    fn sources(&mut self, step: &Step) -> Result<bool, Error> {
+    fn sources(&mut self, step: &Step, landed: bool) -> Result<bool, Error> {
         let bound = self.bound;
         let mut foreign = false;
         self.work.sources.clear();
+        if landed {
+            self.work.sources.push(Source::Landed);
+            return Ok(false);
+        }
         for operand in &bound.operands[step.inputs.start as usize..step.inputs.end as usize] {
             if operand.receiver == NOWHERE {
                 self.work.sources.push(Source::Local);
                 continue;
             }
             let receiver = &self.ends.receivers[operand.receiver as usize];
-            if step.lands && receiver.has_landed() {
-                self.work.sources.push(Source::Landed);
-                continue;
-            }
             let slots = u64::from(bound.header.slots);
             let message = receiver.message(slots, operand.ahead.into());
             let source = match message.kind() {

@@ -9,7 +9,7 @@
 //! | `copy.rs` | copies, plain and past the caches |
 //! | `kernel.rs` | what callers hold: [`Kernel`], and the way a fold goes through the loops |
 
-mod copy;
+pub(crate) mod copy;
 mod format;
 mod kernel;
 mod level;

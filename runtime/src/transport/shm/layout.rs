@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! [ control: parameters, abort record, a few lines for each rank ]
-//! [ connections: for each ordered pair and channel, one page of headers, the slots, the cells ]
+//! [ connections: for each ordered pair and channel, one page of headers, the slots, the pipe ]
 //! [ arenas: for each rank, the memory that its buffers come from ]
 //! ```
 //!
 //! The file is sparse: what nobody uses costs addresses, not memory.
 
-use super::cells;
+use super::pipe;
 use crate::error::Error;
 
 pub(crate) const PAGE: u64 = 4096;
@@ -22,6 +22,10 @@ const RANKS: u64 = 2 * PAGE;
 const RANK_BYTES: u64 = 256;
 const HEADERS: u64 = 128;
 const HEADER_BYTES: u64 = 64;
+/// Bytes of the pipes out of a rank on one channel, and of a pipe at the least and the most.
+const PIPES: u64 = 4 << 20;
+const PIPE_LEAST: u64 = 32 << 10;
+const PIPE_MOST: u64 = 2 << 20;
 /// Offset of the payload in a header.
 pub(crate) const HEADER_PAYLOAD: u64 = 16;
 
@@ -99,7 +103,7 @@ impl Layout {
     }
 
     fn connection_bytes(&self) -> u64 {
-        (self.slot(RING) + cells::BYTES).next_multiple_of(PAGE)
+        self.slot(RING).next_multiple_of(PAGE) + self.pipe()
     }
 
     pub(crate) fn abort(&self) -> u64 {
@@ -130,9 +134,20 @@ impl Layout {
         PAGE + slot * self.slot_bytes
     }
 
-    /// The cells of a connection.
-    pub(crate) fn cells(&self, from: u32, to: u32, channel: u32) -> u64 {
-        self.connection(from, to, channel) + self.slot(RING)
+    /// The pipe of a connection.
+    pub(crate) fn pipe_at(&self, from: u32, to: u32, channel: u32) -> u64 {
+        self.connection(from, to, channel) + self.slot(RING).next_multiple_of(PAGE)
+    }
+
+    /// Bytes that a pipe holds: together those of a rank are larger than its second-level cache.
+    pub(crate) fn pipe_bytes(&self) -> u64 {
+        let each = PIPES / u64::from(self.ranks.max(2) - 1);
+        (1 << each.max(1).ilog2()).clamp(PIPE_LEAST, PIPE_MOST)
+    }
+
+    /// The same with its counts.
+    pub(super) fn pipe(&self) -> u64 {
+        pipe::COUNTS + self.pipe_bytes()
     }
 
     /// First byte of a rank's arena.
@@ -166,8 +181,9 @@ mod tests {
                 for channel in 0..3 {
                     assert_eq!(layout.connection(from, to, channel), ends);
                     assert!(Layout::header(RING - 1) + HEADER_BYTES <= PAGE);
-                    assert_eq!(layout.cells(from, to, channel), ends + layout.slot(RING));
-                    ends += (layout.slot(RING) + cells::BYTES).next_multiple_of(PAGE);
+                    let slots = layout.slot(RING).next_multiple_of(PAGE);
+                    assert_eq!(layout.pipe_at(from, to, channel), ends + slots);
+                    ends += slots + layout.pipe();
                 }
             }
         }

@@ -8,11 +8,11 @@
 //! happens when a connection is opened, when a buffer is allocated, and when a slot first carries a
 //! message of that size; never again afterwards.
 
-mod cells;
 mod control;
 mod foreign;
 mod layout;
 mod limits;
+mod pipe;
 mod slots;
 mod ways;
 

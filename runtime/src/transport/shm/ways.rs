@@ -1,4 +1,5 @@
-//! Which way private memory comes sooner: read through the kernel, or pushed through cells.
+//! Which way private memory comes sooner: read through the kernel, or pushed through a pipe, the stores staying in the
+//! caches or going past them.
 //!
 //! That depends on the size of a message, on the caches that the two cores share, and on what else they do; on virtual
 //! machines it changes while a job runs. So the receiver of a connection notes how long each way takes,
@@ -7,32 +8,51 @@
 
 use std::time::Duration;
 
+/// How a message of private memory comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The receiver reads it through the kernel.
+    Kernel = 0,
+    /// Its sender copies it into the pipe.
+    Pipe = 1,
+    /// The same with stores past the caches: cores that share none hand lines over slowly.
+    Past = 2,
+}
+
+const WAYS: [Way; 3] = [Way::Kernel, Way::Pipe, Way::Past];
 /// The shortest messages are of the first class, each further one has twice the length.
 const FIRST: u32 = 13;
 const CLASSES: usize = 9;
-/// So many messages come one way and the other by turns at first.
-const TURNS: u32 = 8;
-/// Then one of so many comes the other way; fewer where that was much slower.
+/// So many messages in a row are one sample of a way: the least of their times, as a rank that was not running says
+/// nothing of the way.
+const BURST: u32 = 4;
+/// One of so many samples is of another way; of ways that were much slower one of eight times as many.
 const TRIAL: u32 = 64;
-const RARE: u32 = 512;
-/// The other way must be so much faster to be preferred.
+const RARE: u32 = 8;
+/// Another way must be so much faster to be preferred.
 const BETTER: f32 = 0.9;
 const WORSE: f32 = 1.5;
 
 /// What is known of the messages of a class.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Class {
-    /// Times of the ways, by the kernel and by cells, a byte; 0 while unknown.
-    times: [f32; 2],
-    noted: u32,
-    /// The way that is preferred, and whether the other one is to be tried.
-    cells: bool,
-    tries: bool,
+    /// Times of the ways, a byte; 0 while unknown.
+    times: [f32; 3],
+    /// The way that is preferred, and the one that is sampled now.
+    best: Way,
+    next: Way,
+    /// Samples taken; messages of the one at hand, and the least of their times.
+    samples: u32,
+    messages: u32,
+    least: f32,
 }
 
-/// See above.
-#[derive(Debug, Default)]
-pub(super) struct Ways([Class; CLASSES]);
+/// What a receiver knows, and which ways there are.
+#[derive(Debug)]
+pub(super) struct Ways {
+    classes: [Class; CLASSES],
+    from: usize,
+}
 
 /// The class of a message, of so many bytes.
 #[inline]
@@ -40,41 +60,72 @@ fn class(len: usize) -> usize {
     (len.max(1).ilog2().saturating_sub(FIRST) as usize).min(CLASSES - 1)
 }
 
-/// Whether messages of so many bytes are to be pushed through cells, by what the receiver wishes for.
+/// The way that a receiver wishes for messages of so many bytes.
 #[inline]
-pub(super) fn wanted(wishes: u64, len: usize) -> bool {
-    wishes >> class(len) & 1 != 0
+pub(super) fn wanted(wishes: u64, len: usize) -> Way {
+    WAYS[(wishes >> (2 * class(len)) & 3).min(2) as usize]
 }
 
 impl Ways {
-    /// What to wish for if the kernel does not let one process read the other's memory.
-    pub(super) const CELLS: u64 = (1 << CLASSES) - 1;
+    /// Nothing is known; the kernel may or may not let one process read the other's memory.
+    pub(super) fn new(kernel: bool) -> Ways {
+        let from = usize::from(!kernel);
+        let way = WAYS[from];
+        let times = [0.0; 3];
+        let class = Class { times, best: way, next: way, samples: 0, messages: 0, least: f32::MAX };
+        Ways { classes: [class; CLASSES], from }
+    }
 
-    /// Notes how long a message took that came through cells or by the kernel; gives what is to be wished for
-    /// now: a bit a class.
-    pub(super) fn note(&mut self, cells: bool, len: usize, took: Duration) -> u64 {
-        let class = &mut self.0[class(len)];
-        let time = took.as_nanos() as f32 / len.max(1) as f32;
-        let known = &mut class.times[usize::from(cells)];
-        // A rank that was not running says nothing of the way.
-        *known =
-            if *known == 0.0 { time } else { *known + (time.min(4.0 * *known) - *known) / 4.0 };
-        class.noted = class.noted.wrapping_add(1);
-        if class.noted <= TURNS {
-            class.cells = !cells;
-        }
-        if class.noted >= TURNS {
-            let [kernel, through] = class.times;
-            let (now, other) = if class.cells { (through, kernel) } else { (kernel, through) };
-            class.cells ^= other != 0.0 && other < BETTER * now;
-            let every = if other > WORSE * now { RARE } else { TRIAL };
-            class.tries = match class.tries {
-                true => cells == class.cells,
-                false => class.noted.is_multiple_of(every),
-            };
-        }
-        let bits = self.0.iter().enumerate().map(|(i, c)| u64::from(c.cells ^ c.tries) << i);
+    /// What is to be wished for: two bits a class.
+    pub(super) fn wishes(&self) -> u64 {
+        let bits = self.classes.iter().enumerate().map(|(i, class)| (class.next as u64) << (2 * i));
         bits.fold(0, |all, bit| all | bit)
+    }
+
+    /// Notes how long a message took that came some way.
+    #[inline]
+    pub(super) fn note(&mut self, way: Way, len: usize, took: Duration) {
+        let class = &mut self.classes[class(len)];
+        // Others were under way already when this one was wished for.
+        if way == class.next {
+            class.messages += 1;
+            class.least = class.least.min(took.as_nanos() as f32 / len.max(1) as f32);
+            if class.messages == BURST {
+                class.sampled(&WAYS[self.from..]);
+            }
+        }
+    }
+}
+
+impl Class {
+    /// A sample is complete: what comes next?
+    fn sampled(&mut self, ways: &[Way]) {
+        self.times[self.next as usize] = self.least.max(f32::MIN_POSITIVE);
+        (self.samples, self.messages, self.least) = (self.samples.wrapping_add(1), 0, f32::MAX);
+        if let Some(&unknown) = ways.iter().find(|&&way| self.times[way as usize] == 0.0) {
+            self.next = unknown;
+            return;
+        }
+        let time = |way: Way| self.times[way as usize];
+        let fastest = ways.iter().copied().min_by(|&a, &b| time(a).total_cmp(&time(b)));
+        let fastest = fastest.unwrap_or(self.best);
+        if time(fastest) < BETTER * time(self.best) {
+            self.best = fastest;
+        }
+        self.next = self.best;
+        if self.samples.is_multiple_of(TRIAL) {
+            let trial = self.samples / TRIAL;
+            let others: [Way; 2] = match self.best {
+                Way::Kernel => [Way::Pipe, Way::Past],
+                Way::Pipe => [Way::Past, Way::Kernel],
+                Way::Past => [Way::Pipe, Way::Kernel],
+            };
+            let other = others[trial as usize % 2];
+            let slow = time(other) > WORSE * time(self.best);
+            if ways.contains(&other) && (!slow || (trial / 2).is_multiple_of(RARE / 2)) {
+                self.next = other;
+            }
+        }
     }
 }
 
@@ -82,51 +133,76 @@ impl Ways {
 mod tests {
     use super::*;
 
-    /// Plays so many messages of a length; says how many came through cells.
-    fn play(ways: &mut Ways, wishes: &mut u64, len: usize, times: [u64; 2], messages: u32) -> u32 {
-        let mut through = 0;
+    /// Plays so many messages of a length; says how many came each way.
+    fn play(ways: &mut Ways, len: usize, times: [u64; 3], messages: u32) -> [u32; 3] {
+        let mut came = [0; 3];
         for _ in 0..messages {
-            let cells = wanted(*wishes, len);
-            through += u32::from(cells);
-            *wishes = ways.note(cells, len, Duration::from_nanos(times[usize::from(cells)]));
+            let way = wanted(ways.wishes(), len);
+            came[way as usize] += 1;
+            ways.note(way, len, Duration::from_nanos(times[way as usize]));
         }
-        through
+        came
     }
 
     #[test]
-    fn the_faster_way_is_found_and_found_again() {
-        let (mut ways, mut wishes) = (Ways::default(), 0);
-        let through = play(&mut ways, &mut wishes, 40_000, [5000, 3000], 1000);
-        assert!((970..1000).contains(&through), "{through} of 1000");
-        // The machine has changed.
-        let through = play(&mut ways, &mut wishes, 40_000, [5000, 9000], 1000);
-        assert!((1..100).contains(&through), "{through}");
-        // Other sizes know nothing of it.
-        let through = play(&mut ways, &mut wishes, 400_000, [50_000, 30_000], 1000);
-        assert!(through >= 970, "{through}");
+    fn the_fastest_way_is_found_and_found_again() {
+        for best in WAYS {
+            let mut ways = Ways::new(true);
+            let mut times = [6000, 5000, 7000];
+            times[best as usize] = 3000;
+            let came = play(&mut ways, 40_000, times, 1000);
+            assert!((960..1000).contains(&came[best as usize]), "{came:?}");
+            // The machine has changed.
+            times = [4000, 6000, 6500];
+            times[best as usize] = 18_000;
+            let next = if best == Way::Kernel { Way::Pipe } else { Way::Kernel };
+            let came = play(&mut ways, 40_000, times, 2000);
+            assert!(came[next as usize] >= 1200, "{best:?}: {came:?}");
+            // Other sizes know nothing of it.
+            let came = play(&mut ways, 400_000, [50_000, 30_000, 40_000], 1000);
+            assert!(came[Way::Pipe as usize] >= 950, "{came:?}");
+        }
+    }
+
+    #[test]
+    fn a_way_that_was_bad_is_found_when_it_is_good() {
+        let mut ways = Ways::new(true);
+        play(&mut ways, 1 << 15, [5000, 20_000, 9000], 1000);
+        let came = play(&mut ways, 1 << 15, [5000, 3000, 9000], 10_000);
+        assert!(came[Way::Pipe as usize] > 7000, "{came:?}");
+    }
+
+    #[test]
+    fn without_the_kernel_there_are_two_ways() {
+        let mut ways = Ways::new(false);
+        assert_eq!(wanted(ways.wishes(), 1 << 20), Way::Pipe);
+        let came = play(&mut ways, 1 << 20, [0, 4000, 1000], 1000);
+        assert!(came[0] == 0 && came[Way::Past as usize] > 900, "{came:?}");
     }
 
     #[test]
     fn ways_that_are_alike_are_not_changed_all_the_time() {
-        let (mut ways, mut wishes) = (Ways::default(), 0);
-        play(&mut ways, &mut wishes, 1 << 20, [1000, 1000], 100);
-        let first = wanted(wishes, 1 << 20);
-        let through = play(&mut ways, &mut wishes, 1 << 20, [1000, 950], 640);
-        let rare = if first { 640 - through } else { through };
-        assert!(rare <= 20, "{rare} of 640 came the other way");
+        let mut ways = Ways::new(true);
+        play(&mut ways, 1 << 20, [1000; 3], 100);
+        let first = wanted(ways.wishes(), 1 << 20);
+        let mut times = [950; 3];
+        times[first as usize] = 1000;
+        let came = play(&mut ways, 1 << 20, times, 640);
+        assert!(came[first as usize] >= 600, "{came:?}");
     }
 
     #[test]
     fn a_message_that_comes_late_the_old_way_is_no_trial() {
-        let (mut ways, mut wishes) = (Ways::default(), 0);
-        play(&mut ways, &mut wishes, 1 << 16, [1000, 1200], 63);
-        let tries = |wishes| wanted(wishes, 1 << 16);
-        assert!(!tries(wishes));
-        wishes = ways.note(false, 1 << 16, Duration::from_nanos(1000));
-        assert!(tries(wishes));
-        wishes = ways.note(false, 1 << 16, Duration::from_nanos(1000));
-        assert!(tries(wishes), "it was under way already");
-        wishes = ways.note(true, 1 << 16, Duration::from_nanos(2000));
-        assert!(!tries(wishes), "now it was tried");
+        let mut ways = Ways::new(true);
+        play(&mut ways, 1 << 16, [1000, 1200, 1300], BURST * TRIAL - 1);
+        let next = |ways: &Ways| wanted(ways.wishes(), 1 << 16);
+        assert_eq!(next(&ways), Way::Kernel);
+        let note = |ways: &mut Ways, way, time| ways.note(way, 1 << 16, Duration::from_nanos(time));
+        note(&mut ways, Way::Kernel, 1000);
+        assert_eq!(next(&ways), Way::Past);
+        note(&mut ways, Way::Kernel, 1000);
+        assert_eq!(next(&ways), Way::Past, "it was under way already");
+        (0..BURST).for_each(|_| note(&mut ways, Way::Past, 2000));
+        assert_eq!(next(&ways), Way::Kernel, "now it was tried");
     }
 }

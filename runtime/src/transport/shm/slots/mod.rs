@@ -20,14 +20,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{HEADER_PAYLOAD, Layout, PAGE, RING};
+use super::ways::Way;
 use super::{INLINE, Segment};
 use crate::error::Error;
 
 /// The word of a connection's first page by which the receiver says how it wishes to have private memory: whether
-/// it can read it through the kernel, and above that bit what is to come through cells.
+/// it can read it through the kernel, and above that bit what is to come through the pipe.
 const WISHES: u64 = 64;
-/// The word of a header that says, of private memory, whether it comes through cells.
+/// The word of a header that says, of private memory, which way it comes, and where in the pipe it begins.
 const PUSHED: u64 = HEADER_PAYLOAD + 8;
+/// The word of a header that says, of private memory, when it was handed over: nanoseconds of the machine's clock. From
+/// then on both ends are at work on it.
+const POSTED: u64 = HEADER_PAYLOAD + 16;
+
+#[inline]
+fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}
+
+/// The way and the place in the pipe that [`PUSHED`] says; messages begin at multiples of a line there.
+#[inline]
+fn way_of(word: u64) -> (Way, u64) {
+    let way = match word % 64 {
+        0 => Way::Kernel,
+        1 => Way::Pipe,
+        _ => Way::Past,
+    };
+    (way, word / 64 * 64)
+}
 
 /// How a message carries its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +59,7 @@ pub(crate) enum Kind {
     Slot = 1,
     /// In the sender's arena; the header says where.
     Pull = 2,
-    /// In memory of the sender's own: the header says where, or it comes through cells.
+    /// In memory of the sender's own: the header says where, or it comes through the pipe.
     Foreign = 3,
 }
 
@@ -85,8 +106,8 @@ struct End {
     base: *mut u8,
     slot_bytes: u64,
     offset: u64,
-    /// Where the cells are.
-    cells: u64,
+    /// Where the pipe is.
+    pipe: u64,
     segment: Arc<Segment>,
 }
 
@@ -98,8 +119,8 @@ impl End {
         let offset = segment.layout().connection(from, to, channel);
         segment.reserve(offset, PAGE, "the headers of a connection")?;
         let slot_bytes = segment.layout().slot_bytes;
-        let cells = segment.layout().cells(from, to, channel);
-        Ok(End { base: segment.at(offset), slot_bytes, offset, cells, segment: segment.clone() })
+        let pipe = segment.layout().pipe_at(from, to, channel);
+        Ok(End { base: segment.at(offset), slot_bytes, offset, pipe, segment: segment.clone() })
     }
 
     #[inline]
@@ -124,10 +145,9 @@ const _: () = assert!(HEADER_PAYLOAD as usize + INLINE == 64 && RING.is_power_of
 
 #[cfg(test)]
 mod tests {
-    use super::super::cells::Taker;
-    use super::super::ways::Ways;
+    use super::super::pipe::Taker;
     use super::*;
-    use crate::transport::tcp::{Piece, PieceMut};
+    use crate::transport::tcp::Piece;
 
     fn pair() -> (Sender, Receiver) {
         let layout = Layout { arena_bytes: 4096, slot_bytes: 128, ..Layout::new(2) };
@@ -173,15 +193,14 @@ mod tests {
         assert!(sender.has_slot(3));
     }
 
-    /// A pair whose private messages go through cells.
+    /// A pair whose private messages go through the pipe.
     fn pushing() -> (Sender, Receiver) {
         let layout = Layout { arena_bytes: 4096, slot_bytes: 1 << 16, ..Layout::new(2) };
         let segment = Segment::create(layout).expect("a small segment");
         let mut sender = Sender::open(&segment, 0, 1, 3).expect("the sender");
         let mut receiver = Receiver::open(&segment, 0, 1, 3).expect("the receiver");
-        let cells = receiver.end.cells;
-        receiver.taker = Some(Taker::open(&segment, cells).expect("memory"));
-        receiver.wish(Ways::CELLS);
+        receiver.taker = Some(Taker::new(&segment, receiver.end.pipe));
+        receiver.wish();
         sender.learn();
         assert!(sender.reads());
         (sender, receiver)
@@ -227,11 +246,16 @@ mod tests {
             assert_eq!(receiver.lands(9000), None, "nothing has come");
             offer(&mut sender, &content[..9000]);
             assert_eq!(receiver.lands(9000), Some(true));
-            let mut got = vec![0u8; 9000];
-            let place = PieceMut { ptr: got.as_mut_ptr(), len: got.len() };
-            // SAFETY: places of the vector.
-            while !unsafe { receiver.land(9000, std::iter::once(place)) } {
-                assert!(sender.push(), "neither end can move");
+            let mut got = Vec::new();
+            while !receiver.has_landed() {
+                let Some((part, before, len)) = receiver.part() else {
+                    assert!(sender.push(), "neither end can move");
+                    continue;
+                };
+                assert_eq!(before, got.len());
+                // SAFETY: so many bytes are there.
+                got.extend_from_slice(unsafe { std::slice::from_raw_parts(part, len) });
+                receiver.took(got.len());
             }
             assert!(got == content[..9000] && receiver.has_landed());
             receiver.consume();

@@ -1,12 +1,11 @@
 //! The receiving end of a connection.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::super::cells::Taker;
 use super::super::foreign;
-use super::super::ways::Ways;
+use super::super::pipe::Taker;
+use super::super::ways::{Way, Ways};
 use super::*;
-use crate::transport::tcp::PieceMut;
 
 /// The receiving end of a connection.
 pub(crate) struct Receiver {
@@ -16,15 +15,14 @@ pub(crate) struct Receiver {
     /// The sender's process, once it is known that its memory can be read.
     reach: Option<i32>,
     from: u32,
-    ways: Ways,
+    ways: Box<Ways>,
     /// None where ranks outnumber cores: two that are to copy at the same time would wait for each other.
     pub(super) taker: Option<Taker>,
-    /// Since when a message has been coming through cells.
-    began: Option<Instant>,
     /// Where such messages are put together that have no other place: the next message, the one after it, and so on.
     stage: Vec<Stage>,
-    /// Whether the next message is where it is to be.
+    /// Whether the next message is where it is to be, or all of it in the pipe, to be read there.
     landed: bool,
+    whole: bool,
 }
 
 /// Memory for a message, and whether it is all there.
@@ -52,11 +50,11 @@ impl Receiver {
             received: 0,
             reach: None,
             from,
-            ways: Ways::default(),
+            ways: Box::new(Ways::new(false)),
             taker: None,
-            began: None,
             stage: Vec::new(),
             landed: false,
+            whole: false,
         })
     }
 
@@ -67,28 +65,19 @@ impl Receiver {
         }
         self.reach = foreign::reach(&self.end.segment, self.from);
         if !self.end.segment.layout().crowded {
-            self.taker = Taker::open(&self.end.segment, self.end.cells).ok();
+            self.taker = Some(Taker::new(&self.end.segment, self.end.pipe));
         }
-        let cells = match (&self.taker, self.reach) {
-            (Some(_), None) => Ways::CELLS,
-            _ => 0,
-        };
-        self.wish(cells);
+        *self.ways = Ways::new(self.reach.is_some());
+        self.wish();
     }
 
-    pub(super) fn wish(&self, cells: u64) {
-        let wishes = cells << 1 | u64::from(self.reach.is_some());
+    /// Tells the sender what this end wishes for.
+    pub(super) fn wish(&self) {
+        let ways = if self.taker.is_some() { self.ways.wishes() } else { 0 };
+        let wishes = ways << 1 | u64::from(self.reach.is_some());
         let word = self.end.word(WISHES);
         if word.load(Ordering::Relaxed) != wishes {
             word.store(wishes, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes how long it took to have a message of the sender's private memory.
-    pub(crate) fn note(&mut self, cells: bool, len: usize, took: Duration) {
-        if self.taker.is_some() && self.reach.is_some() {
-            let wishes = self.ways.note(cells, len, took);
-            self.wish(wishes);
         }
     }
 
@@ -102,7 +91,7 @@ impl Receiver {
         self.stage.iter().map(|stage| size_of_val(&stage.lines[..]) as u64).sum()
     }
 
-    /// Cells taken since the beginning: what grows is not stuck.
+    /// Up to where the pipe was taken: what grows is not stuck.
     #[inline]
     pub(crate) fn taken(&self) -> u64 {
         self.taker.as_ref().map_or(0, Taker::taken)
@@ -115,40 +104,60 @@ impl Receiver {
         self.end.word(Layout::header(message)).load(Ordering::Acquire) == message + 1
     }
 
-    /// Whether the message is there that follows the next `ahead` ones; takes it out of cells if it is there.
+    /// Whether the message is there that follows the next `ahead` ones.
     /// It is to have `len` bytes; if it has not, it is there at once.
     #[inline]
     pub(crate) fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
-        self.has_begun(ahead) && (!self.is_pushed(ahead, len) || self.put_together(ahead, len))
+        self.has_begun(ahead)
+            && match self.pushed(ahead) {
+                Some((start, pushed)) if pushed == len => self.is_there(ahead, start, len),
+                _ => true,
+            }
     }
 
-    /// Whether a message of `len` bytes, which has begun to come, comes through cells.
+    /// Where a message begins that comes through the pipe, and its bytes; it has begun to come.
     #[inline]
-    fn is_pushed(&self, ahead: u64, len: usize) -> bool {
+    fn pushed(&self, ahead: u64) -> Option<(u64, usize)> {
+        self.taker.as_ref()?;
         let at = Layout::header(self.received + ahead);
         let meta = self.end.word(at + 8).load(Ordering::Relaxed);
-        meta & 3 == Kind::Foreign as u64
-            && meta as u32 >> 2 == len as u32
-            && self.end.word(at + PUSHED).load(Ordering::Relaxed) != 0
+        if meta & 3 != Kind::Foreign as u64 {
+            return None;
+        }
+        let (way, start) = way_of(self.end.word(at + PUSHED).load(Ordering::Relaxed));
+        (way != Way::Kernel).then_some((start, (meta as u32 >> 2) as usize))
     }
 
-    fn put_together(&mut self, ahead: u64, len: usize) -> bool {
-        let ahead = ahead as usize;
-        if self.stage.len() <= ahead {
-            self.stage.resize_with(ahead + 1, Stage::default);
+    /// Whether a message that comes through the pipe can be read: there, if it is the next one and fits.
+    fn is_there(&mut self, ahead: u64, start: u64, len: usize) -> bool {
+        let Some(taker) = &mut self.taker else { return false };
+        if ahead > 0 || taker.place(start, len).is_none() {
+            return (0..=ahead).all(|ahead| self.put_together(ahead));
         }
-        let stage = &mut self.stage[ahead];
+        self.whole = self.whole || taker.is_whole(start, len);
+        self.whole
+    }
+
+    /// Takes a message to memory of this end if it comes through the pipe, and gives back its place there: of several
+    /// that are wanted at the same time the last might have none.
+    fn put_together(&mut self, ahead: u64) -> bool {
+        let Some((start, len)) = self.pushed(ahead) else { return true };
+        let at = ahead as usize;
+        if self.stage.len() <= at {
+            self.stage.resize_with(at + 1, Stage::default);
+        }
+        let stage = &mut self.stage[at];
         if !stage.whole {
             let lines = len.div_ceil(size_of::<Line>());
             if stage.lines.len() < lines {
                 stage.lines.resize(lines, Line([0; 64]));
             }
-            let place = PieceMut { ptr: stage.lines.as_mut_ptr().cast(), len };
+            let to = stage.lines.as_mut_ptr().cast();
             // SAFETY: memory of this end, which nobody reads before it is whole.
-            let whole = unsafe { self.take(len, std::iter::once(place)) };
-            self.stage[ahead].whole = whole;
+            let whole = self.taker.as_mut().is_some_and(|t| unsafe { t.take(start, len, to) });
+            self.stage[at].whole = whole;
         }
-        self.stage[ahead].whole
+        self.stage[at].whole
     }
 
     #[inline]
@@ -161,46 +170,30 @@ impl Receiver {
     /// has not begun to come.
     #[inline]
     pub(crate) fn lands(&self, len: usize) -> Option<bool> {
-        self.has_begun(0).then(|| self.is_pushed(0, len))
+        self.has_begun(0).then(|| self.pushed(0).is_some_and(|(_, pushed)| pushed == len))
     }
 
-    /// Takes what is there of the next message to its places, after [`Self::lands`] said yes; says whether it is
-    /// all there. Until then this is called again and again with the same places.
-    ///
-    /// # Safety
-    ///
-    /// They are writable and have `len` bytes together, and nobody else reads or writes them before the message
-    /// is consumed.
+    /// A part of the next message that is there, after [`Self::lands`] said yes: where it lies, the bytes of the message
+    /// before it, and its own. Whoever asks again has [taken](Self::took) it.
     #[inline]
-    pub(crate) unsafe fn land(
-        &mut self,
-        len: usize,
-        places: impl Iterator<Item = PieceMut>,
-    ) -> bool {
-        // SAFETY: the caller promises it.
-        self.landed = self.landed || unsafe { self.take(len, places) };
-        self.landed
+    pub(crate) fn part(&mut self) -> Option<(*const u8, usize, usize)> {
+        let (start, len) = self.pushed(0)?;
+        self.taker.as_mut()?.part(start, len)
+    }
+
+    /// So many bytes of the next message were taken, all parts together.
+    #[inline]
+    pub(crate) fn took(&mut self, bytes: usize) {
+        if let (Some((start, len)), Some(taker)) = (self.pushed(0), &mut self.taker) {
+            taker.release(start + bytes as u64);
+            self.landed = bytes == len;
+        }
     }
 
     /// Whether the next message went straight to where it is to be.
     #[inline]
     pub(crate) fn has_landed(&self) -> bool {
         self.landed
-    }
-
-    /// # Safety
-    ///
-    /// As of [`Taker::take`].
-    unsafe fn take(&mut self, len: usize, places: impl Iterator<Item = PieceMut>) -> bool {
-        let began = *self.began.get_or_insert_with(Instant::now);
-        let Some(taker) = &mut self.taker else { return false };
-        // SAFETY: the caller promises it.
-        let whole = unsafe { taker.take(len, places) };
-        if whole {
-            self.began = None;
-            self.note(true, len, began.elapsed());
-        }
-        whole
     }
 
     /// The message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
@@ -211,7 +204,7 @@ impl Receiver {
         let meta = self.end.word(at + 8).load(Ordering::Relaxed);
         let content = if meta & 3 == Kind::Slot as u64 {
             self.end.slot(message % slots).cast_const()
-        } else if let Some(content) = self.staged(ahead) {
+        } else if let Some(content) = self.staged(ahead).or_else(|| self.in_place(ahead)) {
             // Here it is like one that came in a slot.
             return Message { meta: meta & !3 | Kind::Slot as u64, content };
         } else {
@@ -220,15 +213,42 @@ impl Receiver {
         Message { meta, content }
     }
 
+    #[inline]
+    fn in_place(&self, ahead: u64) -> Option<*const u8> {
+        let (start, len) = self.pushed(ahead)?;
+        self.taker.as_ref()?.place(start, len)
+    }
+
     /// Says that the message's content is no longer needed.
     #[inline]
     pub(crate) fn consume(&mut self) {
-        self.landed = false;
+        (self.landed, self.whole) = (false, false);
+        if self.taker.is_some() {
+            self.note();
+        }
         if let Some(first) = self.stage.first_mut() {
             first.whole = false;
             self.stage.rotate_left(1);
         }
         self.received += 1;
         self.end.consumed().store(self.received, Ordering::Release);
+    }
+
+    /// Gives back the next message's place in the pipe, and notes how long it took if it could have come another way.
+    fn note(&mut self) {
+        let at = Layout::header(self.received);
+        let meta = self.end.word(at + 8).load(Ordering::Relaxed);
+        if meta & 3 != Kind::Foreign as u64 {
+            return;
+        }
+        let (way, start) = way_of(self.end.word(at + PUSHED).load(Ordering::Relaxed));
+        let len = meta as u32 >> 2;
+        if let Some(taker) = self.taker.as_mut().filter(|_| way != Way::Kernel) {
+            taker.release(start + u64::from(len));
+        }
+        let posted = self.end.word(at + POSTED).load(Ordering::Relaxed);
+        let took = Duration::from_nanos(now().saturating_sub(posted));
+        self.ways.note(way, len as usize, took);
+        self.wish();
     }
 }

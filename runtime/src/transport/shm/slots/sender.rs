@@ -1,6 +1,6 @@
 //! The sending end of a connection.
 
-use super::super::cells::Pusher;
+use super::super::pipe::Pusher;
 use super::super::ways;
 use super::*;
 use crate::transport::tcp::Piece;
@@ -12,8 +12,9 @@ pub(crate) struct Sender {
     sent: u64,
     /// Messages known to be consumed.
     seen: u64,
-    /// One more than the last message offered for pulling.
+    /// One more than the last message that the peer reads where it lies, and than the last that was pushed.
     offered: u64,
+    pushed: u64,
     /// One more than the last message in a slot.
     slotted: u64,
     /// Slots in use, and bytes reserved in each.
@@ -37,6 +38,7 @@ impl Sender {
             sent: 0,
             seen: 0,
             offered: 0,
+            pushed: 0,
             slotted: 0,
             slots: 0,
             reserved: 0,
@@ -51,10 +53,18 @@ impl Sender {
         self.sent
     }
 
-    /// One more than the last message offered for pulling.
+    /// One more than the last message whose content was not copied when it was handed over.
     #[inline]
     pub(crate) fn offered(&self) -> u64 {
-        self.offered
+        self.offered.max(self.pushed)
+    }
+
+    /// Whether the memory of all messages up to this one is no longer read.
+    #[inline]
+    pub(crate) fn is_free(&mut self, message: u64) -> bool {
+        let read = message.min(self.offered.wrapping_sub(1));
+        (self.offered == 0 || self.is_consumed(read))
+            && !self.pusher.as_ref().is_some_and(|pusher| pusher.holds(message))
     }
 
     /// Whether fewer than `count` messages are in flight.
@@ -102,15 +112,15 @@ impl Sender {
     fn heed(&mut self, wishes: u64) {
         self.wishes = wishes;
         if wishes >> 1 != 0 && self.pusher.is_none() {
-            self.pusher = Pusher::open(&self.end.segment, self.end.cells).ok();
+            self.pusher = Pusher::open(&self.end.segment, self.end.pipe).ok();
         }
         if self.pusher.is_none() {
-            // Without memory for cells there are still the other ways.
+            // Without memory for a pipe there are still the other ways.
             self.wishes &= 1;
         }
     }
 
-    /// Pushes what can be pushed now of messages that go through cells; says whether it was anything.
+    /// Pushes what can be pushed now of messages that go through the pipe; says whether it was anything.
     #[inline]
     pub(crate) fn push(&mut self) -> bool {
         self.pusher.as_mut().is_some_and(Pusher::push)
@@ -163,11 +173,11 @@ impl Sender {
     }
 
     /// Hands over the next message, of `len` bytes in memory of this process: where that lies, or its content as
-    /// the cells become free.
+    /// there is room.
     ///
     /// # Safety
     ///
-    /// The pieces are readable, and neither freed nor written until [`Self::is_consumed`] has said yes of this
+    /// The pieces are readable, and neither freed nor written until [`Self::is_free`] has said yes of this
     /// message, or until this end is dropped or never called again.
     #[inline]
     pub(crate) unsafe fn post_private(
@@ -177,13 +187,20 @@ impl Sender {
         len: usize,
         pieces: impl Iterator<Item = Piece>,
     ) {
-        let pushed = ways::wanted(self.wishes >> 1, len);
-        self.end.word(Layout::header(self.sent) + PUSHED).store(pushed.into(), Ordering::Relaxed);
-        self.post_pull(meta, address);
-        if let Some(pusher) = self.pusher.as_mut().filter(|_| pushed) {
-            // SAFETY: the caller promises it.
-            unsafe { pusher.add(pieces) };
-            pusher.push();
-        }
+        let way = ways::wanted(self.wishes >> 1, len);
+        let pusher = self.pusher.as_mut().filter(|_| way != Way::Kernel);
+        let at = Layout::header(self.sent);
+        self.end.word(at + POSTED).store(now(), Ordering::Relaxed);
+        let place = self.end.word(at + PUSHED);
+        let Some(pusher) = pusher else {
+            place.store(Way::Kernel as u64, Ordering::Relaxed);
+            return self.post_pull(meta, address);
+        };
+        // SAFETY: the caller promises it.
+        let start = unsafe { pusher.add(self.sent, len, pieces, way == Way::Past) };
+        place.store(start | way as u64, Ordering::Relaxed);
+        self.post(meta);
+        self.pushed = self.sent;
+        self.push();
     }
 }
