@@ -5,6 +5,9 @@
 //! machines it changes while a job runs. So the receiver of a connection notes how long each way takes,
 //! for each order of magnitude by itself, and tells the sender in one word what it wishes for. Which way a
 //! message comes changes no result.
+//!
+//! Where messages go both ways between two ranks, one of them wishes for both: a rank that reads through the kernel
+//! does not push meanwhile, so a way that is tried in one direction alone looks slower than it is.
 
 use std::time::Duration;
 
@@ -23,28 +26,31 @@ const WAYS: [Way; 3] = [Way::Kernel, Way::Pipe, Way::Past];
 /// The shortest messages are of the first class, each further one has twice the length.
 const FIRST: u32 = 13;
 const CLASSES: usize = 9;
-/// So many messages in a row are one sample of a way: the least of their times, as a rank that was not running says
-/// nothing of the way.
+/// So many messages in a row are one sample of a way, without the slowest: a rank that was not running says nothing of
+/// the way.
 const BURST: u32 = 4;
-/// One of so many samples is of another way; of ways that were much slower one of eight times as many.
+/// So many samples of each way in turn at first: the first ones find memory cold.
+const ROUNDS: u32 = 2;
+/// Then one of so many samples is of another way; of ways that were much slower one of four times as many.
 const TRIAL: u32 = 64;
-const RARE: u32 = 8;
+const RARE: u32 = 4;
 /// Another way must be so much faster to be preferred.
 const BETTER: f32 = 0.9;
-const WORSE: f32 = 1.5;
+const WORSE: f32 = 2.0;
 
 /// What is known of the messages of a class.
 #[derive(Debug, Clone, Copy)]
 struct Class {
-    /// Times of the ways, a byte; 0 while unknown.
+    /// Times of the ways, a byte, of the last samples.
     times: [f32; 3],
     /// The way that is preferred, and the one that is sampled now.
     best: Way,
     next: Way,
-    /// Samples taken; messages of the one at hand, and the least of their times.
+    /// Samples taken; messages of the one at hand, the sum of their times and the longest.
     samples: u32,
     messages: u32,
-    least: f32,
+    sum: f32,
+    longest: f32,
 }
 
 /// What a receiver knows, and which ways there are.
@@ -72,7 +78,8 @@ impl Ways {
         let from = usize::from(!kernel);
         let way = WAYS[from];
         let times = [0.0; 3];
-        let class = Class { times, best: way, next: way, samples: 0, messages: 0, least: f32::MAX };
+        let class =
+            Class { times, best: way, next: way, samples: 0, messages: 0, sum: 0.0, longest: 0.0 };
         Ways { classes: [class; CLASSES], from }
     }
 
@@ -82,6 +89,11 @@ impl Ways {
         bits.fold(0, |all, bit| all | bit)
     }
 
+    /// Samples of all classes: while they grow, messages come.
+    pub(super) fn samples(&self) -> u32 {
+        self.classes.iter().fold(0, |all, class| all.wrapping_add(class.samples))
+    }
+
     /// Notes how long a message took that came some way.
     #[inline]
     pub(super) fn note(&mut self, way: Way, len: usize, took: Duration) {
@@ -89,7 +101,8 @@ impl Ways {
         // Others were under way already when this one was wished for.
         if way == class.next {
             class.messages += 1;
-            class.least = class.least.min(took.as_nanos() as f32 / len.max(1) as f32);
+            let time = took.as_nanos().max(1) as f32 / len.max(1) as f32;
+            (class.sum, class.longest) = (class.sum + time, class.longest.max(time));
             if class.messages == BURST {
                 class.sampled(&WAYS[self.from..]);
             }
@@ -100,10 +113,11 @@ impl Ways {
 impl Class {
     /// A sample is complete: what comes next?
     fn sampled(&mut self, ways: &[Way]) {
-        self.times[self.next as usize] = self.least.max(f32::MIN_POSITIVE);
-        (self.samples, self.messages, self.least) = (self.samples.wrapping_add(1), 0, f32::MAX);
-        if let Some(&unknown) = ways.iter().find(|&&way| self.times[way as usize] == 0.0) {
-            self.next = unknown;
+        self.times[self.next as usize] = (self.sum - self.longest) / (BURST - 1) as f32;
+        self.samples = self.samples.wrapping_add(1);
+        (self.messages, self.sum, self.longest) = (0, 0.0, 0.0);
+        if self.samples < ROUNDS * ways.len() as u32 {
+            self.next = ways[self.samples as usize % ways.len()];
             return;
         }
         let time = |way: Way| self.times[way as usize];

@@ -25,7 +25,8 @@ use super::{INLINE, Segment};
 use crate::error::Error;
 
 /// The word of a connection's first page by which the receiver says how it wishes to have private memory: whether
-/// it can read it through the kernel, and above that bit what is to come through the pipe.
+/// it can read it through the kernel, above that bit the ways of all lengths, and in the upper half how many samples
+/// these rest on.
 const WISHES: u64 = 64;
 /// The word of a header that says, of private memory, which way it comes, and where in the pipe it begins.
 const PUSHED: u64 = HEADER_PAYLOAD + 8;

@@ -16,6 +16,8 @@ pub(crate) struct Receiver {
     reach: Option<i32>,
     from: u32,
     ways: Box<Ways>,
+    /// When the last message of private memory was consumed.
+    last: u64,
     /// None where ranks outnumber cores: two that are to copy at the same time would wait for each other.
     pub(super) taker: Option<Taker>,
     /// Where such messages are put together that have no other place: the next message, the one after it, and so on.
@@ -50,6 +52,7 @@ impl Receiver {
             received: 0,
             reach: None,
             from,
+            last: 0,
             ways: Box::new(Ways::new(false)),
             taker: None,
             stage: Vec::new(),
@@ -74,7 +77,8 @@ impl Receiver {
     /// Tells the sender what this end wishes for.
     pub(super) fn wish(&self) {
         let ways = if self.taker.is_some() { self.ways.wishes() } else { 0 };
-        let wishes = ways << 1 | u64::from(self.reach.is_some());
+        let samples = u64::from(self.ways.samples()) << 32;
+        let wishes = samples | ways << 1 | u64::from(self.reach.is_some());
         let word = self.end.word(WISHES);
         if word.load(Ordering::Relaxed) != wishes {
             word.store(wishes, Ordering::Relaxed);
@@ -247,8 +251,10 @@ impl Receiver {
             taker.release(start + u64::from(len));
         }
         let posted = self.end.word(at + POSTED).load(Ordering::Relaxed);
-        let took = Duration::from_nanos(now().saturating_sub(posted));
-        self.ways.note(way, len as usize, took);
+        // A sender may be ahead: its message waits while this end is busy with the one before.
+        let (now, began) = (now(), posted.max(self.last));
+        self.last = now;
+        self.ways.note(way, len as usize, Duration::from_nanos(now.saturating_sub(began)));
         self.wish();
     }
 }

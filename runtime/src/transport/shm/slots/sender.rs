@@ -5,6 +5,9 @@ use super::super::ways;
 use super::*;
 use crate::transport::tcp::Piece;
 
+/// Calls without a new sample after which messages no longer go both ways.
+const LATELY: u32 = 64;
+
 /// The sending end of a connection.
 pub(crate) struct Sender {
     end: End,
@@ -22,6 +25,10 @@ pub(crate) struct Sender {
     reserved: u64,
     /// See [`WISHES`].
     wishes: u64,
+    /// The connection from the peer to this rank, if this one is the lower; the samples last seen there, and how often in a row.
+    back: Option<End>,
+    samples: u32,
+    unchanged: u32,
     pusher: Option<Pusher>,
 }
 
@@ -43,6 +50,9 @@ impl Sender {
             slots: 0,
             reserved: 0,
             wishes: 0,
+            back: (from < to).then(|| End::open(segment, to, from, channel)).transpose()?,
+            samples: 0,
+            unchanged: 0,
             pusher: None,
         })
     }
@@ -99,10 +109,21 @@ impl Sender {
         self.wishes != 0
     }
 
-    /// Learns how the receiver wishes to have this process's memory.
+    /// Learns how the receiver wishes to have this process's memory. If that rank sends too, as was sampled lately, the
+    /// lower of the two wishes for both.
     #[inline]
     pub(crate) fn learn(&mut self) {
-        let wishes = self.end.word(WISHES).load(Ordering::Relaxed);
+        let mut wishes = self.end.word(WISHES).load(Ordering::Relaxed) & u64::from(u32::MAX);
+        if let Some(back) = self.back.as_ref().filter(|_| wishes & 1 != 0) {
+            let own = back.word(WISHES).load(Ordering::Relaxed);
+            let samples = (own >> 32) as u32;
+            self.unchanged =
+                if samples == self.samples { self.unchanged.saturating_add(1) } else { 0 };
+            self.samples = samples;
+            if samples > 0 && self.unchanged < LATELY {
+                wishes = own & u64::from(u32::MAX);
+            }
+        }
         if wishes != self.wishes {
             self.heed(wishes);
         }
