@@ -100,7 +100,7 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
             let (ready, way) = &menu[dice.throw(menu.len() as u64) as usize];
             let (dtype, op) = KINDS[dice.throw(KINDS.len() as u64) as usize];
             let count = dice.size(most(player, ready, dtype));
-            let calls = Calls { ready, count, dtype, op, way: Some(*way), blocks: None };
+            let mut calls = Calls { ready, count, dtype, op, way: Some(*way), blocks: None };
             // Off the usual alignment now and then, by whole elements.
             let off = if dice.throw(4) == 0 { dtype.size() } else { 0 };
             let mut areas = Areas::of(&buffers, i * slot)?;
@@ -108,8 +108,17 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
                 let at = |buffer: usize| buffers[buffer].at(i * slot + GUARD + off);
                 areas.data = [at(0)?, at(1)?];
             }
-            let view = calls.view(player.gpu, areas);
             let turn = dice.throw(64);
+            // A way may have too little staging memory for so much between so many ranks.
+            let view = loop {
+                let view = calls.view(player.gpu, areas);
+                let how = player.gpu.how(ready.algorithm(turn), &calls.args(&view));
+                match how {
+                    Err(Error::Unsupported(_)) if calls.count > 1 => calls.count /= 2,
+                    Err(error) => return Err(error),
+                    Ok(_) => break view,
+                }
+            };
             let rule = calls.rule(player.gpu, order.seed ^ (made + i as u64) << 20, true);
             player.prepare(calls, &view, turn, &rule, input)?;
             batch.push((calls, view, turn, rule));

@@ -6,7 +6,7 @@ use super::*;
 use crate::transport::tcp::Piece;
 
 /// Calls without a new sample after which messages no longer go both ways.
-const LATELY: u32 = 64;
+const LATELY: u32 = 32;
 
 /// The sending end of a connection.
 pub(crate) struct Sender {
