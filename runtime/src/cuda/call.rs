@@ -129,7 +129,8 @@ impl CudaComm {
     /// As [`CudaComm::call`].
     pub fn how(&mut self, algorithm: &Algorithm, args: &CudaArgs) -> Result<(Way, u32), Error> {
         let plans = self.plans(algorithm, args.buffers.placement())?;
-        let (key, _) = self.key(&plans, args, None)?;
+        let (key, lowered) = self.key(&plans, args, None)?;
+        self.gpu.cut(&lowered, &key).map_err(Error::Unsupported)?;
         Ok((key.way, key.blocks))
     }
 
