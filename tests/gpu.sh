@@ -79,8 +79,8 @@ if wanted stress; then
     for part in types graph bits killed absent first; do
         step "stress $part" 100 stress -n "$ranks" $part --budget 40s
     done
-    # 10,000 calls: on four GPUs 6,640 were made in 50 s.
-    step "stress random" 140 stress -n "$ranks" random --budget 120s
+    # 10,000 calls: 34 s between two ranks, 120 between four, 320 between eight (those on two GPUs).
+    step "stress random" 420 stress -n "$ranks" random --budget 400s
 fi
 
 "$program" bench --rows results.jsonl --markdown --plot bench.svg >table.md 2>>log.txt || rm -f table.md

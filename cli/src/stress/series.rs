@@ -9,7 +9,7 @@ use roundelay_algorithms::find;
 use super::book::ready;
 use super::{Order, Said};
 use crate::job::digest;
-use crate::job::gpu::buffers::{GUARD, room};
+use crate::job::gpu::buffers::{GUARD, View, room};
 use crate::job::gpu::piece::Ready;
 use crate::job::gpu::player::{Areas, Calls, Player};
 
@@ -85,6 +85,23 @@ fn most(player: &Player<'_>, ready: &Ready, dtype: DType) -> u64 {
     MOST / (lens[0].max(lens[1]) as u64).max(1)
 }
 
+/// The call with as much of its count as there is staging memory for, by its way between so many ranks.
+fn offered<'a>(
+    player: &mut Player<'_>,
+    mut calls: Calls<'a>,
+    turn: u64,
+    areas: Areas,
+) -> Result<(Calls<'a>, View), Error> {
+    loop {
+        let view = calls.view(player.gpu, areas);
+        match player.gpu.how(calls.ready.algorithm(turn), &calls.args(&view)) {
+            Err(Error::Unsupported(_)) if calls.count > 1 => calls.count /= 2,
+            Err(error) => return Err(error),
+            Ok(_) => return Ok((calls, view)),
+        }
+    }
+}
+
 /// Random calls of random sizes, `TOGETHER` of them in the stream at once, every result checked.
 pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let (mut said, mut dice, began) = (Said::default(), Dice(order.seed | 1), Instant::now());
@@ -100,7 +117,7 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
             let (ready, way) = &menu[dice.throw(menu.len() as u64) as usize];
             let (dtype, op) = KINDS[dice.throw(KINDS.len() as u64) as usize];
             let count = dice.size(most(player, ready, dtype));
-            let mut calls = Calls { ready, count, dtype, op, way: Some(*way), blocks: None };
+            let calls = Calls { ready, count, dtype, op, way: Some(*way), blocks: None };
             // Off the usual alignment now and then, by whole elements.
             let off = if dice.throw(4) == 0 { dtype.size() } else { 0 };
             let mut areas = Areas::of(&buffers, i * slot)?;
@@ -109,16 +126,7 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
                 areas.data = [at(0)?, at(1)?];
             }
             let turn = dice.throw(64);
-            // A way may have too little staging memory for so much between so many ranks.
-            let view = loop {
-                let view = calls.view(player.gpu, areas);
-                let how = player.gpu.how(ready.algorithm(turn), &calls.args(&view));
-                match how {
-                    Err(Error::Unsupported(_)) if calls.count > 1 => calls.count /= 2,
-                    Err(error) => return Err(error),
-                    Ok(_) => break view,
-                }
-            };
+            let (calls, view) = offered(player, calls, turn, areas)?;
             let rule = calls.rule(player.gpu, order.seed ^ (made + i as u64) << 20, true);
             player.prepare(calls, &view, turn, &rule, input)?;
             batch.push((calls, view, turn, rule));
@@ -162,7 +170,7 @@ pub(super) fn graph(order: &Order, player: &mut Player<'_>) -> Result<Said, Erro
         // Small ones, and those of several passes.
         let count = (most(player, ready, dtype) >> (i % 5 * 3)).max(1);
         let one = Calls { ready, count, dtype, op, way: Some(*way), blocks: None };
-        let view = one.view(player.gpu, Areas::of(&buffers, i * slot)?);
+        let (one, view) = offered(player, one, 0, Areas::of(&buffers, i * slot)?)?;
         let rule = one.rule(player.gpu, order.seed ^ i as u64, true);
         calls.push((one, view, rule));
     }
