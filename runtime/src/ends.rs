@@ -155,12 +155,12 @@ impl Receiver {
         }
     }
 
-    /// Whether the next message, of `len` bytes, goes to where it is to be bit by bit; nothing while that is not
-    /// known. A socket can only bring it there if it is `alone`, not folded with something else.
+    /// Whether the next message, of which a plan says `meta`, goes to where it is to be bit by bit; nothing while that is
+    /// not known. A socket can only bring it there if it is `alone`, not folded with something else.
     #[inline]
-    pub(crate) fn lands(&self, len: usize, alone: bool) -> Option<bool> {
+    pub(crate) fn lands(&self, meta: u64, alone: bool) -> Option<bool> {
         match self {
-            Receiver::Mapped(r) => r.lands(len),
+            Receiver::Mapped(r) => r.lands(meta),
             Receiver::Posted(_) => Some(alone),
         }
     }

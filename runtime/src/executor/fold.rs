@@ -56,31 +56,27 @@ impl Player<'_> {
     pub(super) fn land(&mut self, step: &Step, pass: u32, message: &Operand, len: usize) -> bool {
         let (bound, size) = (self.bound, self.bound.shape.size);
         let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
-        loop {
-            let receiver = match &mut self.ends.receivers[message.receiver as usize] {
-                Receiver::Mapped(receiver) => receiver,
-                Receiver::Posted(receiver) => {
-                    let places = landing(bound, step, pass, &self.work.bases);
-                    // SAFETY: the places are the store of the step at hand, which `bind` checked, and which
-                    // nobody else touches until the step is done.
-                    return unsafe { receiver.land(len, places) };
-                }
-            };
-            let Some((part, before, bytes)) = receiver.part() else { return receiver.has_landed() };
+        let at = message.receiver as usize;
+        if let Receiver::Posted(receiver) = &mut self.ends.receivers[at] {
+            let places = landing(bound, step, pass, &self.work.bases);
+            // SAFETY: the places are the store of the step at hand, which `bind` checked, and which nobody else
+            // touches until the step is done.
+            return unsafe { receiver.land(len, places) };
+        }
+        self.work.targets.clear();
+        while let Receiver::Mapped(receiver) = &mut self.ends.receivers[at]
+            && let Some((part, before, bytes)) = receiver.part()
+        {
             let content = part.wrapping_sub(before);
             self.work.sources.clear();
             self.work.sources.extend(inputs.iter().map(|operand| match operand.receiver {
                 NOWHERE => Source::Local,
                 _ => Source::Dense(content),
             }));
-            self.work.targets.clear();
             let (from, to) = (before as u64 / size, (before + bytes) as u64 / size);
             self.fold(step, pass, true, from..to);
-            if let Receiver::Mapped(receiver) = &mut self.ends.receivers[message.receiver as usize]
-            {
-                receiver.took(before + bytes);
-            }
         }
+        self.ends.receivers[at].has_landed(true)
     }
 
     /// The same where inputs are other processes' own memory: copied block by block and folded from

@@ -270,9 +270,10 @@ impl Player<'_> {
             let operand = &bound.operands[(step.inputs.start + met - after) as usize];
             if operand.receiver != NOWHERE {
                 let len = elements as usize * operand.size as usize;
+                let wanted = meta(self.digest ^ step.tag, len, Kind::Inline);
                 let receiver = &self.ends.receivers[operand.receiver as usize];
                 let lands = match step.lands && elements > 0 {
-                    true => receiver.lands(len, step.inputs.len() == 1),
+                    true => receiver.lands(wanted, step.inputs.len() == 1),
                     false => Some(false),
                 };
                 let Some(lands) = lands else {
@@ -295,7 +296,7 @@ impl Player<'_> {
                 let slots = u64::from(bound.header.slots);
                 let receiver = &self.ends.receivers[operand.receiver as usize];
                 let arrived = receiver.message(slots, operand.ahead.into()).meta;
-                if (arrived ^ meta(self.digest ^ step.tag, len, Kind::Inline)) >> 2 != 0 {
+                if (arrived ^ wanted) >> 2 != 0 {
                     return Err(watchdog::unexpected(self, step, operand.receiver, arrived));
                 }
             }

@@ -244,19 +244,23 @@ mod tests {
             let last = sender.sent() - 1;
             assert!(sender.is_consumed(last));
 
-            assert_eq!(receiver.lands(9000), None, "nothing has come");
+            let wanted = meta(5, 9000, Kind::Inline);
+            assert_eq!(receiver.lands(wanted), None, "nothing has come");
             offer(&mut sender, &content[..9000]);
-            assert_eq!(receiver.lands(9000), Some(true));
+            assert_eq!(receiver.lands(wanted), Some(true));
+            let other = meta(6, 9000, Kind::Inline);
+            assert_eq!(receiver.lands(other), Some(false), "another call's is used nowhere");
             let mut got = Vec::new();
-            while !receiver.has_landed() {
-                let Some((part, before, len)) = receiver.part() else {
-                    assert!(sender.push(), "neither end can move");
-                    continue;
-                };
-                assert_eq!(before, got.len());
-                // SAFETY: so many bytes are there.
-                got.extend_from_slice(unsafe { std::slice::from_raw_parts(part, len) });
-                receiver.took(got.len());
+            loop {
+                while let Some((part, before, len)) = receiver.part() {
+                    assert_eq!(before, got.len());
+                    // SAFETY: so many bytes are there.
+                    got.extend_from_slice(unsafe { std::slice::from_raw_parts(part, len) });
+                }
+                if receiver.has_landed() {
+                    break;
+                }
+                assert!(sender.push(), "neither end can move");
             }
             assert!(got == content[..9000] && receiver.has_landed());
             receiver.consume();
@@ -269,7 +273,30 @@ mod tests {
         let (mut sender, mut receiver) = pushing();
         offer(&mut sender, &[3; 9000]);
         assert!(receiver.is_ready(0, 8000));
-        assert_eq!(receiver.lands(8000), Some(false));
+        assert_eq!(receiver.lands(meta(5, 8000, Kind::Inline)), Some(false));
         assert_eq!(receiver.message(2, 0).meta >> 2 & 0x3fff_ffff, 9000, "and is refused by that");
+    }
+
+    #[test]
+    fn the_lower_rank_wishes_for_both_while_messages_go_both_ways() {
+        let (mut there, receiver) = pushing();
+        let segment = &receiver.end.segment;
+        let mut back = Sender::open(segment, 1, 0, 3).expect("the sender");
+        let own = Receiver::open(segment, 1, 0, 3).expect("the receiver");
+        let all =
+            |way: Way| (0..9).fold(0, |bits, class| bits | (way as u64) << (2 * class + 1)) | 1;
+        let (theirs, wished) = (receiver.end.word(WISHES), own.end.word(WISHES));
+        theirs.store(all(Way::Pipe), Ordering::Relaxed);
+        wished.store(all(Way::Past) | 1 << 32, Ordering::Relaxed);
+        let way = |sender: &mut Sender, end: &End| {
+            let at = Layout::header(sender.sent());
+            sender.learn();
+            offer(sender, &[1; 9000]);
+            way_of(end.word(at + PUSHED).load(Ordering::Relaxed)).0
+        };
+        assert_eq!(way(&mut there, &receiver.end), Way::Past, "as this rank wishes");
+        assert_eq!(way(&mut back, &own.end), Way::Past, "as the lower one wishes");
+        (0..40).for_each(|_| there.learn());
+        assert_eq!(way(&mut there, &receiver.end), Way::Pipe, "nothing comes back any more");
     }
 }

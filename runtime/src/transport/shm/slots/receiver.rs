@@ -22,7 +22,9 @@ pub(crate) struct Receiver {
     pub(super) taker: Option<Taker>,
     /// Where such messages are put together that have no other place: the next message, the one after it, and so on.
     stage: Vec<Stage>,
-    /// Whether the next message is where it is to be, or all of it in the pipe, to be read there.
+    /// Bytes of the next message that were given part by part; whether it is where it is to be, or all of it in the pipe,
+    /// to be read there.
+    given: usize,
     landed: bool,
     whole: bool,
 }
@@ -56,6 +58,7 @@ impl Receiver {
             ways: Box::new(Ways::new(false)),
             taker: None,
             stage: Vec::new(),
+            given: 0,
             landed: false,
             whole: false,
         })
@@ -170,28 +173,29 @@ impl Receiver {
         Some(stage.lines.as_ptr().cast())
     }
 
-    /// Whether the next message, of `len` bytes, can go [straight](Self::land) to where it is to be; nothing while it
-    /// has not begun to come.
+    /// Whether the next message can go to where it is to be [part by part](Self::part); nothing while it has not begun
+    /// to come. One that a plan did not ask for, by `meta`, goes nowhere.
     #[inline]
-    pub(crate) fn lands(&self, len: usize) -> Option<bool> {
-        self.has_begun(0).then(|| self.pushed(0).is_some_and(|(_, pushed)| pushed == len))
+    pub(crate) fn lands(&self, meta: u64) -> Option<bool> {
+        self.has_begun(0).then(|| {
+            let came = self.end.word(Layout::header(self.received) + 8).load(Ordering::Relaxed);
+            (came ^ meta) >> 2 == 0 && self.pushed(0).is_some()
+        })
     }
 
     /// A part of the next message that is there, after [`Self::lands`] said yes: where it lies, the bytes of the message
-    /// before it, and its own. Whoever asks again has [taken](Self::took) it.
+    /// before it, and its own. Whoever asks again has taken the part before.
     #[inline]
     pub(crate) fn part(&mut self) -> Option<(*const u8, usize, usize)> {
         let (start, len) = self.pushed(0)?;
-        self.taker.as_mut()?.part(start, len)
-    }
-
-    /// So many bytes of the next message were taken, all parts together.
-    #[inline]
-    pub(crate) fn took(&mut self, bytes: usize) {
-        if let (Some((start, len)), Some(taker)) = (self.pushed(0), &mut self.taker) {
-            taker.release(start + bytes as u64);
-            self.landed = bytes == len;
+        let taker = self.taker.as_mut()?;
+        taker.release(start + self.given as u64);
+        let part = taker.part(start, len);
+        match part {
+            Some((_, before, bytes)) => self.given = before + bytes,
+            None => self.landed = self.given == len,
         }
+        part
     }
 
     /// Whether the next message went straight to where it is to be.
@@ -226,7 +230,7 @@ impl Receiver {
     /// Says that the message's content is no longer needed.
     #[inline]
     pub(crate) fn consume(&mut self) {
-        (self.landed, self.whole) = (false, false);
+        (self.given, self.landed, self.whole) = (0, false, false);
         if self.taker.is_some() {
             self.note();
         }
