@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::transport::shm::Message;
 
 use super::ring::Ring;
-use super::{HEADER, IOV_MAX, PieceMut, Socket, announced};
+use super::{HEADER, IOV_MAX, PieceMut, Socket, announced, header};
 
 /// Whether the next message is staged or landed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Receiver {
         }
         if !self.is_odd(len) {
             self.ring.make_room(1, len);
-            let n = self.socket.read(&mut self.ring.next(len)[self.here..]);
+            let n = self.socket.read(&mut self.ring.next(header(len), len)[self.here..]);
             (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);
         }
         self.settle(len)
@@ -99,7 +99,7 @@ impl Receiver {
     pub(crate) fn message(&self, ahead: u64) -> Message {
         let ahead = ahead as usize;
         debug_assert!(ahead < self.ring.used());
-        Message { meta: self.ring.header(ahead), content: self.ring.content(ahead).as_ptr() }
+        Message { meta: self.ring.meta(ahead), content: self.ring.content(ahead).as_ptr() }
     }
 
     /// Reads the next message, of `len` bytes, straight to where it is to be; says whether all of it
@@ -122,7 +122,7 @@ impl Receiver {
             return !self.socket.is_faulty();
         }
         if self.ring.used() > 0 {
-            if announced(self.ring.header(0)) == len {
+            if announced(self.ring.meta(0)) == len {
                 self.place(len, len, pieces);
             }
             self.landing = Landing::Done;
@@ -136,7 +136,7 @@ impl Receiver {
         }
         self.ring.make_room(1, 0);
         if !self.is_odd(len) {
-            self.place(self.here.saturating_sub(HEADER), len, pieces);
+            self.place(self.here.saturating_sub(header(len)), len, pieces);
             // SAFETY: promised by the caller; the header's slot is nobody else's either. Of the message the rest
             // goes to the same places: see `landing`.
             let n = unsafe { self.socket.read_to(&mut self.places) };
@@ -161,14 +161,14 @@ impl Receiver {
     /// Whether the header of the message that is being read is here and announces another length.
     #[inline]
     fn is_odd(&self, len: usize) -> bool {
-        self.here >= HEADER && announced(self.ring.header(self.ring.used())) != len
+        self.here >= HEADER && announced(self.ring.meta(self.ring.used())) != len
     }
 
     /// Whether the message that is being read is done with; then the next one follows.
     #[inline]
     fn settle(&mut self, len: usize) -> bool {
         self.odd = self.is_odd(len);
-        let whole = self.odd || self.here == HEADER + len;
+        let whole = self.odd || self.here == header(len) + len;
         if whole {
             self.here = 0;
             self.ring.push();
@@ -180,8 +180,8 @@ impl Receiver {
     /// already; copies these, unless they are there.
     #[inline]
     fn place(&mut self, had: usize, len: usize, pieces: impl Iterator<Item = PieceMut>) {
-        if self.here < HEADER && self.ring.used() == 0 {
-            let rest = &mut self.ring.next(0)[self.here..];
+        if self.here < header(len) && self.ring.used() == 0 {
+            let rest = &mut self.ring.next(header(len), 0)[self.here..];
             // SAFETY: the header of the next slot, which stays where it is while `places` holds it:
             // until the end of the call.
             let rest = unsafe { std::slice::from_raw_parts_mut(rest.as_mut_ptr(), rest.len()) };

@@ -1,6 +1,6 @@
 //! Kept memory for messages: each slot has a header and, right behind it, aligned content.
 
-use super::HEADER;
+use super::{HEADER, LONG_HEADER};
 
 /// Content begins at a multiple of this.
 const ALIGN: usize = 64;
@@ -12,6 +12,8 @@ struct Slot {
     bytes: Vec<u8>,
     /// Where the content begins.
     skip: usize,
+    /// Bytes of the header before it.
+    header: usize,
 }
 
 impl Slot {
@@ -22,20 +24,20 @@ impl Slot {
     /// Makes room for a content; of what was there the header stays.
     #[cold]
     fn reserve(&mut self, len: usize) {
-        let header = self.header();
+        let meta = self.meta();
         let room = len.max(LEAST).next_power_of_two();
         // Zeroed memory of such sizes is not touched before it is used.
         self.bytes = vec![0; room + 2 * ALIGN];
-        self.skip = HEADER + self.bytes[HEADER..].as_ptr().align_offset(ALIGN);
+        self.skip = LONG_HEADER + self.bytes[LONG_HEADER..].as_ptr().align_offset(ALIGN);
         self.bytes.truncate(self.skip + room);
-        self.bytes[self.skip - HEADER..self.skip].copy_from_slice(&header.to_le_bytes());
+        self.bytes[self.skip - self.header..][..HEADER].copy_from_slice(&meta.to_le_bytes());
     }
 
     #[inline]
-    fn header(&self) -> u64 {
-        let mut header = [0; HEADER];
-        header.copy_from_slice(&self.bytes[self.skip - HEADER..self.skip]);
-        u64::from_le_bytes(header)
+    fn meta(&self) -> u64 {
+        let mut meta = [0; HEADER];
+        meta.copy_from_slice(&self.bytes[self.skip - self.header..][..HEADER]);
+        u64::from_le_bytes(meta)
     }
 }
 
@@ -85,7 +87,8 @@ impl Ring {
         self.slots.rotate_left(self.head);
         self.head = 0;
         while self.slots.len() < slots {
-            let mut slot = Slot { bytes: vec![0; HEADER], skip: HEADER };
+            let bytes = vec![0; LONG_HEADER];
+            let mut slot = Slot { bytes, skip: LONG_HEADER, header: HEADER };
             slot.reserve(len);
             self.slots.push(slot);
         }
@@ -103,10 +106,10 @@ impl Ring {
         if index < self.slots.len() { index } else { index - self.slots.len() }
     }
 
-    /// The header of a slot in use or, half read, of the next.
+    /// The word at the beginning of the header of a slot in use or, half read, of the next.
     #[inline]
-    pub(super) fn header(&self, ahead: usize) -> u64 {
-        self.slots[self.index(ahead)].header()
+    pub(super) fn meta(&self, ahead: usize) -> u64 {
+        self.slots[self.index(ahead)].meta()
     }
 
     /// The content of a slot.
@@ -116,12 +119,21 @@ impl Ring {
         &slot.bytes[slot.skip..]
     }
 
-    /// Header and content of the next slot, for `len` bytes of content.
+    /// The next slot's content.
     #[inline]
-    pub(super) fn next(&mut self, len: usize) -> &mut [u8] {
+    pub(super) fn place(&mut self) -> *mut u8 {
         let index = self.index(self.used);
         let slot = &mut self.slots[index];
-        &mut slot.bytes[slot.skip - HEADER..slot.skip + len]
+        slot.bytes[slot.skip..].as_mut_ptr()
+    }
+
+    /// Of the next slot a header of so many bytes and as much content.
+    #[inline]
+    pub(super) fn next(&mut self, header: usize, content: usize) -> &mut [u8] {
+        let index = self.index(self.used);
+        let slot = &mut self.slots[index];
+        slot.header = header;
+        &mut slot.bytes[slot.skip - header..slot.skip + content]
     }
 
     /// The next slot is in use from now on.

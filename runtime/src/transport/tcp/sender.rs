@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use super::ring::Ring;
-use super::{HEADER, IOV_MAX, LONGEST, Piece, Socket};
+use super::{HEADER, IOV_MAX, LONGEST, Piece, Socket, announced, header};
 
 /// The sending end of a connection.
 pub(crate) struct Sender {
@@ -108,7 +108,7 @@ impl Sender {
     pub(crate) fn stage(&mut self, slots: u64, len: usize) -> *mut u8 {
         self.ring.rewind();
         self.ring.make_room(slots as usize, len);
-        self.ring.next(len)[HEADER..].as_mut_ptr()
+        self.ring.place()
     }
 
     /// Posts the message of `len` bytes that was staged.
@@ -116,7 +116,7 @@ impl Sender {
     pub(crate) fn post(&mut self, meta: u64, len: usize) {
         self.ring.make_room(1, len);
         self.enqueue(meta, len);
-        self.close(len);
+        self.close(meta, len);
     }
 
     /// Posts a message straight from where its content lies, in order.
@@ -139,14 +139,16 @@ impl Sender {
             len += piece.len;
         }
         self.offered = self.sent + 1;
-        self.close(len);
+        self.close(meta, len);
     }
 
     /// Puts header and staged content of a new message at the end of the queue.
     #[inline]
     fn enqueue(&mut self, meta: u64, staged: usize) {
-        let place = self.ring.next(staged);
+        let header = header(announced(meta));
+        let place = self.ring.next(header, staged);
         place[..HEADER].copy_from_slice(&meta.to_le_bytes());
+        place[HEADER..header].fill(0);
         // SAFETY: a slot neither moves nor is written while in use, and it is in use from here until
         // the kernel has taken the whole message and the queue has dropped this place.
         let place = unsafe { std::slice::from_raw_parts(place.as_ptr(), place.len()) };
@@ -156,10 +158,10 @@ impl Sender {
 
     /// The new message is in the queue with all its content: counts it, and tries to write.
     #[inline]
-    fn close(&mut self, len: usize) {
+    fn close(&mut self, meta: u64, len: usize) {
         debug_assert!(len <= LONGEST);
         self.sent += 1;
-        self.posted += (HEADER + len) as u64;
+        self.posted += (header(announced(meta)) + len) as u64;
         self.ends.push_back(self.posted);
         self.flush();
     }
