@@ -5,7 +5,7 @@ use std::path::Path;
 use roundelay::choose::{Division, NVLINK, Why};
 use roundelay::fabric::{Fabric, RDMA, Way, system};
 use roundelay::hints::{Level, Merged};
-use roundelay::{Choice, Hints, Layout, Machine, Request, Resolver};
+use roundelay::{Choice, Hints, Machine, Request, Resolver};
 use roundelay_compiler::cost::{Link, PathCost, Rates, Topology};
 use roundelay_compiler::{Placement, Shape};
 use roundelay_dsl::diag::codes;
@@ -157,7 +157,7 @@ pub(crate) fn of_play(
         dtype: play.dtype,
         op: play.op,
         placement: placement(collective, play.in_place, play.out_of_place),
-        slot_bytes: play.slot_bytes.unwrap_or(Layout::SLOT_BYTES),
+        slot_bytes: play.slot_bytes,
         transport,
     };
     choose(&mut resolver()?, &request, &texts(play))
@@ -290,7 +290,7 @@ fn one(args: &Explain, collective: &str, shape: &Shape, bytes: u64, report: Repo
         dtype: args.dtype,
         op: args.op,
         placement: placement(collective, args.in_place, args.out_of_place),
-        slot_bytes: Layout::SLOT_BYTES,
+        slot_bytes: None,
         transport: match args.device {
             Device::Host => carried(args.hosts),
             Device::Cuda => NVLINK,

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::error::Error;
 use crate::transport;
+use crate::transport::shm::Layout;
 
 /// Which links may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -23,6 +24,11 @@ impl Transports {
     pub const TCP: Transports = Transports { shm: false, tcp: true, rdma: false };
     /// RDMA alone.
     pub const RDMA: Transports = Transports { shm: false, tcp: false, rdma: true };
+
+    /// Capacity of a slot in bytes if nobody says otherwise.
+    pub fn slot_bytes(self) -> u64 {
+        if self.shm { Layout::SLOT_BYTES } else { Layout::UNSHARED_SLOT_BYTES }
+    }
 }
 
 impl Default for Transports {

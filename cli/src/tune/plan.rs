@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use roundelay::choose::{Place, this_host};
-use roundelay::{Choice, DType, Hints, Layout, Machine, RedOp, Request, Resolver};
+use roundelay::{Choice, DType, Hints, Machine, RedOp, Request, Resolver};
 use roundelay_compiler::Placement;
 use roundelay_compiler::collective::NAMES;
 use roundelay_dsl::diag::similar;
@@ -93,7 +93,7 @@ impl Group {
             dtype: DType::F32,
             op: RedOp::Sum,
             placement,
-            slot_bytes: Layout::SLOT_BYTES,
+            slot_bytes: None,
             transport,
         };
         choice::choose(resolver, &request, &[format!("transport={transport}")])

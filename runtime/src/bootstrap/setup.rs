@@ -14,7 +14,6 @@ use crate::net::{Door, Medium, Net, Options, Secret};
 use crate::paths;
 use crate::route::Transports;
 use crate::transport::rdma;
-use crate::transport::shm::Layout;
 
 /// How the ranks of a job are brought together. All ranks are given the same.
 #[derive(Debug, Clone)]
@@ -29,7 +28,7 @@ impl Default for Setup {
         let terms = Terms {
             transports: Transports::default(),
             channels: Setup::CHANNELS,
-            slot_bytes: Layout::SLOT_BYTES,
+            slot_bytes: None,
             lazy: false,
         };
         Setup { terms, options: Options::default(), devices: rdma::Choice::default() }
@@ -62,10 +61,10 @@ impl Setup {
         self
     }
 
-    /// The largest message, see [`Layout::slot_bytes`].
+    /// The largest message, see [`Layout::slot_bytes`](crate::Layout::slot_bytes); by default [`Transports::slot_bytes`].
     #[must_use]
     pub fn slot_bytes(mut self, bytes: u64) -> Self {
-        self.terms.slot_bytes = bytes;
+        self.terms.slot_bytes = Some(bytes);
         self
     }
 
@@ -138,7 +137,7 @@ impl Setup {
                 Transports { shm: has("shm"), tcp: has("tcp"), rdma: has("rdma") };
         }
         self.terms.channels = hints.channels().unwrap_or(self.terms.channels);
-        self.terms.slot_bytes = hints.slot_bytes().unwrap_or(self.terms.slot_bytes);
+        self.terms.slot_bytes = hints.slot_bytes().or(self.terms.slot_bytes);
         self.terms.lazy = hints.lazy().unwrap_or(self.terms.lazy);
         self.options.timeout = hints.timeout().unwrap_or(self.options.timeout);
         if let Some(interface) = hints.interface() {

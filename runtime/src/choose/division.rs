@@ -49,7 +49,7 @@ impl Division {
         });
         let alone = |path| {
             let shares = Shares::single(path, shares.parts());
-            profile.time_with_us(request.bytes, request.slot_bytes, &shares)
+            profile.time_with_us(request.bytes, request.slots(), &shares)
         };
         Some(Division {
             parts: parts.collect(),

@@ -31,6 +31,7 @@ use roundelay_dsl::diag::{Code, codes};
 use crate::dtype::{DType, RedOp};
 use crate::error::{Bytes, Error};
 use crate::hints::{Hints, Level, Merged, Objective};
+use crate::route::Transports;
 use candidate::{Candidate, Known};
 pub use division::{Division, Part};
 pub use how::How;
@@ -64,11 +65,18 @@ pub struct Request<'a> {
     pub op: RedOp,
     /// Whether the call is in place.
     pub placement: Placement,
-    /// Capacity of a slot in bytes.
-    pub slot_bytes: u64,
+    /// Capacity of a slot in bytes, if it is not [`Transports::slot_bytes`].
+    pub slot_bytes: Option<u64>,
     /// How ranks reach each other, as the tuned table has it: `shm`, `tcp`, `shm+tcp` where they are on
     /// several hosts, or `nvlink` for buffers on GPUs.
     pub transport: &'a str,
+}
+
+impl Request<'_> {
+    fn slots(&self) -> u64 {
+        let over = if self.transport == "tcp" { Transports::TCP } else { Transports::SHM };
+        self.slot_bytes.unwrap_or(over.slot_bytes())
+    }
 }
 
 /// The algorithm to be played, and how it came to that.
@@ -241,7 +249,7 @@ impl Resolver {
         communicator: &Hints,
     ) -> Result<Choice, Error> {
         let merged = self.merged(call, communicator);
-        let slot_bytes = merged.hints().slot_bytes().unwrap_or(request.slot_bytes);
+        let slot_bytes = merged.hints().slot_bytes().or(request.slot_bytes);
         let apart_by_hint =
             merged.hints().transport().is_some_and(|l| !l.iter().any(|t| t == "shm"));
         let unshared = apart_by_hint && request.transport != NVLINK;
@@ -358,7 +366,7 @@ impl Resolver {
         bytes: u64,
         source: Source,
     ) -> Choice {
-        let time = |c: &Candidate| c.time_us(bytes, request.slot_bytes);
+        let time = |c: &Candidate| c.time_us(bytes, request.slots());
         // What the model does not know of ranks that take turns grows with the rounds.
         let alike = if request.topology.has_crowd() { ALIKE } else { 1.0 };
         let best = least(&candidates, alike, time);
@@ -382,7 +390,7 @@ impl Resolver {
         times: Option<&Times>,
         why: impl Fn(usize, Option<f64>) -> Why,
     ) -> Choice {
-        let predicted = |c: &Candidate| c.time_us(request.bytes, request.slot_bytes);
+        let predicted = |c: &Candidate| c.time_us(request.bytes, request.slots());
         let known = |c: &Candidate| times.and_then(|t| fastest(t, c.entry.name));
         let measured = |c: &Candidate| known(c).map(|(us, _)| us);
         let chosen = &candidates[at];

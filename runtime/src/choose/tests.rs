@@ -27,7 +27,7 @@ fn request<'a>(collective: &'a str, topology: &'a Topology, bytes: u64) -> Reque
         dtype: DType::F32,
         op: RedOp::Sum,
         placement: Placement::InPlace,
-        slot_bytes: 256 << 10,
+        slot_bytes: None,
         transport: "shm",
     }
 }

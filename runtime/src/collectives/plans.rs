@@ -192,7 +192,7 @@ impl Core {
             dtype,
             op,
             placement,
-            slot_bytes: self.slot_bytes(),
+            slot_bytes: Some(self.slot_bytes()),
             transport,
         };
         let hints = self.plans.call.as_deref().cloned().unwrap_or_default();

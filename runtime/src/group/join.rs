@@ -28,8 +28,8 @@ pub(crate) struct Terms {
     pub(crate) transports: Transports,
     /// Sockets opened to each peer at once.
     pub(crate) channels: u32,
-    /// See [`Layout`].
-    pub(crate) slot_bytes: u64,
+    /// See [`Layout`]; by default what the transports say.
+    pub(crate) slot_bytes: Option<u64>,
     /// Whether sockets are opened when a plan first needs them, not at once.
     pub(crate) lazy: bool,
 }
@@ -73,7 +73,11 @@ impl Terms {
     /// The terms of ranks that found each other in memory.
     pub(super) fn of(layout: &Layout) -> Self {
         let transports = Transports::SHM;
-        Terms { transports, channels: 1, slot_bytes: layout.slot_bytes, lazy: false }
+        Terms { transports, channels: 1, slot_bytes: Some(layout.slot_bytes), lazy: false }
+    }
+
+    fn slot_bytes(&self) -> u64 {
+        self.slot_bytes.unwrap_or(self.transports.slot_bytes())
     }
 
     /// Words for what differs between this rank's terms and another's.
@@ -86,7 +90,7 @@ impl Terms {
         };
         compare("transport", format!("{:?}", self.transports), format!("{:?}", other.transports));
         compare("channels", self.channels.to_string(), other.channels.to_string());
-        compare("slot_bytes", self.slot_bytes.to_string(), other.slot_bytes.to_string());
+        compare("slot_bytes", self.slot_bytes().to_string(), other.slot_bytes().to_string());
         compare("lazy", self.lazy.to_string(), other.lazy.to_string());
         parts.join(", ")
     }
@@ -254,7 +258,7 @@ fn share(
         net.all_words((word, 0), "join", Patience { timeout, watch, members: &[] })
     };
     let near = neighbours(rank, &places, terms.transports)?;
-    let layout = |ranks| Layout { slot_bytes: terms.slot_bytes, ..Layout::new(ranks) };
+    let layout = |ranks| Layout { slot_bytes: terms.slot_bytes(), ..Layout::new(ranks) };
     let leader = near.first().copied().unwrap_or(rank);
     let made = (leader == rank).then(|| Segment::create(layout(near.len() as u32))).transpose()?;
     let number = made.as_ref().map_or(0, |segment| segment.number() as u64);

@@ -91,7 +91,7 @@ pub const TABLE: &[Key] = &[
         name: "slot_bytes",
         values: "a size from 64 to 64M, such as 256K",
         meaning: "Capacity of a slot, the largest message that is copied at once; longer ones go in several \
-                  passes.",
+                  passes; by default 256K, 1M where ranks share no memory.",
         example: "256K",
         read: |h, v| {
             let bytes = size(v)?;

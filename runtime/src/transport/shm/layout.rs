@@ -49,6 +49,10 @@ impl Layout {
     /// Slots of 256 KiB: two of them, the data they come from and the data they go to fit the
     /// second-level cache, and the exchange of flags costs under 5 % of copying one.
     pub const SLOT_BYTES: u64 = 256 << 10;
+    /// Where no ranks share memory a slot is what is handed to a socket at once. Over loopback one message
+    /// of 1 MiB takes 95 us and four of 256 KiB 140 to 165, but messages of 4 MiB that are folded have left
+    /// the cache before (docs/performance.md).
+    pub const UNSHARED_SLOT_BYTES: u64 = 1 << 20;
     /// Channels by default.
     pub const CHANNELS: u32 = 32;
 
