@@ -20,7 +20,7 @@ impl Link {
     /// Shared memory: copies by the cores.
     pub const SHARED: Link = Link { latency_us: 0.15, message_us: 0.1, gbs: 24.0 };
     /// TCP inside a host.
-    pub const LOOPBACK: Link = Link { latency_us: 8.0, message_us: 3.0, gbs: 2.5 };
+    pub const LOOPBACK: Link = Link { latency_us: 6.0, message_us: 3.0, gbs: 4.0 };
     /// TCP between hosts over 10 Gbit/s.
     pub const NETWORK: Link = Link { latency_us: 25.0, message_us: 4.0, gbs: 1.18 };
     /// An RDMA device between hosts, of which nothing is known: a guess.
