@@ -295,7 +295,9 @@ impl Builder<'_> {
             return usize::MAX;
         }
         let (input, vector) = (buffer == INPUT, shape.elements * shape.size);
-        let least = self.plan.header.protocol.direct_from(input, vector, self.crowded);
+        let receives = self.plan.part.conns.iter().any(|conn| conn.dir == Dir::Recv);
+        let protocol = self.plan.header.protocol;
+        let least = protocol.direct_from(input, vector, self.crowded, receives);
         usize::try_from(least).unwrap_or(usize::MAX)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! [ control: parameters, abort record, a few lines for each rank ]
-//! [ connections: for each ordered pair and channel, one page of headers, the slots, the pipe ]
+//! [ connections: for each ordered pair and channel, the headers, the slots, the pipe ]
 //! [ arenas: for each rank, the memory that its buffers come from ]
 //! ```
 //!
@@ -14,14 +14,17 @@ use crate::error::Error;
 pub(crate) const PAGE: u64 = 4096;
 /// Message headers of a connection: the most messages in flight, whatever a plan asks for.
 pub(crate) const RING: u64 = roundelay_compiler::plan::MAX_SLOTS as u64;
-/// Bytes that travel in the header itself.
-pub(crate) const INLINE: usize = 48;
+/// Bytes that travel in the header itself: on the lines behind its first, which the processor fetches with it
+/// (2 ranks, all_gather of messages of 64 B 0.49 us, through slots 0.81; of 8 B, in the first line, 0.37).
+pub(crate) const INLINE: usize = (HEADER_BYTES - HEADER_PAYLOAD) as usize;
 
 const ABORT: u64 = PAGE;
 const RANKS: u64 = 2 * PAGE;
 const RANK_BYTES: u64 = 256;
 const HEADERS: u64 = 128;
-const HEADER_BYTES: u64 = 64;
+const HEADER_BYTES: u64 = 1 << 10;
+/// Bytes of all headers of a connection, with what comes before them.
+pub(crate) const HEADS: u64 = (HEADERS + RING * HEADER_BYTES).next_multiple_of(PAGE);
 /// Bytes of the pipes out of a rank on one channel, and of a pipe at the least and the most.
 const PIPES: u64 = 4 << 20;
 const PIPE_LEAST: u64 = 32 << 10;
@@ -120,7 +123,7 @@ impl Layout {
         RANKS + u64::from(rank) * RANK_BYTES + line * 64
     }
 
-    /// First byte of a connection: the page of its headers.
+    /// First byte of a connection: its headers.
     pub(crate) fn connection(&self, from: u32, to: u32, channel: u32) -> u64 {
         debug_assert!(from < self.ranks && to < self.ranks && channel < self.channels);
         let pair = u64::from(from) * u64::from(self.ranks) + u64::from(to);
@@ -135,7 +138,7 @@ impl Layout {
 
     /// Offset in a connection of a slot.
     pub(crate) fn slot(&self, slot: u64) -> u64 {
-        PAGE + slot * self.slot_bytes
+        HEADS + slot * self.slot_bytes
     }
 
     /// The pipe of a connection.
@@ -184,7 +187,7 @@ mod tests {
             for to in 0..5 {
                 for channel in 0..3 {
                     assert_eq!(layout.connection(from, to, channel), ends);
-                    assert!(Layout::header(RING - 1) + HEADER_BYTES <= PAGE);
+                    assert!(Layout::header(RING - 1) + HEADER_BYTES <= HEADS);
                     let slots = layout.slot(RING).next_multiple_of(PAGE);
                     assert_eq!(layout.pipe_at(from, to, channel), ends + slots);
                     ends += slots + layout.pipe();

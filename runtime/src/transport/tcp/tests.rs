@@ -265,7 +265,7 @@ fn a_message_is_its_word_and_its_bytes() {
     sockopt::set_socket_send_buffer_size(&near, 1).expect("a small buffer");
     let (mut sender, _receiver) = ends(near);
     let mut dice = Dice(11);
-    let contents: Vec<_> = [300_000, 0, 8, 100_000, 1].map(|len| bytes(&mut dice, len)).into();
+    let contents: Vec<_> = [3_000_000, 0, 8, 100_000, 1].map(|len| bytes(&mut dice, len)).into();
     let mut expected = Vec::new();
     for (i, content) in contents.iter().enumerate() {
         expected.extend(head(content.len()));

@@ -1,9 +1,9 @@
-//! Messages: a ring of headers, one cache line each, and slots beside it.
+//! Messages: a ring of headers, and slots beside it.
 //!
 //! A connection has one sender and one receiver. The sender of message `m` waits until it may use
 //! the next header (and slot), writes the content, and stores `m + 1` in the header's first word
 //! with `Release`; the receiver polls that word with `Acquire`. A small message is in the header
-//! itself and costs the transfer of one line. The receiver counts what it has consumed in a line of
+//! itself: one of 48 bytes costs the transfer of one line, and the lines of longer ones follow. The receiver counts what it has consumed in a line of
 //! its own, which the sender reads only when its last reading no longer suffices.
 //!
 //! The headers form a ring of [`RING`]; slots are used in turn, as many as the plan was proved with.
@@ -19,7 +19,7 @@ pub(crate) use sender::Sender;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::layout::{HEADER_PAYLOAD, Layout, PAGE, RING};
+use super::layout::{HEADER_PAYLOAD, HEADS, Layout, RING};
 use super::ways::Way;
 use super::{INLINE, Segment};
 use crate::error::Error;
@@ -103,7 +103,7 @@ impl Message {
 
 /// What both ends know of a connection.
 struct End {
-    /// The page of headers.
+    /// The headers.
     base: *mut u8,
     slot_bytes: u64,
     offset: u64,
@@ -118,7 +118,7 @@ unsafe impl Send for End {}
 impl End {
     fn open(segment: &Arc<Segment>, from: u32, to: u32, channel: u32) -> Result<Self, Error> {
         let offset = segment.layout().connection(from, to, channel);
-        segment.reserve(offset, PAGE, "the headers of a connection")?;
+        segment.reserve(offset, HEADS, "the headers of a connection")?;
         let slot_bytes = segment.layout().slot_bytes;
         let pipe = segment.layout().pipe_at(from, to, channel);
         Ok(End { base: segment.at(offset), slot_bytes, offset, pipe, segment: segment.clone() })
@@ -126,7 +126,7 @@ impl End {
 
     #[inline]
     fn word(&self, at: u64) -> &AtomicU64 {
-        // SAFETY: every caller stays in the page of headers, which was reserved when the end was
+        // SAFETY: every caller stays in the headers, which were reserved when the end was
         // opened, at a multiple of 8; these words are only accessed as atomics.
         unsafe { &*self.base.add(at as usize).cast::<AtomicU64>() }
     }
@@ -138,11 +138,12 @@ impl End {
 
     #[inline]
     fn slot(&self, slot: u64) -> *mut u8 {
-        self.base.wrapping_add((PAGE + slot * self.slot_bytes) as usize)
+        self.base.wrapping_add((HEADS + slot * self.slot_bytes) as usize)
     }
 }
 
-const _: () = assert!(HEADER_PAYLOAD as usize + INLINE == 64 && RING.is_power_of_two());
+const _: () =
+    assert!((HEADER_PAYLOAD as usize + INLINE).is_multiple_of(64) && RING.is_power_of_two());
 
 #[cfg(test)]
 mod tests {
