@@ -17,6 +17,7 @@
 //! (docs/performance.md).
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,10 +26,11 @@ use crate::backend::host::copy;
 use crate::error::Error;
 use crate::transport::tcp::Piece;
 
-/// Bytes handed over at a time: enough to pay for the exchange of a line.
-const CHUNK: u64 = 16 << 10;
+/// Bytes handed over at a time, a quarter of a message: enough to pay for the exchange of a line, and for the processor
+/// to get into its stride.
+const CHUNK: RangeInclusive<u64> = 16 << 10..=256 << 10;
 /// Bytes that are pushed before the rank looks at its other ends again.
-const TURN: u64 = 4 * CHUNK;
+const TURN: u64 = 1 << 20;
 const LINE: u64 = 64;
 /// Before the bytes: positions up to which was pushed and taken, each in a page of its own.
 pub(super) const COUNTS: u64 = 2 * super::PAGE;
@@ -92,6 +94,8 @@ struct Rest {
     message: u64,
     start: u64,
     left: u64,
+    /// Bytes to be handed over at a time.
+    chunk: u64,
     past: bool,
 }
 
@@ -142,7 +146,8 @@ impl Pusher {
         self.end = (start + left).next_multiple_of(LINE);
         self.queue.extend(pieces.filter(|piece| piece.len > 0));
         if left > 0 {
-            self.rests.push_back(Rest { message, start, left, past });
+            let chunk = (left / 4).clamp(*CHUNK.start(), *CHUNK.end()).min(self.pipe.size / 2);
+            self.rests.push_back(Rest { message, start, left, chunk, past });
         }
         start
     }
@@ -161,7 +166,7 @@ impl Pusher {
             && let Some(rest) = self.rests.front_mut()
         {
             self.pushed = self.pushed.max(rest.start);
-            let wanted = rest.left.min(CHUNK).min(self.pipe.ahead(self.pushed));
+            let wanted = rest.left.min(rest.chunk).min(self.pipe.ahead(self.pushed));
             if self.seen + self.pipe.size < self.pushed + wanted {
                 self.seen = self.pipe.taken().load(Ordering::Acquire);
                 if self.seen + self.pipe.size < self.pushed + wanted {
