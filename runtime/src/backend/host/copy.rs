@@ -9,7 +9,7 @@ const LOOPED: usize = 1 << 10;
 /// Copies `bytes` from `from` to `to`, which are apart or the same.
 ///
 /// If the target lies 1 to 15 bytes further in its page than the source does in its own, `rep movsb`
-/// of AMD's Zen 4 copies 2.6 GB/s, else 54 (glibc's bug 30994). The chunks of an odd count lie so.
+/// of AMD's processors copies 2.6 GB/s, else 54 (docs/performance.md). The chunks of an odd count lie so.
 ///
 /// # Safety
 /// `from` is good for reading and `to` for writing so many bytes; they do not overlap in part.
