@@ -24,7 +24,7 @@ mod tuned;
 use std::fmt;
 
 use roundelay_algorithms::Entry;
-use roundelay_compiler::cost::{Link, Rates, Topology};
+use roundelay_compiler::cost::{Rates, Topology};
 use roundelay_compiler::{Placement, Shape};
 use roundelay_dsl::diag::{Code, codes};
 
@@ -453,7 +453,7 @@ pub fn place(request: &Request<'_>) -> Place {
 
 /// The topology with ranks of one host that may not share memory.
 fn apart(topology: &Topology) -> Topology {
-    topology.clone().with(Rates { local: Link::LOOPBACK, ..topology.rates })
+    topology.clone().with(topology.rates.apart())
 }
 
 /// The candidate that takes least. Those that take up to `alike` times as long are told apart by rounds, then by the length

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use roundelay_compiler::cost::{Link, Rates, Topology};
+use roundelay_compiler::cost::{Rates, Topology};
 use roundelay_compiler::plan::{Plan, Shares};
 
 use super::call::{Args, Call};
@@ -90,12 +90,9 @@ impl Core {
     /// The ranks, their machines and links, as far as all ranks know them alike.
     pub(crate) fn topology(&self) -> Topology {
         let topology = Topology::new(self.group.hosts());
-        let local = match self.group.shares_memory() {
-            true => Link::SHARED,
-            false => Link::LOOPBACK,
-        };
-        let cores = Machine::here().cores;
-        let topology = topology.with(Rates { local, cores, ..Rates::default() });
+        let rates = Rates { cores: Machine::here().cores, ..Rates::default() };
+        let rates = if self.group.shares_memory() { rates } else { rates.apart() };
+        let topology = topology.with(rates);
         topology.over(self.group.path_costs().to_vec())
     }
 
