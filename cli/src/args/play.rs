@@ -43,7 +43,7 @@ pub(crate) struct Play {
     /// Keep the buffers in ordinary memory, which other ranks cannot read in place
     #[arg(long)]
     pub(crate) private: bool,
-    /// Capacity of a slot: the largest message that is copied at once
+    /// Capacity of a slot: the largest message that is copied at once [default: 256K, 1M where ranks share no memory]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) slot_bytes: Option<u64>,
     /// How the data goes; --hint transport=… in short [default: shared memory where it can be]

@@ -74,7 +74,7 @@ pub struct Request<'a> {
 
 impl Request<'_> {
     fn slots(&self) -> u64 {
-        let over = if self.transport == "tcp" { Transports::TCP } else { Transports::SHM };
+        let over = Transports { shm: self.transport != "tcp", ..Transports::default() };
         self.slot_bytes.unwrap_or(over.slot_bytes())
     }
 }

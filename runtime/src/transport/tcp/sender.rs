@@ -115,8 +115,8 @@ impl Sender {
     #[inline]
     pub(crate) fn post(&mut self, meta: u64, len: usize) {
         self.ring.make_room(1, len);
-        self.enqueue(meta, len);
-        self.close(meta, len);
+        let header = self.enqueue(meta, len);
+        self.close(header, len);
     }
 
     /// Posts a message straight from where its content lies, in order.
@@ -129,7 +129,7 @@ impl Sender {
     pub(crate) unsafe fn post_from(&mut self, meta: u64, pieces: impl Iterator<Item = Piece>) {
         self.ring.rewind();
         self.ring.make_room(1, 0);
-        self.enqueue(meta, 0);
+        let header = self.enqueue(meta, 0);
         let mut len = 0;
         for piece in pieces.filter(|piece| piece.len > 0) {
             // SAFETY: the caller promises that the memory is there, and unchanged for as long as the
@@ -139,12 +139,12 @@ impl Sender {
             len += piece.len;
         }
         self.offered = self.sent + 1;
-        self.close(meta, len);
+        self.close(header, len);
     }
 
-    /// Puts header and staged content of a new message at the end of the queue.
+    /// Puts header and staged content of a new message at the end of the queue; says how long the header is.
     #[inline]
-    fn enqueue(&mut self, meta: u64, staged: usize) {
+    fn enqueue(&mut self, meta: u64, staged: usize) -> usize {
         let header = header(announced(meta));
         let place = self.ring.next(header, staged);
         place[..HEADER].copy_from_slice(&meta.to_le_bytes());
@@ -154,14 +154,15 @@ impl Sender {
         let place = unsafe { std::slice::from_raw_parts(place.as_ptr(), place.len()) };
         self.queue.push_back(IoSlice::new(place));
         self.ring.push();
+        header
     }
 
     /// The new message is in the queue with all its content: counts it, and tries to write.
     #[inline]
-    fn close(&mut self, meta: u64, len: usize) {
+    fn close(&mut self, header: usize, len: usize) {
         debug_assert!(len <= LONGEST);
         self.sent += 1;
-        self.posted += (header(announced(meta)) + len) as u64;
+        self.posted += (header + len) as u64;
         self.ends.push_back(self.posted);
         self.flush();
     }

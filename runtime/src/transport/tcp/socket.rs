@@ -19,8 +19,8 @@ use crate::transport::rdma::Stream;
 /// and both directions should move at once, which a write that takes all at once prevents. The kernel
 /// would let it grow to 4 MiB. Measured, the least of six rounds on two ranks with 112, 176 and 256 KiB:
 /// all_gather of 16 MiB 3.2, 3.0, 2.8 ms, all_to_all of 1 MiB 115, 110, 108 us, broadcast of 1 MiB 185, 170,
-/// 152 us; with 512 KiB the last takes 124 to 197 us, but four ranks on two cores all_to_all of 1 MiB up to twice
-/// as long. Between machines the kernel knows better: it grows the buffers to what the path holds.
+/// 152 us; with 512 KiB the last takes 124 to 197 us, but all_to_all of 1 MiB on four ranks and two cores
+/// once 402 and once 844 us, with 256 KiB 307. Between machines the kernel knows better: it grows the buffers to what the path holds.
 const LOCAL_SEND_BUFFER: usize = 256 << 10;
 
 /// What carries the bytes of a connection. Both of its ends belong to one thread: no lock is waited for.

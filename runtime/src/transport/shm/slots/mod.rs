@@ -3,8 +3,9 @@
 //! A connection has one sender and one receiver. The sender of message `m` waits until it may use
 //! the next header (and slot), writes the content, and stores `m + 1` in the header's first word
 //! with `Release`; the receiver polls that word with `Acquire`. A small message is in the header
-//! itself: one of 48 bytes costs the transfer of one line, and the lines of longer ones follow. The receiver counts what it has consumed in a line of
-//! its own, which the sender reads only when its last reading no longer suffices.
+//! itself: one of 48 bytes costs the transfer of one line, and the lines of longer ones follow. The
+//! receiver counts what it has consumed in a line of its own, which the sender reads only when its
+//! last reading no longer suffices.
 //!
 //! The headers form a ring of [`RING`]; slots are used in turn, as many as the plan was proved with.
 //! A smaller number keeps them in the cache. As the number may change from plan to plan, the sender
