@@ -4,8 +4,6 @@
 //! of them at a time: it asks for all their operands before it needs the first, for a peer's memory is a microsecond
 //! away. What is out of range is masked, so that short chunks cost what one round of loads costs.
 
-use std::fmt::Write;
-
 use super::alike::number;
 use super::body::{Body, Line};
 use super::place;
@@ -68,17 +66,23 @@ impl Body<'_> {
 
     /// Waits, a lane each.
     pub(super) fn waits(&mut self, waits: &[Wait], site: u32, round: u32) {
+        let place = |x: u32| if x == u32::MAX { "NOWHERE".into() } else { number(x) };
         for acquire in [true, false] {
-            let chosen: Vec<_> = waits.iter().filter(|wait| wait.acquire == acquire).collect();
+            let mut chosen: Vec<_> = waits.iter().filter(|wait| wait.acquire == acquire).collect();
+            chosen.sort_by_key(|wait| self.distance(place::peer(self.program, wait.event)));
             for some in chosen.chunks(32) {
-                let place = |x: u32| if x == u32::MAX { "NOWHERE".into() } else { number(x) };
-                let mut call = format!("wait<{acquire}>(me, {}, {}", place(site), place(round));
-                for wait in some {
-                    let _ = write!(call, ", {}", place::awaited(self.program, wait.event));
-                }
-                self.line(call + ");");
+                let events = some.iter().map(|wait| place::awaited(self.program, wait.event));
+                let events = self.together(&events.collect::<Vec<_>>());
+                let (site, round) = (place(site), place(round));
+                self.line(format!("wait<{acquire}>(me, {site}, {round}, {events});"));
             }
         }
+    }
+
+    /// How far a peer is after this rank.
+    pub(super) fn distance(&self, peer: u32) -> u32 {
+        let (n, rank) = (self.program.header.ranks, self.program.rank);
+        (peer + n - rank - 1) % n
     }
 
     fn fold(&mut self, arm: &Arm, alone: bool) {
@@ -109,8 +113,15 @@ impl Body<'_> {
         let inputs = self.inputs(arm, chunks);
         let outs = self.outs(arm, chunks);
         let packets = inputs.iter().chain(&outs).any(|end| end.packets.is_some());
-        match packets || inputs.len() + outs.len() > MOST_PASSED {
-            true => self.rounds(arm, &inputs, &outs),
+        // The first packets are sent as soon as the epoch is known, which comes while the first elements do.
+        let early = packets && !self.entered;
+        if packets && !early {
+            self.half();
+        }
+        let passed =
+            inputs.len() + outs.len() <= MOST_PASSED && (!packets || inputs.len() <= AT_ONCE);
+        match early || !passed {
+            true => self.rounds(Some(arm), &inputs, &outs),
             false => self.moved(arm, &inputs, &outs),
         }
         for _ in 0..1 + u32::from(chunks > 1) {
@@ -119,8 +130,8 @@ impl Body<'_> {
         }
     }
 
-    /// All rounds of a thread.
-    fn rounds(&mut self, arm: &Arm, inputs: &[Operand], outs: &[Operand]) {
+    /// All rounds of a thread. Without the arm: for all arms that do the same with other peers, which are variables.
+    fn rounds(&mut self, arm: Option<&Arm>, inputs: &[Operand], outs: &[Operand]) {
         let ahead = self.ahead(inputs, outs);
         self.line("#pragma unroll 1");
         self.line(format!("for (u32 i = first; i < groups; i += {ahead} * step) {{"));
@@ -137,24 +148,40 @@ impl Body<'_> {
             all.map(|(i, end)| Operand { name: format!("{name}{i}"), ..end.clone() }).collect()
         };
         let (from, to) = (numbered(inputs, "in"), numbered(outs, "out"));
-        let code = self.at(1, |body| body.rounds(arm, &from, &to));
+        let code = self.at(1, |body| body.rounds(None, &from, &to));
         let mut takes: Vec<String> =
             from.iter().chain(&to).map(|end| format!("u64 {}", end.name)).collect();
-        let mut given: Vec<&str> = inputs.iter().chain(outs).map(|end| end.name.as_str()).collect();
+        let mut given: Vec<String> =
+            inputs.iter().chain(outs).map(|end| end.name.clone()).collect();
+        let packets = |ends: &[Operand]| ends.iter().any(|end| end.packets.is_some());
+        let polls = packets(inputs);
+        let some = polls || packets(outs);
+        let scaled = inputs.iter().any(|input| input.scaled);
+        if polls {
+            // Here, for these may differ between arms that are alike, and a loop may not.
+            let (peers, site, round) = (peers(inputs), number(arm.site), number(arm.round));
+            self.line(format!("const u64 peers = {peers};"));
+            self.line(format!("const u32 site = {site}, round = {round};"));
+        }
         for (kind, name, taken) in [
             ("u64 ", "elements", self.by_element()),
             ("u32 ", "groups", true),
             ("u32 ", "first", true),
             ("u32 ", "step", true),
-            ("const Params &", "params", inputs.iter().any(|input| input.scaled)),
+            ("const Params &", "params", polls || scaled),
+            ("u64 ", "half", some),
+            ("u32 ", "epoch", some),
+            ("u64 ", "peers", polls),
+            ("u32 ", "site", polls),
+            ("u32 ", "round", polls),
         ] {
             if taken {
                 takes.push(format!("{kind}{name}"));
-                given.push(name);
+                given.push(name.into());
             }
         }
         let function = format!("({}) {{\n{code}}}\n", takes.join(", "));
-        let here = self.at(0, |body| body.rounds(arm, inputs, outs));
+        let here = self.at(0, |body| body.rounds(None, inputs, outs));
         let call = self.moves.call(function, here, &given.join(", "));
         self.line(call);
     }
@@ -207,8 +234,7 @@ impl Body<'_> {
                 }
             })
             .collect();
-        let (n, rank) = (self.program.header.ranks, self.program.rank);
-        targets.sort_by_key(|(m, ..)| (self.peer(*m) + n - rank - 1) % n);
+        targets.sort_by_key(|(m, ..)| self.distance(self.peer(*m)));
         for (i, (m, address, wire, packets)) in targets.into_iter().enumerate() {
             let peer = self.peer(m);
             let name = format!("out{i}");
@@ -246,7 +272,7 @@ impl Body<'_> {
     }
 
     /// One round of a thread: `ahead` groups.
-    fn round(&mut self, arm: &Arm, inputs: &[Operand], outs: &[Operand], ahead: u32) {
+    fn round(&mut self, arm: Option<&Arm>, inputs: &[Operand], outs: &[Operand], ahead: u32) {
         let copies = inputs.len() == 1
             && !inputs[0].scaled
             && outs.iter().all(|out| out.wire == inputs[0].wire);
@@ -260,11 +286,12 @@ impl Body<'_> {
                 self.deeper();
             }
             self.loads(some, ahead);
-            if batch == 0 && inputs.iter().chain(outs).any(|end| end.packets.is_some()) {
-                self.line("const u64 half = me.half();");
+            let packets = |ends: &[Operand]| ends.iter().any(|end| end.packets.is_some());
+            if batch == 0 && !self.entered && (packets(inputs) || packets(outs)) {
+                self.half();
             }
             self.polls(arm, some, ahead);
-            if batch == 0 && outs.iter().any(|out| out.packets.is_some()) && !self.entered {
+            if batch == 0 && !self.entered && packets(outs) {
                 self.enter();
             }
             self.each(ahead);
@@ -282,6 +309,12 @@ impl Body<'_> {
                 self.line("}");
             }
         }
+    }
+
+    /// Names what packets are addressed by and known by.
+    fn half(&mut self) {
+        self.line("const u64 half = me.half();");
+        self.line("const u32 epoch = me.epoch;");
     }
 
     /// Begins a loop over the groups of a round that there are; the first is always there.
@@ -317,7 +350,7 @@ impl Body<'_> {
     }
 
     /// Asks for the operands of a round that are made of packets, all of them at once, and waits for them.
-    fn polls(&mut self, arm: &Arm, inputs: &[Operand], ahead: u32) {
+    fn polls(&mut self, arm: Option<&Arm>, inputs: &[Operand], ahead: u32) {
         let packets: Vec<_> = inputs.iter().filter(|input| input.packets.is_some()).collect();
         let Some(first) = packets.first() else { return };
         // For each message its groups, for each group its packets.
@@ -351,13 +384,14 @@ impl Body<'_> {
         }
         self.shallower();
         self.line("}");
-        let peer = |p: &&Operand| u64::from(p.packets.unwrap_or(0));
-        let peers = match &packets[..] {
-            [one] => number(peer(one)),
-            _ => format!("{:#x}", packets.iter().rev().fold(0, |all, p| all << 8 | peer(p))),
+        let known = match arm {
+            Some(arm) => [peers(inputs), number(arm.site), number(arm.round)],
+            None => ["peers", "site", "round"].map(String::from),
         };
-        let (each_of, site, round) = (each[0] * ahead, number(arm.site), number(arm.round));
-        self.line(format!("poll(me, p{of}, from{of}, {peers}, {each_of}, {site}, {round});"));
+        let ([peers, site, round], each_of) = (known, each[0] * ahead);
+        self.line(format!(
+            "poll(params, epoch, p{of}, from{of}, {peers}, {each_of}, {site}, {round});"
+        ));
         let mut next = 0;
         for (packet, each) in packets.iter().zip(each) {
             let bytes = self.bytes(packet.wire);
@@ -408,7 +442,7 @@ impl Body<'_> {
             let name = &out.name;
             self.line(match (out.packets, out.wire) {
                 (Some(_), _) => {
-                    format!("send({name} + half + {}ull * at, {result}, me.epoch);", bytes * 2)
+                    format!("send({name} + half + {}ull * at, {result}, epoch);", bytes * 2)
                 }
                 (None, None) if self.by_element() => format!(
                     "scatter({name} + {bytes}ull * at, {result}, elements - (u64)GROUP * at);"
@@ -431,6 +465,15 @@ impl Body<'_> {
     /// to them, or does not consist of whole ones.
     fn by_element(&self) -> bool {
         self.group > 1 && (!self.spec.aligned || self.bytes(None) > 16)
+    }
+}
+
+/// Whose packets are awaited at once: a byte for each, lowest first.
+fn peers(inputs: &[Operand]) -> String {
+    let peers: Vec<u64> = inputs.iter().filter_map(|input| input.packets.map(u64::from)).collect();
+    match &peers[..] {
+        [one] => number(*one),
+        _ => format!("{:#x}", peers.iter().rev().fold(0, |all, peer| all << 8 | peer)),
     }
 }
 

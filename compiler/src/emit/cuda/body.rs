@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use super::alike::{alike, plain, unite};
+use super::alike::{alike, number, plain, unite};
 use super::average::Stores;
 use super::moves::Moves;
 use super::share::{self, Role};
@@ -243,8 +243,8 @@ impl<'a> Body<'a> {
             self.announce();
         }
         if !self.program.greets.is_empty() {
-            let peers: Vec<_> = self.program.greets.iter().map(u32::to_string).collect();
-            self.line(format!("greet(me, {});", peers.join(", ")));
+            let peers = self.peers(self.program.greets.clone());
+            self.line(format!("greet(me, {peers});"));
         }
         if self.program.way != Way::Packet {
             self.enter();
@@ -255,9 +255,32 @@ impl<'a> Body<'a> {
     fn announce(&mut self) {
         let (n, rank) = (self.program.header.ranks, self.program.rank);
         let others = (0..n).filter(|peer| *peer != rank && !self.program.greets.contains(peer));
-        let others: Vec<_> = others.map(|peer| peer.to_string()).collect();
+        let others: Vec<_> = others.collect();
         if !others.is_empty() {
-            self.line(format!("announce(me, {});", others.join(", ")));
+            let others = self.peers(others);
+            self.line(format!("announce(me, {others});"));
+        }
+    }
+
+    /// Peers, beginning with those after this rank: how many, and which is the k-th.
+    fn peers(&self, mut peers: Vec<u32>) -> String {
+        peers.sort_by_key(|&peer| self.distance(peer));
+        let texts: Vec<String> = peers.into_iter().map(number).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let kth = plain(&unite(&texts, "k", &self.moduli()));
+        format!("{}, [&](u32 k) {{ return {kth}; }}", texts.len())
+    }
+
+    /// Arguments for what is done to several things at once, a thread for each: how many, and which is the k-th, if
+    /// they are alike, else all of them.
+    pub(super) fn together(&self, things: &[String]) -> String {
+        match things {
+            [first, _, ..] if things.iter().all(|thing| alike(first, thing)) => {
+                let things: Vec<&str> = things.iter().map(String::as_str).collect();
+                let kth = unite(&things, "k", &self.moduli());
+                format!("{}, [&](u32 k) {{ return {kth}; }}", things.len())
+            }
+            _ => things.join(", "),
         }
     }
 
@@ -279,7 +302,7 @@ impl<'a> Body<'a> {
         peers.dedup();
         if !peers.is_empty() {
             let peers: Vec<_> = peers.iter().map(u32::to_string).collect();
-            self.line(format!("enter(me, {});", peers.join(", ")));
+            self.line(format!("enter<{}>(me);", peers.join(", ")));
         }
     }
 
@@ -369,6 +392,14 @@ impl<'a> Body<'a> {
             if turn != (0..share::WARPS) {
                 among = format!(", {}, {}", turn.start, turn.end - turn.start);
             }
+            if let [one] = texts[..] {
+                self.line(format!(
+                    "if (const Team share(me, {first}, {count}{among}); share.team != 0) {{"
+                ));
+                self.text.push_str(one);
+                self.line("}");
+                continue;
+            }
             self.line("#pragma unroll 1");
             self.line(format!(
                 "for (Share share(me, {first}, {count}, {arms}{among}); share.arm < {arms}; share.arm += share.stride) {{"
@@ -400,11 +431,12 @@ impl<'a> Body<'a> {
             self.line("__syncthreads();");
         }
         for release in [true, false] {
-            let told: Vec<_> = phase.signals.iter().filter(|s| s.release == release).collect();
-            for some in told.chunks(32) {
-                let news: Vec<_> =
-                    some.iter().map(|s| place::told(self.program, s.message)).collect();
-                self.line(format!("signal<{release}>(me, {});", news.join(", ")));
+            let mut told: Vec<_> = phase.signals.iter().filter(|s| s.release == release).collect();
+            told.sort_by_key(|signal| self.distance(self.peer(signal.message)));
+            let news = told.iter().map(|signal| place::told(self.program, signal.message));
+            let news: Vec<String> = news.collect();
+            if !news.is_empty() {
+                self.line(format!("signal<{release}>(me, {});", self.together(&news)));
             }
         }
     }

@@ -66,8 +66,7 @@ template <class VALUE, u32 COUNT> struct Values {
 template <class FORMAT, class VALUE, u32 COUNT>
 INLINE Values<VALUE, COUNT> widen(const Piece<FORMAT::BYTES * COUNT> &x) {
     Values<VALUE, COUNT> y;
-#pragma unroll
-    for (u32 k = 0; k < COUNT; ++k) {
+    EACH(COUNT, {
         if constexpr (FORMAT::BYTES == 8)
             y.v[k] = (VALUE)FORMAT::load((u64)x.w[2 * k + 1] << 32 | x.w[2 * k]);
         else if constexpr (FORMAT::BYTES == 4)
@@ -76,17 +75,15 @@ INLINE Values<VALUE, COUNT> widen(const Piece<FORMAT::BYTES * COUNT> &x) {
             y.v[k] = (VALUE)FORMAT::load(x.w[k / 2] >> 16 * (k % 2) & 0xffff);
         else
             y.v[k] = (VALUE)FORMAT::load(x.w[k / 4] >> 8 * (k % 4) & 0xff);
-    }
+    })
     return y;
 }
 
 template <class FORMAT, class VALUE, u32 COUNT>
 INLINE Piece<FORMAT::BYTES * COUNT> narrow(const Values<VALUE, COUNT> &x) {
     Piece<FORMAT::BYTES * COUNT> y;
-#pragma unroll
-    for (u32 k = 0; k < sizeof(y.w) / 4; ++k) y.w[k] = 0;
-#pragma unroll
-    for (u32 k = 0; k < COUNT; ++k) {
+    EACH(sizeof(y.w) / 4, y.w[k] = 0)
+    EACH(COUNT, {
         const auto bits = FORMAT::store(x.v[k]);
         if constexpr (FORMAT::BYTES == 8)
             y.w[2 * k] = (u32)bits, y.w[2 * k + 1] = (u32)(bits >> 32);
@@ -96,34 +93,29 @@ INLINE Piece<FORMAT::BYTES * COUNT> narrow(const Values<VALUE, COUNT> &x) {
             y.w[k / 2] |= (bits & 0xffff) << 16 * (k % 2);
         else
             y.w[k / 4] |= (bits & 0xff) << 8 * (k % 4);
-    }
+    })
     return y;
 }
 
 // A piece whose place is not aligned to more than an element, or that the chunk does not fill: element by element.
 template <u32 BYTES> INLINE Piece<BYTES> gather(u64 at, u64 elements) {
     Piece<BYTES> x;
-#pragma unroll
-    for (u32 k = 0; k < BYTES / 4; ++k) x.w[k] = 0;
-#pragma unroll
-    for (u32 k = 0; k < BYTES / SIZE; ++k)
-        if (k < elements) {
-            const Piece<SIZE> e = fetch<SIZE>(at + SIZE * k);
-            if constexpr (SIZE == 8) x.w[2 * k] = e.w[0], x.w[2 * k + 1] = e.w[1];
-            else x.w[k * SIZE / 4] |= e.w[0] << 8 * (k * SIZE % 4);
-        }
+    EACH(BYTES / 4, x.w[k] = 0)
+    EACH(BYTES / SIZE, if (k < elements) {
+        const Piece<SIZE> e = fetch<SIZE>(at + SIZE * k);
+        if constexpr (SIZE == 8) x.w[2 * k] = e.w[0], x.w[2 * k + 1] = e.w[1];
+        else x.w[k * SIZE / 4] |= e.w[0] << 8 * (k * SIZE % 4);
+    })
     return x;
 }
 
 template <u32 BYTES> INLINE void scatter(u64 at, const Piece<BYTES> &x, u64 elements) {
-#pragma unroll
-    for (u32 k = 0; k < BYTES / SIZE; ++k)
-        if (k < elements) {
-            Piece<SIZE> e;
-            if constexpr (SIZE == 8) e.w[0] = x.w[2 * k], e.w[1] = x.w[2 * k + 1];
-            else e.w[0] = x.w[k * SIZE / 4] >> 8 * (k * SIZE % 4);
-            put(at + SIZE * k, e);
-        }
+    EACH(BYTES / SIZE, if (k < elements) {
+        Piece<SIZE> e;
+        if constexpr (SIZE == 8) e.w[0] = x.w[2 * k], e.w[1] = x.w[2 * k + 1];
+        else e.w[0] = x.w[k * SIZE / 4] >> 8 * (k * SIZE % 4);
+        put(at + SIZE * k, e);
+    })
 }
 
 // ---- operators -------------------------------------------------------------------------------------------
@@ -170,8 +162,7 @@ struct Xor {
 
 template <class OPERATOR, class VALUE, u32 COUNT>
 INLINE void fold(Values<VALUE, COUNT> &so_far, const Values<VALUE, COUNT> &next) {
-#pragma unroll
-    for (u32 k = 0; k < COUNT; ++k) so_far.v[k] = OPERATOR::of(so_far.v[k], next.v[k]);
+    EACH(COUNT, so_far.v[k] = OPERATOR::of(so_far.v[k], next.v[k]))
 }
 
 // What `premul_sum` does to each operand before, and `avg` to each result after.
@@ -190,14 +181,12 @@ INLINE u64 over(u64 a, u32 by) { return a / by; }
 INLINE i64 over(i64 a, u32 by) { return a / (i64)by; }
 
 template <class VALUE, u32 COUNT> INLINE Values<VALUE, COUNT> multiplied(Values<VALUE, COUNT> x, VALUE by) {
-#pragma unroll
-    for (u32 k = 0; k < COUNT; ++k) x.v[k] = Prod::of(x.v[k], by);
+    EACH(COUNT, x.v[k] = Prod::of(x.v[k], by))
     return x;
 }
 
 template <class VALUE, u32 COUNT> INLINE Values<VALUE, COUNT> divided(Values<VALUE, COUNT> x) {
-#pragma unroll
-    for (u32 k = 0; k < COUNT; ++k) x.v[k] = over(x.v[k], RANKS);
+    EACH(COUNT, x.v[k] = over(x.v[k], RANKS))
     return x;
 }
 

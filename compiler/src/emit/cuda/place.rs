@@ -94,6 +94,14 @@ fn number(link: &Link, message: Message) -> String {
     format!("me.number({}, {})", vary(link.messages), vary(message.index))
 }
 
+/// Who lets an event happen.
+pub(super) fn peer(program: &DeviceProgram, event: Event) -> u32 {
+    match event {
+        Event::Entered { peer } => peer,
+        Event::Sent(m) | Event::Consumed(m) | Event::Room(m) => program.links[m.link as usize].peer,
+    }
+}
+
 /// What is waited for, as an `Event` of the prelude.
 pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
     let link = |message: Message| program.links[message.link as usize];
@@ -117,5 +125,5 @@ pub(super) fn told(program: &DeviceProgram, message: Message) -> String {
     let link = program.links[message.link as usize];
     let word = if link.dir == Dir::Send { "sent" } else { "consumed" };
     let (peer, channel) = (vary(link.peer), vary(link.channel));
-    format!("News{{{peer}, {word}(RANK, {channel}), me.mark({})}}", number(&link, message))
+    format!("News({peer}, {word}(RANK, {channel}), me.mark({}))", number(&link, message))
 }

@@ -54,6 +54,7 @@ struct Failure {
 __device__ __noinline__ void fail(u64 state, u64 report, Failure f) {
     *(volatile u32 *)&failed = 1;
     if (claim(state + 8)) {
+#pragma unroll 1
         for (u32 b = 1; b < MOST_BLOCKS; ++b) *(volatile u32 *)(state + 16 * b + 8) = 1;
         volatile Report *to = (volatile Report *)report;
         to->word = f.word;
@@ -188,6 +189,17 @@ struct Share {
     }
 };
 
+// The same for a single arm: the warps that play it, and this one among them; no team where it is none of them.
+struct Team {
+    u32 lead, team;
+
+    INLINE Team(const Me &me, u32 first, u32 count, u32 from = 0, u32 among = THREADS / 32) {
+        lead = me.warp - (me.spread ? first : from);
+        team = me.spread ? count : among;
+        if (lead >= team) team = 0;
+    }
+};
+
 // ---- waits and signals -----------------------------------------------------------------------------------
 
 // Index of the word of block 0 in the arena where it is read, by who writes it.
@@ -237,13 +249,18 @@ __device__ __noinline__ void await(const Params &params, u32 index, u64 wanted, 
     __syncwarp();
 }
 
-// Waits for all events: each lane of the warp looks at one.
-template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site, u32 round, EVENTS... events) {
-    static_assert(sizeof...(events) <= 32, "a lane a wait");
-    u32 index = 0, k = 0;
-    u64 wanted = 0;
-    ((me.lane == k++ ? (void)(index = events.word, wanted = events.value) : (void)0), ...);
-    await<ACQUIRE>(me.params, index, wanted, site, round, me.epoch);
+// Waits for all events: each lane of the warp looks at one. They are so many that are alike, or some.
+template <bool ACQUIRE, class OF> INLINE void wait(const Me &me, u32 site, u32 round, u32 count, OF of) {
+    Event event{0, 0};
+    if (me.lane < count) event = of(me.lane);
+    await<ACQUIRE>(me.params, event.word, event.value, site, round, me.epoch);
+}
+template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site, u32 round, Event first, EVENTS... rest) {
+    static_assert(sizeof...(rest) < 32, "a lane a wait");
+    Event event{first.word, me.lane == 0 ? first.value : 0};
+    u32 k = 1;
+    ((me.lane == k++ ? (void)(event = rest) : (void)0), ...);
+    await<ACQUIRE>(me.params, event.word, event.value, site, round, me.epoch);
 }
 
 // After the first warp has waited for all.
@@ -256,41 +273,57 @@ INLINE void follow() {
 struct News {
     u32 peer, word;
     u64 value;
+
+    INLINE News(u32 peer, u32 word, u64 value) : peer(peer), word(word), value(value) {}
 };
 
-// Tells peers, after all threads have met: a thread for each.
-template <bool RELEASE, class... NEWS> INLINE void signal(Me &me, NEWS... news) {
+// Tells peers, after all threads have met: a thread for each of so many news that are alike, or of some.
+template <bool RELEASE, class OF> INLINE void signal(Me &me, u32 count, OF of) {
     me.here();
-    static_assert(sizeof...(news) <= THREADS, "a thread a signal");
-    if (me.thread >= sizeof...(news) || *(volatile u32 *)&failed) return;
-    u32 k = 0;
-    u64 at = 0, value = 0;
-    ((me.thread == k++ ? (void)(at = word(me.params, news.peer, news.word, me.block), value = news.value) : (void)0), ...);
+    if (me.thread >= count || *(volatile u32 *)&failed) return;
+    const News news = of(me.thread);
     if (RELEASE) release();
-    tell(at, value);
+    tell(word(me.params, news.peer, news.word, me.block), news.value);
+}
+template <bool RELEASE, class... NEWS> INLINE void signal(Me &me, News first, NEWS... rest) {
+    static_assert(sizeof...(rest) < THREADS, "a thread a signal");
+    signal<RELEASE>(me, 1 + sizeof...(rest), [&](u32 thread) {
+        u32 k = 1;
+        ((thread == k++ ? (void)(first = rest) : (void)0), ...);
+        return first;
+    });
 }
 
-// Before the first write into the staging memory of these peers: they have ended the call before the last. Each
-// thread finds out by itself, without meeting the others.
-template <class... PEERS> INLINE void enter(Me &me, PEERS... peers) {
-    me.know();
-    if (me.synchronized) return;
-    me.synchronized = 1;
-    const u64 wanted = (u64)me.last << 32;
+// Until these peers have ended the call before the last.
+template <u32... PEERS> INLINE void ended(const Params &params, u32 last_call, u32 epoch) {
+    const u64 wanted = (u64)last_call << 32;
     Patience patience;
-    const u32 of[] = {(u32)peers...};
+    constexpr u32 of[] = {PEERS...};
     for (;;) {
-        const u64 seen[] = {look<false>(word(me.params, RANK, entered(peers), 0))...};
+        const u64 seen[] = {look<false>(word(params, RANK, entered(PEERS), 0))...};
         u32 behind = NOWHERE;
         u64 last = 0;
 #pragma unroll
-        for (u32 k = 0; k < sizeof...(peers); ++k)
+        for (u32 k = 0; k < sizeof...(PEERS); ++k)
             if (!reached(seen[k], wanted)) behind = of[k], last = seen[k];
         if (behind == NOWHERE) return;
-        if (const u32 what = patience.ends(me.params))
-            fail(me.params.state, me.params.report,
-                 {what, BEFORE, behind, NOWHERE, NOWHERE, me.epoch, wanted, last});
+        if (const u32 what = patience.ends(params))
+            fail(params.state, params.report, {what, BEFORE, behind, NOWHERE, NOWHERE, epoch, wanted, last});
     }
+}
+
+template <u32... PEERS> __device__ __noinline__ void ended_apart(const Params &params, u32 last_call, u32 epoch) {
+    ended<PEERS...>(params, last_call, epoch);
+}
+
+// Before the first write into the staging memory of these peers. Each thread finds out by itself, without meeting the
+// others. Kernels that prove it for the next call seldom look, and are shorter without.
+template <u32... PEERS> INLINE void enter(Me &me) {
+    me.know();
+    if (me.synchronized) return;
+    me.synchronized = 1;
+    if constexpr (PROVES) ended_apart<PEERS...>(me.params, me.last, me.epoch);
+    else ended<PEERS...>(me.params, me.last, me.epoch);
 }
 
 // Whether the end of this call proves that all ranks have entered it.
@@ -298,24 +331,22 @@ INLINE bool proves(const Me &me) { return PROVES && me.least != 0; }
 
 // Early: tells these ranks that this one has entered, if nothing later would prove it. They learn nothing else by
 // it; those that count on more are greeted, and not told here, for it is the same word.
-template <class... PEERS> INLINE void announce(Me &me, PEERS... peers) {
+template <class OF> INLINE void announce(Me &me, u32 count, OF peer) {
     me.know();
-    if (proves(me) || me.block != 0 || me.thread >= sizeof...(peers)) return;
-    u32 k = 0;
-    u64 at = 0;
-    ((me.thread == k++ ? (void)(at = word(me.params, peers, entered(RANK), 0)) : (void)0), ...);
-    tell(at, me.mark(1));
+    if (proves(me) || me.block != 0 || me.thread >= count) return;
+    tell(word(me.params, peer(me.thread), entered(RANK), 0), me.mark(1));
 }
 
 // At the start, to those who read or write this rank's buffers: they may.
-template <class... PEERS> INLINE void greet(Me &me, PEERS... peers) {
-    signal<true>(me, News{(u32)peers, entered(RANK), me.mark(1)}...);
+template <class OF> INLINE void greet(Me &me, u32 count, OF peer) {
+    signal<true>(me, count, [&](u32 k) { return News(peer(k), entered(RANK), me.mark(1)); });
 }
 
 // Now and then, by the block of a call that ends last: so that no word and no packet ever is as old as half of all
 // epochs. Words say what is so, that this rank has sent and consumed all of the call; packets of this half are given
 // epochs of the other one. No peer writes into it before this rank has entered the next call.
 INLINE void renew(const Me &me) {
+    const u64 all = me.mark(0xffffffff);
     __shared__ bool last;
     if (me.thread == 0) last = count(me.params.state + 12) + 1 == me.blocks;
     __syncthreads();
@@ -328,15 +359,20 @@ INLINE void renew(const Me &me) {
         post(packets + at, {0, half ^ 1, 0, half ^ 1});
     release();
 #pragma unroll 1
-    for (u32 i = me.thread; i < RANKS * 3 * CHANNELS * MOST_BLOCKS; i += THREADS) {
-        const u32 peer = i % RANKS, kind = i / RANKS % 3, k = i / RANKS / 3;
-        const u32 first = kind == 0 ? sent(RANK, 0) : kind == 1 ? consumed(RANK, 0) : entered(RANK);
-        if (peer != RANK && (kind < 2 || k < MOST_BLOCKS)) tell(word(me.params, peer, first, k), me.mark(0xffffffff));
+    for (u32 peer = 0; peer < RANKS; ++peer) {
+        if (peer == RANK) continue;
+#pragma unroll 1
+        for (u32 k = me.thread; k < CHANNELS * MOST_BLOCKS; k += THREADS) {
+            tell(word(me.params, peer, sent(RANK, 0), k), all);
+            tell(word(me.params, peer, consumed(RANK, 0), k), all);
+        }
+        if (me.thread < MOST_BLOCKS) tell(word(me.params, peer, entered(RANK), me.thread), all);
     }
 }
 
 // At the end, when all threads of the block have met.
 INLINE void leave(const Me &me) {
+#pragma unroll 1
     for (u32 b = me.block + me.thread * me.blocks; b < MOST_BLOCKS; b += THREADS * me.blocks)
         tell_state(me.params.state + 16 * b, me.epoch, proves(me));
     if (me.epoch % YEAR >= YEAR - 2) renew(me);
@@ -346,39 +382,38 @@ INLINE void leave(const Me &me) {
 
 template <u32 BYTES> INLINE void send(u64 at, const Piece<BYTES> &x, u32 epoch) {
     static_assert(BYTES % 8 == 0, "whole packets");
-#pragma unroll
-    for (u32 k = 0; k < BYTES / 8; ++k) post(at + 16 * k, {x.w[2 * k], epoch, x.w[2 * k + 1], epoch});
+    EACH(BYTES / 8, post(at + 16 * k, {x.w[2 * k], epoch, x.w[2 * k + 1], epoch}))
 }
 
 // Packets of some messages: K of them, all looked for at once, then only those that are missing. For reports: a
 // byte a message for its sender, lowest first, and the packets of a message.
 template <u32 K>
-INLINE void poll(const Me &me, Packet (&got)[K], const u64 (&at)[K], u64 peers, u32 each, u32 site, u32 round) {
+INLINE void poll(const Params &params, u32 epoch, Packet (&got)[K], const u64 (&at)[K], u64 peers, u32 each, u32 site,
+                 u32 round) {
 #pragma unroll
     for (u32 k = 0; k < K; ++k) got[k] = peek(at[k]);
     Patience patience;
     for (;;) {
         bool all = true;
 #pragma unroll
-        for (u32 k = 0; k < K; ++k) all = all && got[k].is(me.epoch);
+        for (u32 k = 0; k < K; ++k) all = all && got[k].is(epoch);
         if (all) return;
-        if (const u32 what = patience.ends(me.params)) {
+        if (const u32 what = patience.ends(params)) {
             u32 missing = 0, seen = 0;
 #pragma unroll
             for (u32 k = 0; k < K; ++k)
-                if (!got[k].is(me.epoch)) missing = k / each, seen = got[k].at_a;
-            fail(me.params.state, me.params.report,
-                 {what, PACKET, (u32)(peers >> 8 * missing) & 255, site, round, me.epoch, me.epoch, seen});
+                if (!got[k].is(epoch)) missing = k / each, seen = got[k].at_a;
+            fail(params.state, params.report,
+                 {what, PACKET, (u32)(peers >> 8 * missing) & 255, site, round, epoch, epoch, seen});
         }
 #pragma unroll
         for (u32 k = 0; k < K; ++k)
-            if (!got[k].is(me.epoch)) got[k] = peek(at[k]);
+            if (!got[k].is(epoch)) got[k] = peek(at[k]);
     }
 }
 
 template <u32 BYTES> INLINE Piece<BYTES> open(const Packet *got) {
     Piece<BYTES> x;
-#pragma unroll
-    for (u32 k = 0; k < BYTES / 8; ++k) x.w[2 * k] = got[k].a, x.w[2 * k + 1] = got[k].b;
+    EACH(BYTES / 8, x.w[2 * k] = got[k].a, x.w[2 * k + 1] = got[k].b)
     return x;
 }
