@@ -83,7 +83,8 @@ fn before(log: &str, word: &str) -> u32 {
 /// What is wrong with a kernel.
 fn fault(nvrtc: &Nvrtc, text: &str) -> Option<String> {
     let mut options = Nvrtc::options((9, 0));
-    options.push("--ptxas-options=-v".into());
+    // Of what the driver's cache has, nothing is said.
+    options.extend(["--ptxas-options=-v", "--no-cache"].map(String::from));
     let log = match nvrtc.compile_and_say(text, &options) {
         Ok((_, log)) => log,
         Err(why) => return Some(why),
