@@ -112,7 +112,7 @@ impl Body<'_> {
         self.deeper();
         let inputs = self.inputs(arm, chunks);
         let outs = self.outs(arm, chunks);
-        let packets = inputs.iter().chain(&outs).any(|end| end.packets.is_some());
+        let packets = any_packets(&inputs) || any_packets(&outs);
         // The first packets are sent as soon as the epoch is known, which comes while the first elements do.
         let early = packets && !self.entered;
         if packets && !early {
@@ -153,9 +153,8 @@ impl Body<'_> {
             from.iter().chain(&to).map(|end| format!("u64 {}", end.name)).collect();
         let mut given: Vec<String> =
             inputs.iter().chain(outs).map(|end| end.name.clone()).collect();
-        let packets = |ends: &[Operand]| ends.iter().any(|end| end.packets.is_some());
-        let polls = packets(inputs);
-        let some = polls || packets(outs);
+        let polls = any_packets(inputs);
+        let some = polls || any_packets(outs);
         let scaled = inputs.iter().any(|input| input.scaled);
         if polls {
             // Here, for these may differ between arms that are alike, and a loop may not.
@@ -286,12 +285,11 @@ impl Body<'_> {
                 self.deeper();
             }
             self.loads(some, ahead);
-            let packets = |ends: &[Operand]| ends.iter().any(|end| end.packets.is_some());
-            if batch == 0 && !self.entered && (packets(inputs) || packets(outs)) {
+            if batch == 0 && !self.entered && (any_packets(inputs) || any_packets(outs)) {
                 self.half();
             }
             self.polls(arm, some, ahead);
-            if batch == 0 && !self.entered && packets(outs) {
+            if batch == 0 && !self.entered && any_packets(outs) {
                 self.enter();
             }
             self.each(ahead);
@@ -466,6 +464,10 @@ impl Body<'_> {
     fn by_element(&self) -> bool {
         self.group > 1 && (!self.spec.aligned || self.bytes(None) > 16)
     }
+}
+
+fn any_packets(ends: &[Operand]) -> bool {
+    ends.iter().any(|end| end.packets.is_some())
 }
 
 /// Whose packets are awaited at once: a byte for each, lowest first.

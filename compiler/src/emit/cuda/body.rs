@@ -265,23 +265,23 @@ impl<'a> Body<'a> {
     /// Peers, beginning with those after this rank: how many, and which is the k-th.
     fn peers(&self, mut peers: Vec<u32>) -> String {
         peers.sort_by_key(|&peer| self.distance(peer));
-        let texts: Vec<String> = peers.into_iter().map(number).collect();
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let kth = plain(&unite(&texts, "k", &self.moduli()));
-        format!("{}, [&](u32 k) {{ return {kth}; }}", texts.len())
+        plain(&self.kth(&peers.into_iter().map(number).collect::<Vec<_>>()))
     }
 
     /// Arguments for what is done to several things at once, a thread for each: how many, and which is the k-th, if
     /// they are alike, else all of them.
     pub(super) fn together(&self, things: &[String]) -> String {
         match things {
-            [first, _, ..] if things.iter().all(|thing| alike(first, thing)) => {
-                let things: Vec<&str> = things.iter().map(String::as_str).collect();
-                let kth = unite(&things, "k", &self.moduli());
-                format!("{}, [&](u32 k) {{ return {kth}; }}", things.len())
-            }
+            [first, _, ..] if things.iter().all(|thing| alike(first, thing)) => self.kth(things),
             _ => things.join(", "),
         }
+    }
+
+    /// Things that are alike: how many, and which is the k-th.
+    fn kth(&self, things: &[String]) -> String {
+        let texts: Vec<&str> = things.iter().map(String::as_str).collect();
+        let kth = unite(&texts, "k", &self.moduli());
+        format!("{}, [&](u32 k) {{ return {kth}; }}", things.len())
     }
 
     /// Before the first write into staging memory.

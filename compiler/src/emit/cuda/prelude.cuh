@@ -255,7 +255,8 @@ template <bool ACQUIRE, class OF> INLINE void wait(const Me &me, u32 site, u32 r
     if (me.lane < count) event = of(me.lane);
     await<ACQUIRE>(me.params, event.word, event.value, site, round, me.epoch);
 }
-template <bool ACQUIRE, class... EVENTS> INLINE void wait(const Me &me, u32 site, u32 round, Event first, EVENTS... rest) {
+template <bool ACQUIRE, class... EVENTS>
+INLINE void wait(const Me &me, u32 site, u32 round, Event first, EVENTS... rest) {
     static_assert(sizeof...(rest) < 32, "a lane a wait");
     Event event{first.word, me.lane == 0 ? first.value : 0};
     u32 k = 1;
