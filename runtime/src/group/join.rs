@@ -258,19 +258,23 @@ fn share(
         net.all_words((word, 0), "join", Patience { timeout, watch, members: &[] })
     };
     let near = neighbours(rank, &places, terms.transports)?;
-    let layout = |ranks| Layout { slot_bytes: terms.slot_bytes(), ..Layout::new(ranks) };
     let leader = near.first().copied().unwrap_or(rank);
-    let made = (leader == rank).then(|| Segment::create(layout(near.len() as u32))).transpose()?;
+    let pid = |&of: &u32| net.cards().get(of as usize).map(|card| card.pid as i32);
+    let processes: Vec<_> = near.iter().map(pid).collect();
+    let create = |processes: &[_]| {
+        Segment::create(Layout { slot_bytes: terms.slot_bytes(), ..Layout::among(processes) })
+    };
+    let made = (leader == rank).then(|| create(&processes)).transpose()?;
     let number = made.as_ref().map_or(0, |segment| segment.number() as u64);
     let numbers = exchange(net, number)?;
     let (segment, refusal) = match made {
         Some(segment) => (segment, None),
         None => {
-            let pid = net.cards().get(leader as usize).map_or(0, |card| card.pid as i32);
+            let pid = processes.first().copied().flatten().unwrap_or(0);
             let number = numbers.get(leader as usize).map_or(0, |&n| n as i32);
             match Segment::of_process(pid, number) {
                 Ok(segment) => (segment, None),
-                Err(refused) => (Segment::create(layout(1))?, Some(refused.to_string())),
+                Err(refused) => (create(&[None])?, Some(refused.to_string())),
             }
         }
     };

@@ -25,12 +25,13 @@ impl Group {
     pub(crate) fn begin_part(&self, members: &[u32], id: u64) -> Result<Part, Error> {
         let near: Vec<u32> = members.iter().copied().filter(|&r| self.seat(r).is_some()).collect();
         let whole = self.layout();
+        let processes: Vec<_> = near.iter().map(|&r| self.state(r).1).collect();
         // Buffers stay in the arenas of the whole.
         let layout = Layout {
             channels: whole.channels,
             slot_bytes: whole.slot_bytes,
             arena_bytes: PAGE,
-            ..Layout::new(near.len() as u32)
+            ..Layout::among(&processes)
         };
         let is_first = near.first() == Some(&self.rank);
         let wires = is_first.then(|| Segment::create(layout)).transpose()?;

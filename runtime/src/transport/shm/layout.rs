@@ -8,6 +8,11 @@
 //!
 //! The file is sparse: what nobody uses costs addresses, not memory.
 
+use std::collections::BTreeSet;
+
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity};
+
 use super::pipe;
 use crate::error::Error;
 
@@ -70,6 +75,18 @@ impl Layout {
             slot_bytes: Self::SLOT_BYTES,
             arena_bytes: total.next_multiple_of(1 << 30).max(1 << 30),
             crowded: ranks as usize > cores,
+        }
+    }
+
+    /// The default layout for ranks of these processes. Launchers bind each to cores of its own: together they have
+    /// more than any of them.
+    pub(crate) fn among(processes: &[Option<i32>]) -> Self {
+        let known = processes.iter().filter_map(|pid| Pid::from_raw((*pid)?));
+        let cores: BTreeSet<usize> = known.flat_map(|pid| cores_of(Some(pid))).collect();
+        let layout = Layout::new(processes.len() as u32);
+        match cores.len() {
+            0 => layout,
+            cores => Layout { crowded: processes.len() > cores, ..layout },
         }
     }
 
@@ -167,11 +184,15 @@ impl Layout {
 
 /// The cores that this process may use.
 pub(crate) fn cores() -> Vec<usize> {
-    let set = rustix::thread::sched_getaffinity(None);
-    let cores: Vec<usize> = set
-        .map(|s| (0..rustix::thread::CpuSet::MAX_CPU).filter(|&c| s.is_set(c)).collect())
-        .unwrap_or_default();
+    let cores = cores_of(None);
     if cores.is_empty() { vec![0] } else { cores }
+}
+
+/// The cores that a process may use, this one if none is named; none if it cannot be asked.
+fn cores_of(process: Option<Pid>) -> Vec<usize> {
+    let set = sched_getaffinity(process);
+    set.map(|set| (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -196,6 +217,30 @@ mod tests {
         }
         assert_eq!(layout.arena(0), ends);
         assert_eq!(layout.arena(4) + 8192, layout.total().expect("small"));
+    }
+
+    #[test]
+    fn ranks_are_crowded_where_they_outnumber_the_cores_of_all_of_them() {
+        let (first, last) = (cores()[0], *cores().last().expect("a core"));
+        let (tell, told) = std::sync::mpsc::channel();
+        let end = std::sync::Barrier::new(3);
+        std::thread::scope(|scope| {
+            for core in [first, last] {
+                let (tell, end) = (tell.clone(), &end);
+                scope.spawn(move || {
+                    let mut one = CpuSet::new();
+                    one.set(core);
+                    rustix::thread::sched_setaffinity(None, &one).expect("one of its own cores");
+                    tell.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("a listener");
+                    end.wait();
+                });
+            }
+            let bound = [(); 2].map(|()| told.recv().ok());
+            assert_eq!(Layout::among(&bound).crowded, first == last);
+            assert!(Layout::among(&[bound[0], bound[0]]).crowded);
+            assert_eq!(Layout::among(&[None, None]), Layout::new(2), "nobody could be asked");
+            end.wait();
+        });
     }
 
     #[test]
