@@ -18,11 +18,13 @@ use crate::executor::short;
 use crate::group::Group;
 use crate::net::{Patience, Wire};
 
-/// Messages of memory that peers do not map do without a slot from this size on: they are read through the kernel,
-/// or come through cells ([`crate::transport::shm`]). Below, two copies through a slot cost less than the
-/// kernel's look at the other process, and the sender need not wait until its memory has been read.
-const FOREIGN: usize = 8 << 10;
-/// The same where ranks share cores, and caches with them; there are no cells then.
+/// Messages of memory that peers do not map do without a slot from this size on: they come through a pipe, or are read
+/// through the kernel ([`crate::transport::shm`]). Slots are few, so the receiver still has their lines in its cache when
+/// they are written again; all_gather of 8 KiB takes 0.77 us through them and 0.62 through the pipe, and 2.6 and 1.7
+/// between cores that share no cache (docs/performance.md).
+const FOREIGN: usize = 4 << 10;
+/// The same where ranks share cores, and caches with them; there are no pipes then, and two copies through a slot cost
+/// less than the kernel's look at the other process.
 const FOREIGN_CROWDED: usize = 16 << 10;
 /// Messages from this size on go to a socket from where they lie; copying shorter ones behind their
 /// header makes one piece of both.

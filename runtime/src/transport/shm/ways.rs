@@ -24,8 +24,8 @@ pub(super) enum Way {
 
 const WAYS: [Way; 3] = [Way::Kernel, Way::Pipe, Way::Past];
 /// The shortest messages are of the first class, each further one has twice the length.
-const FIRST: u32 = 13;
-const CLASSES: usize = 9;
+const FIRST: u32 = 12;
+const CLASSES: usize = 10;
 /// So many messages in a row are one sample of a way, without the slowest: a rank that was not running says nothing of
 /// the way.
 const SAMPLE: u32 = 4;
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_message_that_comes_late_the_old_way_is_no_trial() {
         let mut ways = Ways::new(true);
-        play(&mut ways, 1 << 16, [1000, 1200, 1300], burst(3) * TRIAL - 1);
+        play(&mut ways, 1 << 16, [1000, 1200, 1300], burst(class(1 << 16)) * TRIAL - 1);
         let next = |ways: &Ways| wanted(ways.wishes(), 1 << 16);
         assert_eq!(next(&ways), Way::Kernel);
         let note = |ways: &mut Ways, way, time| ways.note(way, 1 << 16, Duration::from_nanos(time));
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(next(&ways), Way::Past);
         note(&mut ways, Way::Kernel, 1000);
         assert_eq!(next(&ways), Way::Past, "it was under way already");
-        (0..burst(3)).for_each(|_| note(&mut ways, Way::Past, 2000));
+        (0..burst(class(1 << 16))).for_each(|_| note(&mut ways, Way::Past, 2000));
         assert_eq!(next(&ways), Way::Kernel, "now it was tried");
     }
 }
