@@ -1,4 +1,4 @@
-// Gloo over its TCP transport as a peer of `roundelay bench`: SOCKET PIN RANK SIZE FOLDER
+// Gloo over its TCP transport as a peer of `roundelay bench`: SOCKET RANK SIZE FOLDER
 //
 // The calls are those that PyTorch makes: allreduce by ring, allgather by ring, broadcast and reduce by trees, linear
 // alltoall. Its one reduce-scatter is an older class, by halving and doubling, which works in place.
@@ -182,15 +182,15 @@ static void connect(const char *folder) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 6) return 2;
+  if (argc != 5) return 2;
   peer_join(argv[1]);
-  peer.me = atoi(argv[3]), peer.n = atoi(argv[4]);
+  peer.me = atoi(argv[2]), peer.n = atoi(argv[3]);
   // Before its thread starts: one core for a rank and all its threads.
-  if (atoi(argv[2])) peer_pin(peer.me);
+  peer_pin(peer.me);
   snprintf(peer.version, sizeof peer.version, "Gloo %d.%d.%d", GLOO_VERSION_MAJOR, GLOO_VERSION_MINOR, GLOO_VERSION_PATCH);
   peer.lacks = lacks, peer.call = call, peer.barrier = barrier, peer.max = max, peer.done = done;
   try {
-    connect(argv[5]);
+    connect(argv[4]);
     return peer_serve();
   } catch (const std::exception &e) {
     fprintf(stderr, "%s\n", e.what());

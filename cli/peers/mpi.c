@@ -1,4 +1,4 @@
-/* Any MPI as a peer of `roundelay bench`: SOCKET PIN */
+/* Any MPI as a peer of `roundelay bench`: SOCKET */
 #include "peer.h"
 
 #include <mpi.h>
@@ -49,14 +49,14 @@ static double max(double x) {
 int main(int argc, char **argv) {
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
   int length;
-  if (argc != 3) return 2;
+  if (argc != 2) return 2;
   peer_join(argv[1]);
   MPI_Init(&argc, &argv);
   MPI_Comm_size(world, &peer.n);
   MPI_Comm_rank(world, &peer.me);
   MPI_Get_library_version(version, &length);
   snprintf(peer.version, sizeof peer.version, "%.199s", version);
-  if (atoi(argv[2])) peer_pin(peer.me);
+  peer_pin(peer.me);
   peer.lacks = lacks, peer.call = call, peer.barrier = barrier, peer.max = max;
   int status = peer_serve();
   MPI_Finalize();

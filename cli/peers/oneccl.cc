@@ -1,4 +1,4 @@
-// oneCCL on hosts as a peer of `roundelay bench`: SOCKET PIN RANK SIZE FOLDER
+// oneCCL on hosts as a peer of `roundelay bench`: SOCKET RANK SIZE FOLDER
 //
 // Rank 0 leaves its address in the folder.
 #include <oneapi/ccl.hpp>
@@ -70,13 +70,13 @@ static void connect(const std::string &file) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 6) return 2;
+  if (argc != 5) return 2;
   peer_join(argv[1]);
-  peer.me = atoi(argv[3]), peer.n = atoi(argv[4]);
-  if (atoi(argv[2])) peer_pin(peer.me);
+  peer.me = atoi(argv[2]), peer.n = atoi(argv[3]);
+  peer_pin(peer.me);
   peer.lacks = lacks, peer.call = call, peer.barrier = barrier, peer.max = max;
   try {
-    connect(std::string(argv[5]) + "/address");
+    connect(std::string(argv[4]) + "/address");
     snprintf(peer.version, sizeof peer.version, "oneCCL %s", ccl::get_library_version().full);
     int status = peer_serve();
     comm.reset();

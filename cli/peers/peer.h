@@ -2,8 +2,8 @@
  * time, taken the way `roundelay bench` takes its own: batches of calls, each after a barrier; a batch takes as
  * long as its slowest rank; the median of the batches counts.
  *
- * A program is started as SOCKET PIN(0|1) with arguments of its own after these. Every rank connects to the socket
- * first of all, and when its library is ready says «RANK SIZE PID VERSION». Then every rank is sent the same lines,
+ * A program is started as SOCKET with arguments of its own after it. Every rank connects to the socket first of all,
+ * and when its library is ready says «RANK SIZE PID VERSION». Then every rank is sent the same lines,
  * and sleeps until the next one comes:
  *
  *   run COLLECTIVE DTYPE OP COUNT ROOT(-1: turns) IN_PLACE WARMUP ITERS(0: by time) SECONDS CHECKS
@@ -193,12 +193,12 @@ static void peer_alone(int signal) {
   errno = saved;
 }
 
-/* One core of those allowed, by rank; where there is none for it, all of them. */
+/* One core of those allowed, in turn. */
 static void peer_pin(int rank) {
   cpu_set_t all, one;
   if (sched_getaffinity(0, sizeof all, &all)) return;
-  for (int core = 0, seen = 0; core < CPU_SETSIZE; core++)
-    if (CPU_ISSET(core, &all) && seen++ == rank) {
+  for (int core = 0, left = rank % CPU_COUNT(&all); core < CPU_SETSIZE; core++)
+    if (CPU_ISSET(core, &all) && left-- == 0) {
       CPU_ZERO(&one);
       CPU_SET(core, &one);
       sched_setaffinity(0, sizeof one, &one);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use roundelay::{Communicator, Ending, Error, Launcher, Layout, RedOp};
 use roundelay_dsl::diag::codes;
 use rustix::process::{Signal, getpid, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use support::scene::{self, Job, say};
 use support::{contribution, header, ring, total, until_stopped};
 
@@ -27,6 +28,9 @@ fn play(scene: &str) -> Result<(), Error> {
         let limit = rustix::process::Rlimit { current: Some(1 << 20), maximum: None };
         rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).expect("a limit");
         return Communicator::local(2).map(|_| ());
+    }
+    if scene == "bound" {
+        say(&format!("{:?}", cores()));
     }
     let mut comm = Communicator::from_env()?;
     say(&format!("pid {}", getpid().as_raw_nonzero()));
@@ -78,6 +82,12 @@ fn messages(comm: &mut Communicator, ill: &str) -> Result<(), Error> {
     }
 }
 
+/// The cores that this process may use.
+fn cores() -> Vec<usize> {
+    let set = sched_getaffinity(None).expect("what it may use");
+    (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
+}
+
 fn launch(name: &str, timeout: Duration) -> Job {
     let launcher = Launcher::new(RANKS).timeout(timeout).grace(Duration::from_secs(1));
     Job::play(scene::scene(launcher, "rank_process", name))
@@ -88,6 +98,22 @@ fn processes_share_memory() {
     let job = launch("well", FOREVER);
     assert!(job.outcome.success(), "{:?} {:?}", job.outcome, job.said);
     assert_eq!(job.outcome.cause, None);
+}
+
+#[test]
+fn ranks_are_bound_to_cores_in_turn_if_that_is_wished() {
+    let cores = cores();
+    let ranks = 2 * cores.len().min(8) as u32 - 1;
+    for pin in [true, false] {
+        let launcher = Launcher::new(ranks).timeout(FOREVER).pin(pin);
+        let job = Job::play(scene::scene(launcher, "rank_process", "bound"));
+        assert!(job.outcome.success(), "{:?} {:?}", job.outcome, job.said);
+        for (rank, said) in job.said.iter().enumerate() {
+            let one = [cores[rank % cores.len()]];
+            let allowed = if pin { &one } else { &cores[..] };
+            assert_eq!(said[0], format!("{allowed:?}"), "rank {rank}");
+        }
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::values::{Sizes, bytes, duration};
 /// `roundelay bench`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Columns and definitions are those of nccl-tests. Ranks are bound to cores where there are enough.
+Columns and definitions are those of nccl-tests. Ranks are bound to cores, in turn.
 The root of a rooted collective turns with every call, unless --root names one.
 
 Other libraries are run in turn with ours, size by size, on the same cores, with the same number of

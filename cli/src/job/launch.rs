@@ -24,7 +24,7 @@ use crate::report::{Failure, fault, refused};
 pub(crate) struct Start {
     /// See [`Play`].
     pub(crate) timeout: Duration,
-    /// Whether ranks are bound to cores.
+    /// Whether ranks are bound to cores, in turn.
     pub(crate) pin: bool,
     /// See [`Play`].
     pub(crate) slot_bytes: Option<u64>,

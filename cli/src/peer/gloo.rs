@@ -42,7 +42,7 @@ impl Library for Gloo {
     fn start(&self, setting: &Setting<'_>) -> Vec<Command> {
         let rank = |rank: u64| {
             let mut command = Command::new(setting.program);
-            command.args(setting.args()).args([rank.to_string(), setting.ranks.to_string()]);
+            command.arg(setting.socket).args([rank.to_string(), setting.ranks.to_string()]);
             command.arg(setting.store);
             command
         };

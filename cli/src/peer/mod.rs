@@ -19,7 +19,6 @@ pub(crate) mod nccl;
 mod oneccl;
 mod session;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -89,18 +88,10 @@ pub(crate) struct Setting<'a> {
     pub(crate) store: &'a Path,
     /// Number of ranks.
     pub(crate) ranks: u64,
-    /// More ranks than cores. Otherwise each rank is bound to one.
+    /// More ranks than cores.
     pub(crate) crowded: bool,
     /// How the data goes.
     pub(crate) way: Way,
-}
-
-impl Setting<'_> {
-    /// The arguments that every program takes first.
-    fn args(&self) -> [OsString; 2] {
-        let pin = if self.crowded { "0" } else { "1" };
-        [self.socket.into(), pin.into()]
-    }
 }
 
 /// One size to be measured.

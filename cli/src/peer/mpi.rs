@@ -94,7 +94,7 @@ impl Library for &Mpi {
         if let Kind::OpenMpi = self.kind {
             command.args(["--bind-to", "none", "--oversubscribe"]);
         }
-        command.args(["-n", &setting.ranks.to_string()]).arg(setting.program).args(setting.args());
+        command.args(["-n", &setting.ranks.to_string()]).arg(setting.program).arg(setting.socket);
         command.envs(self.variables(setting).iter().copied());
         if let (Kind::Intel, Ok(root)) = (self.kind, self.environment()) {
             let lib = root.join("lib");

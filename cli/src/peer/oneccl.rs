@@ -43,7 +43,7 @@ impl Library for OneCcl {
         let lib = root.join("lib");
         let rank = |rank: u64| {
             let mut command = Command::new(setting.program);
-            command.args(setting.args()).args([rank.to_string(), setting.ranks.to_string()]);
+            command.arg(setting.socket).args([rank.to_string(), setting.ranks.to_string()]);
             command.arg(setting.store);
             command.env("LD_LIBRARY_PATH", &lib).env("FI_PROVIDER_PATH", &lib);
             command.env("CCL_ATL_TRANSPORT", "ofi").env("FI_TCP_IFACE", "lo");

@@ -132,7 +132,7 @@ impl Launcher {
         self
     }
 
-    /// Whether each rank is bound to a core of its own, if there are enough; not by default.
+    /// Whether each rank is bound to a core, in turn; not by default.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
@@ -226,8 +226,7 @@ impl Launcher {
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let cores = cores();
-        let core =
-            (self.pin && self.layout.ranks as usize <= cores.len()).then(|| cores[rank as usize]);
+        let core = self.pin.then(|| cores[rank as usize % cores.len()]);
         let (inherited, parent) = (segment.cloned(), rustix::process::getpid());
         let prepare = move || {
             if let Some(segment) = &inherited {
