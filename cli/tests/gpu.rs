@@ -122,6 +122,21 @@ fn results_of_before_are_shown_as_new_ones_are() {
     assert!(std::fs::read_to_string(&plot).is_ok_and(|svg| svg.contains("nccl-sym")));
     let again = roundelay(&["bench", "--rows", &rows, "--json"]).ok().json();
     assert_eq!(again.len(), 3 + 3, "the rows, and a summary for each peer and the best");
+    // Of several runs the medians, of times and of ratios.
+    let runs = [(8.0, 2.0), (4.0, 3.0), (9.0, 9.0)].map(|(time, ratio)| {
+        let (time, ratio) = (format!("{time:?}"), format!("{ratio:?}"));
+        let text =
+            ROWS.replace("8.0", &time).replace("\"ratio\":2.0", &format!("\"ratio\":{ratio}"));
+        file(&format!("gpu-rows-{time}.jsonl"), &text)
+    });
+    let ran = roundelay(&["bench", "--rows", &runs.join(",")]).ok();
+    for text in ["8.000", "nccl (ratio 3.00)", "nccl-sym (ratio 0.75)"] {
+        assert!(ran.out.contains(text), "no `{text}` in\n{}", ran.out);
+    }
+    let short = file("gpu-short.jsonl", ROWS.lines().nth(2).expect("a row"));
+    let other = format!("{rows},{short}");
+    roundelay(&["bench", "--rows", &other])
+        .fails(1, &["gpu-short.jsonl", "its rows are not those of"]);
     let none = file("gpu-none.jsonl", "{}\n");
     roundelay(&["bench", "--rows", &none]).fails(1, &["it has no row"]);
     roundelay(&["bench", "--rows", "/nowhere.jsonl"]).fails(1, &["/nowhere.jsonl"]);

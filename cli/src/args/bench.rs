@@ -71,9 +71,9 @@ pub(crate) struct Bench {
     /// Draw time and bandwidth over size as a picture
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
-    /// Measure nothing: show results that were printed with --json before
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "vs"])]
-    pub(crate) rows: Option<PathBuf>,
+    /// Measure nothing: show results that were printed with --json before; of several runs, the medians
+    #[arg(long, value_name = "FILES", value_delimiter = ',', conflicts_with_all = ["names", "vs"])]
+    pub(crate) rows: Vec<PathBuf>,
     /// At the end a table as documents have it: our time, and the best peer's over ours
     #[arg(long)]
     pub(crate) markdown: bool,

@@ -1,20 +1,28 @@
 //! Results that were printed with `--json` before, shown by the same code as those that are measured.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use roundelay_dsl::diag::codes;
 
 use super::{Results, title};
 use crate::job::table::{Line, head};
 use crate::report::{Failure, Outcome, Report, fault, refused};
+use crate::values::median;
 
-/// Reads and shows the rows of a file; other lines are passed over.
-pub(super) fn show(path: &Path, report: Report, results: &mut Results) -> Outcome {
-    let text = std::fs::read_to_string(path).map_err(|e| failure(path, &e.to_string()))?;
-    let lines: Vec<Line> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
-    if lines.is_empty() {
-        return Err(failure(path, "it has no row that `bench --json` or `run --json` printed"));
+/// Reads and shows the rows of a file; other lines are passed over. Several files are runs of the same bench: of each
+/// row the median of the times counts, and that of the ratios.
+pub(super) fn show(paths: &[PathBuf], report: Report, results: &mut Results) -> Outcome {
+    let runs = paths.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let Some((first, others)) = runs.split_first() else { return Ok(()) };
+    for (path, run) in paths.iter().skip(1).zip(others) {
+        if run.len() != first.len() || !run.iter().zip(first).all(|(a, b)| same(a, b)) {
+            let why = format!("its rows are not those of {}", paths[0].display());
+            return Err(failure(path, &why));
+        }
     }
+    let lines: Vec<Line> = (0..first.len())
+        .map(|at| middle(&runs.iter().map(|run| &run[at]).collect::<Vec<_>>()))
+        .collect();
     let mut about = String::new();
     // Ours begin a size, and the peers' follow.
     for size in lines.chunk_by(|_, next| next.peer.is_some()) {
@@ -27,6 +35,34 @@ pub(super) fn show(path: &Path, report: Report, results: &mut Results) -> Outcom
         results.show(report, "roundelay", size.to_vec());
     }
     Ok(())
+}
+
+fn read(path: &Path) -> Result<Vec<Line>, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| failure(path, &e.to_string()))?;
+    let lines: Vec<Line> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
+    if lines.is_empty() {
+        return Err(failure(path, "it has no row that `bench --json` or `run --json` printed"));
+    }
+    Ok(lines)
+}
+
+/// Whether both are of the same calls and library; which algorithm was chosen may differ.
+fn same(a: &Line, b: &Line) -> bool {
+    let of = |l: &Line| (l.ranks, l.count, l.root, l.graph, l.peer.clone());
+    let how = |l: &Line| [&l.collective, &l.dtype, &l.op, &l.transport].map(String::clone);
+    of(a) == of(b) && how(a) == how(b)
+}
+
+/// A row of several runs as one: that of the first, with medians.
+fn middle(runs: &[&Line]) -> Line {
+    let mut line = runs[0].clone();
+    let time_us = median(runs.iter().map(|run| run.time_us)).unwrap_or_default();
+    let scale = if time_us > 0.0 { line.time_us / time_us } else { 0.0 };
+    (line.time_us, line.algbw_gbs, line.busbw_gbs) =
+        (time_us, line.algbw_gbs * scale, line.busbw_gbs * scale);
+    line.ratio = median(runs.iter().filter_map(|run| run.ratio));
+    line.wrong = runs.iter().map(|run| run.wrong).sum();
+    line
 }
 
 fn failure(path: &Path, why: &str) -> Failure {

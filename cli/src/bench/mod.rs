@@ -30,9 +30,9 @@ use turns::Times;
 pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
     let mut results = Results::default();
     // What was measured before something went wrong is worth showing too.
-    let outcome = match &args.rows {
-        Some(path) => again::show(path, report, &mut results),
-        None => measure(args, report, &mut results),
+    let outcome = match &args.rows[..] {
+        [] => measure(args, report, &mut results),
+        paths => again::show(paths, report, &mut results),
     };
     results.summary.show(report);
     if args.markdown && !results.sizes.is_empty() {

@@ -9,7 +9,7 @@ use crate::job::{Case, How, Job, Told};
 use crate::peer::{Answer, Order, Ready};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome};
-use crate::values::size_text;
+use crate::values::{median, size_text};
 
 /// After so many sizes in a row without a result, a peer is left out of the rest of a table.
 const GIVE_UP: u32 = 2;
@@ -175,8 +175,6 @@ impl Times {
     }
 
     fn median(&self) -> f64 {
-        let mut times = self.times.clone();
-        times.sort_by(f64::total_cmp);
-        times.get(times.len() / 2).copied().unwrap_or(0.0)
+        median(self.times.iter().copied()).unwrap_or(0.0)
     }
 }

@@ -113,7 +113,7 @@ impl<'a> Sample<'a> {
 
     fn judged(&mut self) -> Point {
         let Sample { group, bytes, choice, names, times } = self;
-        let medians = times.iter_mut().map(|times| turns::median(times));
+        let medians = times.iter().map(|times| turns::middle(times));
         let mut times: Vec<_> = names.iter().map(|&name| name.to_owned()).zip(medians).collect();
         let time_us = times[0].1;
         times.sort_by(|a, b| a.1.total_cmp(&b.1));

@@ -23,6 +23,7 @@ use crate::choice;
 use crate::info::host;
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, fault, refused};
+use crate::values::median;
 
 /// Calls of next to nothing whose median counts.
 const SHORT: usize = 101;
@@ -271,8 +272,8 @@ fn fabric(ways: &[Way], titles: &[String], all: &[Found]) -> Fabric {
         let name = &way.name;
         let of_path: Vec<&Found> = all.iter().filter(|f| f.path == path).collect();
         let class = Class {
-            latency_us: median(of_path.iter().map(|f| f.class.latency_us)),
-            gbs: median(of_path.iter().map(|f| f.class.gbs)),
+            latency_us: median(of_path.iter().map(|f| f.class.latency_us)).unwrap_or_default(),
+            gbs: median(of_path.iter().map(|f| f.class.gbs)).unwrap_or_default(),
         };
         fabric.classes.insert(name.clone(), rounded(class));
         for found in of_path.iter().filter(|f| !alike(f.class, class)) {
@@ -299,12 +300,6 @@ fn rounded(class: Class) -> Class {
     let round = |x: f64, to: f64| (x * to).round() / to;
     let gbs = round(class.gbs, 1e4).max(1e-4);
     Class { latency_us: round(class.latency_us, 10.0), gbs }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 fn planned(ways: &[Way], titles: &[String], pairs: &[[usize; 2]], report: Report) {

@@ -120,9 +120,9 @@ fn dry_run(args: &Tune, report: Report, groups: &[Group], sizes: &[u64], raw: &R
         for bytes in group.sizes(sizes) {
             let mut most = 0;
             for candidate in group.candidates(bytes) {
-                let mut times = raw.times(&group.place, bytes, candidate.name, args.rounds);
+                let times = raw.times(&group.place, bytes, candidate.name, args.rounds);
                 let left = args.rounds - times.len() as u32;
-                let done = (left == 0).then(|| turns::median(&mut times));
+                let done = (left == 0).then(|| turns::middle(&times));
                 let predicted = candidate.predicted_us;
                 report.result(&group.line(bytes, candidate.name, done, "planned"));
                 if !names.contains(&candidate.name) {
@@ -219,7 +219,7 @@ impl Work<'_> {
         }
         let mut times: Vec<(String, f64, bool)> = Vec::new();
         for name in names {
-            let us = turns::median(&mut self.raw.times(place, bytes, name, rounds));
+            let us = turns::middle(&self.raw.times(place, bytes, name, rounds));
             self.table.insert(place, bytes, name, us);
             times.push(((*name).into(), us, !wanted.contains(name)));
         }

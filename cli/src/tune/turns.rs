@@ -7,6 +7,7 @@ use super::plan::Group;
 use crate::args::{Play, Target, Tune, Way};
 use crate::job::{self, Case, Job, Proof, Start, Told};
 use crate::report::Failure;
+use crate::values::median;
 
 /// How often the algorithms of a size are measured in turn in one round; the median counts.
 pub(super) const TURNS: u32 = 3;
@@ -60,14 +61,13 @@ pub(super) fn measure(
             times[job.cases[case].piece].push(time_us);
         }
     })?;
-    let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
+    let medians: Vec<f64> = times.iter().map(|times| middle(times)).collect();
     Ok(names.iter().zip(which).map(|(name, at)| ((*name).to_owned(), medians[at])).collect())
 }
 
 /// Infinite if there are none.
-pub(super) fn median(times: &mut [f64]) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(f64::INFINITY)
+pub(super) fn middle(times: &[f64]) -> f64 {
+    median(times.iter().copied()).unwrap_or(f64::INFINITY)
 }
 
 /// How points are measured: sums of f32 in memory that other ranks can read.
