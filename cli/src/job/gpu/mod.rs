@@ -1,11 +1,12 @@
 //! Jobs on buffers in the memory of GPUs, a process and a GPU for each rank.
 //!
 //! `rank` plays cases, ours and those of libraries inside the ranks, on the same buffers (`buffers`), with the
-//! same checks and the same clock (`measure`: events on the stream). Contributions and references are those of the
+//! same checks and the same clock (`measure`: events on the stream); `guest` is such a library. Contributions and references are those of the
 //! host, by all cores (`data`). What never returns is ended by `patience`.
 
 pub(crate) mod buffers;
 mod data;
+mod guest;
 mod measure;
 pub(crate) mod patience;
 pub(crate) mod piece;

@@ -8,13 +8,13 @@ use roundelay::{Communicator, Error, Hints};
 use super::super::measure::Effort;
 use super::super::rank::{Say, checks};
 use super::super::{Case, Event, How, Job, Told};
-use super::buffers::{GUARD, View, room};
+use super::buffers::{View, room};
+use super::guest::Guests;
 use super::measure::measure_stream;
 use super::patience::Patience;
 use super::piece::Ready;
 use super::player::{Areas, Calls, Player};
-use crate::peer::Inside;
-use crate::peer::nccl::{self, Joined, Opened, Windows};
+use crate::peer::nccl::{self, Joined, Opened};
 use crate::report::Failure;
 
 /// Beside the timeout of single waits: how long a GPU may take to be set up, and a case to be played.
@@ -60,7 +60,6 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
     let buffers = [gpu.alloc::<u8>(rooms[0])?, gpu.alloc::<u8>(rooms[1])?];
     let areas = Areas::of(&buffers, 0)?;
     let inside = job.gpu.as_ref().map_or(&[][..], |gpu| &gpu.inside);
-    let patience = Patience::new(SETUP, rank, "NCCL");
     let opened = match inside.is_empty() {
         true => Err(String::new()),
         false => Opened::new(gpu.host())?,
@@ -68,15 +67,7 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
     if let (0, Ok(opened)) = (rank, &opened) {
         say(Event::Told(Told::Remark(opened.words())));
     }
-    let joined = match &opened {
-        Ok(opened) => opened.join(gpu.host())?,
-        Err(why) => Err(why.clone()),
-    };
-    let mut guests = Vec::new();
-    for which in inside {
-        guests.push(Guest::new(*which, joined.as_ref(), gpu.host(), rooms, areas)?);
-    }
-    drop(patience);
+    let mut guests = Guests::new(&opened, inside, rooms, areas);
     let mut bench = Bench { job, player: Player::new(gpu), areas, input: Vec::new() };
     let time = SETUP + Duration::from_secs_f64(20.0 * job.budget.min(1e4));
     let (began, most) = (Instant::now(), job.gpu.as_ref().and_then(|gpu| gpu.seconds));
@@ -92,15 +83,14 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
         let calls = calls(job, case, ready);
         let came = match case.who {
             None => bench.ours(case, calls, say)?,
-            Some(who) => bench.guest(case, calls, &mut guests[who], say)?,
+            Some(who) => bench.guest(case, calls, &mut guests, who, say)?,
         };
         if rank == 0 {
             say(Event::Told(came.of(index)));
         }
     }
     let _patience = Patience::new(SETUP, rank, "NCCL's end");
-    guests.into_iter().for_each(Guest::end);
-    let _ = joined.map(Joined::leave);
+    guests.leave();
     Ok(())
 }
 
@@ -145,47 +135,6 @@ impl Came {
     }
 }
 
-/// A library inside this rank.
-struct Guest<'a> {
-    joined: Result<&'a Joined<'a>, String>,
-    windows: Option<Windows>,
-    /// The memory of its calls.
-    areas: Areas,
-}
-
-impl<'a> Guest<'a> {
-    fn new(
-        which: Inside,
-        joined: Result<&'a Joined<'a>, &String>,
-        host: &mut Communicator,
-        rooms: [usize; 2],
-        ours: Areas,
-    ) -> Result<Self, Error> {
-        let joined = joined.map_err(String::clone);
-        let mut guest = Guest { joined, windows: None, areas: ours };
-        if which == Inside::Nccl {
-            return Ok(guest);
-        }
-        if let Ok(joined) = guest.joined {
-            match joined.windows(host, &rooms)? {
-                Ok(windows) => {
-                    guest.areas = Areas { begin: windows.at(0), data: windows.at(GUARD) };
-                    guest.windows = Some(windows);
-                }
-                Err(why) => guest.joined = Err(why),
-            }
-        }
-        Ok(guest)
-    }
-
-    /// Gives its memory back, together with all ranks.
-    fn end(self) {
-        if let (Ok(joined), Some(windows)) = (self.joined, self.windows) {
-            let _ = joined.close(windows);
-        }
-    }
-}
-
 /// Puts the call of a turn into the stream.
 type Put<'a> = dyn FnMut(&mut CudaComm, u64) -> Result<(), Error> + 'a;
 
@@ -220,19 +169,21 @@ impl Bench<'_> {
         &mut self,
         case: &Case,
         calls: Calls<'_>,
-        guest: &mut Guest<'_>,
+        guests: &mut Guests<'_>,
+        who: usize,
         say: &mut Say<'_>,
     ) -> Result<Came, Error> {
         let Calls { ready, dtype, op, .. } = calls;
-        let joined = match &guest.joined {
-            Ok(joined) => *joined,
-            Err(why) => return Ok(Came::Lacks(why.clone())),
+        guests.join(ready.kind(), self.player.gpu.host())?;
+        let (joined, areas) = match guests.at(who) {
+            Ok(at) => at,
+            Err(why) => return Ok(Came::Lacks(why)),
         };
         if let Some(why) = Joined::lacks(ready.kind(), dtype, op, ready.in_place) {
             return Ok(Came::Lacks(why));
         }
         let player = &mut self.player;
-        let view = calls.view(player.gpu, guest.areas);
+        let view = calls.view(player.gpu, areas);
         let (input, output) = view.addresses();
         let (count, stream) = (calls.count as usize, player.stream.raw());
         let (rank, device) = (player.gpu.rank(), player.gpu.device().name.clone());
@@ -245,7 +196,7 @@ impl Bench<'_> {
         let all = player.gpu.host().all_gather_u64(u64::from(refused.is_some()))?;
         if let Some(other) = all.iter().position(|&refused| refused != 0) {
             let why = refused.unwrap_or_else(|| format!("rank {other} was refused"));
-            guest.joined = Err(why.clone());
+            guests.refused(who, &why);
             return Ok(Came::Lacks(why));
         }
         player.gpu.synchronize(&player.stream)?;

@@ -1,0 +1,106 @@
+//! NCCL as a guest of a rank: in the same process, on the same stream.
+//!
+//! It joins anew for every collective, as a program of its own tests would. NCCL 2.28.3 must: a broadcast in windows that
+//! were used for sends and receives before ends with an illegal access, or never, in a program of NCCL alone, too
+//! (docs/results/2026-11-23-h200x2).
+
+use roundelay::{Communicator, Error};
+use roundelay_compiler::collective::Kind;
+
+use super::buffers::GUARD;
+use super::patience::Patience;
+use super::player::Areas;
+use super::rank::SETUP;
+use crate::peer::Inside;
+use crate::peer::nccl::{Joined, Opened, Windows};
+
+/// The libraries inside a rank.
+pub(super) struct Guests<'a> {
+    opened: Result<&'a Opened, String>,
+    which: &'a [Inside],
+    /// Bytes of windows, and the memory of calls that have none.
+    rooms: [usize; 2],
+    ours: Areas,
+    /// What they have joined for.
+    kind: Option<Kind>,
+    joined: Result<Joined<'a>, String>,
+    guests: Vec<Guest>,
+}
+
+/// One that has joined.
+struct Guest {
+    windows: Option<Windows>,
+    /// Why it has none, or what it refused.
+    fault: Option<String>,
+}
+
+impl<'a> Guests<'a> {
+    pub(super) fn new(
+        opened: &'a Result<Opened, String>,
+        which: &'a [Inside],
+        rooms: [usize; 2],
+        ours: Areas,
+    ) -> Self {
+        let opened = opened.as_ref().map_err(String::clone);
+        let joined = Err(String::new());
+        Guests { opened, which, rooms, ours, kind: None, joined, guests: Vec::new() }
+    }
+
+    /// Joins for a collective, together with all ranks.
+    pub(super) fn join(&mut self, kind: &Kind, host: &mut Communicator) -> Result<(), Error> {
+        if self.kind.as_ref() == Some(kind) {
+            return Ok(());
+        }
+        let _patience = Patience::new(SETUP, host.rank(), "NCCL");
+        self.leave();
+        self.kind = Some(kind.clone());
+        self.joined = match &self.opened {
+            Ok(opened) => opened.join(host)?,
+            Err(why) => Err(why.clone()),
+        };
+        let Ok(joined) = &self.joined else { return Ok(()) };
+        for which in self.which {
+            let made = match which {
+                Inside::Nccl => Ok(None),
+                Inside::NcclSym => joined.windows(host, &self.rooms)?.map(Some),
+            };
+            self.guests.push(match made {
+                Ok(windows) => Guest { windows, fault: None },
+                Err(why) => Guest { windows: None, fault: Some(why) },
+            });
+        }
+        Ok(())
+    }
+
+    /// What a guest calls, and the memory of its calls; or why it does not.
+    pub(super) fn at(&self, who: usize) -> Result<(&Joined<'a>, Areas), String> {
+        let joined = self.joined.as_ref().map_err(String::clone)?;
+        let guest = self.guests.get(who).ok_or("it has not joined")?;
+        match (&guest.fault, &guest.windows) {
+            (Some(why), _) => Err(why.clone()),
+            (None, None) => Ok((joined, self.ours)),
+            (None, Some(windows)) => {
+                Ok((joined, Areas { begin: windows.at(0), data: windows.at(GUARD) }))
+            }
+        }
+    }
+
+    /// A guest is not asked any more for this collective.
+    pub(super) fn refused(&mut self, who: usize, why: &str) {
+        if let Some(guest) = self.guests.get_mut(who) {
+            guest.fault = Some(why.into());
+        }
+    }
+
+    /// Gives memory back and leaves, together with all ranks.
+    pub(super) fn leave(&mut self) {
+        let guests = std::mem::take(&mut self.guests);
+        let left = std::mem::replace(&mut self.joined, Err("it has left".into()));
+        if let Ok(joined) = left {
+            for windows in guests.into_iter().filter_map(|guest| guest.windows) {
+                let _ = joined.close(windows);
+            }
+            let _ = joined.leave();
+        }
+    }
+}
