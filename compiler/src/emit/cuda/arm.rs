@@ -132,7 +132,7 @@ impl Body<'_> {
 
     /// All rounds of a thread. Without the arm: for all arms that do the same with other peers, which are variables.
     fn rounds(&mut self, arm: Option<&Arm>, inputs: &[Operand], outs: &[Operand]) {
-        let ahead = self.ahead(inputs, outs);
+        let ahead = self.ahead(inputs);
         self.line("#pragma unroll 1");
         self.line(format!("for (u32 i = first; i < groups; i += {ahead} * step) {{"));
         self.deeper();
@@ -259,13 +259,12 @@ impl Body<'_> {
         self.program.links[message.link as usize].peer
     }
 
-    /// How many groups a thread has in hand at once.
-    fn ahead(&self, inputs: &[Operand], outs: &[Operand]) -> u32 {
-        let packets = self.program.way == Way::Packet;
-        match inputs.len() {
-            0..=2 if !packets || outs.len() + inputs.len() <= 2 => 4,
-            3..=8 if packets && inputs.len() > 4 => 1,
-            0..=8 => 2,
+    /// How many groups a thread has in hand at once. Packets are chosen where it has one or two in all: more would be
+    /// copies of code for nothing.
+    fn ahead(&self, inputs: &[Operand]) -> u32 {
+        match (self.program.way == Way::Packet, inputs.len()) {
+            (false, 0..=2) => 4,
+            (true, 0..=1) | (false, 3..=8) => 2,
             _ => 1,
         }
     }
