@@ -1,8 +1,8 @@
 //! Jobs on buffers in the memory of GPUs, a process and a GPU for each rank.
 //!
 //! `rank` plays cases, ours and those of libraries inside the ranks, on the same buffers (`buffers`), with the
-//! same checks and the same clock (`measure`: events on the stream); `guest` is such a library. Contributions and references are those of the
-//! host, by all cores (`data`). What never returns is ended by `patience`.
+//! same checks and the same clock (`measure`: events on the stream); `guest` joins those libraries. Contributions and
+//! references are those of the host, by all cores (`data`). What never returns is ended by `patience`.
 
 pub(crate) mod buffers;
 mod data;

@@ -60,10 +60,12 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
     let buffers = [gpu.alloc::<u8>(rooms[0])?, gpu.alloc::<u8>(rooms[1])?];
     let areas = Areas::of(&buffers, 0)?;
     let inside = job.gpu.as_ref().map_or(&[][..], |gpu| &gpu.inside);
+    let patience = Patience::new(SETUP, rank, "NCCL");
     let opened = match inside.is_empty() {
         true => Err(String::new()),
         false => Opened::new(gpu.host())?,
     };
+    drop(patience);
     if let (0, Ok(opened)) = (rank, &opened) {
         say(Event::Told(Told::Remark(opened.words())));
     }
