@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::num::low;
+
 /// `total` chunks: blocks of `block` chunks whose starts lie `stride` apart, from `start`, modulo
 /// `modulus`; the last block may be shorter. The order is part of the meaning: the k-th chunk of the
 /// source of a transfer goes to the k-th chunk of its target.
@@ -48,18 +50,19 @@ impl ChunkSet {
 
     /// Number of blocks.
     pub fn blocks(&self) -> u32 {
-        if self.total == 0 { 0 } else { self.total.div_ceil(self.block) }
+        if self.total == 0 { 0 } else { self.total.div_ceil(self.block.max(1)) }
     }
 
     /// The k-th chunk, for `k < total`.
     pub fn nth(&self, k: u32) -> u32 {
-        if self.is_interval() {
-            return ((self.start as u64 + k as u64) % self.modulus as u64) as u32;
-        }
-        let at = self.start as u64
-            + (k / self.block) as u64 * self.stride as u64
-            + (k % self.block) as u64;
-        (at % self.modulus as u64) as u32
+        let wide = u64::from;
+        let at = if self.is_interval() {
+            wide(self.start) + wide(k)
+        } else {
+            let block = self.block.max(1);
+            wide(self.start) + wide(k / block) * wide(self.stride) + wide(k % block)
+        };
+        low(at % wide(self.modulus.max(1)))
     }
 
     /// The chunks, in order.
@@ -94,13 +97,25 @@ impl ChunkSet {
         if self.stride < self.block {
             return false;
         }
-        let blocks = self.blocks() as u64;
-        let last = self.total as u64 - (blocks - 1) * self.block as u64;
-        if (blocks - 1) * self.stride as u64 + last <= self.modulus as u64 {
+        let (blocks, block) = (u64::from(self.blocks()), u64::from(self.block));
+        let (stride, modulus) = (u64::from(self.stride), u64::from(self.modulus));
+        let last = u64::from(self.total) - (blocks - 1) * block;
+        if (blocks - 1) * stride + last <= modulus {
             return true;
         }
-        let mut seen = vec![false; self.modulus as usize];
-        self.iter().all(|c| !std::mem::replace(&mut seen[c as usize], true))
+        // Blocks whose numbers differ by k begin `k * stride` apart, modulo the buffer. The last one may be
+        // shorter, and is compared with the first by itself.
+        let apart = (blocks - 1) * stride % modulus;
+        if apart < block || modulus - apart < last {
+            return false;
+        }
+        let step = stride % modulus;
+        let meet = [
+            Some(modulus / gcd(step, modulus)),
+            first_within(step, modulus, 1, block - 1),
+            first_within(step, modulus, modulus - (block - 1), modulus - 1),
+        ];
+        meet.into_iter().flatten().all(|k| k + 2 > blocks)
     }
 
     /// Whether both hold a common chunk.
@@ -119,23 +134,50 @@ impl ChunkSet {
         })
     }
 
-    /// The same set with every chunk cut into `factor` finer ones.
-    pub fn refined(&self, factor: u32) -> Self {
-        ChunkSet {
-            start: self.start * factor,
-            block: self.block * factor,
-            stride: self.stride * factor,
-            total: self.total * factor,
-            modulus: self.modulus * factor,
-        }
+    /// The same set with every chunk cut into `factor` finer ones; `None` where these are more than can be
+    /// numbered.
+    pub fn refined(&self, factor: u32) -> Option<Self> {
+        Some(ChunkSet {
+            start: self.start.checked_mul(factor)?,
+            block: self.block.checked_mul(factor)?,
+            stride: self.stride.checked_mul(factor)?,
+            total: self.total.checked_mul(factor)?,
+            modulus: self.modulus.checked_mul(factor)?,
+        })
     }
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// The least k with `from <= k * step % modulus <= to`, for `1 <= from` and `to < modulus`, in as many steps as
+/// Euclid's algorithm takes. All are below 2^32.
+fn first_within(step: u64, modulus: u64, from: u64, to: u64) -> Option<u64> {
+    if from > to || step == 0 {
+        return None;
+    }
+    if 2 * step > modulus {
+        return first_within(modulus - step, modulus, modulus - to, modulus - from);
+    }
+    let k = from.div_ceil(step);
+    if k * step <= to {
+        return Some(k);
+    }
+    // No multiple of the step lies in the range as it is: how often must the buffer be gone round first?
+    let turn = (step - modulus % step) % step;
+    let turns = first_within(turn, step, from % step, to % step)?;
+    Some((from + modulus * turns).div_ceil(step))
 }
 
 impl std::fmt::Display for ChunkSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.total, self.is_interval()) {
             (1, _) => write!(f, "{}", self.start),
-            (total, true) if self.start as u64 + total as u64 <= self.modulus as u64 => {
+            (total, true) if u64::from(self.start) + u64::from(total) <= self.modulus.into() => {
                 write!(f, "{}..{}", self.start, self.start + total)
             }
             (total, true) => write!(f, "{} ..+ {total}", self.start),
@@ -146,5 +188,48 @@ impl std::fmt::Display for ChunkSet {
                 write!(f, "{} ..+ {total} by {} take {}", self.start, self.stride, self.block)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_that_wrap_are_simple_where_no_chunk_occurs_twice() {
+        let mut wrapped = 0;
+        for modulus in 1..=17u32 {
+            for (start, block) in [(0, 1), (3, 1), (1, 2), (2, 3), (0, 4)] {
+                for stride in block..2 * modulus + 2 {
+                    for total in 0..=modulus + 1 {
+                        let set =
+                            ChunkSet { start: start % modulus, block, stride, total, modulus };
+                        let mut chunks: Vec<u32> = set.iter().collect();
+                        chunks.sort_unstable();
+                        chunks.dedup();
+                        let once = chunks.len() == set.iter().count();
+                        assert_eq!(set.is_simple(), once, "{set:?}");
+                        wrapped += u32::from(stride > modulus && once);
+                    }
+                }
+            }
+        }
+        assert!(wrapped > 1000, "{wrapped}");
+    }
+
+    #[test]
+    fn large_sets_are_judged_without_listing_them() {
+        let set =
+            |block, stride, total| ChunkSet { start: 5, block, stride, total, modulus: u32::MAX };
+        assert!(set(1, 2, u32::MAX).is_simple());
+        assert!(!set(1, 3, u32::MAX).is_simple());
+        assert!(!set(2, 3, u32::MAX).is_simple());
+    }
+
+    #[test]
+    fn refining_does_not_overflow() {
+        let set = ChunkSet { start: 1, block: 1, stride: 1 << 20, total: 2, modulus: 1 << 21 };
+        assert_eq!(set.refined(2).map(|s| (s.start, s.stride)), Some((2, 1 << 21)));
+        assert_eq!(set.refined(1 << 13), None);
     }
 }

@@ -7,9 +7,11 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use smallvec::SmallVec;
 
 use crate::chunks::ChunkSet;
 use crate::program::{Buffer, Custom, Style};
+use crate::verify::value::RankSet;
 
 /// Which collective.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -95,26 +97,82 @@ pub struct Spec {
     pub chunks: u32,
     /// The root, 0 where there is none.
     pub root: u32,
-    /// Of a declared collective: what each rank's outputs must hold, in order of (rank, chunk).
+    /// Of a declared collective: what each rank's outputs must hold, in chunks of the declaration. Each
+    /// of these is a block of the whole vector, cut into as many chunks as the instance needs.
     pub custom: Option<Arc<CustomSpec>>,
 }
 
 /// A declared collective at one rank count.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// Memory is a few words for each place and for each run of contributions, however many they are.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct CustomSpec {
     /// Chunks of every input.
     pub input: u32,
     /// Chunks of every output.
     pub output: u32,
-    /// For rank r and output chunk c, at `r * output + c`: the input chunk and the contributing
-    /// ranks in ascending order; `None` where nothing is asked.
-    pub expected: Vec<Option<(u32, Vec<u32>)>>,
+    /// For rank r and output chunk c, at `r * output + c`: one more than the number of what is asked
+    /// of the place; 0 where nothing is.
+    pub(crate) cells: Vec<u32>,
+    /// Where the runs of each number end; they begin where those of the one before it end.
+    pub(crate) ends: Vec<u32>,
+    /// Runs of contributions, those of one number ascending and disjoint.
+    pub(crate) runs: Vec<Run>,
+    /// Whether a sum is of different chunks.
+    pub(crate) mixed: bool,
+}
+
+/// A chunk of the inputs of the ranks from the second number to before the third.
+pub(crate) type Run = (u32, u32, u32);
+
+impl CustomSpec {
+    /// Blocks of the whole vector: a chunk of the declaration each.
+    fn blocks(&self) -> u32 {
+        self.input.max(self.output).max(1)
+    }
+
+    /// Where the table has a place.
+    pub(crate) fn cell(&self, rank: u32, chunk: u32) -> usize {
+        let cell = u64::from(rank) * u64::from(self.output) + u64::from(chunk);
+        usize::try_from(cell).unwrap_or(usize::MAX)
+    }
+
+    /// The runs of contributions that are asked of a place; none where nothing is asked.
+    fn asked(&self, rank: u32, chunk: u32) -> &[Run] {
+        let number = self.cells.get(self.cell(rank, chunk)).copied().unwrap_or(0);
+        let Some(at) = usize::try_from(number).ok().and_then(|n| n.checked_sub(1)) else {
+            return &[];
+        };
+        let end = |i: usize| self.ends.get(i).and_then(|&e| usize::try_from(e).ok()).unwrap_or(0);
+        let first = if at == 0 { 0 } else { end(at - 1) };
+        self.runs.get(first..end(at)).unwrap_or(&[])
+    }
+
+    /// What a place must hold, where chunks are cut into `per`.
+    fn expected(&self, rank: u32, chunk: u32, per: u32) -> Option<Expected> {
+        let runs = self.asked(rank, chunk / per);
+        let fine = |c: u32| c * per + chunk % per;
+        let first = fine(runs.first()?.0);
+        let mut parts: Vec<(u32, RankSet)> = Vec::new();
+        for of in runs.chunk_by(|a, b| a.0 == b.0) {
+            let ranks: SmallVec<[(u32, u32); 2]> = of.iter().map(|r| (r.1, r.2)).collect();
+            parts.push((fine(of[0].0), RankSet(ranks)));
+        }
+        let ranks = match parts.as_slice() {
+            [(_, ranks)] => match ranks.0.as_slice() {
+                [(a, b)] if b - a == 1 => Ranks::One(*a),
+                _ => Ranks::These(ranks.clone()),
+            },
+            _ => Ranks::Mixed(parts.into()),
+        };
+        Some(Expected { chunk: first, ranks })
+    }
 }
 
 /// What a place must hold at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
-    /// Which chunk.
+    /// Which chunk; the lowest one of a sum of different chunks.
     pub chunk: u32,
     /// Whose.
     pub ranks: Ranks,
@@ -127,15 +185,35 @@ pub enum Ranks {
     All,
     /// One.
     One(u32),
-    /// These, ascending.
-    These(Vec<u32>),
+    /// These.
+    These(RankSet),
+    /// Of each of these chunks, ascending, these: a sum of different chunks.
+    Mixed(Arc<[(u32, RankSet)]>),
+}
+
+impl Expected {
+    /// Every contribution, as rank and chunk, in ascending order of ranks.
+    pub fn contributions(&self, n: u32) -> Vec<(u32, u32)> {
+        match &self.ranks {
+            Ranks::All => (0..n).map(|r| (r, self.chunk)).collect(),
+            Ranks::One(r) => vec![(*r, self.chunk)],
+            Ranks::These(ranks) => ranks.iter().map(|r| (r, self.chunk)).collect(),
+            Ranks::Mixed(parts) => {
+                let one =
+                    |(c, ranks): &(u32, RankSet)| ranks.iter().map(|r| (r, *c)).collect::<Vec<_>>();
+                let mut all: Vec<(u32, u32)> = parts.iter().flat_map(one).collect();
+                all.sort_unstable();
+                all
+            }
+        }
+    }
 }
 
 impl Spec {
     /// N divided by the count that callers give.
     pub fn blocks(&self) -> u32 {
         match &self.custom {
-            Some(_) => self.chunks,
+            Some(custom) => custom.blocks(),
             None if self.kind.blocked() => self.ranks,
             None => 1,
         }
@@ -151,8 +229,8 @@ impl Spec {
         let short = self.per_block();
         if let Some(c) = &self.custom {
             return match buffer {
-                Buffer::Input => c.input,
-                Buffer::Output => c.output,
+                Buffer::Input => c.input * short,
+                Buffer::Output => c.output * short,
                 _ => 0,
             };
         }
@@ -168,6 +246,11 @@ impl Spec {
     pub fn blocks_of(&self, buffer: Buffer) -> u32 {
         let per = self.per_block().max(1);
         if self.blocks() == 1 { 1 } else { (self.size(buffer) / per).max(1) }
+    }
+
+    /// Whether different chunks may be summed: only where a declared collective asks for such a sum.
+    pub fn mixes(&self) -> bool {
+        self.custom.as_ref().is_some_and(|c| c.mixed)
     }
 
     /// What the place holds at the start: the contribution's rank and chunk.
@@ -186,19 +269,34 @@ impl Spec {
         }
     }
 
+    /// The chunks of a buffer that may hold something at the start: [`Spec::initial`] of all others is
+    /// `None`.
+    pub(crate) fn initial_chunks(&self, buffer: Buffer, rank: u32) -> Option<ChunkSet> {
+        let (size, per) = (self.size(buffer), self.per_block());
+        let all = (size > 0).then(|| ChunkSet::all(size));
+        match (buffer, &self.kind) {
+            (Buffer::Output | Buffer::Scratch(_), _) => None,
+            (Buffer::Data, Kind::AllGather | Kind::Gather) => {
+                all.map(|_| ChunkSet::interval(rank * per, per, size))
+            }
+            (_, Kind::Broadcast | Kind::Scatter) => all.filter(|_| rank == self.root),
+            (_, Kind::SendRecv) => all.filter(|_| rank == 0),
+            _ => all,
+        }
+    }
+
     /// What the place must hold at the end.
     pub fn expected(&self, buffer: Buffer, rank: u32, chunk: u32) -> Option<Expected> {
+        let per = self.per_block();
         if let Some(c) = &self.custom {
             if buffer != Buffer::Output {
                 return None;
             }
-            let (chunk, ranks) = c.expected[(rank * c.output + chunk) as usize].clone()?;
-            return Some(Expected { chunk, ranks: Ranks::These(ranks) });
+            return c.expected(rank, chunk, per.max(1));
         }
         if matches!(buffer, Buffer::Input | Buffer::Scratch(_)) {
             return None;
         }
-        let per = self.per_block();
         let whole = |ranks| Some(Expected { chunk, ranks });
         let own = |ranks: fn(&Spec) -> Ranks| match buffer {
             Buffer::Output => Some(Expected { chunk: rank * per + chunk, ranks: ranks(self) }),

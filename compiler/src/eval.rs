@@ -1,5 +1,7 @@
 //! Expressions with numbers in them: exact values, and bounds over a range of ranks.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use roundelay_dsl::ast::{BinOp, UnOp};
 use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::Span;
@@ -212,6 +214,12 @@ pub(crate) struct Bounds<'a> {
     pub defs: &'a [(Slot, Expr)],
 }
 
+/// Ranges of definitions, found once.
+type Known = BTreeMap<Slot, Range>;
+
+/// An inversion that takes more steps and targets than this is given up: halving the range is cheaper.
+const MOST_STEPS: usize = 1 << 14;
+
 /// Wide enough to mean "anything" and narrow enough to add without overflow.
 const WIDE: i64 = 1 << 60;
 
@@ -222,51 +230,76 @@ impl Bounds<'_> {
 
     /// Whether `e` depends on a varying slot.
     pub(crate) fn varies(&self, e: &Expr) -> bool {
+        self.depends(e, &mut BTreeSet::new())
+    }
+
+    /// The same; definitions that were found not to vary are not looked at again.
+    fn depends(&self, e: &Expr, still: &mut BTreeSet<Slot>) -> bool {
         match &e.node {
             Node::Int(_) => false,
             Node::Var(s) => {
                 self.vary.iter().any(|(v, _)| v == s)
-                    || self.def(*s).is_some_and(|d| self.varies(d))
+                    || still.insert(*s) && self.def(*s).is_some_and(|d| self.depends(d, still))
             }
-            Node::Unary(_, a) => self.varies(a),
-            Node::Binary(_, a, b) => self.varies(a) || self.varies(b),
-            Node::Call(_, args) => args.iter().any(|a| self.varies(a)),
-            Node::If(c, a, b) => self.varies(c) || self.varies(a) || self.varies(b),
-            Node::Let(_, value, body) => self.varies(value) || self.varies(body),
+            Node::Unary(_, a) => self.depends(a, still),
+            Node::Binary(_, a, b) => self.depends(a, still) || self.depends(b, still),
+            Node::Call(_, args) => args.iter().any(|a| self.depends(a, still)),
+            Node::If(c, a, b) => {
+                self.depends(c, still) || self.depends(a, still) || self.depends(b, still)
+            }
+            Node::Let(_, value, body) => self.depends(value, still) || self.depends(body, still),
         }
     }
 
     /// A range that holds every value of `e`.
     pub(crate) fn range(&self, e: &Expr) -> Range {
-        let (lo, hi) = self.raw(e);
+        self.within(e, &mut Known::new())
+    }
+
+    /// The same; the range of a definition is found once, however often it is used.
+    fn within(&self, e: &Expr, known: &mut Known) -> Range {
+        let (lo, hi) = self.raw(e, known);
         (lo.max(-WIDE), hi.min(WIDE))
     }
 
-    fn raw(&self, e: &Expr) -> Range {
+    fn raw(&self, e: &Expr, known: &mut Known) -> Range {
         match &e.node {
             Node::Int(v) => (*v, *v),
             Node::Var(s) => match self.vary.iter().find(|(v, _)| v == s) {
                 Some((_, r)) => *r,
                 None => match self.def(*s) {
-                    Some(d) => self.range(d),
+                    Some(d) => match known.get(s) {
+                        Some(range) => *range,
+                        None => {
+                            let range = self.within(d, known);
+                            known.insert(*s, range);
+                            range
+                        }
+                    },
                     None => (self.env[*s as usize], self.env[*s as usize]),
                 },
             },
             Node::Unary(UnOp::Neg, a) => {
-                let (lo, hi) = self.range(a);
+                let (lo, hi) = self.within(a, known);
                 (hi.saturating_neg(), lo.saturating_neg())
             }
             Node::Unary(UnOp::Not, _) => (0, 1),
-            Node::Binary(op, a, b) => self.binary(*op, self.range(a), self.range(b)),
-            Node::Call(f, args) => self.call(*f, args),
+            Node::Binary(op, a, b) => {
+                let (a, b) = (self.within(a, known), self.within(b, known));
+                self.binary(*op, a, b)
+            }
+            Node::Call(f, args) => {
+                let args: Vec<Range> = args.iter().map(|a| self.within(a, known)).collect();
+                self.call(*f, &args)
+            }
             Node::If(_, a, b) => {
-                let (a, b) = (self.range(a), self.range(b));
+                let (a, b) = (self.within(a, known), self.within(b, known));
                 (a.0.min(b.0), a.1.max(b.1))
             }
             Node::Let(slot, value, body) => {
                 let mut vary = self.vary.to_vec();
-                vary.push((*slot, self.range(value)));
-                Bounds { env: self.env, vary: &vary, defs: self.defs }.range(body)
+                vary.push((*slot, self.within(value, known)));
+                Bounds { env: self.env, vary: &vary, defs: self.defs }.within(body, known)
             }
         }
     }
@@ -319,8 +352,7 @@ impl Bounds<'_> {
         }
     }
 
-    fn call(&self, f: Builtin, args: &[Expr]) -> Range {
-        let r: Vec<Range> = args.iter().map(|a| self.range(a)).collect();
+    fn call(&self, f: Builtin, r: &[Range]) -> Range {
         let bits = |x: i64| if x > 0 { x.ilog2() as i64 } else { 0 };
         match f {
             Builtin::Min => {
@@ -350,6 +382,21 @@ impl Bounds<'_> {
     /// Ranges that hold every value of `slot` (one that varies) for which `e` lies in `target`; `None`
     /// where the form of `e` does not tell.
     pub(crate) fn invert(&self, e: &Expr, slot: Slot, target: &[Range]) -> Option<Vec<Range>> {
+        self.solve(e, slot, target, &mut 0)
+    }
+
+    /// The same, in so many steps at most: both arms of a choice are solved, and a remainder has many targets.
+    fn solve(
+        &self,
+        e: &Expr,
+        slot: Slot,
+        target: &[Range],
+        steps: &mut usize,
+    ) -> Option<Vec<Range>> {
+        *steps += 1 + target.len();
+        if *steps > MOST_STEPS {
+            return None;
+        }
         let whole = self.vary.iter().find(|(v, _)| *v == slot)?.1;
         if !self.varies(e) {
             let v = self.range(e);
@@ -368,9 +415,10 @@ impl Bounds<'_> {
                     .filter(|t| t.0 <= t.1)
                     .collect(),
             ),
-            Node::Var(s) => self.invert(self.def(*s)?, slot, target),
+            Node::Var(s) => self.solve(self.def(*s)?, slot, target, steps),
             Node::Unary(UnOp::Neg, a) => {
-                self.invert(a, slot, &shifted(&|t| (t.1.saturating_neg(), t.0.saturating_neg())))
+                let target = shifted(&|t| (t.1.saturating_neg(), t.0.saturating_neg()));
+                self.solve(a, slot, &target, steps)
             }
             Node::Binary(op, a, b) => {
                 let (va, vb) = (self.varies(a), self.varies(b));
@@ -381,25 +429,26 @@ impl Bounds<'_> {
                 if c.0 != c.1 {
                     return None;
                 }
-                self.invert_binary(*op, if va { a } else { b }, c.0, va, slot, target)
+                let e = if va { a } else { b };
+                let next = self.invert_binary(*op, e, c.0, va, target)?;
+                self.solve(e, slot, &next, steps)
             }
             Node::If(_, a, b) => {
-                let mut both = self.invert(a, slot, target)?;
-                both.extend(self.invert(b, slot, target)?);
+                let mut both = self.solve(a, slot, target, steps)?;
+                both.extend(self.solve(b, slot, target, steps)?);
                 Some(both)
             }
             _ => None,
         }
     }
 
-    /// Inverts `e op c` (`left`) or `c op e`.
+    /// What `e` must be for `e op c` (`left`) or `c op e` to lie in the target.
     fn invert_binary(
         &self,
         op: BinOp,
         e: &Expr,
         c: i64,
         left: bool,
-        slot: Slot,
         target: &[Range],
     ) -> Option<Vec<Range>> {
         let map = |f: &dyn Fn(Range) -> Range| target.iter().map(|t| f(*t)).collect::<Vec<_>>();
@@ -443,7 +492,7 @@ impl Bounds<'_> {
                 }
                 _ => return None,
             };
-        self.invert(e, slot, &next)
+        Some(next)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The oracle: runs an instance on data, and looks whether the data is right.
 //!
-//! It shares nothing with the proofs but the walk over the rounds and the specification: no
-//! contributions, no graph, no plan. Every rank fills its buffers with random numbers, every round is
+//! It shares nothing with the proofs but the walk over the rounds and the specification (of declared
+//! collectives their postconditions, evaluated here anew): no contributions, no graph, no plan. Every rank fills its buffers with random numbers, every round is
 //! played on them, and at the end each place is compared with the sum that the specification asks
 //! for, computed from the inputs alone. Elements are 128-bit numbers, so that two different sums are
 //! never equal by chance.
@@ -23,9 +23,10 @@ use std::ops::ControlFlow;
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::Diagnostics;
 
-use crate::collective::{Kind, Ranks, Spec};
+use crate::collective::{Kind, Spec};
 use crate::instance::Instance;
 use crate::plan::Buf;
+use crate::postcondition;
 use crate::program::{Buffer, Style};
 use crate::walk::{Transfer, walk};
 
@@ -101,6 +102,9 @@ fn cuts(spec: &Spec) -> Vec<Cut> {
 /// A place: rank, buffer, chunk.
 type Place = (u32, Buf, u32);
 
+/// A chunk and the contributions that it must end with, as rank and chunk.
+type Asked = (u32, Vec<(u32, u32)>);
+
 /// One run with one cut.
 struct Run<'a> {
     instance: &'a Instance,
@@ -149,24 +153,41 @@ impl Run<'_> {
             self.round(round)?;
         }
         for rank in 0..spec.ranks {
-            for chunk in 0..spec.size(last.0) {
-                let Some(asked) = spec.expected(last.0, rank, chunk) else { continue };
-                let ranks: Vec<u32> = match asked.ranks {
-                    Ranks::All => (0..spec.ranks).collect(),
-                    Ranks::One(r) => vec![r],
-                    Ranks::These(list) => list,
-                };
-                let mut sum = vec![0u128; self.elements(asked.chunk).count()];
-                for r in ranks {
-                    add(&mut sum, &self.input(r, asked.chunk));
+            for (chunk, of) in self.asked(last.0, rank)? {
+                let mut sum: Option<Vec<u128>> = None;
+                for (r, c) in of {
+                    let operand = self.input(r, c);
+                    match &mut sum {
+                        None => sum = Some(operand),
+                        Some(sum) => add(sum, &operand),
+                    }
                 }
-                let is = self.memory.get(&(rank, last.1, chunk));
-                if spec.kind != Kind::Barrier && is != Some(&sum) {
+                if sum.is_some() && self.memory.get(&(rank, last.1, chunk)) != sum.as_ref() {
                     return Err(format!("rank {rank}'s chunk {chunk} is wrong at the end"));
                 }
             }
         }
         Ok(())
+    }
+
+    /// What a rank must end with: chunks, and the contributions of each.
+    fn asked(&self, buffer: Buffer, rank: u32) -> Result<Vec<Asked>, String> {
+        let spec = &self.instance.spec;
+        let Kind::Custom(custom) = &spec.kind else {
+            let of = |chunk| Some((chunk, spec.expected(buffer, rank, chunk)?));
+            let all = (0..spec.size(buffer)).filter_map(of).filter(|_| spec.kind != Kind::Barrier);
+            return Ok(all.map(|(chunk, e)| (chunk, e.contributions(spec.ranks))).collect());
+        };
+        // From the postconditions themselves, not from the table that the proofs use.
+        let per = spec.per_block();
+        let mut all = Vec::new();
+        for asked in postcondition::asked(custom, &self.instance.shape.axes, rank)? {
+            for k in 0..per {
+                let of = asked.of.iter().map(|&(r, c)| (r, c * per + k)).collect();
+                all.push((asked.output * per + k, of));
+            }
+        }
+        Ok(all)
     }
 
     /// Plays one round: all reads first, then all writes.

@@ -10,6 +10,7 @@
 //! same plan bytes on every rank.
 #![forbid(unsafe_code)]
 
+mod cells;
 pub mod chunks;
 pub mod collective;
 pub mod cost;
@@ -21,8 +22,11 @@ pub mod graph;
 pub mod instance;
 pub mod interpret;
 pub mod lower;
+#[allow(dead_code, reason = "the conversions are taken up as the casts go")]
+mod num;
 mod places;
 pub mod plan;
+pub mod postcondition;
 pub mod program;
 mod resolve;
 pub mod samples;
@@ -99,10 +103,12 @@ pub fn compile(
 pub enum Method {
     /// Every step of every rank was looked at, and the plans of all ranks.
     Unrolled,
-    /// One rank was looked at; the others are its images under the group.
+    /// A few ranks were looked at; the others are their images under the group.
     Symmetry {
-        /// `shift` or `xor`.
+        /// `shift`, `shifts` (along several axes) or `xor`.
         group: &'static str,
+        /// How many ranks were looked at.
+        orbits: u32,
     },
 }
 
@@ -110,7 +116,8 @@ impl std::fmt::Display for Method {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Method::Unrolled => f.write_str("unrolled"),
-            Method::Symmetry { group } => write!(f, "symmetry ({group})"),
+            Method::Symmetry { group, orbits: 1 } => write!(f, "symmetry ({group})"),
+            Method::Symmetry { group, orbits } => write!(f, "symmetry ({group}, {orbits} orbits)"),
         }
     }
 }
@@ -129,9 +136,20 @@ pub struct Checked {
     pub chunks: u32,
 }
 
-/// Proves a program at a shape, without keeping plans: unrolled up to [`UNROLL`] ranks, beyond that
-/// by symmetry if there is one, and else unrolled as far as the limit of the options allows.
+/// Proves a program at a shape, without keeping plans: by symmetry where there is one and unrolling would
+/// cost more, and else unrolled as far as the limit of the options allows.
+/// What is wrong is looked for where a small change would set it right (`verify::blame`).
 pub fn check(
+    program: &Arc<Program>,
+    sources: &SourceMap,
+    shape: &Shape,
+    options: &Options,
+) -> Result<Checked, Diagnostics> {
+    judge(program, sources, shape, options)
+        .map_err(|found| verify::blame::sharpen(program, shape, options, found))
+}
+
+fn judge(
     program: &Arc<Program>,
     sources: &SourceMap,
     shape: &Shape,
@@ -139,22 +157,28 @@ pub fn check(
 ) -> Result<Checked, Diagnostics> {
     let instance = Arc::new(Instance::new(program, shape, options)?);
     let chunks = instance.spec.chunks;
-    if instance.ranks() > UNROLL
-        && let Some((facts, group)) = verify::symmetry::prove(&instance, sources)?
-    {
-        return Ok(Checked {
-            facts,
-            method: Method::Symmetry { group },
-            least_slots: None,
-            chunks,
-        });
+    let mut why = None;
+    if instance.ranks() > UNROLL || instance.ranks() >= TRY_SYMMETRY && costly(&instance) {
+        match verify::symmetry::prove(&instance, sources) {
+            Ok(verify::symmetry::Attempt::Proved { facts, group, orbits }) => {
+                let method = Method::Symmetry { group, orbits };
+                return Ok(Checked { facts, method, least_slots: None, chunks });
+            }
+            Ok(verify::symmetry::Attempt::Unknown(reason)) => why = Some(reason),
+            // Unrolled, faults come with a full trace, and waits are not judged by a clock.
+            Err(found) if instance.ranks() > UNROLL => return Err(found),
+            Err(_) => {}
+        }
     }
     let beyond = instance.ranks() > UNROLL;
     drop(instance);
     let mut checked = None;
     for &placement in verify::plan::placements(program.style) {
         let proved = compile(program, sources, shape, options, placement);
-        let proved = proved.map_err(|d| if beyond { reach(d, program, options) } else { d })?;
+        let proved = proved.map_err(|d| match (&why, beyond) {
+            (Some(why), true) => reach(d, program, options, why),
+            _ => d,
+        })?;
         checked.get_or_insert(Checked {
             facts: proved.facts().clone(),
             method: Method::Unrolled,
@@ -165,20 +189,39 @@ pub fn check(
     checked.ok_or_else(Vec::new)
 }
 
-/// Adds to a refusal to unroll that no symmetry was found, and how far unrolling would reach: the
+/// Whether unrolling takes so many steps and moves that looking for a symmetry costs less: those of rank 0,
+/// as often as there are ranks.
+fn costly(instance: &Arc<Instance>) -> bool {
+    let (mut list, mut work) = (Vec::new(), 0u64);
+    let done = walk::walk(instance, &mut |round| {
+        list.clear();
+        round.of(0, &mut list)?;
+        work += list.iter().map(|t| 1 + u64::from(t.from.chunks())).sum::<u64>();
+        Ok(std::ops::ControlFlow::Continue(()))
+    });
+    done.is_ok() && work.saturating_mul(instance.ranks().into()) > COSTLY
+}
+
+/// Adds to a refusal to unroll why no symmetry was found, and how far unrolling would reach: the
 /// growth between 64 and 128 ranks, continued.
-fn reach(mut found: Diagnostics, program: &Arc<Program>, options: &Options) -> Diagnostics {
+fn reach(
+    mut found: Diagnostics,
+    program: &Arc<Program>,
+    options: &Options,
+    why: &str,
+) -> Diagnostics {
     if !found.iter().any(|d| d.code == roundelay_dsl::diag::codes::TOO_BIG) {
         return found;
     }
     let steps = |n| {
         let instance = Arc::new(Instance::new(program, &Shape::flat(n), options).ok()?);
-        let places = places::Places::new(&instance).per_rank as f64 * n as f64;
+        let places = graph::asked(&instance) as f64;
         let graph = graph::unroll(&instance).ok()?;
         let moves: f64 = graph.graph.node_weights().map(|t| t.from.chunks() as f64).sum();
         Some((moves.max(places), graph.graph.node_count() as f64))
     };
-    let mut note = "no symmetry was recognised, by which one rank would stand for all".to_string();
+    let mut note =
+        format!("no symmetry was found, by which a few ranks would stand for all: {why}");
     if let (Some(a), Some(b)) = (steps(64), steps(128)) {
         let most =
             |a: f64, b: f64, limit: f64| 128.0 * (limit / b).powf(1.0 / (b / a).log2().max(0.5));
@@ -191,5 +234,11 @@ fn reach(mut found: Diagnostics, program: &Arc<Program>, options: &Options) -> D
     found
 }
 
-/// Up to so many ranks a check unrolls without looking for a symmetry.
+/// Beyond so many ranks a check looks for a symmetry first.
 pub const UNROLL: u32 = 512;
+
+/// From so many ranks on it does where unrolling is costly.
+const TRY_SYMMETRY: u32 = 64;
+
+/// Steps and chunk moves that are unrolled without a look for a symmetry, below [`UNROLL`] ranks.
+const COSTLY: u64 = 1 << 22;

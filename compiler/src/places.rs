@@ -11,6 +11,8 @@ pub(crate) struct Places {
     first: Vec<u32>,
     /// Places a rank.
     pub(crate) per_rank: u32,
+    /// Distance of the ranks that have places: 1, unless a few stand for all.
+    spacing: u32,
 }
 
 impl Places {
@@ -32,7 +34,12 @@ impl Places {
             first.push(at);
             at = at.saturating_add(size);
         }
-        Places { first, per_rank: at }
+        Places { first, per_rank: at, spacing: 1 }
+    }
+
+    /// Places of so many ranks.
+    pub(crate) fn all(&self, ranks: u32) -> usize {
+        self.per_rank as usize * ranks as usize
     }
 
     /// The place of a chunk of a buffer, inside a rank.
@@ -48,7 +55,17 @@ impl Places {
 
     /// The place of a chunk of a buffer of a rank.
     pub(crate) fn of(&self, rank: u32, buf: Buf, chunk: u32) -> usize {
-        rank as usize * self.per_rank as usize + self.local(buf, chunk)
+        (rank / self.spacing) as usize * self.per_rank as usize + self.local(buf, chunk)
+    }
+
+    /// The same, where only every `spacing`-th rank has places.
+    pub(crate) fn spaced(self, spacing: u32) -> Self {
+        Places { spacing, ..self }
+    }
+
+    /// The rank of a place.
+    pub(crate) fn rank(&self, place: usize) -> u32 {
+        (place / self.per_rank.max(1) as usize) as u32 * self.spacing
     }
 
     /// Buffer and chunk of a place inside a rank.

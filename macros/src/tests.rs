@@ -60,7 +60,7 @@ const MISTAKES: &[(&str, &str, &str, &str, &str)] = &[
         "all_gather",
         "for s in 0..n-2 { each r { r -> (r + 1) % n : copy data[(r - s) % n] } }",
         "for s in 0..n - 2 { each(|r| r.to((r + 1) % n).copy(data[(r - s) % n])); }",
-        "fn twin(n: Ranks)",
+        "n - 2",
     ),
     (
         "RL0502",

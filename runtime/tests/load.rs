@@ -139,7 +139,7 @@ fn what_is_wrong_is_shown_and_nothing_else_happens() {
         let wrong = load(comm, WRONG);
         let mut data = [1.0f32; 7];
         let error = comm.run_algorithm(&wrong, &mut data, RedOp::Sum).expect_err("refuted");
-        assert!(error.to_string().contains("mine.algo:1"), "{error}");
+        assert!(error.to_string().contains("mine.algo:3"), "{error}");
         assert_eq!(error, comm.install(&wrong).expect_err("refuted"));
         let odd = comm.install(&load(comm, EVEN)).expect_err("three ranks");
         assert_eq!(odd.code(), codes::REQUIRES, "{odd}");

@@ -1,7 +1,9 @@
 //! Helpers of the suite that crosses packages.
 #![forbid(unsafe_code)]
 
+pub mod fuzz;
 pub mod mutate;
+pub mod oracle;
 mod wait;
 
 pub use wait::{end, until};

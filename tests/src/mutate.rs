@@ -18,6 +18,8 @@ pub struct Mutant {
     pub text: String,
     /// The change, for messages.
     pub change: String,
+    /// Where the new text stands in the whole.
+    pub at: Range<usize>,
 }
 
 /// All mutants of a text, in the order of the syntax tree. None if it does not parse.
@@ -43,8 +45,9 @@ impl Maker<'_> {
     /// Puts `new` in the place of a range.
     fn put(&mut self, kind: &'static str, range: Range<usize>, new: &str) {
         let text = format!("{}{new}{}", &self.text[..range.start], &self.text[range.end..]);
-        let change = format!("`{}` becomes `{new}`", &self.text[range]);
-        self.out.push(Mutant { kind, text, change });
+        let change = format!("`{}` becomes `{new}`", &self.text[range.clone()]);
+        let at = range.start..range.start + new.len();
+        self.out.push(Mutant { kind, text, change, at });
     }
 
     fn file(&mut self, file: &File) {

@@ -4,13 +4,10 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use roundelay_algorithms::find;
-use roundelay_compiler::plan::OpRef;
+use roundelay_compiler::plan::{Buf, Input, OpRef};
 use roundelay_compiler::{Options, Placement, Plan, Shape, compile};
-use roundelay_tests::of_book;
-use sha2::{Digest, Sha256};
-
-/// Magic, version and digest stand before the body.
-const HEAD: usize = 8 + 4 + 32;
+use roundelay_tests::fuzz::{self, HEAD};
+use roundelay_tests::{Dice, of_book};
 
 /// Encoded plans of several algorithms.
 static PLANS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
@@ -80,12 +77,63 @@ proptest! {
         let mut bytes = which.get(&PLANS).clone();
         let at = HEAD + at.index(bytes.len() - HEAD);
         bytes[at] = value;
-        let digest = Sha256::digest(&bytes[HEAD..]);
-        bytes[HEAD - digest.len()..HEAD].copy_from_slice(&digest);
-        if let Ok(plan) = Plan::decode(&bytes) {
-            prop_assert_eq!(plan.check(), Ok(()));
+        let bytes = fuzz::sealed(&bytes, &bytes[HEAD..]);
+        prop_assert!(fuzz::plan(&bytes).is_ok());
+    }
+}
+
+/// Plans with bytes or fields changed, and digests that fit: whatever is decoded can be used. `ROUNDS=25` tries
+/// so many times as many, `SEED=7` others.
+#[test]
+fn altered_plans_are_refused_or_usable() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+    };
+    let mut plans = PLANS.clone();
+    let entry = find("all_reduce", "multipath").expect("the book has it");
+    let (sources, program) = of_book(entry).expect("the book resolves");
+    let options = Options { paths: 3, ..Options::default() };
+    let proved = compile(&program, &sources, &Shape::flat(3), &options, Placement::InPlace);
+    plans.extend(proved.expect("it is proved").plans().iter().map(Plan::encode));
+    let mut usable = 0;
+    for i in 0..200_000 * number("ROUNDS", 1) {
+        let mut dice = Dice(number("SEED", 1) << 32 ^ i);
+        let which = dice.below(plans.len());
+        let bytes = fuzz::altered(&plans[which], &mut dice);
+        let done = std::panic::catch_unwind(|| fuzz::plan(&bytes));
+        let Ok(Ok(is)) = done else { panic!("trial {i}: {done:?}") };
+        usable += u64::from(is);
+    }
+    assert!(usable > 1000, "{usable}");
+}
+
+/// What used to panic: a set without a modulus in what a peer offers.
+#[test]
+fn offers_are_checked() {
+    let plans = PLANS.iter().map(|bytes| Plan::decode(bytes).expect("what was encoded"));
+    let mut tried = 0;
+    for plan in plans {
+        for change in 0..4 {
+            let mut changed = plan.clone();
+            let pulled = changed.part.lanes.iter_mut().flat_map(|l| &mut l.ops).find_map(|op| {
+                op.inputs.iter_mut().find_map(|input| match input {
+                    Input::Message { pull, .. } => pull.as_mut(),
+                    Input::Local(_) => None,
+                })
+            });
+            let Some(region) = pulled else { continue };
+            let set = &mut region.pieces[0].set;
+            match change {
+                0 => set.modulus = 0,
+                1 => set.start = set.modulus,
+                2 => (set.modulus, set.start) = (u32::MAX, u32::MAX - 1),
+                _ => region.pieces[0].buf = Buf::Scratch(99),
+            }
+            tried += 1;
+            assert!(Plan::decode(&changed.encode()).is_err(), "{change}");
         }
     }
+    assert!(tried > 10, "{tried}");
 }
 
 /// Parts of a split by bandwidth have nothing to do with each other: a plan in which they have is refused.

@@ -346,7 +346,13 @@ fn judge_as<T: Value>(rule: &Rule, parts: &[Part], buffer: &[u8]) -> (u64, Optio
                     if got.judge_copy(rule, want) { Ok(()) } else { Err(want.to_string()) }
                 }
                 Ranks::All => got.judge(rule, (0..rule.ranks).map(of)),
-                Ranks::These(ranks) => got.judge(rule, ranks.iter().map(|&r| of(r))),
+                Ranks::Each(ranks) => {
+                    // The part's own index counts from its first element: see `clip` of GPUs.
+                    let at = |&(rank, first): &(u32, u64)| {
+                        T::make(random(rule.seed, rank, first + index), rule)
+                    };
+                    got.judge(rule, ranks.iter().map(at))
+                }
             };
             if let Err(want) = verdict {
                 wrong += 1;

@@ -4,7 +4,8 @@
 //! Every rank has a vector of its own, from which its contributions come. In `all_gather` and `gather`
 //! it has `count` elements, in the other collectives with blocks `count` for each rank.
 
-use roundelay_compiler::collective::{CustomSpec, Kind};
+use roundelay_compiler::collective::Kind;
+use roundelay_compiler::postcondition;
 
 /// Elements of a buffer, and what they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,16 +27,16 @@ pub(crate) enum Ranks {
     All,
     /// One rank's, as they are.
     One(u32),
-    /// Those of these ranks, reduced.
-    These(Vec<u32>),
+    /// Those of these ranks, reduced; each with the first element in its vector.
+    Each(Vec<(u32, u64)>),
 }
 
 /// A call of one rank.
 pub(crate) struct Places<'a> {
     /// The collective.
     pub(crate) kind: &'a Kind,
-    /// What a declared collective asks for.
-    pub(crate) custom: Option<&'a CustomSpec>,
+    /// The extents of the axes.
+    pub(crate) axes: &'a [u32],
     /// Number of ranks.
     pub(crate) ranks: u32,
     /// The root.
@@ -65,8 +66,8 @@ impl Places<'_> {
 
     /// Elements of the input.
     pub(crate) fn input(&self) -> usize {
-        match (self.kind, self.custom) {
-            (_, Some(c)) => c.input as usize * self.count,
+        match (self.kind, self.blocks()) {
+            (_, Some((input, _))) => input as usize * self.count,
             (Kind::AllGather | Kind::Gather, _) => self.count,
             _ => self.data(),
         }
@@ -74,8 +75,8 @@ impl Places<'_> {
 
     /// Elements of the output.
     pub(crate) fn output(&self) -> usize {
-        match (self.kind, self.custom) {
-            (_, Some(c)) => c.output as usize * self.count,
+        match (self.kind, self.blocks()) {
+            (_, Some((_, output))) => output as usize * self.count,
             (Kind::ReduceScatter | Kind::Scatter, _) => self.count,
             _ => self.data(),
         }
@@ -95,7 +96,7 @@ impl Places<'_> {
             Kind::Scatter if rank == self.root => vec![self.part(0, n, 0, own)],
             Kind::SendRecv if rank == 0 => vec![self.part(0, 1, 0, own)],
             Kind::Broadcast | Kind::Scatter | Kind::SendRecv => vec![],
-            Kind::Custom(_) => vec![self.part(0, self.custom.map_or(0, |c| c.input), 0, own)],
+            Kind::Custom(_) => vec![self.part(0, self.blocks().map_or(0, |b| b.0), 0, own)],
         }
     }
 
@@ -121,30 +122,42 @@ impl Places<'_> {
         }
     }
 
-    /// What a declared collective asks for: a block each.
+    /// Blocks of input and output of a declared collective.
+    fn blocks(&self) -> Option<(u32, u32)> {
+        let Kind::Custom(custom) = self.kind else { return None };
+        postcondition::sizes(custom, self.axes).ok()
+    }
+
+    /// What a declared collective asks for, a block each, read from its postconditions: not from what
+    /// the proofs made of them.
     fn declared(&self) -> Vec<Part> {
-        let Some(custom) = self.custom else { return vec![] };
-        let first = self.rank as usize * custom.output as usize;
-        let asked = |c: u32| custom.expected.get(first + c as usize).cloned().flatten();
-        let part = |c: u32| {
-            let (index, ranks) = asked(c)?;
-            let from = match ranks[..] {
-                [one] => Ranks::One(one),
-                _ => Ranks::These(ranks),
-            };
-            Some(self.part(c, 1, index, from))
+        let Kind::Custom(custom) = self.kind else { return vec![] };
+        let first = |chunk: u32| u64::from(chunk) * self.count as u64;
+        let part = |asked: postcondition::Asked| match asked.of.as_slice() {
+            [(rank, chunk)] => self.part(asked.output, 1, *chunk, Ranks::One(*rank)),
+            of => {
+                let of = of.iter().map(|&(rank, chunk)| (rank, first(chunk))).collect();
+                self.part(asked.output, 1, 0, Ranks::Each(of))
+            }
         };
-        (0..custom.output).filter_map(part).collect()
+        // A collective without an answer does not compile, and is not played.
+        let asked = postcondition::asked(custom, self.axes, self.rank).unwrap_or_default();
+        asked.into_iter().map(part).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use roundelay::{DType, RedOp};
+    use roundelay_compiler::{NoLibrary, resolve};
+    use roundelay_dsl::span::SourceMap;
+
+    use super::super::data::{Rule, fill, judge};
     use super::*;
 
     #[test]
     fn blocks_lie_where_the_collectives_say() {
-        let places = |kind, rank| Places { kind, custom: None, ranks: 3, root: 1, rank, count: 5 };
+        let places = |kind, rank| Places { kind, axes: &[3], ranks: 3, root: 1, rank, count: 5 };
         let p = places(&Kind::ReduceScatter, 2);
         assert_eq!((p.data(), p.input(), p.output()), (15, 15, 5));
         assert_eq!(p.after(true), [Part { at: 10, len: 5, index: 10, from: Ranks::All }]);
@@ -155,5 +168,40 @@ mod tests {
         assert_eq!(places(&Kind::Gather, 1).after(true).len(), 3);
         assert_eq!(places(&Kind::Scatter, 1).before(true)[0].len, 15);
         assert!(places(&Kind::Scatter, 0).before(true).is_empty());
+    }
+
+    /// A sum of chunk p of every rank p. What a plan plays for which a wrong table asked, the last chunk
+    /// of all ranks, is wrong here: the table is not asked.
+    #[test]
+    fn sums_of_different_chunks_are_read_from_the_postconditions() {
+        let text = "collective own on n ranks { input n output 1
+            each r { output[0] = reduce p in 0..n : input[p] at p } }
+            algorithm main implements own on n ranks {
+                each r { r -> r : copy input[r] -> output[0] }
+                each r { for q in 0..n where q != r { r -> q : reduce input[r] -> output[0] } } }";
+        let mut sources = SourceMap::new();
+        let id = sources.add("own.algo", text);
+        let programs = resolve(&mut sources, id, &NoLibrary).expect("it resolves");
+        let kind = &programs[0].kind;
+        let places = Places { kind, axes: &[3], ranks: 3, root: 0, rank: 1, count: 5 };
+        let after = places.after(false);
+        let each = Ranks::Each(vec![(0, 0), (1, 5), (2, 10)]);
+        assert_eq!(after, [Part { at: 0, len: 5, index: 0, from: each }]);
+        let rule =
+            Rule { seed: 3, ranks: 3, dtype: DType::I32, op: RedOp::Sum, wire: 0.0, whole: false };
+        let sum = |chunks: [u64; 3]| {
+            let mut sum = [0i32; 5];
+            for (rank, chunk) in (0..).zip(chunks) {
+                let mut bytes = [0; 20];
+                let part = Part { at: 0, len: 5, index: chunk * 5, from: Ranks::One(rank) };
+                fill(&rule, rank, &[part], &mut bytes);
+                for (sum, x) in sum.iter_mut().zip(bytes.chunks_exact(4)) {
+                    *sum = sum.wrapping_add(i32::from_le_bytes(x.try_into().unwrap_or_default()));
+                }
+            }
+            sum.map(i32::to_le_bytes).concat()
+        };
+        assert_eq!(judge(&rule, &after, &sum([0, 1, 2])), (0, None));
+        assert_eq!(judge(&rule, &after, &sum([2, 2, 2])).0, 5);
     }
 }

@@ -97,6 +97,7 @@ struct Rooted {
     root: u32,
     plan: Plan,
     spec: Spec,
+    axes: Vec<u32>,
 }
 
 impl Rooted {
@@ -111,13 +112,14 @@ impl Rooted {
         let plan = plans.into_plans().into_iter().nth(rank as usize);
         let plan =
             plan.ok_or_else(|| Failure::Usage(format!("rank {rank} is not one of {shape}")))?;
-        Ok(Rooted { root, plan, spec: instance.spec.clone() })
+        let axes = instance.shape.axes.clone();
+        Ok(Rooted { root, plan, spec: instance.spec.clone(), axes })
     }
 
     fn places(&self, comm: &Communicator, count: usize) -> Places<'_> {
         Places {
             kind: &self.spec.kind,
-            custom: self.spec.custom.as_deref(),
+            axes: &self.axes,
             ranks: comm.size(),
             root: self.root,
             rank: comm.rank(),

@@ -5,6 +5,7 @@
 //! the reads of what it overwrites, a write after the write before it. The compiler runs at once
 //! whatever no path orders.
 
+mod join;
 mod print;
 mod unroll;
 
@@ -15,10 +16,11 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use crate::instance::Instance;
 use crate::plan::Buf;
 pub use crate::walk::Transfer;
+pub use join::Join;
 pub(crate) use print::region as region_text;
 pub use print::{dot, text};
-pub(crate) use unroll::MOST_STEPS;
 pub use unroll::unroll;
+pub(crate) use unroll::{MOST_STEPS, asked};
 
 /// Index of a step.
 pub type StepId = NodeIndex<u32>;
@@ -41,6 +43,8 @@ pub struct StepGraph {
     pub instance: Arc<Instance>,
     /// Steps in program order, and their dependences.
     pub graph: DiGraph<Transfer, Dep, u32>,
+    /// Further dependences, of many steps on many.
+    pub joins: Vec<Join>,
     /// Rounds of the program, the empty ones included.
     pub rounds: u32,
     /// Upper bound of the chunks in one message.

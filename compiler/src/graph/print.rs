@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use petgraph::visit::EdgeRef;
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::span::SourceMap;
 
+use super::join::Expanded;
 use super::{Dep, StepGraph, Transfer, buf_name};
 use crate::instance::Instance;
 use crate::plan::Region;
@@ -32,6 +32,8 @@ pub(crate) fn transfer(instance: &Instance, t: &Transfer) -> String {
 /// The graph, a line a step, grouped by round.
 pub fn text(g: &StepGraph, sources: &SourceMap) -> String {
     let i = &g.instance;
+    let expanded = Expanded::of(g);
+    let dependences: usize = g.graph.node_indices().map(|id| expanded.waits(id).len()).sum();
     let mut out = format!(
         "graph {}.{} on {} ranks, {} chunks, {} steps, {} dependences\n",
         i.program.kind.name(),
@@ -39,7 +41,7 @@ pub fn text(g: &StepGraph, sources: &SourceMap) -> String {
         i.shape,
         i.spec.chunks,
         g.graph.node_count(),
-        g.graph.edge_count()
+        dependences
     );
     let mut round = u32::MAX;
     for id in g.graph.node_indices() {
@@ -50,13 +52,8 @@ pub fn text(g: &StepGraph, sources: &SourceMap) -> String {
             let _ =
                 writeln!(out, "round {round}  ; line {line}: {}", sources.line_text(t.span).trim());
         }
-        let mut waits: Vec<(usize, Dep)> = g
-            .graph
-            .edges_directed(id, petgraph::Direction::Incoming)
-            .map(|e| (e.source().index(), *e.weight()))
-            .collect();
-        waits.sort_unstable();
-        let waits: Vec<String> = waits
+        let waits: Vec<String> = expanded
+            .waits(id)
             .iter()
             .map(|(s, d)| {
                 let mark = match d {
@@ -83,14 +80,16 @@ pub fn dot(g: &StepGraph) -> String {
         let label = transfer(&g.instance, &g.graph[id]);
         let _ = writeln!(out, "  s{} [label=\"{label}\", group=r{}];", id.index(), g.graph[id].dst);
     }
-    for e in g.graph.edge_references() {
-        let style = match e.weight() {
-            Dep::Flow => "solid",
-            Dep::Anti => "dashed",
-            Dep::Output => "dotted",
-        };
-        let _ =
-            writeln!(out, "  s{} -> s{} [style={style}];", e.source().index(), e.target().index());
+    let expanded = Expanded::of(g);
+    for id in g.graph.node_indices() {
+        for (from, dep) in expanded.waits(id) {
+            let style = match dep {
+                Dep::Flow => "solid",
+                Dep::Anti => "dashed",
+                Dep::Output => "dotted",
+            };
+            let _ = writeln!(out, "  s{from} -> s{} [style={style}];", id.index());
+        }
     }
     out.push_str("}\n");
     out

@@ -1,5 +1,6 @@
 //! Program to step graph: all transfers, and the dependences between them.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -7,9 +8,13 @@ use petgraph::graph::DiGraph;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use smallvec::SmallVec;
 
-use super::{Dep, StepGraph, StepId, Transfer};
+use super::join::joined;
+use super::{Dep, Join, StepGraph, StepId, Transfer};
+use crate::cells::Cells;
 use crate::instance::Instance;
+use crate::num::{count, index};
 use crate::places::Places;
+use crate::program::{Buffer, Style};
 use crate::walk::walk;
 
 /// More steps than this are not kept: some 300 bytes each with their dependences.
@@ -18,31 +23,84 @@ pub(crate) const MOST_STEPS: usize = 12_000_000;
 /// What has happened to one place so far.
 #[derive(Clone, Default)]
 struct Place {
-    /// Steps that wrote it last: one, or all reductions of one round.
+    /// Steps that wrote it last: one, or all reductions of one round. Then those of this round.
     writers: SmallVec<[u32; 2]>,
     /// Steps that read it since.
     readers: SmallVec<[u32; 2]>,
+    /// The round in which it was touched last, plus 1.
+    round: u32,
+    /// Its readers before that round.
+    read: u32,
+    /// Its writers before that round.
+    wrote: u32,
+}
+
+impl Place {
+    fn enter(&mut self, round: u32) {
+        if self.round != round + 1 {
+            self.round = round + 1;
+            (self.read, self.wrote) = (count(self.readers.len()), count(self.writers.len()));
+        }
+    }
+
+    /// What the readers of this round wait for, once all are known.
+    fn flow(&self) -> (&[u32], &[u32]) {
+        (&self.writers[..index(self.wrote)], &self.readers[index(self.read)..])
+    }
+
+    /// What the writers of this round wait for, once all are known: writes, and reads.
+    fn overwritten(&self) -> (&[u32], &[u32], &[u32]) {
+        let (before, now) = self.writers.split_at(index(self.wrote));
+        (before, &self.readers, now)
+    }
+
+    /// The round is over, in which it was written.
+    fn settle(&mut self) {
+        self.writers.drain(..index(self.wrote));
+        self.wrote = 0;
+        self.readers.clear();
+    }
+}
+
+/// The dependences of one round.
+#[derive(Default)]
+struct Found {
+    /// Of the step that is looked at: where from, and why.
+    edges: Vec<(u32, Dep)>,
+    joins: BTreeSet<Join>,
+}
+
+impl Found {
+    /// What step `id` waits for as one of `to`, each of which waits for all of `from`.
+    fn add(&mut self, id: u32, dep: Dep, from: &[u32], to: &[u32]) {
+        if !joined(from.len(), to.len()) {
+            self.edges.extend(from.iter().filter(|&&f| f != id).map(|&f| (f, dep)));
+        } else if to.first() == Some(&id) {
+            let sorted = |steps: &[u32]| {
+                let mut steps = steps.to_vec();
+                steps.sort_unstable();
+                steps.dedup();
+                steps
+            };
+            self.joins.insert(Join { dep, from: sorted(from), to: sorted(to) });
+        }
+    }
 }
 
 /// Unrolls an instance. Faults of evaluation (indices, ranks, arithmetic) are found here.
 pub fn unroll(instance: &Arc<Instance>) -> Result<StepGraph, Diagnostics> {
     let places = Places::new(instance);
     let limit = instance.options.limit;
-    if places.per_rank as u64 * instance.ranks() as u64 > limit {
-        return Err(vec![too_big(
-            instance,
-            format!(
-                "{} places on {} ranks",
-                places.per_rank as u64 * instance.ranks() as u64,
-                instance.ranks()
-            ),
-        )]);
+    let asked = asked(instance);
+    if asked > limit {
+        let what = format!("{asked} chunks to begin and to end with on {} ranks", instance.ranks());
+        return Err(vec![too_big(instance, what)]);
     }
     let mut graph = DiGraph::<Transfer, Dep, u32>::default();
-    let mut state = vec![Place::default(); places.per_rank as usize * instance.ranks() as usize];
+    let mut state = Cells::<Place>::new(places.all(instance.ranks()));
     let (mut rounds, mut message, mut moves, mut lossy) = (0, 0, 0u64, false);
     let mut found = Vec::new();
-    let mut edges: Vec<(u32, Dep)> = Vec::new();
+    let mut joins = Vec::new();
     let done = walk(instance, &mut |round| {
         rounds = round.index + 1;
         message = message.max(round.message_bound()?);
@@ -54,51 +112,82 @@ pub fn unroll(instance: &Arc<Instance>) -> Result<StepGraph, Diagnostics> {
             let what = format!("more than {limit} chunk moves or {MOST_STEPS} steps");
             return Err(Box::new(too_big(instance, what)));
         }
-        let first = graph.node_count() as u32;
-        let mut flow: Vec<SmallVec<[u32; 4]>> = Vec::with_capacity(found.len());
-        // Every read sees the state before the round.
-        for (i, t) in found.iter().enumerate() {
-            let mut sources = SmallVec::new();
-            for p in places.region(t.src, &t.from) {
-                sources.extend(state[p].writers.iter().copied());
-                state[p].readers.push(first + i as u32);
-            }
-            sources.sort_unstable();
-            sources.dedup();
-            flow.push(sources);
-        }
-        let mut written: Vec<(usize, u32)> = Vec::new();
+        let first = graph.node_count();
         for t in found.drain(..) {
             graph.add_node(t);
         }
-        for (i, sources) in flow.iter().enumerate() {
-            let id = first + i as u32;
-            let t = &graph[StepId::new(id as usize)];
-            edges.clear();
-            edges.extend(sources.iter().map(|&w| (w, Dep::Flow)));
-            for p in places.region(t.dst, &t.to) {
-                edges.extend(state[p].writers.iter().map(|&w| (w, Dep::Output)));
-                edges
-                    .extend(state[p].readers.iter().filter(|&&r| r != id).map(|&r| (r, Dep::Anti)));
-                written.push((p, id));
-            }
-            edges.sort_unstable();
-            edges.dedup();
-            for &(from, dep) in &edges {
-                graph.add_edge(StepId::new(from as usize), StepId::new(id as usize), dep);
-            }
-        }
-        for &(p, _) in &written {
-            state[p].writers.clear();
-            state[p].readers.clear();
-        }
-        for (p, id) in written {
-            state[p].writers.push(id);
-        }
+        depend(round.index, first, &places, &mut state, &mut graph, &mut joins);
         Ok(ControlFlow::Continue(()))
     });
     done.map_err(|d| vec![*d])?;
-    Ok(StepGraph { instance: instance.clone(), graph, rounds, message, lossy })
+    Ok(StepGraph { instance: instance.clone(), graph, joins, rounds, message, lossy })
+}
+
+/// Adds what the steps of a round, from `first` on, wait for.
+fn depend(
+    round: u32,
+    first: usize,
+    places: &Places,
+    state: &mut Cells<Place>,
+    graph: &mut DiGraph<Transfer, Dep, u32>,
+    joins: &mut Vec<Join>,
+) {
+    let steps = first..graph.node_count();
+    // Every read sees the state before the round.
+    for id in steps.clone() {
+        let t = &graph[StepId::new(id)];
+        for p in places.region(t.src, &t.from) {
+            let place = state.at(p);
+            place.enter(round);
+            place.readers.push(count(id));
+        }
+    }
+    for id in steps.clone() {
+        let t = &graph[StepId::new(id)];
+        for p in places.region(t.dst, &t.to) {
+            let place = state.at(p);
+            place.enter(round);
+            place.writers.push(count(id));
+        }
+    }
+    let mut found = Found::default();
+    for id in steps.clone() {
+        let t = &graph[StepId::new(id)];
+        for place in places.region(t.src, &t.from).filter_map(|p| state.get(p)) {
+            let (from, to) = place.flow();
+            found.add(count(id), Dep::Flow, from, to);
+        }
+        for place in places.region(t.dst, &t.to).filter_map(|p| state.get(p)) {
+            let (writes, reads, now) = place.overwritten();
+            found.add(count(id), Dep::Output, writes, now);
+            found.add(count(id), Dep::Anti, reads, now);
+        }
+        found.edges.sort_unstable();
+        found.edges.dedup();
+        for (from, dep) in found.edges.drain(..) {
+            graph.add_edge(StepId::new(index(from)), StepId::new(id), dep);
+        }
+    }
+    joins.extend(found.joins);
+    for id in steps {
+        let t = &graph[StepId::new(id)];
+        for p in places.region(t.dst, &t.to) {
+            state.at(p).settle();
+        }
+    }
+}
+
+/// Chunks that hold something before the first round, and chunks of which something is asked after
+/// the last, of all ranks.
+pub(crate) fn asked(instance: &Instance) -> u64 {
+    let style = instance.program.style;
+    let buffer = if style == Style::Data { Buffer::Data } else { Buffer::Input };
+    let of = |rank| {
+        let first = instance.spec.initial_chunks(buffer, rank).map_or(0, |set| set.total);
+        let last = instance.spec.result(style, rank).map_or(0, |(_, set)| set.total);
+        u64::from(first) + u64::from(last)
+    };
+    (0..instance.ranks()).map(of).sum()
 }
 
 fn too_big(instance: &Instance, what: String) -> Diagnostic {

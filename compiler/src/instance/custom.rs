@@ -1,27 +1,46 @@
-//! Declared collectives at one rank count: their postconditions as a table.
+//! Declared collectives at one rank count: their postconditions as a table, which the proofs use.
+//!
+//! What runs are compared with is computed elsewhere, by [`crate::postcondition`], so that a fault of
+//! this table shows.
 
 use roundelay_dsl::diag::{Diagnostic, codes};
+use roundelay_dsl::span::Span;
 
 use super::{Fail, MAX_CHUNKS, index_set, value};
-use crate::collective::CustomSpec;
-use crate::program::{Binder, Custom, Expr};
+use crate::chunks::ChunkSet;
+use crate::collective::{CustomSpec, Run};
+use crate::program::{Binder, Custom, Ensure, Expr, Index, Node, Rank, Slot};
 
-/// Chunks of input and output of a declared collective.
-pub(super) fn custom_sizes(custom: &Custom, env: &[i64]) -> Result<(u32, u32), Fail> {
+/// Places of all ranks' outputs that a table may have.
+const MOST_CELLS: u64 = 1 << 23;
+
+/// Runs of contributions that a table may hold.
+const MOST_RUNS: usize = 1 << 23;
+
+/// Turns of loops, and contributions, that are evaluated for a table.
+const MOST_WORK: u64 = 1 << 22;
+
+/// The environment of a collective: its sizes are set.
+fn environment(custom: &Custom, env: &[i64]) -> Vec<i64> {
     let mut own = vec![0i64; custom.slots.len()];
     own[0] = env[0];
     for (i, &slot) in custom.axes.sizes.iter().enumerate() {
-        own[slot as usize] = if custom.axes.grid { env[1 + i] } else { env[0] };
+        own[usize::from(slot)] = if custom.axes.grid { env[1 + i] } else { env[0] };
     }
+    own
+}
+
+/// Chunks of input and output of a declared collective.
+pub(super) fn custom_sizes(custom: &Custom, env: &[i64]) -> Result<(u32, u32), Fail> {
+    let mut own = environment(custom, env);
     let mut size = |e: &Expr| {
         let v = value(e, &mut own)?;
-        if (0..=MAX_CHUNKS).contains(&v) {
-            Ok(v as u32)
-        } else {
-            Err(Box::new(
+        match u32::try_from(v) {
+            Ok(size) if v <= MAX_CHUNKS => Ok(size),
+            _ => Err(Box::new(
                 Diagnostic::error(codes::CHUNKS, format!("{v} chunks are out of range"))
                     .label(e.span, "here"),
-            ))
+            )),
         }
     };
     Ok((size(&custom.input)?, size(&custom.output)?))
@@ -30,109 +49,271 @@ pub(super) fn custom_sizes(custom: &Custom, env: &[i64]) -> Result<(u32, u32), F
 /// Evaluates the postconditions of a declared collective.
 pub(super) fn custom_spec(custom: &Custom, n: u32, env: &[i64]) -> Result<CustomSpec, Fail> {
     let (input, output) = custom_sizes(custom, env)?;
-    let mut own = vec![0i64; custom.slots.len()];
-    own[0] = env[0];
-    for (i, &slot) in custom.axes.sizes.iter().enumerate() {
-        own[slot as usize] = if custom.axes.grid { env[1 + i] } else { env[0] };
-    }
-    let cells = n as u64 * output as u64;
-    if cells > 1 << 26 {
-        return Err(Box::new(
-            Diagnostic::error(
-                codes::TOO_BIG,
-                "a declared collective is tabulated, and this one is too large",
-            )
-            .label(custom.span, "here"),
-        ));
-    }
-    let mut expected = vec![None; cells as usize];
-    for ensure in &custom.ensures {
+    let cells = u64::from(n) * u64::from(output);
+    let cells = match usize::try_from(cells) {
+        Ok(size) if cells <= MOST_CELLS => size,
+        _ => return Err(too_large(custom.span)),
+    };
+    let spec = CustomSpec { input, output, cells: vec![0; cells], ..CustomSpec::default() };
+    let mut table = Table { custom, n, spec, by: Vec::new(), work: 0 };
+    let mut own = environment(custom, env);
+    for number in 0..custom.ensures.len() {
         for rank in 0..n {
-            if let Some(var) = ensure.var {
-                own[var as usize] = rank as i64;
-            }
-            let mut found: Vec<(Vec<u32>, Vec<u32>, Vec<u32>)> = Vec::new();
-            bind(&ensure.binders, &mut own, &mut |own| {
-                let target = index_set(&ensure.target, own, output, ensure.span)?;
-                let (mut ranks, mut source) = (Vec::new(), None);
-                let mut one = |own: &mut [i64]| {
-                    let at = value(&ensure.at.linear, own)?;
-                    if !(0..n as i64).contains(&at) {
-                        return Err(Box::new(
-                            Diagnostic::error(codes::RANK, format!("rank {at} is not one of {n}"))
-                                .label(ensure.at.span, "here"),
-                        ));
-                    }
-                    ranks.push(at as u32);
-                    source = Some(index_set(&ensure.source, own, input, ensure.span)?);
-                    Ok(())
-                };
-                match &ensure.reduce {
-                    None => one(own)?,
-                    Some((slot, from, to, filter)) => {
-                        for v in value(from, own)?..value(to, own)? {
-                            own[*slot as usize] = v;
-                            if filter.as_ref().map_or(Ok(1), |f| value(f, own))? != 0 {
-                                one(own)?;
-                            }
-                        }
-                    }
-                }
-                ranks.sort_unstable();
-                let source = source.map_or(Vec::new(), |s| s.iter().collect());
-                found.push((target.iter().collect(), source, ranks));
-                Ok(())
-            })?;
-            for (target, source, ranks) in found {
-                if ranks.is_empty() {
-                    continue;
-                }
-                if target.len() != source.len() {
-                    return Err(Box::new(
-                        Diagnostic::error(
-                            codes::LENGTHS,
-                            format!(
-                                "{} output chunks, but {} input chunks",
-                                target.len(),
-                                source.len()
-                            ),
-                        )
-                        .label(ensure.span, "here"),
-                    ));
-                }
-                for (t, s) in target.into_iter().zip(source) {
-                    expected[(rank * output + t) as usize] = Some((s, ranks.clone()));
-                }
-            }
+            table.ensure(number, rank, &mut own)?;
         }
     }
-    Ok(CustomSpec { input, output, expected })
+    Ok(table.spec)
 }
 
-/// Runs the binders of a rule; calls `leaf` for every combination that passes.
-fn bind(
-    binders: &[Binder],
-    env: &mut Vec<i64>,
-    leaf: &mut dyn FnMut(&mut Vec<i64>) -> Result<(), Fail>,
-) -> Result<(), Fail> {
-    let Some((first, rest)) = binders.split_first() else { return leaf(env) };
-    match first {
-        Binder::Let(slot, e) => {
-            env[*slot as usize] = value(e, env)?;
-            bind(rest, env, leaf)
+fn too_large(span: Span) -> Fail {
+    Box::new(
+        Diagnostic::error(
+            codes::TOO_BIG,
+            "a declared collective is tabulated, and this one is too large",
+        )
+        .label(span, "here")
+        .help("use fewer ranks, fewer chunks, or shorter loops"),
+    )
+}
+
+/// The table being made.
+struct Table<'c> {
+    custom: &'c Custom,
+    n: u32,
+    spec: CustomSpec,
+    /// The postcondition that made each entry.
+    by: Vec<usize>,
+    work: u64,
+}
+
+/// Contributions of one turn of a postcondition: ranks `from..to`, and the chunks of each.
+type Operand = (u32, u32, ChunkSet);
+
+impl Table<'_> {
+    fn ensure(&mut self, number: usize, rank: u32, env: &mut [i64]) -> Result<(), Fail> {
+        let ensure = &self.custom.ensures[number];
+        if let Some(var) = ensure.var {
+            env[usize::from(var)] = rank.into();
         }
-        Binder::Where(e) => {
-            if value(e, env)? != 0 {
-                bind(rest, env, leaf)?;
+        self.bind(&ensure.binders, env, number, rank)
+    }
+
+    fn count(&mut self, span: Span) -> Result<(), Fail> {
+        self.work += 1;
+        if self.work > MOST_WORK { Err(too_large(span)) } else { Ok(()) }
+    }
+
+    /// Runs the binders of a rule, and adds what every combination that passes asks for.
+    fn bind(
+        &mut self,
+        binders: &[Binder],
+        env: &mut [i64],
+        number: usize,
+        rank: u32,
+    ) -> Result<(), Fail> {
+        let ensure = &self.custom.ensures[number];
+        self.count(ensure.span)?;
+        let Some((first, rest)) = binders.split_first() else {
+            return self.leaf(number, rank, env);
+        };
+        match first {
+            Binder::Let(slot, e) => {
+                env[usize::from(*slot)] = self.value(ensure, e, env)?;
+                self.bind(rest, env, number, rank)
             }
-            Ok(())
-        }
-        Binder::For(slot, from, to) => {
-            for v in value(from, env)?..value(to, env)? {
-                env[*slot as usize] = v;
-                bind(rest, env, leaf)?;
+            Binder::Where(e) => match self.value(ensure, e, env)? {
+                0 => Ok(()),
+                _ => self.bind(rest, env, number, rank),
+            },
+            Binder::For(slot, from, to) => {
+                for v in self.value(ensure, from, env)?..self.value(ensure, to, env)? {
+                    env[usize::from(*slot)] = v;
+                    self.bind(rest, env, number, rank)?;
+                }
+                Ok(())
             }
-            Ok(())
         }
+    }
+
+    fn leaf(&mut self, number: usize, rank: u32, env: &mut [i64]) -> Result<(), Fail> {
+        let ensure = &self.custom.ensures[number];
+        let target = index_set(&ensure.target, env, self.spec.output, ensure.span)
+            .map_err(|d| self.note(d, ensure, env))?;
+        let operands = self.operands(ensure, env)?;
+        if operands.is_empty() {
+            return Ok(());
+        }
+        if let Some((_, _, source)) = operands.iter().find(|o| o.2.total != target.total) {
+            let text = format!("{} output chunks, but {} input chunks", target.total, source.total);
+            let d = Diagnostic::error(codes::LENGTHS, text).label(ensure.span, "here");
+            return Err(self.note(Box::new(d), ensure, env));
+        }
+        let mut runs: Vec<Run> = Vec::with_capacity(operands.len());
+        for k in 0..target.total {
+            runs.clear();
+            runs.extend(operands.iter().map(|&(from, to, source)| (source.nth(k), from, to)));
+            runs.sort_unstable();
+            if let Some(w) = runs.windows(2).find(|w| w[0].0 == w[1].0 && w[1].1 < w[0].2) {
+                let text = format!("rank {}'s chunk {} is counted twice in a sum", w[1].1, w[1].0);
+                let d = Diagnostic::error(codes::DUPLICATE, text)
+                    .label(ensure.span, format!("asked of rank {rank}'s output[{}]", target.nth(k)))
+                    .help("a sum takes every contribution once; let the rank or the chunk depend on the variable of `reduce`");
+                return Err(self.note(Box::new(d), ensure, env));
+            }
+            runs.dedup_by(|b, a| {
+                let joins = a.0 == b.0 && a.2 == b.1;
+                if joins {
+                    a.2 = b.2;
+                }
+                joins
+            });
+            self.ask(number, rank, target.nth(k), &runs, env)?;
+        }
+        Ok(())
+    }
+
+    /// Enters what a place must hold.
+    fn ask(
+        &mut self,
+        number: usize,
+        rank: u32,
+        chunk: u32,
+        runs: &[Run],
+        env: &[i64],
+    ) -> Result<(), Fail> {
+        let ensure = &self.custom.ensures[number];
+        let cell = self.spec.cell(rank, chunk);
+        if self.spec.runs.len() + runs.len() > MOST_RUNS {
+            return Err(too_large(ensure.span));
+        }
+        let place = self.spec.cells.get_mut(cell).ok_or_else(|| too_large(ensure.span))?;
+        if let Some(before) = usize::try_from(*place).ok().and_then(|p| p.checked_sub(1)) {
+            let name = format!("rank {rank}'s output[{chunk}]");
+            let first = self.by.get(before).map_or(number, |&b| b);
+            let d = Diagnostic::error(codes::ASKED_TWICE, format!("{name} is asked for twice"));
+            let d = if first == number {
+                d.label(ensure.span, "this names it more than once")
+            } else {
+                d.label(ensure.span, "asked for again")
+                    .label(self.custom.ensures[first].span, "asked for here")
+            };
+            let d =
+                d.help("a place has one postcondition: exclude it from the others with `where`");
+            return Err(self.note(Box::new(d), ensure, env));
+        }
+        self.by.push(number);
+        *place = u32::try_from(self.by.len()).map_err(|_| too_large(ensure.span))?;
+        self.spec.mixed |= runs.iter().any(|r| r.0 != runs[0].0);
+        self.spec.runs.extend(runs);
+        let end = u32::try_from(self.spec.runs.len()).map_err(|_| too_large(ensure.span))?;
+        self.spec.ends.push(end);
+        Ok(())
+    }
+
+    /// What a turn of a postcondition sums, or copies.
+    fn operands(&mut self, ensure: &Ensure, env: &mut [i64]) -> Result<Vec<Operand>, Fail> {
+        let source = |env: &mut [i64]| index_set(&ensure.source, env, self.spec.input, ensure.span);
+        let Some((slot, from, to, filter)) = &ensure.reduce else {
+            let at = self.rank(ensure, env)?;
+            let set = source(env).map_err(|d| self.note(d, ensure, env))?;
+            return Ok(vec![(at, at + 1, set)]);
+        };
+        let (from, to) = (self.value(ensure, from, env)?, self.value(ensure, to, env)?);
+        let plain = filter.is_none()
+            && ensure.at.coordinates.is_empty()
+            && ensure.at.linear.node == Node::Var(*slot)
+            && !index_reads(&ensure.source, *slot);
+        if plain && from < to {
+            // All ranks of a range, and one chunk of all: not listed one by one.
+            env[usize::from(*slot)] =
+                if (0..i64::from(self.n)).contains(&from) { to - 1 } else { from };
+            let last = self.rank(ensure, env)?;
+            let set = source(env).map_err(|d| self.note(d, ensure, env))?;
+            return Ok(vec![(u32::try_from(from).unwrap_or(last), last + 1, set)]);
+        }
+        let mut operands = Vec::new();
+        for v in from..to {
+            self.count(ensure.span)?;
+            env[usize::from(*slot)] = v;
+            if let Some(filter) = filter
+                && self.value(ensure, filter, env)? == 0
+            {
+                continue;
+            }
+            let at = self.rank(ensure, env)?;
+            let set = index_set(&ensure.source, env, self.spec.input, ensure.span)
+                .map_err(|d| self.note(d, ensure, env))?;
+            operands.push((at, at + 1, set));
+        }
+        Ok(operands)
+    }
+
+    /// Whose input: every coordinate is one of its axis.
+    fn rank(&self, ensure: &Ensure, env: &mut [i64]) -> Result<u32, Fail> {
+        let Rank { linear, coordinates, span } = &ensure.at;
+        let out_of = |v: i64, n: i64, span: Span, env: &[i64]| {
+            let d = Diagnostic::error(codes::RANK, format!("rank {v} is not one of {n}"))
+                .label(span, "out of bounds")
+                .help("write `%` to wrap around, or exclude it with `where`");
+            self.note(Box::new(d), ensure, env)
+        };
+        for (e, size) in coordinates {
+            let (v, n) = (self.value(ensure, e, env)?, env[usize::from(*size)]);
+            if !(0..n).contains(&v) {
+                return Err(out_of(v, n, e.span, env));
+            }
+        }
+        let v = self.value(ensure, linear, env)?;
+        match u32::try_from(v) {
+            Ok(rank) if rank < self.n => Ok(rank),
+            _ => Err(out_of(v, self.n.into(), *span, env)),
+        }
+    }
+
+    fn value(&self, ensure: &Ensure, e: &Expr, env: &mut [i64]) -> Result<i64, Fail> {
+        value(e, env).map_err(|d| self.note(d, ensure, env))
+    }
+
+    /// Adds the values of the variables.
+    fn note(&self, d: Fail, ensure: &Ensure, env: &[i64]) -> Fail {
+        let binders = ensure.binders.iter().filter_map(|b| match b {
+            Binder::Let(slot, _) | Binder::For(slot, _, _) => Some(*slot),
+            Binder::Where(_) => None,
+        });
+        let slots = self.custom.axes.sizes.iter().copied().chain(ensure.var).chain(binders);
+        let mut parts: Vec<String> = Vec::new();
+        for slot in slots.chain(ensure.reduce.as_ref().map(|r| r.0)) {
+            let slot = usize::from(slot);
+            let name = self.custom.slots.get(slot).filter(|name| !name.is_empty());
+            let value = name.map(|name| format!("{name} = {}", env[slot]));
+            parts.extend(value.filter(|v| !parts.contains(v)));
+        }
+        if parts.is_empty() { d } else { Box::new(d.note(format!("with {}", parts.join(", ")))) }
+    }
+}
+
+/// Whether an index reads a variable.
+fn index_reads(index: &Index, slot: Slot) -> bool {
+    match index {
+        Index::All => false,
+        Index::At(e) => reads(e, slot),
+        Index::Range { from, to, by, take } | Index::Cyclic { from, count: to, by, take } => {
+            [Some(from), Some(to), by.as_ref(), take.as_ref()]
+                .into_iter()
+                .flatten()
+                .any(|e| reads(e, slot))
+        }
+    }
+}
+
+/// Whether an expression reads a variable.
+fn reads(e: &Expr, slot: Slot) -> bool {
+    match &e.node {
+        Node::Int(_) => false,
+        Node::Var(s) => *s == slot,
+        Node::Unary(_, a) => reads(a, slot),
+        Node::Binary(_, a, b) | Node::Let(_, a, b) => reads(a, slot) || reads(b, slot),
+        Node::Call(_, args) => args.iter().any(|a| reads(a, slot)),
+        Node::If(a, b, c) => [a, b, c].into_iter().any(|e| reads(e, slot)),
     }
 }

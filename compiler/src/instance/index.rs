@@ -5,7 +5,11 @@ use roundelay_dsl::span::Span;
 
 use super::{Fail, value};
 use crate::chunks::ChunkSet;
+use crate::num::narrow;
 use crate::program::{Expr, Index};
+
+/// Longer strides are refused.
+const MOST_STRIDE: u32 = u32::MAX / 2;
 
 /// The chunks that an index names in a buffer of `size` chunks.
 pub(crate) fn index_set(
@@ -14,11 +18,12 @@ pub(crate) fn index_set(
     size: u32,
     span: Span,
 ) -> Result<ChunkSet, Fail> {
-    let bound = |ok: bool, message: String, at: Span| {
+    // Said only where it is wrong: this is asked for every transfer.
+    let bound = |ok: bool, message: &dyn Fn() -> String, at: Span| {
         if ok {
             return Ok(());
         }
-        Err(Box::new(Diagnostic::error(codes::INDEX, message).label(at, "out of bounds").help(
+        Err(Box::new(Diagnostic::error(codes::INDEX, message()).label(at, "out of bounds").help(
             format!(
                 "the buffer has {size} chunk{}; write `%` to wrap around",
                 if size == 1 { "" } else { "s" }
@@ -28,7 +33,7 @@ pub(crate) fn index_set(
     let step = |by: &Option<Expr>,
                 take: &Option<Expr>,
                 env: &mut [i64]|
-     -> Result<Option<(i64, i64)>, Fail> {
+     -> Result<Option<(u32, u32)>, Fail> {
         let Some(by) = by else { return Ok(None) };
         let stride = value(by, env)?;
         let block = take.as_ref().map_or(Ok(1), |t| value(t, env))?;
@@ -42,29 +47,42 @@ pub(crate) fn index_set(
                 .help("the stride must be at least the block, and both positive"),
             ));
         }
-        Ok(Some((stride, block)))
+        // A block is not longer than the stride.
+        match (narrow(stride).filter(|s| *s <= MOST_STRIDE), narrow(block)) {
+            (Some(stride), Some(block)) => Ok(Some((stride, block))),
+            _ => Err(Box::new(
+                Diagnostic::error(codes::INDEX, format!("stride {stride} of {size} chunks"))
+                    .label(by.span, "out of bounds")
+                    .help(format!("strides go up to {MOST_STRIDE}")),
+            )),
+        }
     };
     match index {
         Index::All => Ok(ChunkSet::all(size)),
         Index::At(e) => {
             let v = value(e, env)?;
-            bound((0..size as i64).contains(&v), format!("chunk {v} of {size}"), e.span)?;
-            Ok(ChunkSet::interval(v as u32, 1, size))
+            bound((0..i64::from(size)).contains(&v), &|| format!("chunk {v} of {size}"), e.span)?;
+            Ok(ChunkSet::interval(narrow(v).unwrap_or(0), 1, size))
         }
         Index::Range { from, to, by, take } => {
             let (a, b) = (value(from, env)?, value(to, env)?);
             let empty = a >= b;
-            bound(empty || a >= 0, format!("chunks {a}..{b} of {size}"), from.span)?;
-            bound(empty || b <= size as i64, format!("chunks {a}..{b} of {size}"), to.span)?;
+            bound(empty || a >= 0, &|| format!("chunks {a}..{b} of {size}"), from.span)?;
+            bound(
+                empty || b <= i64::from(size),
+                &|| format!("chunks {a}..{b} of {size}"),
+                to.span,
+            )?;
             if empty {
                 return Ok(ChunkSet::interval(0, 0, size.max(1)));
             }
+            // Both lie in the buffer.
+            let (first, len) = (narrow(a).unwrap_or(0), narrow(b - a).unwrap_or(0));
             Ok(match step(by, take, env)? {
-                None => ChunkSet::interval(a as u32, (b - a) as u32, size),
+                None => ChunkSet::interval(first, len, size),
                 Some((stride, block)) => {
-                    let full = (b - a) / stride;
-                    let total = full * block + ((b - a) % stride).min(block);
-                    ChunkSet::periodic(a as u32, block as u32, stride as u32, total as u32, size)
+                    let total = len / stride * block + (len % stride).min(block);
+                    ChunkSet::periodic(first, block, stride, total, size)
                 }
             })
         }
@@ -73,14 +91,16 @@ pub(crate) fn index_set(
             if k <= 0 {
                 return Ok(ChunkSet::interval(0, 0, size.max(1)));
             }
-            bound((0..size as i64).contains(&a), format!("chunk {a} of {size}"), from.span)?;
-            bound(k <= size as i64, format!("{k} chunks of {size}"), count.span)?;
+            bound(
+                (0..i64::from(size)).contains(&a),
+                &|| format!("chunk {a} of {size}"),
+                from.span,
+            )?;
+            bound(k <= i64::from(size), &|| format!("{k} chunks of {size}"), count.span)?;
+            let (first, count) = (narrow(a).unwrap_or(0), narrow(k).unwrap_or(0));
             let set = match step(by, take, env)? {
-                None => ChunkSet::interval(a as u32, k as u32, size),
-                Some((stride, block)) => {
-                    bound(stride <= u32::MAX as i64 / 2, format!("stride {stride}"), span)?;
-                    ChunkSet::periodic(a as u32, block as u32, stride as u32, k as u32, size)
-                }
+                None => ChunkSet::interval(first, count, size),
+                Some((stride, block)) => ChunkSet::periodic(first, block, stride, count, size),
             };
             if !set.is_simple() {
                 return Err(Box::new(

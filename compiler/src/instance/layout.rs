@@ -1,18 +1,46 @@
 //! How fine the chunks must be for every sub-algorithm and part, and how programs enter others.
 
+use std::cell::Cell;
+use std::sync::Arc;
+
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::{Fail, MAX_CHUNKS, chunks, environment, index_set, requires, value};
-use crate::collective::Spec;
+use super::{Fail, MAX_CHUNKS, chunks, custom_sizes, environment, index_set, requires, value};
+use crate::collective::{CustomSpec, Kind, Spec};
 use crate::program::{Buffer, Program, Region, Split, Stmt, Style, Use};
 
 /// Finds how fine the chunks must be, without walking any `each`.
 pub(super) struct Layout {
-    pub(super) paths: u32,
+    paths: u32,
+    /// Turns of loops, parts and sub-algorithms so far.
+    entered: Cell<u32>,
 }
 
+/// More turns of loops that hold sub-algorithms, parts and sub-algorithms than this are refused.
+const MOST_ENTERED: u32 = 1 << 16;
+
 impl Layout {
+    pub(super) fn new(paths: u32) -> Self {
+        Layout { paths, entered: Cell::new(0) }
+    }
+
+    /// Counts one more thing that is entered.
+    fn enters(&self, span: Span) -> Result<(), Fail> {
+        self.entered.set(self.entered.get() + 1);
+        if self.entered.get() <= MOST_ENTERED {
+            return Ok(());
+        }
+        Err(Box::new(
+            Diagnostic::error(
+                codes::TOO_BIG,
+                format!("more than {MOST_ENTERED} sub-algorithms and parts would be entered"),
+            )
+            .label(span, "here")
+            .help("check the bounds of the loops around it, and how often the algorithms that it uses use others"),
+        ))
+    }
+
     /// Chunks that the whole vector of this program must have at least (a multiple of `units`).
     pub(super) fn program(
         &self,
@@ -46,6 +74,7 @@ impl Layout {
                 Stmt::For { body, .. } if !crate::walk::composed(body) => {}
                 Stmt::For { slot, from, to, body } => {
                     for v in value(from, env)?..value(to, env)? {
+                        self.enters(from.span)?;
                         env[*slot as usize] = v;
                         fine = lcm(fine, self.block(p, axes, env, body, units)?, p.header)?;
                     }
@@ -59,6 +88,7 @@ impl Layout {
                 Stmt::Split(s) => {
                     let (from, to) = split_range(s, env, self.paths)?;
                     for t in from..to {
+                        self.enters(s.span)?;
                         env[s.slot as usize] = t;
                         let inner = self.block(p, axes, env, &s.body, units)?;
                         fine =
@@ -79,16 +109,25 @@ impl Layout {
         u: &Use,
         units: u32,
     ) -> Result<u32, Fail> {
+        self.enters(u.span)?;
         let (sub_axes, mut sub_env, sub_units) = enter(p, axes, env, u)?;
         let inner = self.program(&u.program, &sub_axes, &mut sub_env, sub_units, 1)?;
-        let part = |p: &Program, axes: &[u32], chunks| Spec {
+        let part = |p: &Program, axes: &[u32], chunks, custom| Spec {
             kind: p.kind.clone(),
             ranks: axes.iter().product(),
             chunks,
             root: 0,
-            custom: None,
+            custom,
         };
-        let (spec, sub) = (part(p, axes, units), part(&u.program, &sub_axes, sub_units));
+        let custom = match &p.kind {
+            Kind::Custom(custom) => {
+                let (input, output) = custom_sizes(custom, env)?;
+                Some(Arc::new(CustomSpec { input, output, ..CustomSpec::default() }))
+            }
+            _ => None,
+        };
+        let spec = part(p, axes, units, custom);
+        let sub = part(&u.program, &sub_axes, sub_units, None);
         let mut fine = units;
         for (region, buffer) in sub_regions(u) {
             // The coordinates of a group do not change how many chunks a region has.

@@ -170,8 +170,7 @@ impl Instance {
         let channels = clause(&program.schedule.channels, &mut env, "channels", 64)?.unwrap_or(1);
         let pipeline = clause(&program.schedule.pipeline, &mut env, "pipeline", 4096)?.unwrap_or(1);
         let slots = clause(&program.schedule.slots, &mut env, "slots", MAX_SLOTS.into())?;
-        let fine =
-            Layout { paths: options.paths }.program(program, &axes, &mut env, units, channels)?;
+        let fine = Layout::new(options.paths).program(program, &axes, &mut env, units, channels)?;
         let spec = spec(program, n as u32, &mut env, fine, options.root)?;
         let mut instance = Instance {
             program: program.clone(),
@@ -260,24 +259,25 @@ fn chunks(program: &Program, env: &mut [i64], n: u32) -> Result<u32, Fail> {
     let blocked = program.kind.blocked();
     let Some(e) = &program.chunks else { return Ok(if blocked { n } else { 1 }) };
     let v = value(e, env)?;
+    let range = format!("a vector has from 1 to {MAX_CHUNKS} chunks");
     let fault = if !(1..=MAX_CHUNKS).contains(&v) {
-        Some(format!("{v} chunks are out of range"))
+        Some((format!("{v} chunks are out of range"), range))
     } else if blocked && v % n as i64 != 0 {
-        Some(format!("{v} chunks are not a multiple of {n} ranks"))
+        Some((
+            format!("{v} chunks are not a multiple of {n} ranks"),
+            "the vector of this collective has one block a rank: write `chunks n` or `chunks n * k`"
+                .to_string(),
+        ))
     } else {
         None
     };
     match fault {
         None => Ok(v as u32),
-        Some(message) => Err(Box::new(
+        Some((message, help)) => Err(Box::new(
             Diagnostic::error(codes::CHUNKS, message)
                 .label(e.span, "here")
                 .note(shape_note(program, env))
-                .help(if blocked {
-                    "the vector of this collective has one block a rank: write `chunks n` or `chunks n * k`"
-                } else {
-                    "give a positive number of chunks"
-                }),
+                .help(help),
         )),
     }
 }

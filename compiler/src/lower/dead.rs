@@ -1,5 +1,6 @@
 //! Stores that nobody reads: a sum that only travels on need not be kept.
 
+use crate::cells::Cells;
 use crate::instance::Instance;
 use crate::places::Places;
 use crate::plan::{Buf, Input, Lane, Op, Placement, Region};
@@ -30,13 +31,13 @@ pub(super) fn mark(instance: &Instance, placement: Placement, rank: u32, lanes: 
 /// Which chunks are read later, or belong to the result.
 struct Live {
     places: Places,
-    cells: Vec<bool>,
+    cells: Cells<bool>,
 }
 
 impl Live {
     fn new(instance: &Instance, placement: Placement, rank: u32) -> Self {
         let places = super::memory(instance, placement);
-        let cells = vec![false; places.per_rank as usize];
+        let cells = Cells::new(places.all(1));
         let mut live = Live { places, cells };
         let style = match (instance.program.style, placement) {
             (Style::Data, Placement::InPlace) => Style::Data,
@@ -50,13 +51,15 @@ impl Live {
     }
 
     fn any(&self, region: &Region) -> bool {
-        region.iter().any(|(b, c)| self.cells[self.places.local(b, c)])
+        region
+            .iter()
+            .any(|(b, c)| self.cells.get(self.places.local(b, c)).is_some_and(|live| *live))
     }
 
     fn set(&mut self, region: &Region, to: bool) {
         for (b, c) in region.iter() {
             let i = self.places.local(b, c);
-            self.cells[i] = to;
+            *self.cells.at(i) = to;
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use smallvec::SmallVec;
 
+use crate::cells::Cells;
 use crate::places::Places;
 use crate::plan::{Input, MessageRef, Op, OpRef, Region};
 
@@ -17,18 +18,18 @@ struct Cell {
 /// The memory of one rank, chunk by chunk.
 pub(super) struct Deps {
     places: Places,
-    cells: Vec<Cell>,
+    cells: Cells<Cell>,
 }
 
 impl Deps {
     pub(super) fn new(places: Places) -> Self {
-        let cells = vec![Cell::default(); places.per_rank as usize];
+        let cells = Cells::new(places.all(1));
         Deps { places, cells }
     }
 
     /// The one operation that wrote all of the region last.
     pub(super) fn writer(&self, region: &Region) -> Option<OpRef> {
-        let mut all = region.iter().map(|(b, c)| self.cells[self.places.local(b, c)].writer);
+        let mut all = region.iter().map(|(b, c)| self.cells.get(self.places.local(b, c))?.writer);
         let first = all.next()??;
         all.all(|w| w == Some(first)).then_some(first)
     }
@@ -37,7 +38,7 @@ impl Deps {
     pub(super) fn offered(&mut self, region: &Region, conn: u32, message: u32) {
         for (b, c) in region.iter() {
             let i = self.places.local(b, c);
-            self.cells[i].offers.push(MessageRef { conn, message });
+            self.cells.at(i).offers.push(MessageRef { conn, message });
         }
     }
 
@@ -48,7 +49,7 @@ impl Deps {
             if let Input::Local(region) = input {
                 for (b, c) in region.iter() {
                     let i = self.places.local(b, c);
-                    let cell = &mut self.cells[i];
+                    let cell = self.cells.at(i);
                     after.extend(cell.writer);
                     if cell.readers.last() != Some(&at) {
                         cell.readers.retain(|r| r.lane != at.lane);
@@ -61,7 +62,7 @@ impl Deps {
             let mut drained: SmallVec<[MessageRef; 4]> = SmallVec::new();
             for (b, c) in store.region.iter() {
                 let i = self.places.local(b, c);
-                let cell = &mut self.cells[i];
+                let cell = self.cells.at(i);
                 after.extend(cell.writer);
                 after.extend(cell.readers.drain(..));
                 drained.extend(cell.offers.drain(..));

@@ -10,6 +10,7 @@ use super::deps::Deps;
 use super::offer::{may_stay, single};
 use super::place::Place;
 use super::{Sites, memory};
+use crate::cells::Cells;
 use crate::graph::Transfer;
 use crate::instance::Instance;
 use crate::places::Places;
@@ -33,7 +34,7 @@ pub(super) struct Emit<'a> {
     deps: Deps,
     /// Places of the program's own buffers, and the last round that wrote each.
     places: Places,
-    stamp: Vec<u32>,
+    stamp: Cells<Option<u32>>,
     slots: u32,
     /// Results that no round writes, until they are copied: from where, to where.
     rest: Option<(Region, Region)>,
@@ -47,7 +48,7 @@ impl<'a> Emit<'a> {
         transfers: &[&Transfer],
     ) -> Self {
         let places = Places::new(instance);
-        let stamp = vec![u32::MAX; places.per_rank as usize];
+        let stamp = Cells::new(places.all(1));
         let place = Place::new(instance, placement, rank);
         let written = transfers.iter().filter(|t| t.dst == rank).map(|t| &t.to);
         let rest = place.rest(instance, written);
@@ -96,7 +97,7 @@ impl<'a> Emit<'a> {
         for t in round {
             if t.dst == self.rank {
                 for place in self.places.region(0, &t.to) {
-                    self.stamp[place] = number;
+                    *self.stamp.at(place) = Some(number);
                 }
                 incoming.push(t);
             } else {
@@ -112,12 +113,12 @@ impl<'a> Emit<'a> {
             incoming.iter().zip(&through).filter(|(_, th)| **th).map(|(t, _)| *t).collect();
         sends.extend(looped.iter());
         // Both ends order the messages of a round by the region written, then by key.
-        sends.sort_by(|a, b| (&a.to, a.key).cmp(&(&b.to, b.key)));
+        sends.sort_by(|a, b| (&a.to, &a.key).cmp(&(&b.to, &b.key)));
         for t in sends {
             self.send(t, number, sites);
         }
         let mut order: Vec<(&Transfer, bool)> = incoming.into_iter().zip(through).collect();
-        order.sort_by(|a, b| (&a.0.to, a.0.key).cmp(&(&b.0.to, b.0.key)));
+        order.sort_by(|a, b| (&a.0.to, &a.0.key).cmp(&(&b.0.to, &b.0.key)));
         // What needs no message is done while messages are on their way.
         let waits = |group: &[(&Transfer, bool)]| group.iter().any(|(t, th)| t.src != t.dst || *th);
         let mut groups: Vec<_> = order.chunk_by(|a, b| a.0.to == b.0.to).collect();
@@ -135,7 +136,7 @@ impl<'a> Emit<'a> {
     }
 
     fn overwritten(&self, region: &Region, round: u32) -> bool {
-        self.places.region(0, region).any(|p| self.stamp[p] == round)
+        self.places.region(0, region).any(|p| self.stamp.get(p) == Some(&Some(round)))
     }
 
     fn lane(&mut self, t: &Transfer) -> usize {
@@ -224,7 +225,8 @@ impl<'a> Emit<'a> {
     ) -> Result<(), Diagnostic> {
         let first = group[0].0;
         let copied = group.iter().any(|(t, _)| t.op == Does::Copy);
-        let mut operands: Vec<(u32, bool, Input)> = Vec::new();
+        let mut operands: Vec<(u32, bool, Input)> =
+            Vec::with_capacity(group.len() + usize::from(!copied));
         let mut own = sizes(first);
         for (t, through) in group {
             let size = sizes(t);

@@ -124,6 +124,7 @@ fn rank_plan(
     }
     emit.copy_rest(&mut sites);
     let (mut lanes, conns) = emit.into_parts();
+    lanes.iter_mut().for_each(|lane| lane.ops.shrink_to_fit());
     dead::mark(instance, placement, rank, &mut lanes);
     Ok(RankPlan { rank, conns, lanes, sites: sites.list })
 }

@@ -4,6 +4,7 @@
 //! then on lives in the output (or, where the output is shorter than the vector, in scratch). What
 //! must end in the output and is never written is copied while the first messages are on their way.
 
+use crate::cells::Cells;
 use crate::chunks::ChunkSet;
 use crate::collective::Kind;
 use crate::instance::Instance;
@@ -22,7 +23,7 @@ pub(super) struct Place {
     /// Scratch buffer for partial sums.
     extra: u16,
     /// Whether a chunk was written.
-    written: Vec<bool>,
+    written: Cells<bool>,
 }
 
 /// Whether partial sums of this collective need a buffer of their own.
@@ -42,13 +43,17 @@ impl Place {
             chunks,
             per_block: instance.spec.per_block(),
             extra: instance.scratch.len() as u16,
-            written: vec![false; if active { chunks as usize } else { 0 }],
+            written: Cells::new(if active { chunks as usize } else { 0 }),
         }
+    }
+
+    fn is_written(&self, c: u32) -> bool {
+        self.written.get(c as usize).is_some_and(|written| *written)
     }
 
     /// Where chunk `c` is read from: buffer, its number there, and that buffer's chunks.
     fn source(&self, c: u32) -> (Buf, u32, u32) {
-        if self.written[c as usize] {
+        if self.is_written(c) {
             return self.target(c);
         }
         match self.kind {
@@ -123,7 +128,7 @@ impl Place {
         if self.active {
             for (buf, c) in region.iter() {
                 if buf == Buf::Data {
-                    self.written[c as usize] = true;
+                    *self.written.at(c as usize) = true;
                 }
             }
         }
@@ -144,7 +149,7 @@ impl Place {
         let (buffer, set) = instance.spec.result(Style::Data, self.rank)?;
         debug_assert!(buffer == Buffer::Data);
         let held = set.iter().filter(|&c| {
-            !end.written[c as usize] && instance.spec.initial(Buffer::Data, self.rank, c).is_some()
+            !end.is_written(c) && instance.spec.initial(Buffer::Data, self.rank, c).is_some()
         });
         let pieces = held
             .map(|c| Piece { buf: Buf::Data, set: ChunkSet::interval(c, 1, self.chunks) })

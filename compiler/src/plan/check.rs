@@ -1,8 +1,16 @@
 //! Whether a plan is consistent in itself: every index, region and count. What it takes several
 //! ranks to see is [`crate::verify::plan`]'s.
 
-use super::{Buf, Dir, Input, Op, Placement, Plan, Region, Weighted};
+use super::{
+    Buf, Dir, Header, Input, MAX_CHUNKS, MOST_MOVED, Op, Placement, Plan, Region, Sizes, Weighted,
+};
 use crate::chunks::ChunkSet;
+use crate::instance::MAX_RANKS;
+use crate::num::{index, wide};
+
+fn need(ok: bool, what: &str) -> Result<(), String> {
+    if ok { Ok(()) } else { Err(what.to_string()) }
+}
 
 impl Plan {
     /// Chunks of a buffer of this plan; `None` if it has no such buffer.
@@ -12,7 +20,7 @@ impl Plan {
             (Buf::Data, Placement::InPlace) => Some(h.chunks),
             (Buf::Input, Placement::OutOfPlace) => Some(h.input_chunks),
             (Buf::Output, Placement::OutOfPlace) => Some(h.output_chunks),
-            (Buf::Scratch(i), _) => h.scratch.get(i as usize).copied(),
+            (Buf::Scratch(i), _) => h.scratch.get(usize::from(i)).copied(),
             _ => None,
         }
     }
@@ -20,20 +28,18 @@ impl Plan {
     /// Checks; says in words what is wrong.
     pub fn check(&self) -> Result<(), String> {
         let (h, part) = (&self.header, &self.part);
-        let need = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_string()) };
-        need(h.ranks >= 1 && part.rank < h.ranks, "the rank is not one of the ranks")?;
-        need(h.root < h.ranks, "the root is not one of the ranks")?;
-        need((1..=super::MAX_SLOTS).contains(&h.slots), "slots are out of range")?;
-        need(h.chunks >= 1 && h.blocks >= 1, "there are no chunks")?;
-        need((1..=4096).contains(&h.pipeline), "the pipeline is out of range")?;
+        header(h)?;
+        need(part.rank < h.ranks, "the rank is not one of the ranks")?;
         need(part.lanes.len() <= 64, "there are too many lanes")?;
         for c in &part.conns {
             need(c.peer < h.ranks, "a connection leads to no rank")?;
         }
-        let mut used = vec![0u32; part.conns.len()];
+        let (mut used, mut moved) = (vec![0u32; part.conns.len()], 0);
         for (l, lane) in part.lanes.iter().enumerate() {
             for (i, op) in lane.ops.iter().enumerate() {
-                self.op(op, &mut used).map_err(|e| format!("lane {l}, operation {i}: {e}"))?;
+                moved +=
+                    self.op(op, &mut used).map_err(|e| format!("lane {l}, operation {i}: {e}"))?;
+                need(moved <= MOST_MOVED, "more chunks are moved than a plan may")?;
             }
         }
         for (c, &used) in part.conns.iter().zip(&used) {
@@ -64,13 +70,18 @@ impl Plan {
     /// wait. So each is a plan of its own, whose proof holds whatever its length.
     fn parts(&self, split: &Weighted) -> Result<(), String> {
         let (h, part) = (&self.header, &self.part);
-        let need = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_string()) };
         let cells = split.units.checked_mul(split.parts).filter(|&c| c > 0 && h.chunks % c == 0);
         need(split.units == h.blocks && split.parts >= 2, "a split of other units")?;
+        need(split.units == 1 || split.units == h.ranks, "a split of other units")?;
         need(split.scratch.len() == h.scratch.len(), "a split of other scratch buffers")?;
-        need(split.loads.len() == split.parts as usize, "a split of other loads")?;
+        need(split.loads.len() == index(split.parts), "a split of other loads")?;
         let per_part = h.chunks / cells.ok_or("a split into parts of no chunks")?;
-        let of_chunk = |c: u32| (c / per_part % split.parts) as u16;
+        // Neighbouring ranges are of different parts: what one part holds does not leave its ranges.
+        let inside = |set: &ChunkSet, own: u16| {
+            set.runs().all(|(c, len)| {
+                c / per_part % split.parts == u32::from(own) && len <= per_part - c % per_part
+            })
+        };
         let mut owners: Vec<Option<u16>> = vec![None; part.conns.len()];
         for lane in &part.lanes {
             let Some(own) = lane.part else {
@@ -81,23 +92,24 @@ impl Plan {
             need(u32::from(own) < split.parts, "a part of another split")?;
             let held = |region: &Region| {
                 region.pieces.iter().all(|p| match p.buf {
-                    Buf::Scratch(i) => match split.scratch.get(i as usize) {
-                        Some(None) => p.set.iter().all(|c| of_chunk(c) == own),
+                    Buf::Scratch(i) => match split.scratch.get(usize::from(i)) {
+                        Some(None) => inside(&p.set, own),
                         of => of == Some(&Some(own)),
                     },
-                    _ => p.set.iter().all(|c| of_chunk(c) == own),
+                    _ => inside(&p.set, own),
                 })
             };
             for op in &lane.ops {
                 need(regions(op).all(held), "a part touches what is not its own")?;
-                if let super::Sizes::Of(sets) = &op.sizes {
-                    let own = sets.iter().all(|s| s.iter().all(|c| of_chunk(c) == own));
+                if let Sizes::Of(sets) = &op.sizes {
+                    let own = sets.iter().all(|s| inside(s, own));
                     need(own, "a part moves the sizes of another")?;
                 }
-                let waits = op.after.iter().all(|a| part.lanes[a.lane as usize].part == Some(own));
+                let waits =
+                    op.after.iter().all(|a| part.lanes[usize::from(a.lane)].part == Some(own));
                 need(waits, "a part waits for another")?;
                 for conn in conns(op) {
-                    let owner = owners[conn as usize].get_or_insert(own);
+                    let owner = owners[index(conn)].get_or_insert(own);
                     need(*owner == own, "two parts share a connection")?;
                 }
             }
@@ -105,26 +117,29 @@ impl Plan {
         Ok(())
     }
 
-    fn op(&self, op: &Op, used: &mut [u32]) -> Result<(), String> {
+    /// Checks an operation; gives how many chunks its operands have in all.
+    fn op(&self, op: &Op, used: &mut [u32]) -> Result<u64, String> {
         let part = &self.part;
-        let need = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_string()) };
         need(!op.inputs.is_empty(), "no input")?;
-        need((op.site as usize) < part.sites.len(), "no such source line")?;
-        let chunks = op.sizes.chunks();
-        need(chunks > 0, "nothing moves")?;
-        if let super::Sizes::Of(sets) = &op.sizes {
-            for set in sets {
-                self.set(set, self.header.chunks.max(set.modulus))?;
-                need(set.modulus <= self.header.chunks, "sizes beyond the vector")?;
+        need(index(op.site) < part.sites.len(), "no such source line")?;
+        let chunks = match &op.sizes {
+            Sizes::Full(n) => u64::from(*n),
+            Sizes::Of(sets) => {
+                for set in sets {
+                    self.set(set, self.header.chunks)?;
+                }
+                sets.iter().map(|s| u64::from(s.total)).sum()
             }
-        }
+        };
+        need(chunks > 0, "nothing moves")?;
+        need(chunks <= MAX_CHUNKS.into(), "more chunks than a buffer has")?;
         for input in &op.inputs {
             match input {
                 Input::Local(region) => self.region(region, chunks)?,
                 Input::Message { conn, pull, .. } => {
                     self.conn(*conn, Dir::Recv, used)?;
                     if let Some(region) = pull {
-                        need(region.chunks() == chunks, "a pulled region of another length")?;
+                        self.offered(region, chunks)?;
                     }
                 }
             }
@@ -133,56 +148,95 @@ impl Plan {
             self.region(&store.region, chunks)?;
             need(store.region.pieces.iter().all(|p| p.buf != Buf::Input), "the input is written")?;
         }
-        let mut seen = Vec::new();
+        let mut seen = std::collections::BTreeSet::new();
         for out in &op.outs {
             self.conn(out.conn, Dir::Send, used)?;
-            need(!seen.contains(&out.conn), "two messages of one operation on one connection")?;
-            seen.push(out.conn);
+            need(seen.insert(out.conn), "two messages of one operation on one connection")?;
             need(out.origin < self.header.chunks, "an offer beyond the vector")?;
             if let Some(region) = &out.pull {
                 self.region(region, chunks)?;
+                need(single(region), "an offer of several buffers")?;
             }
         }
         for a in &op.after {
-            let lane = part.lanes.get(a.lane as usize).ok_or("waits for no lane")?;
-            need((a.op as usize) < lane.ops.len(), "waits for no operation")?;
+            let lane = part.lanes.get(usize::from(a.lane)).ok_or("waits for no lane")?;
+            need(index(a.op) < lane.ops.len(), "waits for no operation")?;
         }
         for m in &op.drained {
-            let conn = part.conns.get(m.conn as usize).ok_or("drains no connection")?;
+            let conn = part.conns.get(index(m.conn)).ok_or("drains no connection")?;
             need(conn.dir == Dir::Send && m.message < conn.messages, "drains no message")?;
         }
-        Ok(())
+        Ok(chunks * (wide(op.inputs.len()) + wide(op.outs.len()) + 1))
     }
 
     fn conn(&self, conn: u32, dir: Dir, used: &mut [u32]) -> Result<(), String> {
-        match self.part.conns.get(conn as usize) {
-            Some(c) if c.dir == dir => {
-                used[conn as usize] += 1;
+        match (self.part.conns.get(index(conn)), used.get_mut(index(conn))) {
+            (Some(c), Some(used)) if c.dir == dir => {
+                *used += 1;
                 Ok(())
             }
             _ => Err("no such connection".into()),
         }
     }
 
-    fn region(&self, region: &Region, chunks: u32) -> Result<(), String> {
+    fn region(&self, region: &Region, chunks: u64) -> Result<(), String> {
+        self.pieces(region, chunks, |buf| self.buffer_chunks(buf))
+    }
+
+    /// A region that a peer offers: its vector is `data` in either placement, and its other buffers have as
+    /// many chunks as this rank's.
+    fn offered(&self, region: &Region, chunks: u64) -> Result<(), String> {
+        need(single(region), "an offer of several buffers")?;
+        self.pieces(region, chunks, |buf| match buf {
+            Buf::Data => Some(self.header.chunks),
+            buf => self.buffer_chunks(buf),
+        })
+    }
+
+    fn pieces(
+        &self,
+        region: &Region,
+        chunks: u64,
+        size: impl Fn(Buf) -> Option<u32>,
+    ) -> Result<(), String> {
         let mut total = 0u64;
         for p in &region.pieces {
-            let size = self.buffer_chunks(p.buf).ok_or("no such buffer")?;
-            self.set(&p.set, size)?;
-            total += p.set.total as u64;
+            self.set(&p.set, size(p.buf).ok_or("no such buffer")?)?;
+            total += u64::from(p.set.total);
         }
-        if total == chunks as u64 { Ok(()) } else { Err("regions of different lengths".into()) }
+        need(total == chunks, "regions of different lengths")
     }
 
     fn set(&self, s: &ChunkSet, size: u32) -> Result<(), String> {
         let fine = s.modulus > 0
-            && s.modulus <= size.max(1)
+            && (s.modulus <= size || s.total == 0)
             && s.start < s.modulus
             && s.total <= s.modulus
             && (s.is_interval() || (s.block > 0 && s.stride >= s.block))
             && s.is_simple();
-        if fine { Ok(()) } else { Err("a chunk set out of bounds".into()) }
+        need(fine, "a chunk set out of bounds")
     }
+}
+
+/// What all ranks have in common.
+fn header(h: &Header) -> Result<(), String> {
+    need((1..=MAX_RANKS).contains(&h.ranks.into()), "the ranks are out of range")?;
+    need(h.root < h.ranks, "the root is not one of the ranks")?;
+    need((1..=super::MAX_SLOTS).contains(&h.slots), "slots are out of range")?;
+    need(h.chunks >= 1 && h.blocks >= 1, "there are no chunks")?;
+    need(h.chunks <= MAX_CHUNKS, "there are too many chunks")?;
+    need(h.chunks.is_multiple_of(h.blocks), "the blocks are no whole chunks")?;
+    let per_block = h.chunks / h.blocks;
+    let whole = |chunks: u32| chunks <= h.chunks && chunks.is_multiple_of(per_block);
+    need(whole(h.input_chunks), "the input is no whole blocks")?;
+    need(whole(h.output_chunks), "the output is no whole blocks")?;
+    need(h.scratch.iter().all(|&s| s <= MAX_CHUNKS), "a scratch buffer has too many chunks")?;
+    need((1..=4096).contains(&h.pipeline), "the pipeline is out of range")
+}
+
+/// Whether a region lies in one buffer.
+fn single(region: &Region) -> bool {
+    region.pieces.windows(2).all(|w| w[0].buf == w[1].buf)
 }
 
 /// Whether an operation takes messages.

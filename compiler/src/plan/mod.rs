@@ -48,6 +48,12 @@ use crate::chunks::ChunkSet;
 /// Most messages that may be in flight on one connection: what every transport can hold.
 pub const MAX_SLOTS: u32 = 32;
 
+/// Most chunks of one buffer, of a plan as of a program.
+pub const MAX_CHUNKS: u32 = 1 << 28;
+
+/// Most chunks that the operands of one rank's operations have in all.
+const MOST_MOVED: u64 = 1 << 28;
+
 /// Most paths between hosts that a plan may ride.
 pub const MAX_PATHS: u32 = 8;
 
@@ -319,7 +325,7 @@ impl Region {
 
     /// Number of chunks.
     pub fn chunks(&self) -> u32 {
-        self.pieces.iter().map(|p| p.set.total).sum()
+        self.pieces.iter().fold(0, |sum, p| sum.saturating_add(p.set.total))
     }
 
     /// The chunks, in order.
@@ -339,7 +345,7 @@ impl Sizes {
     /// Number of chunks.
     pub fn chunks(&self) -> u32 {
         match self {
-            Sizes::Of(sets) => sets.iter().map(|s| s.total).sum(),
+            Sizes::Of(sets) => sets.iter().fold(0, |sum, s| sum.saturating_add(s.total)),
             Sizes::Full(n) => *n,
         }
     }

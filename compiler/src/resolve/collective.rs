@@ -48,6 +48,9 @@ impl Resolver<'_> {
                 .help("write `each r { output[0] = input[0] at … }`"),
             );
         }
+        if let Some(d) = names.full(c.name.span) {
+            self.report(d);
+        }
         if self.diagnostics.len() != before {
             return None;
         }

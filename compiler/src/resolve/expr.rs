@@ -23,7 +23,7 @@ pub(super) struct Expansion {
 }
 
 /// More nodes than this in one expression are refused: nested calls multiply.
-const MAX_NODES: usize = 100_000;
+const MAX_NODES: usize = 20_000;
 
 impl Resolver<'_> {
     /// A number.
@@ -66,7 +66,8 @@ impl Resolver<'_> {
                     codes::TOO_LARGE,
                     "the expression grows too large when its functions are expanded",
                 )
-                .label(e.span, "here"),
+                .label(e.span, "here")
+                .help("give parts of it names with `let`: what has a name is evaluated once"),
             );
             return None;
         }

@@ -63,6 +63,9 @@ pub(crate) struct Resolver<'a> {
     diagnostics: Diagnostics,
 }
 
+/// More faults than this are counted, and not shown.
+const MOST_SHOWN: usize = 50;
+
 /// Resolves every algorithm that the source declares (not those of its imports), in order.
 pub fn resolve(
     sources: &mut SourceMap,
@@ -108,7 +111,13 @@ pub fn resolve_tree(
             Item::Import(_) => {}
         }
     }
-    if resolver.diagnostics.is_empty() { Ok(programs) } else { Err(resolver.diagnostics) }
+    let mut found = resolver.diagnostics;
+    let more = found.len().saturating_sub(MOST_SHOWN);
+    found.truncate(MOST_SHOWN);
+    if let (1.., Some(last)) = (more, found.last_mut()) {
+        last.notes.push(format!("and {more} more"));
+    }
+    if found.is_empty() { Ok(programs) } else { Err(found) }
 }
 
 impl Resolver<'_> {
@@ -340,15 +349,34 @@ impl Names {
     /// A slot without a name that users see.
     fn hidden(&mut self) -> Slot {
         self.slots.push(String::new());
-        (self.slots.len() - 1) as Slot
+        self.last()
     }
 
     /// A new variable; `truth` if it holds a truth value.
     fn bind(&mut self, name: &str, truth: bool) -> Slot {
         self.slots.push(name.to_string());
-        let slot = (self.slots.len() - 1) as Slot;
+        let slot = self.last();
         self.visible.push((name.to_string(), slot, truth));
         slot
+    }
+
+    /// The newest slot. Where there are more than can be numbered, [`Names::full`] tells, and the program is
+    /// refused.
+    fn last(&self) -> Slot {
+        Slot::try_from(self.slots.len() - 1).unwrap_or(Slot::MAX)
+    }
+
+    /// A refusal, if there are more variables than slots.
+    fn full(&self, at: Span) -> Option<Diagnostic> {
+        let most = usize::from(Slot::MAX) + 1;
+        (self.slots.len() > most).then(|| {
+            Diagnostic::error(
+                codes::TOO_LARGE,
+                format!("{} variables, those of its functions included", self.slots.len()),
+            )
+            .label(at, "declared here")
+            .help(format!("at most {most} are possible: use loops, or several algorithms"))
+        })
     }
 
     fn find(&self, name: &str) -> Option<(Slot, bool)> {

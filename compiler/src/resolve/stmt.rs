@@ -101,6 +101,9 @@ pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) ->
     let stmts = body.block(r, &a.body);
     let schedule = body.schedule(r, a.schedule.as_ref());
     weighted::alone(r, &kind, &stmts, schedule.as_ref());
+    if let Some(d) = body.names.full(a.header) {
+        r.report(d);
+    }
     if let (Some(data), Some(io)) = (body.data, body.split_buffers) {
         r.report(
             Diagnostic::error(codes::BUFFERS, "an algorithm moves `data`, or `input` and `output`, not both")

@@ -5,18 +5,21 @@
 
 use petgraph::visit::EdgeRef;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
+use smallvec::SmallVec;
 
 use crate::graph::{Dep, StepGraph, StepId};
+use crate::num::{count, index};
 
 /// Checks, and gives the length of the longest chain of messages between different ranks.
 pub fn check(graph: &StepGraph) -> Result<u32, Diagnostics> {
     let g = &graph.graph;
     let n = g.node_count();
-    // Event 2i is the read of step i, 2i + 1 its write.
-    let mut waiting = vec![0u32; 2 * n];
-    let mut next: Vec<Vec<u32>> = vec![Vec::new(); 2 * n];
+    // Event 2i is the read of step i, 2i + 1 its write; then one a join, between its two sides.
+    let all = 2 * n + graph.joins.len();
+    let mut waiting = vec![0u32; all];
+    let mut next: Vec<SmallVec<[u32; 4]>> = vec![SmallVec::new(); all];
     let mut edge = |from: usize, to: usize| {
-        next[from].push(to as u32);
+        next[from].push(count(to));
         waiting[to] += 1;
     };
     for i in 0..n {
@@ -24,32 +27,33 @@ pub fn check(graph: &StepGraph) -> Result<u32, Diagnostics> {
     }
     for e in g.edge_references() {
         let (a, b) = (e.source().index(), e.target().index());
-        match e.weight() {
-            Dep::Flow => edge(2 * a + 1, 2 * b),
-            Dep::Output => edge(2 * a + 1, 2 * b + 1),
-            Dep::Anti => edge(2 * a, 2 * b + 1),
-        }
+        edge(before(*e.weight(), a), after(*e.weight(), b));
     }
-    let mut depth = vec![0u32; 2 * n];
-    let mut ready: Vec<u32> = (0..2 * n as u32).filter(|&v| waiting[v as usize] == 0).collect();
+    for (i, join) in graph.joins.iter().enumerate() {
+        // A step on both sides of a join reads before it writes, which it does anyway.
+        join.from.iter().for_each(|&a| edge(before(join.dep, index(a)), 2 * n + i));
+        join.to.iter().for_each(|&b| edge(2 * n + i, after(join.dep, index(b))));
+    }
+    let mut depth = vec![0u32; all];
+    let mut ready: Vec<u32> = (0..count(all)).filter(|&v| waiting[index(v)] == 0).collect();
     let (mut done, mut longest) = (0, 0);
     while let Some(v) = ready.pop() {
         done += 1;
-        let step = &g[StepId::new(v as usize / 2)];
-        let hop = u32::from(v % 2 == 0 && step.src != step.dst);
-        let here = depth[v as usize];
+        let step = g.node_weight(StepId::new(index(v / 2))).filter(|_| v % 2 == 0);
+        let hop = u32::from(step.is_some_and(|t| t.src != t.dst));
+        let here = depth[index(v)];
         longest = longest.max(here);
-        for &w in &next[v as usize] {
+        for &w in &next[index(v)] {
             // The hop is the way from a step's read to its own write.
-            let cost = if w == v + 1 && v % 2 == 0 { hop } else { 0 };
-            depth[w as usize] = depth[w as usize].max(here + cost);
-            waiting[w as usize] -= 1;
-            if waiting[w as usize] == 0 {
+            let cost = if w == v + 1 { hop } else { 0 };
+            depth[index(w)] = depth[index(w)].max(here + cost);
+            waiting[index(w)] -= 1;
+            if waiting[index(w)] == 0 {
                 ready.push(w);
             }
         }
     }
-    if done == 2 * n {
+    if done == all {
         return Ok(longest);
     }
     let stuck = (0..n).find(|&i| waiting[2 * i] > 0 || waiting[2 * i + 1] > 0).unwrap_or(0);
@@ -64,4 +68,20 @@ pub fn check(graph: &StepGraph) -> Result<u32, Diagnostics> {
             format!("in round {}, from rank {} to rank {}", step.round, step.src, step.dst),
         ),
     ])
+}
+
+/// The event of a step that others wait for.
+fn before(dep: Dep, step: usize) -> usize {
+    match dep {
+        Dep::Flow | Dep::Output => 2 * step + 1,
+        Dep::Anti => 2 * step,
+    }
+}
+
+/// The event of a step that waits.
+fn after(dep: Dep, step: usize) -> usize {
+    match dep {
+        Dep::Flow => 2 * step,
+        Dep::Output | Dep::Anti => 2 * step + 1,
+    }
 }

@@ -5,14 +5,16 @@
 //!   meet. Replays the contributions of every place.
 //! * `result`: after the last round every place holds exactly what the collective asks for, each
 //!   contribution once; and whether the trees of additions agree on all ranks.
-//! * `race`: conflicting accesses are ordered by a path of the step graph.
+//! * `race`: conflicting accesses are ordered by a dependence of the step graph.
 //! * `deadlock`: the step graph has no cycle, each step taken as its read and its write.
 //! * `plan`: the same again on the lowered plans: matching, deadlock with bounded slots, races with
 //!   peers that read this rank's memory, and the result, replayed from the operations that will run.
+//! * `blame`: no proof; names the place of a refuted program that one small change would set right.
 //! * `symmetry`: one rank stands for all, where the program maps onto itself.
 //!
 //! Only [`verify`] makes a [`Verified`] graph; only a verified graph becomes plans.
 
+pub mod blame;
 pub mod deadlock;
 pub mod plan;
 pub mod race;

@@ -1,14 +1,17 @@
 //! Conflicting accesses are ordered: for every place, of any two accesses of which one is a write,
-//! and which are not reductions of one round into one place, one depends on the other.
+//! and which are not reductions of one round into one place, one waits for the other.
 //!
-//! The accesses are listed and sorted anew here, so that a wrong edge of the graph is found.
+//! The accesses are listed and sorted anew here, so that a wrong edge or join of the graph is found. Chains
+//! do not count: a step that overwrites what another reads waits for its read alone, not for its write.
 
 use petgraph::visit::EdgeRef;
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
+use smallvec::SmallVec;
 
 use super::rounds::place_name;
-use crate::graph::{StepGraph, StepId};
+use crate::graph::{Dep, Join, StepGraph, StepId};
+use crate::num::{count, index};
 use crate::places::Places;
 
 /// One access: place, round, write or read, step.
@@ -17,63 +20,110 @@ type Access = (usize, u32, bool, u32);
 /// Checks all places.
 pub fn check(graph: &StepGraph) -> Result<(), Diagnostics> {
     let places = Places::new(&graph.instance);
+    let waits = Waits::of(graph);
     let mut accesses: Vec<Access> = Vec::new();
     for id in graph.graph.node_indices() {
-        let (t, step) = (&graph.graph[id], id.index() as u32);
+        let (t, step) = (&graph.graph[id], count(id.index()));
         accesses.extend(places.region(t.src, &t.from).map(|p| (p, t.round, false, step)));
         accesses.extend(places.region(t.dst, &t.to).map(|p| (p, t.round, true, step)));
     }
     accesses.sort_unstable();
+    let (mut writers, mut readers) = (Vec::new(), Vec::new());
     for place in accesses.chunk_by(|a, b| a.0 == b.0) {
         // Writes of a round, and what they must come after: the reads since the writes before them
         // (those of their own round included), and those writes.
-        let mut writers: Vec<u32> = Vec::new();
-        let mut readers: Vec<u32> = Vec::new();
+        writers.clear();
+        readers.clear();
+        let wrong = |(a, b)| Err(vec![race(graph, &places, place[0].0, a, b)]);
         for round in place.chunk_by(|a, b| a.1 == b.1) {
-            for read in round.iter().filter(|a| !a.2) {
-                for &w in &writers {
-                    ordered(graph, &places, read.0, w, read.3)?;
+            let (reads, writes) = round.split_at(round.partition_point(|a| !a.2));
+            let reads: Vec<u32> = reads.iter().map(|a| a.3).collect();
+            if let Some(pair) = waits.unordered(&writers, Dep::Flow, &reads) {
+                return wrong(pair);
+            }
+            readers.extend(reads);
+            if writes.is_empty() {
+                continue;
+            }
+            let writes: Vec<u32> = writes.iter().map(|a| a.3).collect();
+            for (before, dep) in [(&writers, Dep::Output), (&readers, Dep::Anti)] {
+                if let Some(pair) = waits.unordered(before, dep, &writes) {
+                    return wrong(pair);
                 }
-                readers.push(read.3);
             }
-            let writes: Vec<u32> = round.iter().filter(|a| a.2).map(|a| a.3).collect();
-            for &w in &writes {
-                for &before in writers.iter().chain(&readers).filter(|&&b| b != w) {
-                    ordered(graph, &places, round[0].0, before, w)?;
-                }
+            let copies = |&&w: &&u32| graph.graph[StepId::new(index(w))].op == Op::Copy;
+            if writes.len() > 1 && writes.iter().filter(copies).count() > 1 {
+                return wrong((writes[0], writes[1]));
             }
-            if writes.len() > 1
-                && writes
-                    .iter()
-                    .filter(|&&w| graph.graph[StepId::new(w as usize)].op == Op::Copy)
-                    .count()
-                    > 1
-            {
-                return Err(vec![race(graph, &places, round[0].0, writes[0], writes[1])]);
-            }
-            if !writes.is_empty() {
-                writers = writes;
-                readers.clear();
-            }
+            writers = writes;
+            readers.clear();
         }
     }
     Ok(())
 }
 
-fn ordered(
-    graph: &StepGraph,
-    places: &Places,
-    place: usize,
-    before: u32,
-    after: u32,
-) -> Result<(), Diagnostics> {
-    let (a, b) = (StepId::new(before as usize), StepId::new(after as usize));
-    let direct =
-        graph.graph.edges_directed(b, petgraph::Direction::Incoming).any(|e| e.source() == a);
-    if direct || petgraph::algo::has_path_connecting(&graph.graph, a, b, None) {
-        return Ok(());
+/// What each step waits for, and why, to be searched.
+struct Waits<'g> {
+    /// Where the list of each step begins.
+    start: Vec<usize>,
+    /// Of each step, ascending.
+    sources: Vec<(u32, Dep)>,
+    /// The joins in which each step waits.
+    joins: Vec<SmallVec<[&'g Join; 2]>>,
+}
+
+impl<'g> Waits<'g> {
+    fn of(graph: &'g StepGraph) -> Self {
+        let mut start = vec![0usize; graph.graph.node_count() + 1];
+        for e in graph.graph.edge_references() {
+            start[e.target().index() + 1] += 1;
+        }
+        for i in 1..start.len() {
+            start[i] += start[i - 1];
+        }
+        let mut next = start.clone();
+        let mut sources = vec![(0u32, Dep::Flow); graph.graph.edge_count()];
+        for e in graph.graph.edge_references() {
+            let at = &mut next[e.target().index()];
+            sources[*at] = (count(e.source().index()), *e.weight());
+            *at += 1;
+        }
+        for ends in start.windows(2) {
+            sources[ends[0]..ends[1]].sort_unstable();
+        }
+        let mut joins = vec![SmallVec::new(); graph.graph.node_count()];
+        // Lists that do not ascend are not searched: what they say is missed, and reported.
+        for join in graph.joins.iter().filter(|j| j.from.is_sorted() && j.to.is_sorted()) {
+            join.to.iter().for_each(|&step| joins[index(step)].push(join));
+        }
+        Waits { start, sources, joins }
     }
-    Err(vec![race(graph, places, place, before, after)])
+
+    /// A step of `before` and another of `after` that does not wait for it, for this reason. Both ascend.
+    fn unordered(&self, before: &[u32], dep: Dep, after: &[u32]) -> Option<(u32, u32)> {
+        let (Some(&a), Some(&b)) = (before.first(), after.first()) else { return None };
+        let joined = |join: &&Join| {
+            let first = join.dep == dep && join.from.binary_search(&a).is_ok();
+            first && within(before, &join.from) && within(after, &join.to)
+        };
+        if self.joins[index(b)].iter().any(joined) {
+            return None;
+        }
+        let pairs = after.iter().flat_map(|&b| before.iter().map(move |&a| (a, b)));
+        pairs.filter(|(a, b)| a != b).find(|&(a, b)| !self.waits(a, dep, b))
+    }
+
+    fn waits(&self, before: u32, dep: Dep, after: u32) -> bool {
+        let list = &self.sources[self.start[index(after)]..self.start[index(after) + 1]];
+        let joined = |join: &&Join| join.dep == dep && join.from.binary_search(&before).is_ok();
+        list.binary_search(&(before, dep)).is_ok() || self.joins[index(after)].iter().any(joined)
+    }
+}
+
+/// Whether all of an ascending list are in another.
+fn within(few: &[u32], many: &[u32]) -> bool {
+    let mut rest = many.iter();
+    few.iter().all(|a| rest.any(|b| a == b))
 }
 
 fn race(graph: &StepGraph, places: &Places, place: usize, a: u32, b: u32) -> Diagnostic {
@@ -85,4 +135,100 @@ fn race(graph: &StepGraph, places: &Places, place: usize, a: u32, b: u32) -> Dia
     )
     .label(x.span, format!("step s{a}, round {}", x.round));
     if x.span == y.span { d } else { d.label(y.span, format!("step s{b}, round {}", y.round)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use roundelay_dsl::span::SourceMap;
+
+    use super::*;
+    use crate::{Instance, NoLibrary, Options, Shape, resolve};
+
+    const TWO_SHOT: &str = "algorithm two_shot implements all_reduce on n ranks {
+    chunks n
+    each r { for p in 0..n where p != r { r -> p : reduce data[p] } }
+    each r { for p in 0..n where p != r { r -> p : copy data[r] } }
+}
+";
+    const ONE_SHOT: &str = "algorithm one_shot implements all_reduce on n ranks {
+    each r { for p in 0..n where p != r { r -> p : reduce data } }
+}
+";
+
+    fn graph(text: &str, n: u32) -> StepGraph {
+        let mut sources = SourceMap::new();
+        let id = sources.add("here.algo", text);
+        let programs = resolve(&mut sources, id, &NoLibrary).expect("the text resolves");
+        let instance = Instance::new(&programs[0], &Shape::flat(n), &Options::default());
+        crate::graph::unroll(&Arc::new(instance.expect("the shape fits"))).expect("it unrolls")
+    }
+
+    fn races(graph: &StepGraph) -> bool {
+        check(graph).is_err_and(|found| found[0].code == codes::RACE)
+    }
+
+    /// Every join is needed, and every step in it.
+    #[test]
+    fn a_join_that_lacks_a_step_is_found() {
+        for text in [TWO_SHOT, ONE_SHOT] {
+            let whole = graph(text, 5);
+            assert!(!whole.joins.is_empty() && check(&whole).is_ok());
+            for i in 0..whole.joins.len() {
+                let mut less = whole.clone();
+                less.joins.remove(i);
+                assert!(races(&less), "without join {i}");
+                for step in 0..whole.joins[i].from.len() {
+                    let mut less = whole.clone();
+                    less.joins[i].from.remove(step);
+                    assert!(races(&less), "join {i} without what comes before, {step}");
+                }
+                for step in 0..whole.joins[i].to.len() {
+                    let mut less = whole.clone();
+                    less.joins[i].to.remove(step);
+                    assert!(races(&less), "join {i} without what waits, {step}");
+                }
+                let mut back = whole.clone();
+                let join = &mut back.joins[i];
+                std::mem::swap(&mut join.from, &mut join.to);
+                assert!(races(&back), "join {i} the other way round");
+            }
+        }
+    }
+
+    /// Every edge is needed, and so is what it says.
+    #[test]
+    fn an_edge_that_lacks_is_found() {
+        let whole = graph(TWO_SHOT, 5);
+        for edge in whole.graph.edge_indices() {
+            let mut less = whole.clone();
+            less.graph.remove_edge(edge);
+            assert!(races(&less), "without edge {}", edge.index());
+            let mut other = whole.clone();
+            other.graph[edge] = Dep::Output;
+            let same = whole.graph[edge] == Dep::Output;
+            assert!(same || races(&other), "edge {} for another reason", edge.index());
+        }
+    }
+
+    /// A join is what its pairs are, one by one.
+    #[test]
+    fn joins_as_edges_are_ordered_too() {
+        for text in [TWO_SHOT, ONE_SHOT] {
+            let mut pairs = graph(text, 5);
+            for join in std::mem::take(&mut pairs.joins) {
+                for (&a, &b) in join.from.iter().flat_map(|a| join.to.iter().map(move |b| (a, b))) {
+                    if a != b {
+                        let (a, b) = (StepId::new(index(a)), StepId::new(index(b)));
+                        pairs.graph.add_edge(a, b, join.dep);
+                    }
+                }
+            }
+            assert!(check(&pairs).is_ok());
+            let edge = pairs.graph.edge_indices().next_back().expect("there are edges");
+            pairs.graph.remove_edge(edge);
+            assert!(races(&pairs));
+        }
+    }
 }

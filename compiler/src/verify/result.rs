@@ -35,10 +35,11 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnosti
     let (mut equal, mut ordered) = (true, true);
     let mut wrong = None;
     for rank in 0..n {
-        for chunk in 0..instance.spec.size(buffer) {
+        let asked = instance.spec.result(instance.program.style, rank);
+        for chunk in asked.iter().flat_map(|(_, set)| set.iter()) {
             let Some(expected) = instance.spec.expected(buffer, rank, chunk) else { continue };
             let place = state.places.of(rank, buf, chunk);
-            match &state.values[place] {
+            match state.value(place) {
                 Some(value) if value.is(&expected, n) => {
                     let tree = trees[expected.chunk as usize].get_or_insert_with(|| {
                         ordered &= value.tree == in_order(&expected, n);
@@ -56,14 +57,7 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnosti
         }
     }
     if let Some((place, rank, expected)) = wrong {
-        return Err(vec![explain(
-            graph,
-            state,
-            place,
-            rank,
-            &expected,
-            state.values[place].as_ref(),
-        )]);
+        return Err(vec![explain(graph, state, place, rank, &expected, state.value(place))]);
     }
     let sums = Sums { equal, ordered: equal && ordered };
     Ok(instance.spec.kind.reduces().then_some(sums))
@@ -71,11 +65,7 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnosti
 
 /// The tree of the sum that takes contributions in ascending order of rank.
 fn in_order(expected: &Expected, n: u32) -> u64 {
-    match &expected.ranks {
-        Ranks::All => ordered_tree(expected.chunk, 0..n),
-        Ranks::One(r) => ordered_tree(expected.chunk, [*r]),
-        Ranks::These(list) => ordered_tree(expected.chunk, list.iter().copied()),
-    }
+    ordered_tree(expected.contributions(n))
 }
 
 fn barrier(graph: &StepGraph, state: &State) -> Result<(), Diagnostics> {
@@ -87,7 +77,10 @@ fn barrier(graph: &StepGraph, state: &State) -> Result<(), Diagnostics> {
                     codes::MISSING,
                     format!("rank {rank} can leave before rank {missing} has come"),
                 )
-                .label(instance.program.header, format!("on {} ranks", instance.shape))
+                .label(
+                    graph.graph.node_weights().last().map_or(instance.program.header, |t| t.span),
+                    format!("on {} ranks, this comes last", instance.shape),
+                )
                 .note(format!("rank {rank} has heard of {heard} only"))
                 .help("every rank must hear, over some chain of messages, of every other"),
             ]);
@@ -101,9 +94,11 @@ fn asked(expected: &Expected, n: u32) -> String {
         Ranks::All if n == 1 => format!("chunk {} of {{r0}}", expected.chunk),
         Ranks::All => format!("chunk {} of {{r0..r{}}}", expected.chunk, n - 1),
         Ranks::One(r) => format!("chunk {} of {{r{r}}}", expected.chunk),
-        Ranks::These(list) => {
-            let list: Vec<String> = list.iter().take(8).map(|r| format!("r{r}")).collect();
-            format!("chunk {} of {{{}}}", expected.chunk, list.join(", "))
+        Ranks::These(ranks) => format!("chunk {} of {ranks}", expected.chunk),
+        Ranks::Mixed(parts) => {
+            let parts: Vec<String> =
+                parts.iter().take(8).map(|(c, ranks)| format!("chunk {c} of {ranks}")).collect();
+            parts.join(" + ")
         }
     }
 }
@@ -129,21 +124,21 @@ fn explain(
     let n = instance.ranks();
     let name = place_name(instance, &state.places, place);
     let ends = value.map_or("nothing".to_string(), Value::to_string);
-    let wanted: Vec<u32> = match &expected.ranks {
-        Ranks::All => (0..n).collect(),
-        Ranks::One(r) => vec![*r],
-        Ranks::These(list) => list.clone(),
+    let wanted = expected.contributions(n);
+    let held = |(r, chunk): &(u32, u32)| {
+        value.is_some_and(|v| v.parts.iter().any(|(c, s)| c == chunk && s.contains(*r)))
     };
-    let held = |r: &u32| {
-        value.is_some_and(|v| v.parts.iter().any(|(c, s)| *c == expected.chunk && s.contains(*r)))
-    };
-    let missing: Vec<u32> = wanted.iter().copied().filter(|r| !held(r)).collect();
+    let missing: Vec<(u32, u32)> = wanted.iter().copied().filter(|r| !held(r)).collect();
     let only_missing = value.is_none_or(|v| {
-        v.parts.iter().all(|(c, s)| *c == expected.chunk && s.iter().all(|r| wanted.contains(&r)))
+        v.parts.iter().all(|(c, s)| s.iter().all(|r| wanted.binary_search(&(r, *c)).is_ok()))
     });
     let history = history(graph, place);
+    let mixed = matches!(expected.ranks, Ranks::Mixed(_));
+    let name_of = |(r, c): &(u32, u32)| {
+        if mixed { format!("r{r}'s chunk {c}") } else { format!("r{r}") }
+    };
     let d = if only_missing && !missing.is_empty() {
-        let who: Vec<String> = missing.iter().take(6).map(|r| format!("r{r}")).collect();
+        let who: Vec<String> = missing.iter().take(6).map(name_of).collect();
         let more = if missing.len() > 6 {
             format!(" and {} more", missing.len() - 6)
         } else {
@@ -177,17 +172,42 @@ fn explain(
         Some(note) => d.note(note),
         None => d,
     };
-    let d = place_label(instance, d, &history, &missing, expected);
+    let d = match (history.is_empty(), sibling(graph, state, place)) {
+        (true, Some(t)) => d
+            .label(t.span, "nothing is ever stored there; this stores beside it")
+            .help("should this have sent it there, too?"),
+        _ => place_label(instance, d, &history, &missing),
+    };
     let steps = journey(graph, place);
     if steps.is_empty() { d } else { d.note(format!("how it came: {}", steps.join("; "))) }
+}
+
+/// The last transfer that stores into places like this one, where nothing ever is: other chunks of the
+/// rank, or else the chunk of other ranks, or else anything in such a buffer.
+fn sibling<'g>(graph: &'g StepGraph, state: &State, place: usize) -> Option<&'g Transfer> {
+    let places = &state.places;
+    let per_rank = usize::try_from(places.per_rank).ok().filter(|&p| p > 0)?;
+    let name = |p: usize| places.name(u32::try_from(p % per_rank).unwrap_or(0));
+    let (rank, (buf, chunk)) = (place / per_rank, name(place));
+    let likeness = |t: &Transfer| {
+        let into = places.region(t.dst, &t.to).filter(|&p| name(p).0 == buf);
+        into.map(|p| match (p / per_rank == rank, name(p).1 == chunk) {
+            (true, _) => 3,
+            (false, true) => 2,
+            (false, false) => 1,
+        })
+        .max()
+    };
+    let alike = graph.graph.node_weights().filter_map(|t| Some((likeness(t)?, t)));
+    alike.max_by_key(|(likeness, _)| *likeness).map(|(_, t)| t)
 }
 
 /// Who does hold what is asked for, if it only was not sent on.
 fn holders(graph: &StepGraph, state: &State, expected: &Expected) -> Option<String> {
     let n = graph.instance.ranks();
     let mut found: Vec<String> = Vec::new();
-    for (place, value) in state.values.iter().enumerate() {
-        if value.as_ref().is_some_and(|v| v.is(expected, n)) {
+    for place in state.values.touched() {
+        if state.value(place).is_some_and(|v| v.is(expected, n)) {
             found.push(place_name(&graph.instance, &state.places, place));
             if found.len() == 4 {
                 break;
@@ -208,7 +228,7 @@ fn journey(graph: &StepGraph, place: usize) -> Vec<String> {
         let mut events = history(graph, at);
         events.retain(|e| e.step.round < before);
         let Some(last) = events.last() else {
-            if let Some(value) = &start.values[at] {
+            if let Some(value) = start.value(at) {
                 lines.push(format!("{} is {value} from the start", name(at)));
             }
             break;
@@ -257,7 +277,7 @@ fn history(graph: &StepGraph, place: usize) -> Vec<Event> {
         super::rounds::replay_round(instance, &mut state, round);
         for t in round {
             if state.places.region(t.dst, &t.to).any(|p| p == place) {
-                events.push(Event { step: (*t).clone(), after: state.values[place].clone() });
+                events.push(Event { step: (*t).clone(), after: state.value(place).cloned() });
             }
         }
     }
@@ -268,12 +288,10 @@ fn place_label(
     instance: &Instance,
     d: Diagnostic,
     history: &[Event],
-    missing: &[u32],
-    expected: &Expected,
+    missing: &[(u32, u32)],
 ) -> Diagnostic {
-    let has = |v: &Option<Value>, r: u32| {
-        v.as_ref()
-            .is_some_and(|v| v.parts.iter().any(|(c, s)| *c == expected.chunk && s.contains(r)))
+    let has = |v: &Option<Value>, (r, chunk): (u32, u32)| {
+        v.as_ref().is_some_and(|v| v.parts.iter().any(|(c, s)| *c == chunk && s.contains(r)))
     };
     let Some(last) = history.last() else {
         return d
@@ -283,7 +301,7 @@ fn place_label(
     // The write that lost a contribution which was there before.
     let lost = history.windows(2).find_map(|w| {
         let gone = missing.iter().find(|r| has(&w[0].after, **r) && !has(&w[1].after, **r))?;
-        (w[1].step.op == Op::Copy).then_some((&w[1].step, *gone))
+        (w[1].step.op == Op::Copy).then_some((&w[1].step, gone.0))
     });
     let (d, at) = match lost {
         Some((step, r)) => (

@@ -12,21 +12,29 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::Span;
 
 use super::value::{Clash, RankSet, Spoilt, Value};
+use crate::cells::Cells;
 use crate::collective::Kind;
 use crate::graph::{StepGraph, Transfer, buf_name};
 use crate::instance::Instance;
 use crate::places::Places;
 use crate::plan::Buf;
-use crate::program::Buffer;
+use crate::program::{Buffer, Style};
 use crate::walk::walk;
 
 /// What every place holds after the last round.
 pub struct State {
     /// By place; see [`Places`].
-    pub(crate) values: Vec<Option<Value>>,
+    pub(crate) values: Cells<Option<Value>>,
     pub(crate) places: Places,
     /// Of a barrier: whom each rank has heard of.
     pub(crate) heard: Vec<RankSet>,
+}
+
+impl State {
+    /// What a place holds.
+    pub(crate) fn value(&self, place: usize) -> Option<&Value> {
+        self.values.get(place)?.as_ref()
+    }
 }
 
 /// At most this many findings are reported.
@@ -61,21 +69,16 @@ pub fn replay(graph: &StepGraph) -> Result<State, Diagnostics> {
 pub(crate) fn initial(instance: &Instance) -> State {
     let places = Places::new(instance);
     let n = instance.ranks();
-    let mut values = vec![None; places.per_rank as usize * n as usize];
+    let mut values = Cells::new(places.all(n));
+    let (buffer, buf) = match instance.program.style {
+        Style::Data => (Buffer::Data, Buf::Data),
+        Style::InputOutput => (Buffer::Input, Buf::Input),
+    };
     for rank in 0..n {
-        for (buffer, buf) in [(Buffer::Data, Buf::Data), (Buffer::Input, Buf::Input)] {
-            let used = match instance.program.style {
-                crate::program::Style::Data => buffer == Buffer::Data,
-                crate::program::Style::InputOutput => buffer == Buffer::Input,
-            };
-            if !used {
-                continue;
-            }
-            for chunk in 0..instance.spec.size(buffer) {
-                if let Some((from, c)) = instance.spec.initial(buffer, rank, chunk) {
-                    let class = class_of(instance, chunk);
-                    values[places.of(rank, buf, chunk)] = Some(Value::leaf(from, c, class));
-                }
+        for chunk in instance.spec.initial_chunks(buffer, rank).iter().flat_map(|set| set.iter()) {
+            if let Some((from, c)) = instance.spec.initial(buffer, rank, chunk) {
+                let leaf = Value::leaf(from, c, class_of(instance, chunk));
+                *values.at(places.of(rank, buf, chunk)) = Some(leaf.of(&instance.spec));
             }
         }
     }
@@ -113,7 +116,7 @@ type Read<'r> = &'r dyn Fn(&State, &Transfer, Buf, u32) -> Option<Value>;
 
 /// What a place of a rank holds.
 pub(crate) fn place_value(state: &State, rank: u32, buf: Buf, chunk: u32) -> Option<&Value> {
-    state.values[state.places.of(rank, buf, chunk)].as_ref()
+    state.value(state.places.of(rank, buf, chunk))
 }
 
 fn step(instance: &Instance, state: &mut State, round: &[&Transfer], found: &mut Diagnostics) {
@@ -145,13 +148,13 @@ pub(crate) fn round_of(
     let shapes = targets(round);
     let mut reasons = BTreeMap::new();
     for (to, list) in writes {
-        let rank = (to / state.places.per_rank as usize) as u32;
+        let rank = state.places.rank(to);
         if let Some(d) = conflict(instance, state, round, to, &list, &shapes) {
             report(found, instance, round[list[0].step], || d);
             continue;
         }
         match fold(instance, state, round, to, rank, list, &mut reasons) {
-            Ok(value) => state.values[to] = Some(value),
+            Ok(value) => *state.values.at(to) = Some(value),
             Err((step, d)) => report(found, instance, round[step], || *d),
         }
         if found.len() >= MOST {
@@ -182,7 +185,7 @@ pub(crate) fn values(instance: &Instance, t: &Transfer) -> Option<String> {
     let mut note = None;
     let done = walk(instance, &mut |round| {
         if round.index == t.round {
-            note = round.values(t.key);
+            note = round.values(&t.key);
             return Ok(ControlFlow::Break(()));
         }
         Ok(ControlFlow::Continue(()))
@@ -204,7 +207,7 @@ fn targets(round: &[&Transfer]) -> Vec<usize> {
 
 /// `rank 1's data[2]`
 pub(crate) fn place_name(instance: &Instance, places: &Places, place: usize) -> String {
-    let rank = place / places.per_rank as usize;
+    let rank = places.rank(place);
     let (buf, chunk) = places.name((place % places.per_rank as usize) as u32);
     format!("rank {rank}'s {}[{chunk}]", buf_name(instance, buf))
 }
@@ -273,7 +276,7 @@ fn fold(
     let mut operands: Vec<(u32, usize, Value)> =
         list.into_iter().map(|w| (w.src, w.step, w.value)).collect();
     if !copied {
-        let Some(old) = state.values[to].clone() else {
+        let Some(old) = state.value(to).cloned() else {
             let t = round[first];
             let d = Diagnostic::error(
                 codes::UNINITIALISED,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use roundelay_dsl::diag::Diagnostic;
 use smallvec::SmallVec;
 
-use crate::collective::{Expected, Ranks};
+use crate::collective::{Expected, Ranks, Spec};
 use crate::walk::Transfer;
 
 /// A set of ranks as ascending, disjoint, non-adjacent half-open intervals.
@@ -81,6 +81,37 @@ impl RankSet {
         Self::joined(all)
     }
 
+    /// Every rank moved by `by` inside its aligned range of `modulus` ranks.
+    pub fn rotated(&self, modulus: u32, by: u32) -> RankSet {
+        if by == 0 {
+            return self.clone();
+        }
+        let mut all: Vec<(u32, u32)> = Vec::new();
+        for &(from, to) in &self.0 {
+            let mut at = from;
+            while at < to {
+                let (base, inside) = (at - at % modulus, at % modulus);
+                // Whole ranges stay where they are.
+                if inside == 0 && to - at >= modulus {
+                    let end = to - to % modulus;
+                    all.push((at, end));
+                    at = end;
+                    continue;
+                }
+                let cut = modulus - by;
+                let (end, start) = if inside < cut {
+                    ((base + cut).min(to), at + by)
+                } else {
+                    ((base + modulus).min(to), base + inside - cut)
+                };
+                all.push((start, start + (end - at)));
+                at = end;
+            }
+        }
+        all.sort_unstable();
+        Self::joined(all)
+    }
+
     /// Every rank xor `with`.
     pub fn xored(&self, with: u32, n: u32) -> RankSet {
         if with == 0 || self.0.as_slice() == [(0, n)] {
@@ -149,6 +180,8 @@ pub struct Value {
     pub parts: SmallVec<[(u32, RankSet); 1]>,
     /// Hash of the tree of additions, up to swapping the two sides of one (addition commutes).
     pub tree: u64,
+    /// Whether different chunks may be summed; see [`crate::collective::Spec::mixes`].
+    pub mixes: bool,
     /// Which chunks have the same number of elements as this one.
     pub class: u32,
     /// Why the value is a sum that no collective asks for, if it is. That is no fault as long as no
@@ -182,9 +215,15 @@ impl Value {
         Value {
             parts: SmallVec::from_buf([(chunk, RankSet::one(rank))]),
             tree: leaf(rank, chunk),
+            mixes: false,
             class,
             spoilt: None,
         }
+    }
+
+    /// The same, of a collective of which it depends whether different chunks may be summed.
+    pub fn of(self, spec: &Spec) -> Self {
+        Value { mixes: spec.mixes(), ..self }
     }
 
     /// The sum. Contributions that are in both are an error; so are different chunks, and different
@@ -196,6 +235,9 @@ impl Value {
         if let Some(reason) = self.spoilt.as_ref().or(other.spoilt.as_ref()) {
             return Ok(self.spoilt_by(other, reason.clone()));
         }
+        if self.mixes {
+            return self.mixed(other);
+        }
         let (a, b) = (&self.parts[0], &other.parts[0]);
         if self.parts.len() > 1 || other.parts.len() > 1 || a.0 != b.0 {
             return Err(Clash::Chunks(a.0, b.0));
@@ -204,9 +246,26 @@ impl Value {
         Ok(Value {
             parts: SmallVec::from_buf([(a.0, ranks)]),
             tree: added(self.tree, other.tree),
+            mixes: false,
             class: self.class,
             spoilt: None,
         })
+    }
+
+    /// The sum where different chunks may be summed.
+    fn mixed(&self, other: &Value) -> Result<Value, Clash> {
+        let mut parts = self.parts.clone();
+        for (chunk, ranks) in &other.parts {
+            match parts.binary_search_by_key(chunk, |p| p.0) {
+                Ok(i) => {
+                    let both = parts[i].1.disjoint_union(ranks);
+                    parts[i].1 = both.map_err(|r| Clash::Twice(r, *chunk))?;
+                }
+                Err(i) => parts.insert(i, (*chunk, ranks.clone())),
+            }
+        }
+        let tree = added(self.tree, other.tree);
+        Ok(Value { parts, tree, mixes: true, class: self.class, spoilt: None })
     }
 
     /// The sum of values that clash in what they are of, though not in length.
@@ -223,12 +282,19 @@ impl Value {
 
     /// Whether this is what was asked for.
     pub fn is(&self, expected: &Expected, n: u32) -> bool {
-        let ([(chunk, ranks)], None) = (self.parts.as_slice(), &self.spoilt) else { return false };
+        if self.spoilt.is_some() {
+            return false;
+        }
+        if let Ranks::Mixed(parts) = &expected.ranks {
+            return self.parts.as_slice() == &**parts;
+        }
+        let [(chunk, ranks)] = self.parts.as_slice() else { return false };
         *chunk == expected.chunk
             && match &expected.ranks {
                 Ranks::All => ranks.0.as_slice() == [(0, n)],
                 Ranks::One(r) => ranks.0.as_slice() == [(*r, r + 1)],
-                Ranks::These(list) => ranks.iter().eq(list.iter().copied()),
+                Ranks::These(these) => ranks == these,
+                Ranks::Mixed(_) => false,
             }
     }
 }
@@ -254,9 +320,9 @@ fn added(a: u64, b: u64) -> u64 {
     mix(mix(1, a.min(b)), a.max(b))
 }
 
-/// The tree of the sum of a chunk that takes the ranks one after the other.
-pub(super) fn ordered_tree(chunk: u32, ranks: impl IntoIterator<Item = u32>) -> u64 {
-    let leaves = ranks.into_iter().map(|rank| leaf(rank, chunk));
+/// The tree of the sum that takes contributions, as rank and chunk, one after the other.
+pub(super) fn ordered_tree(contributions: impl IntoIterator<Item = (u32, u32)>) -> u64 {
+    let leaves = contributions.into_iter().map(|(rank, chunk)| leaf(rank, chunk));
     leaves.reduce(added).unwrap_or(0)
 }
 

@@ -7,6 +7,7 @@
 
 mod bounds;
 mod frame;
+mod motion;
 mod round;
 mod view;
 
@@ -16,6 +17,7 @@ use std::ops::ControlFlow;
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
+use smallvec::SmallVec;
 
 use crate::collective::Spec;
 use crate::eval::eval;
@@ -60,13 +62,17 @@ pub struct Transfer {
     pub span: Span,
 }
 
-/// Rule, group and rank of the `each`, and the values of its inner loops as one number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Rule and rank of the `each`, and the turns of its inner loops, outermost first. No two transfers of a
+/// round have the same.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     rule: u16,
-    inner: u64,
+    inner: Turns,
     rank: u32,
 }
+
+/// How often each loop around a transfer has turned before, outermost first.
+type Turns = SmallVec<[u32; 4]>;
 
 /// What the walk calls for every round; `Break` ends it.
 pub type OnRound<'v> = &'v mut dyn FnMut(&Round<'_>) -> Result<ControlFlow<()>, Fail>;
@@ -218,6 +224,11 @@ impl Walk<'_, '_> {
                     let (from, to) = (frame.value(from)?, frame.value(to)?);
                     if self.layout.is_some() && !composed(body) {
                         continue;
+                    }
+                    // A bound that is out of reach is refused before the first turn.
+                    let turns = u64::try_from(to.saturating_sub(from)).unwrap_or(0);
+                    if turns > MOST_TURNS {
+                        return Err(Box::new(too_many(turns, from_span)));
                     }
                     frame.live.push(*slot);
                     for v in from..to {

@@ -5,7 +5,7 @@ use roundelay_dsl::span::Span;
 
 use super::frame::{Frame, Ride};
 use super::view::View;
-use super::{Fail, Key, MOST_TRANSFERS, MOST_TURNS, Transfer, too_many};
+use super::{Fail, Key, MOST_TRANSFERS, MOST_TURNS, Transfer, Turns, too_many};
 use crate::eval::{Bounds, eval};
 use crate::instance::index_set;
 use crate::program::{Binder, Each, Expr, Rule, Slot};
@@ -20,8 +20,12 @@ pub struct Round<'a> {
     pub ride: Ride,
 }
 
-/// What is done with a combination of the inner loops, and its number.
-type Leaf<'f> = &'f mut dyn FnMut(&mut Vec<i64>, u64) -> Result<(), Fail>;
+/// What is done with a combination of the inner loops.
+type Leaf<'f> = &'f mut dyn FnMut(&mut Vec<i64>, &Turns) -> Result<(), Fail>;
+
+/// Turns of inner loops that have led to no transfer, of one request for transfers.
+#[derive(Default)]
+struct Idle(u64);
 
 /// The environment of one rule while its transfers are found.
 struct Scene<'r> {
@@ -43,19 +47,15 @@ impl Round<'_> {
     pub fn all(&self, out: &mut Vec<Transfer>) -> Result<(), Fail> {
         let start = out.len();
         let mut env = self.frame.env.clone();
+        let mut idle = Idle::default();
         for base in self.frame.bases() {
             for (number, rule) in self.each.rules.iter().enumerate() {
                 let scene = self.scene(rule, number as u16, base)?;
                 let last = if self.each.once { 1 } else { self.frame.size };
-                for r in 0..last {
-                    env[self.each.var as usize] = r as i64;
-                    self.leaves(rule, &mut env, 0, 0, &mut |env, inner| {
-                        self.transfer(&scene, env, inner, r, None, out)
-                    })?;
-                }
+                self.listed(&scene, &mut env, 0..last, None, &mut idle, out)?;
             }
         }
-        out[start..].sort_unstable_by_key(|t| t.key);
+        out[start..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(())
     }
 
@@ -64,28 +64,42 @@ impl Round<'_> {
         let start = out.len();
         let (base, place) = self.frame.locate(rank);
         let mut env = self.frame.env.clone();
+        let mut idle = Idle::default();
         for (number, rule) in self.each.rules.iter().enumerate() {
             let scene = self.scene(rule, number as u16, base)?;
-            if self.each.once {
-                env[self.each.var as usize] = 0;
-                self.leaves(rule, &mut env, 0, 0, &mut |env, inner| {
-                    self.transfer(&scene, env, inner, 0, Some(rank), out)
-                })?;
-            } else if rule.uniform {
-                self.solve(&scene, &mut env, 0, 0, place, rank, out)?;
-            } else {
-                for r in 0..self.frame.size {
-                    env[self.each.var as usize] = r as i64;
-                    self.leaves(rule, &mut env, 0, 0, &mut |env, inner| {
-                        self.transfer(&scene, env, inner, r, Some(rank), out)
-                    })?;
+            let last = if self.each.once { 1 } else { self.frame.size };
+            let before = out.len();
+            if !self.each.once && rule.uniform {
+                let mut turns = Turns::new();
+                if self.solve(&scene, &mut env, &mut turns, place, rank, out).is_ok() {
+                    continue;
                 }
+                // What no rank comes to may have no value: then all ranks are asked.
+                out.truncate(before);
             }
+            self.listed(&scene, &mut env, 0..last, Some(rank), &mut idle, out)?;
         }
-        let mut own = out.split_off(start);
-        own.sort_unstable_by_key(|t| t.key);
-        own.dedup_by_key(|t| t.key);
-        out.append(&mut own);
+        out[start..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(())
+    }
+
+    /// The transfers of a rule for these ranks of the `each`.
+    fn listed(
+        &self,
+        scene: &Scene<'_>,
+        env: &mut Vec<i64>,
+        ranks: std::ops::Range<u32>,
+        only: Option<u32>,
+        idle: &mut Idle,
+        out: &mut Vec<Transfer>,
+    ) -> Result<(), Fail> {
+        for r in ranks {
+            env[self.each.var as usize] = r as i64;
+            let mut turns = Turns::new();
+            self.leaves(scene.rule, env, &mut turns, idle, &mut |env, turns| {
+                self.transfer(scene, env, turns, r, only, out)
+            })?;
+        }
         Ok(())
     }
 
@@ -95,14 +109,15 @@ impl Round<'_> {
     }
 
     /// The values of the variables of one transfer of the round, as messages show them.
-    pub fn values(&self, key: Key) -> Option<String> {
+    pub fn values(&self, key: &Key) -> Option<String> {
         let rule = self.each.rules.get(key.rule as usize)?;
         let mut text = None;
         let mut env = self.frame.env.clone();
         let place = self.frame.locate(key.rank).1;
         env[self.each.var as usize] = place as i64;
-        let found = self.leaves(rule, &mut env, 0, 0, &mut |env, inner| {
-            if inner == key.inner && text.is_none() {
+        let mut idle = Idle::default();
+        let found = self.leaves(rule, &mut env, &mut Turns::new(), &mut idle, &mut |env, turns| {
+            if *turns == key.inner && text.is_none() {
                 text = Some(self.frame.note(blank(), env, &self.slots(rule)).notes.join(""));
             }
             Ok(())
@@ -132,34 +147,52 @@ impl Round<'_> {
     }
 
     /// Follows the binders of a rule for the rank that `env` holds; calls `leaf` for every
-    /// combination of the inner loops that passes, with its number.
+    /// combination of the inner loops that passes, with the turns of each.
     fn leaves(
         &self,
         rule: &Rule,
         env: &mut Vec<i64>,
-        at: usize,
-        inner: u64,
+        turns: &mut Turns,
+        idle: &mut Idle,
         leaf: Leaf<'_>,
     ) -> Result<(), Fail> {
-        match rule.binders.get(at) {
-            None => leaf(env, inner),
-            Some(Binder::Let(slot, e)) => {
+        self.descend(rule, &rule.binders, env, turns, idle, leaf)
+    }
+
+    fn descend(
+        &self,
+        rule: &Rule,
+        binders: &[Binder],
+        env: &mut Vec<i64>,
+        turns: &mut Turns,
+        idle: &mut Idle,
+        leaf: Leaf<'_>,
+    ) -> Result<(), Fail> {
+        let Some((first, rest)) = binders.split_first() else {
+            idle.0 = idle.0.saturating_sub(turns.len() as u64);
+            return leaf(env, turns);
+        };
+        match first {
+            Binder::Let(slot, e) => {
                 env[*slot as usize] = self.value(rule, e, env)?;
-                self.leaves(rule, env, at + 1, inner, leaf)
+                self.descend(rule, rest, env, turns, idle, leaf)
             }
-            Some(Binder::Where(e)) => {
-                if self.value(rule, e, env)? != 0 {
-                    self.leaves(rule, env, at + 1, inner, leaf)?;
-                }
-                Ok(())
-            }
-            Some(Binder::For(slot, from, to)) => {
+            Binder::Where(e) => match self.value(rule, e, env)? {
+                0 => Ok(()),
+                _ => self.descend(rule, rest, env, turns, idle, leaf),
+            },
+            Binder::For(slot, from, to) => {
                 let (a, b) = (self.value(rule, from, env)?, self.value(rule, to, env)?);
-                let width = self.width(rule, a, b)?;
-                for v in a..b {
-                    env[*slot as usize] = v;
-                    let inner = inner.wrapping_mul(width).wrapping_add((v - a) as u64);
-                    self.leaves(rule, env, at + 1, inner, leaf)?;
+                for turn in 0..self.width(rule, a, b)? {
+                    env[*slot as usize] = a + i64::from(turn);
+                    idle.0 += 1;
+                    if idle.0 > MOST_TURNS {
+                        return Err(Box::new(too_many(idle.0, rule.span)));
+                    }
+                    turns.push(turn);
+                    let done = self.descend(rule, rest, env, turns, idle, leaf);
+                    turns.pop();
+                    done?;
                 }
                 Ok(())
             }
@@ -167,13 +200,25 @@ impl Round<'_> {
     }
 
     /// Enumerates the loops of a uniform rule, and at each leaf solves for the rank of the `each`.
-    #[allow(clippy::too_many_arguments, reason = "the state of one recursive descent")]
     fn solve(
         &self,
         scene: &Scene<'_>,
         env: &mut Vec<i64>,
+        turns: &mut Turns,
+        place: u32,
+        rank: u32,
+        out: &mut Vec<Transfer>,
+    ) -> Result<(), Fail> {
+        self.solve_from(scene, 0, env, turns, place, rank, out)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the state of one recursive descent")]
+    fn solve_from(
+        &self,
+        scene: &Scene<'_>,
         at: usize,
-        inner: u64,
+        env: &mut Vec<i64>,
+        turns: &mut Turns,
         place: u32,
         rank: u32,
         out: &mut Vec<Transfer>,
@@ -183,11 +228,12 @@ impl Round<'_> {
         match scene.rule.binders.get(at) {
             Some(Binder::For(slot, from, to)) => {
                 let (a, b) = (self.value(scene.rule, from, env)?, self.value(scene.rule, to, env)?);
-                let width = self.width(scene.rule, a, b)?;
-                for v in a..b {
-                    env[*slot as usize] = v;
-                    let inner = inner.wrapping_mul(width).wrapping_add((v - a) as u64);
-                    self.solve(scene, env, at + 1, inner, place, rank, out)?;
+                for turn in 0..self.width(scene.rule, a, b)? {
+                    env[*slot as usize] = a + i64::from(turn);
+                    turns.push(turn);
+                    let done = self.solve_from(scene, at + 1, env, turns, place, rank, out);
+                    turns.pop();
+                    done?;
                 }
                 return Ok(());
             }
@@ -195,12 +241,12 @@ impl Round<'_> {
                 if !self.each.defs.iter().any(|(s, _)| s == slot) {
                     env[*slot as usize] = self.value(scene.rule, e, env)?;
                 }
-                return self.solve(scene, env, at + 1, inner, place, rank, out);
+                return self.solve_from(scene, at + 1, env, turns, place, rank, out);
             }
             Some(Binder::Where(e)) => {
                 let varies = Bounds { env, vary: &vary, defs: &self.each.defs }.varies(e);
                 if varies || self.value(scene.rule, e, env)? != 0 {
-                    self.solve(scene, env, at + 1, inner, place, rank, out)?;
+                    self.solve_from(scene, at + 1, env, turns, place, rank, out)?;
                 }
                 return Ok(());
             }
@@ -235,15 +281,15 @@ impl Round<'_> {
                     Binder::For(..) => {}
                 }
             }
-            self.transfer(scene, env, inner, r as u32, Some(rank), out)?;
+            self.transfer(scene, env, turns, r as u32, Some(rank), out)?;
         }
         Ok(())
     }
 
     /// How often a loop runs, if that is within reason.
-    fn width(&self, rule: &Rule, from: i64, to: i64) -> Result<u64, Fail> {
+    fn width(&self, rule: &Rule, from: i64, to: i64) -> Result<u32, Fail> {
         match to.saturating_sub(from) {
-            w if w <= MOST_TURNS as i64 => Ok(w.max(0) as u64),
+            w if w <= MOST_TURNS as i64 => Ok(w.max(0) as u32),
             w => Err(Box::new(too_many(w as u64, rule.span))),
         }
     }
@@ -282,7 +328,7 @@ impl Round<'_> {
         &self,
         scene: &Scene<'_>,
         env: &mut [i64],
-        inner: u64,
+        turns: &Turns,
         r: u32,
         only: Option<u32>,
         out: &mut Vec<Transfer>,
@@ -321,7 +367,11 @@ impl Round<'_> {
         }
         out.push(Transfer {
             round: self.index,
-            key: Key { rule: scene.number, inner, rank: global(r.min(self.frame.size - 1)) },
+            key: Key {
+                rule: scene.number,
+                inner: turns.clone(),
+                rank: global(r.min(self.frame.size - 1)),
+            },
             lane: self.ride.lane,
             path: self.ride.path,
             part: self.ride.part,

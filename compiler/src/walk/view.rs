@@ -19,11 +19,6 @@ impl View {
         self.pieces.iter().map(|p| p.set.total).sum()
     }
 
-    /// Whether it is one buffer of the instance, all of it, if perhaps turned.
-    pub(super) fn is_buffer(&self) -> bool {
-        matches!(self.pieces.as_slice(), [Piece { set, .. }] if set.is_interval() && set.total == set.modulus)
-    }
-
     /// Chunks of the instance for chunks of the view.
     pub(super) fn map(&self, set: &ChunkSet, span: Span) -> Result<Region, Fail> {
         let (total, units) = (self.total(), self.units.max(1));
@@ -44,12 +39,23 @@ impl View {
             let extent = if set.is_interval() {
                 set.total as u64
             } else {
-                (set.blocks() as u64 - 1) * set.stride as u64 + set.block as u64
+                (set.blocks() as u64).saturating_sub(1) * set.stride as u64 + set.block as u64
             };
             let wraps = set.start as u64 + extent > units as u64;
             if base.total == base.modulus || !wraps {
                 let start = (base.start as u64 + set.start as u64 * w as u64) % base.modulus as u64;
-                let fine = set.refined(w);
+                let Some(fine) = set.refined(w) else {
+                    return Err(Box::new(
+                        Diagnostic::error(
+                            codes::CHUNKS,
+                            format!(
+                                "chunks {set}, cut into {w} each, are more than can be numbered"
+                            ),
+                        )
+                        .label(span, "here")
+                        .help("choose a smaller stride, or fewer chunks"),
+                    ));
+                };
                 let set = ChunkSet { start: start as u32, modulus: base.modulus, ..fine };
                 return Ok(Region::of(*buf, set));
             }

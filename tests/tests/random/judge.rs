@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use roundelay_compiler::interpret::interpret;
+use roundelay_compiler::verify::symmetry::Attempt;
 use roundelay_compiler::{
     Instance, Options, Placement, Program, Proved, Shape, compile, graph, project, verify,
 };
@@ -120,16 +121,21 @@ impl At<'_> {
         };
         let unrolled = self.plans();
         match (verify::symmetry::prove(&instance, self.sources), &unrolled) {
-            (Ok(None), _) => Ok(None),
-            (Ok(Some((facts, _))), Ok(plans)) => {
+            (Ok(Attempt::Unknown(_)), _) => Ok(None),
+            (Ok(Attempt::Proved { facts, .. }), Ok(plans)) => {
                 let of = plans[0].facts();
                 let counts = |f: &verify::Facts| (f.messages, f.sent, f.received, f.lossy);
-                if counts(&facts) != counts(of) || facts.depth < of.depth {
+                let claims = facts.bitwise.is_none() || facts.bitwise == of.bitwise;
+                if counts(&facts) != counts(of) || facts.depth < of.depth || !claims {
                     return Err(format!("on {}: facts {facts:?} and {of:?}", self.shape));
+                }
+                let told = |a: Option<bool>, b| a.is_none() || a == b;
+                if !told(facts.bitwise, of.bitwise) || !told(facts.ordered, of.ordered) {
+                    return Err(format!("on {}: sums {facts:?} and {of:?}", self.shape));
                 }
                 Ok(Some(true))
             }
-            (Ok(Some((_, group))), Err(d)) => Err(format!(
+            (Ok(Attempt::Proved { group, .. }), Err(d)) => Err(format!(
                 "on {}: proved by {group}, unrolled: {}",
                 self.shape,
                 say(self.sources, d)
@@ -137,7 +143,7 @@ impl At<'_> {
             (Err(_), Err(_)) => Ok(Some(false)),
             (Err(d), Ok(_)) => {
                 // The clock is stricter than a graph.
-                let strict = d.iter().all(|d| d.code == codes::DEADLOCK);
+                let strict = d.iter().all(|d| [codes::DEADLOCK, codes::SLOTS].contains(&d.code));
                 if strict {
                     Ok(Some(false))
                 } else {

@@ -1,6 +1,6 @@
 //! Programs on which something went wrong once.
 
-use roundelay_compiler::Shape;
+use roundelay_compiler::{Options, Shape, check};
 use roundelay_tests::{Dice, Source, read, say};
 
 use crate::judge::{At, Verdict};
@@ -113,5 +113,71 @@ fn bounds_do_not_overflow() {
         ),
     ] {
         assert!(noise::survive(&text).is_ok(), "{text}");
+    }
+}
+
+const RING: &str = "for s in 0..n-1 { each r { r -> (r + 1) % n : reduce data[(r - s) % n] } }
+    for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r + 1 - s) % n] } }";
+
+/// What `check` says of a wrong program on many ranks, where symmetry is asked first.
+fn refuted(text: &str, n: u32) {
+    let source = source(text);
+    let told = check(&source.programs[0], &source.sources, &Shape::flat(n), &Options::default());
+    assert!(told.is_err(), "proved on {n}: {text}");
+}
+
+/// A rank does another thing in place of the second of two equal transfers.
+#[test]
+fn equal_transfers_are_counted() {
+    let text = |odd: &str| {
+        format!(
+            "algorithm a implements all_reduce on n ranks {{ chunks n scratch t[1] {RING}
+            each r {{ r -> r : copy data[r] -> t[0] }}
+            each r {{ r -> r : reduce data[r] -> t[0]
+                if r == {odd} {{ r -> r : reduce data[r] -> data[r] }}
+                else {{ r -> r : reduce data[r] -> t[0] }} }} }}"
+        )
+    };
+    for n in 4..=9 {
+        let source = source(&text("3"));
+        assert_ne!(at(&source, n).symmetry(), Ok(Some(true)));
+    }
+    refuted(&text("777"), 1000);
+}
+
+/// A modulus reads a `let` of its `each`.
+#[test]
+fn moduli_are_known_where_they_have_values() {
+    let text = "algorithm a implements all_gather on n ranks {
+        for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r - s) % n] } }
+        each r { let m = 1  r -> r : copy data[r % (n - m)] -> data[r % n] } }";
+    let source = source(text);
+    for n in 2..=9 {
+        assert!(matches!(at(&source, n).symmetry(), Ok(None | Some(false))), "n = {n}");
+    }
+    refuted(text, 1000);
+}
+
+/// Inner loops of unequal width, the turns of which are told apart.
+#[test]
+fn turns_of_unequal_loops_are_told_apart() {
+    let text = format!(
+        "algorithm a implements all_reduce on n ranks {{ chunks n {RING}
+        each r {{ for a in 0..2 {{ for b in 0..(3 - 2 * a) {{
+            r -> r : copy data[(r + b + 7 * a) % n] -> data[(r + b + 3 * a) % n] }} }} }} }}"
+    );
+    refuted(&text, 1000);
+    let text = "algorithm a implements all_gather on n ranks { scratch t[n]
+        for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r - s) % n] } }
+        each r { r -> r : copy data -> t }
+        each r { for a in 0..2 { for b in 0..(3 - 2 * a) {
+            r -> (r + a) % n : reduce data[(r + b + 7 * a) % n] -> t[(r + b + 3 * a) % n] } } } }";
+    let source = source(text);
+    for n in 2..=9 {
+        match at(&source, n).judge() {
+            Ok(Verdict::Right(..)) => {}
+            Ok(_) => panic!("it is right on {n}"),
+            Err(why) => panic!("{why}"),
+        }
     }
 }

@@ -11,13 +11,17 @@
 //!
 //! `ROUNDS=20` tries twenty times as many, `SEED=7` others.
 
+mod alike;
+mod declared;
 mod grid;
 mod judge;
 mod kept;
 mod make;
 mod noise;
 mod play;
+mod ranks;
 mod skeletons;
+mod told;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -190,7 +194,19 @@ fn symmetry_proves_what_unrolling_proves() {
         };
         let Ok(source) = read("random.algo", &text) else { continue };
         let Some(program) = source.programs.iter().find(|p| p.name != "helper") else { continue };
-        if is_grid(program) || program.kind.rooted() {
+        if program.kind.rooted() {
+            continue;
+        }
+        if is_grid(program) {
+            for axes in [[2, 2], [2, 3], [4, 2], [3, 4], [2, 8]] {
+                let shape = Shape { axes: axes.to_vec() };
+                let at = At { program, sources: &source.sources, shape, root: 0 };
+                match guarded(|| at.symmetry()) {
+                    Err(why) => count.differs(i, &text, &why),
+                    Ok(None) => count.add("no symmetry on a grid", 1),
+                    Ok(Some(_)) => count.add("symmetry on a grid", 1),
+                }
+            }
             continue;
         }
         for n in 2..=16 {

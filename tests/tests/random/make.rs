@@ -16,6 +16,9 @@ pub(crate) fn program(dice: &mut Dice) -> Made {
     if dice.below(8) == 0 {
         return Made { text: crate::grid::program(dice), grid: true };
     }
+    if dice.below(10) == 0 {
+        return crate::declared::program(dice);
+    }
     let k = 1 + dice.below(3);
     let mut maker = Maker { dice, k, by_rank: true, input: None, relabel: (0, 0) };
     Made { text: maker.file(), grid: false }

@@ -1,15 +1,20 @@
 //! Plans on the real runtime: ranks as threads, slots so small that calls take several passes.
 
 use roundelay::{Communicator, Layout, RedOp, Stats};
-use roundelay_compiler::collective::{Expected, Ranks, Spec};
+use roundelay_compiler::collective::{Kind, Spec};
 use roundelay_compiler::plan::Protocol;
+use roundelay_compiler::postcondition;
 use roundelay_compiler::program::Buffer;
 use roundelay_compiler::{Instance, Placement, Plan, Proved};
 use roundelay_tests::Dice;
 
+/// A chunk and the contributions that it must end with, as rank and chunk.
+type Asked = (u32, Vec<(u32, u32)>);
+
 /// One call of all ranks.
 struct Case<'a> {
     spec: &'a Spec,
+    axes: &'a [u32],
     plans: Vec<Plan>,
     count: usize,
     seed: u64,
@@ -41,6 +46,7 @@ pub(crate) fn play(instance: &Instance, proved: &Proved, dice: &mut Dice) -> Res
     layout.slot_bytes = (u64::from(header.message) * 4).next_multiple_of(64).max(64);
     let case = Case {
         spec: &instance.spec,
+        axes: &instance.shape.axes,
         count: 1 + dice.below(60),
         seed: dice.below(1 << 30) as u64,
         shared: dice.below(3) > 0,
@@ -142,20 +148,13 @@ impl Case<'_> {
     }
 
     fn compare(&self, rank: u32, buffer: Buffer, got: &[f32]) -> Result<(), String> {
-        for chunk in 0..self.spec.size(buffer) {
-            let Some(Expected { chunk: of, ranks }) = self.spec.expected(buffer, rank, chunk)
-            else {
-                continue;
-            };
-            let ranks: Vec<u32> = match ranks {
-                Ranks::All => (0..self.spec.ranks).collect(),
-                Ranks::One(r) => vec![r],
-                Ranks::These(list) => list,
-            };
-            let wanted: Vec<f32> = self
-                .elements(of)
-                .map(|e| ranks.iter().map(|&r| self.element(r, e)).sum())
-                .collect();
+        for (chunk, of) in self.asked(rank, buffer)? {
+            let mut wanted = vec![0.0; self.elements(chunk).len()];
+            for (r, c) in of {
+                for (sum, e) in wanted.iter_mut().zip(self.elements(c)) {
+                    *sum += self.element(r, e);
+                }
+            }
             if got[self.place(chunk)] != wanted[..] {
                 return Err(format!(
                     "rank {rank}'s chunk {chunk} is {:?}, not {wanted:?}",
@@ -164,5 +163,24 @@ impl Case<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What a rank must end with: chunks, and the contributions of each. Of declared collectives it is
+    /// read from the postconditions, not from what the compiler made of them.
+    fn asked(&self, rank: u32, buffer: Buffer) -> Result<Vec<Asked>, String> {
+        if let Kind::Custom(custom) = &self.spec.kind {
+            let per = self.spec.per_block();
+            let asked = postcondition::asked(custom, self.axes, rank)?;
+            let cut = |a: &postcondition::Asked, k| {
+                let of = a.of.iter().map(|&(r, c)| (r, c * per + k)).collect();
+                (a.output * per + k, of)
+            };
+            return Ok(asked.iter().flat_map(|a| (0..per).map(move |k| cut(a, k))).collect());
+        }
+        let of = |chunk| {
+            let expected = self.spec.expected(buffer, rank, chunk)?;
+            Some((chunk, expected.contributions(self.spec.ranks)))
+        };
+        Ok((0..self.spec.size(buffer)).filter_map(of).collect())
     }
 }

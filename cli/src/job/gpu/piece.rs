@@ -27,6 +27,8 @@ pub(crate) fn reduction(op: RedOp) -> Reduction {
 /// An algorithm, for one root or for all in turn.
 pub(crate) struct Ready {
     roots: Vec<(u32, Algorithm, Spec)>,
+    /// The extents of the axes.
+    axes: Vec<u32>,
     /// Whether calls are in place.
     pub(crate) in_place: bool,
     /// Rounding on the wire.
@@ -49,13 +51,14 @@ impl Ready {
         if shape.axes.len() > 1 {
             algorithm = algorithm.on(shape.clone());
         }
-        let mut roots = Vec::new();
+        let (mut roots, mut axes) = (Vec::new(), Vec::new());
         for root in root.map_or(0..ranks, |root| root..root + 1) {
             let target = piece.target(root);
             let (sources, program) = load_one(&target)?;
             let options = target.options();
             let found = |found| Failure::Input(Box::new(sources.clone()), found);
             let instance = Arc::new(Instance::new(&program, &shape, &options).map_err(found)?);
+            axes.clone_from(&instance.shape.axes);
             let spec = instance.spec.clone();
             let rooted = spec.kind.rooted();
             roots.push((root, algorithm.clone().rooted(root), spec));
@@ -63,7 +66,7 @@ impl Ready {
                 break;
             }
         }
-        Ok(Ok(Ready { roots, in_place: piece.in_place, wire: piece.wire }))
+        Ok(Ok(Ready { roots, axes, in_place: piece.in_place, wire: piece.wire }))
     }
 
     /// An algorithm of the book with all its roots in turn; none if it does not allow these ranks or this
@@ -126,7 +129,7 @@ impl Ready {
         let (root, _, spec) = self.turn(turn);
         Places {
             kind: &spec.kind,
-            custom: spec.custom.as_deref(),
+            axes: &self.axes,
             ranks: gpu.size(),
             root: *root,
             rank: gpu.rank(),

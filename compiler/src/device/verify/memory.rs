@@ -74,7 +74,8 @@ impl Memory {
             let mut cells = vec![Cell::default(); places.per_rank as usize];
             for chunk in 0..chunks(header, buf) {
                 if let Some((rank, c)) = instance.spec.initial(buffer, p.rank, chunk) {
-                    let value = Some(Value::leaf(rank, c, class_of(instance, chunk)));
+                    let leaf = Value::leaf(rank, c, class_of(instance, chunk));
+                    let value = Some(leaf.of(&instance.spec));
                     let heard = RankSet::one(p.rank);
                     cells[places.local(buf, chunk)].content =
                         Content { value, heard, message: None };

@@ -105,6 +105,7 @@ impl Events {
             }
             e.edges.extend(sent.iter().copied().zip(received.iter().copied()));
         }
+        e.edges.shrink_to_fit();
         Ok(e)
     }
 
@@ -116,8 +117,8 @@ impl Events {
         });
         let mut waiting = vec![0u32; n];
         let mut start = vec![0u32; n + 1];
-        let all: Vec<(u32, u32)> = self.edges.iter().copied().chain(credits).collect();
-        for &(a, b) in &all {
+        let all = self.edges.iter().copied().chain(credits);
+        for (a, b) in all.clone() {
             start[a as usize + 1] += 1;
             waiting[b as usize] += 1;
         }
@@ -125,8 +126,8 @@ impl Events {
             start[i + 1] += start[i];
         }
         let mut fill = start.clone();
-        let mut next = vec![0u32; all.len()];
-        for &(a, b) in &all {
+        let mut next = vec![0u32; start[n] as usize];
+        for (a, b) in all {
             next[fill[a as usize] as usize] = b;
             fill[a as usize] += 1;
         }

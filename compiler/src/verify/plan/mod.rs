@@ -53,10 +53,7 @@ pub fn verify(
     let order = events
         .order(most)
         .map_err(|stuck| one(events.explain(instance, sources, plans, &stuck, None)))?;
-    let mut least = 1;
-    while least < most && events.order(least).is_err() {
-        least += 1;
-    }
+    let least = least_slots(most, |slots| events.order(slots).is_ok());
     let slots = match instance.slots {
         Some(k) if k < least => {
             let stuck = events.order(k).err().unwrap_or_default();
@@ -79,6 +76,27 @@ pub fn verify(
     Ok(least)
 }
 
+/// The least number of slots up to `most` that is enough, if `most` is: by doubling and bisection.
+///
+/// More slots never harm. Messages of a connection leave on one lane, one after the other; so with one
+/// slot more, what a message waits for (that an earlier one was consumed) is what the message before
+/// it waits for, and is implied by the order of the lane. Every cycle with more slots is one with less.
+fn least_slots(most: u32, enough: impl Fn(u32) -> bool) -> u32 {
+    let (mut few, mut many) = (0, 1);
+    while many < most && !enough(many) {
+        (few, many) = (many, many.saturating_mul(2).min(most));
+    }
+    // `few` is too few, and `many` enough.
+    while many - few > 1 {
+        let middle = few + (many - few) / 2;
+        match enough(middle) {
+            true => many = middle,
+            false => few = middle,
+        }
+    }
+    many
+}
+
 fn fault(instance: &Instance, message: String) -> Diagnostic {
     Diagnostic::error(codes::PLAN_DAMAGED, message)
         .label(instance.program.header, format!("lowered for {} ranks", instance.shape))
@@ -96,5 +114,28 @@ pub fn placements(style: Style) -> &'static [Placement] {
     match style {
         Style::Data => &[Placement::InPlace, Placement::OutOfPlace],
         Style::InputOutput => &[Placement::OutOfPlace],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::least_slots;
+
+    /// The least number is found whatever it is, in few tries.
+    #[test]
+    fn slots_are_found_by_bisection() {
+        for most in [1u32, 2, 3, 7, 100, 1000] {
+            for least in 1..=most {
+                let tries = Cell::new(0);
+                let enough = |slots| {
+                    tries.set(tries.get() + 1);
+                    slots >= least
+                };
+                assert_eq!(least_slots(most, enough), least);
+                assert!(tries.get() <= 2 * most.ilog2() + 2, "{least} of {most}");
+            }
+        }
     }
 }

@@ -8,18 +8,19 @@ use roundelay_dsl::span::SourceMap;
 
 use super::events::Events;
 use super::{fault, span};
+use crate::cells::Cells;
 use crate::collective::Kind;
 use crate::instance::Instance;
 use crate::places::Places;
 use crate::plan::{Buf, Input, Placement, Plan, Region};
-use crate::program::Buffer;
+use crate::program::{Buffer, Style};
 use crate::verify::rounds::class_of;
 use crate::verify::value::{Clash, RankSet, Spoilt, Value};
 
 /// A rank's memory, and the messages under way.
 struct Memory {
     places: Places,
-    values: Vec<Option<Value>>,
+    values: Cells<Option<Value>>,
 }
 
 impl Memory {
@@ -27,19 +28,25 @@ impl Memory {
         let size = |b| plan.buffer_chunks(b).unwrap_or(0);
         let user = [Buf::Data, Buf::Input, Buf::Output].map(size);
         let places = Places::of_sizes(user, plan.header.scratch.iter().copied());
-        let values = vec![None; places.per_rank as usize];
+        let values = Cells::new(places.all(1));
         let mut memory = Memory { places, values };
         let (buf, buffer) = match plan.header.placement {
             Placement::InPlace => (Buf::Data, Buffer::Data),
             Placement::OutOfPlace => (Buf::Input, Buffer::Input),
         };
-        for chunk in 0..plan.buffer_chunks(buf).unwrap_or(0) {
+        let held = instance.spec.initial_chunks(buffer, plan.part.rank);
+        for chunk in held.iter().flat_map(|set| set.iter()) {
             if let Some((rank, c)) = instance.spec.initial(buffer, plan.part.rank, chunk) {
                 let at = memory.at(buf, chunk);
-                memory.values[at] = Some(Value::leaf(rank, c, class_of(instance, chunk)));
+                let leaf = Value::leaf(rank, c, class_of(instance, chunk));
+                *memory.values.at(at) = Some(leaf.of(&instance.spec));
             }
         }
         memory
+    }
+
+    fn value(&self, buf: Buf, chunk: u32) -> Option<&Value> {
+        self.values.get(self.at(buf, chunk))?.as_ref()
     }
 
     fn at(&self, buf: Buf, chunk: u32) -> usize {
@@ -48,7 +55,7 @@ impl Memory {
 }
 
 /// A message under way: its values, and where they may be pulled from.
-type Sent = (Vec<Value>, Option<(u32, Region)>);
+type Sent<'p> = (Vec<Value>, Option<(u32, &'p Region)>);
 
 pub(super) fn replay(
     instance: &Instance,
@@ -61,7 +68,7 @@ pub(super) fn replay(
         return heard(instance, plans, order, events);
     }
     let mut memory: Vec<Memory> = plans.iter().map(|p| Memory::new(instance, p)).collect();
-    let mut wires: Vec<VecDeque<Sent>> =
+    let mut wires: Vec<VecDeque<Sent<'_>>> =
         events.messages.iter().map(|_| Default::default()).collect();
     for &event in order {
         let (rank, at) = events.at[event as usize];
@@ -80,19 +87,20 @@ pub(super) fn replay(
                 Input::Local(region) => {
                     let m = &memory[rank as usize];
                     let read: Option<Vec<Value>> =
-                        region.iter().map(|(b, c)| m.values[m.at(b, c)].clone()).collect();
+                        region.iter().map(|(b, c)| m.value(b, c).cloned()).collect();
                     read.ok_or_else(|| wrong("reads what was never stored".into()))?
                 }
                 Input::Message { conn, wire, .. } => {
                     let c = events.conn[rank as usize][*conn as usize] as usize;
                     let (values, pull) =
                         wires[c].pop_front().ok_or_else(|| wrong("no message is there".into()))?;
+                    if wires[c].is_empty() {
+                        wires[c] = VecDeque::new();
+                    }
                     if let Some((peer, region)) = pull {
                         let m = &memory[peer as usize];
-                        let same = region
-                            .iter()
-                            .zip(&values)
-                            .all(|((b, c), v)| m.values[m.at(b, c)].as_ref() == Some(v));
+                        let same =
+                            region.iter().zip(&values).all(|((b, c), v)| m.value(b, c) == Some(v));
                         if !same {
                             return Err(wrong(
                                 "the peer's memory changed before it was pulled".into(),
@@ -128,7 +136,7 @@ pub(super) fn replay(
                 }
             });
         }
-        let values = sum.unwrap_or_default();
+        let mut values = sum.unwrap_or_default();
         let mut dead = false;
         if let Some(store) = &op.store {
             dead = store.dead;
@@ -136,13 +144,19 @@ pub(super) fn replay(
                 let m = &mut memory[rank as usize];
                 let at = m.at(b, c);
                 // What is not kept must not be read: leave nothing there.
-                m.values[at] = (!dead).then(|| v.clone());
+                *m.values.at(at) = (!dead).then(|| v.clone());
             }
         }
-        for out in &op.outs {
+        for (i, out) in op.outs.iter().enumerate() {
             let c = events.conn[rank as usize][out.conn as usize] as usize;
-            let pull = if dead { None } else { out.pull.clone().map(|r| (rank, r)) };
-            wires[c].push_back((values.clone(), pull));
+            let pull = if dead { None } else { out.pull.as_ref().map(|r| (rank, r)) };
+            let last = i + 1 == op.outs.len();
+            let values = if last { std::mem::take(&mut values) } else { values.clone() };
+            // Most connections have one message under way, and there are very many of them.
+            if wires[c].is_empty() {
+                wires[c].reserve_exact(1);
+            }
+            wires[c].push_back((values, pull));
         }
     }
     results(instance, plans, &memory)
@@ -196,11 +210,16 @@ fn results(instance: &Instance, plans: &[Plan], memory: &[Memory]) -> Result<(),
             Placement::OutOfPlace => (Buf::Output, Buffer::Output),
         };
         let rank = plan.part.rank;
-        for chunk in 0..plan.buffer_chunks(buf).unwrap_or(0) {
+        let style = match plan.header.placement {
+            Placement::InPlace => Style::Data,
+            Placement::OutOfPlace => Style::InputOutput,
+        };
+        let asked = instance.spec.result(style, rank);
+        for chunk in asked.iter().flat_map(|(_, set)| set.iter()) {
             let Some(expected) = instance.spec.expected(buffer, rank, chunk) else { continue };
-            let value = &m.values[m.at(buf, chunk)];
-            if !value.as_ref().is_some_and(|v| v.is(&expected, instance.ranks())) {
-                let ends = value.as_ref().map_or("nothing".into(), Value::to_string);
+            let value = m.value(buf, chunk);
+            if !value.is_some_and(|v| v.is(&expected, instance.ranks())) {
+                let ends = value.map_or("nothing".into(), Value::to_string);
                 return Err(fault(instance, format!("rank {rank}'s chunk {chunk} ends as {ends}")));
             }
         }

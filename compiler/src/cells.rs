@@ -1,0 +1,172 @@
+//! Numbered cells of which there may be very many and few are touched.
+//!
+//! Few cells are a vector. Of many only those that were touched are kept, found by an open table of
+//! their numbers; once an eighth of all is touched, a vector again. Nothing depends on the order of
+//! the table, so that everything made from it is the same on every machine.
+
+/// Up to so many cells are a vector from the start.
+const DENSE: usize = 256;
+/// Once a cell of so many is touched, they become a vector.
+const SHARE: usize = 8;
+
+/// Cells by number; those that nobody touched are as `T::default()`.
+#[derive(Debug, Clone)]
+pub(crate) struct Cells<T> {
+    kept: Kept<T>,
+}
+
+#[derive(Debug, Clone)]
+enum Kept<T> {
+    Dense(Vec<T>),
+    Sparse(Sparse<T>),
+}
+
+/// The touched cells, in the order in which they were.
+#[derive(Debug, Clone)]
+struct Sparse<T> {
+    cells: usize,
+    /// Indices into `touched`, plus 1; 0 is free. The length is a power of two.
+    table: Vec<u32>,
+    touched: Vec<(usize, T)>,
+}
+
+impl<T: Clone + Default> Cells<T> {
+    /// So many cells, all as by default.
+    pub(crate) fn new(cells: usize) -> Self {
+        let kept = if cells <= DENSE {
+            Kept::Dense(vec![T::default(); cells])
+        } else {
+            Kept::Sparse(Sparse { cells, table: Vec::new(), touched: Vec::new() })
+        };
+        Cells { kept }
+    }
+
+    /// A cell; `None` where nobody touched it, or there is none.
+    pub(crate) fn get(&self, at: usize) -> Option<&T> {
+        match &self.kept {
+            Kept::Dense(cells) => cells.get(at),
+            Kept::Sparse(sparse) => sparse.find(at).map(|i| &sparse.touched[i].1),
+        }
+    }
+
+    /// A cell to be changed.
+    pub(crate) fn at(&mut self, at: usize) -> &mut T {
+        if let Kept::Sparse(sparse) = &mut self.kept
+            && sparse.touched.len() >= sparse.cells / SHARE
+        {
+            let mut cells = vec![T::default(); sparse.cells];
+            for (i, cell) in sparse.touched.drain(..) {
+                cells[i] = cell;
+            }
+            self.kept = Kept::Dense(cells);
+        }
+        match &mut self.kept {
+            Kept::Dense(cells) => &mut cells[at],
+            Kept::Sparse(sparse) => sparse.touch(at),
+        }
+    }
+
+    /// The cells that may have been touched, in ascending order.
+    pub(crate) fn touched(&self) -> Vec<usize> {
+        match &self.kept {
+            Kept::Dense(cells) => (0..cells.len()).collect(),
+            Kept::Sparse(sparse) => {
+                let mut all: Vec<usize> = sparse.touched.iter().map(|t| t.0).collect();
+                all.sort_unstable();
+                all
+            }
+        }
+    }
+}
+
+impl<T> Sparse<T> {
+    /// Where the search for a cell begins: its number, well mixed.
+    fn start(&self, at: usize) -> usize {
+        let mixed = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ (mixed >> 32)) & (self.table.len() - 1)
+    }
+
+    fn find(&self, at: usize) -> Option<usize> {
+        if self.table.is_empty() {
+            return None;
+        }
+        let mut slot = self.start(at);
+        loop {
+            let i = (self.table[slot] as usize).checked_sub(1)?;
+            if self.touched[i].0 == at {
+                return Some(i);
+            }
+            slot = (slot + 1) & (self.table.len() - 1);
+        }
+    }
+
+    fn insert(&mut self, at: usize, number: u32) {
+        let mut slot = self.start(at);
+        while self.table[slot] != 0 {
+            slot = (slot + 1) & (self.table.len() - 1);
+        }
+        self.table[slot] = number;
+    }
+}
+
+impl<T: Default> Sparse<T> {
+    fn touch(&mut self, at: usize) -> &mut T {
+        let found = self.find(at);
+        let i = found.unwrap_or(self.touched.len());
+        if found.is_none() {
+            assert!(at < self.cells, "cell {at} of {}", self.cells);
+            self.touched.push((at, T::default()));
+            self.register(at);
+        }
+        &mut self.touched[i].1
+    }
+
+    /// Enters the cell that was touched last, in a table that is at most half full.
+    fn register(&mut self, at: usize) {
+        let number = |i: usize| u32::try_from(i + 1).unwrap_or(u32::MAX);
+        if 2 * self.touched.len() <= self.table.len() {
+            return self.insert(at, number(self.touched.len() - 1));
+        }
+        self.table = vec![0; (4 * self.touched.len()).next_power_of_two().max(16)];
+        for i in 0..self.touched.len() {
+            self.insert(self.touched[i].0, number(i));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same as a vector, whatever is touched, before and after it becomes one.
+    #[test]
+    fn sparse_cells_are_a_vector() {
+        for cells in [1, DENSE, DENSE + 1, 5000] {
+            let mut plain = vec![0u32; cells];
+            let mut sparse: Cells<u32> = Cells::new(cells);
+            let mut at = 7usize;
+            for step in 0..2000u32 {
+                at = (at * 4097 + 31) % cells;
+                assert_eq!(sparse.get(at).copied().unwrap_or(0), plain[at]);
+                plain[at] += step;
+                *sparse.at(at) += step;
+            }
+            for (at, want) in plain.iter().enumerate() {
+                assert_eq!(sparse.get(at).copied().unwrap_or(0), *want, "{at} of {cells}");
+            }
+            assert!(sparse.touched().is_sorted());
+        }
+    }
+
+    /// Few cells of very many cost what they are, not what there are.
+    #[test]
+    fn many_cells_cost_nothing() {
+        let mut cells: Cells<u64> = Cells::new(1 << 40);
+        for i in 0..1000 {
+            *cells.at(i << 30) = 1 + i as u64;
+        }
+        assert_eq!(cells.touched().len(), 1000);
+        assert_eq!(cells.get(5 << 30), Some(&6));
+        assert_eq!(cells.get(5), None);
+    }
+}

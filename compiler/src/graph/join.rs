@@ -1,0 +1,60 @@
+//! Dependences of sets of steps on each other, each set kept once.
+//!
+//! Where many ranks reduce into one place and many read it, every reader waits for every writer. One
+//! join says so with as many numbers as there are steps, not with as many edges as there are pairs.
+
+use petgraph::visit::EdgeRef;
+use smallvec::SmallVec;
+
+use super::{Dep, StepGraph, StepId};
+use crate::num::{count, index};
+
+/// Every step of `to` waits for every step of `from` but itself. Both are ascending.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Join {
+    /// Why.
+    pub dep: Dep,
+    /// The steps that come before.
+    pub from: Vec<u32>,
+    /// The steps that wait.
+    pub to: Vec<u32>,
+}
+
+/// Whether so many steps that so many wait for are kept as a join.
+pub(super) fn joined(from: usize, to: usize) -> bool {
+    from * to > from + to
+}
+
+/// The dependences of all steps one by one, joins among them.
+pub(super) struct Expanded<'g> {
+    graph: &'g StepGraph,
+    /// The joins in which each step waits.
+    joins: Vec<SmallVec<[u32; 2]>>,
+}
+
+impl<'g> Expanded<'g> {
+    pub(super) fn of(graph: &'g StepGraph) -> Self {
+        let mut joins = vec![SmallVec::new(); graph.graph.node_count()];
+        for (i, join) in graph.joins.iter().enumerate() {
+            for &step in &join.to {
+                joins[index(step)].push(count(i));
+            }
+        }
+        Expanded { graph, joins }
+    }
+
+    /// What a step waits for, in ascending order.
+    pub(super) fn waits(&self, step: StepId) -> Vec<(u32, Dep)> {
+        let into = self.graph.graph.edges_directed(step, petgraph::Direction::Incoming);
+        let mut waits: Vec<(u32, Dep)> =
+            into.map(|e| (count(e.source().index()), *e.weight())).collect();
+        for &join in &self.joins[step.index()] {
+            let join = &self.graph.joins[index(join)];
+            let others = join.from.iter().filter(|&&from| index(from) != step.index());
+            waits.extend(others.map(|&from| (from, join.dep)));
+        }
+        waits.sort_unstable();
+        waits.dedup();
+        waits
+    }
+}

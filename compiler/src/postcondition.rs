@@ -1,0 +1,194 @@
+//! What a declared collective asks of one rank, read from its postconditions once more and plainly.
+//!
+//! This is what runs, and the oracle, compare with. It shares nothing with the table that the proofs
+//! use (`instance/custom.rs`) but the values of expressions, so that a fault of one of the two shows.
+//! It lists every contribution by itself, and gives no answer where the postconditions have no meaning.
+
+use crate::eval::eval;
+use crate::program::{Binder, Custom, Ensure, Expr, Index};
+
+/// What one chunk of a rank's output must hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Chunk of the output.
+    pub output: u32,
+    /// The contributions that are summed, or the one that is copied: ranks with chunks of their input.
+    pub of: Vec<(u32, u32)>,
+}
+
+/// One collective at one shape.
+struct Reader<'c> {
+    custom: &'c Custom,
+    ranks: i64,
+    input: i64,
+    output: i64,
+    found: Vec<Asked>,
+}
+
+/// What the collective asks of a rank, in order of the chunks of its output. Chunks are those of the
+/// declaration.
+///
+/// # Errors
+/// In words, where the postconditions have no meaning at this shape.
+pub fn asked(custom: &Custom, axes: &[u32], rank: u32) -> Result<Vec<Asked>, String> {
+    let ranks: i64 = axes.iter().map(|&a| i64::from(a)).product();
+    let mut env = vec![0i64; custom.slots.len()];
+    env[0] = ranks;
+    for (i, &slot) in custom.axes.sizes.iter().enumerate() {
+        let size = if custom.axes.grid { axes.get(i).copied().map(i64::from) } else { Some(ranks) };
+        env[usize::from(slot)] = size.ok_or("the grid has fewer axes")?;
+    }
+    let (input, output) = (number(&custom.input, &mut env)?, number(&custom.output, &mut env)?);
+    let mut reader = Reader { custom, ranks, input, output, found: Vec::new() };
+    for ensure in &reader.custom.ensures {
+        if let Some(var) = ensure.var {
+            env[usize::from(var)] = rank.into();
+        }
+        reader.follow(ensure, 0, &mut env)?;
+    }
+    reader.found.sort_by_key(|a| a.output);
+    match reader.found.windows(2).find(|w| w[0].output == w[1].output) {
+        Some(w) => Err(format!("rank {rank}'s output[{}] is asked for twice", w[0].output)),
+        None => Ok(reader.found),
+    }
+}
+
+/// Chunks of input and output.
+///
+/// # Errors
+/// In words, where there are no such numbers.
+pub fn sizes(custom: &Custom, axes: &[u32]) -> Result<(u32, u32), String> {
+    let ranks: i64 = axes.iter().map(|&a| i64::from(a)).product();
+    let mut env = vec![0i64; custom.slots.len()];
+    env[0] = ranks;
+    for (&slot, &size) in custom.axes.sizes.iter().zip(axes) {
+        env[usize::from(slot)] = if custom.axes.grid { size.into() } else { ranks };
+    }
+    let mut size =
+        |e| number(e, &mut env).and_then(|v| u32::try_from(v).map_err(|e| e.to_string()));
+    Ok((size(&custom.input)?, size(&custom.output)?))
+}
+
+fn number(e: &Expr, env: &mut [i64]) -> Result<i64, String> {
+    eval(e, env).map_err(|e| e.message)
+}
+
+impl Reader<'_> {
+    fn follow(&mut self, ensure: &Ensure, at: usize, env: &mut [i64]) -> Result<(), String> {
+        match ensure.binders.get(at) {
+            None => self.place(ensure, env),
+            Some(Binder::Let(slot, e)) => {
+                env[usize::from(*slot)] = number(e, env)?;
+                self.follow(ensure, at + 1, env)
+            }
+            Some(Binder::Where(e)) if number(e, env)? == 0 => Ok(()),
+            Some(Binder::Where(_)) => self.follow(ensure, at + 1, env),
+            Some(Binder::For(slot, from, to)) => {
+                let (mut v, to) = (number(from, env)?, number(to, env)?);
+                while v < to {
+                    env[usize::from(*slot)] = v;
+                    self.follow(ensure, at + 1, env)?;
+                    v += 1;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// One statement with all its variables set: what its places are asked to hold.
+    fn place(&mut self, ensure: &Ensure, env: &mut [i64]) -> Result<(), String> {
+        let targets = chunks(&ensure.target, self.output, env)?;
+        let mut of: Vec<Vec<(u32, u32)>> = vec![Vec::new(); targets.len()];
+        let mut term = |env: &mut [i64]| {
+            let rank = self.whose(ensure, env)?;
+            let sources = chunks(&ensure.source, self.input, env)?;
+            if sources.len() != targets.len() {
+                return Err("regions of different length".to_string());
+            }
+            of.iter_mut().zip(sources).for_each(|(of, source)| of.push((rank, source)));
+            Ok(())
+        };
+        match &ensure.reduce {
+            None => term(env)?,
+            Some((slot, from, to, filter)) => {
+                let (mut v, to) = (number(from, env)?, number(to, env)?);
+                while v < to {
+                    env[usize::from(*slot)] = v;
+                    let passes = filter.as_ref().map_or(Ok(1), |f| number(f, env))?;
+                    if passes != 0 {
+                        term(env)?;
+                    }
+                    v += 1;
+                }
+            }
+        }
+        for of in &of {
+            let mut once = of.clone();
+            once.sort_unstable();
+            if let Some(w) = once.windows(2).find(|w| w[0] == w[1]) {
+                return Err(format!("rank {}'s chunk {} is counted twice", w[0].0, w[0].1));
+            }
+        }
+        let all = targets.into_iter().zip(of).map(|(output, of)| Asked { output, of });
+        self.found.extend(all.filter(|asked| !asked.of.is_empty()));
+        Ok(())
+    }
+
+    /// The rank at which a contribution begins, from its coordinates where they are given.
+    fn whose(&self, ensure: &Ensure, env: &mut [i64]) -> Result<u32, String> {
+        let mut linear = 0;
+        for (e, size) in &ensure.at.coordinates {
+            let (v, size) = (number(e, env)?, env[usize::from(*size)]);
+            if v < 0 || v >= size {
+                return Err(format!("coordinate {v} of {size}"));
+            }
+            linear = linear * size + v;
+        }
+        if ensure.at.coordinates.is_empty() {
+            linear = number(&ensure.at.linear, env)?;
+        }
+        match u32::try_from(linear) {
+            Ok(rank) if linear < self.ranks => Ok(rank),
+            _ => Err(format!("rank {linear} of {}", self.ranks)),
+        }
+    }
+}
+
+/// The chunks that an index names, one by one.
+fn chunks(index: &Index, size: i64, env: &mut [i64]) -> Result<Vec<u32>, String> {
+    let (from, end, by, take, count) = match index {
+        Index::All => (0, size, &None, &None, None),
+        Index::At(e) => {
+            let v = number(e, env)?;
+            (v, v + 1, &None, &None, None)
+        }
+        Index::Range { from, to, by, take } => {
+            (number(from, env)?, number(to, env)?, by, take, None)
+        }
+        Index::Cyclic { from, count, by, take } => {
+            let count = number(count, env)?;
+            (number(from, env)?, i64::MAX, by, take, Some(count))
+        }
+    };
+    let step = |e: &Option<Expr>, env: &mut [i64]| e.as_ref().map_or(Ok(1), |e| number(e, env));
+    let (stride, block) = (step(by, env)?, step(take, env)?);
+    if stride < 1 || block < 1 {
+        return Err("a stride below 1".into());
+    }
+    let (mut list, mut start) = (Vec::new(), from);
+    let enough = |list: &Vec<u32>| {
+        count.is_some_and(|c| c <= 0 || i64::try_from(list.len()).map_or(true, |len| len >= c))
+    };
+    while start < end && !enough(&list) {
+        for at in start..start.saturating_add(block).min(end) {
+            if enough(&list) {
+                break;
+            }
+            let at = if count.is_some() && size > 0 { at % size } else { at };
+            let fits = u32::try_from(at).ok().filter(|_| at < size);
+            list.push(fits.ok_or_else(|| format!("chunk {at} of {size}"))?);
+        }
+        start = start.saturating_add(stride);
+    }
+    Ok(list)
+}

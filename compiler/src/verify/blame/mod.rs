@@ -1,0 +1,141 @@
+//! Who is to blame: which one place of a refuted program, changed a little, makes it right.
+//!
+//! A fault shows far from where it was made: a loop that is one turn short is seen in the last place
+//! that lacks something. So small changes to the program are tried at a few small shapes, one at a time:
+//! a number one more or less, another operator, a condition turned round, a statement left out or
+//! swapped with the next. The first that is proved at all of these shapes names the expression or the
+//! statement, and becomes the primary place of the finding; what was the primary place becomes the
+//! second. A verdict never changes, the work is bounded by counts, and no clock is read.
+//!
+//! `edits` lists the changes and makes them.
+
+mod edits;
+
+use std::sync::Arc;
+
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, Label, codes};
+
+use crate::graph;
+use crate::instance::{Instance, Options, Shape};
+use crate::program::{Program, Stmt, Use};
+use edits::Edit;
+
+/// At most so many changes are tried.
+const MOST_EDITS: usize = 1_500;
+
+/// No trial may move more chunks than this.
+const MOST_MOVES: u64 = 20_000;
+
+/// The finding with the guilty place first, where it can be told.
+pub fn sharpen(
+    program: &Arc<Program>,
+    shape: &Shape,
+    options: &Options,
+    mut found: Diagnostics,
+) -> Diagnostics {
+    let Some(first) = found.first_mut() else { return found };
+    if !first.code.0.starts_with("RL04") && !first.code.0.starts_with("RL05") {
+        return found;
+    }
+    through_use(program, first);
+    if let Some(edit) = repair(program, shape, options) {
+        let label = Label { span: edit.span, text: edit.text };
+        first.labels.retain(|l| l.span != edit.span);
+        if let Some(seen) = first.labels.first_mut()
+            && seen.text.is_empty()
+        {
+            seen.text = "seen here".into();
+        }
+        first.labels.insert(0, label);
+    }
+    found
+}
+
+/// The changed program that is right, if there is one.
+fn repair(program: &Arc<Program>, shape: &Shape, options: &Options) -> Option<Edit> {
+    let trials = trials(program, shape, options);
+    let faulty = trials.iter().position(|t| proves(program, t) == Some(false))?;
+    let mut kept = 0;
+    edits::all(program).into_iter().take(MOST_EDITS).find(|edit| {
+        let changed = Arc::new(edit.made(program));
+        // The shape that shows the fault comes first: it refuses nearly all.
+        kept = 0;
+        proves(&changed, &trials[faulty]) == Some(true)
+            && trials.iter().all(|t| {
+                let verdict = proves(&changed, t);
+                kept += usize::from(verdict == Some(true));
+                // What the shape does not allow says nothing.
+                verdict != Some(false)
+            })
+            && kept > 0
+    })
+}
+
+/// A shape and what else a trial depends on.
+type Trial = (Shape, Options);
+
+/// Small shapes, and the one at hand if it is small, too.
+fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec<Trial> {
+    let mut shapes = match program.axes.names.len() {
+        1 => [2, 3, 4, 5, 8].map(Shape::flat).to_vec(),
+        2 => [[2, 2], [2, 3], [3, 2]].map(|axes| Shape { axes: axes.to_vec() }).to_vec(),
+        _ => Vec::new(),
+    };
+    if shape.ranks() <= 16 && !shapes.contains(shape) {
+        shapes.insert(0, shape.clone());
+    }
+    let mut trials = Vec::new();
+    for shape in shapes {
+        let last = u32::try_from(shape.ranks().saturating_sub(1)).unwrap_or(0);
+        for root in if program.kind.rooted() { vec![0, last] } else { vec![0] } {
+            let options = Options { root, paths: options.paths, limit: MOST_MOVES };
+            trials.push((shape.clone(), options));
+        }
+    }
+    trials
+}
+
+/// Whether the program is right at a shape; `None` where the shape is not allowed.
+fn proves(program: &Arc<Program>, (shape, options): &Trial) -> Option<bool> {
+    match Instance::new(program, shape, options) {
+        Err(found) if found.iter().any(|d| d.code == codes::REQUIRES) => None,
+        Err(_) => Some(false),
+        Ok(instance) => Some(graph::unroll(&Arc::new(instance)).and_then(super::verify).is_ok()),
+    }
+}
+
+/// Puts the user's own `use` before a place in what it uses.
+fn through_use(program: &Program, found: &mut Diagnostic) {
+    let Some(span) = found.span() else { return };
+    let mut chain = Vec::new();
+    if span.source == program.header.source || !leads(&program.body, span.source, &mut chain) {
+        return;
+    }
+    let labels = chain.iter().map(|u| Label {
+        span: u.span,
+        text: format!("in `{}.{}`, used here", u.program.kind.name(), u.program.name),
+    });
+    found.labels.splice(0..0, labels);
+}
+
+/// The chain of `use` that leads to an algorithm of that text.
+fn leads<'p>(
+    body: &'p [Stmt],
+    to: roundelay_dsl::span::SourceId,
+    chain: &mut Vec<&'p Use>,
+) -> bool {
+    body.iter().any(|s| match s {
+        Stmt::Use(u) => {
+            chain.push(u);
+            let found = u.program.header.source == to || leads(&u.program.body, to, chain);
+            if !found {
+                chain.pop();
+            }
+            found
+        }
+        Stmt::For { body, .. } => leads(body, to, chain),
+        Stmt::If { then, otherwise, .. } => leads(then, to, chain) || leads(otherwise, to, chain),
+        Stmt::Split(s) => leads(&s.body, to, chain),
+        Stmt::Let(..) | Stmt::Each(_) => false,
+    })
+}

@@ -1,0 +1,175 @@
+//! Deadlock and races on one rank's plan, with the round as a clock.
+//!
+//! Time is the round of the program, and in it first what waits for no message, then what does. On every
+//! rank a message is sent at the time of its own round or before, and taken in the second half of that
+//! round. If no operation waits for anything of its own time or later, but for earlier ones of its own
+//! rank, then the operation of least time and place that is stuck waits for one that is not: nothing is.
+//!
+//! What is checked follows from this rank's plan and its own transfers, and not from the order in which
+//! operations and messages of one round stand. So it holds of the ranks that this one stands for too,
+//! whose chunks are numbered otherwise and whose operations of a round may stand in another order.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
+use roundelay_dsl::span::SourceMap;
+
+use crate::instance::Instance;
+use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, Plan};
+use crate::verify::plan::{placements, races};
+use crate::walk::walk;
+
+/// A round, and its half.
+type Time = (u32, u8);
+
+/// The rounds of the messages of each connection, ascending: peer, channel, direction.
+type Rounds = BTreeMap<(u32, u16, bool), Vec<u32>>;
+
+/// Proves the plans of a rank that stands for others, in both placements.
+pub(super) fn check(
+    instance: &Arc<Instance>,
+    sources: &SourceMap,
+    rank: u32,
+) -> Result<(), Diagnostics> {
+    let rounds = rounds(instance, rank)?;
+    for &placement in placements(instance.program.style) {
+        let plan = crate::lower::project(instance, sources, placement, rank)?;
+        plan.check().map_err(|e| vec![fault(instance, e)])?;
+        races(instance, sources, &plan.part).map_err(|d| vec![d])?;
+        times(instance, &plan, placement, &rounds).map_err(|d| vec![d])?;
+    }
+    Ok(())
+}
+
+fn fault(instance: &Instance, message: String) -> Diagnostic {
+    Diagnostic::error(codes::DEADLOCK, message)
+        .label(instance.program.header, format!("on {} ranks", instance.shape))
+}
+
+fn rounds(instance: &Instance, rank: u32) -> Result<Rounds, Diagnostics> {
+    let (mut rounds, mut list) = (Rounds::new(), Vec::new());
+    let done = walk(instance, &mut |round| {
+        list.clear();
+        round.of(rank, &mut list)?;
+        for t in &list {
+            if t.src == rank {
+                rounds.entry((t.dst, t.lane, true)).or_default().push(t.round);
+            }
+            if t.dst == rank {
+                rounds.entry((t.src, t.lane, false)).or_default().push(t.round);
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    });
+    done.map_err(|d| vec![*d])?;
+    Ok(rounds)
+}
+
+fn hears(op: &Op) -> bool {
+    op.inputs.iter().any(|i| matches!(i, Input::Message { .. }))
+}
+
+/// Every wait is for something of an earlier time.
+fn times(
+    instance: &Instance,
+    plan: &Plan,
+    placement: Placement,
+    rounds: &Rounds,
+) -> Result<(), Diagnostic> {
+    let part = &plan.part;
+    let wrong = |what: String| Err(fault(instance, format!("rank {}: {what}", part.rank)));
+    let of = |conn: u32| {
+        let c = &part.conns[conn as usize];
+        rounds.get(&(c.peer, c.channel, c.dir == Dir::Send)).map_or(&[][..], Vec::as_slice)
+    };
+    let mut at: Vec<Vec<Time>> = Vec::with_capacity(part.lanes.len());
+    let mut next = vec![0usize; part.conns.len()];
+    let mut sent: Vec<Vec<Time>> = vec![Vec::new(); part.conns.len()];
+    for lane in &part.lanes {
+        let (mut last, mut own) = ((0, 0), Vec::with_capacity(lane.ops.len()));
+        for op in &lane.ops {
+            // Copies of what no round writes stand wherever there is time.
+            let loose = op.round == u32::MAX && placement == Placement::OutOfPlace && !hears(op);
+            let now = if loose { last } else { (op.round, u8::from(hears(op))) };
+            if now < last {
+                return wrong(format!("round {} is played after a later one", op.round));
+            }
+            last = now;
+            own.push(now);
+            for input in &op.inputs {
+                if let Input::Message { conn, .. } = input {
+                    let i = &mut next[*conn as usize];
+                    if of(*conn).get(*i) != Some(&op.round) {
+                        return wrong(format!("round {} takes another round's message", op.round));
+                    }
+                    *i += 1;
+                }
+            }
+            for out in &op.outs {
+                let list = &mut sent[out.conn as usize];
+                let own = of(out.conn).get(list.len());
+                // A message that leaves with what made it leaves in an earlier round.
+                if own.is_none_or(|&round| now > (round, 0)) {
+                    return wrong(format!("a message leaves after its round, in {}", op.round));
+                }
+                list.push(now);
+            }
+        }
+        at.push(own);
+    }
+    for (c, (taken, sent)) in next.iter().zip(&sent).enumerate() {
+        if (*taken).max(sent.len()) != of(c as u32).len() {
+            return wrong("messages are left over".into());
+        }
+    }
+    for (lane, own) in part.lanes.iter().zip(&at) {
+        for (op, &now) in lane.ops.iter().zip(own) {
+            if op.after.iter().any(|a| at[a.lane as usize][a.op as usize] > now) {
+                return wrong(format!("round {} waits for a later one", op.round));
+            }
+            let late = |conn: u32, message: u32| {
+                of(conn).get(message as usize).is_none_or(|&round| (round, 1) >= now)
+            };
+            if op.drained.iter().any(|m| late(m.conn, m.message)) {
+                return wrong(format!(
+                    "round {} waits for a message that is taken later",
+                    op.round
+                ));
+            }
+        }
+    }
+    slots(instance, &sent, of)
+}
+
+/// The messages in flight on a connection: message i leaves once message i - k was taken, for the least
+/// number k of slots that serves all of them.
+fn slots<'r>(
+    instance: &Instance,
+    sent: &[Vec<Time>],
+    of: impl Fn(u32) -> &'r [u32],
+) -> Result<(), Diagnostic> {
+    let mut least = 1;
+    for (c, sent) in sent.iter().enumerate() {
+        let taken = of(c as u32);
+        for (i, &now) in sent.iter().enumerate() {
+            let before = taken[..i].partition_point(|&round| (round, 1) < now);
+            least = least.max(i + 1 - before);
+        }
+    }
+    match instance.slots {
+        Some(k) if least > k as usize => Err(fault(
+            instance,
+            format!("{least} messages may be in flight on a connection, and {k} slots are asked for"),
+        )
+        .help(format!("write `slots {least}`, or leave `slots` out; check at fewer ranks for the least number: this proof is by a clock and stricter than it need be"))),
+        _ if least > MAX_SLOTS as usize => Err(Diagnostic::error(
+            codes::SLOTS,
+            format!("{least} messages are in flight on one connection; {MAX_SLOTS} are possible"),
+        )
+        .label(instance.program.header, format!("on {} ranks", instance.shape))
+        .help("send fewer messages between two ranks in one `each`: join their chunks into one region")),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,228 @@
+//! Groups that act on ranks and chunks: rotations of ranges, and xor.
+
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::owners::Owners;
+use crate::plan::Buf;
+use crate::verify::value::RankSet;
+
+/// Every number moves by `by` inside its aligned range of `modulus` numbers. Ranks and chunks alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rotation {
+    pub(super) modulus: u32,
+    pub(super) by: u32,
+}
+
+impl Rotation {
+    /// All numbers stay.
+    pub(super) const STILL: Rotation = Rotation { modulus: 1, by: 0 };
+
+    pub(super) fn apply(self, x: u32) -> u32 {
+        let (inside, by) = (u64::from(x % self.modulus), u64::from(self.by));
+        // Less than the modulus, which fits.
+        let turned = u32::try_from((inside + by) % u64::from(self.modulus)).unwrap_or(0);
+        x - x % self.modulus + turned
+    }
+
+    /// The rotation, so many times.
+    pub(super) fn times(self, times: u32) -> Rotation {
+        let by = u64::from(self.by) * u64::from(times) % u64::from(self.modulus);
+        Rotation { by: u32::try_from(by).unwrap_or(0), ..self }
+    }
+
+    /// Whether it does not matter which of both is done first.
+    pub(super) fn commutes(self, other: Rotation) -> bool {
+        let still = self.by == 0 || other.by == 0;
+        let apart = |a: Rotation, b: Rotation| b.by.is_multiple_of(a.modulus);
+        still || self.modulus == other.modulus || apart(self, other) || apart(other, self)
+    }
+
+    /// How often it is done until all is where it was.
+    pub(super) fn order(self) -> u32 {
+        self.modulus.checked_div(self.by).unwrap_or(1)
+    }
+
+    /// The least number that can be turned to `x`, and how often.
+    fn split(self, x: u32) -> (u32, u32) {
+        if self.by == 0 {
+            return (x, 0);
+        }
+        let inside = x % self.modulus;
+        (x - inside + inside % self.by, inside / self.by)
+    }
+}
+
+/// A group that acts on ranks such that no element but the neutral one leaves a rank where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Group {
+    /// What these rotations generate, which do not get in each other's way.
+    Turns(SmallVec<[Rotation; 2]>),
+    /// r becomes r xor g, for n a power of two.
+    Xor,
+}
+
+/// How often each rotation is done, or the number that is xored.
+pub(super) type Element = SmallVec<[u32; 2]>;
+
+impl Group {
+    /// The rank that stands for this one, and the element that takes it there.
+    pub(super) fn split(&self, rank: u32) -> (u32, Element) {
+        match self {
+            Group::Xor => (0, smallvec![rank]),
+            Group::Turns(list) => {
+                let mut at = rank;
+                let times = list.iter().map(|r| {
+                    let (least, times) = r.split(at);
+                    at = least;
+                    times
+                });
+                let times = times.collect();
+                (at, times)
+            }
+        }
+    }
+
+    pub(super) fn apply(&self, rank: u32, g: &Element) -> u32 {
+        match self {
+            Group::Xor => rank ^ g[0],
+            Group::Turns(list) => {
+                list.iter().zip(g).fold(rank, |at, (r, &times)| r.times(times).apply(at))
+            }
+        }
+    }
+
+    pub(super) fn inverse(&self, g: &Element) -> Element {
+        match self {
+            Group::Xor => g.clone(),
+            Group::Turns(list) => {
+                list.iter().zip(g).map(|(r, &times)| (r.order() - times) % r.order()).collect()
+            }
+        }
+    }
+
+    /// The image of a set of ranks among n.
+    pub(super) fn ranks(&self, set: &RankSet, g: &Element, n: u32) -> RankSet {
+        match self {
+            Group::Xor => set.xored(g[0], n),
+            Group::Turns(list) => list.iter().zip(g).fold(set.clone(), |set, (r, &times)| {
+                let r = r.times(times);
+                if r.modulus == n { set.shifted(r.by, n) } else { set.rotated(r.modulus, r.by) }
+            }),
+        }
+    }
+
+    /// Elements that generate the group: one a rotation, or one a bit of xor.
+    pub(super) fn generators(&self, n: u32) -> Vec<Element> {
+        match self {
+            Group::Xor => (0..n.max(1).ilog2()).map(|bit| smallvec![1 << bit]).collect(),
+            Group::Turns(list) => (0..list.len())
+                .map(|i| (0..list.len()).map(|j| u32::from(i == j)).collect())
+                .collect(),
+        }
+    }
+
+    /// Number of elements.
+    pub(super) fn order(&self, n: u32) -> u32 {
+        match self {
+            Group::Xor => n,
+            Group::Turns(list) => list.iter().map(|r| r.order()).product(),
+        }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Group::Xor => "xor",
+            Group::Turns(list) if list.len() > 1 => "shifts",
+            Group::Turns(_) => "shift",
+        }
+    }
+}
+
+/// How ranks and the chunks of every buffer move.
+#[derive(Debug, Clone)]
+pub(super) struct Action {
+    pub(super) group: Group,
+    pub(super) n: u32,
+    /// How each buffer moves with each rotation, or, with xor, the chunks a rank in `by`: 0 if they stay.
+    /// The vector is the first, then input, output and scratch.
+    pub(super) buffers: Vec<SmallVec<[Rotation; 2]>>,
+    /// Whose each chunk of the vector is, if chunks move with their ranks in an order of the program's own.
+    pub(super) owners: Option<Arc<Owners>>,
+    /// Whether chunks of different index differ in size, so that classes move like chunks.
+    pub(super) classes: bool,
+    /// Whether all contributions are the root's, and stay so.
+    pub(super) rooted: bool,
+}
+
+impl Action {
+    fn of(&self, buf: Buf) -> &[Rotation] {
+        let at = match buf {
+            Buf::Data => 0,
+            Buf::Input => 1,
+            Buf::Output => 2,
+            Buf::Scratch(i) => 3 + usize::from(i),
+        };
+        self.buffers.get(at).map_or(&[], |b| b.as_slice())
+    }
+
+    /// The order in which the chunks of a buffer belong to ranks, if it is one of the program's own.
+    pub(super) fn owned(&self, buf: Buf) -> Option<&Owners> {
+        self.owners.as_deref().filter(|_| buf == Buf::Data)
+    }
+
+    /// How a buffer moves with a rotation of the group, or with the bits of xor.
+    pub(super) fn moves(&self, buf: Buf, generator: usize) -> Rotation {
+        self.of(buf).get(generator).copied().unwrap_or(Rotation::STILL)
+    }
+
+    /// The image of a chunk of a buffer.
+    pub(super) fn chunk(&self, buf: Buf, chunk: u32, g: &Element) -> u32 {
+        if let Some(owners) = self.owned(buf) {
+            return owners.chunk(self.group.apply(owners.rank(chunk), g));
+        }
+        match self.group {
+            Group::Xor => chunk ^ (g[0] * self.moves(buf, 0).by),
+            Group::Turns(_) => {
+                let list = self.of(buf).iter().zip(g);
+                list.fold(chunk, |at, (r, &times)| r.times(times).apply(at))
+            }
+        }
+    }
+
+    /// The chunk of the vector that stands for this one, and the element that takes it there; `None` where
+    /// several elements do.
+    pub(super) fn chunk_split(&self, chunk: u32) -> Option<(u32, Element)> {
+        if let Some(owners) = &self.owners {
+            let (least, g) = self.group.split(owners.rank(chunk));
+            return Some((owners.chunk(least), g));
+        }
+        match &self.group {
+            Group::Xor => {
+                let per = self.moves(Buf::Data, 0).by;
+                (per > 0).then(|| (chunk % per, smallvec![chunk / per]))
+            }
+            Group::Turns(list) => {
+                let own = self.of(Buf::Data);
+                let alike = own.iter().zip(list).all(|(a, b)| a.order() == b.order());
+                let apart = match own {
+                    [_] => true,
+                    [a, b] => b.by.is_multiple_of(a.modulus) || a.by.is_multiple_of(b.modulus),
+                    _ => false,
+                };
+                if !alike || !apart {
+                    return None;
+                }
+                let mut at = chunk;
+                let times = own.iter().map(|r| {
+                    let (least, times) = r.split(at);
+                    at = least;
+                    times
+                });
+                let times = times.collect();
+                Some((at, times))
+            }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Proof by symmetry: a few ranks stand for all.
+//!
+//! If the program maps onto itself when ranks and chunks move by the elements of a group (*shifts*: ranks
+//! are turned, all of them or along an axis of a grid, by one or by several; *xor*), then what holds of a
+//! rank holds of all its images. One rank of each orbit is replayed; what it reads of another rank is the
+//! memory of the rank that stands for that one, moved there.
+//!
+//! * `group`: groups, and how they act on ranks, chunks and values.
+//! * `owners`: chunks that move with their ranks in an order of the program's own.
+//! * `premise`: that every round maps onto itself, by its form (`walk/motion`) or by comparing its transfers,
+//!   as a multiset, with their images.
+//! * `orbit`: the replay of the ranks that stand for all, and the result.
+//! * `prefix`: broadcasts whose first rounds differ from rank to rank.
+//! * `clock`: deadlock and races, on the plans of these ranks, with the round as a clock.
+//!
+//! Which group, and how buffers move with it, is tried; the premise decides. So nothing that this file
+//! guesses can make a wrong proof.
+
+mod clock;
+mod group;
+mod orbit;
+mod owners;
+mod prefix;
+mod premise;
+
+use std::sync::Arc;
+
+use roundelay_dsl::diag::Diagnostics;
+use roundelay_dsl::span::SourceMap;
+use smallvec::{SmallVec, smallvec};
+
+use super::Facts;
+use crate::collective::Kind;
+use crate::instance::Instance;
+use crate::program::{Buffer, Style};
+use group::{Action, Group, Rotation};
+use owners::Owners;
+
+/// At most so many ranks stand for all.
+const MOST_ORBITS: u32 = 64;
+
+/// At most so many ways in which the buffers may move are tried for one group.
+const MOST_TRIES: usize = 48;
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attempt {
+    /// It is proved.
+    Proved {
+        /// What the proof found out.
+        facts: Facts,
+        /// `shift`, `shifts` or `xor`, or what is shifted.
+        group: &'static str,
+        /// Number of ranks that stand for all.
+        orbits: u32,
+    },
+    /// No symmetry was found; why not.
+    Unknown(String),
+}
+
+/// Looks for a symmetry, and proves the instance by it.
+///
+/// # Errors
+/// What is wrong with the program, if a symmetry was found and the ranks that stand for all fail.
+pub fn prove(instance: &Arc<Instance>, sources: &SourceMap) -> Result<Attempt, Diagnostics> {
+    let spec = &instance.spec;
+    let unknown = |why: &str| Ok(Attempt::Unknown(why.into()));
+    match &spec.kind {
+        kind if kind.rooted() => return prefix::prove(instance, sources),
+        Kind::SendRecv => return unknown("its two ranks differ"),
+        // Knowledge spreads lane by lane, which the replay of a few ranks does not follow.
+        Kind::Barrier if instance.program.composed => return unknown("it is a composed barrier"),
+        _ if spec.ranks < 2 => return unknown("there is one rank"),
+        _ => {}
+    }
+    let mut first = None;
+    for group in groups(instance) {
+        let action = match find(instance, group) {
+            Ok(action) => action,
+            Err(why) => {
+                first.get_or_insert(why);
+                continue;
+            }
+        };
+        let facts = orbit::prove(instance, sources, &action)?;
+        let group = action.group.name();
+        let orbits = spec.ranks / action.group.order(spec.ranks);
+        return Ok(Attempt::Proved { facts, group, orbits });
+    }
+    if let Some(action) = by_owners(instance) {
+        let facts = orbit::prove(instance, sources, &action)?;
+        let orbits = spec.ranks / action.group.order(spec.ranks);
+        return Ok(Attempt::Proved { facts, group: action.group.name(), orbits });
+    }
+    Ok(Attempt::Unknown(first.unwrap_or_else(|| "no group fits the ranks".into())))
+}
+
+/// The groups that may map the program onto itself, those with few orbits first.
+fn groups(instance: &Instance) -> Vec<Group> {
+    let (n, axes) = (instance.spec.ranks, &instance.shape.axes);
+    let mut all = Vec::new();
+    if let [_] = axes.as_slice() {
+        all.push(Group::Turns(smallvec![Rotation { modulus: n, by: 1 }]));
+        if n.is_power_of_two() && instance.spec.chunks.is_power_of_two() {
+            all.push(Group::Xor);
+        }
+        for by in [2, 4, 8] {
+            if n.is_multiple_of(by) && n > by {
+                all.push(Group::Turns(smallvec![Rotation { modulus: n, by }]));
+            }
+        }
+        return all;
+    }
+    let axis = |i: usize| {
+        let by: u32 = axes[i + 1..].iter().product();
+        Rotation { modulus: by * axes[i], by }
+    };
+    let long: SmallVec<[Rotation; 2]> =
+        (0..axes.len()).map(axis).filter(|r| r.order() > 1).collect();
+    if long.len() > 1 {
+        all.push(Group::Turns(long.clone()));
+    }
+    let mut alone: Vec<Group> = long.iter().map(|&r| Group::Turns(smallvec![r])).collect();
+    alone.retain(|g| n / g.order(n) <= MOST_ORBITS);
+    alone.sort_by_key(|g| n / g.order(n));
+    all.extend(alone);
+    all
+}
+
+/// How buffers move so that the program maps onto itself; why it does not, otherwise.
+fn find(instance: &Instance, group: Group) -> Result<Action, String> {
+    let generators: SmallVec<[Rotation; 2]> = match &group {
+        Group::Xor => smallvec![Rotation { modulus: instance.spec.ranks, by: 1 }],
+        Group::Turns(list) => list.clone(),
+    };
+    // A rotation is found for each buffer and generator alone, the others still.
+    let mut buffers: Vec<SmallVec<[Rotation; 2]>> = Vec::new();
+    for &generator in &generators {
+        let alone = match &group {
+            Group::Xor => Group::Xor,
+            Group::Turns(_) => Group::Turns(smallvec![generator]),
+        };
+        let found = alone_moves(instance, &alone, generator)?;
+        buffers.resize(found.len(), SmallVec::new());
+        for (all, own) in buffers.iter_mut().zip(found) {
+            all.push(own);
+        }
+    }
+    let apart = |list: &SmallVec<[Rotation; 2]>| match list.as_slice() {
+        [a, rest @ ..] => rest.iter().all(|b| a.commutes(*b)),
+        [] => true,
+    };
+    if generators.len() > 2 || !buffers.iter().all(apart) {
+        return Err("its axes move the chunks in ways that depend on their order".into());
+    }
+    let classes = instance.spec.blocks() == 1;
+    Ok(Action { group, n: instance.spec.ranks, buffers, owners: None, classes, rooted: false })
+}
+
+/// Shifts by two of ranks that each own a chunk, in an order that a round of the program shows.
+fn by_owners(instance: &Instance) -> Option<Action> {
+    let n = instance.spec.ranks;
+    let free = instance.spec.kind == Kind::AllReduce && instance.program.style == Style::Data;
+    if !free || instance.spec.chunks != n || !instance.scratch.is_empty() {
+        return None;
+    }
+    let owners = Some(Owners::find(instance)?);
+    [1, 2].into_iter().filter(|by| n.is_multiple_of(*by) && n > *by).find_map(|by| {
+        let group = Group::Turns(smallvec![Rotation { modulus: n, by }]);
+        let buffers = vec![smallvec![Rotation::STILL]; 3];
+        let owners = owners.clone();
+        let action = Action { group, n, buffers, owners, classes: true, rooted: false };
+        premise::holds(instance, &action).is_ok().then_some(action)
+    })
+}
+
+/// How buffers move with one generator.
+fn alone_moves(
+    instance: &Instance,
+    group: &Group,
+    generator: Rotation,
+) -> Result<Vec<Rotation>, String> {
+    let (spec, classes) = (&instance.spec, instance.spec.blocks() == 1);
+    let declared = matches!(spec.kind, Kind::Custom(_));
+    let whole = if declared { spec.size(Buffer::Input) } else { spec.chunks };
+    let free = !spec.kind.blocked();
+    let vectors = candidates(whole, spec.ranks, generator, free, group);
+    let scratch = instance.scratch.iter().map(|(_, size)| *size);
+    // The output of a declared collective moves as it likes; others are the vector, or a rank's own.
+    let others: Vec<Vec<Rotation>> = declared
+        .then(|| spec.size(Buffer::Output))
+        .into_iter()
+        .chain(scratch)
+        .map(|size| candidates(size, spec.ranks, generator, true, group))
+        .collect();
+    let mut why = None;
+    let mut tries = 0;
+    for &vector in &vectors {
+        let user = |buffer| if spec.size(buffer) == whole { vector } else { Rotation::STILL };
+        let output = (!declared).then(|| user(Buffer::Output));
+        let mut at = vec![0usize; others.len()];
+        loop {
+            let own = at.iter().zip(&others).map(|(&i, list)| list[i]);
+            let moves: Vec<Rotation> =
+                [vector, user(Buffer::Input)].into_iter().chain(output).chain(own).collect();
+            let buffers = moves.iter().map(|&r| smallvec![r]).collect();
+            let action = Action {
+                group: group.clone(),
+                n: spec.ranks,
+                buffers,
+                owners: None,
+                classes,
+                rooted: false,
+            };
+            match orbit::asked_alike(instance, &action)
+                .and_then(|()| premise::holds(instance, &action))
+            {
+                Ok(()) => return Ok(moves),
+                Err(fault) => {
+                    why.get_or_insert(fault);
+                }
+            }
+            tries += 1;
+            if tries >= MOST_TRIES {
+                return Err(why.unwrap_or_default());
+            }
+            let Some(next) = at.iter().zip(&others).position(|(&i, list)| i + 1 < list.len())
+            else {
+                break;
+            };
+            at[..next].fill(0);
+            at[next] += 1;
+        }
+    }
+    Err(why.unwrap_or_else(|| "the chunks cannot be dealt to the ranks".into()))
+}
+
+/// How a buffer of so many chunks may move: with its ranks, if it has as many blocks; in equal parts; or not.
+fn candidates(
+    size: u32,
+    ranks: u32,
+    generator: Rotation,
+    free: bool,
+    group: &Group,
+) -> Vec<Rotation> {
+    let mut list = Vec::new();
+    let mut add = |r: Rotation| {
+        if !list.contains(&r) {
+            list.push(r);
+        }
+    };
+    // To xor blocks of other lengths than powers of two would be no action of the group.
+    let fits = |wide: u32| !matches!(group, Group::Xor) || wide.is_power_of_two();
+    if size > 0 && size.is_multiple_of(ranks) && fits(size / ranks) {
+        let wide = size / ranks;
+        add(Rotation { modulus: generator.modulus * wide, by: generator.by * wide });
+    }
+    if !free {
+        return list;
+    }
+    let order = generator.order();
+    if !matches!(group, Group::Xor) {
+        for parts in [1, ranks / order, 2, 3, 4, 8, 16] {
+            let cells = parts.checked_mul(order).filter(|&c| c > 0 && size > 0);
+            if cells.is_some_and(|c| size.is_multiple_of(c)) {
+                let modulus = size / parts;
+                add(Rotation { modulus, by: modulus / order });
+            }
+        }
+    }
+    add(Rotation::STILL);
+    list
+}
+
+/// The buffer that results are in.
+fn result_buffer(instance: &Instance) -> (Buffer, crate::plan::Buf) {
+    match instance.program.style {
+        Style::Data => (Buffer::Data, crate::plan::Buf::Data),
+        Style::InputOutput => (Buffer::Output, crate::plan::Buf::Output),
+    }
+}

@@ -1,0 +1,275 @@
+//! Replays the ranks that stand for all, whose peers are images of them, and looks at their results.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
+use roundelay_dsl::span::SourceMap;
+
+use super::group::{Action, Element};
+use super::{clock, result_buffer};
+use crate::cells::Cells;
+use crate::collective::{Expected, Kind, Ranks};
+use crate::instance::Instance;
+use crate::places::Places;
+use crate::plan::{Buf, Region};
+use crate::program::{Buffer, Style};
+use crate::verify::Facts;
+use crate::verify::rounds::{State, class_of, place_value, round_of};
+use crate::verify::value::{RankSet, Value};
+use crate::walk::{Transfer, walk};
+
+/// What one of the ranks sends and receives.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Traffic {
+    pub(super) messages: u64,
+    pub(super) sent: u64,
+    pub(super) received: u64,
+}
+
+/// What the replay of the ranks that stand for all has shown.
+pub(super) struct Replay {
+    pub(super) traffic: Vec<Traffic>,
+    pub(super) depth: u32,
+    pub(super) lossy: bool,
+    /// Whether sums of more than two were made in one round.
+    crowded: bool,
+}
+
+/// Proves an instance that maps onto itself.
+pub(super) fn prove(
+    instance: &Arc<Instance>,
+    sources: &SourceMap,
+    action: &Action,
+) -> Result<Facts, Diagnostics> {
+    let least: Vec<u32> = (0..action.n).filter(|&r| action.group.split(r).0 == r).collect();
+    let spacing = least.get(1).copied().unwrap_or(action.n);
+    let state = start(instance, action, &least, spacing);
+    let (state, replay) = replay(instance, action, &least, state, 0)?;
+    // Sums of more than two are ordered by rank, which the map permutes.
+    let same = result(instance, &state, action, &least)?;
+    for &rank in &least {
+        clock::check(instance, sources, rank)?;
+    }
+    let (images, traffic) = (u64::from(action.group.order(action.n)), &replay.traffic);
+    Ok(Facts {
+        depth: replay.depth,
+        messages: traffic.iter().map(|t| t.messages).sum::<u64>() * images,
+        sent: traffic.iter().map(|t| t.sent).max().unwrap_or(0),
+        received: traffic.iter().map(|t| t.received).max().unwrap_or(0),
+        bitwise: (same && !replay.crowded).then_some(true),
+        ordered: None,
+        lossy: replay.lossy,
+    })
+}
+
+/// Replays the rounds from `first` on.
+pub(super) fn replay(
+    instance: &Instance,
+    action: &Action,
+    least: &[u32],
+    mut state: State,
+    first: u32,
+) -> Result<(State, Replay), Diagnostics> {
+    let spacing = least.get(1).copied().unwrap_or(action.n);
+    let barrier = instance.spec.kind == Kind::Barrier;
+    let mut found: Vec<Diagnostic> = Vec::new();
+    let traffic = vec![Traffic::default(); least.len()];
+    let mut shown = Replay { traffic, depth: 0, lossy: false, crowded: false };
+    let mut list: Vec<Transfer> = Vec::new();
+    let mut own: Vec<Transfer> = Vec::new();
+    let done = walk(instance, &mut |round| {
+        if round.index < first {
+            return Ok(ControlFlow::Continue(()));
+        }
+        own.clear();
+        for (&rank, traffic) in least.iter().zip(&mut shown.traffic) {
+            list.clear();
+            round.of(rank, &mut list)?;
+            for t in list.iter().filter(|t| t.src != t.dst) {
+                let chunks = u64::from(t.from.chunks());
+                if t.src == rank {
+                    traffic.messages += 1;
+                    traffic.sent += chunks;
+                } else {
+                    traffic.received += chunks;
+                }
+                shown.lossy |= t.wire.is_some();
+            }
+            own.append(&mut list);
+        }
+        shown.depth += u32::from(own.iter().any(|t| t.src != t.dst));
+        // A transfer between two of these ranks was found twice.
+        own.retain(|t| least.binary_search(&t.dst).is_ok());
+        own.sort_by(|a, b| (&a.key, a.dst).cmp(&(&b.key, b.dst)));
+        own.dedup_by(|a, b| a.key == b.key);
+        let into: Vec<&Transfer> = own.iter().collect();
+        shown.crowded |= meet(&into);
+        if barrier {
+            hear(&mut state.heard, &into, action, spacing);
+        }
+        // The elements of the sources, once for each of them.
+        let mut elements: BTreeMap<u32, (u32, Element, Element)> = BTreeMap::new();
+        for t in &into {
+            elements.entry(t.src).or_insert_with(|| {
+                let (least, g) = action.group.split(t.src);
+                let back = action.group.inverse(&g);
+                (least, g, back)
+            });
+        }
+        round_of(instance, &mut state, &into, &mut found, &|state, t, buf, chunk| {
+            let (least, g, back) = elements.get(&t.src)?;
+            let own = action.chunk(buf, chunk, back);
+            place_value(state, *least, buf, own).map(|v| moved(action, v, g))
+        });
+        Ok(if found.is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    });
+    done.map_err(|d| vec![*d])?;
+    if found.is_empty() { Ok((state, shown)) } else { Err(found) }
+}
+
+/// Whether several transfers of a round go into one region of one rank.
+fn meet(into: &[&Transfer]) -> bool {
+    let mut targets: Vec<(u32, &Region)> = into.iter().map(|t| (t.dst, &t.to)).collect();
+    targets.sort_unstable();
+    targets.windows(2).any(|w| w[0] == w[1])
+}
+
+fn hear(heard: &mut [RankSet], into: &[&Transfer], action: &Action, spacing: u32) {
+    let before = heard.to_vec();
+    let row = |rank: u32| (rank / spacing) as usize;
+    for t in into {
+        let (least, g) = action.group.split(t.src);
+        let of = action.group.ranks(&before[row(least)], &g, action.n);
+        let own = &mut heard[row(t.dst)];
+        *own = own.union(&of);
+    }
+}
+
+/// The image of a value.
+pub(super) fn moved(action: &Action, v: &Value, g: &Element) -> Value {
+    let mut v = v.clone();
+    for (chunk, ranks) in &mut v.parts {
+        *chunk = action.chunk(Buf::Data, *chunk, g);
+        if !action.rooted {
+            *ranks = action.group.ranks(ranks, g, action.n);
+        }
+    }
+    v.parts.sort_unstable_by_key(|(chunk, _)| *chunk);
+    if action.classes {
+        v.class = action.chunk(Buf::Data, v.class, g);
+    }
+    v
+}
+
+/// The memory of these ranks before the first round.
+///
+/// Leaves of the trees of additions are named by their rank as seen from the chunk's own rank, which
+/// the map does not change: so the image of a tree has the tree's hash.
+fn start(instance: &Instance, action: &Action, least: &[u32], spacing: u32) -> State {
+    let places = Places::new(instance).spaced(spacing);
+    let mut values = Cells::new(places.all(least.len() as u32));
+    let (buffer, buf) = match instance.program.style {
+        Style::Data => (Buffer::Data, Buf::Data),
+        Style::InputOutput => (Buffer::Input, Buf::Input),
+    };
+    for &own in least {
+        for chunk in 0..instance.spec.size(buffer) {
+            if let Some((rank, c)) = instance.spec.initial(buffer, own, chunk) {
+                let class = class_of(instance, chunk);
+                let (first, g) = action.chunk_split(c).unwrap_or((c, Element::new()));
+                let seen = match g.is_empty() {
+                    true => rank,
+                    false => action.group.apply(rank, &action.group.inverse(&g)),
+                };
+                let seen = Value::leaf(seen, first, class);
+                let leaf = Value::leaf(rank, c, class).of(&instance.spec);
+                let value = Value { tree: seen.tree, ..leaf };
+                *values.at(places.of(own, buf, chunk)) = Some(value);
+            }
+        }
+    }
+    State { values, places, heard: least.iter().map(|&r| RankSet::one(r)).collect() }
+}
+
+/// Whether a declared collective asks of the image of every place the image of what it asks of the place. The
+/// others do where their blocks move with their ranks.
+pub(super) fn asked_alike(instance: &Instance, action: &Action) -> Result<(), String> {
+    let spec = &instance.spec;
+    if spec.custom.is_none() {
+        return Ok(());
+    }
+    let parts = |e: Option<Expected>| {
+        let list = |e: Expected| match e.ranks {
+            Ranks::All => vec![(e.chunk, RankSet::all(action.n))],
+            Ranks::One(r) => vec![(e.chunk, RankSet::one(r))],
+            Ranks::These(ranks) => vec![(e.chunk, ranks)],
+            Ranks::Mixed(parts) => parts.to_vec(),
+        };
+        e.map(list)
+    };
+    for rank in 0..action.n {
+        for g in action.group.generators(action.n) {
+            for chunk in 0..spec.size(Buffer::Output) {
+                let image = (action.group.apply(rank, &g), action.chunk(Buf::Output, chunk, &g));
+                let mut from = parts(spec.expected(Buffer::Output, rank, chunk));
+                for (chunk, ranks) in from.iter_mut().flatten() {
+                    *chunk = action.chunk(Buf::Data, *chunk, &g);
+                    *ranks = action.group.ranks(ranks, &g, action.n);
+                }
+                from.iter_mut().for_each(|list| list.sort_unstable());
+                if from != parts(spec.expected(Buffer::Output, image.0, image.1)) {
+                    return Err("asks different things of different ranks".into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks the results; gives whether the sums, seen from their chunks' own ranks, are alike, so that every
+/// rank holds the same ones.
+pub(super) fn result(
+    instance: &Instance,
+    state: &State,
+    action: &Action,
+    least: &[u32],
+) -> Result<bool, Diagnostics> {
+    let n = instance.ranks();
+    let missing = |text: String| {
+        vec![
+            Diagnostic::error(codes::MISSING, text)
+                .label(instance.program.header, format!("on {} ranks", instance.shape))
+                .note("found by symmetry: every rank that this one stands for fails alike")
+                .help("check it at a small number of ranks for a full trace"),
+        ]
+    };
+    if instance.spec.kind == Kind::Barrier {
+        let lost = least.iter().zip(&state.heard).find(|(_, heard)| **heard != RankSet::all(n));
+        return match lost {
+            None => Ok(false),
+            Some((rank, heard)) => Err(missing(format!("rank {rank} has heard of {heard} only"))),
+        };
+    }
+    let (buffer, buf) = result_buffer(instance);
+    let (mut trees, mut same) = (BTreeMap::new(), true);
+    for &rank in least {
+        for chunk in 0..instance.spec.size(buffer) {
+            let Some(expected) = instance.spec.expected(buffer, rank, chunk) else { continue };
+            let value = place_value(state, rank, buf, chunk);
+            let Some(value) = value.filter(|v| v.is(&expected, n)) else {
+                let ends = value.map_or("nothing".into(), Value::to_string);
+                return Err(missing(format!(
+                    "rank {rank}'s chunk {chunk} ends as {ends}, not as {expected:?}"
+                )));
+            };
+            match action.chunk_split(expected.chunk) {
+                Some((first, _)) => same &= *trees.entry(first).or_insert(value.tree) == value.tree,
+                None => same = false,
+            }
+        }
+    }
+    let single = instance.spec.kind == Kind::ReduceScatter;
+    Ok(instance.spec.kind.reduces() && (single || same))
+}

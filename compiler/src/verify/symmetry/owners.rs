@@ -1,0 +1,106 @@
+//! Chunks of the vector that belong to ranks in an order of the program's own, as in Swing.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::instance::Instance;
+use crate::plan::{Buf, Region};
+use crate::walk::{Transfer, walk};
+
+/// More rounds than this are not searched for an order.
+const MOST_ROUNDS: u32 = 64;
+
+/// Which rank each chunk belongs to, one chunk a rank.
+#[derive(Debug)]
+pub(super) struct Owners {
+    rank_of: Vec<u32>,
+    chunk_of: Vec<u32>,
+}
+
+/// The images of all chunks under one element, and how far they spread over each interval.
+#[derive(Debug)]
+pub(super) struct Images {
+    /// Least and greatest image of 2^k chunks from each on, by k.
+    levels: Vec<Vec<(u32, u32)>>,
+}
+
+impl Owners {
+    /// The order of a round in which every rank is sent one chunk, and each another one.
+    pub(super) fn find(instance: &Instance) -> Option<Arc<Self>> {
+        let n = instance.ranks();
+        let (mut found, mut all) = (None, Vec::new());
+        let done = walk(instance, &mut |round| {
+            if round.index >= MOST_ROUNDS {
+                return Ok(ControlFlow::Break(()));
+            }
+            all.clear();
+            round.of(0, &mut all)?;
+            if all.len() <= 2 && all.iter().all(|t| one(&t.to).is_some()) {
+                all.clear();
+                round.all(&mut all)?;
+                found = Self::of(&all, n);
+            }
+            Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        });
+        done.ok()?;
+        found.map(Arc::new)
+    }
+
+    fn of(all: &[Transfer], n: u32) -> Option<Self> {
+        let none = vec![u32::MAX; n as usize];
+        let (mut rank_of, mut chunk_of) = (none.clone(), none);
+        for t in all {
+            let chunk = one(&t.to)?;
+            let (rank, owned) =
+                (rank_of.get_mut(chunk as usize)?, chunk_of.get_mut(t.dst as usize)?);
+            if *rank != u32::MAX || *owned != u32::MAX {
+                return None;
+            }
+            (*rank, *owned) = (t.dst, chunk);
+        }
+        let whole = chunk_of.iter().all(|&c| c != u32::MAX);
+        whole.then_some(Owners { rank_of, chunk_of })
+    }
+
+    pub(super) fn rank(&self, chunk: u32) -> u32 {
+        self.rank_of[chunk as usize]
+    }
+
+    pub(super) fn chunk(&self, rank: u32) -> u32 {
+        self.chunk_of[rank as usize]
+    }
+
+    /// The images of all chunks if their ranks move so.
+    pub(super) fn images(&self, moved: impl Fn(u32) -> u32) -> Images {
+        let first = self.rank_of.iter().map(|&rank| self.chunk(moved(rank)));
+        let mut levels = vec![first.map(|c| (c, c)).collect::<Vec<_>>()];
+        while let Some(last) = levels.last()
+            && last.len() > 1 << (levels.len() - 1)
+        {
+            let half = 1 << (levels.len() - 1);
+            let next = last.iter().zip(&last[half..]);
+            let next: Vec<_> = next.map(|(a, b)| (a.0.min(b.0), a.1.max(b.1))).collect();
+            levels.push(next);
+        }
+        Images { levels }
+    }
+}
+
+impl Images {
+    /// The image of an interval, if it is one: its first chunk.
+    pub(super) fn interval(&self, first: u32, len: u32) -> Option<u32> {
+        let level = &self.levels[len.max(1).ilog2() as usize];
+        let wide = 1u32 << len.max(1).ilog2();
+        let (a, b) = (level[first as usize], level[(first + len - wide) as usize]);
+        let (least, most) = (a.0.min(b.0), a.1.max(b.1));
+        (most - least + 1 == len).then_some(least)
+    }
+}
+
+/// The chunk of the vector that a region is, if it is one.
+fn one(region: &Region) -> Option<u32> {
+    match region.pieces.as_slice() {
+        [p] if p.set.total == 1 && p.buf == Buf::Data => Some(p.set.start),
+        _ => None,
+    }
+}

@@ -1,0 +1,341 @@
+//! Whether every round maps onto itself: by its form, or else by comparing its transfers, as a multiset,
+//! with their images. The transfers are those of the walk that unrolled proofs use.
+
+use std::ops::ControlFlow;
+
+use roundelay_dsl::ast::Op;
+use roundelay_dsl::diag::Diagnostic;
+use smallvec::SmallVec;
+
+use super::group::{Action, Element, Group, Rotation};
+use super::owners::Images;
+use crate::instance::Instance;
+use crate::plan::{Buf, Wire};
+use crate::walk::{Round, Transfer, walk};
+
+/// More transfers than this are not compared, in all rounds together.
+const MOST_TRANSFERS: u64 = 1 << 26;
+/// More contiguous pieces than this are not compared in one round.
+const MOST_RUNS: usize = 1 << 23;
+
+/// More rounds than this may not differ from rank to rank.
+const MOST_FAULTS: u32 = 64;
+
+/// Chunks that follow each other on both sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Run {
+    from: (Buf, u32),
+    to: (Buf, u32),
+    len: u32,
+}
+
+/// What a transfer does, in the one form that all transfers have that do the same.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Norm {
+    pub(super) dst: u32,
+    pub(super) src: u32,
+    reduce: bool,
+    wire: Option<Wire>,
+    lane: (u16, u16, Option<u16>),
+    runs: SmallVec<[Run; 1]>,
+}
+
+/// Whether every round is its own image; if not, why not, in words.
+pub(super) fn holds(instance: &Instance, action: &Action) -> Result<(), String> {
+    let (mut fault, mut listed) = (None, 0u64);
+    let mut all: Vec<Transfer> = Vec::new();
+    let done = walk(instance, &mut |round| {
+        match one(round, action, &mut all, &mut listed) {
+            Ok(()) => return Ok(ControlFlow::Continue(())),
+            Err(why) => fault = Some(format!("round {} {why}", round.index)),
+        }
+        Ok(ControlFlow::Break(()))
+    });
+    match (done, fault) {
+        (Ok(()), None) => Ok(()),
+        (_, Some(why)) => Err(why),
+        // Faults of evaluation are found again, and explained, by the other proof.
+        (Err(_), None) => Err("it cannot be evaluated".into()),
+    }
+}
+
+/// The first round from which on every round is its own image, if there is one that is not the first.
+pub(super) fn holds_from(instance: &Instance, action: &Action) -> Option<u32> {
+    let (mut from, mut rounds, mut faults, mut listed) = (0, 0, 0, 0u64);
+    let mut all: Vec<Transfer> = Vec::new();
+    let done = walk(instance, &mut |round| {
+        rounds = round.index + 1;
+        if one(round, action, &mut all, &mut listed).is_err() {
+            (from, faults) = (rounds, faults + 1);
+        }
+        Ok(if faults <= MOST_FAULTS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    });
+    (done.is_ok() && faults <= MOST_FAULTS && from > 0 && from < rounds).then_some(from)
+}
+
+/// The image of a transfer.
+pub(super) fn image_of(t: &Norm, action: &Action, g: &Element) -> Option<Norm> {
+    image(t, action, g, None, &mut MOST_RUNS.clone())
+}
+
+fn one(
+    round: &Round<'_>,
+    action: &Action,
+    all: &mut Vec<Transfer>,
+    listed: &mut u64,
+) -> Result<(), String> {
+    let mut open = SmallVec::<[usize; 2]>::new();
+    match &action.group {
+        Group::Turns(list) => {
+            for (i, r) in list.iter().enumerate() {
+                let whole = r.modulus == action.n && action.owners.is_none();
+                if !(whole && by_form(round, action, i, r.by)) {
+                    open.push(i);
+                }
+            }
+            if open.is_empty() {
+                return Ok(());
+            }
+        }
+        Group::Xor => open.push(0),
+    }
+    let away = "has too many transfers to compare one by one";
+    let unknown = |_| "cannot be evaluated".to_string();
+    let differs = || format!("does not map onto itself by {}", action.group.name());
+    all.clear();
+    round.of(0, all).map_err(unknown)?;
+    if (all.len() as u64).saturating_mul(u64::from(action.n)) > MOST_TRANSFERS {
+        return Err(away.into());
+    }
+    // Most that do not map onto themselves show it at the first rank.
+    for &generator in &open {
+        if !first(round, action, generator, all).map_err(unknown)? {
+            return Err(differs());
+        }
+    }
+    all.clear();
+    round.all(all).map_err(unknown)?;
+    *listed += all.len() as u64 * open.len() as u64;
+    if *listed > MOST_TRANSFERS {
+        return Err(away.into());
+    }
+    let norms = norms(all).ok_or("has regions of too many pieces to compare")?;
+    let generators = action.group.generators(action.n);
+    for generator in open {
+        let images = match &action.group {
+            Group::Turns(_) => images(&norms, action, &generators[generator]),
+            Group::Xor => orbit(&norms, action),
+        };
+        if images.is_none_or(|images| images != norms) {
+            return Err(differs());
+        }
+    }
+    Ok(())
+}
+
+/// Whether what the image of rank 0 is sent is the image of what rank 0, whose transfers are given, is sent.
+fn first(
+    round: &Round<'_>,
+    action: &Action,
+    generator: usize,
+    zero: &[Transfer],
+) -> Result<bool, Box<Diagnostic>> {
+    let Some(g) = action.group.generators(action.n).into_iter().nth(generator) else {
+        return Ok(false);
+    };
+    let image = action.group.apply(0, &g);
+    let mut other = Vec::new();
+    round.of(image, &mut other)?;
+    let into = |all: &[Transfer], rank| {
+        let own: Vec<Transfer> = all.iter().filter(|t| t.dst == rank).cloned().collect();
+        norms(&own)
+    };
+    let (Some(a), Some(b)) = (into(zero, 0), into(&other, image)) else { return Ok(false) };
+    // Images in an order of the program's own take a table of all chunks.
+    if action.owners.is_some() {
+        return Ok(a.len() == b.len());
+    }
+    Ok(images(&a, action, &g).is_some_and(|a| a == b))
+}
+
+/// Whether the form of the round shows that a shift of all ranks by `step` maps it onto itself.
+fn by_form(round: &Round<'_>, action: &Action, generator: usize, step: u32) -> bool {
+    round.shifts(step, &|buf| {
+        let r = action.moves(buf, generator);
+        (r.modulus, r.by)
+    })
+}
+
+/// All transfers in their form, in order.
+pub(super) fn norms(all: &[Transfer]) -> Option<Vec<Norm>> {
+    let mut left = MOST_RUNS;
+    let mut out = Vec::with_capacity(all.len());
+    for t in all {
+        let mut runs = SmallVec::new();
+        let mut to = t.to.pieces.iter().flat_map(|p| p.set.runs().map(|r| (p.buf, r)));
+        let (mut target, mut used) = (to.next(), 0);
+        for p in &t.from.pieces {
+            for (first, len) in p.set.runs() {
+                let mut done = 0;
+                while done < len {
+                    let (buf, (start, room)) = target?;
+                    let step = (len - done).min(room - used);
+                    runs.push(Run {
+                        from: (p.buf, first + done),
+                        to: (buf, start + used),
+                        len: step,
+                    });
+                    left = left.checked_sub(1)?;
+                    done += step;
+                    used += step;
+                    if used == room {
+                        (target, used) = (to.next(), 0);
+                    }
+                }
+            }
+        }
+        join(&mut runs);
+        let lane = (t.lane, t.path, t.part);
+        let reduce = t.op == Op::Reduce;
+        out.push(Norm { dst: t.dst, src: t.src, reduce, wire: t.wire, lane, runs });
+    }
+    out.sort_unstable();
+    Some(out)
+}
+
+/// Puts runs in order and joins those that follow each other.
+fn join(runs: &mut SmallVec<[Run; 1]>) {
+    if runs.len() < 2 {
+        return;
+    }
+    runs.sort_unstable();
+    let mut out: SmallVec<[Run; 1]> = SmallVec::new();
+    for run in runs.iter() {
+        match out.last_mut() {
+            Some(last)
+                if last.from.0 == run.from.0
+                    && last.to.0 == run.to.0
+                    && last.from.1 + last.len == run.from.1
+                    && last.to.1 + last.len == run.to.1 =>
+            {
+                last.len += run.len;
+            }
+            _ => out.push(*run),
+        }
+    }
+    *runs = out;
+}
+
+fn image(
+    t: &Norm,
+    action: &Action,
+    g: &Element,
+    owned: Option<&Images>,
+    left: &mut usize,
+) -> Option<Norm> {
+    let mut runs = SmallVec::new();
+    for run in &t.runs {
+        let mut at = 0;
+        if let (Some(images), Buf::Data, true) = (owned, run.from.0, run.from == run.to)
+            && let Some(first) = images.interval(run.from.1, run.len)
+        {
+            runs.push(Run { from: (Buf::Data, first), to: (Buf::Data, first), len: run.len });
+            continue;
+        }
+        while at < run.len {
+            let (f, t) = (run.from.1 + at, run.to.1 + at);
+            let room = match action.group {
+                // An aligned block keeps its place as a whole, and what is copied onto itself its pairs.
+                Group::Xor if run.from == run.to => aligned(f, run.len - at),
+                _ => room(action, run.from.0, f, g).min(room(action, run.to.0, t, g)),
+            };
+            let len = room.min(run.len - at);
+            let low = |buf, x| {
+                let y = action.chunk(buf, x, g);
+                if matches!(action.group, Group::Xor) && run.from == run.to {
+                    y & !(len - 1)
+                } else {
+                    y
+                }
+            };
+            runs.push(Run {
+                from: (run.from.0, low(run.from.0, f)),
+                to: (run.to.0, low(run.to.0, t)),
+                len,
+            });
+            *left = left.checked_sub(1)?;
+            at += len;
+        }
+    }
+    join(&mut runs);
+    let (dst, src) = (action.group.apply(t.dst, g), action.group.apply(t.src, g));
+    Some(Norm { dst, src, runs, ..*t })
+}
+
+/// The longest aligned block of a power of two that begins here and is no longer than `len`.
+fn aligned(at: u32, len: u32) -> u32 {
+    let fits = 1u32 << len.max(1).ilog2();
+    if at == 0 { fits } else { fits.min(1 << at.trailing_zeros()) }
+}
+
+/// How many chunks from this one on stay neighbours.
+fn room(action: &Action, buf: Buf, at: u32, g: &Element) -> u32 {
+    let until = |r: Rotation, at: u32| match r.by {
+        0 => u32::MAX,
+        by => {
+            let inside = at % r.modulus;
+            if inside < r.modulus - by { r.modulus - by - inside } else { r.modulus - inside }
+        }
+    };
+    if action.owned(buf).is_some() {
+        return 1;
+    }
+    match &action.group {
+        Group::Xor => match g[0] * action.moves(buf, 0).by {
+            0 => u32::MAX,
+            mask => {
+                let block = 1 << mask.trailing_zeros();
+                block - at % block
+            }
+        },
+        Group::Turns(list) => {
+            let (mut at, mut room) = (at, u32::MAX);
+            for (i, &times) in g.iter().enumerate().take(list.len()) {
+                let r = action.moves(buf, i).times(times);
+                room = room.min(until(r, at));
+                at = r.apply(at);
+            }
+            room
+        }
+    }
+}
+
+/// The images of all transfers.
+fn images(norms: &[Norm], action: &Action, g: &Element) -> Option<Vec<Norm>> {
+    let mut left = 4 * MOST_RUNS;
+    let owned = action.owners.as_ref().map(|o| o.images(|rank| action.group.apply(rank, g)));
+    let image = |t| image(t, action, g, owned.as_ref(), &mut left);
+    let all: Option<Vec<Norm>> = norms.iter().map(image).collect();
+    let mut all = all?;
+    all.sort_unstable();
+    Some(all)
+}
+
+/// The images of what rank 0 is sent, for every element.
+fn orbit(norms: &[Norm], action: &Action) -> Option<Vec<Norm>> {
+    let zero: Vec<&Norm> = norms.iter().take_while(|t| t.dst == 0).collect();
+    if zero.len() as u64 * u64::from(action.n) != norms.len() as u64 {
+        return None;
+    }
+    let mut left = 4 * MOST_RUNS;
+    let mut all = Vec::with_capacity(norms.len());
+    for rank in 0..action.n {
+        let (_, g) = action.group.split(rank);
+        let from = all.len();
+        for t in &zero {
+            all.push(image(t, action, &g, None, &mut left)?);
+        }
+        all[from..].sort_unstable();
+    }
+    Some(all)
+}

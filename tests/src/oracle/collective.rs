@@ -1,0 +1,143 @@
+//! What the collectives of the table in docs/language.md begin and end with.
+
+use std::collections::BTreeMap;
+
+use super::Stop;
+
+/// One of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    AllReduce,
+    Reduce,
+    Broadcast,
+    SendRecv,
+    AllGather,
+    Gather,
+    ReduceScatter,
+    Scatter,
+    AllToAll,
+    Barrier,
+}
+
+impl Kind {
+    pub(super) fn of(name: &str) -> Result<Kind, Stop> {
+        Ok(match name {
+            "all_reduce" => Kind::AllReduce,
+            "reduce" => Kind::Reduce,
+            "broadcast" => Kind::Broadcast,
+            "sendrecv" => Kind::SendRecv,
+            "all_gather" => Kind::AllGather,
+            "gather" => Kind::Gather,
+            "reduce_scatter" => Kind::ReduceScatter,
+            "scatter" => Kind::Scatter,
+            "all_to_all" => Kind::AllToAll,
+            "barrier" => Kind::Barrier,
+            _ => return Err(Stop::Unsupported("declared collectives")),
+        })
+    }
+
+    pub(super) fn blocked(self) -> bool {
+        matches!(
+            self,
+            Kind::AllGather | Kind::Gather | Kind::ReduceScatter | Kind::Scatter | Kind::AllToAll
+        )
+    }
+
+    pub(super) fn rooted(self) -> bool {
+        matches!(self, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter)
+    }
+
+    pub(super) fn sums(self) -> bool {
+        matches!(self, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter)
+    }
+}
+
+/// A contribution: a rank, and a piece of its vector.
+pub(super) type Leaf = (usize, usize);
+
+/// A collective on so many ranks, of so many pieces.
+pub(super) struct Task {
+    pub(super) kind: Kind,
+    pub(super) n: usize,
+    pub(super) root: usize,
+    pub(super) pieces: usize,
+    /// Whether the algorithm uses `data`.
+    pub(super) data: bool,
+}
+
+impl Task {
+    fn block(&self) -> usize {
+        self.pieces / self.n
+    }
+
+    /// Pieces of what it begins with: in `data`, or in `input`.
+    fn input(&self) -> usize {
+        match self.kind {
+            Kind::AllGather | Kind::Gather if !self.data => self.block(),
+            _ => self.pieces,
+        }
+    }
+
+    fn output(&self) -> usize {
+        match self.kind {
+            _ if self.data => 0,
+            Kind::ReduceScatter | Kind::Scatter => self.block(),
+            _ => self.pieces,
+        }
+    }
+
+    /// Places of a rank.
+    pub(super) fn size(&self) -> usize {
+        self.input() + self.output()
+    }
+
+    pub(super) fn views(&self) -> BTreeMap<String, Vec<usize>> {
+        let input = (0..self.input()).collect();
+        let output = (self.input()..self.size()).collect();
+        match self.data {
+            true => BTreeMap::from([("data".to_string(), input)]),
+            false => BTreeMap::from([("input".to_string(), input), ("output".to_string(), output)]),
+        }
+    }
+
+    /// What a place begins with.
+    pub(super) fn begins(&self, rank: usize, place: usize) -> Option<Leaf> {
+        if place >= self.input() {
+            return None;
+        }
+        match self.kind {
+            Kind::Broadcast | Kind::Scatter => (rank == self.root).then_some((rank, place)),
+            Kind::SendRecv => (rank == 0).then_some((rank, place)),
+            Kind::AllGather | Kind::Gather if self.data => {
+                (place / self.block() == rank).then_some((rank, place))
+            }
+            Kind::AllGather | Kind::Gather => Some((rank, rank * self.block() + place)),
+            _ => Some((rank, place)),
+        }
+    }
+
+    /// What a place must end with: these contributions, each once. `None` asks for nothing.
+    pub(super) fn ends(&self, rank: usize, place: usize) -> Option<Vec<Leaf>> {
+        let at = if self.data { place } else { place.checked_sub(self.input())? };
+        let all = |piece| (0..self.n).map(|r| (r, piece)).collect();
+        // The piece of the vector whose block is this rank's, where only that is asked for.
+        let own = match self.data {
+            true => (at / self.block().max(1) == rank).then_some(at),
+            false => Some(rank * self.block() + at),
+        };
+        match self.kind {
+            Kind::AllReduce => Some(all(at)),
+            Kind::Reduce => (rank == self.root).then(|| all(at)),
+            Kind::Broadcast => Some(vec![(self.root, at)]),
+            Kind::SendRecv => (rank == 1).then(|| vec![(0, at)]),
+            Kind::AllGather => Some(vec![(at / self.block(), at)]),
+            Kind::Gather => (rank == self.root).then(|| vec![(at / self.block(), at)]),
+            Kind::ReduceScatter => own.map(all),
+            Kind::Scatter => own.map(|piece| vec![(self.root, piece)]),
+            Kind::AllToAll => {
+                Some(vec![(at / self.block(), rank * self.block() + at % self.block())])
+            }
+            Kind::Barrier => None,
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Numbers and truth values, as docs/language.md defines them.
+
+use roundelay_dsl::ast::{BinOp, Expr, ExprKind, FnDef, Item, UnOp};
+
+use super::{Frame, Stop, wrong};
+
+/// What an expression gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Datum {
+    Int(i64),
+    Truth(bool),
+}
+
+/// A name and its value; later ones shadow earlier ones.
+pub(super) type Env = Vec<(String, Datum)>;
+
+fn some(value: Option<i64>) -> Result<Datum, Stop> {
+    value.map(Datum::Int).ok_or_else(|| wrong("RL0409 arithmetic without a result"))
+}
+
+/// Rounds down, whatever the signs.
+fn floor(a: i64, b: i64) -> Option<i64> {
+    let q = a.checked_div(b)?;
+    Some(if a % b != 0 && (a < 0) != (b < 0) { q - 1 } else { q })
+}
+
+/// Has the sign of the right side.
+fn modulus(a: i64, b: i64) -> Option<i64> {
+    if b == 0 {
+        return None;
+    }
+    let (a, b) = (i128::from(a), i128::from(b));
+    i64::try_from(((a % b) + b) % b).ok()
+}
+
+fn shift(a: i64, by: i64, left: bool) -> Option<i64> {
+    let two = 2i64.checked_pow(u32::try_from(by).ok().filter(|b| *b <= 62)?)?;
+    if left { a.checked_mul(two) } else { floor(a, two) }
+}
+
+fn gcd(a: i64, b: i64) -> Option<i64> {
+    let (mut a, mut b) = (a.checked_abs()?, b.checked_abs()?);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    Some(a)
+}
+
+fn log2(x: i64) -> Option<i64> {
+    (x > 0).then(|| (0..63).take_while(|k| x >> k > 1).count()).and_then(|k| i64::try_from(k).ok())
+}
+
+impl Frame<'_> {
+    /// A number.
+    pub(super) fn int(&self, e: &Expr) -> Result<i64, Stop> {
+        match self.value(&self.env, e, 0)? {
+            Datum::Int(v) => Ok(v),
+            Datum::Truth(_) => Err(wrong("a truth value where a number is needed")),
+        }
+    }
+
+    /// A truth value.
+    pub(super) fn truth(&self, e: &Expr) -> Result<bool, Stop> {
+        self.truth_in(&self.env, e, 0)
+    }
+
+    fn truth_in(&self, env: &Env, e: &Expr, depth: u32) -> Result<bool, Stop> {
+        match self.value(env, e, depth)? {
+            Datum::Truth(v) => Ok(v),
+            Datum::Int(_) => Err(wrong("a number where a truth value is needed")),
+        }
+    }
+
+    /// Either.
+    pub(super) fn value(&self, env: &Env, e: &Expr, depth: u32) -> Result<Datum, Stop> {
+        if depth > 200 {
+            return Err(Stop::Unsupported("deep expressions"));
+        }
+        let depth = depth + 1;
+        let number = |e: &Expr| match self.value(env, e, depth)? {
+            Datum::Int(v) => Ok(v),
+            Datum::Truth(_) => Err(wrong("a truth value where a number is needed")),
+        };
+        match &e.kind {
+            ExprKind::Int(v) => Ok(Datum::Int(*v)),
+            ExprKind::Name(name) => {
+                let found = env.iter().rev().find(|(n, _)| n == name);
+                found.map(|f| f.1).ok_or(Stop::Unsupported("names that it does not know"))
+            }
+            ExprKind::Field(axis, _) => {
+                let found = self.axes.iter().find(|(n, _)| *n == axis.text);
+                found.map(|f| Datum::Int(f.1)).ok_or(Stop::Unsupported("fields"))
+            }
+            ExprKind::Unary(UnOp::Neg, a) => some(number(a)?.checked_neg()),
+            ExprKind::Unary(UnOp::Not, a) => Ok(Datum::Truth(!self.truth_in(env, a, depth)?)),
+            ExprKind::If(c, a, b) => {
+                self.value(env, if self.truth_in(env, c, depth)? { a } else { b }, depth)
+            }
+            ExprKind::Binary(op @ (BinOp::Or | BinOp::And), a, b) => {
+                let left = self.truth_in(env, a, depth)?;
+                let known = left == (*op == BinOp::Or);
+                Ok(Datum::Truth(if known { left } else { self.truth_in(env, b, depth)? }))
+            }
+            ExprKind::Binary(op, a, b) => binary(*op, number(a)?, number(b)?),
+            ExprKind::Call(name, args) => {
+                if name.text == "commutative" {
+                    return Ok(Datum::Truth(true));
+                }
+                let args: Vec<Datum> =
+                    args.iter().map(|a| self.value(env, a, depth)).collect::<Result<_, _>>()?;
+                let own = self.file.items.iter().find_map(|i| match i {
+                    Item::Fn(f) if f.name.text == name.text => Some(f),
+                    _ => None,
+                });
+                match own {
+                    Some(f) => self.called(f, &args, depth),
+                    None => builtin(&name.text, &args),
+                }
+            }
+        }
+    }
+
+    fn called(&self, f: &FnDef, args: &[Datum], depth: u32) -> Result<Datum, Stop> {
+        let mut env: Env = f.params.iter().zip(args).map(|(p, a)| (p.text.clone(), *a)).collect();
+        for (name, e) in &f.lets {
+            let value = self.value(&env, e, depth)?;
+            env.push((name.text.clone(), value));
+        }
+        self.value(&env, &f.value, depth)
+    }
+}
+
+fn binary(op: BinOp, a: i64, b: i64) -> Result<Datum, Stop> {
+    let truth = |t| Ok(Datum::Truth(t));
+    match op {
+        BinOp::Eq => truth(a == b),
+        BinOp::Ne => truth(a != b),
+        BinOp::Lt => truth(a < b),
+        BinOp::Le => truth(a <= b),
+        BinOp::Gt => truth(a > b),
+        BinOp::Ge => truth(a >= b),
+        BinOp::BitOr => some(Some(a | b)),
+        BinOp::BitXor => some(Some(a ^ b)),
+        BinOp::BitAnd => some(Some(a & b)),
+        BinOp::Shl => some(shift(a, b, true)),
+        BinOp::Shr => some(shift(a, b, false)),
+        BinOp::Add => some(a.checked_add(b)),
+        BinOp::Sub => some(a.checked_sub(b)),
+        BinOp::Mul => some(a.checked_mul(b)),
+        BinOp::Div => some(floor(a, b)),
+        BinOp::Mod => some(modulus(a, b)),
+        BinOp::Or | BinOp::And => Err(wrong("numbers are joined by a logical operator")),
+    }
+}
+
+fn builtin(name: &str, args: &[Datum]) -> Result<Datum, Stop> {
+    let numbers: Option<Vec<i64>> = args
+        .iter()
+        .map(|a| match a {
+            Datum::Int(v) => Some(*v),
+            Datum::Truth(_) => None,
+        })
+        .collect();
+    let numbers = numbers.ok_or_else(|| wrong("a truth value where a number is needed"))?;
+    match (name, numbers.as_slice()) {
+        ("log2", [x]) => some(log2(*x)),
+        ("ceil_log2", [x]) => some(log2(*x).map(|k| if x & (x - 1) == 0 { k } else { k + 1 })),
+        ("pow2", [x]) => Ok(Datum::Truth(*x > 0 && x & (x - 1) == 0)),
+        ("pow", [b, e]) => some(u32::try_from(*e).ok().and_then(|e| b.checked_pow(e))),
+        ("min", all) => some(all.iter().min().copied()),
+        ("max", all) => some(all.iter().max().copied()),
+        ("abs", [x]) => some(x.checked_abs()),
+        ("ceil_div", [a, b]) => {
+            some(floor(*a, *b).and_then(|q| if a % b == 0 { Some(q) } else { q.checked_add(1) }))
+        }
+        ("gcd", [a, b]) => some(gcd(*a, *b)),
+        ("even", [x]) => Ok(Datum::Truth(x % 2 == 0)),
+        ("odd", [x]) => Ok(Datum::Truth(x % 2 != 0)),
+        ("lowbit", [x]) => some(Some(x & x.wrapping_neg())),
+        ("trailing_zeros", [x]) => some((*x > 0).then(|| i64::from(x.trailing_zeros()))),
+        ("popcount", [x]) => some(Some(i64::from(x.count_ones()))),
+        ("bit_reverse", [x, b]) if (0..=62).contains(b) => {
+            some(Some((0..*b).map(|k| (x >> k & 1) << (b - 1 - k)).sum()))
+        }
+        _ => Err(Stop::Unsupported("functions that it does not know")),
+    }
+}

@@ -1,0 +1,218 @@
+//! The memory of all ranks, as trees of additions, and what one round does to it.
+
+use std::collections::BTreeMap;
+
+use roundelay_dsl::ast::Op;
+
+use super::collective::{Kind, Leaf, Task};
+use super::{Stop, wrong};
+
+/// A tree, by its number; trees that differ by swapped operands have one number.
+type Tree = usize;
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Node {
+    Leaf(Leaf),
+    /// Operands in ascending order of their numbers.
+    Sum(Tree, Tree),
+    Rounded(Tree),
+}
+
+/// A transfer of one round.
+pub(super) struct Move {
+    pub(super) src: usize,
+    pub(super) dst: usize,
+    pub(super) op: Op,
+    pub(super) from: Vec<usize>,
+    pub(super) to: Vec<usize>,
+    pub(super) rounded: bool,
+}
+
+/// What all ranks hold.
+pub(super) struct Memory {
+    places: Vec<Vec<Option<Tree>>>,
+    numbers: BTreeMap<Node, Tree>,
+    /// The contributions of each tree, ascending, as often as they are counted.
+    leaves: Vec<Vec<Leaf>>,
+    /// The places of a rank that the caller sees, and pieces of a block: pieces at the same place of
+    /// their blocks have the same length, others need not.
+    seen: usize,
+    block: usize,
+    /// Of a barrier: of whom each rank has heard.
+    heard: Vec<Vec<bool>>,
+    pub(super) messages: u64,
+    pub(super) sent: Vec<u64>,
+    pub(super) received: Vec<u64>,
+    /// Copies of the algorithm that run side by side.
+    pub(super) channels: u64,
+    /// What may still be done before it is too much.
+    pub(super) left: u64,
+}
+
+impl Memory {
+    pub(super) fn new(task: &Task) -> Memory {
+        let n = task.n;
+        Memory {
+            seen: task.size(),
+            block: if task.kind.blocked() { task.pieces / n } else { task.pieces }.max(1),
+            places: vec![vec![None; task.size()]; n],
+            numbers: BTreeMap::new(),
+            leaves: Vec::new(),
+            heard: (0..n).map(|r| (0..n).map(|q| q == r).collect()).collect(),
+            messages: 0,
+            sent: vec![0; n],
+            received: vec![0; n],
+            channels: 1,
+            left: 400_000,
+        }
+    }
+
+    pub(super) fn begin(&mut self, rank: usize, place: usize, leaf: Leaf) {
+        let tree = self.number(Node::Leaf(leaf));
+        self.places[rank][place] = Some(tree);
+    }
+
+    /// Places that hold nothing yet, the same on all ranks.
+    pub(super) fn more(&mut self, count: usize) -> Result<Vec<usize>, Stop> {
+        self.spend(u64::try_from(count).unwrap_or(u64::MAX))?;
+        let first = self.places.first().map_or(0, Vec::len);
+        for places in &mut self.places {
+            places.resize(first + count, None);
+        }
+        Ok((first..first + count).collect())
+    }
+
+    pub(super) fn spend(&mut self, what: u64) -> Result<(), Stop> {
+        self.left = self.left.checked_sub(what).ok_or(Stop::Unsupported("very long programs"))?;
+        Ok(())
+    }
+
+    fn number(&mut self, node: Node) -> Tree {
+        if let Some(tree) = self.numbers.get(&node) {
+            return *tree;
+        }
+        let leaves = match &node {
+            Node::Leaf(leaf) => vec![*leaf],
+            Node::Rounded(t) => self.leaves[*t].clone(),
+            Node::Sum(a, b) => {
+                let mut all = [self.leaves[*a].as_slice(), self.leaves[*b].as_slice()].concat();
+                all.sort_unstable();
+                all
+            }
+        };
+        self.leaves.push(leaves);
+        self.numbers.insert(node, self.leaves.len() - 1);
+        self.leaves.len() - 1
+    }
+
+    /// Plays the transfers of one round at once.
+    pub(super) fn round(&mut self, moves: &[Move]) -> Result<(), Stop> {
+        let heard = self.heard.clone();
+        let mut writes: BTreeMap<(usize, usize), Vec<(&Move, Tree)>> = BTreeMap::new();
+        for m in moves {
+            if m.from.len() != m.to.len() {
+                return Err(wrong("RL0406 regions of different lengths"));
+            }
+            let chunks = u64::try_from(m.from.len()).unwrap_or(0);
+            self.spend(1 + chunks)?;
+            if m.src != m.dst && chunks > 0 {
+                self.messages += 1;
+                self.sent[m.src] += chunks;
+                self.received[m.dst] += chunks;
+            }
+            for (q, knows) in heard[m.src].iter().enumerate() {
+                self.heard[m.dst][q] |= knows;
+            }
+            for (from, to) in m.from.iter().zip(&m.to) {
+                let tree = self.places[m.src][*from];
+                let tree = tree.ok_or_else(|| wrong("RL0404 read before it was stored"))?;
+                let rounded = m.rounded && m.src != m.dst;
+                let tree = if rounded { self.number(Node::Rounded(tree)) } else { tree };
+                writes.entry((m.dst, *to)).or_default().push((m, tree));
+            }
+        }
+        let mut after = Vec::new();
+        for ((rank, place), list) in &writes {
+            after.push((*rank, *place, self.fold(*rank, *place, list)?));
+        }
+        for (rank, place, tree) in after {
+            self.places[rank][place] = Some(tree);
+        }
+        Ok(())
+    }
+
+    /// What a place holds after all that is written to it in a round.
+    fn fold(&mut self, rank: usize, place: usize, list: &[(&Move, Tree)]) -> Result<Tree, Stop> {
+        let copies = list.iter().filter(|(m, _)| m.op == Op::Copy).count();
+        if copies > 1 {
+            return Err(wrong("RL0403 two copies into one place"));
+        }
+        let chunks = |m: &Move| {
+            let mut all = m.to.clone();
+            all.sort_unstable();
+            all
+        };
+        if list.iter().any(|(m, _)| chunks(m) != chunks(list[0].0)) {
+            return Err(wrong("RL0405 regions overlap in part"));
+        }
+        // Of one rank: first what the place holds, then what is added, as it is written.
+        let mut operands: Vec<(usize, bool, Tree)> =
+            list.iter().map(|(m, tree)| (m.src, true, *tree)).collect();
+        if copies == 0 {
+            let own = self.places[rank][place];
+            let own = own.ok_or_else(|| wrong("RL0404 added to before it was stored"))?;
+            operands.push((rank, false, own));
+        }
+        operands.sort_by_key(|o| (o.0, o.1));
+        let mut trees = operands.into_iter().map(|o| o.2);
+        let first = trees.next().ok_or_else(|| wrong("nothing arrives"))?;
+        let length = self.length(first);
+        let mut sum = first;
+        for tree in trees {
+            if self.length(tree) != length {
+                return Err(wrong("RL0407 pieces of different lengths are added"));
+            }
+            sum = self.number(Node::Sum(sum.min(tree), sum.max(tree)));
+        }
+        // Both buffers consist of blocks, so that places count on from one to the other.
+        if place < self.seen && place % self.block != length {
+            return Err(wrong("RL0407 a piece at a place of another length"));
+        }
+        Ok(sum)
+    }
+
+    /// The place in its block of the pieces that a tree adds, which says how long they are.
+    fn length(&self, tree: Tree) -> usize {
+        self.leaves[tree].first().map_or(0, |leaf| leaf.1 % self.block)
+    }
+
+    /// Whether every rank holds what is asked for; and whether those that hold one sum hold one tree,
+    /// and that one adds the ranks one after the other.
+    pub(super) fn judge(&mut self, task: &Task) -> Result<Option<(bool, bool)>, Stop> {
+        if task.kind == Kind::Barrier {
+            let all = self.heard.iter().flatten().all(|h| *h);
+            return if all { Ok(None) } else { Err(wrong("RL0501 a rank has not heard of all")) };
+        }
+        let mut sums: BTreeMap<Vec<Leaf>, Tree> = BTreeMap::new();
+        let (mut equal, mut ordered) = (true, true);
+        for rank in 0..task.n {
+            for place in 0..task.size() {
+                let Some(asked) = task.ends(rank, place) else { continue };
+                match self.places[rank][place] {
+                    Some(tree) if self.leaves[tree] == asked => {
+                        ordered &= self.in_order(&asked) == Some(tree);
+                        equal &= *sums.entry(asked).or_insert(tree) == tree;
+                    }
+                    _ => return Err(wrong(format!("RL05 rank {rank} place {place}"))),
+                }
+            }
+        }
+        Ok(task.kind.sums().then_some((equal, equal && ordered)))
+    }
+
+    /// The sum of contributions, one after the other.
+    fn in_order(&mut self, leaves: &[Leaf]) -> Option<Tree> {
+        let trees: Vec<Tree> = leaves.iter().map(|l| self.number(Node::Leaf(*l))).collect();
+        trees.into_iter().reduce(|a, b| self.number(Node::Sum(a.min(b), a.max(b))))
+    }
+}

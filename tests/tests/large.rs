@@ -1,0 +1,83 @@
+//! The library at 4,096 ranks: every algorithm is proved, and by symmetry wherever there is one.
+//!
+//! `RANKS=131072` tries as many (minutes without optimisation).
+
+use roundelay_algorithms::CATALOGUE;
+use roundelay_compiler::{Method, Options, Shape, check};
+use roundelay_tests::{is_grid, of_book, read, say};
+
+fn ranks() -> u32 {
+    std::env::var("RANKS").ok().and_then(|v| v.parse().ok()).unwrap_or(4096)
+}
+
+/// What no symmetry maps onto itself: trees and chains.
+const UNROLLED: &[&str] = &[
+    "all_reduce.double_binary_tree",
+    "broadcast.binomial",
+    "broadcast.chain",
+    "broadcast.double_binary_tree",
+    "broadcast.multipath",
+    "gather.binomial",
+    "gather.linear",
+    "reduce.binomial",
+    "reduce.chain",
+    "reduce.linear",
+    "scatter.binomial",
+    "scatter.linear",
+];
+
+#[test]
+fn the_library_is_proved_on_many_ranks() {
+    let mut faults = Vec::new();
+    for entry in CATALOGUE.iter().filter(|e| e.collective != "sendrecv") {
+        let name = format!("{}.{}", entry.collective, entry.name);
+        let (sources, program) = of_book(entry).expect("the library resolves");
+        let axes = if is_grid(&program) { vec![ranks() / 8, 8] } else { vec![ranks()] };
+        match check(&program, &sources, &Shape { axes }, &Options::default()) {
+            Err(d) => faults.push(format!("{name}: {}", say(&sources, &d))),
+            Ok(checked) => {
+                let unrolled = checked.method == Method::Unrolled;
+                if unrolled != UNROLLED.contains(&name.as_str()) {
+                    faults.push(format!("{name}: {}", checked.method));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// A ring that is right, and then rounds.
+fn behind_a_ring(rounds: &str) -> String {
+    format!(
+        "algorithm main implements all_reduce on n ranks {{ chunks n scratch t[1]
+        for s in 0..n-1 {{ each r {{ r -> (r + 1) % n : reduce data[(r - s) % n] }} }}
+        for s in 0..n-1 {{ each r {{ r -> (r + 1) % n : copy data[(r + 1 - s) % n] }} }}
+        {rounds} }}"
+    )
+}
+
+/// Whether a text is proved on so many ranks.
+fn proved(text: &str, n: u32) -> bool {
+    let source = read("large.algo", text).unwrap_or_else(|(s, d)| panic!("{}", say(&s, &d)));
+    check(&source.programs[0], &source.sources, &Shape::flat(n), &Options::default()).is_ok()
+}
+
+#[test]
+fn what_one_rank_of_many_does_wrong_is_not_proved() {
+    let kept = "each r { r -> r : copy data[r] -> t[0] }";
+    let right = "each r { r -> r : reduce data[r] -> t[0]  r -> r : reduce data[r] -> t[0] }";
+    let other = "each r { r -> r : reduce data[r] -> t[0]
+        if r == 777 { r -> r : reduce data[r] -> data[r] } else { r -> r : reduce data[r] -> t[0] } }";
+    let modulus = |m: &str| {
+        format!("each r {{ let m = {m} r -> r : copy data[r % (n - m)] -> data[r % n] }}")
+    };
+    let turns = "each r { for a in 0..2 { for b in 0..(3 - 2 * a) {
+        r -> r : copy data[(r + b + 7 * a) % n] -> data[(r + b + 3 * a) % n] } } }";
+    for n in [1000, 1024, ranks()] {
+        assert!(proved(&behind_a_ring(&format!("{kept} {right}")), n), "{n}: nothing is wrong");
+        assert!(!proved(&behind_a_ring(&format!("{kept} {other}")), n), "{n}: another transfer");
+        assert!(proved(&behind_a_ring(&modulus("0")), n), "{n}: every rank copies its own");
+        assert!(!proved(&behind_a_ring(&modulus("1")), n), "{n}: the last rank copies another's");
+        assert!(!proved(&behind_a_ring(turns), n), "{n}: other chunks");
+    }
+}
