@@ -49,6 +49,7 @@ if wanted build; then
     build
 fi
 # together OPTIONS ... -- JOB ...: jobs one after the other in the same machines, whose networks are whole before each.
+# Machines begin a job together: one may have taken a minute longer for the last, and ranks wait only so long for ranks.
 together() {
     local options=()
     while [ "$1" != -- ]; do options+=("$1") && shift; done
@@ -59,6 +60,12 @@ together() {
         for job in "$@"; do
             for card in $VM_CARDS; do ip link set "$card" up; done
             bash -c "$job" || exit
+            number=$((${number:-0} + 1))
+            touch "/run/job/job.$number.$VM"
+            until [ "$(ls /run/job/job.$number.* | wc -l)" = "$VMS" ]; do
+                ! grep -qsv "^0$" /run/job/ended.* || exit 1
+                sleep 0.1
+            done
         done' together "$@"
 }
 
