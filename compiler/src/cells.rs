@@ -4,6 +4,8 @@
 //! their numbers; once an eighth of all is touched, a vector again. Nothing depends on the order of
 //! the table, so that everything made from it is the same on every machine.
 
+use crate::num::index;
+
 /// Up to so many cells are a vector from the start.
 const DENSE: usize = 256;
 /// Once a cell of so many is touched, they become a vector.
@@ -92,7 +94,7 @@ impl<T> Sparse<T> {
         }
         let mut slot = self.start(at);
         loop {
-            let i = (self.table[slot] as usize).checked_sub(1)?;
+            let i = index(self.table[slot]).checked_sub(1)?;
             if self.touched[i].0 == at {
                 return Some(i);
             }

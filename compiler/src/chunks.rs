@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::num::low;
+use crate::num::count;
 
 /// `total` chunks: blocks of `block` chunks whose starts lie `stride` apart, from `start`, modulo
 /// `modulus`; the last block may be shorter. The order is part of the meaning: the k-th chunk of the
@@ -62,7 +62,7 @@ impl ChunkSet {
             let block = self.block.max(1);
             wide(self.start) + wide(k / block) * wide(self.stride) + wide(k % block)
         };
-        low(at % wide(self.modulus.max(1)))
+        count(at % wide(self.modulus.max(1)))
     }
 
     /// The chunks, in order.

@@ -341,7 +341,7 @@ impl Spec {
     /// Fewest rounds with one port, and fewest whole vectors that some rank must send or receive, as
     /// a fraction (numerator, denominator). From the usual counting arguments; `None` where unknown.
     pub fn lower_bounds(&self) -> Option<(u32, (u64, u64))> {
-        let n = self.ranks as u64;
+        let n = u64::from(self.ranks);
         let q = self.ranks.next_power_of_two().trailing_zeros();
         match self.kind {
             Kind::AllReduce => Some((q, (2 * (n - 1), n))),

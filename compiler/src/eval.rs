@@ -6,6 +6,7 @@ use roundelay_dsl::ast::{BinOp, UnOp};
 use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::Span;
 
+use crate::num::index;
 use crate::program::{Builtin, Expr, Node, Slot};
 
 /// Arithmetic without a result, at its place.
@@ -29,14 +30,14 @@ impl EvalError {
 pub(crate) fn eval(e: &Expr, env: &mut [i64]) -> Result<i64, EvalError> {
     Ok(match &e.node {
         Node::Int(v) => *v,
-        Node::Var(s) => env[*s as usize],
+        Node::Var(s) => env[index(*s)],
         Node::Unary(UnOp::Neg, a) => {
             let a = eval(a, env)?;
             a.checked_neg().ok_or_else(|| overflow(e.span, format!("-({a})")))?
         }
-        Node::Unary(UnOp::Not, a) => (eval(a, env)? == 0) as i64,
-        Node::Binary(BinOp::And, a, b) => (eval(a, env)? != 0 && eval(b, env)? != 0) as i64,
-        Node::Binary(BinOp::Or, a, b) => (eval(a, env)? != 0 || eval(b, env)? != 0) as i64,
+        Node::Unary(UnOp::Not, a) => i64::from(eval(a, env)? == 0),
+        Node::Binary(BinOp::And, a, b) => i64::from(eval(a, env)? != 0 && eval(b, env)? != 0),
+        Node::Binary(BinOp::Or, a, b) => i64::from(eval(a, env)? != 0 || eval(b, env)? != 0),
         Node::Binary(op, a, b) => {
             let (a, b) = (eval(a, env)?, eval(b, env)?);
             operate(*op, a, b).map_err(|m| EvalError { span: e.span, message: m })?
@@ -64,7 +65,7 @@ pub(crate) fn eval(e: &Expr, env: &mut [i64]) -> Result<i64, EvalError> {
         }
         Node::Let(slot, value, body) => {
             let value = eval(value, env)?;
-            env[*slot as usize] = value;
+            env[index(*slot)] = value;
             eval(body, env)?
         }
     })
@@ -104,14 +105,14 @@ pub fn operate(op: BinOp, a: i64, b: i64) -> Result<i64, String> {
             .ok_or_else(|| format!("{a} {} {b}: shifts go from 0 to 62", op.symbol()))
     };
     Ok(match op {
-        BinOp::Or => (a != 0 || b != 0) as i64,
-        BinOp::And => (a != 0 && b != 0) as i64,
-        BinOp::Eq => (a == b) as i64,
-        BinOp::Ne => (a != b) as i64,
-        BinOp::Lt => (a < b) as i64,
-        BinOp::Le => (a <= b) as i64,
-        BinOp::Gt => (a > b) as i64,
-        BinOp::Ge => (a >= b) as i64,
+        BinOp::Or => i64::from(a != 0 || b != 0),
+        BinOp::And => i64::from(a != 0 && b != 0),
+        BinOp::Eq => i64::from(a == b),
+        BinOp::Ne => i64::from(a != b),
+        BinOp::Lt => i64::from(a < b),
+        BinOp::Le => i64::from(a <= b),
+        BinOp::Gt => i64::from(a > b),
+        BinOp::Ge => i64::from(a >= b),
         BinOp::BitOr => a | b,
         BinOp::BitXor => a ^ b,
         BinOp::BitAnd => a & b,
@@ -143,24 +144,24 @@ fn floor_div(a: i64, b: i64) -> Option<i64> {
 fn unary_builtin(f: Builtin, a: i64) -> Result<i64, String> {
     let positive = |name: &str| {
         if a > 0 {
-            Ok(a as u64)
+            Ok(a.unsigned_abs())
         } else {
             Err(format!("{name}({a}) has no value: it needs a positive number"))
         }
     };
     Ok(match f {
-        Builtin::Log2 => positive("log2")?.ilog2() as i64,
+        Builtin::Log2 => i64::from(positive("log2")?.ilog2()),
         Builtin::CeilLog2 => {
             let a = positive("ceil_log2")?;
-            (u64::BITS - (a - 1).leading_zeros()) as i64
+            i64::from(u64::BITS - (a - 1).leading_zeros())
         }
-        Builtin::Pow2 => (a > 0 && a.count_ones() == 1) as i64,
+        Builtin::Pow2 => i64::from(a > 0 && a.count_ones() == 1),
         Builtin::Abs => a.checked_abs().ok_or_else(|| format!("abs({a}) overflows 64 bits"))?,
-        Builtin::Popcount => a.count_ones() as i64,
-        Builtin::TrailingZeros => positive("trailing_zeros")?.trailing_zeros() as i64,
+        Builtin::Popcount => i64::from(a.count_ones()),
+        Builtin::TrailingZeros => i64::from(positive("trailing_zeros")?.trailing_zeros()),
         Builtin::Lowbit => a & a.wrapping_neg(),
-        Builtin::Even => (a & 1 == 0) as i64,
-        Builtin::Odd => (a & 1 == 1) as i64,
+        Builtin::Even => i64::from(a & 1 == 0),
+        Builtin::Odd => i64::from(a & 1 == 1),
         Builtin::Min | Builtin::Max => a,
         Builtin::Pow | Builtin::CeilDiv | Builtin::BitReverse | Builtin::Gcd => a,
     })
@@ -180,7 +181,7 @@ fn binary_builtin(f: Builtin, a: i64, b: i64) -> Result<i64, String> {
             }
             let q =
                 floor_div(a, b).ok_or_else(|| format!("ceil_div({a}, {b}) overflows 64 bits"))?;
-            q + (a % b != 0) as i64
+            q + i64::from(a % b != 0)
         }
         Builtin::BitReverse => {
             if !(0..=62).contains(&b) || a < 0 || (a >> b) != 0 {
@@ -188,7 +189,7 @@ fn binary_builtin(f: Builtin, a: i64, b: i64) -> Result<i64, String> {
                     "bit_reverse({a}, {b}): the number must have at most {b} bits"
                 ));
             }
-            if b == 0 { 0 } else { ((a as u64).reverse_bits() >> (64 - b)) as i64 }
+            if b == 0 { 0 } else { (a.cast_unsigned().reverse_bits() >> (64 - b)).cast_signed() }
         }
         Builtin::Gcd => {
             let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
@@ -276,7 +277,7 @@ impl Bounds<'_> {
                             range
                         }
                     },
-                    None => (self.env[*s as usize], self.env[*s as usize]),
+                    None => (self.env[index(*s)], self.env[index(*s)]),
                 },
             },
             Node::Unary(UnOp::Neg, a) => {
@@ -353,7 +354,7 @@ impl Bounds<'_> {
     }
 
     fn call(&self, f: Builtin, r: &[Range]) -> Range {
-        let bits = |x: i64| if x > 0 { x.ilog2() as i64 } else { 0 };
+        let bits = |x: i64| if x > 0 { i64::from(x.ilog2()) } else { 0 };
         match f {
             Builtin::Min => {
                 (r.iter().map(|r| r.0).min().unwrap_or(0), r.iter().map(|r| r.1).min().unwrap_or(0))
@@ -503,7 +504,7 @@ fn multiples(t: Range, c: i64) -> Range {
 
 /// All bits up to the highest one of `x`.
 fn mask(x: i64) -> i64 {
-    if x <= 0 { 0 } else { (((1u64 << x.ilog2()) << 1) - 1) as i64 }
+    if x <= 0 { 0 } else { (((1u64 << x.ilog2()) << 1) - 1).cast_signed() }
 }
 
 impl Bounds<'_> {

@@ -25,6 +25,7 @@ use roundelay_dsl::diag::Diagnostics;
 
 use crate::collective::{Kind, Spec};
 use crate::instance::Instance;
+use crate::num::{index, wide};
 use crate::plan::Buf;
 use crate::postcondition;
 use crate::program::{Buffer, Style};
@@ -72,9 +73,9 @@ enum Cut {
 impl Cut {
     /// Where the chunk begins in the whole vector.
     fn start(self, chunk: u64, spec: &Spec) -> u64 {
-        let per = spec.per_block().max(1) as u64;
+        let per = u64::from(spec.per_block().max(1));
         match self {
-            Cut::Elements(n) => chunk * n / spec.chunks as u64,
+            Cut::Elements(n) => chunk * n / u64::from(spec.chunks),
             Cut::Stairs => {
                 let (block, k) = (chunk / per, chunk % per);
                 block * (per * (per + 1) / 2) + k * (k + 1) / 2
@@ -85,15 +86,15 @@ impl Cut {
     /// Elements that a chunk of scratch has room for.
     fn most(self, spec: &Spec) -> u64 {
         match self {
-            Cut::Elements(n) => n.div_ceil(spec.chunks as u64),
-            Cut::Stairs => spec.per_block().max(1) as u64,
+            Cut::Elements(n) => n.div_ceil(u64::from(spec.chunks)),
+            Cut::Stairs => u64::from(spec.per_block().max(1)),
         }
     }
 }
 
 /// Every cut that is worth a run.
 fn cuts(spec: &Spec) -> Vec<Cut> {
-    let (blocks, per) = (spec.blocks().max(1) as u64, spec.per_block() as u64);
+    let (blocks, per) = (u64::from(spec.blocks().max(1)), u64::from(spec.per_block()));
     let counts: Vec<u64> =
         if per <= 16 { (1..=per + 1).collect() } else { vec![1, 3, per / 2 + 1, per - 1, per + 1] };
     counts.into_iter().map(|count| Cut::Elements(count * blocks)).chain([Cut::Stairs]).collect()
@@ -127,7 +128,7 @@ struct Writes<'t> {
 impl Run<'_> {
     /// The elements of chunk `chunk` of the whole vector: first, and one past the last.
     fn elements(&self, chunk: u32) -> std::ops::Range<u64> {
-        let at = |c: u32| self.cut.start(c as u64, &self.instance.spec);
+        let at = |c: u32| self.cut.start(u64::from(c), &self.instance.spec);
         at(chunk)..at(chunk + 1)
     }
 
@@ -233,7 +234,7 @@ impl Run<'_> {
                 add(&mut value, operand);
             }
             let fits = match buf {
-                Buf::Scratch(_) => value.len() as u64 <= self.cut.most(&self.instance.spec),
+                Buf::Scratch(_) => wide(value.len()) <= self.cut.most(&self.instance.spec),
                 _ => value.len() == self.elements(chunk).count(),
             };
             if !fits {
@@ -258,8 +259,8 @@ fn barrier(instance: &Instance, rounds: &[Vec<Transfer>]) -> Result<(), String> 
     if instance.spec.kind != Kind::Barrier {
         return Ok(());
     }
-    let n = instance.ranks() as usize;
-    let lanes = rounds.iter().flatten().map(|t| t.lane as usize + 1).max().unwrap_or(1);
+    let n = index(instance.ranks());
+    let lanes = rounds.iter().flatten().map(|t| index(t.lane) + 1).max().unwrap_or(1);
     let mut knows = vec![vec![vec![false; n]; n]; lanes];
     for lane in &mut knows {
         for (rank, of) in lane.iter_mut().enumerate() {
@@ -269,8 +270,8 @@ fn barrier(instance: &Instance, rounds: &[Vec<Transfer>]) -> Result<(), String> 
     for round in rounds {
         let before = knows.clone();
         for t in round {
-            let told = &before[t.lane as usize][t.src as usize];
-            for (k, told) in knows[t.lane as usize][t.dst as usize].iter_mut().zip(told) {
+            let told = &before[index(t.lane)][index(t.src)];
+            for (k, told) in knows[index(t.lane)][index(t.dst)].iter_mut().zip(told) {
                 *k |= told;
             }
         }
@@ -287,13 +288,13 @@ fn barrier(instance: &Instance, rounds: &[Vec<Transfer>]) -> Result<(), String> 
 fn random(seed: u64, rank: u32, element: u64) -> u128 {
     let half = |salt: u64| {
         let mut z = seed ^ salt;
-        for word in [rank as u64, element, salt] {
+        for word in [u64::from(rank), element, salt] {
             z = (z ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
             z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             z ^= z >> 31;
         }
-        z as u128
+        u128::from(z)
     };
     half(0x1234_5678_9abc_def0) << 64 | half(0x0fed_cba9_8765_4321)
 }

@@ -9,6 +9,7 @@
 //! The compiler reads no clock, no environment and no hash order: the same text and shape give the
 //! same plan bytes on every rank.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod cells;
 pub mod chunks;
@@ -22,7 +23,6 @@ pub mod graph;
 pub mod instance;
 pub mod interpret;
 pub mod lower;
-#[allow(dead_code, reason = "the conversions are taken up as the casts go")]
 mod num;
 mod places;
 pub mod plan;
@@ -33,6 +33,7 @@ pub mod samples;
 pub mod verify;
 pub mod walk;
 
+use crate::num::float;
 use std::sync::Arc;
 
 use roundelay_dsl::diag::Diagnostics;
@@ -215,18 +216,18 @@ fn reach(
     }
     let steps = |n| {
         let instance = Arc::new(Instance::new(program, &Shape::flat(n), options).ok()?);
-        let places = graph::asked(&instance) as f64;
+        let places = float(graph::asked(&instance));
         let graph = graph::unroll(&instance).ok()?;
-        let moves: f64 = graph.graph.node_weights().map(|t| t.from.chunks() as f64).sum();
-        Some((moves.max(places), graph.graph.node_count() as f64))
+        let moves: f64 = graph.graph.node_weights().map(|t| f64::from(t.from.chunks())).sum();
+        Some((moves.max(places), float(graph.graph.node_count())))
     };
     let mut note =
         format!("no symmetry was found, by which a few ranks would stand for all: {why}");
     if let (Some(a), Some(b)) = (steps(64), steps(128)) {
         let most =
             |a: f64, b: f64, limit: f64| 128.0 * (limit / b).powf(1.0 / (b / a).log2().max(0.5));
-        let n = most(a.0, b.0, options.limit as f64).min(most(a.1, b.1, graph::MOST_STEPS as f64));
-        note = format!("{note}; it can be unrolled up to about n = {}", n as u64);
+        let n = most(a.0, b.0, float(options.limit)).min(most(a.1, b.1, float(graph::MOST_STEPS)));
+        note = format!("{note}; it can be unrolled up to about n = {}", num::whole(n));
     }
     for d in &mut found {
         d.notes.push(note.clone());

@@ -1,33 +1,54 @@
-//! Conversions between integers that lose nothing, where `From` has none.
+//! Conversions between numbers: the compiler has no other (`clippy::as_conversions` is denied), so that none
+//! is cut to another number without a word. What does not fit becomes the greatest number of its type, which
+//! no index, count or rank is: limits that are checked elsewhere exclude it, and an index of it is refused.
 
-/// A number as an index: no machine that this runs on has narrower addresses.
-pub(crate) fn index(i: u32) -> usize {
-    usize::try_from(i).unwrap_or(usize::MAX)
+/// A number as an index.
+pub(crate) fn index(v: impl TryInto<usize>) -> usize {
+    v.try_into().unwrap_or(usize::MAX)
 }
 
-/// A length as a 64-bit number.
-pub(crate) fn wide(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
+/// A length or a count as a 64-bit number.
+pub(crate) fn wide(v: impl TryInto<u64>) -> u64 {
+    v.try_into().unwrap_or(u64::MAX)
 }
 
-/// A length that is known to be small, such as that of a list whose indices are 32-bit numbers; the greatest
-/// number where it is not.
-pub(crate) fn count(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
+/// A 32-bit number as a 64-bit one, in constants.
+#[expect(clippy::as_conversions, reason = "`From` is not constant")]
+pub(crate) const fn wide32(v: u32) -> u64 {
+    v as u64
 }
 
-/// What is known to be less than some 32-bit number, such as a remainder by one; the greatest number where it
-/// is not.
-pub(crate) fn low(v: u64) -> u32 {
-    u32::try_from(v).unwrap_or(u32::MAX)
+/// A number of ranks, chunks or entries of a list as a 32-bit number.
+pub(crate) fn count(v: impl TryInto<u32>) -> u32 {
+    v.try_into().unwrap_or(u32::MAX)
+}
+
+/// A number of lanes, rules or scratch memories as a 16-bit number.
+pub(crate) fn short(v: impl TryInto<u16>) -> u16 {
+    v.try_into().unwrap_or(u16::MAX)
 }
 
 /// A length as a signed number, as expressions count.
-pub(crate) fn signed(len: usize) -> i64 {
-    i64::try_from(len).unwrap_or(i64::MAX)
+pub(crate) fn signed(v: impl TryInto<i64>) -> i64 {
+    v.try_into().unwrap_or(i64::MAX)
 }
 
 /// A value of an expression as a 32-bit number, if it is one.
 pub(crate) fn narrow(v: i64) -> Option<u32> {
     u32::try_from(v).ok()
+}
+
+/// A count as a floating-point number, for costs: exact to 2^53.
+#[expect(
+    clippy::as_conversions,
+    reason = "no conversion of 64-bit counts is in the standard library"
+)]
+pub(crate) fn float(v: impl TryInto<u64>) -> f64 {
+    wide(v) as f64
+}
+
+/// The whole part of a cost; 0 for what is negative or no number.
+#[expect(clippy::as_conversions, reason = "such a cast saturates, and there is no other")]
+pub(crate) fn whole(v: f64) -> u64 {
+    v as u64
 }

@@ -1,6 +1,7 @@
 //! Chunks of memory by number: every chunk of every buffer of a rank, and of all ranks.
 
 use crate::instance::Instance;
+use crate::num::{count, index, short};
 use crate::plan::{Buf, Region};
 use crate::program::{Buffer, Style};
 
@@ -39,7 +40,7 @@ impl Places {
 
     /// Places of so many ranks.
     pub(crate) fn all(&self, ranks: u32) -> usize {
-        self.per_rank as usize * ranks as usize
+        index(self.per_rank) * index(ranks)
     }
 
     /// The place of a chunk of a buffer, inside a rank.
@@ -48,14 +49,14 @@ impl Places {
             Buf::Data => 0,
             Buf::Input => 1,
             Buf::Output => 2,
-            Buf::Scratch(i) => 3 + i as usize,
+            Buf::Scratch(i) => 3 + index(i),
         };
-        (self.first[i] + chunk) as usize
+        index(self.first[i] + chunk)
     }
 
     /// The place of a chunk of a buffer of a rank.
     pub(crate) fn of(&self, rank: u32, buf: Buf, chunk: u32) -> usize {
-        (rank / self.spacing) as usize * self.per_rank as usize + self.local(buf, chunk)
+        index(rank / self.spacing) * index(self.per_rank) + self.local(buf, chunk)
     }
 
     /// The same, where only every `spacing`-th rank has places.
@@ -65,7 +66,7 @@ impl Places {
 
     /// The rank of a place.
     pub(crate) fn rank(&self, place: usize) -> u32 {
-        (place / self.per_rank.max(1) as usize) as u32 * self.spacing
+        count(place / index(self.per_rank.max(1))) * self.spacing
     }
 
     /// Buffer and chunk of a place inside a rank.
@@ -76,7 +77,7 @@ impl Places {
             0 => Buf::Data,
             1 => Buf::Input,
             2 => Buf::Output,
-            i => Buf::Scratch(i as u16 - 3),
+            i => Buf::Scratch(short(i) - 3),
         };
         (buf, local - self.first[i])
     }

@@ -10,6 +10,7 @@
 //! Sums, products, quotients and maxima of doubles only: all ranks come to the same shares.
 
 use super::Link;
+use crate::num::{count, float, index};
 use crate::plan::{MAX_PATHS, Shares, WHOLE, Weighted};
 
 /// A rank looks after one path at a time: this share of what the others take for no bytes is added.
@@ -51,8 +52,8 @@ pub fn flows(split: &Weighted, paths: &[Link]) -> Vec<Flow> {
 /// The shares of a vector of so many bytes with which the call takes least time; everything on the best path
 /// where no other is worth it.
 pub fn shares(flows: &[Flow], bytes: u64) -> Shares {
-    let flows = &flows[..flows.len().min(MAX_PATHS as usize)];
-    let m = bytes as f64;
+    let flows = &flows[..flows.len().min(index(MAX_PATHS))];
+    let m = float(bytes);
     let single = best_single(flows, m);
     let mut best = (flows.get(single).map_or(f64::INFINITY, |f| f.at(m)), None);
     for set in 1u32..1 << flows.len() {
@@ -72,7 +73,7 @@ pub fn shares(flows: &[Flow], bytes: u64) -> Shares {
         }
     }
     let Some((set, level)) = best.1 else {
-        return Shares::single(single as u32, flows.len() as u32);
+        return Shares::single(count(single), count(flows.len()));
     };
     let weight = |(p, f): (usize, &Flow)| match set >> p & 1 {
         1 => (level - f.us) / f.us_per_byte,
@@ -85,7 +86,7 @@ pub fn shares(flows: &[Flow], bytes: u64) -> Shares {
 /// Microseconds of a call of so many bytes with those shares.
 pub fn time_us(flows: &[Flow], bytes: u64, shares: &Shares) -> f64 {
     let used = || flows.iter().zip(shares.list()).filter(|(_, share)| **share > 0);
-    let part = |share: u32| bytes as f64 * (f64::from(share) / f64::from(WHOLE));
+    let part = |share: u32| float(bytes) * (f64::from(share) / f64::from(WHOLE));
     let longest = used().map(|(f, &share)| f.at(part(share))).fold(0.0, f64::max);
     longest + aside(used().map(|(f, _)| f.us))
 }

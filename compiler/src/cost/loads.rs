@@ -5,6 +5,7 @@ use roundelay_dsl::diag::Diagnostic;
 use super::survey::Survey;
 use super::{Link, Rates, Topology};
 use crate::instance::Instance;
+use crate::num::{count, float, short, whole};
 use crate::plan::Load;
 
 /// Walks each part over links that count: messages that wait for each other take a microsecond each, and so
@@ -17,8 +18,8 @@ pub(crate) fn loads(instance: &Instance, parts: u32) -> Result<Vec<Load>, Box<Di
         Topology::one_host(instance.ranks()).with(rates)
     };
     let (waits, moves) = (unit(1.0, f64::INFINITY), unit(0.0, 1e-3 / 1024.0));
-    let whole = u64::from(instance.spec.chunks);
-    (0..parts as u16)
+    let chunks = u64::from(instance.spec.chunks);
+    (0..short(parts))
         .map(|part| {
             let time = |topology: &Topology, bytes| {
                 Survey::of(instance, topology, 1, Some(part))
@@ -26,10 +27,10 @@ pub(crate) fn loads(instance: &Instance, parts: u32) -> Result<Vec<Load>, Box<Di
                     .map_err(first)
             };
             let rounds = time(&waits, 0)?;
-            let moved = time(&moves, whole)? / whole.max(1) as f64;
+            let moved = time(&moves, chunks)? / float(chunks.max(1));
             // What waits for nothing before it takes its time all the same.
             let least = u32::from(moved > 0.0);
-            Ok(Load { rounds: (rounds as u32).max(least), moved: (moved + 0.5) as u32 })
+            Ok(Load { rounds: count(whole(rounds)).max(least), moved: count(whole(moved + 0.5)) })
         })
         .collect()
 }

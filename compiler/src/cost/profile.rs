@@ -6,6 +6,7 @@ use super::balance::{self, Flow};
 use super::survey::Survey;
 use super::{Link, Topology};
 use crate::instance::Instance;
+use crate::num::{float, index, wide};
 use crate::plan::{Shares, Wire};
 
 /// A pass for pipelining alone moves at least so many bytes a message, as the runtime has it.
@@ -70,7 +71,7 @@ impl Lane {
     }
 
     fn longest_bound(&self, bytes: f64) -> f64 {
-        let times = self.bound.iter().map(|&(a, b)| self.time(a as usize..b as usize, bytes));
+        let times = self.bound.iter().map(|&(a, b)| self.time(index(a)..index(b), bytes));
         times.fold(0.0, f64::max)
     }
 }
@@ -138,7 +139,7 @@ impl Profile {
     /// for no bytes.
     pub fn time_with_us(&self, bytes: u64, slot_bytes: u64, shares: &Shares) -> f64 {
         let used = || self.parts.iter().zip(shares.list()).filter(|(_, share)| **share > 0);
-        let part = |share: u32| ((u128::from(bytes) * u128::from(share)) >> 16) as u64;
+        let part = |share: u32| wide((u128::from(bytes) * u128::from(share)) >> 16);
         let times = used().map(|((_, p), &share)| p.time_us(part(share), slot_bytes));
         let turns = used().map(|((_, p), _)| p.time_us(0, slot_bytes));
         let (sum, most) = turns.fold((0.0, 0.0f64), |(sum, most), us| (sum + us, most.max(us)));
@@ -150,8 +151,8 @@ impl Profile {
         if let Some(shares) = self.shares(bytes) {
             return self.time_with_us(bytes, slot_bytes, &shares);
         }
-        let passes = self.passes(bytes, slot_bytes) as f64;
-        let piece = bytes as f64 / passes;
+        let passes = float(self.passes(bytes, slot_bytes));
+        let piece = float(bytes) / passes;
         let lane = |l: &Lane| l.time(0..l.steps.len(), piece);
         let mut lanes = self.lanes.iter();
         let first = lanes.next().map_or(0.0, lane);

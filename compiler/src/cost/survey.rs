@@ -8,6 +8,7 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics};
 use super::Topology;
 use super::profile::{Lane, Most, Profile, Step};
 use crate::instance::Instance;
+use crate::num::{count, float, index, whole};
 use crate::plan::{Region, Wire};
 use crate::walk::{MAX_LANES, Round, Transfer, walk};
 
@@ -126,7 +127,7 @@ impl<'a> Survey<'a> {
             places: vec![Place::default(); ranks.len()],
             work: vec![Work::default(); ranks.len()],
             passes: vec![Work::default(); ranks.len()],
-            cores: vec![(0.0, 0.0); topology.hosts() as usize],
+            cores: vec![(0.0, 0.0); index(topology.hosts())],
             asides: vec![Work::default(); ranks.len()],
             weights: weights(&ranks, topology),
             ranks,
@@ -178,14 +179,14 @@ impl<'a> Survey<'a> {
     }
 
     fn place(&self, rank: u32) -> Option<usize> {
-        if self.all { Some(rank as usize) } else { self.ranks.iter().position(|&r| r == rank) }
+        if self.all { Some(index(rank)) } else { self.ranks.iter().position(|&r| r == rank) }
     }
 
     fn step(&mut self, lane: usize, found: &[Transfer], times: f64) {
         while self.profile.lanes.len() <= lane {
             self.profile.lanes.push(Lane::default());
         }
-        let index = self.profile.lanes[lane].steps.len() as u32;
+        let index = count(self.profile.lanes[lane].steps.len());
         let waits = self.waits(lane, found) || index == 0;
         self.work.fill(Work::default());
         for t in found {
@@ -220,7 +221,7 @@ impl<'a> Survey<'a> {
     }
 
     fn transfer(&mut self, lane: usize, index: u32, t: &Transfer) {
-        let vectors = f64::from(t.from.chunks()) / self.profile.chunks as f64;
+        let vectors = f64::from(t.from.chunks()) / float(self.profile.chunks);
         let wire = t.wire.filter(|w| bytes_of(*w) < self.element && t.src != t.dst);
         if let Some(wire) = wire
             && !self.profile.wires.contains(&wire)
@@ -259,16 +260,16 @@ impl<'a> Survey<'a> {
     fn time(&self, waits: bool) -> (Most, Vec<(f64, f64)>) {
         let t = self.topology;
         let mut most = Most::default();
-        let hosts = t.hosts() as usize;
+        let hosts = index(t.hosts());
         let (mut outs, mut intos) = (vec![0.0; hosts], vec![0.0; hosts]);
         let mut cores: Vec<(f64, f64)> = vec![(0.0, 0.0); hosts];
         let messages = |count: u32| f64::from(count.saturating_sub(u32::from(waits)));
         for ((&rank, work), &weight) in self.ranks.iter().zip(&self.work).zip(&self.weights) {
-            let host = t.host(rank) as usize;
-            let crowd = f64::from(t.ranks_of(host as u32).div_ceil(t.rates.cores.max(1)) - 1)
+            let host = index(t.host(rank));
+            let crowd = f64::from(t.ranks_of(count(host)).div_ceil(t.rates.cores.max(1)) - 1)
                 * t.rates.turn_us;
             // On crowded cores a message is work of both its ends; only the first waits for the other.
-            let further = if t.is_crowded(host as u32) { 0.5 } else { 1.0 };
+            let further = if t.is_crowded(count(host)) { 0.5 } else { 1.0 };
             let own =
                 (work.reduced * 1e-3) / t.rates.reduce_gbs + work.copied * t.rates.local.slope();
             for (traffic, link, incast, further) in [
@@ -306,7 +307,7 @@ impl<'a> Survey<'a> {
                 }
             }
             let share =
-                if t.is_crowded(host as u32) { 1.0 / f64::from(t.rates.cores.max(1)) } else { 0.0 };
+                if t.is_crowded(count(host)) { 1.0 / f64::from(t.rates.cores.max(1)) } else { 0.0 };
             (*us, *slope) = (*us * share, *slope * share);
             if *us > 0.0 || *slope > 0.0 {
                 // The end that receives the last message is waited for.
@@ -362,9 +363,9 @@ impl Work {
     fn add(&mut self, other: &Work, times: f64, aside: bool) {
         let traffic = [(&mut self.local, &other.local), (&mut self.remote, &other.remote)];
         for (sum, one) in traffic {
-            let count = |n: u32| if aside { (f64::from(n) * times) as u32 } else { 0 };
-            sum.sent += count(one.sent);
-            sum.received += count(one.received);
+            let scaled = |n: u32| if aside { count(whole(f64::from(n) * times)) } else { 0 };
+            sum.sent += scaled(one.sent);
+            sum.received += scaled(one.received);
             sum.out += one.out * times;
             sum.into += one.into * times;
         }
@@ -412,7 +413,7 @@ fn weights(ranks: &[u32], topology: &Topology) -> Vec<f64> {
         let outer = [mine.first(), mine.last()].contains(&Some(&rank));
         match (outer, mine.len()) {
             (false, looked @ 3..) => {
-                f64::from(topology.ranks_of(host).saturating_sub(2)) / (looked - 2) as f64
+                f64::from(topology.ranks_of(host).saturating_sub(2)) / float(looked - 2)
             }
             _ => 1.0,
         }

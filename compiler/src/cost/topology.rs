@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::instance::Shape;
+use crate::num::{count, index};
 use crate::plan::MAX_PATHS;
 
 /// A class of links, as one pair of ranks sees it.
@@ -103,10 +104,10 @@ impl Topology {
         let mut numbers = BTreeMap::new();
         let mut sizes: Vec<u32> = Vec::new();
         let mut number = |host: &u32| {
-            let next = numbers.len() as u32;
+            let next = count(numbers.len());
             let at = *numbers.entry(*host).or_insert(next);
-            sizes.resize(sizes.len().max(at as usize + 1), 0);
-            sizes[at as usize] += 1;
+            sizes.resize(sizes.len().max(index(at) + 1), 0);
+            sizes[index(at)] += 1;
             at
         };
         let hosts: Vec<u32> = hosts.iter().map(&mut number).collect();
@@ -127,13 +128,13 @@ impl Topology {
 
     /// The same ranks, as if that were the only path.
     pub fn on(self, path: u32) -> Self {
-        let link = self.paths.get(path as usize).map_or(self.rates.remote, |p| p.link);
+        let link = self.paths.get(index(path)).map_or(self.rates.remote, |p| p.link);
         Topology { rates: self.rates.on(link), ..self }
     }
 
     /// Number of paths between hosts.
     pub fn path_count(&self) -> u32 {
-        (self.paths.len() as u32).clamp(1, MAX_PATHS)
+        count(self.paths.len()).clamp(1, MAX_PATHS)
     }
 
     /// All ranks on one host.
@@ -158,22 +159,22 @@ impl Topology {
 
     /// Number of ranks.
     pub fn ranks(&self) -> u32 {
-        self.hosts.len() as u32
+        count(self.hosts.len())
     }
 
     /// Number of hosts.
     pub fn hosts(&self) -> u32 {
-        self.sizes.len() as u32
+        count(self.sizes.len())
     }
 
     /// The host of a rank, counted from 0 in order of their first ranks.
     pub fn host(&self, rank: u32) -> u32 {
-        self.hosts.get(rank as usize).copied().unwrap_or(0)
+        self.hosts.get(index(rank)).copied().unwrap_or(0)
     }
 
     /// Ranks of a host.
     pub fn ranks_of(&self, host: u32) -> u32 {
-        self.sizes.get(host as usize).copied().unwrap_or(0)
+        self.sizes.get(index(host)).copied().unwrap_or(0)
     }
 
     /// Whether the ranks of a host outnumber its cores, and so take turns.
@@ -190,7 +191,7 @@ impl Topology {
     /// one host in a row.
     pub fn grid(&self) -> Option<Shape> {
         let (hosts, per) = (self.hosts(), *self.sizes.first()?);
-        let placed = |rank: usize, host: u32| rank as u32 / per == host;
+        let placed = |rank: usize, host: u32| count(rank) / per == host;
         let even = self.sizes.iter().all(|&s| s == per)
             && self.hosts.iter().enumerate().all(|(r, &h)| placed(r, h));
         (hosts > 1 && even).then(|| Shape { axes: vec![hosts, per] })

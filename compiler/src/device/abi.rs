@@ -39,6 +39,8 @@
 //! of B reads its own, and when it ends writes those of the blocks b, b + B, and so on: so blocks wait for each other
 //! nowhere, and a later kernel may have more of them or fewer.
 
+use crate::num::wide32 as wide;
+
 /// Most channels of a connection.
 pub const CHANNELS: u32 = 8;
 /// Most blocks of a kernel.
@@ -50,7 +52,7 @@ pub const ALIGN: u64 = 256;
 
 /// Index of a word `sent`.
 pub const fn sent(source: u32, channel: u32, block: u32) -> u64 {
-    ((source * CHANNELS + channel) * BLOCKS + block) as u64
+    wide((source * CHANNELS + channel) * BLOCKS + block)
 }
 
 /// Index of a word `consumed`.
@@ -60,7 +62,7 @@ pub const fn consumed(n: u32, target: u32, channel: u32, block: u32) -> u64 {
 
 /// Index of a word `entered`.
 pub const fn entered(n: u32, peer: u32, block: u32) -> u64 {
-    2 * sent(n, 0, 0) + (peer * BLOCKS + block) as u64
+    2 * sent(n, 0, 0) + wide(peer * BLOCKS + block)
 }
 
 /// Number of words of an arena, of 8 bytes each.
@@ -70,7 +72,7 @@ pub const fn words(n: u32) -> u64 {
 
 /// What a word holds when so many messages of a call have been sent or consumed.
 pub const fn mark(epoch: u32, messages: u32) -> u64 {
-    (epoch as u64) << 32 | messages as u64
+    wide(epoch) << 32 | wide(messages)
 }
 
 /// Whether a word tells of at least as much as is wanted.

@@ -3,6 +3,7 @@
 use std::fmt::{Display, Formatter, Result};
 
 use super::{Arm, DeviceProgram, Event, Message, Source, Target, Wait, Way};
+use crate::num::index;
 use crate::plan::{Dir, Sizes, Wire};
 
 impl Way {
@@ -75,7 +76,7 @@ impl Display for DeviceProgram {
             }
             for s in &phase.signals {
                 let sent =
-                    self.links.get(s.message.link as usize).is_some_and(|l| l.dir == Dir::Send);
+                    self.links.get(index(s.message.link)).is_some_and(|l| l.dir == Dir::Send);
                 let what = if sent { "sent" } else { "consumed" };
                 writeln!(
                     f,
@@ -105,7 +106,7 @@ impl DeviceProgram {
     }
 
     fn message(&self, m: Message) -> String {
-        match self.links.get(m.link as usize) {
+        match self.links.get(index(m.link)) {
             Some(l) => format!("#{} {}", m.index, self.end(l.peer, l.channel, l.dir)),
             None => format!("#{} of no link", m.index),
         }
@@ -154,7 +155,7 @@ impl DeviceProgram {
         if let Sizes::Full(n) = arm.sizes {
             parts.push(format!(" [{n} full]"));
         }
-        let line = self.sites.get(arm.site as usize).map_or(0, |s| s.line);
+        let line = self.sites.get(index(arm.site)).map_or(0, |s| s.line);
         writeln!(f, "  {}  ; line {line}", parts.join(" "))
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::graph::{StepGraph, Transfer};
+use crate::num::{count, float, index};
 use crate::plan::Region;
 
 /// Most strands of one arrow.
@@ -69,7 +70,7 @@ pub(super) fn lay_out(graph: &StepGraph, cap: usize) -> (Vec<Shown<'_>>, Layout)
         _ => graph.rounds,
     };
     let ranks = graph.instance.ranks();
-    let widths = widths(&twins, rounds as usize, ranks);
+    let widths = widths(&twins, index(rounds), ranks);
     let mut at = 0.0;
     let mut columns = Vec::with_capacity(widths.len());
     for width in widths {
@@ -86,21 +87,21 @@ fn widths(twins: &BTreeMap<(u32, u32, u32), u32>, rounds: usize, ranks: u32) -> 
     // By round: most loops of one rank, arrows, and rows that they cross together.
     let mut needs = vec![(0u32, 0u32, 0.0f64); rounds];
     for (&(round, src, dst), &count) in twins {
-        let need = &mut needs[round as usize];
+        let need = &mut needs[index(round)];
         if src == dst {
             need.0 = need.0.max(count);
         } else {
             need.1 += 1;
-            need.2 += src.abs_diff(dst) as f64;
+            need.2 += f64::from(src.abs_diff(dst));
         }
     }
     let width = |&(loops, arrows, rows): &(u32, u32, f64)| {
-        let curls = 24.0 * loops as f64;
+        let curls = 24.0 * f64::from(loops);
         if arrows == 0 {
             return if loops == 0 { 30.0 } else { (2.0 * MARGIN + curls).clamp(76.0, 760.0) };
         }
-        let slope = (8.0 * rows / arrows as f64).min(180.0);
-        let fan = (22.0 * (arrows as f64 / ranks as f64 - 1.0)).clamp(0.0, 400.0);
+        let slope = (8.0 * rows / f64::from(arrows)).min(180.0);
+        let fan = (22.0 * (f64::from(arrows) / f64::from(ranks) - 1.0)).clamp(0.0, 400.0);
         (84.0 + slope + fan).max(2.0 * MARGIN + curls).clamp(96.0, 760.0).round()
     };
     needs.iter().map(width).collect()
@@ -114,17 +115,17 @@ impl Layout {
 
     /// Height of all rows.
     pub(super) fn height(&self) -> f64 {
-        2.0 * PAD + self.row * self.ranks.saturating_sub(1) as f64
+        2.0 * PAD + self.row * f64::from(self.ranks.saturating_sub(1))
     }
 
     /// The line of a rank.
     pub(super) fn y(&self, rank: u32) -> f64 {
-        PAD + self.row * rank as f64
+        PAD + self.row * f64::from(rank)
     }
 
     /// Top and height of the rows of `count` ranks.
     pub(super) fn rows(&self, first: u32, count: u32) -> (f64, f64) {
-        (self.y(first) - self.row / 2.0, self.row * count as f64)
+        (self.y(first) - self.row / 2.0, self.row * f64::from(count))
     }
 
     /// Where the arrows of a column start and end.
@@ -137,16 +138,17 @@ impl Layout {
         let t = shown.transfer;
         let count = t.to.chunks().min(STRANDS);
         let chunks: Vec<u32> = (0..count)
-            .map(|i| nth(&t.to, i as u64 * t.to.chunks() as u64 / count as u64))
+            .map(|i| nth(&t.to, u64::from(i) * u64::from(t.to.chunks()) / u64::from(count)))
             .collect();
         let twins = self.twins.get(&(t.round, t.src, t.dst)).copied().unwrap_or(1);
-        let beside = shown.twin as f64 - (twins - 1) as f64 / 2.0;
-        let column = self.columns[t.round as usize];
+        let beside = f64::from(shown.twin) - f64::from(twins - 1) / 2.0;
+        let column = self.columns[index(t.round)];
         if t.src == t.dst {
-            let step = (12.0 + 6.0 * count as f64).min((column.1 - 2.0 * MARGIN) / twins as f64);
+            let step =
+                (12.0 + 6.0 * f64::from(count)).min((column.1 - 2.0 * MARGIN) / f64::from(twins));
             curl(column.0 + column.1 / 2.0 + beside * step, self.y(t.src), &chunks)
         } else {
-            let step = (PITCH * count as f64 + 4.0).min(26.0 / twins as f64);
+            let step = (PITCH * f64::from(count) + 4.0).min(26.0 / f64::from(twins));
             let (left, right) = Self::ends(column);
             straight((left, self.y(t.src)), (right, self.y(t.dst)), beside * step, &chunks)
         }
@@ -162,8 +164,8 @@ fn straight(from: (f64, f64), to: (f64, f64), shift: f64, chunks: &[u32]) -> Arr
     let point = |along: f64, side: f64| {
         format!("{:.1} {:.1}", from.0 + ux * along - uy * side, from.1 + uy * along + ux * side)
     };
-    let half = (chunks.len() as f64 - 1.0) / 2.0;
-    let strand = |i: usize| shift + (i as f64 - half) * PITCH;
+    let half = (float(chunks.len()) - 1.0) / 2.0;
+    let strand = |i: usize| shift + (float(i) - half) * PITCH;
     let neck = length - HEAD + 1.0;
     let line = |side: f64, end: f64| format!("M{}L{}", point(0.0, side), point(end, side));
     let wide = 4.4 + half * PITCH;
@@ -182,7 +184,7 @@ fn straight(from: (f64, f64), to: (f64, f64), shift: f64, chunks: &[u32]) -> Arr
 /// From a rank to itself: a loop above its line.
 fn curl(x: f64, y: f64, chunks: &[u32]) -> Arrow {
     let arc = |i: usize| {
-        let (half, top) = (4.0 + 2.8 * i as f64, 17.0 + 4.4 * i as f64);
+        let (half, top) = (4.0 + 2.8 * float(i), 17.0 + 4.4 * float(i));
         let mut path = format!("M{:.1} {:.1}", x - half, y);
         let (y1, y2) = (y - top, y - 4.0);
         let _ = write!(
@@ -194,7 +196,7 @@ fn curl(x: f64, y: f64, chunks: &[u32]) -> Arrow {
         );
         path
     };
-    let reach = 4.0 + 2.8 * (chunks.len() as f64 - 1.0);
+    let reach = 4.0 + 2.8 * (float(chunks.len()) - 1.0);
     Arrow {
         strands: chunks.iter().enumerate().map(|(i, &c)| (arc(i), c)).collect(),
         head: format!(
@@ -213,10 +215,10 @@ fn curl(x: f64, y: f64, chunks: &[u32]) -> Arrow {
 /// The k-th chunk of a region.
 fn nth(region: &Region, mut k: u64) -> u32 {
     for piece in &region.pieces {
-        if k < piece.set.total as u64 {
-            return piece.set.nth(k as u32);
+        if k < u64::from(piece.set.total) {
+            return piece.set.nth(count(k));
         }
-        k -= piece.set.total as u64;
+        k -= u64::from(piece.set.total);
     }
     0
 }

@@ -13,6 +13,7 @@ use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
 use super::arrow::{Layout, Shown, lay_out};
 use crate::graph::{StepGraph, Transfer, region_text};
+use crate::num::{count, index, signed};
 use crate::plan::Region;
 
 /// Most arrows in one drawing.
@@ -34,7 +35,7 @@ const FEW: [(&str, &str); 8] = [
     ("#3c4350", "#d3d8e0"),
 ];
 /// More have those of viridis, whose order can be seen without seeing hues.
-const MANY: [[i32; 3]; 10] = [
+const MANY: [[i64; 3]; 10] = [
     [68, 1, 84],
     [72, 40, 120],
     [62, 73, 137],
@@ -117,17 +118,17 @@ fn runs(region: &Region) -> String {
 /// The colours of `levels` chunks or groups of chunks, as CSS.
 fn palette(levels: u32) -> String {
     let mut out = String::new();
-    if levels as usize <= FEW.len() {
-        for (level, (light, dark)) in FEW.iter().enumerate().take(levels as usize) {
+    if index(levels) <= FEW.len() {
+        for (level, (light, dark)) in FEW.iter().enumerate().take(index(levels)) {
             let _ = writeln!(out, ".k{level} {{ --c: light-dark({light}, {dark}); }}");
         }
         return out;
     }
     // In thousandths of the scale; the ends that the ground would swallow are left out.
-    let colour = |from: i32, to: i32, level: u32| {
-        let at = from + (to - from) * level as i32 / (levels as i32 - 1);
-        let scaled = at * (MANY.len() as i32 - 1);
-        let (i, part) = ((scaled / 1000) as usize, scaled % 1000);
+    let colour = |from: i64, to: i64, level: u32| {
+        let at = from + (to - from) * i64::from(level) / (i64::from(levels) - 1);
+        let scaled = at * (signed(MANY.len()) - 1);
+        let (i, part) = (index(scaled / 1000), scaled % 1000);
         let next = MANY[(i + 1).min(MANY.len() - 1)];
         let mix = |k: usize| MANY[i][k] + (next[k] - MANY[i][k]) * part / 1000;
         format!("#{:02x}{:02x}{:02x}", mix(0), mix(1), mix(2))
@@ -162,7 +163,7 @@ impl Page<'_> {
 
     /// The colour of a chunk.
     fn level(&self, chunk: u32) -> u32 {
-        (chunk as u64 * self.levels() as u64 / self.chunks as u64) as u32
+        count(u64::from(chunk) * u64::from(self.levels()) / u64::from(self.chunks))
     }
 
     fn line(&mut self, span: Span) -> u32 {
@@ -313,7 +314,7 @@ impl Page<'_> {
             put!(self, "<rect class=\"band\" x=\"{x}\" width=\"{w}\" height=\"{height}\"/>");
         }
         if let [_, .., group] = axes[..] {
-            for first in (group..ranks).step_by(2 * group as usize) {
+            for first in (group..ranks).step_by(2 * index(group)) {
                 let (y, h) = layout.rows(first, group);
                 put!(self, "<rect class=\"group\" y=\"{y}\" width=\"{width}\" height=\"{h}\"/>");
             }

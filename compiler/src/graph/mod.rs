@@ -14,6 +14,7 @@ use std::sync::Arc;
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use crate::instance::Instance;
+use crate::num::index;
 use crate::plan::Buf;
 pub use crate::walk::Transfer;
 pub use join::Join;
@@ -59,8 +60,6 @@ pub(crate) fn buf_name(instance: &Instance, buf: Buf) -> String {
         Buf::Data => "data".into(),
         Buf::Input => "input".into(),
         Buf::Output => "output".into(),
-        Buf::Scratch(i) => {
-            instance.scratch.get(i as usize).map_or("scratch".into(), |s| s.0.clone())
-        }
+        Buf::Scratch(i) => instance.scratch.get(index(i)).map_or("scratch".into(), |s| s.0.clone()),
     }
 }

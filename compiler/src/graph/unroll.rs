@@ -107,7 +107,7 @@ pub fn unroll(instance: &Arc<Instance>) -> Result<StepGraph, Diagnostics> {
         lossy |= round.lossy();
         found.clear();
         round.all(&mut found)?;
-        moves += found.iter().map(|t| t.from.chunks() as u64).sum::<u64>();
+        moves += found.iter().map(|t| u64::from(t.from.chunks())).sum::<u64>();
         if moves > limit || graph.node_count() + found.len() > MOST_STEPS {
             let what = format!("more than {limit} chunk moves or {MOST_STEPS} steps");
             return Err(Box::new(too_big(instance, what)));

@@ -8,6 +8,7 @@ use roundelay_dsl::span::Span;
 
 use super::{Fail, MAX_CHUNKS, chunks, custom_sizes, environment, index_set, requires, value};
 use crate::collective::{CustomSpec, Kind, Spec};
+use crate::num::{count, index, wide};
 use crate::program::{Buffer, Program, Region, Split, Stmt, Style, Use};
 
 /// Finds how fine the chunks must be, without walking any `each`.
@@ -55,7 +56,7 @@ impl Layout {
         } else {
             units
         };
-        checked(fine as u64 * channels as u64, p.header)
+        checked(u64::from(fine) * u64::from(channels), p.header)
     }
 
     /// Chunks that the vector must have for a block of statements, if it has `units` as written.
@@ -70,12 +71,12 @@ impl Layout {
         let mut fine = units;
         for s in stmts {
             match s {
-                Stmt::Let(slot, e) => env[*slot as usize] = value(e, env)?,
+                Stmt::Let(slot, e) => env[index(*slot)] = value(e, env)?,
                 Stmt::For { body, .. } if !crate::walk::composed(body) => {}
                 Stmt::For { slot, from, to, body } => {
                     for v in value(from, env)?..value(to, env)? {
                         self.enters(from.span)?;
-                        env[*slot as usize] = v;
+                        env[index(*slot)] = v;
                         fine = lcm(fine, self.block(p, axes, env, body, units)?, p.header)?;
                     }
                 }
@@ -89,10 +90,13 @@ impl Layout {
                     let (from, to) = split_range(s, env, self.paths)?;
                     for t in from..to {
                         self.enters(s.span)?;
-                        env[s.slot as usize] = t;
+                        env[index(s.slot)] = t;
                         let inner = self.block(p, axes, env, &s.body, units)?;
-                        fine =
-                            lcm(fine, checked(inner as u64 * (to - from) as u64, s.span)?, s.span)?;
+                        fine = lcm(
+                            fine,
+                            checked(u64::from(inner) * wide(to - from), s.span)?,
+                            s.span,
+                        )?;
                     }
                 }
             }
@@ -132,14 +136,14 @@ impl Layout {
         for (region, buffer) in sub_regions(u) {
             // The coordinates of a group do not change how many chunks a region has.
             for &c in &p.coordinates {
-                env[c as usize] = 0;
+                env[index(c)] = 0;
             }
             let have = match region {
                 None => spec.size(parent_buffer(p, buffer)),
                 Some(r) => {
                     let size = match r.buf {
                         Buffer::Scratch(i) => {
-                            value(&p.scratch[i as usize].1, env)?.clamp(0, MAX_CHUNKS) as u32
+                            count(value(&p.scratch[index(i)].1, env)?.clamp(0, MAX_CHUNKS))
                         }
                         b => spec.size(b),
                     };
@@ -149,9 +153,9 @@ impl Layout {
             if have == 0 {
                 continue;
             }
-            let need = sub.size(buffer) as u64 * (inner / sub_units) as u64;
-            let factor = need / gcd(need, have as u64).max(1);
-            fine = lcm(fine, checked(units as u64 * factor.max(1), u.span)?, u.span)?;
+            let need = u64::from(sub.size(buffer)) * u64::from(inner / sub_units);
+            let factor = need / gcd(need, u64::from(have)).max(1);
+            fine = lcm(fine, checked(u64::from(units) * factor.max(1), u.span)?, u.span)?;
         }
         Ok(fine)
     }
@@ -202,16 +206,16 @@ pub(crate) fn enter(
     };
     let root = match &u.root {
         Some(e) => value(e, env)?,
-        None if u.over.is_none() && sub.kind.rooted() && p.kind.rooted() => env[p.root as usize],
+        None if u.over.is_none() && sub.kind.rooted() && p.kind.rooted() => env[index(p.root)],
         None => 0,
     };
-    if !(0..m as i64).contains(&root) {
+    if !(0..i64::from(m)).contains(&root) {
         return Err(Box::new(
             Diagnostic::error(codes::ROOT, format!("root {root} is not one of {m} ranks"))
                 .label(u.span, "used here"),
         ));
     }
-    let mut sub_env = environment(sub, &sub_axes, root as u32);
+    let mut sub_env = environment(sub, &sub_axes, count(root));
     let located = |d: Fail| Box::new(d.label(u.span, "used here"));
     requires(sub, &mut sub_env).map_err(located)?;
     let units = chunks(sub, &mut sub_env, m).map_err(located)?;
@@ -222,7 +226,7 @@ pub(crate) fn enter(
 pub(crate) fn split_range(s: &Split, env: &mut [i64], paths: u32) -> Result<(i64, i64), Fail> {
     let (from, to) = match &s.range {
         Some((a, b)) => (value(a, env)?, value(b, env)?),
-        None => (0, paths as i64),
+        None => (0, i64::from(paths)),
     };
     let parts = to.saturating_sub(from);
     if !(1..=4096).contains(&parts) {
@@ -243,12 +247,15 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
 }
 
 fn lcm(a: u32, b: u32, span: Span) -> Result<u32, Fail> {
-    checked(a as u64 / gcd(a as u64, b.max(1) as u64).max(1) * b.max(1) as u64, span)
+    checked(
+        u64::from(a) / gcd(u64::from(a), u64::from(b.max(1))).max(1) * u64::from(b.max(1)),
+        span,
+    )
 }
 
 fn checked(v: u64, span: Span) -> Result<u32, Fail> {
-    if v <= MAX_CHUNKS as u64 {
-        return Ok(v as u32);
+    if v <= wide(MAX_CHUNKS) {
+        return Ok(count(v));
     }
     Err(Box::new(
         Diagnostic::error(

@@ -15,6 +15,7 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 
 use crate::collective::{Kind, Spec};
 use crate::eval::eval;
+use crate::num::{count, index};
 use crate::plan::{MAX_PATHS, MAX_SLOTS, Weighted};
 use crate::program::{Expr, Program};
 use custom::{custom_sizes, custom_spec};
@@ -73,11 +74,11 @@ pub struct Instance {
 /// Environment of a program: its sizes and its root are set.
 pub(crate) fn environment(program: &Program, axes: &[u32], root: u32) -> Vec<i64> {
     let mut env = vec![0i64; program.slots.len()];
-    env[0] = axes.iter().map(|&a| a as i64).product();
+    env[0] = axes.iter().map(|&a| i64::from(a)).product();
     for (&slot, &size) in program.axes.sizes.iter().zip(axes) {
-        env[slot as usize] = size as i64;
+        env[index(slot)] = i64::from(size);
     }
-    env[program.root as usize] = root as i64;
+    env[index(program.root)] = i64::from(root);
     env
 }
 
@@ -87,7 +88,7 @@ pub(crate) fn shape_note(program: &Program, env: &[i64]) -> String {
         .axes
         .sizes
         .iter()
-        .map(|&s| format!("{} = {}", program.slots[s as usize], env[s as usize]))
+        .map(|&s| format!("{} = {}", program.slots[index(s)], env[index(s)]))
         .collect();
     format!("with {}", parts.join(", "))
 }
@@ -121,7 +122,7 @@ impl Instance {
                 .help("give a rank count such as `-n 8`"),
             ));
         }
-        if options.root as u64 >= n {
+        if u64::from(options.root) >= n {
             return Err(Box::new(
                 Diagnostic::error(
                     codes::ROOT,
@@ -148,13 +149,13 @@ impl Instance {
         }
         let mut env = environment(program, &axes, options.root);
         requires(program, &mut env)?;
-        let units = chunks(program, &mut env, n as u32)?;
+        let units = chunks(program, &mut env, count(n))?;
         let clause = |e: &Option<Expr>, env: &mut Vec<i64>, name: &str, max: i64| match e {
             None => Ok(None),
             Some(e) => {
                 let v = value(e, env)?;
                 if (1..=max).contains(&v) {
-                    Ok(Some(v as u32))
+                    Ok(Some(count(v)))
                 } else {
                     Err(Box::new(
                         Diagnostic::error(
@@ -171,7 +172,7 @@ impl Instance {
         let pipeline = clause(&program.schedule.pipeline, &mut env, "pipeline", 4096)?.unwrap_or(1);
         let slots = clause(&program.schedule.slots, &mut env, "slots", MAX_SLOTS.into())?;
         let fine = Layout::new(options.paths).program(program, &axes, &mut env, units, channels)?;
-        let spec = spec(program, n as u32, &mut env, fine, options.root)?;
+        let spec = spec(program, count(n), &mut env, fine, options.root)?;
         let mut instance = Instance {
             program: program.clone(),
             shape: Shape { axes },
@@ -262,7 +263,7 @@ fn chunks(program: &Program, env: &mut [i64], n: u32) -> Result<u32, Fail> {
     let range = format!("a vector has from 1 to {MAX_CHUNKS} chunks");
     let fault = if !(1..=MAX_CHUNKS).contains(&v) {
         Some((format!("{v} chunks are out of range"), range))
-    } else if blocked && v % n as i64 != 0 {
+    } else if blocked && v % i64::from(n) != 0 {
         Some((
             format!("{v} chunks are not a multiple of {n} ranks"),
             "the vector of this collective has one block a rank: write `chunks n` or `chunks n * k`"
@@ -272,7 +273,7 @@ fn chunks(program: &Program, env: &mut [i64], n: u32) -> Result<u32, Fail> {
         None
     };
     match fault {
-        None => Ok(v as u32),
+        None => Ok(count(v)),
         Some((message, help)) => Err(Box::new(
             Diagnostic::error(codes::CHUNKS, message)
                 .label(e.span, "here")

@@ -15,7 +15,7 @@ impl Shape {
 
     /// Number of ranks.
     pub fn ranks(&self) -> u64 {
-        self.axes.iter().map(|&a| a as u64).product()
+        self.axes.iter().map(|&a| u64::from(a)).product()
     }
 }
 

@@ -71,7 +71,7 @@ impl Deps {
             op.drained = latest(&drained, |m| m.conn, |m| m.message);
         }
         after.retain(|r| r.lane != at.lane);
-        op.after = latest(&after, |r| r.lane as u32, |r| r.op);
+        op.after = latest(&after, |r| u32::from(r.lane), |r| r.op);
     }
 }
 

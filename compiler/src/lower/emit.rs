@@ -13,6 +13,7 @@ use super::{Sites, memory};
 use crate::cells::Cells;
 use crate::graph::Transfer;
 use crate::instance::Instance;
+use crate::num::{count, index, short};
 use crate::places::Places;
 use crate::plan::{Buf, Conn, Dir, Input, Lane, Op, OpRef, Out, Placement, Region, Sizes, Store};
 
@@ -75,7 +76,7 @@ impl<'a> Emit<'a> {
 
     fn conn(&mut self, peer: u32, t: &Transfer, dir: Dir) -> u32 {
         let (channel, path) = (t.lane, t.path);
-        let next = self.conns.len() as u32;
+        let next = count(self.conns.len());
         let i = *self.index.entry((peer, channel, dir)).or_insert(next);
         if i == next {
             self.conns.push(Conn { peer, channel, path, dir, messages: 0 });
@@ -140,7 +141,7 @@ impl<'a> Emit<'a> {
     }
 
     fn lane(&mut self, t: &Transfer) -> usize {
-        let lane = t.lane as usize;
+        let lane = index(t.lane);
         while self.lanes.len() <= lane {
             self.lanes.push(Lane::default());
         }
@@ -156,16 +157,16 @@ impl<'a> Emit<'a> {
 
     fn send(&mut self, t: &Transfer, round: u32, sites: &mut Sites<'_>) {
         let conn = self.conn(t.dst, t, Dir::Send);
-        let message = self.conns[conn as usize].messages;
+        let message = self.conns[index(conn)].messages;
         let from = self.place.read(&t.from);
         let sizes = sizes(t);
         let pull = self.offer(t, &from, round);
         let origin = pull.as_ref().map_or(0, |local| self.place.origin(&t.from, local));
         let out = Out { conn, wire: t.wire, pull, origin };
         let lane = self.lane(t);
-        let at = match self.fusible(&from, &sizes, lane as u16, conn, round) {
+        let at = match self.fusible(&from, &sizes, short(lane), conn, round) {
             Some(at) => {
-                self.lanes[lane].ops[at.op as usize].outs.push(out.clone());
+                self.lanes[lane].ops[index(at.op)].outs.push(out.clone());
                 at
             }
             None => {
@@ -185,9 +186,9 @@ impl<'a> Emit<'a> {
         if let Some(region) = &out.pull {
             self.deps.offered(region, conn, message);
         }
-        self.conns[conn as usize].messages += 1;
-        self.sent[conn as usize] = Some(at);
-        self.consumed[conn as usize].push(round);
+        self.conns[index(conn)].messages += 1;
+        self.sent[index(conn)] = Some(at);
+        self.consumed[index(conn)].push(round);
     }
 
     /// The operation that stored exactly this region last, if the message can leave with it: it is
@@ -203,16 +204,16 @@ impl<'a> Emit<'a> {
         round: u32,
     ) -> Option<OpRef> {
         let at = self.deps.writer(from)?;
-        let op = self.lanes[lane as usize].ops.get(at.op as usize)?;
-        let consumed = &self.consumed[conn as usize];
-        let slots = self.slots.clamp(2, super::DEFAULT_SLOTS) as usize;
+        let op = self.lanes[index(lane)].ops.get(index(at.op))?;
+        let consumed = &self.consumed[index(conn)];
+        let slots = index(self.slots.clamp(2, super::DEFAULT_SLOTS));
         let free = consumed.len() < slots || consumed[consumed.len() - slots] < op.round;
         let fits = at.lane == lane
             && op.round < round
             && op.store.as_ref().is_some_and(|s| s.region == *from)
             && op.sizes == *sizes
             && op.outs.len() < MAX_OUTS
-            && self.sent[conn as usize].is_none_or(|last| last.lane == lane && last.op < at.op)
+            && self.sent[index(conn)].is_none_or(|last| last.lane == lane && last.op < at.op)
             && free;
         fits.then_some(at)
     }
@@ -237,7 +238,7 @@ impl<'a> Emit<'a> {
                 Input::Local(self.place.read(&t.from))
             } else {
                 let conn = self.conn(t.src, t, Dir::Recv);
-                self.conns[conn as usize].messages += 1;
+                self.conns[index(conn)].messages += 1;
                 let pull =
                     (t.wire.is_none() && t.src != t.dst && single(&t.from)).then(|| t.from.clone());
                 Input::Message { conn, wire: t.wire, pull }
@@ -265,7 +266,7 @@ impl<'a> Emit<'a> {
     }
 
     fn push(&mut self, lane: usize, mut op: Op) -> OpRef {
-        let at = OpRef { lane: lane as u16, op: self.lanes[lane].ops.len() as u32 };
+        let at = OpRef { lane: short(lane), op: count(self.lanes[lane].ops.len()) };
         self.deps.order(at, &mut op);
         self.lanes[lane].ops.push(op);
         at

@@ -26,6 +26,7 @@ use sha2::{Digest, Sha256};
 
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
+use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::{Header, Placement, Plan, RankPlan, Site, VERSION, Weighted};
 use crate::program::{Buffer, Style};
@@ -58,7 +59,7 @@ impl<'a> Sites<'a> {
             column,
             text: self.sources.snippet(span).split_whitespace().collect::<Vec<_>>().join(" "),
         });
-        let i = self.list.len() as u32 - 1;
+        let i = count(self.list.len()) - 1;
         self.by_span.insert(span, i);
         i
     }
@@ -73,16 +74,16 @@ pub(crate) fn plans(
     let graph = graph.get();
     let instance = &graph.instance;
     let header = header(instance, placement, graph.message, graph.lossy);
-    let mut by_rank: Vec<Vec<&Transfer>> = vec![Vec::new(); instance.ranks() as usize];
+    let mut by_rank: Vec<Vec<&Transfer>> = vec![Vec::new(); index(instance.ranks())];
     for t in graph.graph.node_weights() {
-        by_rank[t.src as usize].push(t);
+        by_rank[index(t.src)].push(t);
         if t.dst != t.src {
-            by_rank[t.dst as usize].push(t);
+            by_rank[index(t.dst)].push(t);
         }
     }
     let mut plans = Vec::with_capacity(by_rank.len());
     for (rank, transfers) in by_rank.into_iter().enumerate() {
-        let part = rank_plan(instance, sources, placement, rank as u32, &transfers)?;
+        let part = rank_plan(instance, sources, placement, count(rank), &transfers)?;
         plans.push(Plan { header: header.clone(), part });
     }
     Ok(plans)

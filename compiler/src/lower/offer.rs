@@ -2,6 +2,7 @@
 
 use crate::graph::Transfer;
 use crate::instance::Instance;
+use crate::num::short;
 use crate::plan::{Buf, Region};
 
 /// Whether the peer may read a message in place: it lies in one buffer that both sides address alike, and is
@@ -13,7 +14,7 @@ pub(super) fn may_stay(
     overwritten: impl FnOnce() -> bool,
 ) -> bool {
     let Some(first) = local.pieces.first().map(|p| p.buf) else { return false };
-    let extra = instance.scratch.len() as u16;
+    let extra = short(instance.scratch.len());
     let one = local.pieces.iter().all(|p| p.buf == first);
     let shared = one && !matches!(first, Buf::Scratch(i) if i >= extra);
     let allowed = t.wire.is_none() && t.src != t.dst && shared && single(&t.from);

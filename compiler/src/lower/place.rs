@@ -8,6 +8,7 @@ use crate::cells::Cells;
 use crate::chunks::ChunkSet;
 use crate::collective::Kind;
 use crate::instance::Instance;
+use crate::num::{index, short};
 use crate::plan::{Buf, Piece, Placement, Region};
 use crate::program::{Buffer, Style};
 use crate::walk::merge;
@@ -42,13 +43,13 @@ impl Place {
             rank,
             chunks,
             per_block: instance.spec.per_block(),
-            extra: instance.scratch.len() as u16,
-            written: Cells::new(if active { chunks as usize } else { 0 }),
+            extra: short(instance.scratch.len()),
+            written: Cells::new(if active { index(chunks) } else { 0 }),
         }
     }
 
     fn is_written(&self, c: u32) -> bool {
-        self.written.get(c as usize).is_some_and(|written| *written)
+        self.written.get(index(c)).is_some_and(|written| *written)
     }
 
     /// Where chunk `c` is read from: buffer, its number there, and that buffer's chunks.
@@ -90,7 +91,7 @@ impl Place {
             let uniform = first.is_some() && same.all(|s| Some(s) == first);
             if let (true, Some((buf, shift, modulus))) = (uniform, first) {
                 let start = p.set.start.wrapping_sub(shift);
-                if modulus == p.set.modulus || p.set.runs().count() <= p.set.blocks() as usize {
+                if modulus == p.set.modulus || p.set.runs().count() <= index(p.set.blocks()) {
                     pieces.push(Piece { buf, set: ChunkSet { start, modulus, ..p.set } });
                     continue;
                 }
@@ -128,7 +129,7 @@ impl Place {
         if self.active {
             for (buf, c) in region.iter() {
                 if buf == Buf::Data {
-                    *self.written.at(c as usize) = true;
+                    *self.written.at(index(c)) = true;
                 }
             }
         }

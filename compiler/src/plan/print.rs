@@ -1,5 +1,6 @@
 //! A plan as text.
 
+use crate::num::index;
 use std::fmt::{Display, Formatter, Result, Write};
 
 use super::{Buf, Dir, Input, Op, Plan, Region, Sizes, Weighted, Wire};
@@ -57,7 +58,7 @@ impl Plan {
     fn op_text(&self, f: &mut Formatter<'_>, op: &Op) -> Result {
         let wire = |w: Option<Wire>| w.map_or(String::new(), |w| format!(" as {}", w.name()));
         let end = |conn: u32| {
-            let c = self.part.conns[conn as usize];
+            let c = self.part.conns[index(conn)];
             let lane = if c.channel == 0 { String::new() } else { format!("/{}", c.channel) };
             let path = if c.path == 0 { String::new() } else { format!(" via {}", c.path) };
             match c.dir {
@@ -94,7 +95,7 @@ impl Plan {
         for m in &op.drained {
             write!(f, "  drained #{} {}", m.message, end(m.conn))?;
         }
-        let site = &self.part.sites[op.site as usize];
+        let site = &self.part.sites[index(op.site)];
         writeln!(f, "  ; line {}", site.line)
     }
 }

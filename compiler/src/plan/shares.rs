@@ -1,5 +1,6 @@
 //! Shares: how much of the vector each part of a split by bandwidth has.
 
+use crate::num::{count, index, whole};
 use serde::{Deserialize, Serialize};
 
 /// All of it, in the units of [`Shares`].
@@ -50,7 +51,7 @@ impl Shares {
     /// Equal shares, up to rounding; at least one part.
     pub fn even(parts: u32) -> Self {
         let parts = parts.max(1);
-        let bound = |p: u32| (u64::from(WHOLE) * u64::from(p) / u64::from(parts)) as u32;
+        let bound = |p: u32| count(u64::from(WHOLE) * u64::from(p) / u64::from(parts));
         Shares((0..parts).map(|p| bound(p + 1) - bound(p)).collect())
     }
 
@@ -69,13 +70,13 @@ impl Shares {
             weights.iter().map(|&w| if w.is_finite() && w > 0.0 { w } else { 0.0 }).collect();
         let total: f64 = clean.iter().sum();
         if !(total.is_finite() && total > 0.0) {
-            return Shares::even(weights.len() as u32);
+            return Shares::even(count(weights.len()));
         }
         let (mut sum, mut from) = (0.0, 0);
         let mut shares = Vec::with_capacity(clean.len());
         for w in &clean {
             sum += w;
-            let to = ((sum / total * f64::from(WHOLE) + 0.5) as u32).clamp(from, WHOLE);
+            let to = count(whole(sum / total * f64::from(WHOLE) + 0.5)).clamp(from, WHOLE);
             shares.push(to - from);
             from = to;
         }
@@ -88,7 +89,7 @@ impl Shares {
 
     /// Number of parts.
     pub fn parts(&self) -> u32 {
-        self.0.len() as u32
+        count(self.0.len())
     }
 
     /// The shares, by part.
@@ -98,12 +99,12 @@ impl Shares {
 
     /// The share of a part; 0 if there is no such part.
     pub fn of(&self, part: u32) -> u32 {
-        self.0.get(part as usize).copied().unwrap_or(0)
+        self.0.get(index(part)).copied().unwrap_or(0)
     }
 
     /// Where a part begins and ends, in 65536ths.
     pub fn at(&self, part: u32) -> (u32, u32) {
-        let from = self.0.iter().take(part as usize).sum();
+        let from = self.0.iter().take(index(part)).sum();
         (from, from + self.of(part))
     }
 
@@ -114,7 +115,7 @@ impl Shares {
 
     /// The only part that has any, if there is only one.
     pub fn only(&self) -> Option<u32> {
-        self.0.iter().position(|&s| s == WHOLE).map(|p| p as u32)
+        self.0.iter().position(|&s| s == WHOLE).map(count)
     }
 }
 

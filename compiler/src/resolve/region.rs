@@ -6,6 +6,7 @@ use roundelay_dsl::span::SourceId;
 
 use super::stmt::Body;
 use super::{Names, Resolver};
+use crate::num::short;
 use crate::program::{Axes, Buffer, Expr, Index, Node, Rank, Region, Slot};
 
 impl Body {
@@ -25,7 +26,7 @@ impl Body {
                 if name == "input" { Buffer::Input } else { Buffer::Output }
             }
             _ => match self.scratch.iter().position(|s| s == name) {
-                Some(i) => Buffer::Scratch(i as u16),
+                Some(i) => Buffer::Scratch(short(i)),
                 None => {
                     let known = ["data", "input", "output"];
                     let all = known.iter().copied().chain(self.scratch.iter().map(String::as_str));

@@ -7,6 +7,7 @@ use roundelay_dsl::span::SourceId;
 use super::each::Flat;
 use super::{Names, Resolver, axes, no_schedule, style, weighted};
 use crate::collective::Kind;
+use crate::num::short;
 use crate::plan::Protocol;
 use crate::program::{Axes, Each, Program, Schedule, Slot, Split, Stmt, Style, Use};
 
@@ -307,8 +308,8 @@ impl Body {
 
     /// Slots of the coordinates, as [`program`] allocated them: right after the root.
     fn coordinate_slots(&self) -> Vec<Slot> {
-        let first = 1 + if self.axes.grid { self.axes.names.len() as Slot } else { 0 } + 1;
-        (first..first + self.axes.names.len() as Slot).collect()
+        let first = 1 + if self.axes.grid { short(self.axes.names.len()) } else { 0 } + 1;
+        (first..first + short(self.axes.names.len())).collect()
     }
 
     fn schedule(&mut self, r: &mut Resolver<'_>, s: Option<&ast::Schedule>) -> Option<Schedule> {

@@ -26,6 +26,7 @@ pub mod value;
 use roundelay_dsl::diag::Diagnostics;
 
 use crate::graph::StepGraph;
+use crate::num::index;
 
 /// Something that was proved. Cannot be made outside of this module.
 #[derive(Debug, Clone)]
@@ -79,13 +80,13 @@ pub fn verify(graph: StepGraph) -> Result<Verified<StepGraph>, Diagnostics> {
 }
 
 fn facts(graph: &StepGraph, depth: u32, sums: Option<result::Sums>) -> Facts {
-    let n = graph.instance.ranks() as usize;
+    let n = index(graph.instance.ranks());
     let (mut sent, mut received) = (vec![0u64; n], vec![0u64; n]);
     let (mut messages, mut lossy) = (0, false);
     for t in graph.graph.node_weights().filter(|t| t.src != t.dst) {
         messages += 1;
-        sent[t.src as usize] += t.from.chunks() as u64;
-        received[t.dst as usize] += t.from.chunks() as u64;
+        sent[index(t.src)] += u64::from(t.from.chunks());
+        received[index(t.dst)] += u64::from(t.from.chunks());
         lossy |= t.wire.is_some();
     }
     let most = |v: Vec<u64>| v.into_iter().max().unwrap_or(0);

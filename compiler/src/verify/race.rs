@@ -127,7 +127,7 @@ fn within(few: &[u32], many: &[u32]) -> bool {
 }
 
 fn race(graph: &StepGraph, places: &Places, place: usize, a: u32, b: u32) -> Diagnostic {
-    let (x, y) = (&graph.graph[StepId::new(a as usize)], &graph.graph[StepId::new(b as usize)]);
+    let (x, y) = (&graph.graph[StepId::new(index(a))], &graph.graph[StepId::new(index(b))]);
     let name = place_name(&graph.instance, places, place);
     let d = Diagnostic::error(
         codes::RACE,

@@ -8,6 +8,7 @@ use super::value::{Spoilt, Value, ordered_tree};
 use crate::collective::{Expected, Kind, Ranks};
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
+use crate::num::index;
 use crate::plan::Buf;
 use crate::program::{Buffer, Style};
 
@@ -31,7 +32,7 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnosti
         Style::InputOutput => (Buffer::Output, Buf::Output),
     };
     let n = instance.ranks();
-    let mut trees: Vec<Option<u64>> = vec![None; instance.spec.chunks as usize];
+    let mut trees: Vec<Option<u64>> = vec![None; index(instance.spec.chunks)];
     let (mut equal, mut ordered) = (true, true);
     let mut wrong = None;
     for rank in 0..n {
@@ -41,7 +42,7 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnosti
             let place = state.places.of(rank, buf, chunk);
             match state.value(place) {
                 Some(value) if value.is(&expected, n) => {
-                    let tree = trees[expected.chunk as usize].get_or_insert_with(|| {
+                    let tree = trees[index(expected.chunk)].get_or_insert_with(|| {
                         ordered &= value.tree == in_order(&expected, n);
                         value.tree
                     });

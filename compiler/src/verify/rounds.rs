@@ -16,6 +16,7 @@ use crate::cells::Cells;
 use crate::collective::Kind;
 use crate::graph::{StepGraph, Transfer, buf_name};
 use crate::instance::Instance;
+use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::Buf;
 use crate::program::{Buffer, Style};
@@ -97,8 +98,8 @@ fn hear(lanes: &mut BTreeMap<u16, Vec<RankSet>>, start: &[RankSet], round: &[&Tr
         let after = lanes.entry(steps[0].lane).or_insert_with(|| start.to_vec());
         let before = after.clone();
         for t in steps {
-            let heard = &mut after[t.dst as usize];
-            *heard = heard.union(&before[t.src as usize]);
+            let heard = &mut after[index(t.dst)];
+            *heard = heard.union(&before[index(t.src)]);
         }
     }
 }
@@ -208,7 +209,7 @@ fn targets(round: &[&Transfer]) -> Vec<usize> {
 /// `rank 1's data[2]`
 pub(crate) fn place_name(instance: &Instance, places: &Places, place: usize) -> String {
     let rank = places.rank(place);
-    let (buf, chunk) = places.name((place % places.per_rank as usize) as u32);
+    let (buf, chunk) = places.name(count(place % index(places.per_rank)));
     format!("rank {rank}'s {}[{chunk}]", buf_name(instance, buf))
 }
 
@@ -310,7 +311,7 @@ fn fold(
     let value = sum.ok_or_else(|| {
         (first, Box::new(Diagnostic::error(codes::UNINITIALISED, "nothing arrives")))
     })?;
-    let (buf, chunk) = state.places.name((to % state.places.per_rank as usize) as u32);
+    let (buf, chunk) = state.places.name(count(to % index(state.places.per_rank)));
     if !matches!(buf, Buf::Scratch(_)) && class_of(instance, chunk) != value.class {
         let t = round[first];
         let d = Diagnostic::error(codes::SIZES, format!("{} may differ in bytes from what is stored there", name()))

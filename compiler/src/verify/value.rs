@@ -6,6 +6,7 @@ use roundelay_dsl::diag::Diagnostic;
 use smallvec::SmallVec;
 
 use crate::collective::{Expected, Ranks, Spec};
+use crate::num::count;
 use crate::walk::Transfer;
 
 /// A set of ranks as ascending, disjoint, non-adjacent half-open intervals.
@@ -66,15 +67,15 @@ impl RankSet {
         }
         let mut all: Vec<(u32, u32)> = Vec::with_capacity(self.0.len() + 1);
         for &(a, b) in &self.0 {
-            let (a, b) = (a as u64 + by as u64, b as u64 + by as u64);
-            let n = n as u64;
+            let (a, b) = (u64::from(a) + u64::from(by), u64::from(b) + u64::from(by));
+            let n = u64::from(n);
             if a >= n {
-                all.push(((a - n) as u32, (b - n) as u32));
+                all.push((count(a - n), count(b - n)));
             } else if b > n {
-                all.push((a as u32, n as u32));
-                all.push((0, (b - n) as u32));
+                all.push((count(a), count(n)));
+                all.push((0, count(b - n)));
             } else {
-                all.push((a as u32, b as u32));
+                all.push((count(a), count(b)));
             }
         }
         all.sort_unstable();
@@ -312,7 +313,7 @@ impl std::fmt::Display for Value {
 
 /// The tree of one contribution.
 fn leaf(rank: u32, chunk: u32) -> u64 {
-    mix(mix(0x9e37_79b9_7f4a_7c15, rank as u64), chunk as u64)
+    mix(mix(0x9e37_79b9_7f4a_7c15, u64::from(rank)), u64::from(chunk))
 }
 
 /// The tree of a sum, whichever operand comes first.

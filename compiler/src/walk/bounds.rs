@@ -3,6 +3,7 @@
 use super::Fail;
 use super::round::Round;
 use crate::eval::Bounds;
+use crate::num::count;
 use crate::program::{Binder, Expr, Index};
 
 impl Round<'_> {
@@ -12,7 +13,7 @@ impl Round<'_> {
         for rule in &self.each.rules {
             let view = self.frame.view(rule.from.buf, 0)?;
             let w = view.total() / view.units.max(1);
-            let mut vary = vec![(self.each.var, (0, self.frame.size as i64 - 1))];
+            let mut vary = vec![(self.each.var, (0, i64::from(self.frame.size) - 1))];
             for b in &rule.binders {
                 let bounds = Bounds { env: &self.frame.env, vary: &vary, defs: &self.each.defs };
                 let own = |slot| self.each.defs.iter().any(|(s, _)| *s == slot);
@@ -29,12 +30,12 @@ impl Round<'_> {
             }
             let bounds = Bounds { env: &self.frame.env, vary: &vary, defs: &self.each.defs };
             let chunks = match &rule.from.index {
-                Index::All => view.units as i64,
+                Index::All => i64::from(view.units),
                 Index::At(_) => 1,
                 Index::Cyclic { count, .. } => bounds.range(count).1,
                 Index::Range { from, to, .. } => span_bound(&bounds, from, to),
             };
-            most = most.max(chunks.clamp(0, view.units as i64) as u32 * w);
+            most = most.max(count(chunks.clamp(0, i64::from(view.units))) * w);
         }
         Ok(most)
     }

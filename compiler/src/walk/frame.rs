@@ -8,6 +8,7 @@ use crate::chunks::ChunkSet;
 use crate::collective::Spec;
 use crate::eval::eval;
 use crate::instance::{index_set, parent_buffer, sub_regions};
+use crate::num::{count, index};
 use crate::plan::{Buf, Piece};
 use crate::program::{Buffer, Expr, Program, Slot, Style};
 
@@ -59,9 +60,9 @@ impl Frame<'_> {
     pub(super) fn note(&self, d: Diagnostic, env: &[i64], more: &[Slot]) -> Fail {
         let mut parts: Vec<String> = Vec::new();
         for &slot in self.live.iter().chain(more) {
-            let name = &self.program.slots[slot as usize];
+            let name = &self.program.slots[index(slot)];
             if !name.is_empty() {
-                let value = format!("{name} = {}", env[slot as usize]);
+                let value = format!("{name} = {}", env[index(slot)]);
                 if !parts.contains(&value) {
                     parts.push(value);
                 }
@@ -84,7 +85,7 @@ impl Frame<'_> {
     pub(super) fn bases(&self) -> impl Iterator<Item = u32> + '_ {
         let span = self.size * self.stride;
         (0..self.ranks)
-            .step_by(span.max(1) as usize)
+            .step_by(index(span.max(1)))
             .flat_map(move |hi| (0..self.stride).map(move |lo| hi + lo))
     }
 
@@ -104,8 +105,8 @@ impl Frame<'_> {
                 | Views::Used { scratch, .. } => *scratch,
             };
             let mut env = self.env.clone();
-            let e = &self.program.scratch[i as usize].1;
-            let units = eval(e, &mut env).map_err(|e| Box::new(e.diagnostic()))?.max(0) as u32;
+            let e = &self.program.scratch[index(i)].1;
+            let units = count(eval(e, &mut env).map_err(|e| Box::new(e.diagnostic()))?.max(0));
             let fine = units * self.fine()?;
             let set = ChunkSet::interval(0, fine, fine.max(1));
             return Ok(View { pieces: vec![Piece { buf: Buf::Scratch(first + i), set }], units });
@@ -165,7 +166,7 @@ impl Frame<'_> {
     pub(super) fn coordinates(&self, rank: u32, env: &mut [i64]) {
         let mut place = self.locate(rank).1;
         for (axis, &slot) in self.program.coordinates.iter().enumerate().rev() {
-            env[slot as usize] = (place % self.axes[axis]) as i64;
+            env[index(slot)] = i64::from(place % self.axes[axis]);
             place /= self.axes[axis];
         }
     }

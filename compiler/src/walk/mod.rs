@@ -22,6 +22,7 @@ use smallvec::SmallVec;
 use crate::collective::Spec;
 use crate::eval::eval;
 use crate::instance::{Instance, enter, environment, split_range};
+use crate::num::{count, index, short};
 use crate::plan::{Region, Weighted, Wire};
 use crate::program::{Program, Slot, Stmt};
 use frame::{Frame, Ride, Views};
@@ -66,7 +67,7 @@ pub struct Transfer {
 /// round have the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    rule: u16,
+    rule: u32,
     inner: Turns,
     rank: u32,
 }
@@ -99,6 +100,9 @@ const MOST_TURNS: u64 = 1 << 24;
 
 /// More transfers than this are not listed at once.
 const MOST_TRANSFERS: usize = 1 << 23;
+
+/// Scratch memories of a program and of what it uses are numbered in 16 bits, with room for those of lowering.
+const MOST_SCRATCH: usize = 1 << 15;
 
 fn too_many(turns: u64, span: Span) -> Diagnostic {
     Diagnostic::error(codes::TOO_BIG, format!("this would be unrolled {turns} times and more"))
@@ -178,22 +182,31 @@ impl Walk<'_, '_> {
     /// Finds or makes the scratch buffers of a frame whose chunks are `w` of the instance's.
     fn scratch(&mut self, p: &Program, env: &[i64], w: u32) -> Result<u16, Fail> {
         let part = match (self.weighted, self.path.as_slice()) {
-            (Some(site), [at, part, ..]) if site == *at => Some(*part as u16),
+            (Some(site), [at, part, ..]) if site == *at => Some(short(*part)),
             _ => None,
         };
         let Some(Scratch { of, sizes, parts }) = &mut self.layout else {
             return Ok(self.instance.scratch_of.get(&self.path).copied().unwrap_or(0));
         };
+        let full = !of.contains_key(&self.path) && sizes.len() + p.scratch.len() > MOST_SCRATCH;
+        if let (true, Some((_, last))) = (full, p.scratch.last()) {
+            let d = Diagnostic::error(codes::TOO_LARGE, format!("more than {MOST_SCRATCH} scratch memories"))
+                .label(last.span, "the last one is declared here")
+                .help("declare one memory of more chunks in place of many, or use fewer algorithms side by side");
+            return Err(Box::new(d));
+        }
         let first = *of.entry(self.path.clone()).or_insert_with(|| {
             let first = sizes.len();
             sizes.extend(p.scratch.iter().map(|(name, _)| (name.clone(), 0)));
             parts.resize(sizes.len(), part);
-            first as u16
+            short(first)
         });
         for (i, (_, e)) in p.scratch.iter().enumerate() {
             let v = eval(e, &mut env.to_vec()).map_err(|e| Box::new(e.diagnostic()))?;
-            let size =
-                v.checked_mul(w as i64).filter(|v| (0..1 << 28).contains(v)).ok_or_else(|| {
+            let size = v
+                .checked_mul(i64::from(w))
+                .filter(|v| (0..1 << 28).contains(v))
+                .ok_or_else(|| {
                     Box::new(
                         Diagnostic::error(
                             codes::CHUNKS,
@@ -202,8 +215,8 @@ impl Walk<'_, '_> {
                         .label(e.span, "here"),
                     )
                 })?;
-            let entry = &mut sizes[first as usize + i].1;
-            *entry = (*entry).max(size as u32);
+            let entry = &mut sizes[index(first) + i].1;
+            *entry = (*entry).max(count(size));
         }
         Ok(first)
     }
@@ -216,7 +229,7 @@ impl Walk<'_, '_> {
             }
             match s {
                 Stmt::Let(slot, e) => {
-                    frame.env[*slot as usize] = frame.value(e)?;
+                    frame.env[index(*slot)] = frame.value(e)?;
                     frame.live.push(*slot);
                 }
                 Stmt::For { slot, from, to, body } => {
@@ -232,7 +245,7 @@ impl Walk<'_, '_> {
                     }
                     frame.live.push(*slot);
                     for v in from..to {
-                        frame.env[*slot as usize] = v;
+                        frame.env[index(*slot)] = v;
                         self.turns += 1;
                         if self.turns > MOST_TURNS {
                             return Err(Box::new(too_many(self.turns, from_span)));
@@ -269,7 +282,7 @@ impl Walk<'_, '_> {
                             frame,
                             &s.body,
                             Some((s.slot, t)),
-                            ((t - from) as u32, (to - from) as u32),
+                            (count(t - from), count(to - from)),
                             Some(s.site),
                         );
                         self.path.pop();
@@ -296,13 +309,14 @@ impl Walk<'_, '_> {
         let mut env = outer.env.clone();
         let mut live = outer.live.clone();
         if let Some((slot, t)) = var {
-            env[slot as usize] = t;
+            env[index(slot)] = t;
             live.push(slot);
         }
-        let lane = 1 + ((outer.ride.lane as u32 * parts + part) % (MAX_LANES as u32 - 1)) as u16;
+        let lane =
+            1 + short((u32::from(outer.ride.lane) * parts + part) % (u32::from(MAX_LANES) - 1));
         let mut ride = Ride { lane, ..outer.ride };
         if site.is_some() && site == self.weighted {
-            ride.part = Some(part as u16);
+            ride.part = Some(short(part));
         }
         let views = Views::Part { outer, part, parts, scratch: scratch? };
         let mut frame = Frame {
@@ -324,7 +338,7 @@ impl Walk<'_, '_> {
     fn lane(&mut self, ride: Ride, span: Span) -> Result<Ride, Fail> {
         let (own, last) = ((ride.path, ride.part), MAX_LANES);
         let order = (ride.lane..last).chain(1..ride.lane);
-        let fits = |lane: &u16| self.lanes[*lane as usize].is_none_or(|of| of == own);
+        let fits = |lane: &u16| self.lanes[index(*lane)].is_none_or(|of| of == own);
         let Some(lane) = order.into_iter().find(fits) else {
             return Err(Box::new(
                 Diagnostic::error(
@@ -338,7 +352,7 @@ impl Walk<'_, '_> {
                 .help("split into fewer parts"),
             ));
         };
-        self.lanes[lane as usize] = Some(own);
+        self.lanes[index(lane)] = Some(own);
         Ok(Ride { lane, ..ride })
     }
 
@@ -348,7 +362,7 @@ impl Walk<'_, '_> {
         let (path, paths) = (eval(e, &mut outer.env.clone()), self.instance.options.paths);
         match path.map_err(|e| outer.note(e.diagnostic(), &outer.env, &[]))? {
             path if (0..i64::from(paths)).contains(&path) => {
-                Ok(Ride { path: path as u16, ..outer.ride })
+                Ok(Ride { path: short(path), ..outer.ride })
             }
             path => {
                 let d = Diagnostic::error(
@@ -371,7 +385,7 @@ impl Walk<'_, '_> {
             kind: program.kind.clone(),
             ranks: size,
             chunks: units,
-            root: env[program.root as usize] as u32,
+            root: count(env[index(program.root)]),
             custom: None,
         };
         let spec = match &program.kind {

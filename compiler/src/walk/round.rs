@@ -8,6 +8,7 @@ use super::view::View;
 use super::{Fail, Key, MOST_TRANSFERS, MOST_TURNS, Transfer, Turns, too_many};
 use crate::eval::{Bounds, eval};
 use crate::instance::index_set;
+use crate::num::{count, index, signed, wide};
 use crate::program::{Binder, Each, Expr, Rule, Slot};
 
 /// One execution of an `each`.
@@ -30,7 +31,7 @@ struct Idle(u64);
 /// The environment of one rule while its transfers are found.
 struct Scene<'r> {
     rule: &'r Rule,
-    number: u16,
+    number: u32,
     base: u32,
     /// Views of the rule's buffers for this group.
     from: View,
@@ -50,7 +51,7 @@ impl Round<'_> {
         let mut idle = Idle::default();
         for base in self.frame.bases() {
             for (number, rule) in self.each.rules.iter().enumerate() {
-                let scene = self.scene(rule, number as u16, base)?;
+                let scene = self.scene(rule, count(number), base)?;
                 let last = if self.each.once { 1 } else { self.frame.size };
                 self.listed(&scene, &mut env, 0..last, None, &mut idle, out)?;
             }
@@ -66,7 +67,7 @@ impl Round<'_> {
         let mut env = self.frame.env.clone();
         let mut idle = Idle::default();
         for (number, rule) in self.each.rules.iter().enumerate() {
-            let scene = self.scene(rule, number as u16, base)?;
+            let scene = self.scene(rule, count(number), base)?;
             let last = if self.each.once { 1 } else { self.frame.size };
             let before = out.len();
             if !self.each.once && rule.uniform {
@@ -94,7 +95,7 @@ impl Round<'_> {
         out: &mut Vec<Transfer>,
     ) -> Result<(), Fail> {
         for r in ranks {
-            env[self.each.var as usize] = r as i64;
+            env[index(self.each.var)] = i64::from(r);
             let mut turns = Turns::new();
             self.leaves(scene.rule, env, &mut turns, idle, &mut |env, turns| {
                 self.transfer(scene, env, turns, r, only, out)
@@ -110,11 +111,11 @@ impl Round<'_> {
 
     /// The values of the variables of one transfer of the round, as messages show them.
     pub fn values(&self, key: &Key) -> Option<String> {
-        let rule = self.each.rules.get(key.rule as usize)?;
+        let rule = self.each.rules.get(index(key.rule))?;
         let mut text = None;
         let mut env = self.frame.env.clone();
         let place = self.frame.locate(key.rank).1;
-        env[self.each.var as usize] = place as i64;
+        env[index(self.each.var)] = i64::from(place);
         let mut idle = Idle::default();
         let found = self.leaves(rule, &mut env, &mut Turns::new(), &mut idle, &mut |env, turns| {
             if *turns == key.inner && text.is_none() {
@@ -136,7 +137,7 @@ impl Round<'_> {
         slots
     }
 
-    fn scene<'r>(&self, rule: &'r Rule, number: u16, base: u32) -> Result<Scene<'r>, Fail> {
+    fn scene<'r>(&self, rule: &'r Rule, number: u32, base: u32) -> Result<Scene<'r>, Fail> {
         Ok(Scene {
             rule,
             number,
@@ -169,12 +170,12 @@ impl Round<'_> {
         leaf: Leaf<'_>,
     ) -> Result<(), Fail> {
         let Some((first, rest)) = binders.split_first() else {
-            idle.0 = idle.0.saturating_sub(turns.len() as u64);
+            idle.0 = idle.0.saturating_sub(wide(turns.len()));
             return leaf(env, turns);
         };
         match first {
             Binder::Let(slot, e) => {
-                env[*slot as usize] = self.value(rule, e, env)?;
+                env[index(*slot)] = self.value(rule, e, env)?;
                 self.descend(rule, rest, env, turns, idle, leaf)
             }
             Binder::Where(e) => match self.value(rule, e, env)? {
@@ -184,7 +185,7 @@ impl Round<'_> {
             Binder::For(slot, from, to) => {
                 let (a, b) = (self.value(rule, from, env)?, self.value(rule, to, env)?);
                 for turn in 0..self.width(rule, a, b)? {
-                    env[*slot as usize] = a + i64::from(turn);
+                    env[index(*slot)] = a + i64::from(turn);
                     idle.0 += 1;
                     if idle.0 > MOST_TURNS {
                         return Err(Box::new(too_many(idle.0, rule.span)));
@@ -223,13 +224,13 @@ impl Round<'_> {
         rank: u32,
         out: &mut Vec<Transfer>,
     ) -> Result<(), Fail> {
-        let whole = (0, self.frame.size as i64 - 1);
+        let whole = (0, i64::from(self.frame.size) - 1);
         let vary = [(self.each.var, whole)];
         match scene.rule.binders.get(at) {
             Some(Binder::For(slot, from, to)) => {
                 let (a, b) = (self.value(scene.rule, from, env)?, self.value(scene.rule, to, env)?);
                 for turn in 0..self.width(scene.rule, a, b)? {
-                    env[*slot as usize] = a + i64::from(turn);
+                    env[index(*slot)] = a + i64::from(turn);
                     turns.push(turn);
                     let done = self.solve_from(scene, at + 1, env, turns, place, rank, out);
                     turns.pop();
@@ -239,7 +240,7 @@ impl Round<'_> {
             }
             Some(Binder::Let(slot, e)) => {
                 if !self.each.defs.iter().any(|(s, _)| s == slot) {
-                    env[*slot as usize] = self.value(scene.rule, e, env)?;
+                    env[index(*slot)] = self.value(scene.rule, e, env)?;
                 }
                 return self.solve_from(scene, at + 1, env, turns, place, rank, out);
             }
@@ -255,24 +256,31 @@ impl Round<'_> {
         let mut candidates: Vec<i64> = Vec::new();
         for target in [&scene.rule.src.linear, &scene.rule.dst.linear] {
             let bounds = Bounds { env, vary: &vary, defs: &self.each.defs };
-            match bounds.invert(target, self.each.var, &[(place as i64, place as i64)]) {
+            match bounds.invert(target, self.each.var, &[(i64::from(place), i64::from(place))]) {
                 Some(ranges) => {
                     for (lo, hi) in ranges {
                         candidates.extend(lo.max(0)..=hi.min(whole.1));
                     }
                 }
                 None => {
-                    search(&bounds, target, self.each.var, place as i64, whole, &mut candidates);
+                    search(
+                        &bounds,
+                        target,
+                        self.each.var,
+                        i64::from(place),
+                        whole,
+                        &mut candidates,
+                    );
                 }
             }
         }
         candidates.sort_unstable();
         candidates.dedup();
         'next: for r in candidates {
-            env[self.each.var as usize] = r;
+            env[index(self.each.var)] = r;
             for b in &scene.rule.binders {
                 match b {
-                    Binder::Let(slot, e) => env[*slot as usize] = self.value(scene.rule, e, env)?,
+                    Binder::Let(slot, e) => env[index(*slot)] = self.value(scene.rule, e, env)?,
                     Binder::Where(e) => {
                         if self.value(scene.rule, e, env)? == 0 {
                             continue 'next;
@@ -281,7 +289,7 @@ impl Round<'_> {
                     Binder::For(..) => {}
                 }
             }
-            self.transfer(scene, env, turns, r as u32, Some(rank), out)?;
+            self.transfer(scene, env, turns, count(r), Some(rank), out)?;
         }
         Ok(())
     }
@@ -289,8 +297,8 @@ impl Round<'_> {
     /// How often a loop runs, if that is within reason.
     fn width(&self, rule: &Rule, from: i64, to: i64) -> Result<u32, Fail> {
         match to.saturating_sub(from) {
-            w if w <= MOST_TURNS as i64 => Ok(w.max(0) as u32),
-            w => Err(Box::new(too_many(w as u64, rule.span))),
+            w if w <= signed(MOST_TURNS) => Ok(count(w.max(0))),
+            w => Err(Box::new(too_many(wide(w), rule.span))),
         }
     }
 
@@ -312,16 +320,16 @@ impl Round<'_> {
         };
         for (e, size) in &rank.coordinates {
             let v = self.value(scene.rule, e, env)?;
-            let n = env[*size as usize];
+            let n = env[index(*size)];
             if !(0..n).contains(&v) {
                 return Err(out_of(v, n, e.span, env));
             }
         }
         let v = self.value(scene.rule, &rank.linear, env)?;
-        if !(0..self.frame.size as i64).contains(&v) {
-            return Err(out_of(v, self.frame.size as i64, rank.span, env));
+        if !(0..i64::from(self.frame.size)).contains(&v) {
+            return Err(out_of(v, i64::from(self.frame.size), rank.span, env));
         }
-        Ok(v as u32)
+        Ok(count(v))
     }
 
     fn transfer(
@@ -346,8 +354,8 @@ impl Round<'_> {
         let to = index_set(&rule.to.index, env, scene.to.units, rule.to.span)
             .map_err(|d| located(d, env))?;
         let (a, b) = (
-            from.total as u64 * (scene.from.total() / scene.from.units.max(1)) as u64,
-            to.total as u64 * (scene.to.total() / scene.to.units.max(1)) as u64,
+            u64::from(from.total) * u64::from(scene.from.total() / scene.from.units.max(1)),
+            u64::from(to.total) * u64::from(scene.to.total() / scene.to.units.max(1)),
         );
         if a != b {
             let d = Diagnostic::error(
@@ -363,7 +371,7 @@ impl Round<'_> {
             return Ok(());
         }
         if out.len() >= MOST_TRANSFERS {
-            return Err(Box::new(too_many(out.len() as u64, rule.span)));
+            return Err(Box::new(too_many(wide(out.len()), rule.span)));
         }
         out.push(Transfer {
             round: self.index,
@@ -413,8 +421,8 @@ fn search(
         if hi - lo < 4 {
             out.extend(lo..=hi);
         } else {
-            let half = (hi - lo + 1) as u64;
-            let step = (half.next_power_of_two() / 2) as i64;
+            let half = wide(hi - lo + 1);
+            let step = signed(half.next_power_of_two() / 2);
             stack.push((lo, lo + step - 1));
             stack.push((lo + step, hi));
         }

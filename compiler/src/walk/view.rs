@@ -5,6 +5,7 @@ use roundelay_dsl::span::Span;
 
 use super::Fail;
 use crate::chunks::ChunkSet;
+use crate::num::count;
 use crate::plan::{Piece, Region};
 
 /// A buffer of a frame: chunks of the instance, seen as `units` equal ones.
@@ -37,13 +38,15 @@ impl View {
             && base.is_interval()
         {
             let extent = if set.is_interval() {
-                set.total as u64
+                u64::from(set.total)
             } else {
-                (set.blocks() as u64).saturating_sub(1) * set.stride as u64 + set.block as u64
+                u64::from(set.blocks()).saturating_sub(1) * u64::from(set.stride)
+                    + u64::from(set.block)
             };
-            let wraps = set.start as u64 + extent > units as u64;
+            let wraps = u64::from(set.start) + extent > u64::from(units);
             if base.total == base.modulus || !wraps {
-                let start = (base.start as u64 + set.start as u64 * w as u64) % base.modulus as u64;
+                let start = (u64::from(base.start) + u64::from(set.start) * u64::from(w))
+                    % u64::from(base.modulus);
                 let Some(fine) = set.refined(w) else {
                     return Err(Box::new(
                         Diagnostic::error(
@@ -56,7 +59,7 @@ impl View {
                         .help("choose a smaller stride, or fewer chunks"),
                     ));
                 };
-                let set = ChunkSet { start: start as u32, modulus: base.modulus, ..fine };
+                let set = ChunkSet { start: count(start), modulus: base.modulus, ..fine };
                 return Ok(Region::of(*buf, set));
             }
         }

@@ -3,6 +3,7 @@
 use super::order::Order;
 use super::ways::Travel;
 use crate::device::{Arm, Event, Message, Source, Target};
+use crate::num::{count, index};
 use crate::plan::{Input, Op, Region};
 
 /// A condition that an arm may have to wait for.
@@ -35,7 +36,7 @@ pub(super) struct Build<'o> {
 impl Build<'_> {
     /// The arm of an operation.
     pub(super) fn arm(&self, id: u32) -> Draft {
-        let node = &self.order.nodes[id as usize];
+        let node = &self.order.nodes[index(id)];
         let op = node.op;
         let arm = Arm {
             waits: Vec::new(),
@@ -64,7 +65,7 @@ impl Build<'_> {
     }
 
     fn inputs(&self, id: u32, draft: &mut Draft) {
-        let op = self.order.nodes[id as usize].op;
+        let op = self.order.nodes[index(id)].op;
         for (k, input) in op.inputs.iter().enumerate() {
             let (conn, wire) = match input {
                 Input::Local(region) => {
@@ -75,7 +76,7 @@ impl Build<'_> {
             };
             let Some((w, number)) = self.order.message(id, 0, k) else { continue };
             let message = Message { link: conn, index: number };
-            let travel = self.travels[w as usize][number as usize];
+            let travel = self.travels[index(w)][index(number)];
             if travel != Travel::Packet {
                 draft.conditions.push(self.sent(w, number, message));
             }
@@ -94,20 +95,20 @@ impl Build<'_> {
     /// Adds the outs that move something; gives the regions that are pulled.
     fn outs(&self, id: u32, draft: &mut Draft) -> Vec<Region> {
         let mut pulled = Vec::new();
-        let op: &Op = self.order.nodes[id as usize].op;
+        let op: &Op = self.order.nodes[index(id)].op;
         for (k, out) in op.outs.iter().enumerate() {
             let Some((w, number)) = self.order.message(id, 1, k) else { continue };
             let message = Message { link: out.conn, index: number };
-            draft.arm.outs.push(match self.travels[w as usize][number as usize] {
+            draft.arm.outs.push(match self.travels[index(w)][index(number)] {
                 Travel::Packet => Target::Packet(message, out.wire),
                 Travel::Staged => {
                     draft.conditions.extend(self.room(w, number, message));
                     Target::Staged(message, out.wire)
                 }
                 Travel::Landed => {
-                    let wire = &self.order.wires[w as usize];
-                    let (to, _) = wire.messages[number as usize][1];
-                    let place = self.order.nodes[to as usize].op.store.as_ref();
+                    let wire = &self.order.wires[index(w)];
+                    let (to, _) = wire.messages[index(number)][1];
+                    let place = self.order.nodes[index(to)].op.store.as_ref();
                     let peer = wire.target;
                     let event = Event::Entered { peer };
                     draft.conditions.push(Condition {
@@ -131,30 +132,30 @@ impl Build<'_> {
     }
 
     fn offered(&self, wire: u32, number: u32) -> Region {
-        let (from, k) = self.order.wires[wire as usize].messages[number as usize][0];
-        let out = &self.order.nodes[from as usize].op.outs[k as usize];
+        let (from, k) = self.order.wires[index(wire)].messages[index(number)][0];
+        let out = &self.order.nodes[index(from)].op.outs[index(k)];
         out.pull.clone().unwrap_or(Region { pieces: Vec::new() })
     }
 
     /// The message has come.
     fn sent(&self, wire: u32, number: u32, message: Message) -> Condition {
-        let [(from, _), _] = self.order.wires[wire as usize].messages[number as usize];
-        let from = &self.order.nodes[from as usize];
+        let [(from, _), _] = self.order.wires[index(wire)].messages[index(number)];
+        let from = &self.order.nodes[index(from)];
         let told = (from.rank, Some(from.phase));
         Condition { event: Event::Sent(message), told, earlier: 0, by: Some((wire, number, false)) }
     }
 
     /// A message was consumed.
     fn consumed(&self, wire: u32, number: u32, event: Event) -> Condition {
-        let [_, (to, _)] = self.order.wires[wire as usize].messages[number as usize];
-        let to = &self.order.nodes[to as usize];
+        let [_, (to, _)] = self.order.wires[index(wire)].messages[index(number)];
+        let to = &self.order.nodes[index(to)];
         let told = (to.rank, Some(to.phase));
         Condition { event, told, earlier: 0, by: Some((wire, number, true)) }
     }
 
     /// There is room: the message `slots` before was consumed, in this pass or one before.
     fn room(&self, wire: u32, number: u32, message: Message) -> Option<Condition> {
-        let messages = self.order.wires[wire as usize].messages.len() as u32;
+        let messages = count(self.order.wires[index(wire)].messages.len());
         let event = Event::Room(message);
         if let Some(before) = number.checked_sub(self.slots) {
             return Some(self.consumed(wire, before, event));
@@ -166,20 +167,20 @@ impl Build<'_> {
 
     /// Peers have read what the store overwrites.
     fn drains(&self, id: u32, store: &Region, conditions: &mut Vec<Condition>) {
-        let node = &self.order.nodes[id as usize];
-        for (conn, &w) in self.order.wire_of[node.rank as usize].iter().enumerate() {
-            let wire = &self.order.wires[w as usize];
-            if wire.ends[0] != conn as u32 || wire.source != node.rank {
+        let node = &self.order.nodes[index(id)];
+        for (conn, &w) in self.order.wire_of[index(node.rank)].iter().enumerate() {
+            let wire = &self.order.wires[index(w)];
+            if wire.ends[0] != count(conn) || wire.source != node.rank {
                 continue;
             }
             let last = wire.messages.iter().enumerate().rev().find(|(i, [from, _])| {
-                self.travels[w as usize][*i] == Travel::Pulled
-                    && self.order.nodes[from.0 as usize].phase < node.phase
-                    && self.offered(w, *i as u32).overlaps(store)
+                self.travels[index(w)][*i] == Travel::Pulled
+                    && self.order.nodes[index(from.0)].phase < node.phase
+                    && self.offered(w, count(*i)).overlaps(store)
             });
             if let Some((i, _)) = last {
-                let message = Message { link: conn as u32, index: i as u32 };
-                conditions.push(self.consumed(w, i as u32, Event::Consumed(message)));
+                let message = Message { link: count(conn), index: count(i) };
+                conditions.push(self.consumed(w, count(i), Event::Consumed(message)));
             }
         }
     }
@@ -187,15 +188,15 @@ impl Build<'_> {
     /// What a rank waits for before it leaves: that peers have read its memory.
     pub(super) fn leave(&self, rank: u32) -> Vec<Condition> {
         let mut conditions = Vec::new();
-        for (conn, &w) in self.order.wire_of[rank as usize].iter().enumerate() {
-            let wire = &self.order.wires[w as usize];
-            if wire.ends[0] != conn as u32 || wire.source != rank {
+        for (conn, &w) in self.order.wire_of[index(rank)].iter().enumerate() {
+            let wire = &self.order.wires[index(w)];
+            if wire.ends[0] != count(conn) || wire.source != rank {
                 continue;
             }
-            let last = self.travels[w as usize].iter().rposition(|t| *t == Travel::Pulled);
+            let last = self.travels[index(w)].iter().rposition(|t| *t == Travel::Pulled);
             if let Some(i) = last {
-                let message = Message { link: conn as u32, index: i as u32 };
-                conditions.push(self.consumed(w, i as u32, Event::Consumed(message)));
+                let message = Message { link: count(conn), index: count(i) };
+                conditions.push(self.consumed(w, count(i), Event::Consumed(message)));
             }
         }
         conditions

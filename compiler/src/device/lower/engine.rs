@@ -5,12 +5,13 @@
 
 use super::super::{Arm, DeviceProgram, Event, Phase, Source, Wait};
 use super::{Refused, reads};
+use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Region};
 
 /// Programs whose messages are pulled, with the copies of each in one phase.
 pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgram>, Refused> {
     let offered: Vec<Vec<Region>> =
-        (0..programs.len() as u32).map(|r| read(&programs, r)).collect();
+        (0..count(programs.len())).map(|r| read(&programs, r)).collect();
     for (program, offered) in programs.iter_mut().zip(&offered) {
         let reduces = program.header.reduces;
         for arm in program.phases.iter().flat_map(|phase| &phase.arms).filter(|arm| arm.moves()) {
@@ -28,7 +29,7 @@ pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgra
 }
 
 fn refused(program: &DeviceProgram, arm: &Arm, what: &str) -> Refused {
-    let (rank, line) = (program.rank, program.sites.get(arm.site as usize).map_or(0, |s| s.line));
+    let (rank, line) = (program.rank, program.sites.get(index(arm.site)).map_or(0, |s| s.line));
     Refused(format!(
         "copy engines only copy, once a call: rank {rank}, step {} (line {line}) {what}",
         arm.round
@@ -41,7 +42,7 @@ fn read(programs: &[DeviceProgram], rank: u32) -> Vec<Region> {
     for program in programs {
         for source in program.phases.iter().flat_map(|p| &p.arms).flat_map(|arm| &arm.inputs) {
             if let Source::Pulled(m, region) = source
-                && program.links[m.link as usize].peer == rank
+                && program.links[index(m.link)].peer == rank
             {
                 regions.push(region.clone());
             }
@@ -110,7 +111,7 @@ fn split(program: &mut DeviceProgram, last: usize, offered: &[Region]) {
     let links = &program.links;
     let mut late = Vec::new();
     if let Some(phase) = phases.last_mut() {
-        let early = |link: u32| links[link as usize].dir == Dir::Send && !written;
+        let early = |link: u32| links[index(link)].dir == Dir::Send && !written;
         (phase.signals, late) = phase.signals.drain(..).partition(|s| early(s.message.link));
     }
     // Meetings are there for what was waited for, not for copies any more.

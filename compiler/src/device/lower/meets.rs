@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::build::Draft;
 use super::order::places;
 use super::{reads, works};
+use crate::num::{count, index};
 use crate::plan::{Plan, Region};
 
 /// What decides where a rank meets.
@@ -27,30 +28,30 @@ impl Rank<'_> {
     /// Whether the rank meets after each of its phases. As few as possible: each meeting is either before
     /// signals, or as late as the first that counts on it allows.
     pub(super) fn all(&self) -> Vec<bool> {
-        let count = self.drafts.len();
-        let mut before: Vec<Option<u32>> = vec![None; count];
+        let phases = self.drafts.len();
+        let mut before: Vec<Option<u32>> = vec![None; phases];
         for &(a, b) in self.needs.iter().chain(&self.conflicts()) {
-            let latest = &mut before[b as usize];
+            let latest = &mut before[index(b)];
             *latest = (*latest).max(Some(a));
         }
-        let mut meets = vec![false; count];
+        let mut meets = vec![false; phases];
         // The latest meeting so far, and whether anything was played since.
         let (mut last, mut unmet): (Option<u32>, bool) = (None, false);
-        for phase in 0..count {
+        for phase in 0..phases {
             if before[phase].is_some_and(|a| last.is_none_or(|l| l < a)) {
                 meets[phase - 1] = true;
-                (last, unmet) = (Some(phase as u32 - 1), false);
+                (last, unmet) = (Some(count(phase) - 1), false);
             }
             unmet |= self.drafts[phase].iter().any(works);
             if unmet && !self.signals[phase].is_empty() {
                 meets[phase] = true;
-                (last, unmet) = (Some(phase as u32), false);
+                (last, unmet) = (Some(count(phase)), false);
             }
         }
-        let met = |range: std::ops::Range<u32>| range.into_iter().any(|p| meets[p as usize]);
-        let mut around = self.around.iter().any(|&(a, b)| !met(a..count as u32) && !met(0..b));
+        let met = |range: std::ops::Range<u32>| range.into_iter().any(|p| meets[index(p)]);
+        let mut around = self.around.iter().any(|&(a, b)| !met(a..count(phases)) && !met(0..b));
         let first = self.signals.iter().position(|s| !s.is_empty());
-        around |= self.renewed && unmet && first.is_some_and(|first| !met(0..first as u32 + 1));
+        around |= self.renewed && unmet && first.is_some_and(|first| !met(0..count(first) + 1));
         if let (true, Some(last)) = (around, meets.last_mut()) {
             *last = true;
         }
@@ -60,11 +61,10 @@ impl Rank<'_> {
     /// Phases that touch the same memory of the rank.
     fn conflicts(&self) -> Vec<(u32, u32)> {
         let places = places(self.plan);
-        let mut cells: Vec<(Option<u32>, Option<u32>)> =
-            vec![(None, None); places.per_rank as usize];
+        let mut cells: Vec<(Option<u32>, Option<u32>)> = vec![(None, None); index(places.per_rank)];
         let mut found = Vec::new();
         for (phase, (arms, landed)) in self.drafts.iter().zip(self.landed).enumerate() {
-            let phase = phase as u32;
+            let phase = count(phase);
             for (draft, &landed) in arms.iter().zip(landed) {
                 for (buf, c) in draft.landed.iter().flat_map(Region::iter) {
                     cells[places.local(buf, c)] = (Some(landed), None);

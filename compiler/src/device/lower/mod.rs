@@ -16,6 +16,7 @@ mod ways;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Arm, DeviceProgram, Event, Link, Message, Phase, Signal, Source, Wait, Way, abi};
+use crate::num::{count, index, short};
 use crate::plan::{Dir, Plan};
 use build::{Build, Condition, Draft};
 use order::{Order, Waiting};
@@ -59,7 +60,7 @@ pub fn lower(plans: &[Plan], way: Way, options: &Options) -> Result<Vec<DevicePr
         drafts.push(phases.iter().map(arms).collect());
     }
     let mut leave: Vec<Vec<Condition>> =
-        (0..plans.len()).map(|rank| build.leave(rank as u32)).collect();
+        (0..plans.len()).map(|rank| build.leave(count(rank))).collect();
     let pruned = prune::prune(&order, &mut drafts, &mut leave, &mut needs);
     let synchronizes = match way {
         Way::Packet => evidence::synchronizes(&order),
@@ -84,7 +85,7 @@ pub fn lower(plans: &[Plan], way: Way, options: &Options) -> Result<Vec<DevicePr
         let meet = meet.all();
         programs.push(DeviceProgram {
             header: plan.header.clone(),
-            rank: rank as u32,
+            rank: count(rank),
             way,
             links: links[rank].clone(),
             greets: greets[rank].iter().copied().collect(),
@@ -107,12 +108,12 @@ fn possible(plans: &[Plan], way: Way) -> Result<(), Refused> {
         return Err(Refused("there are no plans".into()));
     };
     for (rank, plan) in plans.iter().enumerate() {
-        if plan.header != first.header || plan.part.rank != rank as u32 {
+        if plan.header != first.header || plan.part.rank != count(rank) {
             return Err(Refused("the plans are not those of all ranks of one schedule".into()));
         }
         plan.check().map_err(|e| Refused(format!("rank {rank}: {e}")))?;
     }
-    if plans.len() != first.header.ranks as usize {
+    if plans.len() != index(first.header.ranks) {
         return Err(Refused("the plans are not those of all ranks of one schedule".into()));
     }
     if way == Way::Packet && first.header.collective == "barrier" {
@@ -139,8 +140,8 @@ fn tells(order: &Order<'_>, drafts: &[Vec<Vec<Draft>>], leave: &[Vec<Condition>]
     let all = drafts.iter().flatten().flatten().flat_map(|d| &d.conditions);
     for c in all.chain(leave.iter().flatten()) {
         if let ((rank, Some(phase)), Some((wire, number, consumed))) = (c.told, c.by) {
-            let link = order.wires[wire as usize].ends[usize::from(consumed)];
-            let latest = tells[rank as usize][phase as usize].entry(link).or_insert(number);
+            let link = order.wires[index(wire)].ends[usize::from(consumed)];
+            let latest = tells[index(rank)][index(phase)].entry(link).or_insert(number);
             *latest = number.max(*latest);
         }
     }
@@ -153,7 +154,7 @@ fn greets(drafts: &[Vec<Vec<Draft>>]) -> Vec<BTreeSet<u32>> {
     for (rank, phases) in drafts.iter().enumerate() {
         for c in phases.iter().flatten().flat_map(|d| &d.conditions) {
             if let Event::Entered { peer } = c.event {
-                greets[peer as usize].insert(rank as u32);
+                greets[index(peer)].insert(count(rank));
             }
         }
     }
@@ -169,19 +170,19 @@ fn links(
     let channels = channels(order)?;
     let mut links: Vec<Vec<Link>> = Vec::new();
     for plan in order.plans {
-        let conns = plan.part.conns.iter().zip(&order.wire_of[plan.part.rank as usize]);
+        let conns = plan.part.conns.iter().zip(&order.wire_of[index(plan.part.rank)]);
         let list = conns.map(|(c, &w)| {
-            let messages = order.wires[w as usize].messages.iter().zip(&travels[w as usize]);
+            let messages = order.wires[index(w)].messages.iter().zip(&travels[index(w)]);
             let staged = messages.filter(|(_, t)| matches!(t, Travel::Packet | Travel::Staged));
-            let chunks = staged.map(|(m, _)| order.nodes[m[0].0 as usize].op.sizes.chunks()).max();
-            let room = match travels[w as usize].first() {
+            let chunks = staged.map(|(m, _)| order.nodes[index(m[0].0)].op.sizes.chunks()).max();
+            let room = match travels[index(w)].first() {
                 Some(Travel::Packet) => c.messages,
                 _ if chunks.is_some() => slots,
                 _ => 0,
             };
             Link {
                 peer: c.peer,
-                channel: channels[w as usize],
+                channel: channels[index(w)],
                 dir: c.dir,
                 messages: c.messages,
                 chunks: chunks.unwrap_or(0),
@@ -195,13 +196,13 @@ fn links(
     for (list, of) in links.iter().zip(&order.wire_of) {
         let mut base = 0;
         for (link, &w) in list.iter().zip(of).filter(|(l, _)| l.dir == Dir::Recv) {
-            bases[w as usize] = base;
+            bases[index(w)] = base;
             base += link.slots * link.chunks;
         }
     }
     for (list, of) in links.iter_mut().zip(&order.wire_of) {
         for (link, &w) in list.iter_mut().zip(of) {
-            link.base = bases[w as usize];
+            link.base = bases[index(w)];
         }
     }
     Ok(links)
@@ -214,14 +215,14 @@ fn channels(order: &Order<'_>) -> Result<Vec<u16>, Refused> {
     sorted.sort_unstable_by_key(|w| (pair(w), order.wires[*w].channel));
     let mut channels = vec![0; order.wires.len()];
     for wires in sorted.chunk_by(|a, b| pair(a) == pair(b)) {
-        if wires.len() > abi::CHANNELS as usize {
+        if wires.len() > index(abi::CHANNELS) {
             let (count, most) = (wires.len(), abi::CHANNELS);
             return Err(Refused(format!(
                 "the schedule has {count} channels between two ranks; a device has {most}"
             )));
         }
         for (channel, &w) in wires.iter().enumerate() {
-            channels[w] = channel as u16;
+            channels[w] = short(channel);
         }
     }
     Ok(channels)

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use super::Refused;
+use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::{Buf, Dir, Input, Op, OpRef, Plan, RankPlan};
 use crate::verify::plan::local_order;
@@ -96,7 +97,7 @@ impl<'a> Order<'a> {
                     edges.push((from.0, next[0].0, 0));
                     edges.push((to.0, next[1].0, 0));
                 }
-                if let Some(later) = waiting.slots.and_then(|k| wire.messages.get(i + k as usize)) {
+                if let Some(later) = waiting.slots.and_then(|k| wire.messages.get(i + index(k))) {
                     edges.push((to.0, later[0].0, 1));
                 }
             }
@@ -112,7 +113,7 @@ impl<'a> Order<'a> {
         for plan in self.plans {
             let mut lanes = Vec::new();
             for lane in &plan.part.lanes {
-                lanes.push(self.nodes.len() as u32);
+                lanes.push(count(self.nodes.len()));
                 let rank = plan.part.rank;
                 self.nodes.extend(lane.ops.iter().map(|op| Node { rank, op, key: 0, phase: 0 }));
             }
@@ -123,7 +124,7 @@ impl<'a> Order<'a> {
 
     /// Finds both ends of each message: the i-th sent on a connection is the i-th received.
     fn connect(&mut self, first: &[Vec<u32>]) -> Result<(), Refused> {
-        let mut index: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
+        let mut known: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
         let mut ends: Vec<[Vec<(u32, u32)>; 2]> = Vec::new();
         for (plan, first) in self.plans.iter().zip(first) {
             let part = &plan.part;
@@ -132,24 +133,24 @@ impl<'a> Order<'a> {
                 let sends = c.dir == Dir::Send;
                 let (source, target) =
                     if sends { (part.rank, c.peer) } else { (c.peer, part.rank) };
-                let next = self.wires.len() as u32;
-                let id = *index.entry((source, target, c.channel)).or_insert(next);
+                let next = count(self.wires.len());
+                let id = *known.entry((source, target, c.channel)).or_insert(next);
                 if id == next {
                     let ends = [u32::MAX; 2];
                     let (channel, messages) = (c.channel, Vec::new());
                     self.wires.push(Wires { source, target, channel, ends, messages });
                 }
-                self.wires[id as usize].ends[usize::from(!sends)] = end as u32;
+                self.wires[index(id)].ends[usize::from(!sends)] = count(end);
                 of.push(id);
             }
             ends.resize_with(self.wires.len(), Default::default);
             for (lane, first) in part.lanes.iter().zip(first) {
                 for (i, op) in lane.ops.iter().enumerate() {
-                    let id = first + i as u32;
+                    let id = first + count(i);
                     let mut number = |conn: u32, side: usize, k: usize| {
-                        let list = &mut ends[of[conn as usize] as usize][side];
-                        list.push((id, k as u32));
-                        list.len() as u32 - 1
+                        let list = &mut ends[index(of[index(conn)])][side];
+                        list.push((id, count(k)));
+                        count(list.len()) - 1
                     };
                     let inputs = op.inputs.iter().enumerate().map(|(k, input)| match input {
                         Input::Message { conn, .. } => number(*conn, 1, k),
@@ -182,10 +183,10 @@ impl<'a> Order<'a> {
         for (lane, first) in plan.part.lanes.iter().zip(first) {
             for (i, op) in lane.ops.iter().enumerate() {
                 for m in &op.drained {
-                    let wire = self.wire_of[plan.part.rank as usize][m.conn as usize];
-                    let messages = &self.wires[wire as usize].messages;
-                    if let Some([_, to]) = messages.get(m.message as usize) {
-                        edges.push((to.0, first + i as u32, 1));
+                    let wire = self.wire_of[index(plan.part.rank)][index(m.conn)];
+                    let messages = &self.wires[index(wire)].messages;
+                    if let Some([_, to]) = messages.get(index(m.message)) {
+                        edges.push((to.0, first + count(i), 1));
                     }
                 }
             }
@@ -198,22 +199,22 @@ impl<'a> Order<'a> {
         let mut waiting = vec![0u32; n];
         let mut next: Vec<Vec<(u32, u32)>> = vec![Vec::new(); n];
         for &(a, b, weight) in edges.iter().filter(|e| e.0 != e.1) {
-            waiting[b as usize] += 1;
-            next[a as usize].push((b, weight));
+            waiting[index(b)] += 1;
+            next[index(a)].push((b, weight));
         }
-        let mut ready: Vec<u32> = (0..n as u32).filter(|&v| waiting[v as usize] == 0).collect();
+        let mut ready: Vec<u32> = (0..count(n)).filter(|&v| waiting[index(v)] == 0).collect();
         let mut done = 0;
         while let Some(v) = ready.pop() {
             done += 1;
-            let node = &mut self.nodes[v as usize];
+            let node = &mut self.nodes[index(v)];
             let odd = node.op.inputs.iter().any(|i| matches!(i, Input::Message { .. }));
             node.key += u32::from((node.key % 2 == 1) != odd);
             let key = node.key;
-            for &(w, weight) in &next[v as usize] {
-                let later = &mut self.nodes[w as usize].key;
+            for &(w, weight) in &next[index(v)] {
+                let later = &mut self.nodes[index(w)].key;
                 *later = (*later).max(key + weight);
-                waiting[w as usize] -= 1;
-                if waiting[w as usize] == 0 {
+                waiting[index(w)] -= 1;
+                if waiting[index(w)] == 0 {
                     ready.push(w);
                 }
             }
@@ -231,14 +232,14 @@ impl<'a> Order<'a> {
         let mut sequence: Vec<(u32, u32, u32)> = Vec::new();
         self.phases = vec![Vec::new(); self.plans.len()];
         let mut all: Vec<(u32, u32, u32)> = Vec::with_capacity(self.nodes.len());
-        all.extend(self.nodes.iter().enumerate().map(|(id, v)| (v.rank, v.key, id as u32)));
+        all.extend(self.nodes.iter().enumerate().map(|(id, v)| (v.rank, v.key, count(id))));
         all.sort_unstable();
         for phase in all.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
             let (rank, key, _) = phase[0];
-            let phases = &mut self.phases[rank as usize];
-            sequence.push((key, rank, phases.len() as u32));
+            let phases = &mut self.phases[index(rank)];
+            sequence.push((key, rank, count(phases.len())));
             for &(_, _, id) in phase {
-                self.nodes[id as usize].phase = phases.len() as u32;
+                self.nodes[index(id)].phase = count(phases.len());
             }
             phases.push(phase.iter().map(|p| p.2).collect());
         }
@@ -248,7 +249,7 @@ impl<'a> Order<'a> {
 
     /// The wire and number of an operation's input (side 0) or out (side 1), if it is a message.
     pub(super) fn message(&self, id: u32, side: usize, k: usize) -> Option<(u32, u32)> {
-        let node = &self.nodes[id as usize];
+        let node = &self.nodes[index(id)];
         let conn = match side {
             0 => match node.op.inputs[k] {
                 Input::Message { conn, .. } => conn,
@@ -256,8 +257,8 @@ impl<'a> Order<'a> {
             },
             _ => node.op.outs[k].conn,
         };
-        let wire = self.wire_of[node.rank as usize][conn as usize];
-        Some((wire, self.numbers[id as usize][side][k]))
+        let wire = self.wire_of[index(node.rank)][index(conn)];
+        Some((wire, self.numbers[index(id)][side][k]))
     }
 }
 
@@ -265,11 +266,11 @@ impl<'a> Order<'a> {
 fn local(plan: &Plan, first: &[u32], edges: &mut Vec<(u32, u32, u32)>) -> Option<()> {
     let part: &RankPlan = &plan.part;
     let places = places(plan);
-    let mut writer = vec![u32::MAX; places.per_rank as usize];
-    let mut readers: Vec<Vec<u32>> = vec![Vec::new(); places.per_rank as usize];
+    let mut writer = vec![u32::MAX; index(places.per_rank)];
+    let mut readers: Vec<Vec<u32>> = vec![Vec::new(); index(places.per_rank)];
     for OpRef { lane, op: i } in local_order(part)? {
-        let op = &part.lanes[lane as usize].ops[i as usize];
-        let id = first[lane as usize] + i;
+        let op = &part.lanes[index(lane)].ops[index(i)];
+        let id = first[index(lane)] + i;
         let from = edges.len();
         for input in &op.inputs {
             let Input::Local(region) = input else { continue };
@@ -286,7 +287,7 @@ fn local(plan: &Plan, first: &[u32], edges: &mut Vec<(u32, u32, u32)>) -> Option
             writer[at] = id;
         }
         for a in &op.after {
-            edges.push((first[a.lane as usize] + a.op, id, 1));
+            edges.push((first[index(a.lane)] + a.op, id, 1));
         }
         let mut own = edges.split_off(from);
         own.retain(|e| e.0 != u32::MAX);

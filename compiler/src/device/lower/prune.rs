@@ -4,6 +4,7 @@
 use super::build::{Condition, Draft};
 use super::order::Order;
 use super::ways::{Known, Meets, learn};
+use crate::num::{count, index};
 
 /// What is known when phases are over, in the first pass.
 pub(super) struct Pruned {
@@ -28,7 +29,7 @@ pub(super) fn prune(
     let mut pass = Pass { known: vec![Vec::new(); n] };
     let mut landed: Vec<Vec<Vec<u32>>> = vec![Vec::new(); n];
     for &(rank, phase) in &order.sequence {
-        let arms = &mut drafts[rank as usize][phase as usize];
+        let arms = &mut drafts[index(rank)][index(phase)];
         let mut whens = Vec::new();
         for draft in arms.iter_mut() {
             let since = pass.arm(rank, phase, &mut draft.conditions);
@@ -37,21 +38,21 @@ pub(super) fn prune(
             let when = match since {
                 Some(since) if draft.landed.is_some() && !works && !kept => since,
                 Some(since) => {
-                    meets[rank as usize].push((since, phase));
+                    meets[index(rank)].push((since, phase));
                     phase
                 }
                 None => phase,
             };
             whens.push(when);
         }
-        landed[rank as usize].push(whens);
+        landed[index(rank)].push(whens);
         pass.idle(rank, arms);
         pass.ends(rank, arms);
     }
     let (around, renewed) = earlier(order, drafts, &pass, meets);
     let mut end = Vec::new();
     for (rank, conditions) in leave.iter_mut().enumerate() {
-        pass.arm(rank as u32, order.phases[rank].len() as u32, conditions);
+        pass.arm(count(rank), count(order.phases[rank].len()), conditions);
         let mut known = pass.known[rank].last().cloned().unwrap_or_else(|| vec![0; n]);
         conditions.iter().for_each(|c| learn(&mut known, &pass.tells(c)));
         end.push(known);
@@ -81,11 +82,11 @@ fn earlier(
                     .collect();
                 draft.conditions.retain(|c| {
                     let (true, (peer, Some(of))) =
-                        (c.earlier > 0 && c.told.0 != rank as u32, c.told)
+                        (c.earlier > 0 && c.told.0 != count(rank), c.told)
                     else {
                         return true;
                     };
-                    let peer = peer as usize;
+                    let peer = index(peer);
                     if told.iter().any(|t| t[peer] >= 2) {
                         renewed[peer] = true;
                         return false;
@@ -97,11 +98,11 @@ fn earlier(
                     let known_since = now < phase || then < known.len();
                     renewed[peer] |= known_since && (now < phase || c.earlier > 1);
                     if now < phase {
-                        meets[rank].push((now as u32, phase as u32));
+                        meets[rank].push((count(now), count(phase)));
                     } else if then < known.len() && c.earlier > 2 {
-                        around[rank].push((0, known.len() as u32));
+                        around[rank].push((0, count(known.len())));
                     } else if then < known.len() {
-                        around[rank].push((then as u32, phase as u32));
+                        around[rank].push((count(then), count(phase)));
                     }
                     !known_since
                 });
@@ -119,9 +120,9 @@ struct Pass {
 impl Pass {
     /// What a condition tells of all ranks.
     fn tells(&self, c: &Condition) -> Known {
-        let (rank, phase) = (c.told.0 as usize, c.told.1);
+        let (rank, phase) = (index(c.told.0), c.told.1);
         let mut known = match phase {
-            Some(phase) => self.known[rank][phase as usize].clone(),
+            Some(phase) => self.known[rank][index(phase)].clone(),
             None => vec![0; self.known.len()],
         };
         known[rank] = known[rank].max(phase.map_or(1, |p| p + 2));
@@ -130,12 +131,12 @@ impl Pass {
 
     /// Leaves out what is known; gives the phase since when all of it is.
     fn arm(&self, rank: u32, phase: u32, list: &mut Vec<Condition>) -> Option<u32> {
-        let phases = &self.known[rank as usize][..phase as usize];
+        let phases = &self.known[index(rank)][..index(phase)];
         let mut since = None;
         let mut i = 0;
         while i < list.len() {
             let c = list[i];
-            let (peer, need) = (c.told.0 as usize, c.told.1.map_or(1, |p| p + 2));
+            let (peer, need) = (index(c.told.0), c.told.1.map_or(1, |p| p + 2));
             if c.earlier > 0 || c.told.0 == rank {
                 i += 1;
                 continue;
@@ -146,7 +147,7 @@ impl Pass {
             if others.into_iter().any(|o| self.tells(o)[peer] >= need) {
                 list.remove(i);
             } else if at < phases.len() {
-                since = since.max(Some(at as u32));
+                since = since.max(Some(count(at)));
                 list.remove(i);
             } else {
                 i += 1;
@@ -166,20 +167,20 @@ impl Pass {
                 .collect();
             arms[i].conditions.retain(|c| {
                 let need = c.told.1.map_or(1, |p| p + 2);
-                c.earlier > 0 || !told.iter().any(|t| t[c.told.0 as usize] >= need)
+                c.earlier > 0 || !told.iter().any(|t| t[index(c.told.0)] >= need)
             });
         }
     }
 
     /// The phase is over.
     fn ends(&mut self, rank: u32, arms: &[Draft]) {
-        let before = self.known[rank as usize].last().cloned();
+        let before = self.known[index(rank)].last().cloned();
         let mut now = before.unwrap_or_else(|| vec![0; self.known.len()]);
         for c in arms.iter().flat_map(|d| &d.conditions).filter(|c| c.earlier == 0) {
             if c.told.0 != rank {
                 learn(&mut now, &self.tells(c));
             }
         }
-        self.known[rank as usize].push(now);
+        self.known[index(rank)].push(now);
     }
 }

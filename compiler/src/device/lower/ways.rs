@@ -6,6 +6,7 @@
 
 use super::order::{Order, places};
 use crate::device::Way;
+use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::{Input, Region};
 
@@ -46,16 +47,16 @@ pub(super) fn ways(order: &Order<'_>, way: Way) -> (Vec<Vec<Travel>>, Meets) {
     let land = Land::new(order, pulls);
     for (w, wire) in order.wires.iter().enumerate().filter(|(_, w)| w.source != w.target) {
         for (i, &[from, to]) in wire.messages.iter().enumerate() {
-            let out = &order.nodes[from.0 as usize].op.outs[from.1 as usize];
-            let op = order.nodes[to.0 as usize].op;
-            let Input::Message { pull, wire: None, .. } = &op.inputs[to.1 as usize] else {
+            let out = &order.nodes[index(from.0)].op.outs[index(from.1)];
+            let op = order.nodes[index(to.0)].op;
+            let Input::Message { pull, wire: None, .. } = &op.inputs[index(to.1)] else {
                 continue;
             };
             let copied = out.wire.is_none() && op.inputs.len() == 1;
             let lands = copied && way != Way::Engine;
             let place = op.store.as_ref().filter(|s| lands && !s.dead);
             if let Some(needs) = place.and_then(|s| land.allowed(from.0, to.0, &s.region)) {
-                meets[wire.source as usize].extend(needs);
+                meets[index(wire.source)].extend(needs);
                 travels[w][i] = Travel::Landed;
             } else if pulls && out.wire.is_none() && out.pull.is_some() && pull.is_some() {
                 travels[w][i] = Travel::Pulled;
@@ -85,10 +86,10 @@ struct Land<'o> {
 impl<'o> Land<'o> {
     fn new(order: &'o Order<'o>, pulls: bool) -> Self {
         let places: Vec<Places> = order.plans.iter().map(places).collect();
-        let cells = places.iter().map(|p| vec![Vec::new(); p.per_rank as usize]).collect();
+        let cells = places.iter().map(|p| vec![Vec::new(); index(p.per_rank)]).collect();
         let mut land = Land { order, places, accesses: cells, known: Vec::new() };
         for (id, node) in order.nodes.iter().enumerate() {
-            let (id, when) = (id as u32, node.phase);
+            let (id, when) = (count(id), node.phase);
             for input in &node.op.inputs {
                 if let Input::Local(region) = input {
                     land.touch(node.rank, region, when, id);
@@ -99,7 +100,7 @@ impl<'o> Land<'o> {
             }
             for (k, out) in node.op.outs.iter().enumerate().filter(|_| pulls) {
                 if let (Some(region), Some((wire, number))) = (&out.pull, order.message(id, 1, k)) {
-                    let reader = order.wires[wire as usize].messages[number as usize][1].0;
+                    let reader = order.wires[index(wire)].messages[index(number)][1].0;
                     land.touch(node.rank, region, when, reader);
                 }
             }
@@ -110,37 +111,37 @@ impl<'o> Land<'o> {
 
     fn touch(&mut self, rank: u32, region: &Region, when: u32, by: u32) {
         for (k, (buf, c)) in region.iter().enumerate() {
-            let at = self.places[rank as usize].local(buf, c);
-            self.accesses[rank as usize][at].push(Access { when, by: (by, k as u32) });
+            let at = self.places[index(rank)].local(buf, c);
+            self.accesses[index(rank)][at].push(Access { when, by: (by, count(k)) });
         }
     }
 
     /// Whether the message that `from` sends may land in the region where `to` stores it; if so, which
     /// meetings of the sender that takes.
     fn allowed(&self, from: u32, to: u32, region: &Region) -> Option<Vec<(u32, u32)>> {
-        let (sender, receiver) = (&self.order.nodes[from as usize], &self.order.nodes[to as usize]);
+        let (sender, receiver) = (&self.order.nodes[index(from)], &self.order.nodes[index(to)]);
         let mut own = vec![0; self.order.plans.len()];
         arrive(self.order, &self.known, from, &mut own);
-        let before = &self.known[sender.rank as usize][..sender.phase as usize];
+        let before = &self.known[index(sender.rank)][..index(sender.phase)];
         let mut meets = Vec::new();
         for (k, (buf, c)) in region.iter().enumerate() {
-            let at = self.places[receiver.rank as usize].local(buf, c);
-            let cell = &self.accesses[receiver.rank as usize][at];
+            let at = self.places[index(receiver.rank)].local(buf, c);
+            let cell = &self.accesses[index(receiver.rank)][at];
             for access in cell.iter().filter(|a| a.when < receiver.phase) {
-                let by = &self.order.nodes[access.by.0 as usize];
-                if access.by == (from, k as u32) {
+                let by = &self.order.nodes[index(access.by.0)];
+                if access.by == (from, count(k)) {
                     // The arm that lands reads the same elements just before.
                 } else if by.rank == sender.rank {
                     if by.phase >= sender.phase {
                         return None;
                     }
                     meets.push((by.phase, sender.phase));
-                } else if own[by.rank as usize] < by.phase + 2 {
-                    let since = before.partition_point(|k| k[by.rank as usize] < by.phase + 2);
+                } else if own[index(by.rank)] < by.phase + 2 {
+                    let since = before.partition_point(|k| k[index(by.rank)] < by.phase + 2);
                     if since == before.len() {
                         return None;
                     }
-                    meets.push((since as u32, sender.phase));
+                    meets.push((count(since), sender.phase));
                 }
             }
         }
@@ -153,24 +154,24 @@ fn known(order: &Order<'_>) -> Vec<Vec<Known>> {
     let n = order.plans.len();
     let mut known: Vec<Vec<Known>> = vec![Vec::new(); n];
     for &(rank, phase) in &order.sequence {
-        let mut now = known[rank as usize].last().cloned().unwrap_or_else(|| vec![0; n]);
-        for &id in &order.phases[rank as usize][phase as usize] {
+        let mut now = known[index(rank)].last().cloned().unwrap_or_else(|| vec![0; n]);
+        for &id in &order.phases[index(rank)][index(phase)] {
             arrive(order, &known, id, &mut now);
         }
-        known[rank as usize].push(now);
+        known[index(rank)].push(now);
     }
     known
 }
 
 /// Adds what the messages of an operation tell.
 fn arrive(order: &Order<'_>, known: &[Vec<Known>], id: u32, now: &mut Known) {
-    let node = &order.nodes[id as usize];
+    let node = &order.nodes[index(id)];
     for k in 0..node.op.inputs.len() {
         let Some((wire, number)) = order.message(id, 0, k) else { continue };
-        let wire = &order.wires[wire as usize];
+        let wire = &order.wires[index(wire)];
         if wire.source != wire.target {
-            let from = &order.nodes[wire.messages[number as usize][0].0 as usize];
-            let [s, phase] = [from.rank as usize, from.phase as usize];
+            let from = &order.nodes[index(wire.messages[index(number)][0].0)];
+            let [s, phase] = [index(from.rank), index(from.phase)];
             learn(now, &known[s][phase]);
             now[s] = now[s].max(from.phase + 2);
         }

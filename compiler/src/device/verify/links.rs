@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Fault;
 use crate::device::{DeviceProgram, Message, Source, Target};
+use crate::num::{count, index};
 use crate::plan::{Dir, Wire};
 
 /// For each link of each rank: a number that both its ends have.
@@ -28,7 +29,7 @@ pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
                 Dir::Send => (p.rank, link.peer),
                 Dir::Recv => (link.peer, p.rank),
             };
-            ends.entry((from, to, link.channel)).or_default().push((p.rank, i as u32));
+            ends.entry((from, to, link.channel)).or_default().push((p.rank, count(i)));
         }
         sides.push(of(p)?);
         staging(p)?;
@@ -37,19 +38,19 @@ pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
     for (number, (&(from, to, channel), list)) in ends.iter().enumerate() {
         let name = format!("the link from rank {from} to rank {to} on channel {channel}");
         let sending =
-            |&&(rank, i): &&(u32, u32)| programs[rank as usize].links[i as usize].dir == Dir::Send;
+            |&&(rank, i): &&(u32, u32)| programs[index(rank)].links[index(i)].dir == Dir::Send;
         let (Some(a), Some(b), 2) =
             (list.iter().find(sending), list.iter().find(|e| !sending(e)), list.len())
         else {
             return Err(Fault(format!("{name} has no two ends")));
         };
-        let [x, y] = [a, b].map(|&(rank, i)| programs[rank as usize].links[i as usize]);
+        let [x, y] = [a, b].map(|&(rank, i)| programs[index(rank)].links[index(i)]);
         if (x.messages, x.chunks, x.slots, x.base) != (y.messages, y.chunks, y.slots, y.base) {
             return Err(Fault(format!("the ends of {name} do not agree")));
         }
         for i in 0..x.messages {
             let [sent, received] =
-                [a, b].map(|&(rank, link)| sides[rank as usize][link as usize][i as usize]);
+                [a, b].map(|&(rank, link)| sides[index(rank)][index(link)][index(i)]);
             let fits = match (sent, received) {
                 (Side::Packet(v, n), Side::Packet(w, m)) => {
                     (v, n) == (w, m) && n <= x.chunks && x.slots >= x.messages
@@ -65,7 +66,7 @@ pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
             }
         }
         for &(rank, i) in [a, b] {
-            wires[rank as usize][i as usize] = number as u32;
+            wires[index(rank)][index(i)] = count(number);
         }
     }
     Ok(wires)
@@ -74,9 +75,9 @@ pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
 /// What a rank does with the messages of its links: each is written, or read, at most once.
 fn of(p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
     let mut sides: Vec<Vec<Side>> =
-        p.links.iter().map(|l| vec![Side::Nothing; l.messages as usize]).collect();
+        p.links.iter().map(|l| vec![Side::Nothing; index(l.messages)]).collect();
     let mut put = |m: Message, side: Side| {
-        let place = &mut sides[m.link as usize][m.index as usize];
+        let place = &mut sides[index(m.link)][index(m.index)];
         if *place != Side::Nothing {
             return Err(Fault(format!("rank {}: a message is there twice", p.rank)));
         }

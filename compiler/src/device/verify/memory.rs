@@ -7,6 +7,7 @@ use super::Fault;
 use super::shape::chunks;
 use crate::device::DeviceProgram;
 use crate::instance::Instance;
+use crate::num::index;
 use crate::places::Places;
 use crate::plan::{Buf, Placement};
 use crate::program::Buffer;
@@ -71,7 +72,7 @@ impl Memory {
         };
         let mut buffers = Vec::new();
         for p in programs {
-            let mut cells = vec![Cell::default(); places.per_rank as usize];
+            let mut cells = vec![Cell::default(); index(places.per_rank)];
             for chunk in 0..chunks(header, buf) {
                 if let Some((rank, c)) = instance.spec.initial(buffer, p.rank, chunk) {
                     let leaf = Value::leaf(rank, c, class_of(instance, chunk));
@@ -81,7 +82,7 @@ impl Memory {
                         Content { value, heard, message: None };
                 }
             }
-            buffers.push(vec![cells; passes as usize].concat());
+            buffers.push(vec![cells; index(passes)].concat());
         }
         Memory { places, buffers, staging: BTreeMap::new() }
     }
@@ -89,8 +90,8 @@ impl Memory {
     fn cell(&mut self, at: At) -> &mut Cell {
         match at {
             At::Buffer { rank, pass, buf, chunk } => {
-                let first = pass as usize * self.places.per_rank as usize;
-                &mut self.buffers[rank as usize][first + self.places.local(buf, chunk)]
+                let first = index(pass) * index(self.places.per_rank);
+                &mut self.buffers[index(rank)][first + self.places.local(buf, chunk)]
             }
             At::Staging { rank, chunk } => self.staging.entry((rank, chunk)).or_default(),
         }
@@ -132,10 +133,10 @@ impl Memory {
 
     /// What peers did in a rank's buffers is over when it ends, and known to it.
     pub(super) fn left(&self, rank: u32, known: &Known) -> Result<(), Fault> {
-        for cell in &self.buffers[rank as usize] {
+        for cell in &self.buffers[index(rank)] {
             let peers = cell.writer.iter().chain(&cell.readers).filter(|w| w.rank != rank);
             for who in peers {
-                if known[who.rank as usize] <= who.section + 1 {
+                if known[index(who.rank)] <= who.section + 1 {
                     return Err(Fault(format!(
                         "rank {rank} ends while rank {} may be at work in its buffers",
                         who.rank
@@ -150,7 +151,7 @@ impl Memory {
 /// A peer's buffers are touched only once it has entered.
 fn entered(at: At, who: Who, known: &Known) -> Result<(), Fault> {
     match at {
-        At::Buffer { rank, .. } if rank != who.rank && known[rank as usize] == 0 => {
+        At::Buffer { rank, .. } if rank != who.rank && known[index(rank)] == 0 => {
             Err(Fault(format!(
                 "rank {} is at work in the buffers of rank {rank}, which may not have entered",
                 who.rank
@@ -171,7 +172,7 @@ fn behind(
 ) -> Result<(), Fault> {
     let Some(before) = before else { return Ok(()) };
     let same = before.rank == who.rank && before.arm == who.arm && before.chunk == who.chunk;
-    if same || known[before.rank as usize] > before.section + 1 {
+    if same || known[index(before.rank)] > before.section + 1 {
         return Ok(());
     }
     let place = match at {

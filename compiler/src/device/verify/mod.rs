@@ -23,6 +23,7 @@ mod shape;
 
 use super::{DeviceProgram, Options, Refused, Target, Way, lower};
 use crate::instance::Instance;
+use crate::num::index;
 
 /// Device programs of all ranks, proved. Only [`prove`] and [`verify`] make them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Programs {
 
     /// The program of a rank.
     pub fn of(&self, rank: u32) -> Option<ProvedProgram> {
-        self.list.get(rank as usize).cloned().map(ProvedProgram)
+        self.list.get(index(rank)).cloned().map(ProvedProgram)
     }
 }
 
@@ -101,7 +102,7 @@ fn passes(programs: &[DeviceProgram]) -> u32 {
         let arms = program.phases.iter().flat_map(|p| &p.arms);
         for out in arms.flat_map(|a| &a.outs) {
             if let Target::Staged(m, _) = out {
-                let link = program.links[m.link as usize];
+                let link = program.links[index(m.link)];
                 most = most.max(link.slots.div_ceil(link.messages.max(1)));
             }
         }

@@ -10,6 +10,7 @@ use super::shape::chunks;
 use crate::collective::Kind;
 use crate::device::{Arm, DeviceProgram, Event, Message, Source, Target, Wait};
 use crate::instance::Instance;
+use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Placement, Region, Sizes, Wire};
 use crate::program::Buffer;
 use crate::verify::rounds::class_of;
@@ -65,7 +66,7 @@ pub(super) fn play(
             section: 0,
             some: met.clone(),
             met,
-            heard: RankSet::one(rank as u32),
+            heard: RankSet::one(count(rank)),
             left: false,
         }
     };
@@ -117,7 +118,7 @@ impl Play<'_> {
         };
         if let Some(arm) = phase.arms.get(at.arm) {
             let played = self.arm(rank, arm);
-            let site = program.sites.get(arm.site as usize);
+            let site = program.sites.get(index(arm.site));
             return played.map_err(|Fault(what)| match site {
                 Some(s) => Fault(format!("step {} (line {}): {what}", arm.round, s.line)),
                 None => Fault(what),
@@ -144,14 +145,14 @@ impl Play<'_> {
     }
 
     fn number(&self, rank: usize, pass: u32, m: Message) -> u64 {
-        let link = self.programs[rank].links[m.link as usize];
+        let link = self.programs[rank].links[index(m.link)];
         u64::from(pass) * u64::from(link.messages) + u64::from(m.index) + 1
     }
 
     fn tell(&mut self, rank: usize, m: Message, known: Option<Known>) -> Result<(), Fault> {
         let number = self.number(rank, self.ranks[rank].pass, m);
-        let link = self.programs[rank].links[m.link as usize];
-        let wire = self.wires[rank][m.link as usize];
+        let link = self.programs[rank].links[index(m.link)];
+        let wire = self.wires[rank][index(m.link)];
         let word = self.words.entry((wire, link.dir == Dir::Recv)).or_default();
         if word.last().is_some_and(|last| last.0 >= number) {
             return Err(Fault(format!(
@@ -169,18 +170,18 @@ impl Play<'_> {
         for w in waits {
             let (m, consumed, wanted) = match w.event {
                 Event::Entered { peer } => {
-                    if !self.programs[peer as usize].greets.contains(&(rank as u32)) {
+                    if !self.programs[index(peer)].greets.contains(&count(rank)) {
                         return None;
                     }
-                    if w.acquire && known[peer as usize] == 0 {
-                        Arc::make_mut(&mut known)[peer as usize] = 1;
+                    if w.acquire && known[index(peer)] == 0 {
+                        Arc::make_mut(&mut known)[index(peer)] = 1;
                     }
                     continue;
                 }
                 Event::Sent(m) => (m, false, self.number(rank, pass, m)),
                 Event::Consumed(m) => (m, true, self.number(rank, pass, m)),
                 Event::Room(m) => {
-                    let slots = u64::from(self.programs[rank].links[m.link as usize].slots);
+                    let slots = u64::from(self.programs[rank].links[index(m.link)].slots);
                     match self.number(rank, pass, m).checked_sub(slots) {
                         None | Some(0) => continue,
                         Some(wanted) => (m, true, wanted),
@@ -188,7 +189,7 @@ impl Play<'_> {
                 }
             };
             // The first one that is enough, whatever comes later.
-            let word = self.words.get(&(self.wires[rank][m.link as usize], consumed))?;
+            let word = self.words.get(&(self.wires[rank][index(m.link)], consumed))?;
             let told = word.get(word.partition_point(|t| t.0 < wanted))?;
             if let (true, Some(told)) = (w.acquire, &told.1) {
                 known = joined(&known, told);
@@ -199,12 +200,12 @@ impl Play<'_> {
 
     /// Where chunk k of a message is, on its receiver.
     fn slot(&self, rank: usize, m: Message, k: u32) -> (At, (u32, u64)) {
-        let link = self.programs[rank].links[m.link as usize];
-        let receiver = if link.dir == Dir::Send { link.peer } else { rank as u32 };
+        let link = self.programs[rank].links[index(m.link)];
+        let receiver = if link.dir == Dir::Send { link.peer } else { count(rank) };
         let number = self.number(rank, self.ranks[rank].pass, m);
-        let slot = ((number - 1) % u64::from(link.slots.max(1))) as u32;
+        let slot = count((number - 1) % u64::from(link.slots.max(1)));
         let at = At::Staging { rank: receiver, chunk: link.base + slot * link.chunks + k };
-        (at, (self.wires[rank][m.link as usize], number))
+        (at, (self.wires[rank][index(m.link)], number))
     }
 
     fn arm(&mut self, rank: usize, arm: &Arm) -> Result<bool, Fault> {
@@ -229,10 +230,10 @@ impl Play<'_> {
         };
         for k in 0..chunks {
             let at = &self.ranks[rank];
-            let who = Who { rank: rank as u32, section: at.section, arm: at.arms, chunk: k };
+            let who = Who { rank: count(rank), section: at.section, arm: at.arms, chunk: k };
             let content = self.fold(arm, who, &known)?;
             let own = content.value.as_ref().map(|v| v.class);
-            if classes.get(k as usize).is_some_and(|&c| own.is_some_and(|own| own != c)) {
+            if classes.get(index(k)).is_some_and(|&c| own.is_some_and(|own| own != c)) {
                 return Err(Fault(format!("rank {rank} moves a chunk as one of another length")));
             }
             self.ranks[rank].heard = self.ranks[rank].heard.union(&content.heard);
@@ -245,13 +246,13 @@ impl Play<'_> {
     }
 
     fn buffer(&self, rank: u32, by: usize, region: &Region, k: u32) -> At {
-        let (buf, chunk) = region.iter().nth(k as usize).unwrap_or((Buf::Data, 0));
+        let (buf, chunk) = region.iter().nth(index(k)).unwrap_or((Buf::Data, 0));
         At::Buffer { rank, pass: self.ranks[by].pass, buf, chunk }
     }
 
     /// Folds chunk k of the inputs.
     fn fold(&mut self, arm: &Arm, who: Who, known: &Known) -> Result<Content, Fault> {
-        let rank = who.rank as usize;
+        let rank = index(who.rank);
         let mut sum: Option<Value> = None;
         let mut heard = RankSet::one(who.rank);
         for input in &arm.inputs {
@@ -261,7 +262,7 @@ impl Play<'_> {
                     (self.memory.read(at, who, known)?, None)
                 }
                 Source::Pulled(m, r) => {
-                    let peer = self.programs[rank].links[m.link as usize].peer;
+                    let peer = self.programs[rank].links[index(m.link)].peer;
                     let at = self.buffer(peer, rank, r, who.chunk);
                     (self.memory.read(at, who, known)?, None)
                 }
@@ -286,7 +287,7 @@ impl Play<'_> {
 
     /// Hands chunk k of the result to the store and the outs.
     fn hand(&mut self, arm: &Arm, who: Who, known: &Known, content: Content) -> Result<(), Fault> {
-        let rank = who.rank as usize;
+        let rank = index(who.rank);
         if let Some(store) = &arm.store {
             let at = self.buffer(who.rank, rank, store, who.chunk);
             self.memory.write(at, who, known, content.clone())?;
@@ -295,7 +296,7 @@ impl Play<'_> {
             let content = content.clone();
             match out {
                 Target::Landed(m, r) => {
-                    let peer = self.programs[rank].links[m.link as usize].peer;
+                    let peer = self.programs[rank].links[index(m.link)].peer;
                     let at = self.buffer(peer, rank, r, who.chunk);
                     self.memory.write(at, who, known, content)?;
                 }
@@ -325,13 +326,13 @@ impl Play<'_> {
             )));
         }
         for (rank, at) in self.ranks.iter().enumerate() {
-            self.memory.left(rank as u32, &at.some)?;
+            self.memory.left(count(rank), &at.some)?;
         }
-        let n = self.programs.len() as u32;
+        let n = count(self.programs.len());
         let barrier = self.instance.spec.kind == Kind::Barrier;
         if barrier || self.programs[0].synchronizes {
             for (rank, at) in self.ranks.iter().enumerate() {
-                let heard = |r: u32| at.some[r as usize] > 0 || (!barrier && at.heard.contains(r));
+                let heard = |r: u32| at.some[index(r)] > 0 || (!barrier && at.heard.contains(r));
                 if let Some(other) = (0..n).find(|&r| !heard(r)) {
                     return Err(Fault(format!(
                         "rank {rank} ends without having heard of rank {other}"
@@ -348,7 +349,7 @@ impl Play<'_> {
             Placement::InPlace => (Buf::Data, Buffer::Data),
             Placement::OutOfPlace => (Buf::Output, Buffer::Output),
         };
-        for rank in 0..self.programs.len() as u32 {
+        for rank in 0..count(self.programs.len()) {
             for chunk in 0..chunks(header, buf) {
                 let Some(asked) = self.instance.spec.expected(buffer, rank, chunk) else {
                     continue;

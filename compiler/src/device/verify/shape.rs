@@ -3,19 +3,20 @@
 use super::Fault;
 use crate::device::{Arm, DeviceProgram, Event, Message, Phase, Source, Target, Way, abi};
 use crate::instance::Instance;
+use crate::num::index;
 use crate::plan::{Buf, Dir, Header, Placement, Region, Sizes};
 
 /// Checks all programs.
 pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<(), Fault> {
     let need = |ok: bool, what: &str| if ok { Ok(()) } else { Err(Fault(what.into())) };
-    need(programs.len() == instance.ranks() as usize, "these are not the programs of all ranks")?;
+    need(programs.len() == index(instance.ranks()), "these are not the programs of all ranks")?;
     let first = &programs[0];
     for (rank, p) in programs.iter().enumerate() {
         let same = p.header == first.header
             && p.way == first.way
             && p.staging == first.staging
             && p.synchronizes == first.synchronizes;
-        need(same && p.rank as usize == rank, "the programs are not of one schedule")?;
+        need(same && index(p.rank) == rank, "the programs are not of one schedule")?;
         program(p).map_err(|what| Fault(format!("rank {rank}: {what}")))?;
     }
     Ok(())
@@ -27,7 +28,7 @@ pub(super) fn chunks(h: &Header, buf: Buf) -> u32 {
         (Buf::Data, Placement::InPlace) => h.chunks,
         (Buf::Input, Placement::OutOfPlace) => h.input_chunks,
         (Buf::Output, Placement::OutOfPlace) => h.output_chunks,
-        (Buf::Scratch(i), _) => h.scratch.get(i as usize).copied().unwrap_or(0),
+        (Buf::Scratch(i), _) => h.scratch.get(index(i)).copied().unwrap_or(0),
         _ => 0,
     }
 }
@@ -86,7 +87,7 @@ fn engines(p: &DeviceProgram) -> Result<(), String> {
 
 /// The message is one of a link, in that direction.
 fn link(p: &DeviceProgram, m: Message, dir: Option<Dir>) -> Result<(), String> {
-    match p.links.get(m.link as usize) {
+    match p.links.get(index(m.link)) {
         Some(l) if m.index < l.messages && dir.is_none_or(|d| d == l.dir) => Ok(()),
         _ => Err("no such message".into()),
     }
@@ -106,7 +107,7 @@ fn arm(p: &DeviceProgram, arm: &Arm) -> Result<(), String> {
     if moves == arm.inputs.is_empty() {
         return Err("something is folded to nowhere, or nothing to somewhere".into());
     }
-    if arm.site as usize >= p.sites.len() {
+    if index(arm.site) >= p.sites.len() {
         return Err("no such source line".into());
     }
     arm.waits.iter().try_for_each(|w| event(p, w.event))?;

@@ -11,6 +11,7 @@ use super::share::WARPS;
 use super::types::of_wire;
 use crate::device::abi::THREADS;
 use crate::device::{Arm, Message, Source, Target, Wait, Way};
+use crate::num::index;
 use crate::plan::{Buf, Region, Wire};
 
 /// Most operands that a thread asks for at once.
@@ -57,7 +58,7 @@ impl Body<'_> {
     /// The source lines of an arm.
     pub(super) fn comment(&mut self, sites: &[u32]) {
         for &site in sites {
-            let site = &self.program.sites[site as usize];
+            let site = &self.program.sites[index(site)];
             let text: String = site.text.lines().next().unwrap_or("").chars().take(100).collect();
             let line = format!("// {}:{}: {text}", site.file, site.line);
             self.line(line.replace(['\\', '?'], " ").trim_end());
@@ -256,7 +257,7 @@ impl Body<'_> {
     }
 
     pub(super) fn peer(&self, message: Message) -> u32 {
-        self.program.links[message.link as usize].peer
+        self.program.links[index(message.link)].peer
     }
 
     /// How many groups a thread has in hand at once. Packets are chosen where it has one or two in all: more would be

@@ -3,6 +3,7 @@
 use super::alike::number as vary;
 use crate::chunks::ChunkSet;
 use crate::device::{DeviceProgram, Event, Link, Message, Way};
+use crate::num::index;
 use crate::plan::{Buf, Dir, Region, Sizes};
 
 /// The k-th chunk of a set as an expression of `k`, or a number if there is but one.
@@ -78,7 +79,7 @@ pub(super) fn length(sizes: &Sizes) -> String {
 
 /// The address of chunk k of a message in staging memory.
 pub(super) fn slot(program: &DeviceProgram, message: Message, chunks: u32) -> String {
-    let link = program.links[message.link as usize];
+    let link = program.links[index(message.link)];
     let receiver = if link.dir == Dir::Send { link.peer } else { program.rank };
     let (messages, index, slots) = (vary(link.messages), vary(message.index), vary(link.slots));
     let turn = match program.way {
@@ -98,13 +99,13 @@ fn number(link: &Link, message: Message) -> String {
 pub(super) fn peer(program: &DeviceProgram, event: Event) -> u32 {
     match event {
         Event::Entered { peer } => peer,
-        Event::Sent(m) | Event::Consumed(m) | Event::Room(m) => program.links[m.link as usize].peer,
+        Event::Sent(m) | Event::Consumed(m) | Event::Room(m) => program.links[index(m.link)].peer,
     }
 }
 
 /// What is waited for, as an `Event` of the prelude.
 pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
-    let link = |message: Message| program.links[message.link as usize];
+    let link = |message: Message| program.links[index(message.link)];
     let of = |word: &str, m: Message| {
         let link = link(m);
         let value = match event {
@@ -122,7 +123,7 @@ pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
 
 /// What is told, as `News` of the prelude.
 pub(super) fn told(program: &DeviceProgram, message: Message) -> String {
-    let link = program.links[message.link as usize];
+    let link = program.links[index(message.link)];
     let word = if link.dir == Dir::Send { "sent" } else { "consumed" };
     let (peer, channel) = (vary(link.peer), vary(link.channel));
     format!("News({peer}, {word}(RANK, {channel}), me.mark({}))", number(&link, message))

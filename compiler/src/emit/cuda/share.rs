@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::device::abi::THREADS;
 use crate::device::{Arm, DeviceProgram, Message, Source, Target};
+use crate::num::{count, index, wide};
 
 /// Warps of a block.
 pub(super) const WARPS: u32 = THREADS / 32;
@@ -38,7 +39,7 @@ impl Role {
         if own == 0 || peers == 0 {
             return 0..WARPS;
         }
-        let share = (u64::from(WARPS) * own).div_ceil(own + peers) as u32;
+        let share = count((u64::from(WARPS) * own).div_ceil(own + peers));
         let first = WARPS - share.min(WARPS - 1);
         match self {
             Role::Own => first..WARPS,
@@ -107,16 +108,16 @@ pub(super) fn merged(arms: &[Arm]) -> Vec<(Arm, Vec<u32>)> {
 /// The accesses of an arm to each element, times its chunks.
 pub(super) fn weight(arm: &Arm) -> u64 {
     let accesses = arm.inputs.len() + arm.outs.len() + usize::from(arm.store.is_some());
-    u64::from(arm.sizes.chunks()) * accesses as u64
+    u64::from(arm.sizes.chunks()) * wide(accesses)
 }
 
 /// The warps for each of these weights: at least one. More weights than warps take turns.
 pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
-    if weights.len() > WARPS as usize {
-        return (0..weights.len() as u32).map(|i| i % WARPS..i % WARPS + 1).collect();
+    if weights.len() > index(WARPS) {
+        return (0..count(weights.len())).map(|i| i % WARPS..i % WARPS + 1).collect();
     }
     let mut counts = vec![1_u64; weights.len()];
-    for _ in weights.len()..WARPS as usize {
+    for _ in weights.len()..index(WARPS) {
         // The next warp goes to whoever has the most work a warp, of equals to the first.
         let most = (0..weights.len())
             .reduce(|a, b| if weights[b] * counts[a] > weights[a] * counts[b] { b } else { a });
@@ -125,9 +126,9 @@ pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
         }
     }
     let mut next = 0;
-    let ranges = counts.iter().map(|&count| {
-        next += count as u32;
-        next - count as u32..next
+    let ranges = counts.iter().map(|&warps| {
+        next += count(warps);
+        next - count(warps)..next
     });
     ranges.collect()
 }
@@ -139,7 +140,7 @@ pub(super) fn turned(
     mut arms: Vec<(Arm, Vec<u32>)>,
 ) -> Vec<(Arm, Vec<u32>)> {
     let n = program.header.ranks;
-    let peer = |message: &Message| program.links[message.link as usize].peer;
+    let peer = |message: &Message| program.links[index(message.link)].peer;
     let distance = |peer: u32| (peer + n - program.rank + n - 1) % n;
     arms.sort_by_key(|(arm, _)| {
         let outs = arm.outs.iter().map(|out| match out {

@@ -7,6 +7,7 @@ use roundelay_dsl::span::SourceMap;
 
 use super::{fault, span};
 use crate::instance::Instance;
+use crate::num::{count, index, short};
 use crate::plan::{Dir, Input, OpRef, Plan};
 
 /// All operations of all ranks, and who waits for whom.
@@ -32,7 +33,7 @@ impl Events {
             messages: Vec::new(),
             conn: Vec::new(),
         };
-        let mut index: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
+        let mut known: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
         for plan in plans {
             let part = &plan.part;
             e.conn.push(Vec::with_capacity(part.conns.len()));
@@ -41,8 +42,8 @@ impl Events {
                     Dir::Send => (part.rank, c.peer, c.channel),
                     Dir::Recv => (c.peer, part.rank, c.channel),
                 };
-                let next = index.len() as u32;
-                let id = *index.entry(key).or_insert(next);
+                let next = count(known.len());
+                let id = *known.entry(key).or_insert(next);
                 if id == next {
                     e.messages.push(Default::default());
                 }
@@ -52,22 +53,22 @@ impl Events {
             }
             let mut first = Vec::new();
             for (l, lane) in part.lanes.iter().enumerate() {
-                first.push(e.at.len() as u32);
+                first.push(count(e.at.len()));
                 for (i, op) in lane.ops.iter().enumerate() {
-                    let id = e.at.len() as u32;
-                    e.at.push((part.rank, OpRef { lane: l as u16, op: i as u32 }));
+                    let id = count(e.at.len());
+                    e.at.push((part.rank, OpRef { lane: short(l), op: count(i) }));
                     if i > 0 {
                         e.edges.push((id - 1, id));
                     }
                     for input in &op.inputs {
                         if let Input::Message { conn, .. } = input {
-                            let c = e.conn[part.rank as usize][*conn as usize];
-                            e.messages[c as usize].1.push(id);
+                            let c = e.conn[index(part.rank)][index(*conn)];
+                            e.messages[index(c)].1.push(id);
                         }
                     }
                     for out in &op.outs {
-                        let c = e.conn[part.rank as usize][out.conn as usize];
-                        e.messages[c as usize].0.push(id);
+                        let c = e.conn[index(part.rank)][index(out.conn)];
+                        e.messages[index(c)].0.push(id);
                     }
                 }
             }
@@ -75,24 +76,24 @@ impl Events {
         }
         for plan in plans {
             let part = &plan.part;
-            let rank = part.rank as usize;
+            let rank = index(part.rank);
             for (l, lane) in part.lanes.iter().enumerate() {
                 for (i, op) in lane.ops.iter().enumerate() {
-                    let id = e.first[rank][l] + i as u32;
+                    let id = e.first[rank][l] + count(i);
                     for a in &op.after {
-                        e.edges.push((e.first[rank][a.lane as usize] + a.op, id));
+                        e.edges.push((e.first[rank][index(a.lane)] + a.op, id));
                     }
                     for m in &op.drained {
-                        let c = e.conn[rank][m.conn as usize];
-                        if let Some(&receiver) = e.messages[c as usize].1.get(m.message as usize) {
+                        let c = e.conn[rank][index(m.conn)];
+                        if let Some(&receiver) = e.messages[index(c)].1.get(index(m.message)) {
                             e.edges.push((receiver, id));
                         }
                     }
                 }
             }
         }
-        for (&(a, b, channel), &c) in &index {
-            let (sent, received) = &e.messages[c as usize];
+        for (&(a, b, channel), &c) in &known {
+            let (sent, received) = &e.messages[index(c)];
             if sent.len() != received.len() {
                 return Err(fault(
                     instance,
@@ -113,32 +114,32 @@ impl Events {
     pub(super) fn order(&self, slots: u32) -> Result<Vec<u32>, Vec<u32>> {
         let n = self.at.len();
         let credits = self.messages.iter().flat_map(|(sent, received)| {
-            received.iter().copied().zip(sent.iter().copied().skip(slots as usize))
+            received.iter().copied().zip(sent.iter().copied().skip(index(slots)))
         });
         let mut waiting = vec![0u32; n];
         let mut start = vec![0u32; n + 1];
         let all = self.edges.iter().copied().chain(credits);
         for (a, b) in all.clone() {
-            start[a as usize + 1] += 1;
-            waiting[b as usize] += 1;
+            start[index(a) + 1] += 1;
+            waiting[index(b)] += 1;
         }
         for i in 0..n {
             start[i + 1] += start[i];
         }
         let mut fill = start.clone();
-        let mut next = vec![0u32; start[n] as usize];
+        let mut next = vec![0u32; index(start[n])];
         for (a, b) in all {
-            next[fill[a as usize] as usize] = b;
-            fill[a as usize] += 1;
+            next[index(fill[index(a)])] = b;
+            fill[index(a)] += 1;
         }
-        let mut order: Vec<u32> = (0..n as u32).filter(|&v| waiting[v as usize] == 0).collect();
+        let mut order: Vec<u32> = (0..count(n)).filter(|&v| waiting[index(v)] == 0).collect();
         let mut at = 0;
         while at < order.len() {
-            let v = order[at] as usize;
+            let v = index(order[at]);
             at += 1;
-            for &w in &next[start[v] as usize..start[v + 1] as usize] {
-                waiting[w as usize] -= 1;
-                if waiting[w as usize] == 0 {
+            for &w in &next[index(start[v])..index(start[v + 1])] {
+                waiting[index(w)] -= 1;
+                if waiting[index(w)] == 0 {
                     order.push(w);
                 }
             }
@@ -146,7 +147,7 @@ impl Events {
         if order.len() == n {
             Ok(order)
         } else {
-            Err((0..n as u32).filter(|&v| waiting[v as usize] > 0).collect())
+            Err((0..count(n)).filter(|&v| waiting[index(v)] > 0).collect())
         }
     }
 
@@ -170,9 +171,9 @@ impl Events {
         for (sent, received) in &self.messages {
             for (i, (&s, &r)) in sent.iter().zip(received).enumerate() {
                 if waits(s) && waits(r) && s != r {
-                    before.insert(r, (s, format!("a message from rank {}", self.at[s as usize].0)));
+                    before.insert(r, (s, format!("a message from rank {}", self.at[index(s)].0)));
                 }
-                if let Some(&later) = sent.get(i + k.min(u32::MAX - 1) as usize)
+                if let Some(&later) = sent.get(i + index(k.min(u32::MAX - 1)))
                     && waits(r)
                     && waits(later)
                 {
@@ -182,7 +183,7 @@ impl Events {
                             r,
                             format!(
                                 "a free slot, once rank {} has taken a message",
-                                self.at[r as usize].0
+                                self.at[index(r)].0
                             ),
                         ),
                     );
@@ -201,10 +202,10 @@ impl Events {
         let cycle: Vec<u32> = path.iter().copied().skip_while(|&x| x != v).collect();
         let mut notes = Vec::new();
         for &x in cycle.iter().take(6) {
-            let (rank, at) = self.at[x as usize];
-            let part = &plans[rank as usize].part;
-            let op = &part.lanes[at.lane as usize].ops[at.op as usize];
-            let site = &part.sites[op.site as usize];
+            let (rank, at) = self.at[index(x)];
+            let part = &plans[index(rank)].part;
+            let op = &part.lanes[index(at.lane)].ops[index(at.op)];
+            let site = &part.sites[index(op.site)];
             let what = before.get(&x).map_or("…", |b| b.1.as_str());
             notes.push(format!(
                 "rank {rank}, round {} (line {}: {}) waits for {what}",
@@ -225,9 +226,9 @@ impl Events {
                 .help(format!("write `slots {least}`, or leave `slots` out")),
             _ => {
                 let op = cycle.first().or(stuck.first()).map(|&x| {
-                    let (rank, at) = self.at[x as usize];
-                    let part = &plans[rank as usize].part;
-                    span(sources, part, &part.lanes[at.lane as usize].ops[at.op as usize])
+                    let (rank, at) = self.at[index(x)];
+                    let part = &plans[index(rank)].part;
+                    span(sources, part, &part.lanes[index(at.lane)].ops[index(at.op)])
                 });
                 d.label(op.flatten().unwrap_or(instance.program.header), "waits here")
             }

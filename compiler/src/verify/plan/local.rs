@@ -7,6 +7,7 @@ use roundelay_dsl::span::SourceMap;
 
 use super::span;
 use crate::instance::Instance;
+use crate::num::{index, short};
 use crate::plan::{Buf, Input, MessageRef, Op, OpRef, RankPlan, Region};
 
 /// Races of one rank.
@@ -34,7 +35,7 @@ pub(in crate::verify) fn races(
     let mut offers: BTreeMap<(Buf, u32), Vec<MessageRef>> = BTreeMap::new();
     let mut sent: Vec<u32> = vec![0; part.conns.len()];
     for &at in &order {
-        let op = &part.lanes[at.lane as usize].ops[at.op as usize];
+        let op = &part.lanes[index(at.lane)].ops[index(at.op)];
         if let Some(store) = &op.store
             && !offers.is_empty()
         {
@@ -53,8 +54,8 @@ pub(in crate::verify) fn races(
             }
         }
         for out in &op.outs {
-            let message = sent[out.conn as usize];
-            sent[out.conn as usize] += 1;
+            let message = sent[index(out.conn)];
+            sent[index(out.conn)] += 1;
             for place in out.pull.iter().flat_map(Region::iter) {
                 offers.entry(place).or_default().push(MessageRef { conn: out.conn, message });
             }
@@ -71,11 +72,11 @@ pub(crate) fn local_order(part: &RankPlan) -> Option<Vec<OpRef>> {
     while order.len() < total {
         let before = order.len();
         for (l, lane) in part.lanes.iter().enumerate() {
-            while let Some(op) = lane.ops.get(done[l] as usize) {
-                if op.after.iter().any(|a| done[a.lane as usize] <= a.op) {
+            while let Some(op) = lane.ops.get(index(done[l])) {
+                if op.after.iter().any(|a| done[index(a.lane)] <= a.op) {
                     break;
                 }
-                order.push(OpRef { lane: l as u16, op: done[l] });
+                order.push(OpRef { lane: short(l), op: done[l] });
                 done[l] += 1;
             }
         }
@@ -93,19 +94,19 @@ fn lanes<'p>(part: &'p RankPlan, order: &[OpRef]) -> Result<(), (&'p Op, String)
     let mut clocks: Vec<Vec<Vec<u32>>> = part.lanes.iter().map(|_| Vec::new()).collect();
     let mut accesses: BTreeMap<(Buf, u32), Vec<(OpRef, bool)>> = BTreeMap::new();
     for &at in order {
-        let lane = &part.lanes[at.lane as usize];
-        let op = &lane.ops[at.op as usize];
-        let mut clock = match clocks[at.lane as usize].last() {
+        let lane = &part.lanes[index(at.lane)];
+        let op = &lane.ops[index(at.op)];
+        let mut clock = match clocks[index(at.lane)].last() {
             Some(c) => c.clone(),
             None => vec![0; width],
         };
-        clock[at.lane as usize] = at.op;
+        clock[index(at.lane)] = at.op;
         for a in &op.after {
-            let other = &clocks[a.lane as usize][a.op as usize];
+            let other = &clocks[index(a.lane)][index(a.op)];
             for (c, o) in clock.iter_mut().zip(other) {
                 *c = (*c).max(*o);
             }
-            clock[a.lane as usize] = clock[a.lane as usize].max(a.op + 1);
+            clock[index(a.lane)] = clock[index(a.lane)].max(a.op + 1);
         }
         let reads = op.inputs.iter().filter_map(|i| match i {
             Input::Local(r) => Some((r, false)),
@@ -117,7 +118,7 @@ fn lanes<'p>(part: &'p RankPlan, order: &[OpRef]) -> Result<(), (&'p Op, String)
                 for &(other, wrote) in list.iter() {
                     if other.lane != at.lane
                         && (wrote || write)
-                        && clock[other.lane as usize] <= other.op
+                        && clock[index(other.lane)] <= other.op
                     {
                         return Err((
                             op,
@@ -131,7 +132,7 @@ fn lanes<'p>(part: &'p RankPlan, order: &[OpRef]) -> Result<(), (&'p Op, String)
                 list.push((at, write));
             }
         }
-        clocks[at.lane as usize].push(clock);
+        clocks[index(at.lane)].push(clock);
     }
     Ok(())
 }

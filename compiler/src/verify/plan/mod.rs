@@ -30,6 +30,7 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceMap, Span};
 
 use crate::instance::Instance;
+use crate::num::index;
 use crate::plan::{MAX_SLOTS, Op, Placement, Plan, RankPlan};
 use crate::program::Style;
 use events::Events;
@@ -105,7 +106,7 @@ fn fault(instance: &Instance, message: String) -> Diagnostic {
 
 /// The span of the statement that an operation comes from.
 fn span(sources: &SourceMap, part: &RankPlan, op: &Op) -> Option<Span> {
-    let site = &part.sites[op.site as usize];
+    let site = &part.sites[index(op.site)];
     sources.rest_of_line(&site.file, site.line, site.column)
 }
 

@@ -11,6 +11,7 @@ use super::{fault, span};
 use crate::cells::Cells;
 use crate::collective::Kind;
 use crate::instance::Instance;
+use crate::num::index;
 use crate::places::Places;
 use crate::plan::{Buf, Input, Placement, Plan, Region};
 use crate::program::{Buffer, Style};
@@ -71,9 +72,9 @@ pub(super) fn replay(
     let mut wires: Vec<VecDeque<Sent<'_>>> =
         events.messages.iter().map(|_| Default::default()).collect();
     for &event in order {
-        let (rank, at) = events.at[event as usize];
-        let part = &plans[rank as usize].part;
-        let op = &part.lanes[at.lane as usize].ops[at.op as usize];
+        let (rank, at) = events.at[index(event)];
+        let part = &plans[index(rank)].part;
+        let op = &part.lanes[index(at.lane)].ops[index(at.op)];
         let wrong = |what: String| {
             let d = fault(instance, format!("rank {rank}, round {}: {what}", op.round));
             match span(sources, part, op) {
@@ -85,20 +86,20 @@ pub(super) fn replay(
         for input in &op.inputs {
             let values: Vec<Value> = match input {
                 Input::Local(region) => {
-                    let m = &memory[rank as usize];
+                    let m = &memory[index(rank)];
                     let read: Option<Vec<Value>> =
                         region.iter().map(|(b, c)| m.value(b, c).cloned()).collect();
                     read.ok_or_else(|| wrong("reads what was never stored".into()))?
                 }
                 Input::Message { conn, wire, .. } => {
-                    let c = events.conn[rank as usize][*conn as usize] as usize;
+                    let c = index(events.conn[index(rank)][index(*conn)]);
                     let (values, pull) =
                         wires[c].pop_front().ok_or_else(|| wrong("no message is there".into()))?;
                     if wires[c].is_empty() {
                         wires[c] = VecDeque::new();
                     }
                     if let Some((peer, region)) = pull {
-                        let m = &memory[peer as usize];
+                        let m = &memory[index(peer)];
                         let same =
                             region.iter().zip(&values).all(|((b, c), v)| m.value(b, c) == Some(v));
                         if !same {
@@ -114,7 +115,7 @@ pub(super) fn replay(
                     }
                 }
             };
-            if values.len() != op.sizes.chunks() as usize {
+            if values.len() != index(op.sizes.chunks()) {
                 return Err(wrong(format!(
                     "{} chunks arrive for {}",
                     values.len(),
@@ -141,14 +142,14 @@ pub(super) fn replay(
         if let Some(store) = &op.store {
             dead = store.dead;
             for ((b, c), v) in store.region.iter().zip(&values) {
-                let m = &mut memory[rank as usize];
+                let m = &mut memory[index(rank)];
                 let at = m.at(b, c);
                 // What is not kept must not be read: leave nothing there.
                 *m.values.at(at) = (!dead).then(|| v.clone());
             }
         }
         for (i, out) in op.outs.iter().enumerate() {
-            let c = events.conn[rank as usize][out.conn as usize] as usize;
+            let c = index(events.conn[index(rank)][index(out.conn)]);
             let pull = if dead { None } else { out.pull.as_ref().map(|r| (rank, r)) };
             let last = i + 1 == op.outs.len();
             let values = if last { std::mem::take(&mut values) } else { values.clone() };
@@ -176,20 +177,20 @@ fn heard(
     let mut wires: Vec<VecDeque<RankSet>> =
         events.messages.iter().map(|_| VecDeque::new()).collect();
     for &event in order {
-        let (rank, at) = events.at[event as usize];
-        let op = &plans[rank as usize].part.lanes[at.lane as usize].ops[at.op as usize];
-        let mut now = lanes[rank as usize][at.lane as usize].clone();
+        let (rank, at) = events.at[index(event)];
+        let op = &plans[index(rank)].part.lanes[index(at.lane)].ops[index(at.op)];
+        let mut now = lanes[index(rank)][index(at.lane)].clone();
         for input in &op.inputs {
             if let Input::Message { conn, .. } = input {
-                let c = events.conn[rank as usize][*conn as usize] as usize;
+                let c = index(events.conn[index(rank)][index(*conn)]);
                 now = now.union(&wires[c].pop_front().unwrap_or_default());
             }
         }
         for out in &op.outs {
-            let c = events.conn[rank as usize][out.conn as usize] as usize;
+            let c = index(events.conn[index(rank)][index(out.conn)]);
             wires[c].push_back(now.clone());
         }
-        lanes[rank as usize][at.lane as usize] = now;
+        lanes[index(rank)][index(at.lane)] = now;
     }
     for (rank, lanes) in lanes.iter().enumerate() {
         let all = lanes.iter().fold(RankSet::default(), |a, b| a.union(b));

@@ -17,6 +17,7 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
 use crate::instance::Instance;
+use crate::num::{count, index};
 use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, Plan};
 use crate::verify::plan::{placements, races};
 use crate::walk::walk;
@@ -81,7 +82,7 @@ fn times(
     let part = &plan.part;
     let wrong = |what: String| Err(fault(instance, format!("rank {}: {what}", part.rank)));
     let of = |conn: u32| {
-        let c = &part.conns[conn as usize];
+        let c = &part.conns[index(conn)];
         rounds.get(&(c.peer, c.channel, c.dir == Dir::Send)).map_or(&[][..], Vec::as_slice)
     };
     let mut at: Vec<Vec<Time>> = Vec::with_capacity(part.lanes.len());
@@ -100,7 +101,7 @@ fn times(
             own.push(now);
             for input in &op.inputs {
                 if let Input::Message { conn, .. } = input {
-                    let i = &mut next[*conn as usize];
+                    let i = &mut next[index(*conn)];
                     if of(*conn).get(*i) != Some(&op.round) {
                         return wrong(format!("round {} takes another round's message", op.round));
                     }
@@ -108,7 +109,7 @@ fn times(
                 }
             }
             for out in &op.outs {
-                let list = &mut sent[out.conn as usize];
+                let list = &mut sent[index(out.conn)];
                 let own = of(out.conn).get(list.len());
                 // A message that leaves with what made it leaves in an earlier round.
                 if own.is_none_or(|&round| now > (round, 0)) {
@@ -120,17 +121,17 @@ fn times(
         at.push(own);
     }
     for (c, (taken, sent)) in next.iter().zip(&sent).enumerate() {
-        if (*taken).max(sent.len()) != of(c as u32).len() {
+        if (*taken).max(sent.len()) != of(count(c)).len() {
             return wrong("messages are left over".into());
         }
     }
     for (lane, own) in part.lanes.iter().zip(&at) {
         for (op, &now) in lane.ops.iter().zip(own) {
-            if op.after.iter().any(|a| at[a.lane as usize][a.op as usize] > now) {
+            if op.after.iter().any(|a| at[index(a.lane)][index(a.op)] > now) {
                 return wrong(format!("round {} waits for a later one", op.round));
             }
             let late = |conn: u32, message: u32| {
-                of(conn).get(message as usize).is_none_or(|&round| (round, 1) >= now)
+                of(conn).get(index(message)).is_none_or(|&round| (round, 1) >= now)
             };
             if op.drained.iter().any(|m| late(m.conn, m.message)) {
                 return wrong(format!(
@@ -152,19 +153,19 @@ fn slots<'r>(
 ) -> Result<(), Diagnostic> {
     let mut least = 1;
     for (c, sent) in sent.iter().enumerate() {
-        let taken = of(c as u32);
+        let taken = of(count(c));
         for (i, &now) in sent.iter().enumerate() {
             let before = taken[..i].partition_point(|&round| (round, 1) < now);
             least = least.max(i + 1 - before);
         }
     }
     match instance.slots {
-        Some(k) if least > k as usize => Err(fault(
+        Some(k) if least > index(k) => Err(fault(
             instance,
             format!("{least} messages may be in flight on a connection, and {k} slots are asked for"),
         )
         .help(format!("write `slots {least}`, or leave `slots` out; check at fewer ranks for the least number: this proof is by a clock and stricter than it need be"))),
-        _ if least > MAX_SLOTS as usize => Err(Diagnostic::error(
+        _ if least > index(MAX_SLOTS) => Err(Diagnostic::error(
             codes::SLOTS,
             format!("{least} messages are in flight on one connection; {MAX_SLOTS} are possible"),
         )

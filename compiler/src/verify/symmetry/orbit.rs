@@ -12,6 +12,7 @@ use super::{clock, result_buffer};
 use crate::cells::Cells;
 use crate::collective::{Expected, Kind, Ranks};
 use crate::instance::Instance;
+use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::{Buf, Region};
 use crate::program::{Buffer, Style};
@@ -138,7 +139,7 @@ fn meet(into: &[&Transfer]) -> bool {
 
 fn hear(heard: &mut [RankSet], into: &[&Transfer], action: &Action, spacing: u32) {
     let before = heard.to_vec();
-    let row = |rank: u32| (rank / spacing) as usize;
+    let row = |rank: u32| index(rank / spacing);
     for t in into {
         let (least, g) = action.group.split(t.src);
         let of = action.group.ranks(&before[row(least)], &g, action.n);
@@ -169,7 +170,7 @@ pub(super) fn moved(action: &Action, v: &Value, g: &Element) -> Value {
 /// the map does not change: so the image of a tree has the tree's hash.
 fn start(instance: &Instance, action: &Action, least: &[u32], spacing: u32) -> State {
     let places = Places::new(instance).spaced(spacing);
-    let mut values = Cells::new(places.all(least.len() as u32));
+    let mut values = Cells::new(places.all(count(least.len())));
     let (buffer, buf) = match instance.program.style {
         Style::Data => (Buffer::Data, Buf::Data),
         Style::InputOutput => (Buffer::Input, Buf::Input),

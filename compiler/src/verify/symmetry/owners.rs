@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::instance::Instance;
+use crate::num::index;
 use crate::plan::{Buf, Region};
 use crate::walk::{Transfer, walk};
 
@@ -47,12 +48,11 @@ impl Owners {
     }
 
     fn of(all: &[Transfer], n: u32) -> Option<Self> {
-        let none = vec![u32::MAX; n as usize];
+        let none = vec![u32::MAX; index(n)];
         let (mut rank_of, mut chunk_of) = (none.clone(), none);
         for t in all {
             let chunk = one(&t.to)?;
-            let (rank, owned) =
-                (rank_of.get_mut(chunk as usize)?, chunk_of.get_mut(t.dst as usize)?);
+            let (rank, owned) = (rank_of.get_mut(index(chunk))?, chunk_of.get_mut(index(t.dst))?);
             if *rank != u32::MAX || *owned != u32::MAX {
                 return None;
             }
@@ -63,11 +63,11 @@ impl Owners {
     }
 
     pub(super) fn rank(&self, chunk: u32) -> u32 {
-        self.rank_of[chunk as usize]
+        self.rank_of[index(chunk)]
     }
 
     pub(super) fn chunk(&self, rank: u32) -> u32 {
-        self.chunk_of[rank as usize]
+        self.chunk_of[index(rank)]
     }
 
     /// The images of all chunks if their ranks move so.
@@ -89,9 +89,9 @@ impl Owners {
 impl Images {
     /// The image of an interval, if it is one: its first chunk.
     pub(super) fn interval(&self, first: u32, len: u32) -> Option<u32> {
-        let level = &self.levels[len.max(1).ilog2() as usize];
+        let level = &self.levels[index(len.max(1).ilog2())];
         let wide = 1u32 << len.max(1).ilog2();
-        let (a, b) = (level[first as usize], level[(first + len - wide) as usize]);
+        let (a, b) = (level[index(first)], level[index(first + len - wide)]);
         let (least, most) = (a.0.min(b.0), a.1.max(b.1));
         (most - least + 1 == len).then_some(least)
     }

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::group::{Action, Element, Group, Rotation};
 use super::owners::Images;
 use crate::instance::Instance;
+use crate::num::wide;
 use crate::plan::{Buf, Wire};
 use crate::walk::{Round, Transfer, walk};
 
@@ -104,7 +105,7 @@ fn one(
     let differs = || format!("does not map onto itself by {}", action.group.name());
     all.clear();
     round.of(0, all).map_err(unknown)?;
-    if (all.len() as u64).saturating_mul(u64::from(action.n)) > MOST_TRANSFERS {
+    if wide(all.len()).saturating_mul(u64::from(action.n)) > MOST_TRANSFERS {
         return Err(away.into());
     }
     // Most that do not map onto themselves show it at the first rank.
@@ -115,7 +116,7 @@ fn one(
     }
     all.clear();
     round.all(all).map_err(unknown)?;
-    *listed += all.len() as u64 * open.len() as u64;
+    *listed += wide(all.len()) * wide(open.len());
     if *listed > MOST_TRANSFERS {
         return Err(away.into());
     }
@@ -324,7 +325,7 @@ fn images(norms: &[Norm], action: &Action, g: &Element) -> Option<Vec<Norm>> {
 /// The images of what rank 0 is sent, for every element.
 fn orbit(norms: &[Norm], action: &Action) -> Option<Vec<Norm>> {
     let zero: Vec<&Norm> = norms.iter().take_while(|t| t.dst == 0).collect();
-    if zero.len() as u64 * u64::from(action.n) != norms.len() as u64 {
+    if wide(zero.len()) * u64::from(action.n) != wide(norms.len()) {
         return None;
     }
     let mut left = 4 * MOST_RUNS;
