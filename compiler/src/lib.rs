@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
+mod budget;
 mod cells;
 pub mod chunks;
 pub mod collective;
@@ -226,7 +227,7 @@ fn reach(
     if let (Some(a), Some(b)) = (steps(64), steps(128)) {
         let most =
             |a: f64, b: f64, limit: f64| 128.0 * (limit / b).powf(1.0 / (b / a).log2().max(0.5));
-        let n = most(a.0, b.0, float(options.limit)).min(most(a.1, b.1, float(graph::MOST_STEPS)));
+        let n = most(a.0, b.0, float(options.limit)).min(most(a.1, b.1, float(budget::STEPS)));
         note = format!("{note}; it can be unrolled up to about n = {}", num::whole(n));
     }
     for d in &mut found {

@@ -20,8 +20,8 @@ pub use crate::walk::Transfer;
 pub use join::Join;
 pub(crate) use print::region as region_text;
 pub use print::{dot, text};
+pub(crate) use unroll::asked;
 pub use unroll::unroll;
-pub(crate) use unroll::{MOST_STEPS, asked};
 
 /// Index of a step.
 pub type StepId = NodeIndex<u32>;

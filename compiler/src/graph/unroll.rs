@@ -10,15 +10,13 @@ use smallvec::SmallVec;
 
 use super::join::joined;
 use super::{Dep, Join, StepGraph, StepId, Transfer};
+use crate::budget;
 use crate::cells::Cells;
 use crate::instance::Instance;
-use crate::num::{count, index};
+use crate::num::{count, index, wide};
 use crate::places::Places;
 use crate::program::{Buffer, Style};
 use crate::walk::walk;
-
-/// More steps than this are not kept: some 300 bytes each with their dependences.
-pub(crate) const MOST_STEPS: usize = 12_000_000;
 
 /// What has happened to one place so far.
 #[derive(Clone, Default)]
@@ -87,6 +85,45 @@ impl Found {
     }
 }
 
+/// How much would be unrolled.
+#[derive(Default)]
+struct Size {
+    steps: usize,
+    moves: u64,
+}
+
+impl Size {
+    fn add(&mut self, t: &Transfer) {
+        self.steps += 1;
+        self.moves += u64::from(t.from.chunks());
+    }
+
+    fn large(&self) -> bool {
+        wide(self.steps) + self.moves > budget::COUNTED
+    }
+
+    fn fits(&self, instance: &Instance) -> Result<(), Box<Diagnostic>> {
+        let limit = instance.options.limit;
+        if self.moves <= limit && self.steps <= budget::STEPS {
+            return Ok(());
+        }
+        let what = format!("more than {limit} chunk moves or {} steps", budget::STEPS);
+        Err(Box::new(too_big(instance, what)))
+    }
+}
+
+/// Refuses what is too large before memory is taken for it.
+fn count_all(instance: &Instance) -> Result<(), Box<Diagnostic>> {
+    let mut size = Size::default();
+    walk(instance, &mut |round| {
+        round.visit(&mut |t| {
+            size.add(&t);
+            size.fits(instance)
+        })?;
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
 /// Unrolls an instance. Faults of evaluation (indices, ranks, arithmetic) are found here.
 pub fn unroll(instance: &Arc<Instance>) -> Result<StepGraph, Diagnostics> {
     let places = Places::new(instance);
@@ -98,7 +135,8 @@ pub fn unroll(instance: &Arc<Instance>) -> Result<StepGraph, Diagnostics> {
     }
     let mut graph = DiGraph::<Transfer, Dep, u32>::default();
     let mut state = Cells::<Place>::new(places.all(instance.ranks()));
-    let (mut rounds, mut message, mut moves, mut lossy) = (0, 0, 0u64, false);
+    let (mut rounds, mut message, mut lossy) = (0, 0, false);
+    let (mut size, mut counted) = (Size::default(), false);
     let mut found = Vec::new();
     let mut joins = Vec::new();
     let done = walk(instance, &mut |round| {
@@ -106,11 +144,21 @@ pub fn unroll(instance: &Arc<Instance>) -> Result<StepGraph, Diagnostics> {
         message = message.max(round.message_bound()?);
         lossy |= round.lossy();
         found.clear();
-        round.all(&mut found)?;
-        moves += found.iter().map(|t| u64::from(t.from.chunks())).sum::<u64>();
-        if moves > limit || graph.node_count() + found.len() > MOST_STEPS {
-            let what = format!("more than {limit} chunk moves or {MOST_STEPS} steps");
-            return Err(Box::new(too_big(instance, what)));
+        round.visit(&mut |t| {
+            size.add(&t);
+            size.fits(instance)?;
+            if counted || !size.large() {
+                found.push(t);
+            }
+            Ok(())
+        })?;
+        if !counted && size.large() {
+            counted = true;
+            count_all(instance)?;
+            found.clear();
+            round.all(&mut found)?;
+        } else {
+            found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         }
         let first = graph.node_count();
         for t in found.drain(..) {

@@ -12,10 +12,10 @@ use crate::collective::{CustomSpec, Run};
 use crate::program::{Binder, Custom, Ensure, Expr, Index, Node, Rank, Slot};
 
 /// Places of all ranks' outputs that a table may have.
-const MOST_CELLS: u64 = 1 << 23;
+const MOST_CELLS: u64 = 1 << 21;
 
 /// Runs of contributions that a table may hold.
-const MOST_RUNS: usize = 1 << 23;
+const MOST_RUNS: usize = 1 << 22;
 
 /// Turns of loops, and contributions, that are evaluated for a table.
 const MOST_WORK: u64 = 1 << 22;

@@ -1,12 +1,12 @@
 //! How fine the chunks must be for every sub-algorithm and part, and how programs enter others.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::{Fail, MAX_CHUNKS, chunks, custom_sizes, environment, index_set, requires, value};
+use crate::budget::{Budget, ENTERED};
 use crate::collective::{CustomSpec, Kind, Spec};
 use crate::num::{count, index, wide};
 use crate::program::{Buffer, Program, Region, Split, Stmt, Style, Use};
@@ -14,32 +14,18 @@ use crate::program::{Buffer, Program, Region, Split, Stmt, Style, Use};
 /// Finds how fine the chunks must be, without walking any `each`.
 pub(super) struct Layout {
     paths: u32,
-    /// Turns of loops, parts and sub-algorithms so far.
-    entered: Cell<u32>,
+    /// What is left for turns of loops, parts and sub-algorithms.
+    budget: Budget,
 }
 
-/// More turns of loops that hold sub-algorithms, parts and sub-algorithms than this are refused.
-const MOST_ENTERED: u32 = 1 << 16;
-
 impl Layout {
-    pub(super) fn new(paths: u32) -> Self {
-        Layout { paths, entered: Cell::new(0) }
+    pub(super) fn new(paths: u32, budget: Budget) -> Self {
+        Layout { paths, budget }
     }
 
     /// Counts one more thing that is entered.
     fn enters(&self, span: Span) -> Result<(), Fail> {
-        self.entered.set(self.entered.get() + 1);
-        if self.entered.get() <= MOST_ENTERED {
-            return Ok(());
-        }
-        Err(Box::new(
-            Diagnostic::error(
-                codes::TOO_BIG,
-                format!("more than {MOST_ENTERED} sub-algorithms and parts would be entered"),
-            )
-            .label(span, "here")
-            .help("check the bounds of the loops around it, and how often the algorithms that it uses use others"),
-        ))
+        self.budget.turns(ENTERED, span)
     }
 
     /// Chunks that the whole vector of this program must have at least (a multiple of `units`).

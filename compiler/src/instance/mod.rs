@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 
+use crate::budget::{self, Budget};
 use crate::collective::{Kind, Spec};
 use crate::eval::eval;
 use crate::num::{count, index};
@@ -25,7 +26,7 @@ pub(crate) use layout::{enter, parent_buffer, split_range, sub_regions};
 pub use shape::{MAX_RANKS, Shape};
 
 /// More chunks than this in one buffer are refused.
-const MAX_CHUNKS: i64 = 1 << 28;
+const MAX_CHUNKS: i64 = 1 << 22;
 
 /// What else a compilation depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { root: 0, paths: 1, limit: 50_000_000 }
+        Options { root: 0, paths: 1, limit: budget::MOVES }
     }
 }
 
@@ -171,7 +172,8 @@ impl Instance {
         let channels = clause(&program.schedule.channels, &mut env, "channels", 64)?.unwrap_or(1);
         let pipeline = clause(&program.schedule.pipeline, &mut env, "pipeline", 4096)?.unwrap_or(1);
         let slots = clause(&program.schedule.slots, &mut env, "slots", MAX_SLOTS.into())?;
-        let fine = Layout::new(options.paths).program(program, &axes, &mut env, units, channels)?;
+        let fine = Layout::new(options.paths, Budget::new(count(n), options.limit))
+            .program(program, &axes, &mut env, units, channels)?;
         let spec = spec(program, count(n), &mut env, fine, options.root)?;
         let mut instance = Instance {
             program: program.clone(),

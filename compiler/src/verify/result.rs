@@ -90,7 +90,8 @@ fn barrier(graph: &StepGraph, state: &State) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-fn asked(expected: &Expected, n: u32) -> String {
+/// The text of what a place must hold.
+pub(super) fn asked(expected: &Expected, n: u32) -> String {
     match &expected.ranks {
         Ranks::All if n == 1 => format!("chunk {} of {{r0}}", expected.chunk),
         Ranks::All => format!("chunk {} of {{r0..r{}}}", expected.chunk, n - 1),

@@ -210,6 +210,16 @@ pub enum Clash {
     Sizes,
 }
 
+impl std::fmt::Display for Clash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Clash::Twice(r, c) => write!(f, "rank {r}'s chunk {c} is counted twice"),
+            Clash::Chunks(a, b) => write!(f, "chunk {a} is added to chunk {b}"),
+            Clash::Sizes => f.write_str("chunks that may differ in bytes are added to each other"),
+        }
+    }
+}
+
 impl Value {
     /// The contribution of one rank.
     pub fn leaf(rank: u32, chunk: u32, class: u32) -> Self {

@@ -19,10 +19,11 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 use smallvec::SmallVec;
 
+use crate::budget::{Budget, ENTERED};
 use crate::collective::Spec;
 use crate::eval::eval;
 use crate::instance::{Instance, enter, environment, split_range};
-use crate::num::{count, index, short};
+use crate::num::{count, index, short, wide};
 use crate::plan::{Region, Weighted, Wire};
 use crate::program::{Program, Slot, Stmt};
 use frame::{Frame, Ride, Views};
@@ -87,28 +88,15 @@ struct Walk<'w, 'v> {
     /// Scratch being laid out: first index by path, and sizes; `None` once that is done.
     layout: Option<Scratch>,
     stop: bool,
-    /// Turns of all loops so far.
-    turns: u64,
+    budget: Budget,
     /// Path and part of each lane that something moved on.
     lanes: Vec<Option<(u16, Option<u16>)>>,
     /// The split that shares cut.
     weighted: Option<u32>,
 }
 
-/// Loops that turn more often than this in all are refused.
-const MOST_TURNS: u64 = 1 << 24;
-
-/// More transfers than this are not listed at once.
-const MOST_TRANSFERS: usize = 1 << 23;
-
 /// Scratch memories of a program and of what it uses are numbered in 16 bits, with room for those of lowering.
 const MOST_SCRATCH: usize = 1 << 15;
-
-fn too_many(turns: u64, span: Span) -> Diagnostic {
-    Diagnostic::error(codes::TOO_BIG, format!("this would be unrolled {turns} times and more"))
-        .label(span, "here")
-        .help("check the bounds of the loops, or use fewer ranks")
-}
 
 /// Calls `on_round` for every round of the instance, in order.
 pub fn walk(instance: &Instance, on_round: OnRound<'_>) -> Result<(), Fail> {
@@ -159,7 +147,7 @@ fn run(instance: &Instance, on_round: OnRound<'_>, layout: bool) -> Result<Optio
         on_round,
         layout: layout.then(Default::default),
         stop: false,
-        turns: 0,
+        budget: Budget::new(ranks, instance.options.limit),
         lanes: vec![None; MAX_LANES.into()],
         weighted: instance.weighted_site(),
     };
@@ -239,17 +227,10 @@ impl Walk<'_, '_> {
                         continue;
                     }
                     // A bound that is out of reach is refused before the first turn.
-                    let turns = u64::try_from(to.saturating_sub(from)).unwrap_or(0);
-                    if turns > MOST_TURNS {
-                        return Err(Box::new(too_many(turns, from_span)));
-                    }
+                    self.budget.turns(wide(to.saturating_sub(from).max(0)), from_span)?;
                     frame.live.push(*slot);
                     for v in from..to {
                         frame.env[index(*slot)] = v;
-                        self.turns += 1;
-                        if self.turns > MOST_TURNS {
-                            return Err(Box::new(too_many(self.turns, from_span)));
-                        }
                         self.block(frame, body)?;
                         if self.stop {
                             break;
@@ -264,7 +245,8 @@ impl Walk<'_, '_> {
                 Stmt::Each(each) => {
                     if self.layout.is_none() {
                         let ride = self.lane(frame.ride, each.span)?;
-                        let round = Round { frame, each, index: self.round, ride };
+                        let round =
+                            Round { frame, each, index: self.round, ride, budget: &self.budget };
                         if (self.on_round)(&round)?.is_break() {
                             self.stop = true;
                         }
@@ -304,6 +286,7 @@ impl Walk<'_, '_> {
         site: Option<u32>,
     ) -> Result<(), Fail> {
         self.path.push(part);
+        self.budget.turns(ENTERED, outer.program.header)?;
         let w = outer.fine()? / parts;
         let scratch = self.scratch(outer.program, &outer.env, w.max(1));
         let mut env = outer.env.clone();

@@ -5,7 +5,8 @@ use roundelay_dsl::span::Span;
 
 use super::frame::{Frame, Ride};
 use super::view::View;
-use super::{Fail, Key, MOST_TRANSFERS, MOST_TURNS, Transfer, Turns, too_many};
+use super::{Fail, Key, Transfer, Turns};
+use crate::budget::Budget;
 use crate::eval::{Bounds, eval};
 use crate::instance::index_set;
 use crate::num::{count, index, signed, wide};
@@ -19,14 +20,14 @@ pub struct Round<'a> {
     pub index: u32,
     /// How it travels.
     pub ride: Ride,
+    pub(super) budget: &'a Budget,
 }
 
 /// What is done with a combination of the inner loops.
 type Leaf<'f> = &'f mut dyn FnMut(&mut Vec<i64>, &Turns) -> Result<(), Fail>;
 
-/// Turns of inner loops that have led to no transfer, of one request for transfers.
-#[derive(Default)]
-struct Idle(u64);
+/// What is done with a transfer.
+type Sink<'f> = &'f mut dyn FnMut(Transfer) -> Result<(), Fail>;
 
 /// The environment of one rule while its transfers are found.
 struct Scene<'r> {
@@ -47,16 +48,25 @@ impl Round<'_> {
     /// All transfers of the round in order.
     pub fn all(&self, out: &mut Vec<Transfer>) -> Result<(), Fail> {
         let start = out.len();
+        self.visit(&mut |t| {
+            self.budget.list(out.len() - start, t.span)?;
+            out.push(t);
+            Ok(())
+        })?;
+        out[start..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(())
+    }
+
+    /// Hands over all transfers of the round, in no order that means anything.
+    pub(crate) fn visit(&self, sink: Sink<'_>) -> Result<(), Fail> {
         let mut env = self.frame.env.clone();
-        let mut idle = Idle::default();
         for base in self.frame.bases() {
             for (number, rule) in self.each.rules.iter().enumerate() {
                 let scene = self.scene(rule, count(number), base)?;
                 let last = if self.each.once { 1 } else { self.frame.size };
-                self.listed(&scene, &mut env, 0..last, None, &mut idle, out)?;
+                self.listed(&scene, &mut env, 0..last, None, sink)?;
             }
         }
-        out[start..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(())
     }
 
@@ -65,20 +75,28 @@ impl Round<'_> {
         let start = out.len();
         let (base, place) = self.frame.locate(rank);
         let mut env = self.frame.env.clone();
-        let mut idle = Idle::default();
         for (number, rule) in self.each.rules.iter().enumerate() {
             let scene = self.scene(rule, count(number), base)?;
             let last = if self.each.once { 1 } else { self.frame.size };
             let before = out.len();
             if !self.each.once && rule.uniform {
                 let mut turns = Turns::new();
-                if self.solve(&scene, &mut env, &mut turns, place, rank, out).is_ok() {
+                let push = &mut |t: Transfer| {
+                    self.budget.list(out.len() - start, t.span)?;
+                    out.push(t);
+                    Ok(())
+                };
+                if self.solve(&scene, &mut env, &mut turns, place, rank, push).is_ok() {
                     continue;
                 }
                 // What no rank comes to may have no value: then all ranks are asked.
                 out.truncate(before);
             }
-            self.listed(&scene, &mut env, 0..last, Some(rank), &mut idle, out)?;
+            self.listed(&scene, &mut env, 0..last, Some(rank), &mut |t| {
+                self.budget.list(out.len() - start, t.span)?;
+                out.push(t);
+                Ok(())
+            })?;
         }
         out[start..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(())
@@ -91,14 +109,14 @@ impl Round<'_> {
         env: &mut Vec<i64>,
         ranks: std::ops::Range<u32>,
         only: Option<u32>,
-        idle: &mut Idle,
-        out: &mut Vec<Transfer>,
+        sink: Sink<'_>,
     ) -> Result<(), Fail> {
         for r in ranks {
             env[index(self.each.var)] = i64::from(r);
             let mut turns = Turns::new();
-            self.leaves(scene.rule, env, &mut turns, idle, &mut |env, turns| {
-                self.transfer(scene, env, turns, r, only, out)
+            self.budget.idle(1, scene.rule.span)?;
+            self.leaves(scene.rule, env, &mut turns, &mut |env, turns| {
+                self.transfer(scene, env, turns, r, only, sink)
             })?;
         }
         Ok(())
@@ -116,8 +134,7 @@ impl Round<'_> {
         let mut env = self.frame.env.clone();
         let place = self.frame.locate(key.rank).1;
         env[index(self.each.var)] = i64::from(place);
-        let mut idle = Idle::default();
-        let found = self.leaves(rule, &mut env, &mut Turns::new(), &mut idle, &mut |env, turns| {
+        let found = self.leaves(rule, &mut env, &mut Turns::new(), &mut |env, turns| {
             if *turns == key.inner && text.is_none() {
                 text = Some(self.frame.note(blank(), env, &self.slots(rule)).notes.join(""));
             }
@@ -154,10 +171,9 @@ impl Round<'_> {
         rule: &Rule,
         env: &mut Vec<i64>,
         turns: &mut Turns,
-        idle: &mut Idle,
         leaf: Leaf<'_>,
     ) -> Result<(), Fail> {
-        self.descend(rule, &rule.binders, env, turns, idle, leaf)
+        self.descend(rule, &rule.binders, env, turns, leaf)
     }
 
     fn descend(
@@ -166,32 +182,27 @@ impl Round<'_> {
         binders: &[Binder],
         env: &mut Vec<i64>,
         turns: &mut Turns,
-        idle: &mut Idle,
         leaf: Leaf<'_>,
     ) -> Result<(), Fail> {
         let Some((first, rest)) = binders.split_first() else {
-            idle.0 = idle.0.saturating_sub(wide(turns.len()));
             return leaf(env, turns);
         };
         match first {
             Binder::Let(slot, e) => {
                 env[index(*slot)] = self.value(rule, e, env)?;
-                self.descend(rule, rest, env, turns, idle, leaf)
+                self.descend(rule, rest, env, turns, leaf)
             }
             Binder::Where(e) => match self.value(rule, e, env)? {
                 0 => Ok(()),
-                _ => self.descend(rule, rest, env, turns, idle, leaf),
+                _ => self.descend(rule, rest, env, turns, leaf),
             },
             Binder::For(slot, from, to) => {
                 let (a, b) = (self.value(rule, from, env)?, self.value(rule, to, env)?);
                 for turn in 0..self.width(rule, a, b)? {
                     env[index(*slot)] = a + i64::from(turn);
-                    idle.0 += 1;
-                    if idle.0 > MOST_TURNS {
-                        return Err(Box::new(too_many(idle.0, rule.span)));
-                    }
+                    self.budget.idle(1, rule.span)?;
                     turns.push(turn);
-                    let done = self.descend(rule, rest, env, turns, idle, leaf);
+                    let done = self.descend(rule, rest, env, turns, leaf);
                     turns.pop();
                     done?;
                 }
@@ -208,9 +219,9 @@ impl Round<'_> {
         turns: &mut Turns,
         place: u32,
         rank: u32,
-        out: &mut Vec<Transfer>,
+        sink: Sink<'_>,
     ) -> Result<(), Fail> {
-        self.solve_from(scene, 0, env, turns, place, rank, out)
+        self.solve_from(scene, 0, env, turns, place, rank, sink)
     }
 
     #[allow(clippy::too_many_arguments, reason = "the state of one recursive descent")]
@@ -222,7 +233,7 @@ impl Round<'_> {
         turns: &mut Turns,
         place: u32,
         rank: u32,
-        out: &mut Vec<Transfer>,
+        sink: Sink<'_>,
     ) -> Result<(), Fail> {
         let whole = (0, i64::from(self.frame.size) - 1);
         let vary = [(self.each.var, whole)];
@@ -231,8 +242,9 @@ impl Round<'_> {
                 let (a, b) = (self.value(scene.rule, from, env)?, self.value(scene.rule, to, env)?);
                 for turn in 0..self.width(scene.rule, a, b)? {
                     env[index(*slot)] = a + i64::from(turn);
+                    self.budget.idle(1, scene.rule.span)?;
                     turns.push(turn);
-                    let done = self.solve_from(scene, at + 1, env, turns, place, rank, out);
+                    let done = self.solve_from(scene, at + 1, env, turns, place, rank, sink);
                     turns.pop();
                     done?;
                 }
@@ -242,12 +254,12 @@ impl Round<'_> {
                 if !self.each.defs.iter().any(|(s, _)| s == slot) {
                     env[index(*slot)] = self.value(scene.rule, e, env)?;
                 }
-                return self.solve_from(scene, at + 1, env, turns, place, rank, out);
+                return self.solve_from(scene, at + 1, env, turns, place, rank, sink);
             }
             Some(Binder::Where(e)) => {
                 let varies = Bounds { env, vary: &vary, defs: &self.each.defs }.varies(e);
                 if varies || self.value(scene.rule, e, env)? != 0 {
-                    self.solve_from(scene, at + 1, env, turns, place, rank, out)?;
+                    self.solve_from(scene, at + 1, env, turns, place, rank, sink)?;
                 }
                 return Ok(());
             }
@@ -289,7 +301,7 @@ impl Round<'_> {
                     Binder::For(..) => {}
                 }
             }
-            self.transfer(scene, env, turns, count(r), Some(rank), out)?;
+            self.transfer(scene, env, turns, count(r), Some(rank), sink)?;
         }
         Ok(())
     }
@@ -297,8 +309,9 @@ impl Round<'_> {
     /// How often a loop runs, if that is within reason.
     fn width(&self, rule: &Rule, from: i64, to: i64) -> Result<u32, Fail> {
         match to.saturating_sub(from) {
-            w if w <= signed(MOST_TURNS) => Ok(count(w.max(0))),
-            w => Err(Box::new(too_many(wide(w), rule.span))),
+            w if w <= 0 => Ok(0),
+            w if w < signed(u32::MAX) => Ok(count(w)),
+            w => self.budget.idle(wide(w), rule.span).map(|()| 0),
         }
     }
 
@@ -339,7 +352,7 @@ impl Round<'_> {
         turns: &Turns,
         r: u32,
         only: Option<u32>,
-        out: &mut Vec<Transfer>,
+        sink: Sink<'_>,
     ) -> Result<(), Fail> {
         let rule = scene.rule;
         let global = |place: u32| scene.base + place * self.frame.stride;
@@ -370,10 +383,8 @@ impl Round<'_> {
         if a == 0 {
             return Ok(());
         }
-        if out.len() >= MOST_TRANSFERS {
-            return Err(Box::new(too_many(wide(out.len()), rule.span)));
-        }
-        out.push(Transfer {
+        self.budget.useful(turns.len() + 1);
+        sink(Transfer {
             round: self.index,
             key: Key {
                 rule: scene.number,
@@ -390,8 +401,7 @@ impl Round<'_> {
             to: scene.to.map(&to, rule.to.span)?,
             wire: rule.wire,
             span: rule.span,
-        });
-        Ok(())
+        })
     }
 }
 

@@ -17,14 +17,15 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, Label, codes};
 
 use crate::graph;
 use crate::instance::{Instance, Options, Shape};
+use crate::num::wide;
 use crate::program::{Program, Stmt, Use};
 use edits::Edit;
 
-/// At most so many changes are tried.
-const MOST_EDITS: usize = 1_500;
-
 /// No trial may move more chunks than this.
 const MOST_MOVES: u64 = 20_000;
+
+/// All trials together may do so much: steps, chunk moves, ranks and places of the text.
+const MOST_WORK: u64 = 1_500_000;
 
 /// The finding with the guilty place first, where it can be told.
 pub fn sharpen(
@@ -54,21 +55,20 @@ pub fn sharpen(
 /// The changed program that is right, if there is one.
 fn repair(program: &Arc<Program>, shape: &Shape, options: &Options) -> Option<Edit> {
     let trials = trials(program, shape, options);
-    let faulty = trials.iter().position(|t| proves(program, t) == Some(false))?;
-    let mut kept = 0;
-    edits::all(program).into_iter().take(MOST_EDITS).find(|edit| {
+    let edits = edits::all(program);
+    let mut work = Work { left: MOST_WORK, text: TEXT * wide(edits.len()) };
+    let faulty = trials.iter().position(|t| work.proves(program, t) == Some(false))?;
+    for edit in edits {
+        if work.left == 0 {
+            break;
+        }
         let changed = Arc::new(edit.made(program));
         // The shape that shows the fault comes first: it refuses nearly all.
-        kept = 0;
-        proves(&changed, &trials[faulty]) == Some(true)
-            && trials.iter().all(|t| {
-                let verdict = proves(&changed, t);
-                kept += usize::from(verdict == Some(true));
-                // What the shape does not allow says nothing.
-                verdict != Some(false)
-            })
-            && kept > 0
-    })
+        if work.proves(&changed, &trials[faulty]) == Some(true) && work.holds(&changed, &trials) {
+            return Some(edit);
+        }
+    }
+    None
 }
 
 /// A shape and what else a trial depends on.
@@ -95,12 +95,48 @@ fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec<Trial> {
     trials
 }
 
-/// Whether the program is right at a shape; `None` where the shape is not allowed.
-fn proves(program: &Arc<Program>, (shape, options): &Trial) -> Option<bool> {
-    match Instance::new(program, shape, options) {
-        Err(found) if found.iter().any(|d| d.code == codes::REQUIRES) => None,
-        Err(_) => Some(false),
-        Ok(instance) => Some(graph::unroll(&Arc::new(instance)).and_then(super::verify).is_ok()),
+/// What a place of the text costs in a trial, in steps.
+const TEXT: u64 = 16;
+
+/// What is left of the work of all trials.
+struct Work {
+    left: u64,
+    /// What it costs to copy the text and to lay it out once.
+    text: u64,
+}
+
+impl Work {
+    /// Whether the program is right at a shape; `None` where the shape is not allowed.
+    fn proves(&mut self, program: &Arc<Program>, (shape, options): &Trial) -> Option<bool> {
+        let mut cost = self.text + shape.ranks();
+        let verdict = match Instance::new(program, shape, options) {
+            Err(found) if found.iter().any(|d| d.code == codes::REQUIRES) => None,
+            Err(_) => Some(false),
+            Ok(instance) => match graph::unroll(&Arc::new(instance)) {
+                Err(found) => {
+                    let large = found.iter().any(|d| d.code == codes::TOO_BIG);
+                    cost += if large { MOST_MOVES } else { 0 };
+                    Some(false)
+                }
+                Ok(graph) => {
+                    let moves = graph.graph.node_weights().map(|t| u64::from(t.from.chunks()));
+                    cost += moves.map(|m| m + 1).sum::<u64>();
+                    Some(super::verify(graph).is_ok())
+                }
+            },
+        };
+        self.left = self.left.saturating_sub(cost);
+        verdict
+    }
+
+    /// Whether the program is right at every shape that it allows, and allows one.
+    fn holds(&mut self, program: &Arc<Program>, trials: &[Trial]) -> bool {
+        let mut kept = false;
+        trials.iter().all(|t| {
+            let verdict = self.proves(program, t);
+            kept |= verdict == Some(true);
+            verdict != Some(false)
+        }) && kept
     }
 }
 

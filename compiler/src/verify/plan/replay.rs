@@ -129,9 +129,9 @@ pub(super) fn replay(
                         // Proved of the graph already: no result holds it. If one does here, it is found below.
                         Err(c @ (Clash::Twice(..) | Clash::Chunks(..))) => Ok(a.spoilt_by(
                             b,
-                            Arc::new(Spoilt { reason: wrong(format!("{c:?}")), step: None }),
+                            Arc::new(Spoilt { reason: wrong(c.to_string()), step: None }),
                         )),
-                        other => other.map_err(|c| wrong(format!("{c:?}"))),
+                        other => other.map_err(|c| wrong(c.to_string())),
                     });
                     added.collect::<Result<Vec<Value>, Diagnostic>>()?
                 }

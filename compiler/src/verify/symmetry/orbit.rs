@@ -260,9 +260,15 @@ pub(super) fn result(
             let Some(expected) = instance.spec.expected(buffer, rank, chunk) else { continue };
             let value = place_value(state, rank, buf, chunk);
             let Some(value) = value.filter(|v| v.is(&expected, n)) else {
+                let spoilt = place_value(state, rank, buf, chunk).and_then(|v| v.spoilt.as_ref());
+                if let Some(spoilt) = spoilt {
+                    let end = format!("rank {rank}'s chunk {chunk} ends with that sum");
+                    return Err(vec![spoilt.reason.clone().note(end)]);
+                }
                 let ends = value.map_or("nothing".into(), Value::to_string);
+                let expected = super::super::result::asked(&expected, n);
                 return Err(missing(format!(
-                    "rank {rank}'s chunk {chunk} ends as {ends}, not as {expected:?}"
+                    "rank {rank}'s chunk {chunk} ends as {ends}, not as {expected}"
                 )));
             };
             match action.chunk_split(expected.chunk) {

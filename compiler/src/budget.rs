@@ -1,0 +1,92 @@
+//! What a compilation may cost before it is refused, in counts: no clock is read, so that every machine refuses
+//! the same programs.
+//!
+//! Whatever a text can repeat draws on one of these: turns of loops outside rounds with what they enter, turns and
+//! ranks inside rounds that lead to no transfer, transfers, and chunks. Few ranks can be repeated only so often
+//! with sense, so the first two grow with the ranks. `tests/tests/budget.rs` holds texts of every construct against
+//! half a second and 256 MB.
+
+use std::cell::Cell;
+
+use roundelay_dsl::diag::{Diagnostic, codes};
+use roundelay_dsl::span::Span;
+
+use crate::num::wide;
+
+type Fail = Box<Diagnostic>;
+
+/// Steps that are kept at most: some 300 bytes each with their dependences.
+pub(crate) const STEPS: usize = 3_000_000;
+
+/// Chunk moves that are unrolled at most where nobody says otherwise: up to 600 bytes each.
+pub(crate) const MOVES: u64 = 6_000_000;
+
+/// Steps and moves from which on all are counted first: below them a program is unrolled in a moment.
+pub(crate) const COUNTED: u64 = 250_000;
+
+/// Turns of a loop that cost as much as to enter a part or an algorithm.
+pub(crate) const ENTERED: u64 = 64;
+
+/// What is left of the turns of one walk through a program.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    ranks: u32,
+    turns: Cell<u64>,
+    idle: Cell<u64>,
+}
+
+impl Budget {
+    /// The budget of a program on so many ranks that may move so many chunks.
+    pub(crate) fn new(ranks: u32, moves: u64) -> Self {
+        let n = u64::from(ranks);
+        let turns = (1 << 19) + 80 * n;
+        let idle = (1 << 20) + n.saturating_mul(n).min(1 << 25);
+        Budget {
+            ranks,
+            turns: Cell::new(turns.min(moves)),
+            idle: Cell::new(idle.min(moves.saturating_mul(16))),
+        }
+    }
+
+    /// Draws so many turns of a loop outside rounds, or one for a part or an algorithm that is entered.
+    pub(crate) fn turns(&self, turns: u64, span: Span) -> Result<(), Fail> {
+        draw(&self.turns, turns)
+            .map_err(|()| self.refusal("turns of loops and uses of algorithms", span))
+    }
+
+    /// Draws turns of loops in a round, or ranks, before it is known whether they lead to a transfer.
+    pub(crate) fn idle(&self, turns: u64, span: Span) -> Result<(), Fail> {
+        draw(&self.idle, turns)
+            .map_err(|()| self.refusal("turns of loops in rounds that move nothing", span))
+    }
+
+    /// Gives back what led to a transfer.
+    pub(crate) fn useful(&self, turns: usize) {
+        self.idle.set(self.idle.get().saturating_add(wide(turns)));
+    }
+
+    /// Refuses to list more transfers of one round than may be kept of all.
+    pub(crate) fn list(&self, transfers: usize, span: Span) -> Result<(), Fail> {
+        if transfers < STEPS { Ok(()) } else { Err(self.refusal("transfers in one round", span)) }
+    }
+
+    fn refusal(&self, what: &str, span: Span) -> Fail {
+        let d = Diagnostic::error(codes::TOO_BIG, format!("too many {what}, on {} ranks", self.ranks))
+            .label(span, "here")
+            .help("check the bounds of the loops around it, and how often the algorithms that it uses use others; or use fewer ranks");
+        Box::new(d)
+    }
+}
+
+fn draw(from: &Cell<u64>, turns: u64) -> Result<(), ()> {
+    match from.get().checked_sub(turns) {
+        Some(left) => {
+            from.set(left);
+            Ok(())
+        }
+        None => {
+            from.set(0);
+            Err(())
+        }
+    }
+}
