@@ -81,6 +81,21 @@ impl Frame<'_> {
         Ok((view.total() / view.units.max(1)).max(1))
     }
 
+    /// Whether a buffer of the frame lies in scratch.
+    pub(super) fn in_scratch(&self, buffer: Buffer) -> bool {
+        match (&self.views, buffer) {
+            (_, Buffer::Scratch(_)) => true,
+            (Views::Whole { .. }, _) => false,
+            (Views::Part { outer, .. }, _) => outer.in_scratch(buffer),
+            (Views::Used { outer, stmt, .. }, _) => {
+                let region = sub_regions(stmt).into_iter().find(|(_, b)| *b == buffer);
+                let (region, buffer) = region.unwrap_or((stmt.on.as_ref(), buffer));
+                let given = region.map(|r| r.buf);
+                outer.in_scratch(given.unwrap_or_else(|| parent_buffer(outer.program, buffer)))
+            }
+        }
+    }
+
     /// Lowest ranks of all groups.
     pub(super) fn bases(&self) -> impl Iterator<Item = u32> + '_ {
         let span = self.size * self.stride;

@@ -109,6 +109,16 @@ impl Round<'_> {
         self.each.rules.iter().any(|rule| rule.wire.is_some())
     }
 
+    /// Whether one scratch buffer may be written from scratch and from the vector. The same whichever rank
+    /// asks.
+    pub fn mixes(&self) -> bool {
+        let rules = &self.each.rules;
+        let scratch = |buf| self.frame.in_scratch(buf);
+        let within = |r: &&Rule| scratch(r.to.buf) && scratch(r.from.buf);
+        let meets = |r: &Rule, o: &Rule| o.to.buf == r.to.buf && !scratch(o.from.buf);
+        rules.iter().filter(within).any(|r| rules.iter().any(|o| meets(r, o)))
+    }
+
     /// The values of the variables of one transfer of the round, as messages show them.
     pub fn values(&self, key: &Key) -> Option<String> {
         let rule = self.each.rules.get(index(key.rule))?;
