@@ -8,8 +8,9 @@ use roundelay_dsl::span::Span;
 use super::{Fail, MAX_CHUNKS, chunks, custom_sizes, environment, index_set, requires, value};
 use crate::budget::{Budget, ENTERED};
 use crate::collective::{CustomSpec, Kind, Spec};
+use crate::eval::Bounds;
 use crate::num::{count, index, wide};
-use crate::program::{Buffer, Program, Region, Split, Stmt, Style, Use};
+use crate::program::{Buffer, Expr, Index, Program, Region, Slot, Split, Stmt, Style, Use};
 
 /// Finds how fine the chunks must be, without walking any `each`.
 pub(super) struct Layout {
@@ -119,32 +120,87 @@ impl Layout {
         let spec = part(p, axes, units, custom);
         let sub = part(&u.program, &sub_axes, sub_units, None);
         let mut fine = units;
+        let axis = if length_varies(p, axes, env, u) { u.over } else { None };
         for (region, buffer) in sub_regions(u) {
-            // The coordinates of a group do not change how many chunks a region has.
+            let mut need = |have: u32| -> Result<(), Fail> {
+                if have == 0 {
+                    return Ok(());
+                }
+                let need = u64::from(sub.size(buffer)) * u64::from(inner / sub_units);
+                let factor = need / gcd(need, u64::from(have)).max(1);
+                fine = lcm(fine, checked(u64::from(units) * factor.max(1), u.span)?, u.span)?;
+                Ok(())
+            };
+            let Some(r) = region else {
+                need(spec.size(parent_buffer(p, buffer)))?;
+                continue;
+            };
+            let size = match r.buf {
+                Buffer::Scratch(i) => {
+                    count(value(&p.scratch[index(i)].1, env)?.clamp(0, MAX_CHUNKS))
+                }
+                b => spec.size(b),
+            };
             for &c in &p.coordinates {
                 env[index(c)] = 0;
             }
-            let have = match region {
-                None => spec.size(parent_buffer(p, buffer)),
-                Some(r) => {
-                    let size = match r.buf {
-                        Buffer::Scratch(i) => {
-                            count(value(&p.scratch[index(i)].1, env)?.clamp(0, MAX_CHUNKS))
-                        }
-                        b => spec.size(b),
-                    };
-                    index_set(&r.index, env, size, r.span)?.total
+            loop {
+                let set = index_set(&r.index, env, size, r.span);
+                need(
+                    set.map_err(|d| match axis {
+                        Some(_) => Box::new(d.note(group_note(p, env))),
+                        None => d,
+                    })?
+                    .total,
+                )?;
+                if !next_group(p, axes, env, axis) {
+                    break;
                 }
-            };
-            if have == 0 {
-                continue;
             }
-            let need = u64::from(sub.size(buffer)) * u64::from(inner / sub_units);
-            let factor = need / gcd(need, u64::from(have)).max(1);
-            fine = lcm(fine, checked(u64::from(units) * factor.max(1), u.span)?, u.span)?;
         }
         Ok(fine)
     }
+}
+
+/// Whether regions of a `use` may differ in length from group to group, by their form.
+pub(crate) fn length_varies(p: &Program, axes: &[u32], env: &[i64], u: &Use) -> bool {
+    if u.over.is_none() {
+        return false;
+    }
+    let coordinates = p.coordinates.iter().zip(axes);
+    let vary: Vec<_> = coordinates.map(|(&slot, &size)| (slot, (0, i64::from(size) - 1))).collect();
+    let bounds = Bounds { env, vary: &vary, defs: &[] };
+    let any = |e: &Option<Expr>| e.as_ref().is_some_and(|e| bounds.varies(e));
+    sub_regions(u).into_iter().any(|(region, _)| match region.map(|r| &r.index) {
+        None | Some(Index::All | Index::At(_)) => false,
+        Some(Index::Cyclic { count, .. }) => bounds.varies(count),
+        Some(Index::Range { from, to, by, take }) => {
+            let moves = bounds.varies(from) || bounds.varies(to);
+            any(by) || any(take) || moves && bounds.slope(to, from).is_none()
+        }
+    })
+}
+
+/// Goes on to the coordinates of the next group along an axis; `false` after the last one, or if all
+/// groups are alike.
+fn next_group(p: &Program, axes: &[u32], env: &mut [i64], over: Option<usize>) -> bool {
+    let Some(over) = over else { return false };
+    for (axis, (&slot, &size)) in p.coordinates.iter().zip(axes).enumerate().rev() {
+        let at = &mut env[index(slot)];
+        if axis != over && *at + 1 < i64::from(size) {
+            *at += 1;
+            return true;
+        }
+        *at = 0;
+    }
+    false
+}
+
+/// `in the group with i = 3, j = 0`
+fn group_note(p: &Program, env: &[i64]) -> String {
+    let at = |&slot: &Slot| format!("{} = {}", p.slots[index(slot)], env[index(slot)]);
+    let parts: Vec<String> = p.coordinates.iter().map(at).collect();
+    format!("in the group with {}", parts.join(", "))
 }
 
 /// The regions that a `use` hands down, with the buffer that each becomes.

@@ -7,6 +7,7 @@ use roundelay_dsl::ast::Op as Does;
 use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::deps::Deps;
+use super::lengths::Lengths;
 use super::offer::{may_stay, single};
 use super::place::Place;
 use super::{Sites, memory};
@@ -15,7 +16,7 @@ use crate::graph::Transfer;
 use crate::instance::Instance;
 use crate::num::{count, index, short};
 use crate::places::Places;
-use crate::plan::{Buf, Conn, Dir, Input, Lane, Op, OpRef, Out, Placement, Region, Sizes, Store};
+use crate::plan::{Conn, Dir, Input, Lane, Op, OpRef, Out, Placement, Region, Sizes, Store};
 
 /// An operation may carry so many messages away.
 const MAX_OUTS: usize = 8;
@@ -23,6 +24,7 @@ const MAX_OUTS: usize = 8;
 /// Builds the lanes of one rank.
 pub(super) struct Emit<'a> {
     instance: &'a Instance,
+    lengths: &'a Lengths,
     rank: u32,
     place: Place,
     lanes: Vec<Lane>,
@@ -44,6 +46,7 @@ pub(super) struct Emit<'a> {
 impl<'a> Emit<'a> {
     pub(super) fn new(
         instance: &'a Instance,
+        lengths: &'a Lengths,
         placement: Placement,
         rank: u32,
         transfers: &[&Transfer],
@@ -55,6 +58,7 @@ impl<'a> Emit<'a> {
         let rest = place.rest(instance, written);
         Emit {
             instance,
+            lengths,
             rank,
             place,
             rest,
@@ -159,7 +163,7 @@ impl<'a> Emit<'a> {
         let conn = self.conn(t.dst, t, Dir::Send);
         let message = self.conns[index(conn)].messages;
         let from = self.place.read(&t.from);
-        let sizes = sizes(t);
+        let sizes = self.lengths.of(t);
         let pull = self.offer(t, &from, round);
         let origin = pull.as_ref().map_or(0, |local| self.place.origin(&t.from, local));
         let out = Out { conn, wire: t.wire, pull, origin };
@@ -228,11 +232,12 @@ impl<'a> Emit<'a> {
         let copied = group.iter().any(|(t, _)| t.op == Does::Copy);
         let mut operands: Vec<(u32, bool, Input)> =
             Vec::with_capacity(group.len() + usize::from(!copied));
-        let mut own = sizes(first);
+        let own = self.lengths.of(first);
         for (t, through) in group {
-            let size = sizes(t);
-            if size != own {
-                own = common(t, own, size)?;
+            // Of chunks of the vector, the proof of the rounds showed that they are of one class.
+            let size = self.lengths.of(t);
+            if size != own && !matches!((&own, &size), (Sizes::Of(_), Sizes::Of(_))) {
+                return Err(unlike(t));
             }
             let input = if t.src == self.rank && !through {
                 Input::Local(self.place.read(&t.from))
@@ -291,25 +296,12 @@ impl<'a> Emit<'a> {
     }
 }
 
-/// Element counts of a transfer, as both its ends see them.
-fn sizes(t: &Transfer) -> Sizes {
-    let vector = |r: &Region| {
-        let plain = r.pieces.iter().all(|p| !matches!(p.buf, Buf::Scratch(_)));
-        plain.then(|| Sizes::Of(r.pieces.iter().map(|p| p.set).collect()))
-    };
-    vector(&t.from).or_else(|| vector(&t.to)).unwrap_or(Sizes::Full(t.from.chunks()))
-}
-
-/// The sizes of operands that were written differently: equal where all chunks are of equal size.
-fn common(t: &Transfer, a: Sizes, b: Sizes) -> Result<Sizes, Diagnostic> {
-    match (&a, &b) {
-        // The proof of the rounds showed that the values are of one class.
-        (Sizes::Of(_), Sizes::Of(_)) => Ok(a),
-        _ => Err(Diagnostic::error(
-            codes::SIZES,
-            "operands of one sum come from scratch and from the vector, whose chunks may differ in bytes",
-        )
-        .label(t.span, "here")
-        .help("move the operands to scratch first, or sum them in separate `each`")),
-    }
+/// Operands of one sum of which it is not known that they have the same number of elements.
+fn unlike(t: &Transfer) -> Diagnostic {
+    Diagnostic::error(
+        codes::SIZES,
+        "operands of one sum come from scratch and from the vector, whose chunks may differ in bytes",
+    )
+    .label(t.span, "here")
+    .help("move the operands to scratch first, or sum them in separate `each`")
 }

@@ -5,7 +5,7 @@
 //! (`plans`) and one rank of 131,072 whose transfers were found by solving ([`project`]).
 //!
 //! In each round a rank first sends (reads of the state before), then receives and works locally,
-//! all writes into one region being one operation. `place` decides which buffers a `data` program
+//! all writes into one region being one operation. `lengths` tells how long messages are, `place` decides which buffers a `data` program
 //! touches when input and output are apart; `fuse` (a send of what an operation just stored becomes
 //! an out of it), `deps` (waits between lanes, drains) and `dead` (stores that nobody reads) are the
 //! passes. Everything they make is proved again by [`crate::verify::plan`].
@@ -13,6 +13,7 @@
 mod dead;
 mod deps;
 mod emit;
+mod lengths;
 mod offer;
 mod place;
 
@@ -32,6 +33,7 @@ use crate::plan::{Header, Placement, Plan, RankPlan, Site, VERSION, Weighted};
 use crate::program::{Buffer, Style};
 use crate::verify::Verified;
 use crate::walk::walk;
+use lengths::Lengths;
 
 /// Slots a connection where the schedule does not say.
 pub const DEFAULT_SLOTS: u32 = 4;
@@ -74,6 +76,11 @@ pub(crate) fn plans(
     let graph = graph.get();
     let instance = &graph.instance;
     let header = header(instance, placement, graph.message, graph.lossy);
+    let mut lengths = Lengths::default();
+    if !instance.scratch.is_empty() {
+        let steps: Vec<&Transfer> = graph.graph.node_weights().collect();
+        steps.chunk_by(|a, b| a.round == b.round).for_each(|round| lengths.note(round));
+    }
     let mut by_rank: Vec<Vec<&Transfer>> = vec![Vec::new(); index(instance.ranks())];
     for t in graph.graph.node_weights() {
         by_rank[index(t.src)].push(t);
@@ -83,7 +90,7 @@ pub(crate) fn plans(
     }
     let mut plans = Vec::with_capacity(by_rank.len());
     for (rank, transfers) in by_rank.into_iter().enumerate() {
-        let part = rank_plan(instance, sources, placement, count(rank), &transfers)?;
+        let part = rank_plan(instance, sources, &lengths, placement, count(rank), &transfers)?;
         plans.push(Plan { header: header.clone(), part });
     }
     Ok(plans)
@@ -99,27 +106,31 @@ pub fn project(
 ) -> Result<Plan, Diagnostics> {
     let mut transfers = Vec::new();
     let (mut message, mut lossy) = (0, false);
+    let mut lengths = Lengths::default();
     let done = walk(instance, &mut |round| {
         message = message.max(round.message_bound()?);
         lossy |= round.lossy();
+        let first = transfers.len();
         round.of(rank, &mut transfers)?;
+        lengths.ask(round, rank, &transfers[first..])?;
         Ok(ControlFlow::Continue(()))
     });
     done.map_err(|d| vec![*d])?;
     let list: Vec<&Transfer> = transfers.iter().collect();
-    let part = rank_plan(instance, sources, placement, rank, &list)?;
+    let part = rank_plan(instance, sources, &lengths, placement, rank, &list)?;
     Ok(Plan { header: header(instance, placement, message, lossy), part })
 }
 
 fn rank_plan(
     instance: &Instance,
     sources: &SourceMap,
+    lengths: &Lengths,
     placement: Placement,
     rank: u32,
     transfers: &[&Transfer],
 ) -> Result<RankPlan, Diagnostics> {
     let mut sites = Sites::new(sources);
-    let mut emit = emit::Emit::new(instance, placement, rank, transfers);
+    let mut emit = emit::Emit::new(instance, lengths, placement, rank, transfers);
     for round in transfers.chunk_by(|a, b| a.round == b.round) {
         emit.round(round, &mut sites).map_err(|d: Diagnostic| vec![d])?;
     }

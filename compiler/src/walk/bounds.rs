@@ -9,10 +9,13 @@ use crate::program::{Binder, Expr, Index};
 impl Round<'_> {
     /// The largest number of chunks that a message of the round can have.
     pub fn message_bound(&self) -> Result<u32, Fail> {
-        let mut most = 0;
+        let (mut most, finest) = (0, self.frame.finest()?);
         for rule in &self.each.rules {
             let view = self.frame.view(rule.from.buf, 0)?;
-            let w = view.total() / view.units.max(1);
+            let w = match self.frame.varied {
+                true => finest,
+                false => view.total() / view.units.max(1),
+            };
             let mut vary = vec![(self.each.var, (0, i64::from(self.frame.size) - 1))];
             for b in &rule.binders {
                 let bounds = Bounds { env: &self.frame.env, vary: &vary, defs: &self.each.defs };

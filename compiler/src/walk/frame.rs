@@ -28,6 +28,8 @@ pub(super) struct Frame<'a> {
     pub(super) ride: Ride,
     pub(super) spec: Spec,
     pub(super) views: Views<'a>,
+    /// Whether the regions of different groups may be of different lengths.
+    pub(super) varied: bool,
 }
 
 /// How what a frame moves travels.
@@ -71,14 +73,41 @@ impl Frame<'_> {
         Box::new(if parts.is_empty() { d } else { d.note(format!("with {}", parts.join(", "))) })
     }
 
-    /// How many chunks of the instance one chunk of the frame is.
-    pub(super) fn fine(&self) -> Result<u32, Fail> {
+    /// How many chunks of the instance one chunk of the frame is, for the group of this base; 0 where the
+    /// group's region is empty.
+    pub(super) fn fine(&self, base: u32) -> Result<u32, Fail> {
         let buffer = match self.program.style {
             Style::Data => Buffer::Data,
             Style::InputOutput => Buffer::Output,
         };
-        let view = self.view(buffer, 0)?;
-        Ok((view.total() / view.units.max(1)).max(1))
+        let view = self.view(buffer, base)?;
+        Ok(match view.total() {
+            0 if view.units > 0 && self.varied => 0,
+            total => (total / view.units.max(1)).max(1),
+        })
+    }
+
+    /// The most that this is, of all groups.
+    pub(super) fn finest(&self) -> Result<u32, Fail> {
+        if !self.varied {
+            return self.fine(0);
+        }
+        self.bases().try_fold(1, |most, base| Ok(self.fine(base)?.max(most)))
+    }
+
+    /// Whether a buffer of the frame lies in scratch.
+    pub(super) fn in_scratch(&self, buffer: Buffer) -> bool {
+        match (&self.views, buffer) {
+            (_, Buffer::Scratch(_)) => true,
+            (Views::Whole { .. }, _) => false,
+            (Views::Part { outer, .. }, _) => outer.in_scratch(buffer),
+            (Views::Used { outer, stmt, .. }, _) => {
+                let region = sub_regions(stmt).into_iter().find(|(_, b)| *b == buffer);
+                let (region, buffer) = region.unwrap_or((stmt.on.as_ref(), buffer));
+                let given = region.map(|r| r.buf);
+                outer.in_scratch(given.unwrap_or_else(|| parent_buffer(outer.program, buffer)))
+            }
+        }
     }
 
     /// Lowest ranks of all groups.
@@ -107,7 +136,7 @@ impl Frame<'_> {
             let mut env = self.env.clone();
             let e = &self.program.scratch[index(i)].1;
             let units = count(eval(e, &mut env).map_err(|e| Box::new(e.diagnostic()))?.max(0));
-            let fine = units * self.fine()?;
+            let fine = units * self.fine(base)?;
             let set = ChunkSet::interval(0, fine, fine.max(1));
             return Ok(View { pieces: vec![Piece { buf: Buf::Scratch(first + i), set }], units });
         }

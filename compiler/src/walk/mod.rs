@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use crate::budget::{Budget, ENTERED};
 use crate::collective::Spec;
 use crate::eval::eval;
-use crate::instance::{Instance, enter, environment, split_range};
+use crate::instance::{Instance, enter, environment, length_varies, split_range};
 use crate::num::{count, index, short, wide};
 use crate::plan::{Region, Weighted, Wire};
 use crate::program::{Program, Slot, Stmt};
@@ -154,7 +154,9 @@ fn run(instance: &Instance, on_round: OnRound<'_>, layout: bool) -> Result<Optio
     let scratch = walk.scratch(program, &env, instance.spec.chunks / instance.units.max(1))?;
     let views = Views::Whole { spec: &instance.spec, scratch };
     let (size, ride) = (ranks, Ride::default());
-    let frame = Frame { program, axes, env, live, size, stride: 1, ranks, ride, spec, views };
+    let varied = false;
+    let frame =
+        Frame { program, axes, env, live, size, stride: 1, ranks, ride, spec, views, varied };
     if instance.channels > 1 {
         for t in 0..instance.channels {
             walk.part(&frame, &program.body, None, (t, instance.channels), None)?;
@@ -287,7 +289,7 @@ impl Walk<'_, '_> {
     ) -> Result<(), Fail> {
         self.path.push(part);
         self.budget.turns(ENTERED, outer.program.header)?;
-        let w = outer.fine()? / parts;
+        let w = outer.finest()? / parts;
         let scratch = self.scratch(outer.program, &outer.env, w.max(1));
         let mut env = outer.env.clone();
         let mut live = outer.live.clone();
@@ -400,8 +402,9 @@ impl Walk<'_, '_> {
             ride: self.via(outer, u)?,
             spec,
             views: Views::Used { outer, stmt: u, scratch: 0 },
+            varied: outer.varied || length_varies(outer.program, &outer.axes, &outer.env, u),
         };
-        let w = frame.fine()?;
+        let w = frame.finest()?;
         let scratch = self.scratch(program, &frame.env, w);
         let done = match scratch {
             Ok(scratch) => {

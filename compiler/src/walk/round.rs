@@ -1,5 +1,6 @@
 //! The transfers of one round: all of them, or those of one rank.
 
+use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
@@ -7,6 +8,7 @@ use super::frame::{Frame, Ride};
 use super::view::View;
 use super::{Fail, Key, Transfer, Turns};
 use crate::budget::Budget;
+use crate::chunks::ChunkSet;
 use crate::eval::{Bounds, eval};
 use crate::instance::index_set;
 use crate::num::{count, index, signed, wide};
@@ -125,6 +127,21 @@ impl Round<'_> {
     /// Whether the round may round what it sends. The same whichever rank asks.
     pub fn lossy(&self) -> bool {
         self.each.rules.iter().any(|rule| rule.wire.is_some())
+    }
+
+    /// Whether one scratch buffer may be written from scratch and from the vector. The same whichever rank
+    /// asks.
+    pub fn mixes(&self) -> bool {
+        let rules = &self.each.rules;
+        let scratch = |buf| self.frame.in_scratch(buf);
+        let within = |r: &&Rule| scratch(r.to.buf) && scratch(r.from.buf);
+        let meets = |r: &Rule, o: &Rule| o.to.buf == r.to.buf && !scratch(o.from.buf);
+        rules.iter().filter(within).any(|r| rules.iter().any(|o| meets(r, o)))
+    }
+
+    /// Whether other transfers may add to what a rule writes.
+    fn sums(&self, rule: &Rule) -> bool {
+        self.each.rules.iter().any(|r| r.op == Op::Reduce && r.to.buf == rule.to.buf)
     }
 
     /// The values of the variables of one transfer of the round, as messages show them.
@@ -383,6 +400,7 @@ impl Round<'_> {
         if a == 0 {
             return Ok(());
         }
+        let (from, to) = if self.sums(rule) { from_start(from, to) } else { (from, to) };
         self.budget.useful(turns.len() + 1);
         sink(Transfer {
             round: self.index,
@@ -403,6 +421,18 @@ impl Round<'_> {
             span: rule.span,
         })
     }
+}
+
+/// A transfer of one whole buffer into another, in the order of the target's chunks: it is the same one
+/// wherever in the buffer it was written to begin, and sums of such transfers are of one region.
+fn from_start(from: ChunkSet, to: ChunkSet) -> (ChunkSet, ChunkSet) {
+    let whole = |set: &ChunkSet| set.is_interval() && set.total == set.modulus;
+    if to.start == 0 || !whole(&to) || !whole(&from) || from.total != to.total {
+        return (from, to);
+    }
+    let back = u64::from(from.start) + u64::from(to.total - to.start);
+    let start = count(back % u64::from(from.total));
+    (ChunkSet { start, ..from }, ChunkSet::all(to.total))
 }
 
 fn blank() -> Diagnostic {

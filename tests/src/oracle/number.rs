@@ -179,8 +179,9 @@ fn builtin(name: &str, args: &[Datum]) -> Result<Datum, Stop> {
         ("lowbit", [x]) => some(Some(x & x.wrapping_neg())),
         ("trailing_zeros", [x]) => some((*x > 0).then(|| i64::from(x.trailing_zeros()))),
         ("popcount", [x]) => some(Some(i64::from(x.count_ones()))),
-        ("bit_reverse", [x, b]) if (0..=62).contains(b) => {
-            some(Some((0..*b).map(|k| (x >> k & 1) << (b - 1 - k)).sum()))
+        ("bit_reverse", [x, b]) => {
+            let fits = (0..=62).contains(b) && (0..1 << b).contains(x);
+            some(fits.then(|| (0..*b).map(|k| (x >> k & 1) << (b - 1 - k)).sum()))
         }
         _ => Err(Stop::Unsupported("functions that it does not know")),
     }

@@ -89,7 +89,7 @@ impl Frame<'_> {
                 memory.channels = u64::try_from(self.int(e)?).map_err(|_| wrong("channels"))?;
             }
         }
-        // Documented by RL0601 only: a sendrecv is between two ranks.
+        // A sendrecv is between two ranks.
         if kind == Kind::SendRecv && n != 2 {
             return Err(Stop::Unfit);
         }

@@ -18,13 +18,9 @@ use crate::{Count, changed, dice, guarded, make, number, ranks};
 /// Refusals of programs that mean something: forms of regions, waits, limits.
 const REFUSALS: [Code; 4] = [codes::OVERLAP, codes::DEADLOCK, codes::SLOTS, codes::TOO_BIG];
 
-/// Whether the compiler refuses what means something. That operands of one sum must all be of scratch, or
-/// all of the vector, it asks for more than the rules of meaning do.
+/// Whether the compiler refuses what means something.
 fn refused(d: &Diagnostic) -> bool {
-    let sizes = d.code == codes::SIZES && d.message.contains("from scratch and from the vector");
-    // The compiler turns no number that has more bits than are to be turned.
-    let bits = d.code == codes::ARITHMETIC && d.message.contains("bit_reverse");
-    sizes || bits || REFUSALS.contains(&d.code)
+    REFUSALS.contains(&d.code)
 }
 
 /// Whether the oracle, which does not tell the faults of results apart, means a code.

@@ -13,7 +13,7 @@ use crate::collective::Kind;
 use crate::instance::Instance;
 use crate::num::index;
 use crate::places::Places;
-use crate::plan::{Buf, Input, Placement, Plan, Region};
+use crate::plan::{Buf, Input, Placement, Plan, Region, Sizes};
 use crate::program::{Buffer, Style};
 use crate::verify::rounds::class_of;
 use crate::verify::value::{Clash, RankSet, Spoilt, Value};
@@ -55,8 +55,8 @@ impl Memory {
     }
 }
 
-/// A message under way: its values, and where they may be pulled from.
-type Sent<'p> = (Vec<Value>, Option<(u32, &'p Region)>);
+/// A message under way: its values, whether it has whole chunks, and where it may be pulled from.
+type Sent<'p> = (Vec<Value>, bool, Option<(u32, &'p Region)>);
 
 pub(super) fn replay(
     instance: &Instance,
@@ -93,8 +93,11 @@ pub(super) fn replay(
                 }
                 Input::Message { conn, wire, .. } => {
                     let c = index(events.conn[index(rank)][index(*conn)]);
-                    let (values, pull) =
+                    let (values, whole, pull) =
                         wires[c].pop_front().ok_or_else(|| wrong("no message is there".into()))?;
+                    if whole != matches!(op.sizes, Sizes::Full(_)) {
+                        return Err(wrong("a message is of another length than was sent".into()));
+                    }
                     if wires[c].is_empty() {
                         wires[c] = VecDeque::new();
                     }
@@ -138,6 +141,12 @@ pub(super) fn replay(
             });
         }
         let mut values = sum.unwrap_or_default();
+        if let Sizes::Of(sets) = &op.sizes {
+            let mut chunks = sets.iter().flat_map(|set| set.iter()).zip(&values);
+            if chunks.any(|(c, v)| class_of(instance, c) != v.class) {
+                return Err(wrong("a chunk is moved as one of another length".into()));
+            }
+        }
         let mut dead = false;
         if let Some(store) = &op.store {
             dead = store.dead;
@@ -152,12 +161,13 @@ pub(super) fn replay(
             let c = index(events.conn[index(rank)][index(out.conn)]);
             let pull = if dead { None } else { out.pull.as_ref().map(|r| (rank, r)) };
             let last = i + 1 == op.outs.len();
+            let whole = matches!(op.sizes, Sizes::Full(_));
             let values = if last { std::mem::take(&mut values) } else { values.clone() };
             // Most connections have one message under way, and there are very many of them.
             if wires[c].is_empty() {
                 wires[c].reserve_exact(1);
             }
-            wires[c].push_back((values, pull));
+            wires[c].push_back((values, whole, pull));
         }
     }
     results(instance, plans, &memory)
