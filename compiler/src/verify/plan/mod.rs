@@ -29,15 +29,18 @@ mod replay;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceMap, Span};
 
+use crate::graph::StepGraph;
 use crate::instance::Instance;
+use crate::lower::fusion_slots;
 use crate::num::index;
 use crate::plan::{MAX_SLOTS, Op, Placement, Plan, RankPlan};
 use crate::program::Style;
+use crate::verify::Verified;
 use events::Events;
 pub(crate) use local::local_order;
 pub(in crate::verify) use local::races;
 
-/// Proves the plans of all ranks; gives the least number of slots with which they cannot deadlock.
+/// Proves the plans of all ranks; gives the least number of slots with which these plans cannot deadlock.
 pub fn verify(
     instance: &Instance,
     sources: &SourceMap,
@@ -75,6 +78,54 @@ pub fn verify(
     }
     replay::replay(instance, sources, plans, &order, &events).map_err(one)?;
     Ok(least)
+}
+
+/// The fewest slots that a schedule may ask for: with one less it is refused. `known` are the fewest for
+/// `plans`, which were made for the slots that it does ask for.
+///
+/// Other slots may make other plans, since fusion counts on them (see [`fusion_slots`]): with fewer, fewer
+/// messages leave early, which ask for less, or wait for messages before them on their lane, which asks for
+/// more. So the plans of each number are tried, the fewest first. Where they are proved, those of more slots
+/// are: a message that leaves early waits for earlier rounds alone, and all else waits for less.
+pub(crate) fn least(
+    graph: &Verified<StepGraph>,
+    sources: &SourceMap,
+    placement: Placement,
+    plans: &[Plan],
+    known: u32,
+) -> Result<u32, Diagnostics> {
+    let own: &Instance = &graph.get().instance;
+    for (few, many) in [(1, 2), (3, 3), (4, MAX_SLOTS)] {
+        let fused = fusion_slots(Some(few));
+        let mut alike = fused == fusion_slots(own.slots) || independent(plans, fused);
+        let mut instance = Instance { slots: Some(few), ..own.clone() };
+        if !alike {
+            let mut others = crate::lower::plans(graph, &instance, sources, placement)?;
+            alike = others.iter().zip(plans).all(|(other, plan)| other.part == plan.part);
+            if !alike {
+                let events = Events::new(&instance, &others).map_err(|d| vec![d])?;
+                if let Some(k) = (few..=many).find(|&k| events.order(k).is_ok()) {
+                    instance.slots = Some(k);
+                    verify(&instance, sources, &mut others)?;
+                    return Ok(k);
+                }
+            }
+        }
+        if alike && known <= many {
+            return Ok(known.max(few));
+        }
+    }
+    Ok(known)
+}
+
+/// Whether fusion makes the same plans if it counts on other slots, which a look at them tells: no message
+/// leaves early, or no connection has more messages than slots.
+fn independent(plans: &[Plan], slots: u32) -> bool {
+    let parts = || plans.iter().map(|plan| &plan.part);
+    let fused = |op: &Op| op.store.is_some() && !op.outs.is_empty();
+    plans.iter().all(|plan| plan.header.slots >= crate::lower::DEFAULT_SLOTS)
+        && !parts().flat_map(|p| &p.lanes).flat_map(|lane| &lane.ops).any(fused)
+        || parts().flat_map(|p| &p.conns).all(|conn| conn.messages <= slots)
 }
 
 /// The least number of slots up to `most` that is enough, if `most` is: by doubling and bisection.
