@@ -97,7 +97,7 @@ pub struct Spec {
     pub chunks: u32,
     /// The root, 0 where there is none.
     pub root: u32,
-    /// Of a declared collective: what each rank's outputs must hold, in chunks of the declaration. Each
+    /// The results that a declared collective asks of each rank, in chunks of the declaration. Each
     /// of these is a block of the whole vector, cut into as many chunks as the instance needs.
     pub custom: Option<Arc<CustomSpec>>,
 }
@@ -111,14 +111,14 @@ pub struct CustomSpec {
     pub input: u32,
     /// Chunks of every output.
     pub output: u32,
-    /// For rank r and output chunk c, at `r * output + c`: one more than the number of what is asked
-    /// of the place; 0 where nothing is.
+    /// One more than the number of what is asked of each place, 0 where nothing is: of output chunk c of
+    /// rank r at `r * output + c`.
     pub(crate) cells: Vec<u32>,
-    /// Where the runs of each number end; they begin where those of the one before it end.
+    /// The ends of the runs of each number; they begin where those of the one before it end.
     pub(crate) ends: Vec<u32>,
     /// Runs of contributions, those of one number ascending and disjoint.
     pub(crate) runs: Vec<Run>,
-    /// Whether a sum is of different chunks.
+    /// Tells whether some sum is of different chunks.
     pub(crate) mixed: bool,
 }
 
@@ -131,7 +131,7 @@ impl CustomSpec {
         self.input.max(self.output).max(1)
     }
 
-    /// Where the table has a place.
+    /// The index of a place in the table.
     pub(crate) fn cell(&self, rank: u32, chunk: u32) -> usize {
         let cell = u64::from(rank) * u64::from(self.output) + u64::from(chunk);
         usize::try_from(cell).unwrap_or(usize::MAX)

@@ -62,11 +62,11 @@ pub fn check(graph: &StepGraph) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-/// What each step waits for, and why, to be searched.
+/// The steps that each step waits for, and why, to be searched.
 struct Waits<'g> {
-    /// Where the list of each step begins.
+    /// The beginning of each step's list in `sources`.
     start: Vec<usize>,
-    /// Of each step, ascending.
+    /// The steps that each step waits for alone, ascending.
     sources: Vec<(u32, Dep)>,
     /// The joins in which each step waits.
     joins: Vec<SmallVec<[&'g Join; 2]>>,
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// What the check looks at, and what it is told, grows with the number of transfers, and no faster.
+    /// The check looks at no more, for each transfer, on many ranks than on few; nor is it told more.
     #[test]
     fn the_work_grows_with_the_transfers() {
         let each = |n: u32| {
