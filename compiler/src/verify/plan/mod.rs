@@ -26,6 +26,8 @@ mod events;
 mod local;
 mod replay;
 
+use std::collections::BTreeMap;
+
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceMap, Span};
 
@@ -33,7 +35,7 @@ use crate::graph::StepGraph;
 use crate::instance::Instance;
 use crate::lower::fusion_slots;
 use crate::num::index;
-use crate::plan::{MAX_SLOTS, Op, Placement, Plan, RankPlan};
+use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, Plan, RankPlan};
 use crate::program::Style;
 use crate::verify::Verified;
 use events::Events;
@@ -97,7 +99,8 @@ pub(crate) fn least(
     let own: &Instance = &graph.get().instance;
     for (few, many) in [(1, 2), (3, 3), (4, MAX_SLOTS)] {
         let fused = fusion_slots(Some(few));
-        let mut alike = fused == fusion_slots(own.slots) || independent(plans, fused);
+        let made = fusion_slots(own.slots);
+        let mut alike = fused == made || fused < made && independent(plans, fused);
         let mut instance = Instance { slots: Some(few), ..own.clone() };
         if !alike {
             let mut others = crate::lower::plans(graph, &instance, sources, placement)?;
@@ -118,14 +121,41 @@ pub(crate) fn least(
     Ok(known)
 }
 
-/// Whether fusion makes the same plans if it counts on other slots, which a look at them tells: no message
-/// leaves early, or no connection has more messages than slots.
+/// Whether fusion that counts on fewer slots makes the same plans: every message that leaves early would do so
+/// even then, since the one whose slot it takes is consumed in an earlier round.
 fn independent(plans: &[Plan], slots: u32) -> bool {
-    let parts = || plans.iter().map(|plan| &plan.part);
-    let fused = |op: &Op| op.store.is_some() && !op.outs.is_empty();
-    plans.iter().all(|plan| plan.header.slots >= crate::lower::DEFAULT_SLOTS)
-        && !parts().flat_map(|p| &p.lanes).flat_map(|lane| &lane.ops).any(fused)
-        || parts().flat_map(|p| &p.conns).all(|conn| conn.messages <= slots)
+    // The rounds in which the messages of each connection are consumed.
+    let mut consumed: BTreeMap<(u32, u32, u16), Vec<u32>> = BTreeMap::new();
+    for part in plans.iter().map(|plan| &plan.part) {
+        let mut own = vec![Vec::new(); part.conns.len()];
+        for op in part.lanes.iter().flat_map(|lane| &lane.ops) {
+            for input in &op.inputs {
+                if let Input::Message { conn, .. } = input {
+                    own[index(*conn)].push(op.round);
+                }
+            }
+        }
+        let ends = part.conns.iter().zip(own).filter(|(end, _)| end.dir == Dir::Recv);
+        consumed.extend(ends.map(|(end, own)| ((end.peer, part.rank, end.channel), own)));
+    }
+    let early = |part: &RankPlan| {
+        let mut sent = vec![0usize; part.conns.len()];
+        let mut outs = part.lanes.iter().flat_map(|lane| &lane.ops).flat_map(|op| {
+            let early = op.store.is_some();
+            op.outs.iter().map(move |out| (op.round, early, index(out.conn)))
+        });
+        outs.all(|(round, early, conn)| {
+            let message = sent[conn];
+            sent[conn] += 1;
+            let Some(before) = message.checked_sub(index(slots)).filter(|_| early) else {
+                return true;
+            };
+            let end = &part.conns[conn];
+            let rounds = consumed.get(&(part.rank, end.peer, end.channel));
+            rounds.and_then(|rounds| rounds.get(before)).is_some_and(|&r| r < round)
+        })
+    };
+    plans.iter().all(|plan| early(&plan.part))
 }
 
 /// The least number of slots up to `most` that is enough, if `most` is: by doubling and bisection.
