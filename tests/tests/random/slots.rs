@@ -138,3 +138,22 @@ fn the_least_number_of_slots_is_the_least() {
     }
     count.finish("slots", &[("programs", 300), ("need more than one", 30)]);
 }
+
+/// With four slots chunk 4 leaves rank 0 as it comes, and so needs a third: the first one is free only when
+/// rank 1 has sent all of its own. A schedule that asks for two has it leave later, and needs no more.
+#[test]
+fn plans_of_fewer_slots_may_need_fewer() {
+    let text = "algorithm main implements all_gather on n ranks {
+        requires n == 2
+        chunks n * 4
+        each r { if r == 0 { for q in 0..2 { 0 -> 1 : copy data[q] } }
+                 else { for q in 4..7 { 1 -> 0 : copy data[q] } } }
+        each r where r == 0 { 0 -> 1 : copy data[4] }
+        each r { if r == 0 { 0 -> 1 : copy data[2..4] } else { 1 -> 0 : copy data[7] } } }";
+    let source = read("kept.algo", text).unwrap_or_else(|(s, d)| panic!("{}", say(&s, &d)));
+    let (program, options) = (&source.programs[0], Options::default());
+    let asking = Asking { program, sources: &source.sources, shape: Shape::flat(2), options };
+    let of_plans = |slots| asking.compile(slots, Placement::InPlace).map(|p| p.least_slots()).ok();
+    assert_eq!((of_plans(None), of_plans(Some(2))), (Some(3), Some(2)));
+    assert_eq!(asking.asked(), Ok(Some(2)));
+}
