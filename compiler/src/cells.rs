@@ -82,7 +82,7 @@ impl<T: Clone + Default> Cells<T> {
 }
 
 impl<T> Sparse<T> {
-    /// Where the search for a cell begins: its number, well mixed.
+    /// The place from which a cell is searched: its number, well mixed.
     fn start(&self, at: usize) -> usize {
         let mixed = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed ^ (mixed >> 32)) & (self.table.len() - 1)

@@ -97,7 +97,7 @@ pub struct Spec {
     pub chunks: u32,
     /// The root, 0 where there is none.
     pub root: u32,
-    /// Of a declared collective: what each rank's outputs must hold, in chunks of the declaration. Each
+    /// The results that a declared collective asks of each rank, in chunks of the declaration. Each
     /// of these is a block of the whole vector, cut into as many chunks as the instance needs.
     pub custom: Option<Arc<CustomSpec>>,
 }
@@ -111,14 +111,14 @@ pub struct CustomSpec {
     pub input: u32,
     /// Chunks of every output.
     pub output: u32,
-    /// For rank r and output chunk c, at `r * output + c`: one more than the number of what is asked
-    /// of the place; 0 where nothing is.
+    /// One more than the number of what is asked of each place, 0 where nothing is: of output chunk c of
+    /// rank r at `r * output + c`.
     pub(crate) cells: Vec<u32>,
-    /// Where the runs of each number end; they begin where those of the one before it end.
+    /// The ends of the runs of each number; they begin where those of the one before it end.
     pub(crate) ends: Vec<u32>,
     /// Runs of contributions, those of one number ascending and disjoint.
     pub(crate) runs: Vec<Run>,
-    /// Whether a sum is of different chunks.
+    /// Tells whether some sum is of different chunks.
     pub(crate) mixed: bool,
 }
 
@@ -131,7 +131,7 @@ impl CustomSpec {
         self.input.max(self.output).max(1)
     }
 
-    /// Where the table has a place.
+    /// The index of a place in the table.
     pub(crate) fn cell(&self, rank: u32, chunk: u32) -> usize {
         let cell = u64::from(rank) * u64::from(self.output) + u64::from(chunk);
         usize::try_from(cell).unwrap_or(usize::MAX)
@@ -352,5 +352,75 @@ impl Spec {
             Kind::Barrier => Some((q, (0, 1))),
             Kind::Custom(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roundelay_dsl::span::SourceMap;
+
+    use super::*;
+    use crate::{Instance, NoLibrary, Options, Shape, resolve};
+
+    const DECLARED: &str = "collective own on n ranks { input 3 output 2
+        each r { output[0] = input[2] at (r + 1) % n
+                 if r > 0 { output[1] = reduce p in 0..r : input[p % 3] at p } } }
+    algorithm main implements own on n ranks { each r { r -> r : copy input[0] -> output[0] } }";
+
+    /// Specifications of all collectives on n ranks, of all roots, and of several numbers of chunks.
+    fn specs(n: u32) -> Vec<Spec> {
+        let mut all = Vec::new();
+        for (_, kind) in NAMES {
+            for root in (0..n).take(if kind.rooted() { 9 } else { 1 }) {
+                for per in 1..=4 {
+                    let chunks = if kind.blocked() { n * per } else { per };
+                    all.push(Spec { kind: kind.clone(), ranks: n, chunks, root, custom: None });
+                }
+            }
+        }
+        let mut sources = SourceMap::new();
+        let id = sources.add("here.algo", DECLARED);
+        let programs = resolve(&mut sources, id, &NoLibrary).expect("the text resolves");
+        let instance = Instance::new(&programs[0], &Shape::flat(n), &Options::default());
+        let own = instance.expect("the shape fits").spec.clone();
+        all.extend((1..=3).map(|per| Spec { chunks: own.chunks * per, ..own.clone() }));
+        all
+    }
+
+    /// Proofs visit the chunks that these sets name, and no other: so all that is held at the start or asked
+    /// for at the end must be in them.
+    #[test]
+    fn chunks_that_are_visited_are_all_that_count() {
+        let (mut held, mut asked) = (0, 0);
+        for spec in (1..=9).flat_map(specs) {
+            for rank in 0..spec.ranks {
+                let at = || format!("{spec:?}, rank {rank}");
+                for buffer in [Buffer::Data, Buffer::Input, Buffer::Output, Buffer::Scratch(0)] {
+                    let visited = spec.initial_chunks(buffer, rank);
+                    let visited: Vec<u32> = visited.iter().flat_map(|set| set.iter()).collect();
+                    let size = spec.size(buffer);
+                    assert!(visited.iter().all(|&c| c < size), "{}", at());
+                    for chunk in (0..size).filter(|&c| spec.initial(buffer, rank, c).is_some()) {
+                        assert!(visited.contains(&chunk), "{}: {buffer:?} {chunk}", at());
+                        held += 1;
+                    }
+                }
+                for (style, buffer) in
+                    [(Style::Data, Buffer::Data), (Style::InputOutput, Buffer::Output)]
+                {
+                    let result = spec.result(style, rank);
+                    assert!(result.iter().all(|(own, _)| *own == buffer), "{}", at());
+                    let visited: Vec<u32> = result.iter().flat_map(|(_, s)| s.iter()).collect();
+                    let size = spec.size(buffer);
+                    for chunk in (0..size).filter(|&c| spec.expected(buffer, rank, c).is_some()) {
+                        // A barrier has messages without content.
+                        let barrier = spec.kind == Kind::Barrier;
+                        assert!(barrier || visited.contains(&chunk), "{}: {chunk}", at());
+                        asked += 1;
+                    }
+                }
+            }
+        }
+        assert!(held > 10_000 && asked > 10_000, "{held} held, {asked} asked for");
     }
 }

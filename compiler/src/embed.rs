@@ -34,7 +34,7 @@ struct Imported {
 }
 
 impl Embedded {
-    /// Of a syntax tree and the texts that its spans point into.
+    /// Embeds a syntax tree and the texts that its spans point into.
     pub fn new(sources: SourceMap, tree: File) -> Self {
         Embedded { version: VERSION.into(), sources, tree, imports: Vec::new() }
     }

@@ -443,7 +443,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// What `e` must be for `e op c` (`left`) or `c op e` to lie in the target.
+    /// The range in which `e` must be for `e op c` (`left`) or `c op e` to lie in the target.
     fn invert_binary(
         &self,
         op: BinOp,
@@ -497,7 +497,7 @@ impl Bounds<'_> {
     }
 }
 
-/// What divided by `c`, rounded down, lies in a range.
+/// The numbers that divided by `c`, rounded down, lie in a range.
 fn multiples(t: Range, c: i64) -> Range {
     (t.0.saturating_mul(c), t.1.saturating_mul(c).saturating_add(c - 1))
 }

@@ -253,8 +253,8 @@ fn add(sum: &mut [u128], operand: &[u128]) {
     }
 }
 
-/// Of a barrier: every rank hears of every other. What a rank has heard on one lane it sends on
-/// there; lanes do not wait for each other.
+/// Looks whether every rank of a barrier hears of every other. What a rank has heard on one lane it sends
+/// on there; lanes do not wait for each other.
 fn barrier(instance: &Instance, rounds: &[Vec<Transfer>]) -> Result<(), String> {
     if instance.spec.kind != Kind::Barrier {
         return Ok(());

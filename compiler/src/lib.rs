@@ -78,7 +78,8 @@ impl Proved {
         self.graph.facts()
     }
 
-    /// Fewest slots a connection with which the plans cannot deadlock.
+    /// Fewest slots a connection with which these plans cannot deadlock. With other slots asked for, plans
+    /// may be others: see [`Checked::least_slots`].
     pub fn least_slots(&self) -> u32 {
         self.least_slots
     }
@@ -95,7 +96,7 @@ pub fn compile(
     let instance = Arc::new(Instance::new(program, shape, options)?);
     let graph = graph::unroll(&instance)?;
     let graph = verify::verify(graph)?;
-    let mut plans = lower::plans(&graph, sources, placement)?;
+    let mut plans = lower::plans(&graph, &instance, sources, placement)?;
     let least_slots = verify::plan::verify(&instance, sources, &mut plans)?;
     Ok(Proved { graph, plans, least_slots })
 }
@@ -131,8 +132,8 @@ pub struct Checked {
     pub facts: verify::Facts,
     /// How it went.
     pub method: Method,
-    /// Fewest slots a connection with which the plans cannot deadlock; `None` where only an upper
-    /// bound was proved.
+    /// Fewest slots a connection that the schedule may ask for (`slots k`), whatever it does ask for; `None`
+    /// where only an upper bound was proved.
     pub least_slots: Option<u32>,
     /// Chunks of the whole vector; the facts count in these.
     pub chunks: u32,
@@ -174,19 +175,22 @@ fn judge(
     }
     let beyond = instance.ranks() > UNROLL;
     drop(instance);
-    let mut checked = None;
+    let mut checked: Option<Checked> = None;
     for &placement in verify::plan::placements(program.style) {
         let proved = compile(program, sources, shape, options, placement);
         let proved = proved.map_err(|d| match (&why, beyond) {
             (Some(why), true) => reach(d, program, options, why),
             _ => d,
         })?;
-        checked.get_or_insert(Checked {
+        let (plans, known) = (proved.plans(), proved.least_slots());
+        let least = verify::plan::least(&proved.graph, sources, placement, plans, known)?;
+        let first = checked.get_or_insert(Checked {
             facts: proved.facts().clone(),
             method: Method::Unrolled,
-            least_slots: Some(proved.least_slots()),
+            least_slots: Some(least),
             chunks,
         });
+        first.least_slots = first.least_slots.max(Some(least));
     }
     checked.ok_or_else(Vec::new)
 }

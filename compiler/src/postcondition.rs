@@ -1,4 +1,4 @@
-//! What a declared collective asks of one rank, read from its postconditions once more and plainly.
+//! A second and plain reading of the postconditions of a declared collective, for one rank.
 //!
 //! This is what runs, and the oracle, compare with. It shares nothing with the table that the proofs
 //! use (`instance/custom.rs`) but the values of expressions, so that a fault of one of the two shows.
@@ -7,7 +7,7 @@
 use crate::eval::eval;
 use crate::program::{Binder, Custom, Ensure, Expr, Index};
 
-/// What one chunk of a rank's output must hold.
+/// The contributions that one chunk of a rank's output must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// Chunk of the output.
@@ -25,7 +25,7 @@ struct Reader<'c> {
     found: Vec<Asked>,
 }
 
-/// What the collective asks of a rank, in order of the chunks of its output. Chunks are those of the
+/// All that the collective asks of a rank, in order of the chunks of its output. Chunks are those of the
 /// declaration.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 pub mod fuzz;
 pub mod mutate;
 pub mod oracle;
+pub mod queues;
 mod wait;
 
 pub use wait::{end, until};

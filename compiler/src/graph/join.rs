@@ -1,7 +1,7 @@
 //! Dependences of sets of steps on each other, each set kept once.
 //!
-//! Where many ranks reduce into one place and many read it, every reader waits for every writer. One
-//! join says so with as many numbers as there are steps, not with as many edges as there are pairs.
+//! If many ranks reduce into one place and many read it, every reader waits for every writer. One join
+//! says so with as many numbers as there are steps, not with as many edges as there are pairs.
 
 use petgraph::visit::EdgeRef;
 use smallvec::SmallVec;
@@ -20,7 +20,7 @@ pub struct Join {
     pub to: Vec<u32>,
 }
 
-/// Whether so many steps that so many wait for are kept as a join.
+/// Tells whether so many steps that so many wait for are kept as a join.
 pub(super) fn joined(from: usize, to: usize) -> bool {
     from * to > from + to
 }
@@ -43,7 +43,7 @@ impl<'g> Expanded<'g> {
         Expanded { graph, joins }
     }
 
-    /// What a step waits for, in ascending order.
+    /// The steps that a step waits for, and why, in ascending order.
     pub(super) fn waits(&self, step: StepId) -> Vec<(u32, Dep)> {
         let into = self.graph.graph.edges_directed(step, petgraph::Direction::Incoming);
         let mut waits: Vec<(u32, Dep)> =

@@ -38,7 +38,8 @@ pub(super) struct Emit<'a> {
     /// Places of the program's own buffers, and the last round that wrote each.
     places: Places,
     stamp: Cells<Option<u32>>,
-    slots: u32,
+    /// See [`super::fusion_slots`].
+    slots: usize,
     /// Results that no round writes, until they are copied: from where, to where.
     rest: Option<(Region, Region)>,
 }
@@ -70,7 +71,7 @@ impl<'a> Emit<'a> {
             deps: Deps::new(memory(instance, placement)),
             places,
             stamp,
-            slots: instance.slots.unwrap_or(super::DEFAULT_SLOTS),
+            slots: index(super::fusion_slots(instance.slots)),
         }
     }
 
@@ -210,8 +211,7 @@ impl<'a> Emit<'a> {
         let at = self.deps.writer(from)?;
         let op = self.lanes[index(lane)].ops.get(index(at.op))?;
         let consumed = &self.consumed[index(conn)];
-        let slots = index(self.slots.clamp(2, super::DEFAULT_SLOTS));
-        let free = consumed.len() < slots || consumed[consumed.len() - slots] < op.round;
+        let free = consumed.len() < self.slots || consumed[consumed.len() - self.slots] < op.round;
         let fits = at.lane == lane
             && op.round < round
             && op.store.as_ref().is_some_and(|s| s.region == *from)

@@ -38,6 +38,11 @@ use lengths::Lengths;
 /// Slots a connection where the schedule does not say.
 pub const DEFAULT_SLOTS: u32 = 4;
 
+/// The slots that fusion counts on, if a schedule asks for so many. Other numbers make the same plans.
+pub(crate) fn fusion_slots(slots: Option<u32>) -> u32 {
+    slots.unwrap_or(DEFAULT_SLOTS).clamp(2, DEFAULT_SLOTS)
+}
+
 /// Source lines by span; every rank numbers them alike.
 pub(crate) struct Sites<'a> {
     sources: &'a SourceMap,
@@ -67,14 +72,15 @@ impl<'a> Sites<'a> {
     }
 }
 
-/// Lowers every rank of a proved graph. The result is not yet proved itself.
+/// Lowers every rank of a proved graph, for the number of slots of `instance`, which is the graph's but for
+/// that. The result is not yet proved itself.
 pub(crate) fn plans(
     graph: &Verified<StepGraph>,
+    instance: &Instance,
     sources: &SourceMap,
     placement: Placement,
 ) -> Result<Vec<Plan>, Diagnostics> {
     let graph = graph.get();
-    let instance = &graph.instance;
     let header = header(instance, placement, graph.message, graph.lossy);
     let mut lengths = Lengths::default();
     if !instance.scratch.is_empty() {

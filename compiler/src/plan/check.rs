@@ -1,4 +1,4 @@
-//! Whether a plan is consistent in itself: every index, region and count. What it takes several
+//! The check that a plan is consistent in itself: every index, region and count. What it takes several
 //! ranks to see is [`crate::verify::plan`]'s.
 
 use super::{

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// All of it, in the units of [`Shares`].
 pub const WHOLE: u32 = 1 << 16;
 
-/// What shares cut: each of `units` equal ranges of the vector, into `parts`.
+/// The ranges that shares cut: each of `units` equal ones of the vector, into `parts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weighted {
     /// Ranges of the vector: its blocks, where the collective has some, or the whole.
@@ -102,13 +102,13 @@ impl Shares {
         self.0.get(index(part)).copied().unwrap_or(0)
     }
 
-    /// Where a part begins and ends, in 65536ths.
+    /// The beginning and end of a part, in 65536ths.
     pub fn at(&self, part: u32) -> (u32, u32) {
         let from = self.0.iter().take(index(part)).sum();
         (from, from + self.of(part))
     }
 
-    /// Where the parts begin, and the end of the last.
+    /// The beginnings of all parts, and the end of the last.
     pub fn bounds(&self) -> Vec<u32> {
         (0..=self.parts()).map(|p| self.at(p).0).collect()
     }

@@ -62,11 +62,11 @@ pub fn check(graph: &StepGraph) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-/// What each step waits for, and why, to be searched.
+/// The steps that each step waits for, and why, to be searched.
 struct Waits<'g> {
-    /// Where the list of each step begins.
+    /// The beginning of each step's list in `sources`.
     start: Vec<usize>,
-    /// Of each step, ascending.
+    /// The steps that each step waits for alone, ascending.
     sources: Vec<(u32, Dep)>,
     /// The joins in which each step waits.
     joins: Vec<SmallVec<[&'g Join; 2]>>,
@@ -114,6 +114,7 @@ impl<'g> Waits<'g> {
     }
 
     fn waits(&self, before: u32, dep: Dep, after: u32) -> bool {
+        looked();
         let list = &self.sources[self.start[index(after)]..self.start[index(after) + 1]];
         let joined = |join: &&Join| join.dep == dep && join.from.binary_search(&before).is_ok();
         list.binary_search(&(before, dep)).is_ok() || self.joins[index(after)].iter().any(joined)
@@ -123,7 +124,24 @@ impl<'g> Waits<'g> {
 /// Whether all of an ascending list are in another.
 fn within(few: &[u32], many: &[u32]) -> bool {
     let mut rest = many.iter();
-    few.iter().all(|a| rest.any(|b| a == b))
+    few.iter().all(|a| {
+        rest.any(|b| {
+            looked();
+            a == b
+        })
+    })
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Comparisons of steps with each other, counted by tests.
+    static LOOKED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts a comparison, in tests.
+fn looked() {
+    #[cfg(test)]
+    LOOKED.with(|n| n.set(n.get() + 1));
 }
 
 fn race(graph: &StepGraph, places: &Places, place: usize, a: u32, b: u32) -> Diagnostic {
@@ -194,6 +212,27 @@ mod tests {
                 std::mem::swap(&mut join.from, &mut join.to);
                 assert!(races(&back), "join {i} the other way round");
             }
+        }
+    }
+
+    /// The check looks at no more, for each transfer, on many ranks than on few; nor is it told more.
+    #[test]
+    fn the_work_grows_with_the_transfers() {
+        let each = |n: u32| {
+            let graph = graph(TWO_SHOT, n);
+            let told = graph.joins.iter().map(|j| j.from.len() + j.to.len()).sum::<usize>();
+            let told = graph.graph.edge_count() + told;
+            LOOKED.set(0);
+            assert!(check(&graph).is_ok());
+            let steps = graph.graph.node_count() as f64;
+            [told as f64 / steps, LOOKED.get() as f64 / steps]
+        };
+        let few = each(32);
+        assert!(few[0] < 8.0 && few[1] < 16.0, "{few:?}");
+        for n in [64, 128] {
+            let many = each(n);
+            let grows = many.iter().zip(few).any(|(many, few)| *many > 1.1 * few);
+            assert!(!grows, "n = {n}: {many:?} a transfer, {few:?} at 32");
         }
     }
 

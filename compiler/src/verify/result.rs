@@ -113,7 +113,7 @@ fn unmeant(graph: &StepGraph, state: &State, place: usize, spoilt: &Spoilt) -> D
     d.note(format!("{} ends with that sum", place_name(instance, &state.places, place)))
 }
 
-/// What became of the contribution that is missing, with the shortest trace that shows it.
+/// The fate of the contribution that is missing, with the shortest trace that shows it.
 fn explain(
     graph: &StepGraph,
     state: &State,

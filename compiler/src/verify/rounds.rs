@@ -22,12 +22,12 @@ use crate::plan::Buf;
 use crate::program::{Buffer, Style};
 use crate::walk::walk;
 
-/// What every place holds after the last round.
+/// The values of all places after a round.
 pub struct State {
     /// By place; see [`Places`].
     pub(crate) values: Cells<Option<Value>>,
     pub(crate) places: Places,
-    /// Of a barrier: whom each rank has heard of.
+    /// The ranks that each rank of a barrier has heard of.
     pub(crate) heard: Vec<RankSet>,
 }
 
@@ -91,8 +91,8 @@ pub(crate) fn class_of(instance: &Instance, chunk: u32) -> u32 {
     if instance.spec.blocks() > 1 { chunk % instance.spec.per_block().max(1) } else { chunk }
 }
 
-/// What ranks hear of each other in a round. Lanes do not wait for each other, so what was heard on
-/// one is sent on by it alone.
+/// Ranks hear of each other in a round of a barrier. Lanes do not wait for each other, so what was heard
+/// on one is sent on by it alone.
 fn hear(lanes: &mut BTreeMap<u16, Vec<RankSet>>, start: &[RankSet], round: &[&Transfer]) {
     for steps in round.chunk_by(|a, b| a.lane == b.lane) {
         let after = lanes.entry(steps[0].lane).or_insert_with(|| start.to_vec());

@@ -1,4 +1,4 @@
-//! What a place holds, symbolically: whose contributions, of which chunk, summed in which order.
+//! The value of a place, symbolically: whose contributions, of which chunk, summed in which order.
 
 use std::sync::Arc;
 

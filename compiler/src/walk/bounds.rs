@@ -1,4 +1,4 @@
-//! What can be said of a round without listing its transfers.
+//! Bounds that hold of a round, told without listing its transfers.
 
 use super::Fail;
 use super::round::Round;

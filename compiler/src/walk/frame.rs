@@ -43,7 +43,7 @@ pub struct Ride {
     pub part: Option<u16>,
 }
 
-/// Where the buffers of a frame lie in those of the instance.
+/// The places of a frame's buffers in those of the instance.
 pub(super) enum Views<'a> {
     /// They are those of the instance.
     Whole { spec: &'a Spec, scratch: u16 },
@@ -124,7 +124,7 @@ impl Frame<'_> {
         (rank - place * self.stride, place)
     }
 
-    /// Where a buffer of the frame lies, for the group of this base.
+    /// The place of a buffer of the frame, for the group of this base.
     pub(super) fn view(&self, buffer: Buffer, base: u32) -> Result<View, Fail> {
         let size = self.spec.size(buffer);
         if let Buffer::Scratch(i) = buffer {

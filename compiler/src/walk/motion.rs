@@ -1,4 +1,4 @@
-//! What becomes of a round when every rank r becomes r + `step` modulo n, told without listing its
+//! The image of a round when every rank r becomes r + `step` modulo n, told without listing its
 //! transfers.
 //!
 //! The transfers of a rule are numbered by the rank of its `each` and the values of its inner loops. The

@@ -1,4 +1,4 @@
-//! Where the buffers of a frame lie in those of the instance.
+//! The places of a frame's buffers in those of the instance.
 
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;

@@ -21,6 +21,7 @@ mod noise;
 mod play;
 mod ranks;
 mod skeletons;
+mod slots;
 mod told;
 
 use std::collections::BTreeMap;

@@ -15,6 +15,8 @@ use roundelay_tests::{Source, is_grid, read, roots, say};
 
 use crate::{Count, changed, dice, guarded, make, number, ranks};
 
+const PLACEMENT: Placement = Placement::InPlace;
+
 /// Refusals of programs that mean something: forms of regions, waits, limits.
 const REFUSALS: [Code; 4] = [codes::OVERLAP, codes::DEADLOCK, codes::SLOTS, codes::TOO_BIG];
 
@@ -52,7 +54,7 @@ impl Both<'_> {
         if let Err(Stop::Unsupported(what)) = told {
             return Ok(what);
         }
-        let found = compile(program, sources, &shape, &options, Placement::InPlace);
+        let found = compile(program, sources, &shape, &options, PLACEMENT);
         let differ = |what: &str| Err(format!("on {shape} root {root}: {what}"));
         match (told, found) {
             (Ok(told), Ok(proved)) => {
@@ -139,4 +141,60 @@ fn the_compiler_says_of_random_programs_what_the_oracle_says() {
         all(&mut count, &shelves, i, &text, None);
     }
     count.finish("told", &[("right", 1500), ("wrong", 1500)]);
+}
+
+/// A text that the compiler reads, and another one that the oracle does.
+fn apart<'s>(shelves: &'s Shelves, compiled: &str, told: &str) -> Option<(Both<'s>, Arc<Program>)> {
+    let (source, file) = (read("random.algo", compiled).ok()?, parsed(told)?);
+    let program = source.programs.iter().find(|p| p.name != "helper")?.clone();
+    Some((Both { shelves, file, source }, program))
+}
+
+/// The comparison finds differences where there are some: an oracle that takes sums for copies, or that reads
+/// another program than the compiler does.
+#[test]
+fn the_comparison_can_fail() {
+    let (mut count, shelves) = (Count::default(), Shelves::new());
+    for (i, e) in (0..).zip(CATALOGUE) {
+        let deaf = e.text.replace(": reduce ", ": copy ");
+        let Some((both, program)) = apart(&shelves, e.text, &deaf) else { continue };
+        if is_grid(&program) {
+            continue;
+        }
+        let differs = |both: &Both<'_>, n| both.compare(&program, &[n], 0).is_err();
+        if deaf != e.text {
+            let missed = !(2..=9).any(|n| differs(&both, n));
+            count.add("deaf", 1);
+            if missed {
+                count.differs(i, e.text, "sums are copies for the oracle, and nothing differs");
+            }
+        }
+        let mut dice = dice(i);
+        for _ in 0..8 {
+            let mut all = mutants(e.text);
+            let other = all.swap_remove(dice.below(all.len())).text;
+            let Some((own, mutant)) = apart(&shelves, &other, &other) else { continue };
+            let Some((both, _)) = apart(&shelves, e.text, &other) else { continue };
+            for n in 2..=6 {
+                // What both say of the mutant, and of the program.
+                let shape = Shape::flat(n);
+                let found = |program, sources| {
+                    let found = compile(program, sources, &shape, &Options::default(), PLACEMENT);
+                    found.map(|p| p.facts().clone()).map_err(|d| d.iter().all(refused))
+                };
+                let told = found(&program, &both.source.sources);
+                let others = found(&mutant, &own.source.sources);
+                let fits = own.compare(&mutant, &[n], 0);
+                let covered = ["right", "right, not bitwise", "wrong"].map(Ok).contains(&fits);
+                if !covered || told == Err(true) || told.is_err() == others.is_err() {
+                    continue;
+                }
+                count.add("mutants", 1);
+                if !differs(&both, n) {
+                    count.differs(i, &other, &format!("on {n}: another verdict does not differ"));
+                }
+            }
+        }
+    }
+    count.finish("apart", &[("deaf", 10), ("mutants", 200)]);
 }

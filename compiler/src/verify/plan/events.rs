@@ -214,7 +214,7 @@ impl Events {
         }
         let message = match slots {
             Some((k, least)) => format!(
-                "with {k} slot{} the schedule deadlocks; it needs {least}",
+                "with {k} slot{} the schedule deadlocks; {least} are enough",
                 if k == 1 { "" } else { "s" }
             ),
             None => "the schedule deadlocks whatever the number of slots".to_string(),

@@ -26,18 +26,23 @@ mod events;
 mod local;
 mod replay;
 
+use std::collections::BTreeMap;
+
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceMap, Span};
 
+use crate::graph::StepGraph;
 use crate::instance::Instance;
+use crate::lower::fusion_slots;
 use crate::num::index;
-use crate::plan::{MAX_SLOTS, Op, Placement, Plan, RankPlan};
+use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, Plan, RankPlan};
 use crate::program::Style;
+use crate::verify::Verified;
 use events::Events;
 pub(crate) use local::local_order;
 pub(in crate::verify) use local::races;
 
-/// Proves the plans of all ranks; gives the least number of slots with which they cannot deadlock.
+/// Proves the plans of all ranks; gives the least number of slots with which these plans cannot deadlock.
 pub fn verify(
     instance: &Instance,
     sources: &SourceMap,
@@ -75,6 +80,82 @@ pub fn verify(
     }
     replay::replay(instance, sources, plans, &order, &events).map_err(one)?;
     Ok(least)
+}
+
+/// The fewest slots that a schedule may ask for: with one less it is refused. `known` are the fewest for
+/// `plans`, which were made for the slots that it does ask for.
+///
+/// Other slots may make other plans, since fusion counts on them (see [`fusion_slots`]): with fewer, fewer
+/// messages leave early, which ask for less, or wait for messages before them on their lane, which asks for
+/// more. So the plans of each number are tried, the fewest first. Where they are proved, those of more slots
+/// are: a message that leaves early waits for earlier rounds alone, and all else waits for less.
+pub(crate) fn least(
+    graph: &Verified<StepGraph>,
+    sources: &SourceMap,
+    placement: Placement,
+    plans: &[Plan],
+    known: u32,
+) -> Result<u32, Diagnostics> {
+    let own: &Instance = &graph.get().instance;
+    for (few, many) in [(1, 2), (3, 3), (4, MAX_SLOTS)] {
+        let fused = fusion_slots(Some(few));
+        let made = fusion_slots(own.slots);
+        let mut alike = fused == made || fused < made && independent(plans, fused);
+        let mut instance = Instance { slots: Some(few), ..own.clone() };
+        if !alike {
+            let mut others = crate::lower::plans(graph, &instance, sources, placement)?;
+            alike = others.iter().zip(plans).all(|(other, plan)| other.part == plan.part);
+            if !alike {
+                let events = Events::new(&instance, &others).map_err(|d| vec![d])?;
+                if let Some(k) = (few..=many).find(|&k| events.order(k).is_ok()) {
+                    instance.slots = Some(k);
+                    verify(&instance, sources, &mut others)?;
+                    return Ok(k);
+                }
+            }
+        }
+        if alike && known <= many {
+            return Ok(known.max(few));
+        }
+    }
+    Ok(known)
+}
+
+/// Whether fusion that counts on fewer slots makes the same plans: every message that leaves early would do so
+/// even then, since the one whose slot it takes is consumed in an earlier round.
+fn independent(plans: &[Plan], slots: u32) -> bool {
+    // The rounds in which the messages of each connection are consumed.
+    let mut consumed: BTreeMap<(u32, u32, u16), Vec<u32>> = BTreeMap::new();
+    for part in plans.iter().map(|plan| &plan.part) {
+        let mut own = vec![Vec::new(); part.conns.len()];
+        for op in part.lanes.iter().flat_map(|lane| &lane.ops) {
+            for input in &op.inputs {
+                if let Input::Message { conn, .. } = input {
+                    own[index(*conn)].push(op.round);
+                }
+            }
+        }
+        let ends = part.conns.iter().zip(own).filter(|(end, _)| end.dir == Dir::Recv);
+        consumed.extend(ends.map(|(end, own)| ((end.peer, part.rank, end.channel), own)));
+    }
+    let early = |part: &RankPlan| {
+        let mut sent = vec![0usize; part.conns.len()];
+        let mut outs = part.lanes.iter().flat_map(|lane| &lane.ops).flat_map(|op| {
+            let early = op.store.is_some();
+            op.outs.iter().map(move |out| (op.round, early, index(out.conn)))
+        });
+        outs.all(|(round, early, conn)| {
+            let message = sent[conn];
+            sent[conn] += 1;
+            let Some(before) = message.checked_sub(index(slots)).filter(|_| early) else {
+                return true;
+            };
+            let end = &part.conns[conn];
+            let rounds = consumed.get(&(part.rank, end.peer, end.channel));
+            rounds.and_then(|rounds| rounds.get(before)).is_some_and(|&r| r < round)
+        })
+    };
+    plans.iter().all(|plan| early(&plan.part))
 }
 
 /// The least number of slots up to `most` that is enough, if `most` is: by doubling and bisection.

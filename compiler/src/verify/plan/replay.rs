@@ -173,8 +173,8 @@ pub(super) fn replay(
     results(instance, plans, &memory)
 }
 
-/// Of a barrier: every rank's end depends on every rank's start. Knowledge travels with messages,
-/// and inside a rank along its lanes.
+/// Proves of a barrier that every rank's end depends on every rank's start. Knowledge travels with
+/// messages, and inside a rank along its lanes.
 fn heard(
     instance: &Instance,
     plans: &[Plan],

@@ -57,7 +57,7 @@ impl Rotation {
 /// A group that acts on ranks such that no element but the neutral one leaves a rank where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Group {
-    /// What these rotations generate, which do not get in each other's way.
+    /// The group that these rotations generate, which do not get in each other's way.
     Turns(SmallVec<[Rotation; 2]>),
     /// r becomes r xor g, for n a power of two.
     Xor,
@@ -148,7 +148,7 @@ pub(super) struct Action {
     /// How each buffer moves with each rotation, or, with xor, the chunks a rank in `by`: 0 if they stay.
     /// The vector is the first, then input, output and scratch.
     pub(super) buffers: Vec<SmallVec<[Rotation; 2]>>,
-    /// Whose each chunk of the vector is, if chunks move with their ranks in an order of the program's own.
+    /// The owners of the chunks of the vector, if chunks move with their ranks in an order of the program's own.
     pub(super) owners: Option<Arc<Owners>>,
     /// Whether chunks of different index differ in size, so that classes move like chunks.
     pub(super) classes: bool,

@@ -22,6 +22,8 @@ mod orbit;
 mod owners;
 mod prefix;
 mod premise;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

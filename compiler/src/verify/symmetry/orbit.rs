@@ -21,7 +21,7 @@ use crate::verify::rounds::{State, class_of, place_value, round_of};
 use crate::verify::value::{RankSet, Value};
 use crate::walk::{Transfer, walk};
 
-/// What one of the ranks sends and receives.
+/// The messages and chunks that one of the ranks sends and receives.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Traffic {
     pub(super) messages: u64,
@@ -29,7 +29,7 @@ pub(super) struct Traffic {
     pub(super) received: u64,
 }
 
-/// What the replay of the ranks that stand for all has shown.
+/// The findings of the replay of the ranks that stand for all.
 pub(super) struct Replay {
     pub(super) traffic: Vec<Traffic>,
     pub(super) depth: u32,

@@ -31,13 +31,13 @@ const MOST_MOVES: u64 = 1 << 24;
 /// More kinds of ranks than this are not looked at.
 const MOST_CLASSES: usize = 128;
 
-/// What the ranks did in the first rounds.
+/// The replay of the first rounds on all ranks.
 struct Before {
     state: State,
     traffic: Vec<orbit::Traffic>,
     depth: u32,
     lossy: bool,
-    /// Of each kind of rank, as it sees itself, the first one.
+    /// The first rank of each kind, by what ranks do as they see themselves.
     classes: Vec<u32>,
 }
 
@@ -157,7 +157,7 @@ fn before(instance: &Instance, action: &Action, first: u32) -> Option<Before> {
     (b.classes.len() <= MOST_CLASSES).then_some(b)
 }
 
-/// What all ranks hold alike, as rank 0's memory.
+/// The values that all ranks hold alike, as rank 0's memory.
 fn alike(instance: &Instance, action: &Action, state: &State) -> Option<State> {
     let places = Places::new(instance);
     let mut held: BTreeMap<(Buf, u32), (u32, Option<Value>)> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Whether every round maps onto itself: by its form, or else by comparing its transfers, as a multiset,
-//! with their images. The transfers are those of the walk that unrolled proofs use.
+//! The premise that every round maps onto itself: by its form, or else by comparing its transfers, as a
+//! multiset, with their images. The transfers are those of the walk that unrolled proofs use.
 
 use std::ops::ControlFlow;
 
@@ -30,7 +30,7 @@ struct Run {
     len: u32,
 }
 
-/// What a transfer does, in the one form that all transfers have that do the same.
+/// A transfer in the one form that all transfers have that do the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Norm {
     pub(super) dst: u32,

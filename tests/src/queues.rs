@@ -1,0 +1,145 @@
+//! Plans played as they wait: lanes side by side, queues of bounded length between ranks. No content is
+//! moved. It shares nothing with the proofs but the form of a plan.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use roundelay_compiler::Plan;
+use roundelay_compiler::plan::{Dir, Input, Op, Sizes};
+
+use crate::Dice;
+
+/// A sender, a receiver and a channel.
+type Key = (u32, u32, u16);
+
+/// What is on its way from a rank to another one.
+#[derive(Default)]
+struct Queue {
+    /// Chunks of each message that was sent and not taken.
+    messages: VecDeque<u32>,
+    /// Messages taken so far.
+    taken: u32,
+}
+
+/// A playing of all ranks' plans.
+struct Playing<'p> {
+    plans: &'p [Plan],
+    slots: usize,
+    queues: BTreeMap<Key, Queue>,
+    /// Operations done, by rank and lane.
+    done: Vec<Vec<usize>>,
+}
+
+/// Plays the plans, in an order by dice of what is possible, with so many messages at most between two ranks.
+///
+/// # Errors
+/// What waits for ever, or which messages do not match.
+pub fn play(plans: &[Plan], slots: u32, dice: &mut Dice) -> Result<(), String> {
+    let done = plans.iter().map(|p| vec![0; p.part.lanes.len()]).collect();
+    let mut p = Playing { plans, slots: slots as usize, queues: BTreeMap::new(), done };
+    loop {
+        let mut ready: Vec<(usize, usize)> = Vec::new();
+        let mut left = Vec::new();
+        for (rank, plan) in plans.iter().enumerate() {
+            for (lane, list) in plan.part.lanes.iter().enumerate() {
+                let Some(op) = list.ops.get(p.done[rank][lane]) else { continue };
+                match p.waits(rank, op) {
+                    None => ready.push((rank, lane)),
+                    Some(what) => left.push(format!("rank {rank} lane {lane}: {what}")),
+                }
+            }
+        }
+        if ready.is_empty() {
+            let rest: usize = p.queues.values().map(|q| q.messages.len()).sum();
+            return match (left.is_empty(), rest) {
+                (true, 0) => Ok(()),
+                (true, _) => Err(format!("{rest} messages are never taken")),
+                (false, _) => Err(left.join("; ")),
+            };
+        }
+        // One lane may run ahead of all others, or all of them step by step.
+        let turns = 1 + dice.below(4);
+        for _ in 0..turns {
+            let (rank, lane) = ready[dice.below(ready.len())];
+            while let Some(op) = plans[rank].part.lanes[lane].ops.get(p.done[rank][lane]) {
+                if p.waits(rank, op).is_some() {
+                    break;
+                }
+                p.step(rank, op)?;
+                p.done[rank][lane] += 1;
+                if dice.below(3) == 0 {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl Playing<'_> {
+    fn key(&self, rank: usize, conn: u32) -> Key {
+        let part = &self.plans[rank].part;
+        let end = &part.conns[conn as usize];
+        match end.dir {
+            Dir::Send => (part.rank, end.peer, end.channel),
+            Dir::Recv => (end.peer, part.rank, end.channel),
+        }
+    }
+
+    /// Messages on the way of a connection, and messages taken.
+    fn queue(&self, rank: usize, conn: u32) -> (usize, u32) {
+        let queue = self.queues.get(&self.key(rank, conn));
+        queue.map_or((0, 0), |q| (q.messages.len(), q.taken))
+    }
+
+    /// What an operation waits for, if it waits.
+    fn waits(&self, rank: usize, op: &Op) -> Option<String> {
+        for a in &op.after {
+            if self.done[rank][usize::from(a.lane)] <= a.op as usize {
+                return Some(format!("lane {} operation {}", a.lane, a.op));
+            }
+        }
+        for m in &op.drained {
+            if self.queue(rank, m.conn).1 <= m.message {
+                return Some(format!(
+                    "message {} on connection {} is not taken",
+                    m.message, m.conn
+                ));
+            }
+        }
+        let mut needed: BTreeMap<u32, usize> = BTreeMap::new();
+        for input in &op.inputs {
+            if let Input::Message { conn, .. } = input {
+                *needed.entry(*conn).or_default() += 1;
+            }
+        }
+        for (conn, count) in needed {
+            if self.queue(rank, conn).0 < count {
+                return Some(format!("{count} messages on connection {conn}"));
+            }
+        }
+        let full = op.outs.iter().find(|out| self.queue(rank, out.conn).0 >= self.slots);
+        full.map(|out| format!("a slot of connection {}", out.conn))
+    }
+
+    /// Takes an operation's messages and sends its own.
+    fn step(&mut self, rank: usize, op: &Op) -> Result<(), String> {
+        let chunks = match &op.sizes {
+            Sizes::Of(sets) => sets.iter().map(|set| set.total).sum(),
+            Sizes::Full(chunks) => *chunks,
+        };
+        for input in &op.inputs {
+            let Input::Message { conn, .. } = input else { continue };
+            let key = self.key(rank, *conn);
+            let queue = self.queues.entry(key).or_default();
+            queue.taken += 1;
+            match queue.messages.pop_front() {
+                Some(sent) if sent == chunks => {}
+                sent => return Err(format!("{chunks} chunks wanted on {key:?}, {sent:?} sent")),
+            }
+        }
+        for out in &op.outs {
+            let key = self.key(rank, out.conn);
+            self.queues.entry(key).or_default().messages.push_back(chunks);
+        }
+        Ok(())
+    }
+}
