@@ -120,7 +120,8 @@ impl Memory {
                 self.sent[m.src] += chunks;
                 self.received[m.dst] += chunks;
             }
-            for (q, knows) in heard[m.src].iter().enumerate() {
+            // A region of no chunks sends nothing, in a barrier neither.
+            for (q, knows) in heard[m.src].iter().enumerate().filter(|_| chunks > 0) {
                 self.heard[m.dst][q] |= knows;
             }
             for (from, to) in m.from.iter().zip(&m.to) {
