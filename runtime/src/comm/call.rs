@@ -208,7 +208,7 @@ impl Core {
             call: self.calls,
             digest: call_digest,
             entered: Some(call_digest),
-            wait: Wait::new(self.timeout, yields),
+            wait: Wait::new(self.timeout, yields).for_sockets(bound.posted),
             group: &mut self.group,
             stats: Stats::default(),
             pulls: false,

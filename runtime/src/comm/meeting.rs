@@ -75,7 +75,7 @@ impl Core {
                     Shown::Word(word) => break word,
                     Shown::OtherCall(other) => return Err(self.other_call(other)),
                     Shown::Nothing => match wait.pause(&mut self.group) {
-                        Look::Again => {}
+                        Look::Again | Look::Doze => {}
                         look => self.look(peer, look, call_digest, wait.waited())?,
                     },
                 }

@@ -204,7 +204,8 @@ impl Core {
             call: self.calls,
             digest: 0,
             entered,
-            wait: Wait::new(self.timeout, bound.posted || self.group.layout().crowded),
+            wait: Wait::new(self.timeout, bound.posted || self.group.layout().crowded)
+                .for_sockets(bound.posted),
             group: &mut self.group,
             stats: Stats::default(),
             pulls: false,

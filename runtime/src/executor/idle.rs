@@ -48,6 +48,12 @@ impl Player<'_> {
         }
         match self.wait.pause(self.group) {
             Look::Again => Ok(()),
+            Look::Doze => {
+                self.ends.tend();
+                self.attend();
+                self.ends.doze(self.bound);
+                Ok(())
+            }
             look => {
                 self.ends.tend();
                 if self.bound.posted {

@@ -1,6 +1,7 @@
 //! Playing bound plans. `host` moves the data, `idle` and `wait` spin and give up, without lock,
 //! allocation or system call while all goes well.
 
+pub(crate) mod contention;
 mod fold;
 mod host;
 mod idle;

@@ -1,9 +1,10 @@
-//! Waiting: spin, then yield, and look up now and then.
+//! Waiting: spin, then yield or sleep, and look up now and then.
 //!
-//! A rank never sleeps: to be woken costs more (35 us and up) than most calls. It spins for about as
-//! long as a peer may lag behind within a call, then gives its core away between polls, and at once
-//! where ranks outnumber cores. The clock is read and the abort record looked at only every so many
-//! polls.
+//! A rank with a core of its own never sleeps: to be woken costs more (35 us and up) than most calls. It spins for
+//! about as long as a peer may lag behind within a call, then gives its core away between polls, and at once where
+//! ranks outnumber cores. Where other programs want the core it sleeps in place of yielding (`contention`): on a
+//! futex, of which peers in shared memory know, or until a socket has something. The abort record is looked at
+//! only every so many polls.
 
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,12 @@ const EAGER: u32 = 64;
 const SPINS: u32 = 3000;
 /// The same where ranks outnumber cores: whoever is awaited is likely not running.
 const SPINS_CROWDED: u32 = 8;
+/// Polls of sockets before a rank sleeps whose core others want.
+const SPINS_CONTENDED: u32 = 32;
+/// Longest sleep for shared memory. A waker that has not seen yet that somebody sleeps costs no more than this.
+const NAP: Duration = Duration::from_micros(200);
+/// The same where something may come that wakes nobody.
+const SHORT_NAP: Duration = Duration::from_micros(50);
 /// A wait for sockets sleeps from here on.
 const LONG: Duration = Duration::from_millis(20);
 /// How often peers are examined.
@@ -25,6 +32,8 @@ const EXAMINE: Duration = Duration::from_millis(1);
 pub(crate) enum Look {
     /// Poll again.
     Again,
+    /// Sleep until a socket has something, then poll again.
+    Doze,
     /// See whether the peer is still there, then poll again.
     Examine,
     /// Some rank failed: stop.
@@ -40,6 +49,12 @@ pub(crate) struct Wait {
     polls: u32,
     began: Option<Instant>,
     examined: Option<Instant>,
+    /// When it was polled last and the clock read.
+    seen: Option<Instant>,
+    /// Whether anything may come through sockets.
+    sockets: bool,
+    /// Whether peers were told that this rank sleeps.
+    announced: bool,
     /// Whether peers were examined since the last progress.
     long: bool,
 }
@@ -47,7 +62,14 @@ pub(crate) struct Wait {
 impl Wait {
     pub(crate) fn new(timeout: Duration, crowded: bool) -> Self {
         let spins = if crowded { SPINS_CROWDED } else { SPINS };
-        Wait { timeout, spins, polls: 0, began: None, examined: None, long: false }
+        let (began, examined, seen) = (None, None, None);
+        let (sockets, announced, long) = (false, false, false);
+        Wait { timeout, spins, polls: 0, began, examined, seen, sockets, announced, long }
+    }
+
+    /// The wait is for sockets, too: `pause` says when to sleep for them.
+    pub(crate) fn for_sockets(self, sockets: bool) -> Self {
+        Wait { sockets, ..self }
     }
 
     /// Polls without a pause.
@@ -67,7 +89,8 @@ impl Wait {
         if self.polls == 0 {
             return false;
         }
-        (self.polls, self.began) = (0, None);
+        (self.polls, self.began, self.seen) = (0, None, None);
+        self.announced = false;
         std::mem::take(&mut self.long)
     }
 
@@ -92,21 +115,50 @@ impl Wait {
     }
 
     fn pause_longer(&mut self, group: &mut Group) -> Look {
-        let every = if self.polls <= self.spins {
+        let contended = group.contention.is_known() && group.contention.is_on(Instant::now());
+        let spins = if contended && self.sockets { SPINS_CONTENDED } else { self.spins };
+        let spinning = self.polls <= spins;
+        if spinning {
             std::hint::spin_loop();
-            256
-        } else {
+            if !self.polls.is_multiple_of(256) {
+                return Look::Again;
+            }
+        } else if !contended {
             rustix::thread::sched_yield();
-            16
-        };
-        if !self.polls.is_multiple_of(every) && self.polls != u32::MAX {
+        }
+        let now = Instant::now();
+        if let Some(seen) = self.seen.replace(now)
+            && !contended
+        {
+            group.contention.polled(now, now - seen);
+        }
+        if !spinning && contended {
+            match (self.sockets, self.announced) {
+                (true, _) => {
+                    self.seen = None;
+                    return self.look_up(group, now, Look::Doze);
+                }
+                // Once more all is polled: whoever did something before knew of no sleeper.
+                (false, false) => group.announce_sleep(),
+                (false, true) => {
+                    group.sleep(if group.is_networked() { SHORT_NAP } else { NAP });
+                    group.announce_sleep();
+                    self.seen = None;
+                }
+            }
+            self.announced = true;
+        } else if !spinning && !self.polls.is_multiple_of(16) && self.polls != u32::MAX {
             return Look::Again;
         }
+        self.look_up(group, now, Look::Again)
+    }
+
+    /// What to do next, if nothing has happened: `then`.
+    fn look_up(&mut self, group: &mut Group, now: Instant, then: Look) -> Look {
         if group.is_aborted() {
             self.long = true;
             return Look::Aborted;
         }
-        let now = Instant::now();
         let began = *self.began.get_or_insert(now);
         if now - began >= self.timeout {
             self.long = true;
@@ -117,7 +169,7 @@ impl Wait {
             group.listen();
             return Look::Examine;
         }
-        Look::Again
+        then
     }
 }
 
@@ -138,7 +190,7 @@ mod tests {
             let mut examined = 0;
             loop {
                 match wait.pause(&mut group) {
-                    Look::Again => {}
+                    Look::Again | Look::Doze => {}
                     Look::Examine => examined += 1,
                     look => break assert_eq!(look, Look::Expired),
                 }

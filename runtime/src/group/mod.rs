@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use roundelay_compiler::cost::PathCost;
 
 use crate::bind::{channel, mix};
+use crate::executor::contention::Contention;
 use crate::net::{Counts, LAST_WORDS, Net, Wire};
 use crate::route::{Link, Place, Route, Transports};
 use crate::trace::Waiting;
@@ -133,6 +134,8 @@ pub(crate) struct Group {
     all_have_rdma: bool,
     /// What devices know of this rank's arena; parts share it.
     registrations: Arc<rdma::Registrations>,
+    /// Whether others want this rank's core.
+    pub(crate) contention: Contention,
 }
 
 impl Group {
@@ -180,9 +183,20 @@ impl Group {
             streamed: Vec::new(),
             devices: rdma::Choice::default(),
             all_have_rdma: false,
+            contention: Contention::new(),
         };
         group.wires.set_state(group.own(), State::Present);
         group
+    }
+
+    /// Says that this rank is about to sleep. Whatever comes from now on wakes it.
+    pub(crate) fn announce_sleep(&self) {
+        self.wires.announce_sleep(self.own());
+    }
+
+    /// Sleeps until a peer in shared memory does something, or so long.
+    pub(crate) fn sleep(&self, most: Duration) {
+        self.wires.sleep(self.own(), most);
     }
 
     /// This rank.
@@ -445,6 +459,7 @@ impl Group {
             return net.begin_words(word, call);
         }
         self.exchange.post(&self.wires, self.own(), word);
+        self.seats.iter().flatten().for_each(|seat| self.wires.wake(seat.wires));
     }
 
     /// Whose words are missing in that round, if they do not come from each rank by itself.

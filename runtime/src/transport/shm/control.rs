@@ -3,9 +3,12 @@
 //! Everything is an atomic word. Each rank writes to its own cache lines only; the abort record is
 //! written once, by whoever fails first.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 use roundelay_dsl::diag::{Code, codes};
+
+use rustix::thread::futex::{self, Timespec};
 
 use super::Segment;
 
@@ -46,6 +49,21 @@ pub(crate) struct AbortRecord {
     pub(crate) text: String,
 }
 
+/// Wakes whoever sleeps on a word.
+#[inline]
+pub(super) fn wake(bed: &AtomicU32) {
+    if bed.load(Ordering::Relaxed) != 0 {
+        rouse(bed);
+    }
+}
+
+#[cold]
+fn rouse(bed: &AtomicU32) {
+    if bed.swap(0, Ordering::Relaxed) != 0 {
+        let _ = futex::wake(bed, futex::Flags::empty(), 1);
+    }
+}
+
 impl Segment {
     /// Enters or leaves.
     pub(crate) fn set_state(&self, rank: u32, state: State) {
@@ -67,6 +85,34 @@ impl Segment {
             _ => State::Left,
         };
         (state, self.word(line).load(Ordering::Relaxed) as i32)
+    }
+
+    /// The word on which a rank sleeps: 1 from when it says so until it is woken. As wide as futexes are.
+    pub(super) fn bed(&self, rank: u32) -> &AtomicU32 {
+        let word = self.word(self.layout.rank_line(rank, PRESENCE) + 24);
+        // SAFETY: the first half of a word that is only accessed through this.
+        unsafe { &*std::ptr::from_ref(word).cast::<AtomicU32>() }
+    }
+
+    /// Says that a rank is about to sleep: it polls once more, and whoever does something for it from now on
+    /// wakes it. A peer does not wait until what it did is seen before it looks whether somebody sleeps, which
+    /// would cost every message a fence: so a wake-up may be missed, and nobody sleeps for long.
+    pub(crate) fn announce_sleep(&self, rank: u32) {
+        self.bed(rank).store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Sleeps until the rank is woken, if it was not since it said so, or so long.
+    pub(crate) fn sleep(&self, rank: u32, most: Duration) {
+        let most = Timespec { tv_sec: 0, tv_nsec: i64::from(most.subsec_nanos()) };
+        // Whatever it says, everything is looked at again.
+        let _ = futex::wait(self.bed(rank), futex::Flags::empty(), 1, Some(&most));
+    }
+
+    /// Wakes a rank if it sleeps.
+    #[inline]
+    pub(crate) fn wake(&self, rank: u32) {
+        wake(self.bed(rank));
     }
 
     /// Where a rank has the word that others try to read.

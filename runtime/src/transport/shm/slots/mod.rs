@@ -18,8 +18,9 @@ pub(crate) use receiver::Receiver;
 pub(crate) use sender::Sender;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::control::wake;
 use super::layout::{HEADER_PAYLOAD, HEADS, Layout, RING};
 use super::ways::Way;
 use super::{INLINE, Segment};
@@ -110,19 +111,35 @@ struct End {
     offset: u64,
     /// Where the pipe is.
     pipe: u64,
+    /// The word on which the rank at the other end sleeps.
+    bed: *const AtomicU32,
     segment: Arc<Segment>,
 }
 
-// SAFETY: the pointer is into the segment, which is held; an end is used by one thread at a time.
+// SAFETY: the pointers are into the segment, which is held; an end is used by one thread at a time.
 unsafe impl Send for End {}
 
 impl End {
-    fn open(segment: &Arc<Segment>, from: u32, to: u32, channel: u32) -> Result<Self, Error> {
+    /// One end of the connection between two ranks on a channel; `peer` is at the other.
+    fn open(
+        segment: &Arc<Segment>,
+        (from, to): (u32, u32),
+        channel: u32,
+        peer: u32,
+    ) -> Result<Self, Error> {
         let offset = segment.layout().connection(from, to, channel);
         segment.reserve(offset, HEADS, "the headers of a connection")?;
         let slot_bytes = segment.layout().slot_bytes;
         let pipe = segment.layout().pipe_at(from, to, channel);
-        Ok(End { base: segment.at(offset), slot_bytes, offset, pipe, segment: segment.clone() })
+        let (base, bed) = (segment.at(offset), std::ptr::from_ref(segment.bed(peer)));
+        Ok(End { base, slot_bytes, offset, pipe, bed, segment: segment.clone() })
+    }
+
+    /// Wakes the peer if it sleeps, for there is something for it to see.
+    #[inline]
+    fn wake(&self) {
+        // SAFETY: it lies in the segment, which is held.
+        wake(unsafe { &*self.bed });
     }
 
     #[inline]

@@ -48,7 +48,7 @@ impl Receiver {
         to: u32,
         channel: u32,
     ) -> Result<Self, Error> {
-        let end = End::open(segment, from, to, channel)?;
+        let end = End::open(segment, (from, to), channel, from)?;
         Ok(Receiver {
             end,
             received: 0,
@@ -163,6 +163,7 @@ impl Receiver {
             // SAFETY: memory of this end, which nobody reads before it is whole.
             let whole = self.taker.as_mut().is_some_and(|t| unsafe { t.take(start, len, to) });
             self.stage[at].whole = whole;
+            self.end.wake();
         }
         self.stage[at].whole
     }
@@ -190,6 +191,7 @@ impl Receiver {
         let (start, len) = self.pushed(0)?;
         let taker = self.taker.as_mut()?;
         taker.release(start + self.given as u64);
+        self.end.wake();
         let part = taker.part(start, len);
         match part {
             Some((_, before, bytes)) => self.given = before + bytes,
@@ -240,6 +242,7 @@ impl Receiver {
         }
         self.received += 1;
         self.end.consumed().store(self.received, Ordering::Release);
+        self.end.wake();
     }
 
     /// Gives back the next message's place in the pipe, and notes how long it took if it could have come another way.

@@ -39,7 +39,7 @@ impl Sender {
         to: u32,
         channel: u32,
     ) -> Result<Self, Error> {
-        let end = End::open(segment, from, to, channel)?;
+        let end = End::open(segment, (from, to), channel, to)?;
         Ok(Sender {
             end,
             sent: 0,
@@ -50,7 +50,7 @@ impl Sender {
             slots: 0,
             reserved: 0,
             wishes: 0,
-            back: (from < to).then(|| End::open(segment, to, from, channel)).transpose()?,
+            back: (from < to).then(|| End::open(segment, (to, from), channel, to)).transpose()?,
             samples: 0,
             unchanged: 0,
             pusher: None,
@@ -144,7 +144,11 @@ impl Sender {
     /// Pushes what can be pushed now of messages that go through the pipe; says whether it was anything.
     #[inline]
     pub(crate) fn push(&mut self) -> bool {
-        self.pusher.as_mut().is_some_and(Pusher::push)
+        let moved = self.pusher.as_mut().is_some_and(Pusher::push);
+        if moved {
+            self.end.wake();
+        }
+        moved
     }
 
     /// Where a message of at most [`INLINE`] bytes is to be written; after [`Self::has_room`].
@@ -182,6 +186,7 @@ impl Sender {
         self.sent += 1;
         self.end.word(at + 8).store(meta, Ordering::Relaxed);
         self.end.word(at).store(self.sent, Ordering::Release);
+        self.end.wake();
     }
 
     /// Hands over the place of the next message's content in memory that the peer maps.

@@ -1,0 +1,108 @@
+//! Whether other programs run on this rank's core.
+//!
+//! A waiting rank yields its core between polls. On a core of its own that costs a third of a microsecond; beside
+//! a busy program it gives up a whole slice of the scheduler, several milliseconds, and a peer that waits for this
+//! rank yields in its turn: both lose. A thread that *sleeps* until it is woken, by a futex or a socket, gets its
+//! core back at once, for the scheduler owes it time. But to wake a core that has gone idle takes longer than most
+//! calls. So ranks yield, notice when their core was taken, sleep instead from then on, and try again later
+//! whether they are alone.
+
+use std::time::{Duration, Instant};
+
+/// Nothing else takes so long between two polls: somebody else ran.
+const TAKEN: Duration = Duration::from_micros(400);
+/// Twice within so long, and it was no accident.
+const TWICE: Duration = Duration::from_millis(100);
+/// How long ranks sleep before they try to yield again: at first, and at the most.
+const CALM: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(1600));
+
+/// What a rank knows of the competition for its core.
+#[derive(Debug)]
+pub(crate) struct Contention {
+    /// When the core was taken last, without consequence yet.
+    taken: Option<Instant>,
+    /// Until when the rank sleeps.
+    until: Option<Instant>,
+    span: Duration,
+}
+
+impl Contention {
+    pub(crate) fn new() -> Self {
+        Contention { taken: None, until: None, span: CALM.0 }
+    }
+
+    /// Two polls of a wait were so far apart, and nothing was done between them but to yield or to spin.
+    #[inline]
+    pub(crate) fn polled(&mut self, now: Instant, apart: Duration) {
+        if apart >= TAKEN {
+            self.was_taken(now);
+        }
+    }
+
+    #[cold]
+    fn was_taken(&mut self, now: Instant) {
+        let before = self.taken.replace(now);
+        let ended = self.until.take();
+        // Just after a time of sleep, once is enough: it goes on, and longer.
+        let again = ended.is_some_and(|end| now.saturating_duration_since(end) < TWICE);
+        if again {
+            self.span = (2 * self.span).min(CALM.1);
+        } else if before.is_some_and(|b| now - b < TWICE) {
+            self.span = CALM.0;
+        } else {
+            return;
+        }
+        self.until = Some(now + self.span);
+    }
+
+    /// Whether to sleep rather than to yield.
+    #[inline]
+    pub(crate) fn is_on(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// Whether it may be on: nobody who has a core to themselves reads a clock for it.
+    #[inline]
+    pub(crate) fn is_known(&self) -> bool {
+        self.until.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_core_that_is_taken_twice_is_contended_for_a_while() {
+        let (mut core, start) = (Contention::new(), Instant::now());
+        for i in 0..1000 {
+            core.polled(start + i * MS / 100, MS / 100);
+        }
+        assert!(!core.is_known());
+        core.polled(start + 10 * MS, 3 * MS);
+        assert!(!core.is_on(start + 10 * MS), "once is an accident");
+        core.polled(start + 500 * MS, 3 * MS);
+        assert!(!core.is_on(start + 500 * MS), "so is once in a while");
+        core.polled(start + 520 * MS, 3 * MS);
+        assert!(core.is_on(start + 520 * MS) && core.is_on(start + 619 * MS));
+        assert!(!core.is_on(start + 621 * MS), "it finds back");
+    }
+
+    #[test]
+    fn who_finds_the_core_taken_again_waits_longer() {
+        let (mut core, mut now) = (Contention::new(), Instant::now());
+        core.polled(now, 3 * MS);
+        core.polled(now, 3 * MS);
+        for span in [200, 400, 800, 1600, 1600] {
+            now = core.until.expect("it sleeps") + MS;
+            assert!(!core.is_on(now));
+            core.polled(now, 4 * MS);
+            assert!(core.is_on(now + (span - 1) * MS) && !core.is_on(now + (span + 1) * MS));
+        }
+        now = core.until.expect("it sleeps") + 200 * MS;
+        core.polled(now, 4 * MS);
+        assert!(!core.is_on(now), "long after, it begins anew");
+    }
+}
