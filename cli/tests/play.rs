@@ -80,6 +80,24 @@ fn rank_counts_roots_and_memory() {
     assert_eq!(ranks, [2, 4]);
 }
 
+/// The choice is asked with the shape and the size at hand: a root may be one that the usual shape does not have.
+#[test]
+fn roots_of_chosen_algorithms() {
+    for collective in ["broadcast", "reduce", "gather", "scatter"] {
+        let lines = right(&[collective, "-n", "8", "--root", "5", "--bytes", "4K"]);
+        assert_eq!((&lines[0]["ranks"], &lines[0]["root"]), (&8.into(), &5.into()));
+        let bench =
+            ["bench", collective, "-n", "8", "--root", "5", "--bytes", "4K", "--iters", "1"];
+        roundelay(&bench).ok();
+    }
+    // Counts that do not have it are passed over, as those that an algorithm does not allow.
+    let lines = right(&["broadcast", "-n", "2..6", "--root", "4", "--bytes", "64"]);
+    let ranks: Vec<u64> = lines.iter().filter_map(|l| l["ranks"].as_u64()).collect();
+    assert_eq!(ranks, [5, 6]);
+    let none = roundelay(&["run", "broadcast", "--root", "4"]);
+    none.fails(1, &["RL0605", "broadcast on 4 ranks has no rank 4"]);
+}
+
 #[test]
 fn lossy_algorithms_are_for_sums_of_floats() {
     let compressed = ["run", "all_reduce.compressed", "-n", "2"];

@@ -32,7 +32,7 @@ use crate::peer::Inside;
 pub(crate) use buffers::digest;
 pub(crate) use data::FACTOR;
 pub(crate) use launch::{Start, play};
-pub(crate) use prove::{Proof, prove, resolve};
+pub(crate) use prove::{Proof, is_choice, prove, resolve};
 pub(crate) use traces::Output;
 
 /// What all ranks of a job do.

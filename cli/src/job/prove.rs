@@ -40,6 +40,11 @@ pub(crate) struct Chosen {
     pub(crate) how: Option<How>,
 }
 
+/// Whether a collective was named, for which an algorithm is to be chosen.
+pub(crate) fn is_choice(target: &Target) -> bool {
+    is_collective(&target.target) && target.algorithm.is_none()
+}
+
 /// The algorithm to be played for a target at a size: its own, or the one that is chosen.
 pub(crate) fn resolve(
     target: &Target,
