@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 
 use roundelay_algorithms::CATALOGUE;
-use support::{command, file, roundelay};
+use support::{Ran, command, file, roundelay};
 
 #[test]
 fn every_pair_has_a_link_and_a_reason() {
@@ -64,6 +64,55 @@ fn check_shows_the_smallest_failing_count() {
 fn check_takes_whole_collectives() {
     let ran = roundelay(&["check", "broadcast", "-n", "4", "--json"]).ok();
     assert_eq!(ran.json().len(), roundelay_algorithms::of("broadcast").count());
+}
+
+/// Names are names, whatever lies in the folder; what has a path or an ending is a file.
+#[test]
+fn files_do_not_take_the_place_of_names() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("named");
+    std::fs::create_dir_all(folder.join("broadcast")).expect("a folder");
+    let text = "algorithm mine implements all_reduce on n ranks { use all_reduce.ring }";
+    for name in ["all_reduce", "all_reduce.ring", "mine", "all_reduce.mine", "my.algo"] {
+        std::fs::write(folder.join(name), text).expect("a file");
+    }
+    let algorithms = |name: &str| {
+        let mut check = command(&["check", name, "-n", "2", "--json"]);
+        let ran = Ran::of(check.current_dir(&folder).output().expect("the binary runs"));
+        let names: Vec<String> =
+            ran.json().iter().filter_map(|l| Some(l["algorithm"].as_str()?.to_owned())).collect();
+        assert_eq!(ran.code, 0, "{name}: {}", ran.err);
+        (names, ran.err)
+    };
+    let book = |collective: &str| roundelay_algorithms::of(collective).count();
+    let (names, said) = algorithms("all_reduce");
+    assert!(names.len() > 5 && names.len() <= book("all_reduce"), "{names:?}");
+    assert!(
+        said.contains(
+            "note: `all_reduce` is not the file of that name here, which is `./all_reduce`"
+        ),
+        "{said}"
+    );
+    // A folder is not even mentioned.
+    let (names, said) = algorithms("broadcast");
+    assert!(names.len() > 2 && !said.contains("note:"), "{names:?} {said}");
+    assert_eq!(algorithms("all_reduce.ring").0, ["ring"]);
+    for name in ["./all_reduce", "./all_reduce.ring", "mine", "all_reduce.mine", "my.algo"] {
+        assert_eq!(algorithms(name), (vec!["mine".to_owned()], String::new()), "{name}");
+    }
+}
+
+/// Of a collective's algorithms those count that allow the ranks.
+#[test]
+fn algorithms_of_a_collective_that_do_not_allow_the_ranks_are_no_fault() {
+    let lines = roundelay(&["check", "all_reduce", "-n", "6", "--json"]).ok().json();
+    let verdict = |name: &str| {
+        let line = lines.iter().find(|l| l["algorithm"] == name);
+        line.and_then(|l| l["verdict"].as_str().map(str::to_owned)).expect("a verdict")
+    };
+    assert_eq!(
+        [verdict("ring"), verdict("swing"), verdict("two_level")],
+        ["proved", "not_allowed", "not_allowed"]
+    );
 }
 
 #[test]
