@@ -24,7 +24,8 @@ struct Line {
     collective: Option<String>,
     ranks: Option<u64>,
     shape: Option<String>,
-    /// `proved`, `refuted`, or `undecided` where the proof would be too large.
+    /// `proved`, `refuted`, `not_allowed` where the ranks or the root do not fit the algorithm, or `undecided`
+    /// where the proof would be too large.
     verdict: &'static str,
     method: Option<String>,
     rounds: Option<u32>,
@@ -53,11 +54,20 @@ pub(crate) fn check(args: &Check, report: Report) -> Outcome {
             return Err(failure);
         }
     };
-    let mut failed = false;
+    let mut ends = Vec::new();
     for program in &loaded.programs {
-        failed |= !Table::new(args, report, &loaded, program).fill()?;
+        ends.push(Table::new(args, report, &loaded, program).fill());
     }
-    if failed { Err(Failure::Said(WRONG_INPUT)) } else { Ok(()) }
+    // Of several algorithms some need not allow the ranks: that is no fault of theirs.
+    let passes = ends.iter().any(|end| matches!(end, End::Proved));
+    let faults = ends.into_iter().filter_map(|end| match end {
+        End::Proved => None,
+        End::NotAllowed(_) if passes => None,
+        End::NotAllowed(found) | End::Failed(found) => Some(found),
+    });
+    let faults: Vec<Vec<Diagnostic>> = faults.collect();
+    faults.iter().for_each(|found| report.diagnostics(&loaded.sources, found));
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Said(WRONG_INPUT)) }
 }
 
 /// A plan that was read is checked: it decoded.
@@ -85,6 +95,14 @@ struct Table<'a> {
     options: Options,
 }
 
+/// How all rank counts of an algorithm ended; the first that did not go well says why.
+enum End {
+    Proved,
+    /// It allows none of them.
+    NotAllowed(Vec<Diagnostic>),
+    Failed(Vec<Diagnostic>),
+}
+
 /// One rank count.
 enum Found {
     Proved(Box<(Checked, Spec, Option<f64>)>),
@@ -97,8 +115,8 @@ impl<'a> Table<'a> {
         Table { args, report, sources: &loaded.sources, program, options }
     }
 
-    /// Proves all rank counts; whether all were proved.
-    fn fill(&self) -> Result<bool, Failure> {
+    /// Proves all rank counts.
+    fn fill(&self) -> End {
         let ranks = self.args.n.clone().unwrap_or_else(|| usual_ranks(self.program));
         let name = format!("{}.{}", self.program.kind.name(), self.program.name);
         self.head(&name);
@@ -114,8 +132,10 @@ impl<'a> Table<'a> {
                 found => {
                     shown += 1;
                     progress.aside(|| self.row(shape, &found));
-                    if let Found::Failed(found) = found {
-                        failed.get_or_insert(found);
+                    if let Found::Failed(found) = found
+                        && failed.as_ref().is_none_or(|f| not_allowed(f) && !not_allowed(&found))
+                    {
+                        failed = Some(found);
                     }
                 }
             }
@@ -130,9 +150,11 @@ impl<'a> Table<'a> {
         } else if !skipped.is_empty() {
             self.name_skipped(&name, &skipped);
         }
-        let Some(found) = failed else { return Ok(true) };
-        self.report.diagnostics(self.sources, &found);
-        Ok(false)
+        match failed {
+            None => End::Proved,
+            Some(found) if not_allowed(&found) => End::NotAllowed(found),
+            Some(found) => End::Failed(found),
+        }
     }
 
     fn one(&self, shape: &Shape) -> Found {
@@ -163,7 +185,7 @@ impl<'a> Table<'a> {
         let file = &self.sources.get(self.program.header.source).name;
         self.report.line(format!("{name} ({file})"));
         self.report.line(format!(
-            "  {:>9}  {:9}  {:16}  {:>14}  {:>17}  {:>6}  {:>5}  {:27}  {:>10}",
+            "  {:>9}  {:11}  {:16}  {:>14}  {:>17}  {:>6}  {:>5}  {:27}  {:>10}",
             "ranks",
             "verdict",
             "method",
@@ -181,7 +203,8 @@ impl<'a> Table<'a> {
         self.report.result(&line);
         let Found::Proved(proved) = found else {
             let code = line.diagnostics.first().map_or("", |d| d.code.as_str());
-            self.report.line(format!("  {:>9}  {:9}  {code}", shape.to_string(), line.verdict));
+            let verdict = line.verdict.replace('_', " ");
+            self.report.line(format!("  {:>9}  {verdict:11}  {code}", shape.to_string()));
             return;
         };
         let (checked, spec, _) = &**proved;
@@ -199,7 +222,7 @@ impl<'a> Table<'a> {
         };
         let slots = checked.least_slots.map_or("-".into(), |s| s.to_string());
         self.report.line(format!(
-            "  {:>9}  {:9}  {:16}  {:>14}  {:>17}  {gap:>6}  {slots:>5}  {:27}  {:>10}",
+            "  {:>9}  {:11}  {:16}  {:>14}  {:>17}  {gap:>6}  {slots:>5}  {:27}  {:>10}",
             shape.to_string(),
             line.verdict,
             checked.method.to_string(),
@@ -225,7 +248,11 @@ impl<'a> Table<'a> {
         match found {
             Found::Failed(found) => {
                 let big = found.iter().all(|d| d.code == codes::TOO_BIG);
-                line.verdict = if big { "undecided" } else { "refuted" };
+                line.verdict = match (big, not_allowed(found)) {
+                    (true, _) => "undecided",
+                    (_, true) => "not_allowed",
+                    _ => "refuted",
+                };
                 line.diagnostics = found.iter().map(|d| json(self.sources, d)).collect();
             }
             Found::Proved(proved) => {
@@ -286,7 +313,8 @@ fn order(checked: &Checked, kind: &Kind) -> &'static str {
 
 /// Whether the rank count is at fault, and not the algorithm.
 fn not_allowed(found: &[Diagnostic]) -> bool {
-    found.iter().all(|d| d.code == codes::REQUIRES || d.code == codes::SHAPE)
+    let of_ranks = [codes::REQUIRES, codes::SHAPE, codes::ROOT];
+    found.iter().all(|d| of_ranks.contains(&d.code))
 }
 
 /// Small counts, even and odd, powers of two and others.

@@ -8,21 +8,19 @@ use roundelay_dsl::span::SourceMap;
 
 use crate::args::Fmt;
 use crate::load;
-use crate::report::{Failure, Outcome, Report, WRONG_INPUT, fault, print, refused};
+use crate::report::{Failure, Outcome, Report, WRONG_INPUT, fault, print, refused, unwritten};
 
 /// Runs the verb. Goes through all files, whatever is wrong with some.
 pub(crate) fn fmt(args: &Fmt, report: Report) -> Outcome {
-    let mut wrong = false;
+    let mut code = 0;
     for path in &args.files {
         match one(path, args.check) {
-            Ok(formatted) => wrong |= !formatted,
-            Err(failure) => {
-                report.failure(&failure);
-                wrong = true;
-            }
+            Ok(true) => {}
+            Ok(false) => code = code.max(WRONG_INPUT),
+            Err(failure) => code = code.max(report.failure(&failure)),
         }
     }
-    if wrong { Err(Failure::Said(WRONG_INPUT)) } else { Ok(()) }
+    if code == 0 { Ok(()) } else { Err(Failure::Said(code)) }
 }
 
 /// Whether the file was formatted, or is now.
@@ -41,8 +39,7 @@ fn one(path: &Path, check: bool) -> Result<bool, Failure> {
         print(&path.display().to_string());
         return Ok(false);
     } else if formatted != text {
-        std::fs::write(path, formatted)
-            .map_err(|e| refused(fault(codes::FILE, format!("{}: {e}", path.display()))))?;
+        std::fs::write(path, formatted).map_err(|e| unwritten("formatted text", path, &e))?;
     }
     Ok(true)
 }

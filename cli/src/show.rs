@@ -11,7 +11,7 @@ use roundelay_dsl::span::SourceMap;
 
 use crate::args::{Show, Stage};
 use crate::load::{Input, default_shape, load, load_one, placement};
-use crate::report::{Failure, Outcome, Report, fault, print, refused};
+use crate::report::{Failure, Outcome, Report, fault, print, refused, unwritten};
 use crate::values::Ranks;
 
 /// Runs the verb.
@@ -136,8 +136,7 @@ fn kernel(args: &Show, program: &device::ProvedProgram) -> Result<String, Failur
 
 fn write(report: Report, plan: &Plan, path: &Path) -> Outcome {
     let file = path.display().to_string();
-    std::fs::write(path, plan.encode())
-        .map_err(|e| refused(fault(codes::FILE, format!("{file}: {e}"))))?;
+    std::fs::write(path, plan.encode()).map_err(|e| unwritten("plan", path, &e))?;
     report.line(format!("rank {} of {}: {file}", plan.part.rank, plan.header.ranks));
     Ok(())
 }

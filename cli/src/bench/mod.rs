@@ -20,14 +20,23 @@ use crate::job::{self, Job, Proof, Start, Told, gpu};
 use crate::peer::Peers;
 use crate::plot::Plot;
 use crate::progress::Progress;
-use crate::report::{Failure, Outcome, Report};
+use crate::report::{Failure, Outcome, Report, unwritten, writable};
 use crate::run::{plan_job, seed, shapes};
-use crate::values::steps;
+use crate::values::{size_text, steps};
 use summary::{Point, Summary};
 use turns::Times;
 
+/// The last size where none is named, unless the first is more.
+const LARGEST: u64 = 16 << 20;
+
+/// What the file of `--plot` is.
+const PICTURE: &str = "picture";
+
 /// Runs the verb.
 pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
+    if let Some(path) = args.plot.as_deref().filter(|_| !report.quiet) {
+        writable(PICTURE, path)?;
+    }
     let mut results = Results::default();
     // What was measured before something went wrong is worth showing too.
     let outcome = match &args.rows[..] {
@@ -48,11 +57,18 @@ pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
 }
 
 fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
+    let max = args.max.unwrap_or(LARGEST.max(args.min));
     let sizes = match &args.bytes {
         Some(sizes) => sizes.list(args.factor),
+        None if args.min > max => {
+            let (min, max) = (size_text(args.min), size_text(max));
+            return Err(Failure::Usage(format!(
+                "the sizes go from -b {min} to -e {max}, which is less: there is none"
+            )));
+        }
         None => {
             let mut sizes = Vec::new();
-            steps(args.min, args.max.max(args.min), args.factor, &mut sizes);
+            steps(args.min, max, args.factor, &mut sizes);
             sizes
         }
     };
@@ -76,7 +92,7 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
     for name in &args.names {
         let root = args.root.unwrap_or(0);
         let target = Target::of(name.clone(), None, root);
-        for shape in shapes(&args.play, &target, report)? {
+        for shape in shapes(&args.play, &target, &sizes, report)? {
             let budget = args.budget.as_secs_f64();
             let (mut job, proofs) = plan_job(&target, &args.play, &shape, &sizes, seed, budget)?;
             job.root = args.root;
@@ -144,8 +160,7 @@ fn save(plot: &Plot, path: &std::path::Path, report: Report) -> Outcome {
         report.remark("nothing to draw: no size above 0 was measured");
         return Ok(());
     };
-    std::fs::write(path, picture)
-        .map_err(|e| Failure::Usage(format!("cannot write {}: {e}", path.display())))?;
+    std::fs::write(path, picture).map_err(|e| unwritten(PICTURE, path, &e))?;
     report.line(format!("drawn in {}", path.display()));
     Ok(())
 }

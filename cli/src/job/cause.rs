@@ -9,6 +9,9 @@ use serde::Serialize;
 use super::Output;
 use crate::report::Failure;
 
+/// What the file is called.
+pub(super) const FLIGHT: &str = "flight recorder";
+
 /// The dumps of a job as one.
 #[derive(Serialize)]
 pub(super) struct Cause {
@@ -36,8 +39,7 @@ impl Cause {
 
     /// Writes everything.
     pub(super) fn save(&self, output: &Output) -> Result<(), Failure> {
-        output.save("flight recorder", |file| {
-            serde_json::to_writer_pretty(file, self).map_err(io::Error::other)
-        })
+        output
+            .save(FLIGHT, |file| serde_json::to_writer_pretty(file, self).map_err(io::Error::other))
     }
 }

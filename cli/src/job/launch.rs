@@ -10,7 +10,7 @@ use roundelay_dsl::diag::{Code, codes};
 use roundelay::Hints;
 use roundelay::bootstrap::Membership;
 
-use super::cause::Cause;
+use super::cause::{Cause, FLIGHT};
 use super::handed::Handed;
 use super::joined::{self, membership};
 use super::traces::Traces;
@@ -63,8 +63,8 @@ impl Start {
             hints: hints.clone(),
             hosts: play.hosts,
             membership,
-            trace: play.trace.as_deref().map(Output::new),
-            flight: play.flight.as_deref().map(Output::new),
+            trace: play.trace.as_deref().map(|p| Output::new("trace", p)).transpose()?,
+            flight: play.flight.as_deref().map(|p| Output::new(FLIGHT, p)).transpose()?,
         })
     }
 }
