@@ -103,10 +103,15 @@ pub(crate) fn entry(name: &str) -> Option<(&str, &str)> {
     (known || named && !Path::new(name).exists()).then_some((collective, algorithm))
 }
 
+/// Whether that is a file, and no name.
+pub(crate) fn is_file(name: &str) -> bool {
+    let known = || is_collective(name) || own::find(name).is_some() || entry(name).is_some();
+    is_path(name) || !known()
+}
+
 /// What is to be said of a name that a file has too.
 pub(crate) fn shadowed(name: &str) -> Option<String> {
-    let known = is_collective(name) || own::find(name).is_some() || entry(name).is_some();
-    let file = known && !is_path(name) && Path::new(name).is_file();
+    let file = !is_file(name) && Path::new(name).is_file();
     file.then(|| format!("note: `{name}` is not the file of that name here, which is `./{name}`"))
 }
 

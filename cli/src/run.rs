@@ -164,6 +164,11 @@ fn gpu(play: &Play) -> Option<Gpu> {
     play.on.gpus().then_some(gpu)
 }
 
+/// The ranks as results name them: nothing, where their number says it all.
+pub(crate) fn grid_text(shape: &Shape) -> Option<String> {
+    (shape.axes.len() > 1).then(|| shape.to_string())
+}
+
 fn one_shape(
     args: &Run,
     report: Report,
@@ -189,6 +194,9 @@ fn one_shape(
         root: Some(args.target.root),
         way: way(play)?,
         graph: play.on.graph,
+        file: first.file.clone(),
+        chosen: job::is_choice(&args.target),
+        shape: grid_text(shape),
     };
     head(report);
     let mut progress = Progress::new("run", job.cases.len());

@@ -7,6 +7,7 @@
 mod again;
 mod inside;
 mod markdown;
+mod names;
 mod summary;
 mod turns;
 
@@ -17,11 +18,12 @@ use crate::args::{Bench, Target};
 use crate::job::joined::{membership, way};
 use crate::job::table::{Columns, Line, head, rooted, row};
 use crate::job::{self, Job, Proof, Start, Told, gpu};
+use crate::load::load_one;
 use crate::peer::Peers;
 use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, unwritten, writable};
-use crate::run::{plan_job, seed, shapes};
+use crate::run::{grid_text, plan_job, seed, shapes};
 use crate::values::{size_text, steps};
 use summary::{Point, Summary};
 use turns::Times;
@@ -89,7 +91,8 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
     let seed = seed(&args.play);
     let start = Start::of(&args.play, true)?;
     let mut tables = Vec::new();
-    for name in &args.names {
+    let labels = labels(args)?;
+    for (name, label) in args.names.iter().zip(&labels) {
         let root = args.root.unwrap_or(0);
         let target = Target::of(name.clone(), None, root);
         for shape in shapes(&args.play, &target, &sizes, report)? {
@@ -100,9 +103,9 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
             if job.root.is_none() && rooted(&first.collective) {
                 other_roots(args, &target, &shape, &sizes)?;
             }
-            let columns = columns(args, &shape, first)?;
+            let columns = columns(args, &target, &shape, first)?;
             let start = &start;
-            let table = Table { args, report, shape, name, columns, job, proofs, start };
+            let table = Table { args, report, shape, label, columns, job, proofs, start };
             match gpus {
                 true => tables.push(table),
                 false => table.fill(&mut peers, results)?,
@@ -110,6 +113,21 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
         }
     }
     inside::fill(&tables, &peers.inside, results)
+}
+
+/// What the results of each name are called.
+fn labels(args: &Bench) -> Result<Vec<String>, Failure> {
+    fn asked(name: &String) -> Result<names::Asked<'_>, Failure> {
+        let target = Target::of(name.clone(), None, 0);
+        if job::is_choice(&target) {
+            return Ok(names::Asked { name, collective: name.clone(), algorithm: None });
+        }
+        let (_, program) = load_one(&target)?;
+        let (collective, algorithm) = (program.kind.name().to_owned(), program.name.clone());
+        Ok(names::Asked { name, collective, algorithm: Some(algorithm) })
+    }
+    let asked: Vec<names::Asked<'_>> = args.names.iter().map(asked).collect::<Result<_, _>>()?;
+    Ok(names::labels(&asked))
 }
 
 /// Proves for the other roots what is proved for the first: ranks will play them all.
@@ -142,7 +160,12 @@ fn peers(args: &Bench, report: Report) -> Result<Peers, Failure> {
     Ok(peers)
 }
 
-fn columns(args: &Bench, shape: &Shape, proof: &Proof) -> Result<Columns, Failure> {
+fn columns(
+    args: &Bench,
+    target: &Target,
+    shape: &Shape,
+    proof: &Proof,
+) -> Result<Columns, Failure> {
     Ok(Columns {
         collective: proof.collective.clone(),
         ranks: shape.ranks(),
@@ -152,6 +175,9 @@ fn columns(args: &Bench, shape: &Shape, proof: &Proof) -> Result<Columns, Failur
         root: args.root,
         way: way(&args.play)?,
         graph: args.play.on.graph,
+        file: proof.file.clone(),
+        chosen: job::is_choice(target),
+        shape: grid_text(shape),
     })
 }
 
@@ -191,6 +217,7 @@ impl Results {
 /// What the picture that a row belongs to is about.
 fn title(line: &Line) -> String {
     let Line { collective, ranks, dtype, op, transport, .. } = line;
+    let ranks = line.shape.clone().unwrap_or_else(|| ranks.to_string());
     let op = if op == "none" { String::new() } else { format!(", {op}") };
     let graph = if line.graph.is_some() { ", in a graph" } else { "" };
     format!("{collective}, {ranks} ranks, {dtype}{op}, {transport}{graph}")
@@ -201,8 +228,8 @@ struct Table<'a> {
     args: &'a Bench,
     report: Report,
     shape: Shape,
-    /// As the user named it.
-    name: &'a str,
+    /// What our results are called in a picture.
+    label: &'a str,
     columns: Columns,
     job: Job,
     proofs: Vec<Proof>,
@@ -242,23 +269,12 @@ impl Table<'_> {
             let mut own = Times::default();
             own.hear(told);
             let lines = self.lines(&self.job.cases[case], &own, std::iter::empty());
-            progress.aside(|| results.show(self.report, &self.label(), lines));
+            progress.aside(|| results.show(self.report, self.label, lines));
             progress.step();
         })
     }
 
     fn ours(&self, job: &Job, tell: impl FnMut(Told)) -> Outcome {
         job::play(job, self.start, tell)
-    }
-
-    /// What our results are called in a picture: a collective's algorithm is chosen size by size.
-    fn label(&self) -> String {
-        match self.name == self.columns.collective {
-            true => "roundelay".into(),
-            false => {
-                let name = self.proofs.first().map_or(self.name, |p| p.algorithm.as_str());
-                format!("roundelay {name}")
-            }
-        }
     }
 }

@@ -38,7 +38,7 @@ impl Table<'_> {
             let own = self.one_size(case, &mut rivals, &mut progress)?;
             let peers = rivals.iter().map(|r| (r.peer.name(), r.peer.way(), &r.times));
             let lines = self.lines(case, &own, peers);
-            progress.aside(|| results.show(self.report, &self.label(), lines));
+            progress.aside(|| results.show(self.report, self.label, lines));
         }
         Ok(())
     }
@@ -126,6 +126,7 @@ impl Table<'_> {
             let (median, wrong) = (times.median(), times.wrong);
             let mut line = columns.line("default", case.count, proof.blocks, median, wrong);
             line.peer = Some(name.into());
+            (line.file, line.chosen) = (None, false);
             // A wrong result in no time is no rival.
             line.ratio = (time > 0.0 && wrong == 0).then(|| median / time);
             lines.push(line);

@@ -39,6 +39,15 @@ pub(crate) struct Line {
     /// How messages travelled between GPUs, and in how many blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) how: Option<How>,
+    /// The file that the algorithm comes from, if it is not the book's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file: Option<String>,
+    /// Whether the algorithm was chosen for this size.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) chosen: bool,
+    /// The ranks as a grid, if they are one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) shape: Option<String>,
     /// Calls in a CUDA graph that was replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) graph: Option<u32>,
@@ -69,6 +78,12 @@ pub(crate) struct Columns {
     pub(crate) way: Way,
     /// Calls in a CUDA graph.
     pub(crate) graph: Option<u32>,
+    /// The file that the algorithm comes from.
+    pub(crate) file: Option<String>,
+    /// Whether an algorithm is chosen for each size.
+    pub(crate) chosen: bool,
+    /// The ranks as a grid, if they are one.
+    pub(crate) shape: Option<String>,
 }
 
 impl Columns {
@@ -99,6 +114,9 @@ impl Columns {
             busbw_gbs: algbw_gbs * bus_factor(&self.collective, self.ranks),
             wrong,
             how: None,
+            file: self.file.clone(),
+            chosen: self.chosen,
+            shape: self.shape.clone(),
             graph: self.graph,
             peer: None,
             ratio: None,
@@ -151,6 +169,10 @@ pub(crate) fn row(report: Report, line: &Line) {
         (Some(peer), None) => peer.clone(),
         (None, _) => format!("{}.{}", line.collective, line.algorithm),
     };
+    let who = match &line.file {
+        Some(file) if line.peer.is_none() => format!("{who} ({file})"),
+        _ => who,
+    };
     let who = match &line.how {
         Some(how) => format!("{who} {} x{}", how.way, how.blocks),
         None => who,
@@ -197,6 +219,9 @@ mod tests {
             root: Some(0),
             way: Way::Shm,
             graph: None,
+            file: None,
+            chosen: false,
+            shape: None,
         };
         let line = columns("all_reduce").line("ring", 1_000_000, 1, 1000.0, 0);
         assert_eq!((line.bytes, line.algbw_gbs, line.busbw_gbs), (4_000_000, 4.0, 6.0));
