@@ -192,7 +192,7 @@ fn one_shape(
         op: play.op,
         reduces: first.reduces,
         root: Some(args.target.root),
-        way: way(play)?,
+        way: way(play, shape.ranks())?,
         graph: play.on.graph,
         file: first.file.clone(),
         chosen: job::is_choice(&args.target),

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::Write;
+
 use roundelay::{DType, RedOp};
 use roundelay_algorithms::CATALOGUE;
 use serde_json::Value;
@@ -152,6 +154,28 @@ fn what_was_proved_and_the_seed_are_said() {
 fn what_does_not_fit_the_memory_is_an_error() {
     roundelay(&["run", "all_reduce.ring", "-n", "2", "--bytes", "1024G"])
         .fails(3, &["RL0705", "no room"]);
+}
+
+/// Ranks that are alone on their hosts share no memory, whatever they are allowed.
+#[test]
+fn the_transport_is_the_one_that_is_used() {
+    for (n, hosts, transport) in [("2", "2", "tcp"), ("3", "3", "tcp"), ("3", "1", "shm")] {
+        let run = ["all_reduce.ring", "-n", n, "--hosts", hosts, "--bytes", "64"];
+        assert_eq!(right(&run)[0]["transport"], transport, "{n} ranks, {hosts} hosts");
+    }
+}
+
+/// Ranks that say why they cannot begin have not died.
+#[test]
+fn a_transport_that_is_not_there_is_refused_in_its_own_words() {
+    let run = ["run", "all_reduce", "-n", "4", "--bytes", "1K", "--transport", "rdma"];
+    let ran = roundelay(&run);
+    if ran.code == 0 {
+        let _ = writeln!(std::io::stderr(), "skipped: this machine has RDMA");
+        return;
+    }
+    let ran = ran.fails(3, &["RL0709", "has no RDMA"]);
+    assert!(!ran.err.contains("died") && !ran.err.contains("status 3"), "{}", ran.err);
 }
 
 #[test]

@@ -210,6 +210,16 @@ pub(crate) enum Way {
 }
 
 impl Way {
+    /// The same without shared memory, where no two ranks are on one host.
+    pub(crate) fn between(self) -> Self {
+        match self {
+            Way::Both => Way::Tcp,
+            Way::BothRdma => Way::Rdma,
+            Way::BothMixed => Way::Mixed,
+            other => other,
+        }
+    }
+
     /// As in results.
     pub(crate) fn name(self) -> &'static str {
         match self {

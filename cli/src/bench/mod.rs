@@ -150,7 +150,7 @@ fn other_roots(args: &Bench, target: &Target, shape: &Shape, sizes: &[u64]) -> O
 /// Compiles what is to be compared, and names what is missing.
 fn peers(args: &Bench, report: Report) -> Result<Peers, Failure> {
     let mut progress = Progress::new("bench", args.vs.len());
-    let peers = Peers::new(&args.vs, way(&args.play)?, |name| {
+    let peers = Peers::new(&args.vs, way(&args.play, u64::MAX)?, |name| {
         progress.now(&format!("compiling {name}"));
     });
     drop(progress);
@@ -173,7 +173,7 @@ fn columns(
         op: args.play.op,
         reduces: proof.reduces,
         root: args.root,
-        way: way(&args.play)?,
+        way: way(&args.play, shape.ranks())?,
         graph: args.play.on.graph,
         file: proof.file.clone(),
         chosen: job::is_choice(target),

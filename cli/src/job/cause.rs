@@ -3,7 +3,7 @@
 use std::io;
 
 use roundelay::Ending;
-use roundelay::trace::{Flight, Standing, Verdict, diagnose, merge};
+use roundelay::trace::{Class, Flight, Standing, Verdict, diagnose, merge};
 use serde::Serialize;
 
 use super::Output;
@@ -24,10 +24,19 @@ pub(super) struct Cause {
 }
 
 impl Cause {
-    /// Puts the dumps together; `first` is the rank whose error is reported.
-    pub(super) fn new(ranks: u32, flights: Vec<Flight>, endings: &[Ending], first: u32) -> Self {
+    /// Puts the dumps together; `first` is the rank whose error is reported, and `told` are all that said why
+    /// they ended.
+    pub(super) fn new(
+        ranks: u32,
+        flights: Vec<Flight>,
+        endings: &[Ending],
+        first: u32,
+        told: &[u32],
+    ) -> Self {
         let standings = merge(ranks, &flights, endings);
-        let verdict = diagnose(&standings, Some(first));
+        // Who ended with an error of its own has not died of it.
+        let own = |v: &Verdict| v.class == Class::Died && v.ranks.iter().all(|r| told.contains(r));
+        let verdict = diagnose(&standings, Some(first)).filter(|v| !own(v));
         Cause { verdict, ranks: standings, flights }
     }
 

@@ -154,9 +154,10 @@ impl Heard {
         self.errors.sort_by_key(|(rank, _, text, aborted)| {
             (*aborted, !text.contains("is stopped"), *rank)
         });
+        let told: Vec<u32> = self.errors.iter().map(|(rank, ..)| *rank).collect();
         if let Some((first, code, message, _)) = self.errors.into_iter().next() {
             let code = codes::find(&code).map_or(codes::LOST_RANK, |(code, _)| code);
-            let cause = Cause::new(ranks, self.flights, &outcome.endings, first);
+            let cause = Cause::new(ranks, self.flights, &outcome.endings, first, &told);
             if let Some(output) = &start.flight {
                 cause.save(output)?;
             }
