@@ -120,7 +120,7 @@ impl<'a> Table<'a> {
         let ranks = self.args.n.clone().unwrap_or_else(|| usual_ranks(self.program));
         let name = format!("{}.{}", self.program.kind.name(), self.program.name);
         self.head(&name);
-        let mut progress = Progress::new(&name, ranks.shapes.len());
+        let progress = Progress::new(&name, ranks.shapes.len());
         let (mut skipped, mut shown) = (Vec::new(), 0);
         let mut failed: Option<Vec<Diagnostic>> = None;
         for shape in &ranks.shapes {

@@ -12,7 +12,7 @@ use crate::job::{self, Case, Gpu, Job, Proof, Start, Told};
 use crate::load::{default_shape, load_one};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report};
-use crate::values::Ranks;
+use crate::values::{Ranks, size_text};
 
 /// Seconds for the timed calls of a size.
 const BUDGET: f64 = 0.2;
@@ -152,6 +152,7 @@ pub(crate) fn plan_job(
         warmup: play.warmup,
         budget,
         trace: play.trace.is_some(),
+        verify: play.verify,
         gpu: gpu(play),
     };
     Ok((job, proofs))
@@ -183,7 +184,7 @@ fn one_shape(
         report.line(&proof.words);
     }
     let place = if job.pieces.iter().all(|p| p.in_place()) { "in place" } else { "out of place" };
-    report.line(format!("seed {seed}, {place}"));
+    report.line(format!("seed {seed}, {place}; {}", play.verify.words()));
     let Some(first) = proofs.first() else { return Ok(()) };
     let columns = Columns {
         collective: first.collective.clone(),
@@ -197,10 +198,15 @@ fn one_shape(
         file: first.file.clone(),
         chosen: job::is_choice(&args.target),
         shape: grid_text(shape),
+        verify: play.verify,
     };
     head(report);
-    let mut progress = Progress::new("run", job.cases.len());
+    let progress = Progress::new("run", job.cases.len());
+    let bytes = |case: &Case| columns.line("", case.count, proofs[case.piece].blocks, 0.0, 0).bytes;
     job::play(&job, start, |told| match told {
+        Told::Now { case, what } => {
+            progress.now(&format!("{}: {what}", size_text(bytes(&job.cases[case]))));
+        }
         Told::Done { case, time_us, wrong, how } => {
             let case = job.cases[case];
             let proof = &proofs[case.piece];

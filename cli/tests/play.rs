@@ -3,6 +3,7 @@
 mod support;
 
 use std::io::Write;
+use std::process::Command;
 
 use roundelay::{DType, RedOp};
 use roundelay_algorithms::CATALOGUE;
@@ -148,6 +149,52 @@ fn what_was_proved_and_the_seed_are_said() {
         roundelay(&["run", "all_reduce.ring", "-n", "2", "--bytes", "1K", "--seed", "7"]).ok();
     assert!(ran.out.starts_with("all_reduce.ring on 2 ranks: proved"), "{}", ran.out);
     assert!(ran.out.contains("seed 7, in place") && ran.out.contains("#wrong"));
+}
+
+/// What was verified is said, and what was not counted is not told as none.
+#[test]
+fn as_much_is_verified_as_is_asked_for() {
+    let run = ["run", "all_reduce.ring", "-n", "3", "--bytes", "4M", "--iters", "2", "--verify"];
+    for (verify, words, wrong) in [
+        ("full", "; every element is verified", Value::from(0)),
+        (
+            "sample",
+            "; a sample is verified: the first and last 64 elements of each chunk",
+            0.into(),
+        ),
+        ("off", "; nothing is verified", Value::Null),
+    ] {
+        let ran = roundelay(&[&run[..], &[verify]].concat()).ok();
+        assert!(ran.out.contains(words), "{}", ran.out);
+        let last: Vec<&str> =
+            ran.out.lines().last().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(last[8], if wrong.is_null() { "-" } else { "0" }, "{last:?}");
+        let line = &roundelay(&[&run[..], &[verify, "--json"]].concat()).ok().json()[0];
+        assert_eq!((&line["wrong"], &line["verify"]), (&wrong, &verify.into()), "{line}");
+    }
+    // Also in bench, and in rows that are shown again.
+    let bench =
+        ["bench", "all_reduce.ring", "-n", "2", "--bytes", "8", "--verify", "off", "--json"];
+    let rows = file("unverified.jsonl", roundelay(&bench).ok().out);
+    let again = roundelay(&["bench", "--rows", &rows]).ok().out;
+    let last: Vec<&str> = again.lines().last().unwrap_or_default().split_whitespace().collect();
+    assert_eq!(last[8], "-", "{again}");
+    roundelay(&["run", "all_reduce", "--device", "cuda", "--verify", "sample"])
+        .fails(2, &["--verify"]);
+}
+
+/// Work of more than a second says on a terminal what is done, also within a size.
+#[test]
+fn long_work_says_what_it_does() {
+    let run = "run all_reduce.ring -n 2 --bytes 64M,64M,64M --warmup 40 --iters 20";
+    let line = format!("{} {run}", env!("CARGO_BIN_EXE_roundelay"));
+    let Ok(ran) = Command::new("script").args(["-qec", &line, "/dev/null"]).output() else {
+        let _ =
+            writeln!(std::io::stderr(), "skipped: there is no `script`, which makes a terminal");
+        return;
+    };
+    let out = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && out.contains("64M: calls that are"), "{out}");
 }
 
 #[test]

@@ -79,6 +79,7 @@ impl Filling<'_, '_> {
                 let report = self.tables[0].report;
                 return progress.aside(|| report.line(text));
             }
+            Told::Now { .. } => return,
             Told::Done { case, .. } => (*case, None),
             Told::Lacks { case, why } => (*case, Some(why.clone())),
         };

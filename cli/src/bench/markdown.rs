@@ -85,6 +85,7 @@ fn cell(lines: &[Line]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Verify;
 
     fn line(bytes: u64, time_us: f64, peer: Option<(&str, f64)>) -> Line {
         Line {
@@ -100,7 +101,8 @@ mod tests {
             time_us,
             algbw_gbs: 1.0,
             busbw_gbs: 1.5,
-            wrong: 0,
+            wrong: Some(0),
+            verify: Verify::Full,
             how: None,
             file: None,
             chosen: false,

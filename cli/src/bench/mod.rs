@@ -17,7 +17,7 @@ use roundelay_dsl::diag::Diagnostic;
 use crate::args::{Bench, Target};
 use crate::job::joined::{membership, way};
 use crate::job::table::{Columns, Line, head, rooted, row};
-use crate::job::{self, Job, Proof, Start, Told, gpu};
+use crate::job::{self, Case, Job, Proof, Start, Told, gpu};
 use crate::load::load_one;
 use crate::peer::Peers;
 use crate::plot::Plot;
@@ -149,7 +149,7 @@ fn other_roots(args: &Bench, target: &Target, shape: &Shape, sizes: &[u64]) -> O
 
 /// Compiles what is to be compared, and names what is missing.
 fn peers(args: &Bench, report: Report) -> Result<Peers, Failure> {
-    let mut progress = Progress::new("bench", args.vs.len());
+    let progress = Progress::new("bench", args.vs.len());
     let peers = Peers::new(&args.vs, way(&args.play, u64::MAX)?, |name| {
         progress.now(&format!("compiling {name}"));
     });
@@ -178,6 +178,7 @@ fn columns(
         file: proof.file.clone(),
         chosen: job::is_choice(target),
         shape: grid_text(shape),
+        verify: args.play.verify,
     })
 }
 
@@ -263,15 +264,27 @@ impl Table<'_> {
 
     /// Ours only: all sizes by the same processes.
     fn alone(&self, results: &mut Results) -> Outcome {
-        let mut progress = Progress::new("bench", self.job.cases.len());
+        let progress = Progress::new("bench", self.job.cases.len());
         self.ours(&self.job, |told| {
-            let Told::Done { case, .. } = told else { return };
+            let case = match &told {
+                Told::Now { case, what } => {
+                    let bytes = size_text(self.bytes(&self.job.cases[*case]));
+                    return progress.now(&format!("{bytes}: {what}"));
+                }
+                Told::Done { case, .. } => *case,
+                _ => return,
+            };
             let mut own = Times::default();
             own.hear(told);
             let lines = self.lines(&self.job.cases[case], &own, std::iter::empty());
             progress.aside(|| results.show(self.report, self.label, lines));
             progress.step();
         })
+    }
+
+    /// The size of a case.
+    fn bytes(&self, case: &Case) -> u64 {
+        self.columns.line("", case.count, self.proofs[case.piece].blocks, 0.0, 0).bytes
     }
 
     fn ours(&self, job: &Job, tell: impl FnMut(Told)) -> Outcome {

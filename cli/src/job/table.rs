@@ -3,7 +3,7 @@
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
 
-use super::How;
+use super::{How, Verify};
 use crate::args::Way;
 use crate::report::Report;
 
@@ -34,8 +34,11 @@ pub(crate) struct Line {
     pub(crate) algbw_gbs: f64,
     /// That, times what the collective must move.
     pub(crate) busbw_gbs: f64,
-    /// Wrong elements on all ranks.
-    pub(crate) wrong: u64,
+    /// Wrong elements on all ranks; nothing where nothing was verified.
+    pub(crate) wrong: Option<u64>,
+    /// How much was verified.
+    #[serde(default)]
+    pub(crate) verify: Verify,
     /// How messages travelled between GPUs, and in how many blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) how: Option<How>,
@@ -84,6 +87,8 @@ pub(crate) struct Columns {
     pub(crate) chosen: bool,
     /// The ranks as a grid, if they are one.
     pub(crate) shape: Option<String>,
+    /// How much is verified.
+    pub(crate) verify: Verify,
 }
 
 impl Columns {
@@ -112,7 +117,8 @@ impl Columns {
             time_us,
             algbw_gbs,
             busbw_gbs: algbw_gbs * bus_factor(&self.collective, self.ranks),
-            wrong,
+            wrong: (self.verify != Verify::Off).then_some(wrong),
+            verify: self.verify,
             how: None,
             file: self.file.clone(),
             chosen: self.chosen,
@@ -189,9 +195,14 @@ pub(crate) fn row(report: Report, line: &Line) {
         time_text(line.time_us),
         line.algbw_gbs,
         line.busbw_gbs,
-        line.wrong,
+        wrong_text(line),
         line.transport,
     ));
+}
+
+/// Nothing that was not counted is told as none.
+fn wrong_text(line: &Line) -> String {
+    line.wrong.map_or("-".into(), |wrong| wrong.to_string())
 }
 
 /// Microseconds with as many decimals as mean something.
@@ -222,6 +233,7 @@ mod tests {
             file: None,
             chosen: false,
             shape: None,
+            verify: Verify::Full,
         };
         let line = columns("all_reduce").line("ring", 1_000_000, 1, 1000.0, 0);
         assert_eq!((line.bytes, line.algbw_gbs, line.busbw_gbs), (4_000_000, 4.0, 6.0));
