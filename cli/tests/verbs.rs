@@ -60,6 +60,25 @@ fn check_shows_the_smallest_failing_count() {
     assert_eq!((ran.out.matches("proved").count(), ran.out.matches("refuted").count()), (1, 3));
 }
 
+/// The bound is one: of ranks that may send as many messages at once as the algorithm's do.
+#[test]
+fn rounds_are_no_fewer_than_their_bound() {
+    let ran = roundelay(&["check", "all_reduce.one_shot", "-n", "9"]).ok();
+    assert!(ran.out.contains(" 1 (1, 8 ports) "), "{}", ran.out);
+    let ring = roundelay(&["check", "all_reduce.ring", "-n", "9"]).ok();
+    assert!(ring.out.contains(" 16 (4) "), "{}", ring.out);
+    for (collective, _) in roundelay_compiler::collective::NAMES {
+        for n in ["2", "7", "8", "9", "3x4", "700"] {
+            let ran = roundelay(&["check", collective, "-n", n, "--json"]);
+            for line in ran.json().iter().filter(|l| l["verdict"] == "proved") {
+                let (rounds, bound) = (line["rounds"].as_u64(), line["rounds_bound"].as_u64());
+                assert!(bound.is_none() || rounds >= bound, "{line}");
+                assert!(bound.is_some() || n == "700", "{line}");
+            }
+        }
+    }
+}
+
 #[test]
 fn check_takes_whole_collectives() {
     let ran = roundelay(&["check", "broadcast", "-n", "4", "--json"]).ok();
@@ -123,7 +142,7 @@ fn show_prints_every_stage() {
         roundelay(&args).ok().out
     };
     assert!(show("ast", &[]).contains("Each chunk goes round"));
-    assert!(show("program", &[]).contains("Program"));
+    assert!(show("program", &[]).contains("program all_reduce.ring on (n)"));
     assert!(show("graph", &["-n", "2"]).contains("r0 -> r1 : reduce data[0]"));
     assert!(show("graph", &["-n", "2", "--dot"]).starts_with("digraph"));
     assert_eq!(show("plan", &["-n", "3"]).matches("plan all_reduce.ring rank").count(), 3);

@@ -7,6 +7,7 @@
 
 mod join;
 mod print;
+mod steps;
 mod unroll;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub use crate::walk::Transfer;
 pub use join::Join;
 pub(crate) use print::region as region_text;
 pub use print::{dot, text};
+pub use steps::{After, Step, ports, steps};
 pub use unroll::unroll;
 pub(crate) use unroll::{MOST_STEPS, asked};
 
