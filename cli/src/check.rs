@@ -5,7 +5,7 @@ use std::sync::Arc;
 use roundelay::{DType, Layout};
 use roundelay_compiler::collective::{Kind, Spec};
 use roundelay_compiler::cost::{Profile, Topology};
-use roundelay_compiler::{Checked, Instance, Options, Plan, Program, Shape, check as prove};
+use roundelay_compiler::{Checked, Instance, Options, Plan, Program, Shape, check as prove, graph};
 use roundelay_dsl::diag::render::{Json, json};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
@@ -29,7 +29,10 @@ struct Line {
     verdict: &'static str,
     method: Option<String>,
     rounds: Option<u32>,
+    /// Of ranks with so many ports.
     rounds_bound: Option<u32>,
+    /// Most messages that a rank sends or receives in a round.
+    ports: Option<u32>,
     /// What the busiest rank sends of a vector of `bytes`.
     bytes_per_rank: Option<f64>,
     bytes_per_rank_bound: Option<f64>,
@@ -40,6 +43,9 @@ struct Line {
     time_us: Option<f64>,
     diagnostics: Vec<Json>,
 }
+
+/// Of more messages the ports are not counted.
+const MOST_COUNTED: u64 = 50_000;
 
 /// Runs the verb.
 pub(crate) fn check(args: &Check, report: Report) -> Outcome {
@@ -86,6 +92,27 @@ fn checked_plan(plan: &Plan, report: Report) -> Outcome {
     Ok(())
 }
 
+/// What was proved at a rank count.
+struct Proved {
+    checked: Checked,
+    spec: Spec,
+    /// By the cost model.
+    time_us: Option<f64>,
+    /// See [`graph::ports`]; not known of large ones.
+    ports: Option<u32>,
+}
+
+impl Proved {
+    /// The fewest rounds, and the ports of ranks that can do with so many.
+    fn rounds(&self) -> Option<(u32, u32)> {
+        let (facts, n) = (&self.checked.facts, u64::from(self.spec.ranks));
+        // On the average no more than one a rank and round.
+        let one = || (facts.messages <= n * u64::from(facts.depth)).then_some(1);
+        let ports = self.ports.or_else(one)?.max(1);
+        Some((self.spec.fewest_rounds(ports)?, ports))
+    }
+}
+
 /// The results of one algorithm.
 struct Table<'a> {
     args: &'a Check,
@@ -105,7 +132,7 @@ enum End {
 
 /// One rank count.
 enum Found {
-    Proved(Box<(Checked, Spec, Option<f64>)>),
+    Proved(Box<Proved>),
     Failed(Vec<Diagnostic>),
 }
 
@@ -164,8 +191,11 @@ impl<'a> Table<'a> {
         };
         match prove(self.program, self.sources, shape, &self.options) {
             Ok(checked) => {
-                let time = predict(&instance, self.args.bytes);
-                Found::Proved(Box::new((checked, instance.spec, time)))
+                let time_us = predict(&instance, self.args.bytes);
+                let (spec, known) = (instance.spec.clone(), checked.facts.messages <= MOST_COUNTED);
+                let graph = known.then(|| graph::unroll(&Arc::new(instance)).ok()).flatten();
+                let ports = graph.map(|graph| graph::ports(&graph));
+                Found::Proved(Box::new(Proved { checked, spec, time_us, ports }))
             }
             Err(found) => Found::Failed(found),
         }
@@ -185,7 +215,7 @@ impl<'a> Table<'a> {
         let file = &self.sources.get(self.program.header.source).name;
         self.report.line(format!("{name} ({file})"));
         self.report.line(format!(
-            "  {:>9}  {:11}  {:16}  {:>14}  {:>17}  {:>6}  {:>5}  {:27}  {:>10}",
+            "  {:>9}  {:11}  {:16}  {:>16}  {:>17}  {:>6}  {:>5}  {:27}  {:>10}",
             "ranks",
             "verdict",
             "method",
@@ -207,8 +237,12 @@ impl<'a> Table<'a> {
             self.report.line(format!("  {:>9}  {verdict:11}  {code}", shape.to_string()));
             return;
         };
-        let (checked, spec, _) = &**proved;
+        let Proved { checked, spec, .. } = &**proved;
         let bounds = spec.lower_bounds();
+        let rounds = proved.rounds().map(|(rounds, ports)| match ports {
+            1 => rounds.to_string(),
+            _ => format!("{rounds}, {ports} ports"),
+        });
         let sent = sent(checked, &spec.kind);
         let moves = spec.kind != Kind::Barrier;
         let bound = bounds.filter(|_| moves).map(|(_, (num, den))| num as f64 / den.max(1) as f64);
@@ -222,11 +256,11 @@ impl<'a> Table<'a> {
         };
         let slots = checked.least_slots.map_or("-".into(), |s| s.to_string());
         self.report.line(format!(
-            "  {:>9}  {:11}  {:16}  {:>14}  {:>17}  {gap:>6}  {slots:>5}  {:27}  {:>10}",
+            "  {:>9}  {:11}  {:16}  {:>16}  {:>17}  {gap:>6}  {slots:>5}  {:27}  {:>10}",
             shape.to_string(),
             line.verdict,
             checked.method.to_string(),
-            with(checked.facts.depth.to_string(), bounds.map(|b| b.0.to_string())),
+            with(checked.facts.depth.to_string(), rounds),
             with(
                 if moves { format!("{sent:.3}") } else { "-".into() },
                 bound.map(|b| format!("{b:.3}"))
@@ -256,20 +290,21 @@ impl<'a> Table<'a> {
                 line.diagnostics = found.iter().map(|d| json(self.sources, d)).collect();
             }
             Found::Proved(proved) => {
-                let (checked, spec, time) = &**proved;
+                let Proved { checked, spec, time_us, ports } = &**proved;
                 let bytes = self.args.bytes as f64;
                 line.verdict = "proved";
                 line.method = Some(checked.method.to_string());
                 line.rounds = Some(checked.facts.depth);
                 line.bytes_per_rank = Some(sent(checked, &spec.kind) * bytes);
-                if let Some((rounds, (num, den))) = spec.lower_bounds() {
-                    line.rounds_bound = Some(rounds);
+                line.rounds_bound = proved.rounds().map(|(rounds, _)| rounds);
+                line.ports = *ports;
+                if let Some((_, (num, den))) = spec.lower_bounds() {
                     line.bytes_per_rank_bound = Some(bytes * num as f64 / den.max(1) as f64);
                 }
                 line.slots = checked.least_slots;
                 line.bitwise = checked.facts.bitwise;
                 line.lossy = Some(checked.facts.lossy);
-                line.time_us = *time;
+                line.time_us = *time_us;
             }
         }
         line
