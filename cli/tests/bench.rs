@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roundelay_tests::until;
+use roundelay_tests::{Needs, skip, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::{Ran, command, file, roundelay};
@@ -168,13 +168,18 @@ fn what_is_installed_is_measured_and_right() {
             let is_peer = keys.remove("peer");
             assert_eq!(keys.remove("ratio"), is_peer, "{row}");
             let columns = "algbw_gbs algorithm busbw_gbs bytes collective count dtype op ranks root \
-                           time_us transport wrong";
+                           time_us transport verify wrong";
+            let chosen = keys.remove("chosen");
+            assert!(chosen != is_peer, "{row}");
             assert_eq!(keys, columns.split(' ').filter(|c| !c.is_empty()).collect());
         }
         let measured = peers_of(&rows);
         for peer in PEERS {
             let skipped = ran.err.lines().any(|l| l.starts_with(&format!("skipped {peer}: ")));
             assert!(measured.contains(peer) != skipped, "{peer}\n{}", ran.err);
+            if skipped {
+                skip(Needs::Peers, format!("{peer} is not installed"));
+            }
         }
         let gloo = rows.iter().find(|r| r["peer"] == "gloo");
         assert!(gloo.is_none_or(|r| r["transport"] == "tcp"), "gloo has no shared memory");

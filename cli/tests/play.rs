@@ -2,11 +2,11 @@
 
 mod support;
 
-use std::io::Write;
 use std::process::Command;
 
 use roundelay::{DType, RedOp};
 use roundelay_algorithms::CATALOGUE;
+use roundelay_tests::{Needs, skip};
 use serde_json::Value;
 use support::{file, roundelay};
 
@@ -189,9 +189,7 @@ fn long_work_says_what_it_does() {
     let run = "run all_reduce.ring -n 2 --bytes 64M,64M,64M --warmup 40 --iters 20";
     let line = format!("{} {run}", env!("CARGO_BIN_EXE_roundelay"));
     let Ok(ran) = Command::new("script").args(["-qec", &line, "/dev/null"]).output() else {
-        let _ =
-            writeln!(std::io::stderr(), "skipped: there is no `script`, which makes a terminal");
-        return;
+        return skip(Needs::Tool, "there is no `script`, which makes a terminal");
     };
     let out = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success() && out.contains("64M: calls that are"), "{out}");
@@ -218,8 +216,7 @@ fn a_transport_that_is_not_there_is_refused_in_its_own_words() {
     let run = ["run", "all_reduce", "-n", "4", "--bytes", "1K", "--transport", "rdma"];
     let ran = roundelay(&run);
     if ran.code == 0 {
-        let _ = writeln!(std::io::stderr(), "skipped: this machine has RDMA");
-        return;
+        return skip(Needs::Without, "this machine has RDMA");
     }
     let ran = ran.fails(3, &["RL0709", "has no RDMA"]);
     assert!(!ran.err.contains("died") && !ran.err.contains("status 3"), "{}", ran.err);

@@ -4,8 +4,10 @@
 pub mod fuzz;
 pub mod mutate;
 pub mod oracle;
+mod skip;
 mod wait;
 
+pub use skip::{Needs, skip, skipped};
 pub use wait::{end, until};
 
 use std::path::{Path, PathBuf};
