@@ -131,7 +131,7 @@ fn over(over: Over, test: impl Fn(Over)) {
     match roundelay::transport::rdma() {
         Err(why) if over.has_devices() => skip(Needs::Rdma, format!("no RDMA: {why}")),
         Ok(lines) if over == Over::TwoRdma && lines.len() < 2 => {
-            skip(Needs::Rdma, "one device for RDMA only")
+            skip(Needs::Rdma, "one device for RDMA only");
         }
         _ if over == Over::Paths && std::net::TcpListener::bind("[::1]:0").is_err() => {
             skip(Needs::Ipv6, "this machine has no IPv6 and so only one path to itself");

@@ -137,8 +137,9 @@ impl<'a> Player<'a> {
         let places = calls.ready.places(turn, self.gpu, calls.count as usize);
         let after = places.after(view.in_place);
         let output = self.output.data();
-        let all = [0..output.len() / rule.dtype.size()];
-        let (mut wrong, first) = judge_all(rule, &after, output, &all, self.threads);
+        let all = 0..output.len() / rule.dtype.size();
+        let all = std::slice::from_ref(&all);
+        let (mut wrong, first) = judge_all(rule, &after, output, all, self.threads);
         let mut words: Vec<String> = first.into_iter().collect();
         if !intact {
             wrong += 1;
