@@ -5,7 +5,7 @@ use std::sync::Arc;
 use roundelay::{DType, Layout};
 use roundelay_compiler::collective::{Kind, Spec};
 use roundelay_compiler::cost::{Profile, Topology};
-use roundelay_compiler::{Checked, Instance, Options, Plan, Program, Shape, check as prove};
+use roundelay_compiler::{Checked, Instance, Options, Plan, Program, Shape, check as prove, graph};
 use roundelay_dsl::diag::render::{Json, json};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
@@ -24,11 +24,15 @@ struct Line {
     collective: Option<String>,
     ranks: Option<u64>,
     shape: Option<String>,
-    /// `proved`, `refuted`, or `undecided` where the proof would be too large.
+    /// `proved`, `refuted`, `not_allowed` where the ranks or the root do not fit the algorithm, or `undecided`
+    /// where the proof would be too large.
     verdict: &'static str,
     method: Option<String>,
     rounds: Option<u32>,
+    /// Of ranks with so many ports.
     rounds_bound: Option<u32>,
+    /// Most messages that a rank sends or receives in a round.
+    ports: Option<u32>,
     /// What the busiest rank sends of a vector of `bytes`.
     bytes_per_rank: Option<f64>,
     bytes_per_rank_bound: Option<f64>,
@@ -39,6 +43,9 @@ struct Line {
     time_us: Option<f64>,
     diagnostics: Vec<Json>,
 }
+
+/// Of more messages the ports are not counted.
+const MOST_COUNTED: u64 = 50_000;
 
 /// Runs the verb.
 pub(crate) fn check(args: &Check, report: Report) -> Outcome {
@@ -53,11 +60,20 @@ pub(crate) fn check(args: &Check, report: Report) -> Outcome {
             return Err(failure);
         }
     };
-    let mut failed = false;
+    let mut ends = Vec::new();
     for program in &loaded.programs {
-        failed |= !Table::new(args, report, &loaded, program).fill()?;
+        ends.push(Table::new(args, report, &loaded, program).fill());
     }
-    if failed { Err(Failure::Said(WRONG_INPUT)) } else { Ok(()) }
+    // Of several algorithms some need not allow the ranks: that is no fault of theirs.
+    let passes = ends.iter().any(|end| matches!(end, End::Proved));
+    let faults = ends.into_iter().filter_map(|end| match end {
+        End::Proved => None,
+        End::NotAllowed(_) if passes => None,
+        End::NotAllowed(found) | End::Failed(found) => Some(found),
+    });
+    let faults: Vec<Vec<Diagnostic>> = faults.collect();
+    faults.iter().for_each(|found| report.diagnostics(&loaded.sources, found));
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Said(WRONG_INPUT)) }
 }
 
 /// A plan that was read is checked: it decoded.
@@ -76,6 +92,27 @@ fn checked_plan(plan: &Plan, report: Report) -> Outcome {
     Ok(())
 }
 
+/// What was proved at a rank count.
+struct Proved {
+    checked: Checked,
+    spec: Spec,
+    /// By the cost model.
+    time_us: Option<f64>,
+    /// See [`graph::ports`]; not known of large ones.
+    ports: Option<u32>,
+}
+
+impl Proved {
+    /// The fewest rounds, and the ports of ranks that can do with so many.
+    fn rounds(&self) -> Option<(u32, u32)> {
+        let (facts, n) = (&self.checked.facts, u64::from(self.spec.ranks));
+        // On the average no more than one a rank and round.
+        let one = || (facts.messages <= n * u64::from(facts.depth)).then_some(1);
+        let ports = self.ports.or_else(one)?.max(1);
+        Some((self.spec.fewest_rounds(ports)?, ports))
+    }
+}
+
 /// The results of one algorithm.
 struct Table<'a> {
     args: &'a Check,
@@ -85,9 +122,17 @@ struct Table<'a> {
     options: Options,
 }
 
+/// How all rank counts of an algorithm ended; the first that did not go well says why.
+enum End {
+    Proved,
+    /// It allows none of them.
+    NotAllowed(Vec<Diagnostic>),
+    Failed(Vec<Diagnostic>),
+}
+
 /// One rank count.
 enum Found {
-    Proved(Box<(Checked, Spec, Option<f64>)>),
+    Proved(Box<Proved>),
     Failed(Vec<Diagnostic>),
 }
 
@@ -97,12 +142,12 @@ impl<'a> Table<'a> {
         Table { args, report, sources: &loaded.sources, program, options }
     }
 
-    /// Proves all rank counts; whether all were proved.
-    fn fill(&self) -> Result<bool, Failure> {
+    /// Proves all rank counts.
+    fn fill(&self) -> End {
         let ranks = self.args.n.clone().unwrap_or_else(|| usual_ranks(self.program));
         let name = format!("{}.{}", self.program.kind.name(), self.program.name);
         self.head(&name);
-        let mut progress = Progress::new(&name, ranks.shapes.len());
+        let progress = Progress::new(&name, ranks.shapes.len());
         let (mut skipped, mut shown) = (Vec::new(), 0);
         let mut failed: Option<Vec<Diagnostic>> = None;
         for shape in &ranks.shapes {
@@ -114,8 +159,10 @@ impl<'a> Table<'a> {
                 found => {
                     shown += 1;
                     progress.aside(|| self.row(shape, &found));
-                    if let Found::Failed(found) = found {
-                        failed.get_or_insert(found);
+                    if let Found::Failed(found) = found
+                        && failed.as_ref().is_none_or(|f| not_allowed(f) && !not_allowed(&found))
+                    {
+                        failed = Some(found);
                     }
                 }
             }
@@ -130,9 +177,11 @@ impl<'a> Table<'a> {
         } else if !skipped.is_empty() {
             self.name_skipped(&name, &skipped);
         }
-        let Some(found) = failed else { return Ok(true) };
-        self.report.diagnostics(self.sources, &found);
-        Ok(false)
+        match failed {
+            None => End::Proved,
+            Some(found) if not_allowed(&found) => End::NotAllowed(found),
+            Some(found) => End::Failed(found),
+        }
     }
 
     fn one(&self, shape: &Shape) -> Found {
@@ -142,8 +191,11 @@ impl<'a> Table<'a> {
         };
         match prove(self.program, self.sources, shape, &self.options) {
             Ok(checked) => {
-                let time = predict(&instance, self.args.bytes);
-                Found::Proved(Box::new((checked, instance.spec, time)))
+                let time_us = predict(&instance, self.args.bytes);
+                let (spec, known) = (instance.spec.clone(), checked.facts.messages <= MOST_COUNTED);
+                let graph = known.then(|| graph::unroll(&Arc::new(instance)).ok()).flatten();
+                let ports = graph.map(|graph| graph::ports(&graph));
+                Found::Proved(Box::new(Proved { checked, spec, time_us, ports }))
             }
             Err(found) => Found::Failed(found),
         }
@@ -163,7 +215,7 @@ impl<'a> Table<'a> {
         let file = &self.sources.get(self.program.header.source).name;
         self.report.line(format!("{name} ({file})"));
         self.report.line(format!(
-            "  {:>9}  {:9}  {:16}  {:>14}  {:>17}  {:>6}  {:>5}  {:27}  {:>10}",
+            "  {:>9}  {:11}  {:16}  {:>16}  {:>17}  {:>6}  {:>5}  {:27}  {:>10}",
             "ranks",
             "verdict",
             "method",
@@ -181,11 +233,16 @@ impl<'a> Table<'a> {
         self.report.result(&line);
         let Found::Proved(proved) = found else {
             let code = line.diagnostics.first().map_or("", |d| d.code.as_str());
-            self.report.line(format!("  {:>9}  {:9}  {code}", shape.to_string(), line.verdict));
+            let verdict = line.verdict.replace('_', " ");
+            self.report.line(format!("  {:>9}  {verdict:11}  {code}", shape.to_string()));
             return;
         };
-        let (checked, spec, _) = &**proved;
+        let Proved { checked, spec, .. } = &**proved;
         let bounds = spec.lower_bounds();
+        let rounds = proved.rounds().map(|(rounds, ports)| match ports {
+            1 => rounds.to_string(),
+            _ => format!("{rounds}, {ports} ports"),
+        });
         let sent = sent(checked, &spec.kind);
         let moves = spec.kind != Kind::Barrier;
         let bound = bounds.filter(|_| moves).map(|(_, (num, den))| num as f64 / den.max(1) as f64);
@@ -199,11 +256,11 @@ impl<'a> Table<'a> {
         };
         let slots = checked.least_slots.map_or("-".into(), |s| s.to_string());
         self.report.line(format!(
-            "  {:>9}  {:9}  {:16}  {:>14}  {:>17}  {gap:>6}  {slots:>5}  {:27}  {:>10}",
+            "  {:>9}  {:11}  {:16}  {:>16}  {:>17}  {gap:>6}  {slots:>5}  {:27}  {:>10}",
             shape.to_string(),
             line.verdict,
             checked.method.to_string(),
-            with(checked.facts.depth.to_string(), bounds.map(|b| b.0.to_string())),
+            with(checked.facts.depth.to_string(), rounds),
             with(
                 if moves { format!("{sent:.3}") } else { "-".into() },
                 bound.map(|b| format!("{b:.3}"))
@@ -225,24 +282,29 @@ impl<'a> Table<'a> {
         match found {
             Found::Failed(found) => {
                 let big = found.iter().all(|d| d.code == codes::TOO_BIG);
-                line.verdict = if big { "undecided" } else { "refuted" };
+                line.verdict = match (big, not_allowed(found)) {
+                    (true, _) => "undecided",
+                    (_, true) => "not_allowed",
+                    _ => "refuted",
+                };
                 line.diagnostics = found.iter().map(|d| json(self.sources, d)).collect();
             }
             Found::Proved(proved) => {
-                let (checked, spec, time) = &**proved;
+                let Proved { checked, spec, time_us, ports } = &**proved;
                 let bytes = self.args.bytes as f64;
                 line.verdict = "proved";
                 line.method = Some(checked.method.to_string());
                 line.rounds = Some(checked.facts.depth);
                 line.bytes_per_rank = Some(sent(checked, &spec.kind) * bytes);
-                if let Some((rounds, (num, den))) = spec.lower_bounds() {
-                    line.rounds_bound = Some(rounds);
+                line.rounds_bound = proved.rounds().map(|(rounds, _)| rounds);
+                line.ports = *ports;
+                if let Some((_, (num, den))) = spec.lower_bounds() {
                     line.bytes_per_rank_bound = Some(bytes * num as f64 / den.max(1) as f64);
                 }
                 line.slots = checked.least_slots;
                 line.bitwise = checked.facts.bitwise;
                 line.lossy = Some(checked.facts.lossy);
-                line.time_us = *time;
+                line.time_us = *time_us;
             }
         }
         line
@@ -286,7 +348,8 @@ fn order(checked: &Checked, kind: &Kind) -> &'static str {
 
 /// Whether the rank count is at fault, and not the algorithm.
 fn not_allowed(found: &[Diagnostic]) -> bool {
-    found.iter().all(|d| d.code == codes::REQUIRES || d.code == codes::SHAPE)
+    let of_ranks = [codes::REQUIRES, codes::SHAPE, codes::ROOT];
+    found.iter().all(|d| of_ranks.contains(&d.code))
 }
 
 /// Small counts, even and odd, powers of two and others.

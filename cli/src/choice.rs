@@ -14,12 +14,35 @@ use serde::Serialize;
 use crate::args::{Device, Explain, Play};
 use crate::check::time_text;
 use crate::job::joined;
+use crate::job::table::rooted;
 use crate::report::{Failure, Outcome, Report, fault, refused};
 use crate::values::size_text;
 
 /// The hints of the command line.
 fn hints(texts: &[String]) -> Result<Hints, Failure> {
     texts.join(",").parse().map_err(|e: roundelay::HintError| Failure::Usage(e.to_string()))
+}
+
+/// Hints of the command line that choose among algorithms, where one is named: another one is refused, and of
+/// what decides nothing there the words are returned.
+pub(crate) fn idle(play: &Play, collective: &str, name: &str) -> Result<Option<String>, Failure> {
+    let call = hints(&texts(play))?;
+    if let Some(other) = call.algorithm(collective).filter(|other| *other != name) {
+        return Err(Failure::Usage(format!(
+            "the hint algorithm={other} and the name {collective}.{name} contradict each other: give \
+             `{collective}` for the hint to choose, or `{collective}.{other}`, or leave the hint out"
+        )));
+    }
+    let given = [
+        ("objective", call.objective().is_some()),
+        ("deterministic", call.deterministic() == Some(true)),
+    ];
+    let keys: Vec<&str> =
+        given.into_iter().filter_map(|(key, given)| given.then_some(key)).collect();
+    Ok((!keys.is_empty()).then(|| {
+        let keys = keys.join(" and ");
+        format!("note: {keys} choose among algorithms; {collective}.{name} is named, and played")
+    }))
 }
 
 /// The hints of the command line as text, those that have an option of their own among them.
@@ -53,6 +76,15 @@ pub(crate) fn choose(
     })
 }
 
+/// A root must be a rank, where the collective has one.
+fn root_fits(collective: &str, root: u32, ranks: u64) -> Outcome {
+    if !rooted(collective) || u64::from(root) < ranks {
+        return Ok(());
+    }
+    let text = format!("{collective} on {ranks} ranks has no rank {root} for its root");
+    Err(refused(fault(codes::ROOT, text).help("--root RANK is less than the number of ranks")))
+}
+
 /// Whether calls of a collective are in place where nothing was said.
 pub(crate) fn in_place(collective: &str) -> bool {
     matches!(collective, "all_reduce" | "broadcast" | "barrier")
@@ -71,7 +103,7 @@ fn grid(shape: &Shape) -> Option<&Shape> {
 }
 
 /// Ranks, where none were asked for.
-fn usual(collective: &str) -> Shape {
+pub(crate) fn usual(collective: &str) -> Shape {
     Shape::flat(if collective == "sendrecv" { 2 } else { 4 })
 }
 
@@ -141,6 +173,7 @@ pub(crate) fn of_play(
     play: &Play,
 ) -> Result<Choice, Failure> {
     let shape = shape.cloned().unwrap_or_else(|| usual(collective));
+    root_fits(collective, root, shape.ranks())?;
     let (topology, transport) = match joined::topology(play)? {
         Some((topology, _)) if play.on.gpus() => (topology, NVLINK),
         None if play.on.gpus() => (hosts(shape.ranks() as u32, 1)?, NVLINK),
@@ -280,6 +313,7 @@ pub(crate) fn explain(args: &Explain, collective: &str, report: Report) -> Outco
 
 fn one(args: &Explain, collective: &str, shape: &Shape, bytes: u64, report: Report) -> Outcome {
     let ranks = shape.ranks() as u32;
+    root_fits(collective, args.root, shape.ranks())?;
     let topology = over(hosts(ranks, args.hosts)?, &args.hints)?;
     let request = Request {
         collective,

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use roundelay_compiler::compile;
 use roundelay_compiler::emit::html;
-use roundelay_dsl::diag::codes;
 use serde::Serialize;
 
 use crate::args::Draw;
 use crate::load::{load_one, placement};
-use crate::report::{Failure, Outcome, Report, fault, refused};
+use crate::report::{Failure, Outcome, Report, unwritten};
 use crate::show::one_shape;
 
 /// What was written.
@@ -36,7 +35,7 @@ pub(crate) fn draw(args: &Draw, report: Report) -> Outcome {
     let path =
         args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{collective}.{name}.html")));
     let file = path.display().to_string();
-    std::fs::write(&path, page).map_err(|e| refused(fault(codes::FILE, format!("{file}: {e}"))))?;
+    std::fs::write(&path, page).map_err(|e| unwritten("page", &path, &e))?;
     report.line(format!("{collective}.{name} on {shape} ranks: {file}"));
     report.result(&Drawn { algorithm: name, collective, ranks: shape.ranks(), file });
     Ok(())

@@ -5,28 +5,48 @@ use std::path::Path;
 
 use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::SourceMap;
+use serde::Serialize;
 
 use crate::args::Fmt;
 use crate::load;
-use crate::report::{Failure, Outcome, Report, WRONG_INPUT, fault, print, refused};
+use crate::report::{Failure, Outcome, Report, WRONG_INPUT, fault, print, refused, unwritten};
 
 /// Runs the verb. Goes through all files, whatever is wrong with some.
 pub(crate) fn fmt(args: &Fmt, report: Report) -> Outcome {
-    let mut wrong = false;
+    let mut code = 0;
     for path in &args.files {
-        match one(path, args.check) {
-            Ok(formatted) => wrong |= !formatted,
+        let (state, text) = match one(path, args.check, report) {
+            Ok((state, text)) => (state, text),
             Err(failure) => {
-                report.failure(&failure);
-                wrong = true;
+                code = code.max(report.failure(&failure));
+                ("failed", None)
             }
+        };
+        if state == "unformatted" {
+            code = code.max(WRONG_INPUT);
         }
+        report.result(&Formatted { file: path.display().to_string(), state, text });
     }
-    if wrong { Err(Failure::Said(WRONG_INPUT)) } else { Ok(()) }
+    if code == 0 { Ok(()) } else { Err(Failure::Said(code)) }
 }
 
-/// Whether the file was formatted, or is now.
-fn one(path: &Path, check: bool) -> Result<bool, Failure> {
+/// What became of a file, as programs read it.
+#[derive(Serialize)]
+struct Formatted {
+    file: String,
+    /// `unchanged`, `formatted` if it is now, `unformatted` with `--check`, or `failed`.
+    state: &'static str,
+    /// What is formatted from standard input.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+}
+
+/// The state of a file, and the text of standard input.
+fn one(
+    path: &Path,
+    check: bool,
+    report: Report,
+) -> Result<(&'static str, Option<String>), Failure> {
     let stream = path == Path::new("-");
     let text = if stream { standard_input()? } else { load::text(path).map_err(refused)? };
     let mut sources = SourceMap::new();
@@ -35,16 +55,22 @@ fn one(path: &Path, check: bool) -> Result<bool, Failure> {
         Ok(formatted) => formatted,
         Err(found) => return Err(Failure::Input(Box::new(sources), found)),
     };
+    let changed = formatted != text;
     if stream && !check {
-        print(&formatted);
-    } else if formatted != text && check {
-        print(&path.display().to_string());
-        return Ok(false);
-    } else if formatted != text {
-        std::fs::write(path, formatted)
-            .map_err(|e| refused(fault(codes::FILE, format!("{}: {e}", path.display()))))?;
+        if !report.json {
+            print(&formatted);
+        }
+        return Ok((if changed { "formatted" } else { "unchanged" }, Some(formatted)));
     }
-    Ok(true)
+    if !changed {
+        return Ok(("unchanged", None));
+    }
+    if check {
+        report.line(path.display().to_string());
+        return Ok(("unformatted", None));
+    }
+    std::fs::write(path, formatted).map_err(|e| unwritten("formatted text", path, &e))?;
+    Ok(("formatted", None))
 }
 
 fn standard_input() -> Result<String, Failure> {

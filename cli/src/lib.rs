@@ -4,7 +4,7 @@
 //! whole of such a program, and every verb knows them by their names.
 //!
 //! Exit codes: 0 done; 1 the input is wrong, with diagnostics on standard error; 2 usage; 3 a run
-//! failed. With `--json`, standard output carries one object a result and nothing else.
+//! failed, or a file could not be written. With `--json`, standard output carries one object a result and nothing else.
 #![deny(unsafe_code)]
 
 mod args;
@@ -68,6 +68,13 @@ pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
     };
     if let Err(failure) = known {
         return ExitCode::from(report.failure(&failure));
+    }
+    if !report.quiet {
+        cli.verb
+            .names()
+            .into_iter()
+            .filter_map(load::shadowed)
+            .for_each(|text| report.remark(&text));
     }
     let outcome = match &cli.verb {
         Verb::Check(args) => check::check(args, report),

@@ -1,5 +1,8 @@
 //! From what the user names to programs: the program's own algorithms, files, `collective.name` of the book, whole collectives,
 //! plan files.
+//!
+//! What has a `/` in it, or ends in `.algo` or `.plan`, is a file. Every other name is one of the program's own, of
+//! the book or of a collective if there is such a thing, whatever lies in the folder; a file if there is not.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -41,7 +44,7 @@ pub(crate) enum Input {
 /// Everything that the target names.
 pub(crate) fn load(target: &Target) -> Result<Input, Failure> {
     let name = target.target.as_str();
-    let input = match (own::find(name), entry(name)) {
+    let input = match (own::find(name).filter(|_| !is_path(name)), entry(name)) {
         (Some(own), _) => Input::Programs(Loaded {
             sources: own.sources().clone(),
             programs: vec![own.program().clone()],
@@ -81,17 +84,35 @@ pub(crate) fn load_one(target: &Target) -> Result<(SourceMap, Arc<Program>), Fai
     }
 }
 
-/// Whether that is the name of a collective, and not of a file.
-pub(crate) fn is_collective(name: &str) -> bool {
-    NAMES.iter().any(|(n, _)| *n == name) && !Path::new(name).exists()
+/// Whether it can only be meant as a file.
+fn is_path(name: &str) -> bool {
+    name.contains('/') || name.ends_with(".algo") || name.ends_with(".plan")
 }
 
-/// The parts of `collective.name`, if it is not a file.
+/// Whether that is the name of a collective.
+pub(crate) fn is_collective(name: &str) -> bool {
+    NAMES.iter().any(|(n, _)| *n == name)
+}
+
+/// The parts of `collective.name`, if the book has it; or if nothing has, so that its name can be judged.
 pub(crate) fn entry(name: &str) -> Option<(&str, &str)> {
-    let (collective, algorithm) = name.split_once('.')?;
+    let (collective, algorithm) = name.split_once('.').filter(|_| !is_path(name))?;
     let word = |s: &str| !s.is_empty() && s.chars().all(|c| c.is_alphanumeric() || c == '_');
-    let named = word(collective) && word(algorithm) && !matches!(algorithm, "algo" | "plan");
-    (named && !Path::new(name).exists()).then_some((collective, algorithm))
+    let named = word(collective) && word(algorithm);
+    let known = roundelay_algorithms::find(collective, algorithm).is_some();
+    (known || named && !Path::new(name).exists()).then_some((collective, algorithm))
+}
+
+/// Whether that is a file, and no name.
+pub(crate) fn is_file(name: &str) -> bool {
+    let known = || is_collective(name) || own::find(name).is_some() || entry(name).is_some();
+    is_path(name) || !known()
+}
+
+/// What is to be said of a name that a file has too.
+pub(crate) fn shadowed(name: &str) -> Option<String> {
+    let file = !is_file(name) && Path::new(name).is_file();
+    file.then(|| format!("note: `{name}` is not the file of that name here, which is `./{name}`"))
 }
 
 fn book(collective: &str, name: &str) -> Result<Input, Failure> {

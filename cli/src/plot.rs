@@ -59,7 +59,8 @@ struct Point {
 }
 
 impl Plot {
-    /// Adds a result. What has no place on a logarithmic axis is left out.
+    /// Adds a result. What has no place on a logarithmic axis is left out. Of several results of one name at one
+    /// size, as a library has that was measured beside several algorithms, the fastest is drawn.
     pub(crate) fn add(&mut self, title: &str, name: &str, line: &Line) {
         if line.bytes == 0 || line.time_us <= 0.0 {
             return;
@@ -70,7 +71,12 @@ impl Plot {
         let row = index(&mut self.rows, |r| r.title == title, new);
         let all = &mut self.rows[row].series;
         let at = index(all, |s| s.name == name, || Series { name, points: Vec::new() });
-        all[at].points.push(Point { bytes, time_us, busbw_gbs });
+        let (points, point) = (&mut all[at].points, Point { bytes, time_us, busbw_gbs });
+        match points.iter_mut().find(|p| p.bytes == bytes) {
+            Some(known) if known.time_us > time_us => *known = point,
+            Some(_) => {}
+            None => points.push(point),
+        }
     }
 
     /// The picture, if there is anything to see.

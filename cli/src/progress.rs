@@ -1,14 +1,22 @@
 //! A progress bar on the terminal, for work that takes more than a second.
 
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Work of a known number of parts.
+/// Work that takes less has no bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often the time in a bar goes on.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Work of a known number of parts. The bar appears and goes on by itself, also within a part that takes long.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    began: Instant,
-    shown: bool,
+    /// Dropped to end what shows it, and that.
+    over: Option<Sender<()>>,
+    shows: Option<JoinHandle<()>>,
 }
 
 impl Progress {
@@ -18,26 +26,24 @@ impl Progress {
         let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {elapsed}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
         bar.set_message(what.to_owned());
-        Progress { bar, began: Instant::now(), shown: false }
+        let ((over, ended), later) = (channel(), bar.clone());
+        let shows = spawn(move || {
+            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                later.set_draw_target(ProgressDrawTarget::stderr());
+                later.enable_steady_tick(TICK);
+            }
+        });
+        Progress { bar, over: Some(over), shows: Some(shows) }
     }
 
     /// What is being done.
-    pub(crate) fn now(&mut self, what: &str) {
+    pub(crate) fn now(&self, what: &str) {
         self.bar.set_message(what.to_owned());
-        self.show();
     }
 
     /// One part is done.
-    pub(crate) fn step(&mut self) {
+    pub(crate) fn step(&self) {
         self.bar.inc(1);
-        self.show();
-    }
-
-    fn show(&mut self) {
-        if !self.shown && self.began.elapsed() > Duration::from_secs(1) {
-            self.shown = true;
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
-        }
     }
 
     /// Says something without tearing the bar.
@@ -48,6 +54,8 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        drop(self.over.take());
+        self.shows.take().map(JoinHandle::join);
         self.bar.finish_and_clear();
     }
 }

@@ -1,6 +1,8 @@
 //! What the verbs say: results on standard output, diagnostics on standard error, and the exit code.
 
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::Path;
 
 use roundelay_dsl::diag::{Code, Diagnostic, Diagnostics, codes, render};
 use roundelay_dsl::span::SourceMap;
@@ -10,7 +12,7 @@ use serde::Serialize;
 pub(crate) const WRONG_INPUT: u8 = 1;
 /// The command line is wrong.
 pub(crate) const USAGE: u8 = 2;
-/// A run failed.
+/// A run failed, or a file could not be written.
 pub(crate) const FAILED: u8 = 3;
 
 /// Why a verb could not do what it was asked for.
@@ -20,7 +22,7 @@ pub(crate) enum Failure {
     Input(Box<SourceMap>, Diagnostics),
     /// The command line makes no sense.
     Usage(String),
-    /// A run failed.
+    /// A run failed, or a file could not be written.
     Run(Diagnostic),
     /// Everything was said already; end with this code.
     Said(u8),
@@ -38,6 +40,25 @@ pub(crate) fn fault(code: Code, what: impl Into<String>) -> Diagnostic {
 /// A [`Failure::Input`] that is about no text.
 pub(crate) fn refused(diagnostic: Diagnostic) -> Failure {
     Failure::Input(Box::default(), vec![diagnostic])
+}
+
+/// A file that could not be written, and what was to be in it: one code and one title for all verbs.
+pub(crate) fn unwritten(what: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::Run(fault(codes::WRITE, format!("{what}: {}: {error}", path.display())))
+}
+
+/// Tries whether a file can be written that will be needed later. What is there stays as it is.
+pub(crate) fn writable(what: &str, path: &Path) -> Outcome {
+    let tried = match path.metadata() {
+        // Opening a pipe would wait for its reader.
+        Ok(known) if !known.is_file() && !known.is_dir() => Ok(()),
+        Ok(_) => OpenOptions::new().append(true).open(path).map(drop),
+        Err(_) => {
+            let new = OpenOptions::new().append(true).create_new(true).open(path);
+            new.and_then(|_| std::fs::remove_file(path))
+        }
+    };
+    tried.map_err(|e| unwritten(what, path, &e))
 }
 
 /// Where results and diagnostics go.
@@ -110,7 +131,8 @@ pub(crate) fn print(text: &str) {
         Ok(()) => {}
         Err(e) if e.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         Err(e) => {
-            complain(&format!("error: cannot write to standard output: {e}"));
+            let finding = fault(codes::WRITE, format!("standard output: {e}"));
+            complain(&render::human(&SourceMap::new(), &finding, false));
             std::process::exit(FAILED.into());
         }
     }

@@ -12,7 +12,7 @@ use crate::job::{self, Case, Gpu, Job, Proof, Start, Told};
 use crate::load::{default_shape, load_one};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report};
-use crate::values::Ranks;
+use crate::values::{Ranks, size_text};
 
 /// Seconds for the timed calls of a size.
 const BUDGET: f64 = 0.2;
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Run, report: Report) -> Outcome {
     let seed = seed(&args.play);
     job::gpu::check(&args.play)?;
     let start = Start::of(&args.play, false)?;
-    for shape in shapes(&args.play, &args.target, report)? {
+    for shape in shapes(&args.play, &args.target, &sizes, report)? {
         one_shape(args, report, &shape, &sizes, seed, &start)?;
     }
     Ok(())
@@ -37,9 +37,26 @@ pub(crate) fn seed(play: &Play) -> u64 {
     })
 }
 
-/// The ranks to be used, without those of a range that the algorithm does not allow.
-pub(crate) fn shapes(play: &Play, target: &Target, report: Report) -> Result<Vec<Shape>, Failure> {
-    let (_, program) = load_one(&job::resolve(target, None, 0, play)?.0)?;
+/// The ranks to be used, without those of a range that the algorithm does not allow, or none can be chosen for.
+pub(crate) fn shapes(
+    play: &Play,
+    target: &Target,
+    sizes: &[u64],
+    report: Report,
+) -> Result<Vec<Shape>, Failure> {
+    // Which algorithm of a collective is chosen follows from shape and size.
+    let program = match job::is_choice(target) {
+        true => None,
+        false => Some(load_one(&job::resolve(target, None, 0, play)?.0)?.1),
+    };
+    if let Some(program) = &program {
+        let idle = choice::idle(play, program.kind.name(), &program.name)?;
+        idle.filter(|_| !report.quiet).iter().for_each(|text| report.remark(text));
+    }
+    let usual = match &program {
+        Some(program) => default_shape(program),
+        None => choice::usual(&target.target),
+    };
     let member = membership(play)?;
     let size = member.as_ref().map(|m| m.size);
     let ranks = match (&play.n, size) {
@@ -51,13 +68,17 @@ pub(crate) fn shapes(play: &Play, target: &Target, report: Report) -> Result<Vec
         }
         (Some(ranks), _) => ranks.clone(),
         (None, Some(size)) => Ranks { shapes: vec![Shape::flat(size)], range: false },
-        (None, None) => Ranks { shapes: vec![default_shape(&program)], range: false },
+        (None, None) => Ranks { shapes: vec![usual], range: false },
     };
     if !ranks.range {
         return Ok(ranks.shapes);
     }
+    let bytes = sizes.first().copied().unwrap_or(0);
     let options = target.options();
-    let allowed = |s: &Shape| roundelay_compiler::Instance::new(&program, s, &options).is_ok();
+    let allowed = |s: &Shape| match &program {
+        Some(program) => roundelay_compiler::Instance::new(program, s, &options).is_ok(),
+        None => job::resolve(target, Some(s), bytes, play).is_ok(),
+    };
     let (good, bad): (Vec<Shape>, Vec<Shape>) = ranks.shapes.into_iter().partition(allowed);
     if good.is_empty() {
         // The first says why.
@@ -65,7 +86,10 @@ pub(crate) fn shapes(play: &Play, target: &Target, report: Report) -> Result<Vec
     }
     if !bad.is_empty() {
         let bad: Vec<String> = bad.iter().map(Shape::to_string).collect();
-        let name = format!("{}.{}", program.kind.name(), program.name);
+        let name = match &program {
+            Some(program) => format!("{}.{}", program.kind.name(), program.name),
+            None => target.target.clone(),
+        };
         report.remark(&format!("{name} does not allow n = {}", bad.join(", ")));
     }
     Ok(good)
@@ -128,6 +152,7 @@ pub(crate) fn plan_job(
         warmup: play.warmup,
         budget,
         trace: play.trace.is_some(),
+        verify: play.verify,
         gpu: gpu(play),
     };
     Ok((job, proofs))
@@ -138,6 +163,11 @@ fn gpu(play: &Play) -> Option<Gpu> {
     let hints = choice::texts(play).join(",");
     let gpu = Gpu { graph: play.on.graph, hints, ..Gpu::default() };
     play.on.gpus().then_some(gpu)
+}
+
+/// The ranks as results name them: nothing, where their number says it all.
+pub(crate) fn grid_text(shape: &Shape) -> Option<String> {
+    (shape.axes.len() > 1).then(|| shape.to_string())
 }
 
 fn one_shape(
@@ -154,7 +184,7 @@ fn one_shape(
         report.line(&proof.words);
     }
     let place = if job.pieces.iter().all(|p| p.in_place()) { "in place" } else { "out of place" };
-    report.line(format!("seed {seed}, {place}"));
+    report.line(format!("seed {seed}, {place}; {}", play.verify.words()));
     let Some(first) = proofs.first() else { return Ok(()) };
     let columns = Columns {
         collective: first.collective.clone(),
@@ -163,12 +193,20 @@ fn one_shape(
         op: play.op,
         reduces: first.reduces,
         root: Some(args.target.root),
-        way: way(play)?,
+        way: way(play, shape.ranks())?,
         graph: play.on.graph,
+        file: first.file.clone(),
+        chosen: job::is_choice(&args.target),
+        shape: grid_text(shape),
+        verify: play.verify,
     };
     head(report);
-    let mut progress = Progress::new("run", job.cases.len());
+    let progress = Progress::new("run", job.cases.len());
+    let bytes = |case: &Case| columns.line("", case.count, proofs[case.piece].blocks, 0.0, 0).bytes;
     job::play(&job, start, |told| match told {
+        Told::Now { case, what } => {
+            progress.now(&format!("{}: {what}", size_text(bytes(&job.cases[case]))));
+        }
         Told::Done { case, time_us, wrong, how } => {
             let case = job.cases[case];
             let proof = &proofs[case.piece];

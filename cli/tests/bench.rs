@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roundelay_tests::until;
+use roundelay_tests::{Needs, skip, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::{Ran, command, file, roundelay};
@@ -96,6 +96,37 @@ fn missing_peers_are_named_with_the_remedy() {
     assert_eq!(parted(&ran).0.len(), 1);
 }
 
+/// A compiler without a library's headers, or without those of C, is told with the package that has them.
+#[test]
+fn headers_that_are_missing_are_named_with_their_package() {
+    let lacks = |header: &str| {
+        format!(
+            "echo 'peer.c:3:10: fatal error: {header}: No such file or directory' >&2
+             echo '    3 | #include <{header}>' >&2
+             echo 'compilation terminated.' >&2
+             exit 1"
+        )
+    };
+    let (of_mpi, of_c) = (lacks("mpi.h"), lacks("stdio.h"));
+    let bare = scripts(
+        "bare-programs",
+        &[
+            ("mpicc.openmpi", &of_mpi),
+            ("mpirun.openmpi", "exit 0"),
+            ("mpicc.mpich", &of_c),
+            ("mpiexec.mpich", "exit 0"),
+        ],
+    );
+    let args = ["all_reduce", "-n", "2", "--bytes", "64", "--vs", "ompi,mpich", "--json"];
+    let ran = bench_with(&bare, &args).ok();
+    for said in [
+        "skipped ompi: the header mpi.h is missing; Debian: apt install openmpi-bin libopenmpi-dev",
+        "skipped mpich: the header stdio.h is missing; Debian: apt install libc6-dev",
+    ] {
+        assert!(ran.err.contains(said), "no `{said}` in\n{}", ran.err);
+    }
+}
+
 #[test]
 fn peers_that_fail_are_named_with_their_last_words() {
     let broken = scripts(
@@ -137,13 +168,18 @@ fn what_is_installed_is_measured_and_right() {
             let is_peer = keys.remove("peer");
             assert_eq!(keys.remove("ratio"), is_peer, "{row}");
             let columns = "algbw_gbs algorithm busbw_gbs bytes collective count dtype op ranks root \
-                           time_us transport wrong";
+                           time_us transport verify wrong";
+            let chosen = keys.remove("chosen");
+            assert!(chosen != is_peer, "{row}");
             assert_eq!(keys, columns.split(' ').filter(|c| !c.is_empty()).collect());
         }
         let measured = peers_of(&rows);
         for peer in PEERS {
             let skipped = ran.err.lines().any(|l| l.starts_with(&format!("skipped {peer}: ")));
             assert!(measured.contains(peer) != skipped, "{peer}\n{}", ran.err);
+            if skipped {
+                skip(Needs::Peers, format!("{peer} is not installed"));
+            }
         }
         let gloo = rows.iter().find(|r| r["peer"] == "gloo");
         assert!(gloo.is_none_or(|r| r["transport"] == "tcp"), "gloo has no shared memory");
@@ -281,7 +317,37 @@ fn pictures_have_a_line_for_each_series() {
     assert!(!text.contains("NaN") && !text.contains("inf"));
     let nowhere =
         bench(&["all_reduce", "-n", "2", "--bytes", "8", "--plot", "/nowhere/at/all.svg"]);
-    nowhere.fails(2, &["cannot write /nowhere/at/all.svg"]);
+    nowhere.fails(3, &["RL0711", "picture: /nowhere/at/all.svg"]);
+}
+
+/// One name in several files is several lines, also where rows are shown again; so are grids of one number of ranks.
+#[test]
+fn files_with_one_name_are_told_apart() {
+    let text = "algorithm ring implements all_reduce on n ranks { use all_reduce.circulant }";
+    let files = [file("ring_a.algo", text), file("ring_b.algo", text)];
+    let picture = file("files.svg", "");
+    let bytes = ["--bytes", "8,1K", "--json"];
+    let ran = bench(&[&[&files[0], &files[1], "-n", "2", "--plot", &picture], &bytes[..]].concat());
+    let ran = ran.ok();
+    let named: Vec<Value> = parted(&ran).0.iter().map(|row| row["file"].clone()).collect();
+    assert_eq!(named, [&files[0], &files[0], &files[1], &files[1]].map(|f| f.as_str()));
+    let rows = file("files.jsonl", &ran.out);
+    let lines = |picture: &str, wanted: [&str; 2]| {
+        let text = std::fs::read_to_string(picture).expect("a picture");
+        for name in wanted {
+            assert!(text.contains(name), "no {name}");
+        }
+        elements(&text).iter().filter(|e| *e == "polyline.line").count()
+    };
+    let labels = [format!("ring ({})", files[0]), format!("ring ({})", files[1])];
+    let labels = [labels[0].as_str(), labels[1].as_str()];
+    assert_eq!(lines(&picture, labels), 4, "two panels");
+    let again = roundelay(&["bench", "--rows", &rows, "--plot", &picture]).ok();
+    assert_eq!(lines(&picture, labels), 4, "two panels");
+    assert!(again.out.contains(&format!("all_reduce.ring ({})", files[1])), "{}", again.out);
+    let grids = ["all_reduce.two_level", "-n", "2x3,3x2", "--plot", &picture];
+    bench(&[&grids[..], &bytes].concat()).ok();
+    assert_eq!(lines(&picture, ["2x3 ranks", "3x2 ranks"]), 4, "a row for each");
 }
 
 /// Processes that run a program of that bench.

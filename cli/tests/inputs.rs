@@ -59,7 +59,7 @@ fn rank_counts() {
     }
     refused(&["check", "all_reduce.swing", "-n", "6"], &["RL0601", "pow2(n)", "n = 6"]);
     refused(&["run", "all_reduce.swing", "-n", "3..3"], &["RL0601"]);
-    refused(&["check", "all_reduce.two_level", "-n", "6"], &["RL0602", "2x2"]);
+    refused(&["check", "all_reduce.two_level", "-n", "6"], &["RL0602", "3x2"]);
     refused(&["run", "broadcast.binomial", "-n", "3", "--root", "3"], &["RL0605"]);
     // Too many to unroll, and no symmetry.
     let odd = file(
@@ -73,6 +73,59 @@ fn rank_counts() {
     let ran = roundelay(&["check", &odd, "-n", "9000", "--json"]);
     let ran = ran.fails(1, &["RL0603", "no symmetry"]);
     assert_eq!(ran.json()[0]["verdict"], "undecided");
+}
+
+#[test]
+fn ranks_that_do_not_fit_refute_nothing() {
+    for (args, code, help) in [
+        (&["check", "all_reduce.two_level", "-n", "8"][..], "RL0602", "`-n 4x2`"),
+        (&["check", "all_reduce.two_level", "-n", "7"], "RL0602", "`-n 2x2`"),
+        (&["check", "all_reduce.swing", "-n", "6"], "RL0601", "pow2(n)"),
+        (&["check", "broadcast.chain", "-n", "4", "--root", "4"], "RL0605", "from 0 to 3"),
+    ] {
+        let ran = roundelay(args).fails(1, &[code, help]);
+        assert!(ran.out.contains("not allowed") && !ran.out.contains("refuted"), "{}", ran.out);
+        let line = &roundelay(&[args, &["--json"]].concat()).json()[0];
+        assert_eq!(line["verdict"], "not_allowed");
+    }
+}
+
+#[test]
+fn limits_are_named() {
+    let text = "algorithm a implements all_reduce on n ranks {
+    chunks 1000000000000
+    each r { r -> (r + 1) % n : reduce data }
+}";
+    let said = ["RL0604", "1000000000000 chunks", "from 1 to 268435456 chunks"];
+    refused(&["check", &file("chunks.algo", text)], &said);
+}
+
+#[test]
+fn a_thousand_faults_are_not_a_thousand_errors() {
+    let lines: String =
+        (0..1000).map(|i| format!("    r -> r : copy data[unknown{i}]\n")).collect();
+    let text = format!("algorithm a implements all_reduce on n ranks {{ each r {{\n{lines}}} }}\n");
+    let ran = roundelay(&["check", &file("thousand.algo", text)]).fails(1, &["and 950 more"]);
+    assert_eq!(ran.err.matches("error[RL0201]").count(), 50);
+}
+
+#[test]
+fn hints_that_contradict_the_name() {
+    let run = ["run", "all_reduce.ring", "-n", "2", "--bytes", "8", "--hint"];
+    let hinted = |hint: &str| roundelay(&[&run[..], &[hint]].concat());
+    hinted("algorithm=two_shot")
+        .fails(2, &["algorithm=two_shot", "all_reduce.ring", "`all_reduce`"]);
+    hinted("algorithm=ring").ok();
+    // It says nothing of this collective.
+    hinted("algorithm=broadcast.chain").ok();
+    let idle = hinted("objective=latency").ok();
+    assert!(idle.err.contains("objective choose among algorithms"), "{}", idle.err);
+}
+
+#[test]
+fn sizes_that_are_none() {
+    roundelay(&["bench", "all_reduce.ring", "-n", "2", "-b", "1M", "-e", "1K"])
+        .fails(2, &["from -b 1M to -e 1K"]);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 mod support;
 
-use std::io::Write;
 use std::path::Path;
 
+use roundelay_tests::{Needs, skip};
 use support::roundelay;
 
 const TOPOLOGY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/topology.toml");
@@ -36,7 +36,7 @@ fn calls_between_hosts_ride_the_paths_that_are_named() {
     match std::net::TcpListener::bind("[::1]:0") {
         Ok(_) => assert!(run("127.0.0.1,::1").ok().json().iter().all(|line| line["wrong"] == 0)),
         Err(why) => {
-            let _ = writeln!(std::io::stderr(), "skipped: only one path without IPv6: {why}");
+            skip(Needs::Ipv6, format!("only one path without IPv6: {why}"));
         }
     }
 }

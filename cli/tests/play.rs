@@ -2,8 +2,11 @@
 
 mod support;
 
+use std::process::Command;
+
 use roundelay::{DType, RedOp};
 use roundelay_algorithms::CATALOGUE;
+use roundelay_tests::{Needs, skip};
 use serde_json::Value;
 use support::{file, roundelay};
 
@@ -80,6 +83,24 @@ fn rank_counts_roots_and_memory() {
     assert_eq!(ranks, [2, 4]);
 }
 
+/// The choice is asked with the shape and the size at hand: a root may be one that the usual shape does not have.
+#[test]
+fn roots_of_chosen_algorithms() {
+    for collective in ["broadcast", "reduce", "gather", "scatter"] {
+        let lines = right(&[collective, "-n", "8", "--root", "5", "--bytes", "4K"]);
+        assert_eq!((&lines[0]["ranks"], &lines[0]["root"]), (&8.into(), &5.into()));
+        let bench =
+            ["bench", collective, "-n", "8", "--root", "5", "--bytes", "4K", "--iters", "1"];
+        roundelay(&bench).ok();
+    }
+    // Counts that do not have it are passed over, as those that an algorithm does not allow.
+    let lines = right(&["broadcast", "-n", "2..6", "--root", "4", "--bytes", "64"]);
+    let ranks: Vec<u64> = lines.iter().filter_map(|l| l["ranks"].as_u64()).collect();
+    assert_eq!(ranks, [5, 6]);
+    let none = roundelay(&["run", "broadcast", "--root", "4"]);
+    none.fails(1, &["RL0605", "broadcast on 4 ranks has no rank 4"]);
+}
+
 #[test]
 fn lossy_algorithms_are_for_sums_of_floats() {
     let compressed = ["run", "all_reduce.compressed", "-n", "2"];
@@ -130,10 +151,75 @@ fn what_was_proved_and_the_seed_are_said() {
     assert!(ran.out.contains("seed 7, in place") && ran.out.contains("#wrong"));
 }
 
+/// What was verified is said, and what was not counted is not told as none.
+#[test]
+fn as_much_is_verified_as_is_asked_for() {
+    let run = ["run", "all_reduce.ring", "-n", "3", "--bytes", "4M", "--iters", "2", "--verify"];
+    for (verify, words, wrong) in [
+        ("full", "; every element is verified", Value::from(0)),
+        (
+            "sample",
+            "; a sample is verified: the first and last 64 elements of each chunk",
+            0.into(),
+        ),
+        ("off", "; nothing is verified", Value::Null),
+    ] {
+        let ran = roundelay(&[&run[..], &[verify]].concat()).ok();
+        assert!(ran.out.contains(words), "{}", ran.out);
+        let last: Vec<&str> =
+            ran.out.lines().last().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(last[8], if wrong.is_null() { "-" } else { "0" }, "{last:?}");
+        let line = &roundelay(&[&run[..], &[verify, "--json"]].concat()).ok().json()[0];
+        assert_eq!((&line["wrong"], &line["verify"]), (&wrong, &verify.into()), "{line}");
+    }
+    // Also in bench, and in rows that are shown again.
+    let bench =
+        ["bench", "all_reduce.ring", "-n", "2", "--bytes", "8", "--verify", "off", "--json"];
+    let rows = file("unverified.jsonl", roundelay(&bench).ok().out);
+    let again = roundelay(&["bench", "--rows", &rows]).ok().out;
+    let last: Vec<&str> = again.lines().last().unwrap_or_default().split_whitespace().collect();
+    assert_eq!(last[8], "-", "{again}");
+    roundelay(&["run", "all_reduce", "--device", "cuda", "--verify", "sample"])
+        .fails(2, &["--verify"]);
+}
+
+/// Work of more than a second says on a terminal what is done, also within a size.
+#[test]
+fn long_work_says_what_it_does() {
+    let run = "run all_reduce.ring -n 2 --bytes 64M,64M,64M --warmup 40 --iters 20";
+    let line = format!("{} {run}", env!("CARGO_BIN_EXE_roundelay"));
+    let Ok(ran) = Command::new("script").args(["-qec", &line, "/dev/null"]).output() else {
+        return skip(Needs::Tool, "there is no `script`, which makes a terminal");
+    };
+    let out = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success() && out.contains("64M: calls that are"), "{out}");
+}
+
 #[test]
 fn what_does_not_fit_the_memory_is_an_error() {
     roundelay(&["run", "all_reduce.ring", "-n", "2", "--bytes", "1024G"])
         .fails(3, &["RL0705", "no room"]);
+}
+
+/// Ranks that are alone on their hosts share no memory, whatever they are allowed.
+#[test]
+fn the_transport_is_the_one_that_is_used() {
+    for (n, hosts, transport) in [("2", "2", "tcp"), ("3", "3", "tcp"), ("3", "1", "shm")] {
+        let run = ["all_reduce.ring", "-n", n, "--hosts", hosts, "--bytes", "64"];
+        assert_eq!(right(&run)[0]["transport"], transport, "{n} ranks, {hosts} hosts");
+    }
+}
+
+/// Ranks that say why they cannot begin have not died.
+#[test]
+fn a_transport_that_is_not_there_is_refused_in_its_own_words() {
+    let run = ["run", "all_reduce", "-n", "4", "--bytes", "1K", "--transport", "rdma"];
+    let ran = roundelay(&run);
+    if ran.code == 0 {
+        return skip(Needs::Without, "this machine has RDMA");
+    }
+    let ran = ran.fails(3, &["RL0709", "has no RDMA"]);
+    assert!(!ran.err.contains("died") && !ran.err.contains("status 3"), "{}", ran.err);
 }
 
 #[test]

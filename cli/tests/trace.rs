@@ -70,5 +70,5 @@ fn a_trace_names_source_lines_and_nests() {
 fn a_trace_that_cannot_be_written_is_an_error() {
     let args = ["run", "all_reduce.ring", "-n", "2", "--bytes", "8", "--iters", "1", "--trace"];
     let ran = roundelay(&[&args[..], &["/nonexistent/trace.json"]].concat());
-    ran.fails(3, &["cannot write trace to /nonexistent/trace.json"]);
+    ran.fails(3, &["trace: /nonexistent/trace.json"]);
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 
 use roundelay_algorithms::CATALOGUE;
-use support::{command, file, roundelay};
+use support::{Ran, command, file, roundelay};
 
 #[test]
 fn every_pair_has_a_link_and_a_reason() {
@@ -60,10 +60,78 @@ fn check_shows_the_smallest_failing_count() {
     assert_eq!((ran.out.matches("proved").count(), ran.out.matches("refuted").count()), (1, 3));
 }
 
+/// The bound is one: of ranks that may send as many messages at once as the algorithm's do.
+#[test]
+fn rounds_are_no_fewer_than_their_bound() {
+    let ran = roundelay(&["check", "all_reduce.one_shot", "-n", "9"]).ok();
+    assert!(ran.out.contains(" 1 (1, 8 ports) "), "{}", ran.out);
+    let ring = roundelay(&["check", "all_reduce.ring", "-n", "9"]).ok();
+    assert!(ring.out.contains(" 16 (4) "), "{}", ring.out);
+    for (collective, _) in roundelay_compiler::collective::NAMES {
+        for n in ["2", "7", "8", "9", "3x4", "700"] {
+            let ran = roundelay(&["check", collective, "-n", n, "--json"]);
+            for line in ran.json().iter().filter(|l| l["verdict"] == "proved") {
+                let (rounds, bound) = (line["rounds"].as_u64(), line["rounds_bound"].as_u64());
+                assert!(bound.is_none() || rounds >= bound, "{line}");
+                assert!(bound.is_some() || n == "700", "{line}");
+            }
+        }
+    }
+}
+
 #[test]
 fn check_takes_whole_collectives() {
     let ran = roundelay(&["check", "broadcast", "-n", "4", "--json"]).ok();
     assert_eq!(ran.json().len(), roundelay_algorithms::of("broadcast").count());
+}
+
+/// Names are names, whatever lies in the folder; what has a path or an ending is a file.
+#[test]
+fn files_do_not_take_the_place_of_names() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("named");
+    std::fs::create_dir_all(folder.join("broadcast")).expect("a folder");
+    let text = "algorithm mine implements all_reduce on n ranks { use all_reduce.ring }";
+    for name in ["all_reduce", "all_reduce.ring", "mine", "all_reduce.mine", "my.algo"] {
+        std::fs::write(folder.join(name), text).expect("a file");
+    }
+    let algorithms = |name: &str| {
+        let mut check = command(&["check", name, "-n", "2", "--json"]);
+        let ran = Ran::of(check.current_dir(&folder).output().expect("the binary runs"));
+        let names: Vec<String> =
+            ran.json().iter().filter_map(|l| Some(l["algorithm"].as_str()?.to_owned())).collect();
+        assert_eq!(ran.code, 0, "{name}: {}", ran.err);
+        (names, ran.err)
+    };
+    let book = |collective: &str| roundelay_algorithms::of(collective).count();
+    let (names, said) = algorithms("all_reduce");
+    assert!(names.len() > 5 && names.len() <= book("all_reduce"), "{names:?}");
+    assert!(
+        said.contains(
+            "note: `all_reduce` is not the file of that name here, which is `./all_reduce`"
+        ),
+        "{said}"
+    );
+    // A folder is not even mentioned.
+    let (names, said) = algorithms("broadcast");
+    assert!(names.len() > 2 && !said.contains("note:"), "{names:?} {said}");
+    assert_eq!(algorithms("all_reduce.ring").0, ["ring"]);
+    for name in ["./all_reduce", "./all_reduce.ring", "mine", "all_reduce.mine", "my.algo"] {
+        assert_eq!(algorithms(name), (vec!["mine".to_owned()], String::new()), "{name}");
+    }
+}
+
+/// Of a collective's algorithms those count that allow the ranks.
+#[test]
+fn algorithms_of_a_collective_that_do_not_allow_the_ranks_are_no_fault() {
+    let lines = roundelay(&["check", "all_reduce", "-n", "6", "--json"]).ok().json();
+    let verdict = |name: &str| {
+        let line = lines.iter().find(|l| l["algorithm"] == name);
+        line.and_then(|l| l["verdict"].as_str().map(str::to_owned)).expect("a verdict")
+    };
+    assert_eq!(
+        [verdict("ring"), verdict("swing"), verdict("two_level")],
+        ["proved", "not_allowed", "not_allowed"]
+    );
 }
 
 #[test]
@@ -74,7 +142,7 @@ fn show_prints_every_stage() {
         roundelay(&args).ok().out
     };
     assert!(show("ast", &[]).contains("Each chunk goes round"));
-    assert!(show("program", &[]).contains("Program"));
+    assert!(show("program", &[]).contains("program all_reduce.ring on (n)"));
     assert!(show("graph", &["-n", "2"]).contains("r0 -> r1 : reduce data[0]"));
     assert!(show("graph", &["-n", "2", "--dot"]).starts_with("digraph"));
     assert_eq!(show("plan", &["-n", "3"]).matches("plan all_reduce.ring rank").count(), 3);

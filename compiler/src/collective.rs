@@ -338,6 +338,21 @@ impl Spec {
         }
     }
 
+    /// Fewest rounds of ranks that send and receive at most so many messages at once: what a rank knows can reach
+    /// `ports` more for each that it has reached. `None` where unknown.
+    pub fn fewest_rounds(&self, ports: u32) -> Option<u32> {
+        let (one, _) = self.lower_bounds()?;
+        if self.kind == Kind::SendRecv || ports <= 1 {
+            return Some(one);
+        }
+        let (mut reached, mut rounds) = (1u64, 0);
+        while reached < u64::from(self.ranks) {
+            reached *= u64::from(ports) + 1;
+            rounds += 1;
+        }
+        Some(rounds)
+    }
+
     /// Fewest rounds with one port, and fewest whole vectors that some rank must send or receive, as
     /// a fraction (numerator, denominator). From the usual counting arguments; `None` where unknown.
     pub fn lower_bounds(&self) -> Option<(u32, (u64, u64))> {

@@ -11,7 +11,7 @@ use crate::error::{Error, Place};
 use crate::executor::wait::Look;
 use crate::executor::{Blocked, Player};
 use crate::group::Group;
-use crate::trace::{Condition, Recorder, Seen, Standing, Wait, Waiting, diagnose, now};
+use crate::trace::{Condition, Looks, PAUSE, Recorder, Seen, Standing, Wait, Waiting, now};
 use crate::transport::shm::{AbortRecord, State};
 
 /// What is wrong with a peer.
@@ -75,13 +75,42 @@ pub(crate) fn record(rank: u32, error: &Error) -> AbortRecord {
 
 /// Why a rank waits in vain, as far as that can be seen from here, and the remedy.
 pub(crate) fn remark(group: &Group, waiting: &Waiting, sites: &[Site]) -> String {
+    let mut looks = Looks::default();
+    loop {
+        match looks.add(seen(group, waiting, sites), group.rank()) {
+            Some(text) => return text,
+            None => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// As [`remark`], for a wait that is over if what is awaited comes while the others are looked at.
+fn remark_unless_it_comes(
+    player: &mut Player<'_>,
+    waiting: &Waiting,
+    mut comes: impl FnMut(&mut Player<'_>) -> Result<bool, Error>,
+) -> Result<Option<String>, Error> {
+    let mut looks = Looks::default();
+    loop {
+        let seen = seen(player.group, waiting, &player.bound.sites);
+        if let Some(text) = looks.add(seen, player.rank) {
+            return Ok(Some(text));
+        }
+        std::thread::sleep(PAUSE);
+        if comes(player)? {
+            return Ok(None);
+        }
+    }
+}
+
+/// What can be seen of all ranks by one that waits.
+fn seen(group: &Group, waiting: &Waiting, sites: &[Site]) -> Vec<Standing> {
     let mut standings = standings(group, sites);
     // This rank's own wait is known best.
     if let Some(own) = standings.get_mut(group.rank() as usize) {
         own.waiting = Some(waiting.spell(sites));
     }
-    let verdict = diagnose(&standings, Some(group.rank()));
-    verdict.map(|v| format!("; {v}")).unwrap_or_default()
+    standings
 }
 
 /// What can be seen of all ranks.
@@ -259,9 +288,12 @@ pub(crate) fn look(
         }
         None if look == Look::Expired => {
             let batch = player.bound.batch.as_ref();
-            let remark = match blocked.filter(|_| batch.is_some()) {
-                Some(blocked) => batch_remark(player, peer, blocked, &waits),
-                None => remark(player.group, &waits, &player.bound.sites),
+            let in_batch = blocked.filter(|_| batch.is_some());
+            let comes = |player: &mut Player<'_>| Ok(player.obstacle()? != (lane, blocked));
+            let Some(known) = remark_unless_it_comes(player, &waits, comes)? else { return Ok(()) };
+            let remark = match in_batch {
+                Some(blocked) => batch_remark(player, peer, blocked, &known),
+                None => known,
             };
             // Others may have given up first, and a rank that did looks gone: theirs is the cause.
             player.group.listen();
@@ -313,12 +345,11 @@ fn describe(player: &Player<'_>, blocked: Blocked) -> (u32, String) {
 }
 
 /// As [`remark`], of messages that only two ranks know of.
-fn batch_remark(player: &Player<'_>, peer: u32, blocked: Blocked, waits: &Waiting) -> String {
+fn batch_remark(player: &Player<'_>, peer: u32, blocked: Blocked, known: &str) -> String {
     let rank = player.rank;
-    let known = remark(player.group, waits, &player.bound.sites);
     match blocked {
         Blocked::Message(_) => {
-            let known = known.strip_prefix(';').unwrap_or(&known);
+            let known = known.strip_prefix(';').unwrap_or(known);
             format!("; does rank {peer} send to rank {rank}?{known}")
         }
         _ => format!(

@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -154,8 +154,7 @@ impl End {
 }
 
 fn skip(why: &str) {
-    let mut err = std::io::stderr().lock();
-    let _ = writeln!(err, "skipped: {why}");
+    roundelay_tests::skip(roundelay_tests::Needs::Launcher, why);
 }
 
 fn this() -> PathBuf {

@@ -5,8 +5,10 @@ pub mod fuzz;
 pub mod mutate;
 pub mod oracle;
 pub mod queues;
+mod skip;
 mod wait;
 
+pub use skip::{Needs, skip, skipped};
 pub use wait::{end, until};
 
 use std::path::{Path, PathBuf};

@@ -39,7 +39,7 @@ Examples:
   roundelay bench all_reduce --device cuda -n 4 -b 1K -e 512K --graph 20 --vs nccl --json > rows.json
   roundelay bench --rows rows.jsonl --markdown --plot gpus.svg")]
 pub(crate) struct Bench {
-    /// Files, `collective.name` of the book, or collectives
+    /// `collective.name` of the book, collectives, or files: what has a `/`, or ends in `.algo`, is always a file
     #[arg(value_name = "FILE|NAME", required_unless_present = "rows", value_delimiter = ',')]
     pub(crate) names: Vec<String>,
     /// The root of a rooted collective [default: turns with every call]
@@ -50,9 +50,9 @@ pub(crate) struct Bench {
     /// Smallest size
     #[arg(short = 'b', long, value_name = "SIZE", default_value = "8", value_parser = bytes)]
     pub(crate) min: u64,
-    /// Largest size
-    #[arg(short = 'e', long, value_name = "SIZE", default_value = "16M", value_parser = bytes)]
-    pub(crate) max: u64,
+    /// Largest size [default: 16M, or -b where that is more]
+    #[arg(short = 'e', long, value_name = "SIZE", value_parser = bytes)]
+    pub(crate) max: Option<u64>,
     /// Factor between sizes
     #[arg(short = 'f', long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..))]
     pub(crate) factor: u64,

@@ -23,7 +23,7 @@ pub(crate) use tune::{TUNE_SIZES, Tune};
     version,
     disable_help_subcommand = true,
     after_help = "\
-Exit codes: 0 done, 1 the input is wrong, 2 usage, 3 a run failed.
+Exit codes: 0 done, 1 the input is wrong, 2 usage, 3 a run failed or a file could not be written.
 
 Examples:
   roundelay check my.algo -n 2..64        prove it for each rank count
@@ -84,10 +84,24 @@ pub(crate) enum Verb {
     },
 }
 
+impl Verb {
+    /// Algorithms and collectives as the user names them.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        match self {
+            Verb::Check(Check { target, .. })
+            | Verb::Run(Run { target, .. })
+            | Verb::Show(Show { target, .. })
+            | Verb::Draw(Draw { target, .. }) => vec![target.target.as_str()],
+            Verb::Bench(bench) => bench.names.iter().map(String::as_str).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// Which algorithm is meant.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    /// A file, `collective.name` of the book, or a collective
+    /// `collective.name` of the book, a collective, or a file: what has a `/`, or ends in `.algo`, is always a file
     #[arg(value_name = "FILE|NAME")]
     pub(crate) target: String,
     /// Which algorithm of a file that declares several

@@ -8,6 +8,7 @@ use roundelay::{DType, RedOp};
 use roundelay_compiler::device;
 
 use super::Target;
+use crate::job::Verify;
 use crate::values::{Ranks, Sizes, bytes, duration};
 
 /// What every job has.
@@ -64,6 +65,9 @@ pub(crate) struct Play {
     /// A hint, for where a collective is given and not an algorithm; repeatable (docs/hints.md)
     #[arg(long = "hint", value_name = "KEY=VALUE")]
     pub(crate) hints: Vec<String>,
+    /// How much of the results is compared with the reference
+    #[arg(long, value_enum, default_value = "full")]
+    pub(crate) verify: Verify,
     /// Trace a few calls of each size, and write a file for Perfetto (ui.perfetto.dev)
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
@@ -95,6 +99,7 @@ impl Play {
             size: None,
             store: None,
             hints: Vec::new(),
+            verify: Verify::Full,
             trace: None,
             flight: None,
             on: On::default(),
@@ -154,8 +159,9 @@ pub(crate) enum Device {
 A size is the larger of one rank's input and output, rounded down to whole elements (and blocks).
 The time is the slowest rank's, the median over batches; algbw is size/time, busbw as in nccl-tests.
 On GPUs it is the time between events on the stream (nccl-tests' own default is the ranks' mean).
-Every call is checked: all outputs against a reference in higher precision, inputs and guard bytes
-for being untouched, and the ranks' results for being bitwise equal where that was proved.
+Calls before and after those that are timed are checked: all outputs against a reference in higher precision,
+inputs and guard bytes for being untouched, and the ranks' results for being bitwise equal where that was
+proved; each rank compares its share with the reference then. --verify sample compares blocks only.
 
 Examples:
   roundelay run my.algo -n 4
@@ -165,6 +171,7 @@ Examples:
   roundelay run all_reduce -n 4 --hint deterministic=true
   roundelay run all_reduce -n 4 --hint algorithm=ring --hint timeout=5s
   roundelay run all_reduce.ring -n 4 --bytes 1M --trace ring.json
+  roundelay run all_reduce.ring -n 4 --bytes 4G --verify sample
   roundelay run all_reduce.ring -n 4 --transport tcp
   roundelay run all_reduce.ring -n 4 --hosts 2
   roundelay run all_reduce.ring -n 4 --device cuda --way put --blocks 32
@@ -210,6 +217,16 @@ pub(crate) enum Way {
 }
 
 impl Way {
+    /// The same without shared memory, where no two ranks are on one host.
+    pub(crate) fn between(self) -> Self {
+        match self {
+            Way::Both => Way::Tcp,
+            Way::BothRdma => Way::Rdma,
+            Way::BothMixed => Way::Mixed,
+            other => other,
+        }
+    }
+
     /// As in results.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -14,7 +14,9 @@ use crate::values::{Ranks, Sizes, bytes};
 #[command(after_help = "\
 The time is that of the cost model: one axis of ranks on one host with a core for each, of several
 axes the last one inside hosts, and a 10 Gbit/s network between them. `gap` is what the busiest
-rank sends, relative to the lower bound.
+rank sends, relative to the lower bound. Rounds are the longest chain of messages. Their bound is that of ranks which
+send and receive as many messages at once as this algorithm's (`ports`; one, if none are said):
+ceil(log n / log (ports + 1)).
 
 Examples:
   roundelay check my.algo                 n from 2 to 9

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use roundelay_dsl::diag::codes;
 
-use super::{Results, title};
+use super::{Results, names, title};
 use crate::job::table::{Line, head};
 use crate::report::{Failure, Outcome, Report, fault, refused};
 use crate::values::median;
@@ -25,14 +25,17 @@ pub(super) fn show(paths: &[PathBuf], report: Report, results: &mut Results) -> 
         .collect();
     let mut about = String::new();
     // Ours begin a size, and the peers' follow.
-    for size in lines.chunk_by(|_, next| next.peer.is_some()) {
+    let sizes: Vec<Vec<Line>> =
+        lines.chunk_by(|_, next| next.peer.is_some()).map(<[Line]>::to_vec).collect();
+    let names = names::of_rows(&sizes);
+    for (size, name) in sizes.into_iter().zip(&names) {
         let next = title(&size[0]);
         if next != about {
             report.line(&next);
             head(report);
             about = next;
         }
-        results.show(report, "roundelay", size.to_vec());
+        results.show(report, name, size);
     }
     Ok(())
 }
@@ -48,7 +51,9 @@ fn read(path: &Path) -> Result<Vec<Line>, Failure> {
 
 /// Whether both are of the same calls and library; which algorithm was chosen may differ.
 fn same(a: &Line, b: &Line) -> bool {
-    let of = |l: &Line| (l.ranks, l.count, l.root, l.graph, l.peer.clone());
+    let of = |l: &Line| {
+        (l.ranks, l.shape.clone(), l.count, l.root, l.graph, l.peer.clone(), l.file.clone())
+    };
     let how = |l: &Line| [&l.collective, &l.dtype, &l.op, &l.transport].map(String::clone);
     of(a) == of(b) && how(a) == how(b)
 }

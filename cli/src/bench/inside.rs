@@ -79,6 +79,7 @@ impl Filling<'_, '_> {
                 let report = self.tables[0].report;
                 return progress.aside(|| report.line(text));
             }
+            Told::Now { .. } => return,
             Told::Done { case, .. } => (*case, None),
             Told::Lacks { case, why } => (*case, Some(why.clone())),
         };
@@ -115,7 +116,7 @@ impl Filling<'_, '_> {
         let lines = table.lines(case, own, peers);
         let size = lines.first().map_or(0, |l| l.bytes);
         let at = format!("{} {}", table.columns.collective, size_text(size));
-        self.results.show(table.report, &table.label(), lines);
+        self.results.show(table.report, table.label, lines);
         for (name, (_, fault)) in names.zip(others) {
             if let Some(why) = fault {
                 table.report.remark(&format!("{name}, {at}: skipped: {why}"));

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use super::names;
 use crate::job::table::{Line, time_text};
 use crate::report::Report;
 use crate::values::size_text;
@@ -15,28 +16,32 @@ pub(super) fn show(sizes: &[Vec<Line>], report: Report) {
 }
 
 /// What makes a table of its own.
-type Kind<'a> = (u64, &'a str, &'a str, bool);
+type Kind<'a> = (u64, Option<&'a str>, &'a str, &'a str, bool);
 
 fn kind(line: &Line) -> Kind<'_> {
-    (line.ranks, &line.dtype, &line.transport, line.graph.is_some())
+    (line.ranks, line.shape.as_deref(), &line.dtype, &line.transport, line.graph.is_some())
 }
 
 fn text(sizes: &[Vec<Line>]) -> String {
+    let names = rows_of(sizes);
+    let named = || names.iter().zip(sizes);
     let ours = |lines: &Vec<Line>| lines.first().filter(|l| l.peer.is_none()).cloned();
     let firsts: Vec<Line> = sizes.iter().filter_map(ours).collect();
     let kinds: BTreeSet<Kind<'_>> = firsts.iter().map(kind).collect();
     let mut text = String::new();
     for wanted in kinds {
-        let of = |l: &&Vec<Line>| l.first().is_some_and(|l| l.peer.is_none() && kind(l) == wanted);
-        let all: Vec<&Vec<Line>> = sizes.iter().filter(of).collect();
-        let columns: BTreeSet<u64> = all.iter().map(|lines| lines[0].bytes).collect();
+        let of = |l: &Vec<Line>| l.first().is_some_and(|l| l.peer.is_none() && kind(l) == wanted);
+        let all: Vec<(&str, &Vec<Line>)> =
+            named().filter(|(_, lines)| of(lines)).map(|(name, l)| (name.as_str(), l)).collect();
+        let columns: BTreeSet<u64> = all.iter().map(|(_, lines)| lines[0].bytes).collect();
         let mut rows: Vec<&str> = Vec::new();
-        for lines in &all {
-            if !rows.contains(&lines[0].collective.as_str()) {
-                rows.push(&lines[0].collective);
+        for (name, _) in &all {
+            if !rows.contains(name) {
+                rows.push(name);
             }
         }
-        let (ranks, dtype, transport, graph) = wanted;
+        let (ranks, shape, dtype, transport, graph) = wanted;
+        let ranks = shape.map_or(ranks.to_string(), str::to_owned);
         let graph = if graph { ", in a CUDA graph" } else { "" };
         let _ = writeln!(text, "{ranks} ranks, {dtype}, {transport}{graph}\n");
         let titles: Vec<String> = columns.iter().map(|&bytes| size_text(bytes)).collect();
@@ -44,8 +49,8 @@ fn text(sizes: &[Vec<Line>]) -> String {
         let _ = writeln!(text, "|---|{}", "---|".repeat(columns.len()));
         for row in rows {
             let at = |bytes: &u64| {
-                let same = |l: &&&Vec<Line>| l[0].collective == row && l[0].bytes == *bytes;
-                all.iter().find(same).map_or(String::new(), |lines| cell(lines))
+                let same = |(name, l): &&(&str, &Vec<Line>)| *name == row && l[0].bytes == *bytes;
+                all.iter().find(same).map_or(String::new(), |(_, lines)| cell(lines))
             };
             let cells: Vec<String> = columns.iter().map(at).collect();
             let _ = writeln!(text, "| {row} | {} |", cells.join(" | "));
@@ -53,6 +58,18 @@ fn text(sizes: &[Vec<Line>]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// What the rows of sizes are called: collectives, with the algorithm where several were measured.
+fn rows_of(sizes: &[Vec<Line>]) -> Vec<String> {
+    let row = |(lines, name): (&Vec<Line>, String)| {
+        let collective = lines.first().map_or("", |l| l.collective.as_str());
+        match name.strip_prefix(names::CHOSEN).map(str::trim_start) {
+            Some(algorithm) if !algorithm.is_empty() => format!("{collective}.{algorithm}"),
+            _ => collective.to_owned(),
+        }
+    };
+    sizes.iter().zip(names::of_rows(sizes)).map(row).collect()
 }
 
 /// Our time, and the best peer's over it.
@@ -68,6 +85,7 @@ fn cell(lines: &[Line]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Verify;
 
     fn line(bytes: u64, time_us: f64, peer: Option<(&str, f64)>) -> Line {
         Line {
@@ -83,8 +101,12 @@ mod tests {
             time_us,
             algbw_gbs: 1.0,
             busbw_gbs: 1.5,
-            wrong: 0,
+            wrong: Some(0),
+            verify: Verify::Full,
             how: None,
+            file: None,
+            chosen: false,
+            shape: None,
             graph: None,
             peer: peer.map(|p| p.0.into()),
             ratio: peer.map(|p| p.1),

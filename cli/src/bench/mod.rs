@@ -7,6 +7,7 @@
 mod again;
 mod inside;
 mod markdown;
+mod names;
 mod summary;
 mod turns;
 
@@ -16,18 +17,28 @@ use roundelay_dsl::diag::Diagnostic;
 use crate::args::{Bench, Target};
 use crate::job::joined::{membership, way};
 use crate::job::table::{Columns, Line, head, rooted, row};
-use crate::job::{self, Job, Proof, Start, Told, gpu};
+use crate::job::{self, Case, Job, Proof, Start, Told, gpu};
+use crate::load::load_one;
 use crate::peer::Peers;
 use crate::plot::Plot;
 use crate::progress::Progress;
-use crate::report::{Failure, Outcome, Report};
-use crate::run::{plan_job, seed, shapes};
-use crate::values::steps;
+use crate::report::{Failure, Outcome, Report, unwritten, writable};
+use crate::run::{grid_text, plan_job, seed, shapes};
+use crate::values::{size_text, steps};
 use summary::{Point, Summary};
 use turns::Times;
 
+/// The last size where none is named, unless the first is more.
+const LARGEST: u64 = 16 << 20;
+
+/// What the file of `--plot` is.
+const PICTURE: &str = "picture";
+
 /// Runs the verb.
 pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
+    if let Some(path) = args.plot.as_deref().filter(|_| !report.quiet) {
+        writable(PICTURE, path)?;
+    }
     let mut results = Results::default();
     // What was measured before something went wrong is worth showing too.
     let outcome = match &args.rows[..] {
@@ -48,11 +59,18 @@ pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
 }
 
 fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
+    let max = args.max.unwrap_or(LARGEST.max(args.min));
     let sizes = match &args.bytes {
         Some(sizes) => sizes.list(args.factor),
+        None if args.min > max => {
+            let (min, max) = (size_text(args.min), size_text(max));
+            return Err(Failure::Usage(format!(
+                "the sizes go from -b {min} to -e {max}, which is less: there is none"
+            )));
+        }
         None => {
             let mut sizes = Vec::new();
-            steps(args.min, args.max.max(args.min), args.factor, &mut sizes);
+            steps(args.min, max, args.factor, &mut sizes);
             sizes
         }
     };
@@ -73,10 +91,11 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
     let seed = seed(&args.play);
     let start = Start::of(&args.play, true)?;
     let mut tables = Vec::new();
-    for name in &args.names {
+    let labels = labels(args)?;
+    for (name, label) in args.names.iter().zip(&labels) {
         let root = args.root.unwrap_or(0);
         let target = Target::of(name.clone(), None, root);
-        for shape in shapes(&args.play, &target, report)? {
+        for shape in shapes(&args.play, &target, &sizes, report)? {
             let budget = args.budget.as_secs_f64();
             let (mut job, proofs) = plan_job(&target, &args.play, &shape, &sizes, seed, budget)?;
             job.root = args.root;
@@ -84,9 +103,9 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
             if job.root.is_none() && rooted(&first.collective) {
                 other_roots(args, &target, &shape, &sizes)?;
             }
-            let columns = columns(args, &shape, first)?;
+            let columns = columns(args, &target, &shape, first)?;
             let start = &start;
-            let table = Table { args, report, shape, name, columns, job, proofs, start };
+            let table = Table { args, report, shape, label, columns, job, proofs, start };
             match gpus {
                 true => tables.push(table),
                 false => table.fill(&mut peers, results)?,
@@ -94,6 +113,21 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
         }
     }
     inside::fill(&tables, &peers.inside, results)
+}
+
+/// What the results of each name are called.
+fn labels(args: &Bench) -> Result<Vec<String>, Failure> {
+    fn asked(name: &String) -> Result<names::Asked<'_>, Failure> {
+        let target = Target::of(name.clone(), None, 0);
+        if job::is_choice(&target) {
+            return Ok(names::Asked { name, collective: name.clone(), algorithm: None });
+        }
+        let (_, program) = load_one(&target)?;
+        let (collective, algorithm) = (program.kind.name().to_owned(), program.name.clone());
+        Ok(names::Asked { name, collective, algorithm: Some(algorithm) })
+    }
+    let asked: Vec<names::Asked<'_>> = args.names.iter().map(asked).collect::<Result<_, _>>()?;
+    Ok(names::labels(&asked))
 }
 
 /// Proves for the other roots what is proved for the first: ranks will play them all.
@@ -115,8 +149,8 @@ fn other_roots(args: &Bench, target: &Target, shape: &Shape, sizes: &[u64]) -> O
 
 /// Compiles what is to be compared, and names what is missing.
 fn peers(args: &Bench, report: Report) -> Result<Peers, Failure> {
-    let mut progress = Progress::new("bench", args.vs.len());
-    let peers = Peers::new(&args.vs, way(&args.play)?, |name| {
+    let progress = Progress::new("bench", args.vs.len());
+    let peers = Peers::new(&args.vs, way(&args.play, u64::MAX)?, |name| {
         progress.now(&format!("compiling {name}"));
     });
     drop(progress);
@@ -126,7 +160,12 @@ fn peers(args: &Bench, report: Report) -> Result<Peers, Failure> {
     Ok(peers)
 }
 
-fn columns(args: &Bench, shape: &Shape, proof: &Proof) -> Result<Columns, Failure> {
+fn columns(
+    args: &Bench,
+    target: &Target,
+    shape: &Shape,
+    proof: &Proof,
+) -> Result<Columns, Failure> {
     Ok(Columns {
         collective: proof.collective.clone(),
         ranks: shape.ranks(),
@@ -134,8 +173,12 @@ fn columns(args: &Bench, shape: &Shape, proof: &Proof) -> Result<Columns, Failur
         op: args.play.op,
         reduces: proof.reduces,
         root: args.root,
-        way: way(&args.play)?,
+        way: way(&args.play, shape.ranks())?,
         graph: args.play.on.graph,
+        file: proof.file.clone(),
+        chosen: job::is_choice(target),
+        shape: grid_text(shape),
+        verify: args.play.verify,
     })
 }
 
@@ -144,8 +187,7 @@ fn save(plot: &Plot, path: &std::path::Path, report: Report) -> Outcome {
         report.remark("nothing to draw: no size above 0 was measured");
         return Ok(());
     };
-    std::fs::write(path, picture)
-        .map_err(|e| Failure::Usage(format!("cannot write {}: {e}", path.display())))?;
+    std::fs::write(path, picture).map_err(|e| unwritten(PICTURE, path, &e))?;
     report.line(format!("drawn in {}", path.display()));
     Ok(())
 }
@@ -176,6 +218,7 @@ impl Results {
 /// What the picture that a row belongs to is about.
 fn title(line: &Line) -> String {
     let Line { collective, ranks, dtype, op, transport, .. } = line;
+    let ranks = line.shape.clone().unwrap_or_else(|| ranks.to_string());
     let op = if op == "none" { String::new() } else { format!(", {op}") };
     let graph = if line.graph.is_some() { ", in a graph" } else { "" };
     format!("{collective}, {ranks} ranks, {dtype}{op}, {transport}{graph}")
@@ -186,8 +229,8 @@ struct Table<'a> {
     args: &'a Bench,
     report: Report,
     shape: Shape,
-    /// As the user named it.
-    name: &'a str,
+    /// What our results are called in a picture.
+    label: &'a str,
     columns: Columns,
     job: Job,
     proofs: Vec<Proof>,
@@ -221,29 +264,30 @@ impl Table<'_> {
 
     /// Ours only: all sizes by the same processes.
     fn alone(&self, results: &mut Results) -> Outcome {
-        let mut progress = Progress::new("bench", self.job.cases.len());
+        let progress = Progress::new("bench", self.job.cases.len());
         self.ours(&self.job, |told| {
-            let Told::Done { case, .. } = told else { return };
+            let case = match &told {
+                Told::Now { case, what } => {
+                    let bytes = size_text(self.bytes(&self.job.cases[*case]));
+                    return progress.now(&format!("{bytes}: {what}"));
+                }
+                Told::Done { case, .. } => *case,
+                _ => return,
+            };
             let mut own = Times::default();
             own.hear(told);
             let lines = self.lines(&self.job.cases[case], &own, std::iter::empty());
-            progress.aside(|| results.show(self.report, &self.label(), lines));
+            progress.aside(|| results.show(self.report, self.label, lines));
             progress.step();
         })
     }
 
-    fn ours(&self, job: &Job, tell: impl FnMut(Told)) -> Outcome {
-        job::play(job, self.start, tell)
+    /// The size of a case.
+    fn bytes(&self, case: &Case) -> u64 {
+        self.columns.line("", case.count, self.proofs[case.piece].blocks, 0.0, 0).bytes
     }
 
-    /// What our results are called in a picture: a collective's algorithm is chosen size by size.
-    fn label(&self) -> String {
-        match self.name == self.columns.collective {
-            true => "roundelay".into(),
-            false => {
-                let name = self.proofs.first().map_or(self.name, |p| p.algorithm.as_str());
-                format!("roundelay {name}")
-            }
-        }
+    fn ours(&self, job: &Job, tell: impl FnMut(Told)) -> Outcome {
+        job::play(job, self.start, tell)
     }
 }

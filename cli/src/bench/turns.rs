@@ -5,7 +5,7 @@ use super::{Results, Table};
 use crate::args::Way;
 use crate::job::rank::checks;
 use crate::job::table::{Columns, Line, rooted};
-use crate::job::{Case, How, Job, Told};
+use crate::job::{Case, How, Job, Told, Verify};
 use crate::peer::{Answer, Order, Ready};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome};
@@ -38,7 +38,7 @@ impl Table<'_> {
             let own = self.one_size(case, &mut rivals, &mut progress)?;
             let peers = rivals.iter().map(|r| (r.peer.name(), r.peer.way(), &r.times));
             let lines = self.lines(case, &own, peers);
-            progress.aside(|| results.show(self.report, &self.label(), lines));
+            progress.aside(|| results.show(self.report, self.label, lines));
         }
         Ok(())
     }
@@ -51,8 +51,7 @@ impl Table<'_> {
     ) -> Result<Times, Failure> {
         let mut job = Job { cases: vec![*case], ..self.job.clone() };
         let order = self.order(case);
-        let bytes = self.columns.line("", case.count, self.proofs[case.piece].blocks, 0.0, 0).bytes;
-        let at = format!("{} {}", self.columns.collective, size_text(bytes));
+        let at = format!("{} {}", self.columns.collective, size_text(self.bytes(case)));
         let mut own = Times::default();
         for rival in rivals.iter_mut() {
             (rival.times, rival.fault) = (Times::default(), None);
@@ -100,7 +99,10 @@ impl Table<'_> {
             warmup: job.warmup,
             iters: job.iters,
             budget: job.budget,
-            checks: checks(usize::try_from(bytes).unwrap_or(usize::MAX), roots),
+            checks: match job.verify {
+                Verify::Off => 0,
+                _ => checks(usize::try_from(bytes).unwrap_or(usize::MAX), roots),
+            },
             ranks,
         }
     }
@@ -126,6 +128,7 @@ impl Table<'_> {
             let (median, wrong) = (times.median(), times.wrong);
             let mut line = columns.line("default", case.count, proof.blocks, median, wrong);
             line.peer = Some(name.into());
+            (line.file, line.chosen) = (None, false);
             // A wrong result in no time is no rival.
             line.ratio = (time > 0.0 && wrong == 0).then(|| median / time);
             lines.push(line);

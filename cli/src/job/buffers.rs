@@ -1,5 +1,7 @@
 //! The buffers of a call, between guard bytes that nobody may touch.
 
+use std::ops::Range;
+
 use roundelay::{Args, Buffer, Communicator, Error};
 
 /// Bytes before and after; a page, so that data is aligned as it would be without.
@@ -139,11 +141,11 @@ impl Buffers {
         }
     }
 
-    /// A digest of what a call may not change; of nothing in place.
-    pub(crate) fn input_digest(&self) -> u64 {
+    /// What a call may not change; nothing in place.
+    pub(crate) fn input(&self) -> &[u8] {
         match self {
-            Buffers::InPlace(_) => 0,
-            Buffers::OutOfPlace(input, _) => digest(input.get()),
+            Buffers::InPlace(_) => &[],
+            Buffers::OutOfPlace(input, _) => input.get(),
         }
     }
 
@@ -158,11 +160,29 @@ impl Buffers {
 
 /// A digest of bytes, for comparing them with others.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
-    let mix = |h: u64, word: u64| (h ^ word).wrapping_mul(0x9fb2_1c65_1e98_df25).rotate_left(29);
-    let words = bytes.chunks(8).map(|chunk| {
+    let word = |chunk: &[u8]| {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
         u64::from_le_bytes(word)
-    });
-    words.fold(bytes.len() as u64, mix)
+    };
+    // Four at once: each has to wait for the one before.
+    let mut lanes = [bytes.len() as u64, 1, 2, 3];
+    let mut groups = bytes.chunks_exact(32);
+    for group in &mut groups {
+        for (lane, chunk) in lanes.iter_mut().zip(group.chunks_exact(8)) {
+            *lane = mix(*lane, word(chunk));
+        }
+    }
+    let [first, others @ ..] = lanes;
+    groups.remainder().chunks(8).map(word).chain(others).fold(first, mix)
+}
+
+fn mix(h: u64, word: u64) -> u64 {
+    (h ^ word).wrapping_mul(0x9fb2_1c65_1e98_df25).rotate_left(29)
+}
+
+/// A digest of some elements of a buffer.
+pub(crate) fn digest_of(bytes: &[u8], ranges: &[Range<usize>], size: usize) -> u64 {
+    let some = ranges.iter().map(|r| digest(&bytes[r.start * size..r.end * size]));
+    some.fold(ranges.len() as u64, mix)
 }

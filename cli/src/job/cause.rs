@@ -3,11 +3,14 @@
 use std::io;
 
 use roundelay::Ending;
-use roundelay::trace::{Flight, Standing, Verdict, diagnose, merge};
+use roundelay::trace::{Class, Flight, Standing, Verdict, diagnose, merge};
 use serde::Serialize;
 
 use super::Output;
 use crate::report::Failure;
+
+/// What the file is called.
+pub(super) const FLIGHT: &str = "flight recorder";
 
 /// The dumps of a job as one.
 #[derive(Serialize)]
@@ -21,23 +24,35 @@ pub(super) struct Cause {
 }
 
 impl Cause {
-    /// Puts the dumps together; `first` is the rank whose error is reported.
-    pub(super) fn new(ranks: u32, flights: Vec<Flight>, endings: &[Ending], first: u32) -> Self {
+    /// Puts the dumps together; `first` is the rank whose error is reported, and `told` are all that said why
+    /// they ended.
+    pub(super) fn new(
+        ranks: u32,
+        flights: Vec<Flight>,
+        endings: &[Ending],
+        first: u32,
+        told: &[u32],
+    ) -> Self {
         let standings = merge(ranks, &flights, endings);
-        let verdict = diagnose(&standings, Some(first));
+        // Who ended with an error of its own has not died of it.
+        let own = |v: &Verdict| v.class == Class::Died && v.ranks.iter().all(|r| told.contains(r));
+        let verdict = diagnose(&standings, Some(first)).filter(|v| !own(v));
         Cause { verdict, ranks: standings, flights }
     }
 
     /// What is to be said beside an error.
     pub(super) fn note(&self, message: &str) -> Option<String> {
         let verdict = self.verdict.as_ref().filter(|v| !message.contains(&v.cause))?;
+        // Dumps are of different moments: of a circle the rank knows better that has looked twice.
+        if verdict.class == Class::Cycle && !message.contains("a cycle") {
+            return None;
+        }
         Some(format!("cause: {verdict}"))
     }
 
     /// Writes everything.
     pub(super) fn save(&self, output: &Output) -> Result<(), Failure> {
-        output.save("flight recorder", |file| {
-            serde_json::to_writer_pretty(file, self).map_err(io::Error::other)
-        })
+        output
+            .save(FLIGHT, |file| serde_json::to_writer_pretty(file, self).map_err(io::Error::other))
     }
 }

@@ -68,7 +68,7 @@ impl Drop for Handed {
 mod tests {
     use roundelay::{DType, RedOp};
 
-    use super::super::Case;
+    use super::super::{Case, Verify};
     use super::*;
 
     #[test]
@@ -86,6 +86,7 @@ mod tests {
             warmup: 0,
             budget: 0.1,
             trace: false,
+            verify: Verify::Full,
             gpu: None,
         };
         for (cases, long) in [(3, false), (5000, true)] {

@@ -68,14 +68,15 @@ pub(crate) fn topology(play: &Play) -> Result<Option<(Topology, &'static str)>, 
     })
 }
 
-/// How the data of a job goes.
-pub(crate) fn way(play: &Play) -> Result<Way, Failure> {
+/// How the data of a job of so many ranks goes.
+pub(crate) fn way(play: &Play, ranks: u64) -> Result<Way, Failure> {
     if play.on.gpus() {
         return Ok(Way::Nvlink);
     }
-    if let Some((_, name)) = topology(play)? {
+    if let Some((topology, name)) = topology(play)? {
         let ways = [Way::Shm, Way::Tcp, Way::Rdma, Way::BothRdma, Way::Mixed, Way::BothMixed];
-        return Ok(ways.into_iter().find(|way| way.name() == name).unwrap_or(Way::Both));
+        let way = ways.into_iter().find(|way| way.name() == name).unwrap_or(Way::Both);
+        return Ok(if topology.ranks() > topology.hosts() { way } else { way.between() });
     }
     let merged = choice::merged(play)?;
     let allowed = |name: &str| match merged.hints().transport() {
@@ -94,6 +95,10 @@ pub(crate) fn way(play: &Play) -> Result<Way, Failure> {
     };
     Ok(match (allowed("shm"), tcp, rdma) {
         (true, ..) if play.hosts <= 1 => Way::Shm,
+        // Each is alone on its host: nobody shares memory.
+        (true, true, true) if ranks <= play.hosts.into() => Way::Mixed,
+        (true, false, true) if ranks <= play.hosts.into() => Way::Rdma,
+        (true, ..) if ranks <= play.hosts.into() => Way::Tcp,
         (true, true, true) => Way::BothMixed,
         (true, false, true) => Way::BothRdma,
         (true, ..) => Way::Both,

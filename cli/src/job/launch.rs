@@ -10,7 +10,7 @@ use roundelay_dsl::diag::{Code, codes};
 use roundelay::Hints;
 use roundelay::bootstrap::Membership;
 
-use super::cause::Cause;
+use super::cause::{Cause, FLIGHT};
 use super::handed::Handed;
 use super::joined::{self, membership};
 use super::traces::Traces;
@@ -63,8 +63,8 @@ impl Start {
             hints: hints.clone(),
             hosts: play.hosts,
             membership,
-            trace: play.trace.as_deref().map(Output::new),
-            flight: play.flight.as_deref().map(Output::new),
+            trace: play.trace.as_deref().map(|p| Output::new("trace", p)).transpose()?,
+            flight: play.flight.as_deref().map(|p| Output::new(FLIGHT, p)).transpose()?,
         })
     }
 }
@@ -154,9 +154,10 @@ impl Heard {
         self.errors.sort_by_key(|(rank, _, text, aborted)| {
             (*aborted, !text.contains("is stopped"), *rank)
         });
+        let told: Vec<u32> = self.errors.iter().map(|(rank, ..)| *rank).collect();
         if let Some((first, code, message, _)) = self.errors.into_iter().next() {
             let code = codes::find(&code).map_or(codes::LOST_RANK, |(code, _)| code);
-            let cause = Cause::new(ranks, self.flights, &outcome.endings, first);
+            let cause = Cause::new(ranks, self.flights, &outcome.endings, first, &told);
             if let Some(output) = &start.flight {
                 cause.save(output)?;
             }

@@ -3,7 +3,8 @@
 //! The process that the user started proves the algorithm and starts this same program once for each
 //! rank (`rank`), with a [`Job`] to do. Every rank compiles for itself; the runtime compares plans
 //! before the first byte moves. Ranks report [`Event`]s, a line of JSON each. `places` says what each
-//! collective reads and must write, `data` makes and judges elements, `buffers` is memory with guard
+//! collective reads and must write, `data` makes and judges elements of the types of `element`, `many` does so by several
+//! threads, `sample` says which; `buffers` is memory with guard
 //! bytes, `measure` times, `table` prints; `prove` and `launch` are the first process's side, `cause` and
 //! `traces` what it makes of what ranks remember; `joined` is for ranks that somebody else started. `gpu` is
 //! all of this for buffers on GPUs.
@@ -11,14 +12,17 @@
 mod buffers;
 mod cause;
 mod data;
+mod element;
 pub(crate) mod gpu;
 mod handed;
 pub(crate) mod joined;
 mod launch;
+mod many;
 mod measure;
 mod places;
 mod prove;
 pub(crate) mod rank;
+mod sample;
 pub(crate) mod table;
 mod traces;
 
@@ -32,7 +36,8 @@ use crate::peer::Inside;
 pub(crate) use buffers::digest;
 pub(crate) use data::FACTOR;
 pub(crate) use launch::{Start, play};
-pub(crate) use prove::{Proof, prove, resolve};
+pub(crate) use prove::{Proof, is_choice, prove, resolve};
+pub(crate) use sample::Verify;
 pub(crate) use traces::Output;
 
 /// What all ranks of a job do.
@@ -62,6 +67,9 @@ pub(crate) struct Job {
     pub(crate) budget: f64,
     /// Whether a few calls of each case are traced.
     pub(crate) trace: bool,
+    /// How much of the results is verified.
+    #[serde(default)]
+    pub(crate) verify: Verify,
     /// On GPUs, and how; on the host's processors otherwise.
     pub(crate) gpu: Option<Gpu>,
 }
@@ -205,6 +213,13 @@ pub(crate) enum Told {
         case: usize,
         /// The reason.
         why: String,
+    },
+    /// What is done now of a case.
+    Now {
+        /// Which.
+        case: usize,
+        /// In words.
+        what: String,
     },
     /// Something to be said beside results.
     Remark(String),

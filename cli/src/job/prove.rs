@@ -9,7 +9,7 @@ use roundelay_dsl::diag::codes;
 use super::{Piece, data};
 use crate::args::{Play, Target};
 use crate::choice;
-use crate::load::{is_collective, load_one, placement};
+use crate::load::{is_collective, is_file, load_one, placement};
 use crate::report::{Failure, fault, refused};
 
 /// An algorithm that was proved for a job.
@@ -20,6 +20,8 @@ pub(crate) struct Proof {
     pub(crate) algorithm: String,
     /// What it implements.
     pub(crate) collective: String,
+    /// The file that it comes from, if it does.
+    pub(crate) file: Option<String>,
     /// Whether it sums.
     pub(crate) reduces: bool,
     /// Blocks of the vector: a size of B bytes is `B / blocks / size` elements of the count.
@@ -38,6 +40,11 @@ pub(crate) struct Chosen {
     pub(crate) shape: Shape,
     /// How GPUs are to play it, if that is known.
     pub(crate) how: Option<How>,
+}
+
+/// Whether a collective was named, for which an algorithm is to be chosen.
+pub(crate) fn is_choice(target: &Target) -> bool {
+    is_collective(&target.target) && target.algorithm.is_none()
 }
 
 /// The algorithm to be played for a target at a size: its own, or the one that is chosen.
@@ -104,7 +111,8 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
     let plans = proved.into_plans().into_iter().map(bare).collect();
     let (algorithm, collective) = (header.algorithm, header.collective);
     let (reduces, blocks) = (header.reduces, header.blocks);
-    Ok(Proof { piece, algorithm, collective, reduces, blocks, words, plans })
+    let file = is_file(&target.target).then(|| target.target.clone());
+    Ok(Proof { piece, algorithm, collective, file, reduces, blocks, words, plans })
 }
 
 /// A plan without what says where it came from: equal for algorithms that do the same.

@@ -7,12 +7,14 @@ use roundelay::{Call, Communicator, Error};
 use roundelay_compiler::collective::Spec;
 use roundelay_compiler::{Instance, Placement, Plan, Shape, compile};
 
-use super::buffers::{Buffers, digest};
-use super::data::{FACTOR, Rule, fill, judge};
+use super::buffers::{Buffers, digest_of};
+use super::data::{FACTOR, Rule};
 use super::handed::Handed;
+use super::many::{fill_all, judge_all, threads};
 use super::measure::{Effort, measure_host};
 use super::places::Places;
-use super::{Event, Job, Piece, Told, gpu};
+use super::sample::share;
+use super::{Event, Job, Piece, Told, Verify, gpu};
 use crate::load::load_one;
 use crate::report::{FAILED, Failure, Outcome, print};
 
@@ -64,7 +66,7 @@ pub(super) fn work(
         let Some(ready) = ready.get(c.piece) else { continue };
         // A case that comes again, in turn with others, was checked.
         let check = !job.cases[..case].contains(c);
-        match ready.play(job, comm, (c.count, check), &mut room, say) {
+        match ready.play(job, comm, (case, c.count, check), &mut room, say) {
             Ok((time_us, wrong)) if comm.rank() == 0 => {
                 say(Event::Told(Told::Done { case, time_us, wrong, how: None }));
             }
@@ -157,7 +159,7 @@ impl<'a> Ready<'a> {
         &self,
         job: &Job,
         comm: &mut Communicator,
-        (count, check): (u64, bool),
+        (case, count, check): (usize, u64, bool),
         room: &mut usize,
         say: &mut Say<'_>,
     ) -> Result<(f64, u64), Error> {
@@ -168,11 +170,21 @@ impl<'a> Ready<'a> {
             [places.data(), places.input(), places.output()].map(|n| n.saturating_mul(size));
         let mut buffers = Buffers::new(comm, job.private, self.piece.in_place, lengths)?;
         let mut wrong = 0;
+        let check = check && job.verify != Verify::Off;
         let before = if check { checks(lengths[0], self.plans.len()) } else { 0 };
+        let now = |comm: &Communicator, what: &str, say: &mut Say<'_>| {
+            if comm.rank() == 0 {
+                say(Event::Told(Told::Now { case, what: what.into() }));
+            }
+        };
+        if check {
+            now(comm, "calls that are verified", say);
+        }
         for turn in 0..before {
             wrong += self.checked(job, comm, &mut buffers, (count, turn), say)?;
         }
         buffers.set(0);
+        now(comm, "calls that are timed", say);
         let effort = Effort {
             iters: job.iters,
             warmup: job.warmup,
@@ -190,6 +202,7 @@ impl<'a> Ready<'a> {
         // The last root of a turn: the first was checked before.
         let last = before.next_multiple_of(self.plans.len() as u64) + self.plans.len() as u64 - 1;
         if check {
+            now(comm, "a last call is verified", say);
             wrong += self.checked(job, comm, &mut buffers, (count, last), say)?;
         }
         let wrong = comm.all_gather_u64(wrong)?.into_iter().sum();
@@ -230,7 +243,9 @@ impl<'a> Ready<'a> {
         comm.run(&rooted.plan, call).map(|_| ())
     }
 
-    /// One call on fresh data, with everything about it checked: the number of wrong elements here.
+    /// One call on fresh data, with everything about it checked: the number of wrong elements here. Where all ranks
+    /// must have the same bits each compares its share with the reference, and their digests say the rest; if
+    /// anything is wrong, each compares all.
     fn checked(
         &self,
         job: &Job,
@@ -250,12 +265,38 @@ impl<'a> Ready<'a> {
         };
         let rooted = self.turn(turn);
         let places = rooted.places(comm, count);
+        let threads = threads(comm.size());
         buffers.poison();
-        fill(&rule, rank, &places.before(self.piece.in_place), buffers.source().get_mut());
-        let input = buffers.input_digest();
+        let before = places.before(self.piece.in_place);
+        fill_all(&rule, rank, &before, buffers.source().get_mut(), threads);
+        let (size, header) = (job.dtype.size(), &rooted.plan.header);
+        let [inputs, results] = match self.piece.in_place {
+            true => [0, header.chunks],
+            false => [header.input_chunks, header.output_chunks],
+        };
+        let kept = job.verify.ranges(buffers.input().len() / size, inputs as usize, rule.seed);
+        let input = digest_of(buffers.input(), &kept, size);
         self.call(job, comm, buffers, count, rooted)?;
         let after = places.after(self.piece.in_place);
-        let (mut wrong, first) = judge(&rule, &after, buffers.result());
+        let result = buffers.result();
+        let elements = result.len() / size;
+        let ranges = job.verify.ranges(elements, results as usize, rule.seed);
+        let together = self.piece.bitwise && job.verify == Verify::Full;
+        let own = match together {
+            true => vec![share(elements, rank, comm.size())],
+            false => ranges.clone(),
+        };
+        let (mut wrong, mut first) = judge_all(&rule, &after, result, &own, threads);
+        let mut differs = None;
+        if self.piece.bitwise {
+            let digests = comm.all_gather_u64(digest_of(result, &ranges, size))?;
+            differs = digests.iter().position(|d| *d != digests[0]);
+        }
+        if together
+            && (comm.all_gather_u64(wrong)?.iter().any(|&wrong| wrong > 0) || differs.is_some())
+        {
+            (wrong, first) = judge_all(&rule, &after, result, &ranges, threads);
+        }
         let mut say_wrong = |what: String| say(Event::Wrong(format!("rank {rank}, {what}")));
         if let Some(first) = first {
             say_wrong(first);
@@ -264,18 +305,13 @@ impl<'a> Ready<'a> {
             wrong += 1;
             say_wrong("guard bytes beside a buffer were overwritten".into());
         }
-        if buffers.input_digest() != input {
+        if digest_of(buffers.input(), &kept, size) != input {
             wrong += 1;
             say_wrong("the input was overwritten".into());
         }
-        if self.piece.bitwise {
-            let digests = comm.all_gather_u64(digest(buffers.result()))?;
-            if let Some(other) = digests.iter().position(|d| *d != digests[0])
-                && rank == 0
-            {
-                wrong += 1;
-                say_wrong(format!("the result differs in bits from that of rank {other}"));
-            }
+        if let Some(other) = differs.filter(|_| rank == 0) {
+            wrong += 1;
+            say_wrong(format!("the result differs in bits from that of rank {other}"));
         }
         Ok(wrong)
     }

@@ -3,7 +3,7 @@
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
 
-use super::How;
+use super::{How, Verify};
 use crate::args::Way;
 use crate::report::Report;
 
@@ -34,11 +34,23 @@ pub(crate) struct Line {
     pub(crate) algbw_gbs: f64,
     /// That, times what the collective must move.
     pub(crate) busbw_gbs: f64,
-    /// Wrong elements on all ranks.
-    pub(crate) wrong: u64,
+    /// Wrong elements on all ranks; nothing where nothing was verified.
+    pub(crate) wrong: Option<u64>,
+    /// How much was verified.
+    #[serde(default)]
+    pub(crate) verify: Verify,
     /// How messages travelled between GPUs, and in how many blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) how: Option<How>,
+    /// The file that the algorithm comes from, if it is not the book's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file: Option<String>,
+    /// Whether the algorithm was chosen for this size.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) chosen: bool,
+    /// The ranks as a grid, if they are one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) shape: Option<String>,
     /// Calls in a CUDA graph that was replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) graph: Option<u32>,
@@ -69,6 +81,14 @@ pub(crate) struct Columns {
     pub(crate) way: Way,
     /// Calls in a CUDA graph.
     pub(crate) graph: Option<u32>,
+    /// The file that the algorithm comes from.
+    pub(crate) file: Option<String>,
+    /// Whether an algorithm is chosen for each size.
+    pub(crate) chosen: bool,
+    /// The ranks as a grid, if they are one.
+    pub(crate) shape: Option<String>,
+    /// How much is verified.
+    pub(crate) verify: Verify,
 }
 
 impl Columns {
@@ -97,8 +117,12 @@ impl Columns {
             time_us,
             algbw_gbs,
             busbw_gbs: algbw_gbs * bus_factor(&self.collective, self.ranks),
-            wrong,
+            wrong: (self.verify != Verify::Off).then_some(wrong),
+            verify: self.verify,
             how: None,
+            file: self.file.clone(),
+            chosen: self.chosen,
+            shape: self.shape.clone(),
             graph: self.graph,
             peer: None,
             ratio: None,
@@ -151,6 +175,10 @@ pub(crate) fn row(report: Report, line: &Line) {
         (Some(peer), None) => peer.clone(),
         (None, _) => format!("{}.{}", line.collective, line.algorithm),
     };
+    let who = match &line.file {
+        Some(file) if line.peer.is_none() => format!("{who} ({file})"),
+        _ => who,
+    };
     let who = match &line.how {
         Some(how) => format!("{who} {} x{}", how.way, how.blocks),
         None => who,
@@ -167,9 +195,14 @@ pub(crate) fn row(report: Report, line: &Line) {
         time_text(line.time_us),
         line.algbw_gbs,
         line.busbw_gbs,
-        line.wrong,
+        wrong_text(line),
         line.transport,
     ));
+}
+
+/// Nothing that was not counted is told as none.
+fn wrong_text(line: &Line) -> String {
+    line.wrong.map_or("-".into(), |wrong| wrong.to_string())
 }
 
 /// Microseconds with as many decimals as mean something.
@@ -197,6 +230,10 @@ mod tests {
             root: Some(0),
             way: Way::Shm,
             graph: None,
+            file: None,
+            chosen: false,
+            shape: None,
+            verify: Verify::Full,
         };
         let line = columns("all_reduce").line("ring", 1_000_000, 1, 1000.0, 0);
         assert_eq!((line.bytes, line.algbw_gbs, line.busbw_gbs), (4_000_000, 4.0, 6.0));

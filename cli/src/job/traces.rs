@@ -6,9 +6,8 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use roundelay::trace::{Trace, write};
-use roundelay_dsl::diag::codes;
 
-use crate::report::{Failure, Report, fault};
+use crate::report::{Failure, Report, unwritten, writable};
 
 /// Where results go that are files: the first of a command has the name that was given, later ones a
 /// number in it.
@@ -19,9 +18,10 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Files of that name.
-    pub(crate) fn new(path: &Path) -> Self {
-        Output { path: path.to_owned(), written: Cell::new(0) }
+    /// Files of that name, if the first of them can be written.
+    pub(crate) fn new(what: &str, path: &Path) -> Result<Self, Failure> {
+        writable(what, path)?;
+        Ok(Output { path: path.to_owned(), written: Cell::new(0) })
     }
 
     /// Writes the next file, and says so.
@@ -42,10 +42,8 @@ impl Output {
             fill(&mut file)?;
             file.flush()
         });
+        written.map_err(|e| unwritten(what, &path, &e))?;
         let name = path.display();
-        written.map_err(|e| {
-            Failure::Run(fault(codes::FILE, format!("cannot write {what} to {name}: {e}")))
-        })?;
         Report { json: false, quiet: false }.remark(&format!("{what}: {name}"));
         Ok(())
     }

@@ -39,6 +39,10 @@ impl Library for Gloo {
         Ok(command)
     }
 
+    fn remedy(&self) -> String {
+        "Debian: apt install libgloo-dev".into()
+    }
+
     fn start(&self, setting: &Setting<'_>) -> Vec<Command> {
         let rank = |rank: u64| {
             let mut command = Command::new(setting.program);

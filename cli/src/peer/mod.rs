@@ -74,6 +74,9 @@ pub(crate) trait Library {
     /// What compiles the program; or what is missing, and how to get it.
     fn compiler(&self, source: &Path, program: &Path) -> Result<Command, String>;
 
+    /// How to get it, where its headers or its libraries are not found.
+    fn remedy(&self) -> String;
+
     /// What starts the program: one launcher, or a process for each rank.
     fn start(&self, setting: &Setting<'_>) -> Vec<Command>;
 }
@@ -321,12 +324,34 @@ fn compile(library: &dyn Library, folder: &Path) -> Result<PathBuf, String> {
     let tool = command.get_program().to_string_lossy().into_owned();
     match command.stdin(Stdio::null()).output() {
         Err(e) => Err(format!("{tool}: {e}")),
-        Ok(out) if !out.status.success() => Err(format!(
-            "{tool} failed: {}",
-            session::telling(&String::from_utf8_lossy(&out.stderr))
-        )),
+        Ok(out) if !out.status.success() => {
+            let said = String::from_utf8_lossy(&out.stderr);
+            let lacks = lacks(&said, &library.remedy());
+            Err(lacks.unwrap_or_else(|| format!("{tool} failed: {}", session::telling(&said))))
+        }
         Ok(_) => Ok(program),
     }
+}
+
+/// What a compiler did not find, and how to get it.
+fn lacks(said: &str, remedy: &str) -> Option<String> {
+    let after = |line: &str, mark: &str| Some(line.split_once(mark)?.1.to_owned());
+    let header = said.lines().find_map(|line| {
+        let after = after(line, "fatal error: ")?;
+        Some(after.split_once(": No such file")?.0.to_owned())
+    });
+    if let Some(header) = header {
+        let own = header.contains('/') && !header.starts_with("sys/") || header == "mpi.h";
+        let remedy = match (own, header.ends_with(".h")) {
+            (true, _) => remedy,
+            (_, true) => "Debian: apt install libc6-dev",
+            (_, false) => "Debian: apt install g++",
+        };
+        return Some(format!("the header {header} is missing; {remedy}"));
+    }
+    let library = said.lines().find_map(|line| after(line, "cannot find -l"))?;
+    let library = library.split([':', ' ']).find(|word| !word.is_empty())?;
+    Some(format!("the library {library} is missing; {remedy}"))
 }
 
 /// Whether there are more ranks than cores.

@@ -88,6 +88,15 @@ impl Library for &Mpi {
         Ok(command)
     }
 
+    fn remedy(&self) -> String {
+        match self.from {
+            From::Debian(_, _, packages) => format!("Debian: apt install {packages}"),
+            From::Python(_, package) => {
+                self.environment().err().unwrap_or_else(|| format!("install {package} again"))
+            }
+        }
+    }
+
     fn start(&self, setting: &Setting<'_>) -> Vec<Command> {
         let Ok(launcher) = self.tool(Tool::Launcher) else { return Vec::new() };
         let mut command = Command::new(launcher);

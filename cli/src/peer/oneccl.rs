@@ -38,6 +38,12 @@ impl Library for OneCcl {
         Ok(command)
     }
 
+    fn remedy(&self) -> String {
+        environment("oneccl", "oneccl-devel")
+            .err()
+            .unwrap_or_else(|| "install oneccl-devel again".into())
+    }
+
     fn start(&self, setting: &Setting<'_>) -> Vec<Command> {
         let Ok(root) = environment("oneccl", "oneccl-devel") else { return Vec::new() };
         let lib = root.join("lib");

@@ -73,7 +73,7 @@ pub(super) fn check(args: &Tune, report: Report, groups: &[Group], sizes: &[u64]
             samples.push(Sample::new(group, bytes)?);
         }
     }
-    let mut progress = Progress::new("check", args.rounds as usize * samples.len());
+    let progress = Progress::new("check", args.rounds as usize * samples.len());
     let mut points = Vec::new();
     for round in 1..=args.rounds {
         for sample in &mut samples {

@@ -12,7 +12,7 @@ use roundelay_dsl::diag::codes;
 
 use super::{plan, save, table};
 use crate::args::{Play, Target, Tune};
-use crate::job::{self, Case, Gpu, Job, Proof, Start, Told, Turn};
+use crate::job::{self, Case, Gpu, Job, Proof, Start, Told, Turn, Verify};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, fault};
 use crate::values::{Sizes, size_text};
@@ -157,6 +157,7 @@ fn empty(args: &Tune, shape: &Shape) -> Job {
         // A tenth of what a point has on the host: there are many more of them.
         budget: args.budget.as_secs_f64() / 10.0,
         trace: false,
+        verify: Verify::Full,
         gpu: Some(Gpu { graph: Some(GRAPH), tries: true, ..Gpu::default() }),
     }
 }
@@ -164,7 +165,7 @@ fn empty(args: &Tune, shape: &Shape) -> Job {
 /// The time of each point, as far as it was measured, with what is wrong left out.
 fn measure(work: &Work, report: Report) -> Result<Vec<Option<f64>>, Failure> {
     let mut times = vec![None; work.points.len()];
-    let mut progress = Progress::new("tune", times.len());
+    let progress = Progress::new("tune", times.len());
     let start = Start::of(&Play::on_gpus(false), true)?;
     let mut wrongs = 0;
     job::play(&work.job, &start, |told| match told {
@@ -176,6 +177,7 @@ fn measure(work: &Work, report: Report) -> Result<Vec<Option<f64>>, Failure> {
             progress.step();
         }
         Told::Remark(text) => progress.aside(|| report.line(text)),
+        Told::Now { .. } => {}
         Told::Lacks { .. } => progress.step(),
     })?;
     drop(progress);

@@ -22,7 +22,7 @@ use crate::check::time_text;
 use crate::choice;
 use crate::info::host;
 use crate::progress::Progress;
-use crate::report::{Failure, Outcome, Report, fault, refused};
+use crate::report::{Failure, Outcome, Report, fault, unwritten};
 use crate::values::median;
 
 /// Calls of next to nothing whose median counts.
@@ -157,7 +157,7 @@ fn one(args: &Tune, ways: &[Way], comm: &mut Communicator, name: &str, report: R
         "# Measured by `roundelay tune --links`. Use it with the hint topology={file}.\n{}",
         fabric.text()
     );
-    std::fs::write(&path, text).map_err(|e| refused(fault(codes::FILE, format!("{file}: {e}"))))?;
+    std::fs::write(&path, text).map_err(|e| unwritten("topology", &path, &e))?;
     let paths = if ways.len() == 1 { "path" } else { "paths" };
     report.line(format!("{} {paths} between {} hosts: {file}", ways.len(), titles.len()));
     Ok(())

@@ -17,13 +17,12 @@ use std::path::{Path, PathBuf};
 
 use roundelay::Machine;
 use roundelay::choose::Tuned;
-use roundelay_dsl::diag::codes;
 use serde::Serialize;
 
 use crate::args::{Device, Tune};
 use crate::check::time_text;
 use crate::progress::Progress;
-use crate::report::{Failure, Outcome, Report, fault, refused};
+use crate::report::{Failure, Outcome, Report, unwritten};
 use crate::values::size_text;
 use plan::Group;
 use raw::{Raw, Result};
@@ -261,6 +260,5 @@ fn save(table: &Tuned, output: &Path) -> Outcome {
 }
 
 fn lost(output: &Path, e: &std::io::Error) -> Failure {
-    let path = output.display();
-    refused(fault(codes::FILE, format!("{path}, or a file beside it, cannot be written: {e}")))
+    unwritten("table, or a file beside it", output, e)
 }

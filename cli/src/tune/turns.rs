@@ -5,7 +5,7 @@ use roundelay_compiler::Shape;
 
 use super::plan::Group;
 use crate::args::{Play, Target, Tune, Way};
-use crate::job::{self, Case, Job, Proof, Start, Told};
+use crate::job::{self, Case, Job, Proof, Start, Told, Verify};
 use crate::report::Failure;
 use crate::values::median;
 
@@ -53,6 +53,7 @@ pub(super) fn measure(
         warmup: play.warmup,
         budget: args.budget.as_secs_f64() / f64::from(TURNS * args.rounds),
         trace: false,
+        verify: Verify::Full,
         gpu: None,
     };
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); proofs.len()];

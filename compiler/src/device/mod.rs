@@ -40,10 +40,12 @@ mod verify;
 pub use lower::{Options, Refused, lower};
 pub use verify::{Fault, Programs, ProvedProgram, prove, verify};
 
+use serde::Serialize;
+
 use crate::plan::{Dir, Header, Region, Site, Sizes, Wire};
 
 /// How the messages of a program travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Way {
     /// All as packets: for latency.
     Packet,
@@ -65,7 +67,7 @@ impl Way {
 }
 
 /// What the blocks of one rank play.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeviceProgram {
     /// What the plans have in common.
     pub header: Header,
@@ -100,7 +102,7 @@ impl DeviceProgram {
 }
 
 /// One end of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Link {
     /// The other rank.
     pub peer: u32,
@@ -119,7 +121,7 @@ pub struct Link {
 }
 
 /// Arms side by side, then what follows them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Phase {
     /// Folds that touch nothing of each other's.
     pub arms: Vec<Arm>,
@@ -130,7 +132,7 @@ pub struct Phase {
 }
 
 /// A fold: waits, then folds `inputs` in order, element by element, into the store and the outs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Arm {
     /// All of them before the first element.
     pub waits: Vec<Wait>,
@@ -156,7 +158,7 @@ impl Arm {
 }
 
 /// A message of a pass on one of this rank's links.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Message {
     /// Index into [`DeviceProgram::links`].
     pub link: u32,
@@ -165,7 +167,7 @@ pub struct Message {
 }
 
 /// Where an operand is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Source {
     /// This rank's own memory. After a landed message, its place.
     Local(Region),
@@ -178,7 +180,7 @@ pub enum Source {
 }
 
 /// Where a result goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Target {
     /// Units in the peer's staging memory.
     Packet(Message, Option<Wire>),
@@ -189,7 +191,7 @@ pub enum Target {
 }
 
 /// A condition on words that peers write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Wait {
     /// What must have happened.
     pub event: Event,
@@ -199,7 +201,7 @@ pub struct Wait {
 }
 
 /// What a peer tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Event {
     /// A peer has entered the call: its buffers may be read and written.
     Entered {
@@ -215,7 +217,7 @@ pub enum Event {
 }
 
 /// A word written in a peer's memory after a phase.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Signal {
     /// Which message: sent if its link sends, consumed if its link receives.
     pub message: Message,

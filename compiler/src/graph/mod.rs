@@ -7,6 +7,7 @@
 
 mod join;
 mod print;
+mod steps;
 mod unroll;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub use crate::walk::Transfer;
 pub use join::Join;
 pub(crate) use print::region as region_text;
 pub use print::{dot, text};
+pub use steps::{After, Step, ports, steps};
 pub(crate) use unroll::asked;
 pub use unroll::unroll;
 

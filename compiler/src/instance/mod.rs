@@ -228,8 +228,25 @@ fn fit(program: &Program, shape: &Shape) -> Result<Vec<u32>, Fail> {
             format!("`{}` runs on a grid ({names}), not on {shape} ranks", program.name),
         )
         .label(program.header, format!("has {want} axes"))
-        .help(format!("give one extent an axis, as in `-n {}`", vec!["2"; want].join("x"))),
+        .help(format!("give one extent an axis, as in `-n {}`", grid(shape.ranks(), want))),
     ))
+}
+
+/// So many ranks on so many axes, as even as they can be; 2 along each where that leaves an axis of one.
+fn grid(mut ranks: u64, axes: usize) -> Shape {
+    let mut extents = Vec::new();
+    for left in (1..=axes).rev() {
+        let power = u32::try_from(left).unwrap_or(u32::MAX);
+        let fits = |&d: &u64| {
+            ranks.is_multiple_of(d) && d.checked_pow(power).is_some_and(|all| all <= ranks)
+        };
+        let extent = (1..=ranks.min(1 << 16)).rev().find(fits).unwrap_or(1);
+        let extent = if left == 1 { ranks } else { extent };
+        ranks /= extent.max(1);
+        extents.insert(0, u32::try_from(extent).unwrap_or(2));
+    }
+    let thin = extents.contains(&1) || extents.contains(&0);
+    Shape { axes: if thin { vec![2; axes] } else { extents } }
 }
 
 fn requires(program: &Program, env: &mut [i64]) -> Result<(), Fail> {

@@ -76,6 +76,7 @@ codes! {
     FILE "RL0708" "a file cannot be read";
     START "RL0709" "the ranks could not come together";
     CUDA "RL0710" "CUDA cannot be used, or failed";
+    WRITE "RL0711" "a file cannot be written";
 }
 
 /// The code and title of that text (`RL0501`, case-insensitive).

@@ -2,7 +2,8 @@
 //!
 //! Ranks that wait form a graph, rank to peer (several peers where lanes wait for different ones). Its
 //! ends are ranks that wait for nobody, and those are the causes: dead, stopped, absent, gone, late or
-//! slow. Only if the graph has no such end is it a cycle. A call that differs between ranks is the cause
+//! slow. A rank is slow too that waits in one call for ranks which have gone on to a later one: what they owed it they
+//! have sent. Only if the graph has no such end is it a cycle. A call that differs between ranks is the cause
 //! before all of these: the digest of a call covers all calls before, so that it never differs by chance.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,6 +17,9 @@ use super::waiting::Wait;
 const NAMED: usize = 8;
 /// Links of a chain that are told.
 const LINKS: usize = 8;
+
+/// What helps if nothing else does.
+pub(super) const PATIENCE: &str = "if it is only slow, allow more time (`--timeout`)";
 
 /// Whether a rank takes part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,8 +176,24 @@ impl<'a> Graph<'a> {
         standing.waiting.as_ref()
     }
 
+    /// The ranks that owe something to one that waits.
     fn peers(&self, rank: u32) -> impl Iterator<Item = u32> {
-        self.wait(rank).into_iter().flat_map(move |w| w.peers(rank))
+        let owing =
+            move |w: &'a Wait| w.peers(rank).filter(move |&peer| !self.gone_on(peer, w.call));
+        self.wait(rank).into_iter().flat_map(owing)
+    }
+
+    /// Whether a rank has made a later call: it has done whatever that one asks of it.
+    fn gone_on(&self, rank: u32, call: u64) -> bool {
+        let standing = self.ranks.get(&rank);
+        standing.is_some_and(|s| s.condition == Condition::Running && s.calls > call)
+    }
+
+    /// A rank for which one waits that has sent what it owes; if that is so of all for which it waits.
+    fn served(&self, rank: u32) -> Option<(u32, &'a Wait)> {
+        let wait = self.wait(rank)?;
+        let peer = wait.peers(rank).next()?;
+        self.peers(rank).next().is_none().then_some((peer, wait))
     }
 
     fn all_waiters(&self) -> impl Iterator<Item = u32> {
@@ -214,6 +234,7 @@ impl<'a> Graph<'a> {
             Condition::Absent => Class::Absent,
             Condition::Left => Class::Left,
             Condition::Unknown => Class::Unknown,
+            Condition::Running if self.served(rank).is_some() => Class::Slow,
             Condition::Running if standing.waiting.is_some() => return None,
             Condition::Running if standing.calls < self.wanted(rank) => Class::Late,
             Condition::Running => Class::Slow,
@@ -321,7 +342,6 @@ impl<'a> Graph<'a> {
     }
 
     fn cause(&self, class: Class, culprits: &[u32]) -> String {
-        const PATIENCE: &str = "if it is only slow, allow more time (`--timeout`)";
         let first = culprits.first().copied().unwrap_or(0);
         let who = if let [one] = culprits { self.name(*one) } else { names(culprits) };
         let are = |one: &'static str, many: &'static str| match culprits {
@@ -349,7 +369,16 @@ impl<'a> Graph<'a> {
             Class::Late => {
                 format!("{who} {has} not made call {}; {PATIENCE}", self.wanted(first))
             }
-            Class::Slow => format!("{who} {is} alive and {has} made the same calls; {PATIENCE}"),
+            Class::Slow => match self.served(first) {
+                Some((peer, wait)) => format!(
+                    "{who} {is} slow: what {} in call {} was sent, rank {peer} has gone on to call {}; \
+                     {PATIENCE}",
+                    are("it waits for", "they wait for"),
+                    wait.call,
+                    self.ranks.get(&peer).map_or(0, |s| s.calls),
+                ),
+                None => format!("{who} {is} alive and {has} made the same calls; {PATIENCE}"),
+            },
             Class::Unknown => {
                 let what = are("what it does", "what they do");
                 format!("{who} {has} not told {what}; {PATIENCE}")
@@ -425,7 +454,7 @@ fn place(wait: &Wait) -> String {
 }
 
 /// `rank 1`, `ranks 0, 2 and 3`
-fn names(ranks: &[u32]) -> String {
+pub(super) fn names(ranks: &[u32]) -> String {
     let list = |ranks: &[u32]| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     match ranks {
         [] => "no rank".into(),

@@ -7,7 +7,8 @@
 //!   [`Flight`], see [`Communicator::flight`](crate::Communicator::flight).
 //! * *Waits* (`waiting`): after a millisecond, a rank that waits publishes whom it waits for and where in
 //!   the algorithm, in one cache line. Whoever gives up first reads everybody's line, and [`diagnose`]
-//!   finds the cause: the rank that is stopped, dead, absent, late or in another call, or the cycle.
+//!   finds the cause: the rank that is stopped, dead, absent, late or in another call, or the cycle. Before a rank is
+//!   called slow, or waits a cycle, everybody is looked at again (`looks`).
 //! * *Spans* (`spans`): with tracing on, every step and every wait of every lane with its times, bounded
 //!   in number; [`write()`] makes one file for Perfetto of all ranks' [`Trace`]s.
 //!
@@ -17,6 +18,7 @@ mod chrome;
 mod diagnose;
 mod dump;
 mod flight;
+mod looks;
 mod spans;
 mod waiting;
 
@@ -25,6 +27,7 @@ pub use diagnose::{Class, Condition, Seen, Standing, Verdict, diagnose};
 pub use dump::{Entry, Flight, merge};
 pub use flight::EVENTS;
 pub(crate) use flight::Recorder;
+pub(crate) use looks::{Looks, PAUSE};
 pub(crate) use spans::Tracer;
 pub use spans::{Flow, Kind, SPANS, Span, Trace};
 pub(crate) use waiting::Waiting;

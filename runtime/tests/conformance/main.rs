@@ -12,6 +12,7 @@ mod moves;
 
 use roundelay::{Communicator, Setup};
 use roundelay_compiler::plan::{Dir, Plan};
+use roundelay_tests::{Needs, skip};
 
 /// What the ranks are joined by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,18 +126,15 @@ pub(crate) fn threads<T: Send>(
     })
 }
 
-fn skip(why: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr().lock(), "skipped: {why}");
-}
-
 /// Runs a test over this, or says why it cannot be done here.
 fn over(over: Over, test: impl Fn(Over)) {
     match roundelay::transport::rdma() {
-        Err(why) if over.has_devices() => skip(&format!("no RDMA: {why}")),
-        Ok(lines) if over == Over::TwoRdma && lines.len() < 2 => skip("one device for RDMA only"),
+        Err(why) if over.has_devices() => skip(Needs::Rdma, format!("no RDMA: {why}")),
+        Ok(lines) if over == Over::TwoRdma && lines.len() < 2 => {
+            skip(Needs::Rdma, "one device for RDMA only");
+        }
         _ if over == Over::Paths && std::net::TcpListener::bind("[::1]:0").is_err() => {
-            skip("this machine has no IPv6 and so only one path to itself");
+            skip(Needs::Ipv6, "this machine has no IPv6 and so only one path to itself");
         }
         _ => test(over),
     }

@@ -7,7 +7,6 @@ mod scenes;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::io::Write;
 use std::time::Duration;
 
 use roundelay::cuda::probe;
@@ -28,7 +27,7 @@ fn ranks() -> Option<u32> {
     match probe() {
         Ok(machine) => Some((machine.devices.len() as u32).clamp(2, 4)),
         Err(why) => {
-            let _ = writeln!(std::io::stderr(), "skipped: {why}");
+            roundelay_tests::skip(roundelay_tests::Needs::Gpus, why);
             None
         }
     }

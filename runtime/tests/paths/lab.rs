@@ -25,7 +25,8 @@ impl Lab {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let lab = Lab { name: format!("rl{}x{number}", std::process::id()), hosts };
         if !lab.make(rates) {
-            eprintln(&format!("skipped: network namespaces cannot be made here: {}", lab.name));
+            let why = format!("network namespaces cannot be made here: {}", lab.name);
+            roundelay_tests::skip(roundelay_tests::Needs::Namespaces, why);
             return None;
         }
         Some(lab)
@@ -106,10 +107,4 @@ impl Drop for Lab {
         }
         done("ip", &format!("netns del {}s", self.name));
     }
-}
-
-/// A line on standard error.
-pub(crate) fn eprintln(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

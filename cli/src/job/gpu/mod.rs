@@ -5,7 +5,6 @@
 //! references are those of the host, by all cores (`data`). What never returns is ended by `patience`.
 
 pub(crate) mod buffers;
-mod data;
 mod guest;
 mod measure;
 pub(crate) mod patience;
@@ -16,6 +15,7 @@ pub(crate) mod rank;
 use roundelay::cuda::probe;
 use roundelay_dsl::diag::codes;
 
+use super::Verify;
 use crate::args::Play;
 use crate::report::{Failure, Outcome, fault};
 pub(super) use rank::work;
@@ -43,6 +43,9 @@ pub(crate) fn check(play: &Play) -> Outcome {
     ];
     if let Some((option, _)) = hosts.iter().find(|(_, given)| *given) {
         return Err(Failure::Usage(format!("{option} is not for --device cuda")));
+    }
+    if play.verify == Verify::Sample {
+        return Err(Failure::Usage("--verify sample is not for --device cuda".into()));
     }
     match probe() {
         Ok(_) => Ok(()),

@@ -4,8 +4,8 @@ use roundelay::cuda::{CudaArgs, CudaBuffer, CudaComm, CudaStream, DevicePtr, Way
 use roundelay::{DType, Error, RedOp};
 
 use super::super::data::Rule;
+use super::super::many::{fill_all, judge_all, threads};
 use super::buffers::{GUARD, Host, View, poisoned};
-use super::data::{fill_all, judge_all};
 use super::piece::{Ready, reduction};
 
 /// What the calls of a size have in common.
@@ -93,8 +93,7 @@ pub(crate) struct Player<'a> {
 
 impl<'a> Player<'a> {
     pub(crate) fn new(gpu: &'a mut CudaComm) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = (cores / gpu.size() as usize).max(1);
+        let threads = threads(gpu.size());
         let stream = gpu.stream();
         Player { gpu, stream, output: Host::default(), scratch: Host::default(), threads }
     }
@@ -137,7 +136,10 @@ impl<'a> Player<'a> {
         let intact = view.read(self.gpu, &mut self.output)?;
         let places = calls.ready.places(turn, self.gpu, calls.count as usize);
         let after = places.after(view.in_place);
-        let (mut wrong, first) = judge_all(rule, &after, self.output.data(), self.threads);
+        let output = self.output.data();
+        let all = 0..output.len() / rule.dtype.size();
+        let all = std::slice::from_ref(&all);
+        let (mut wrong, first) = judge_all(rule, &after, output, all, self.threads);
         let mut words: Vec<String> = first.into_iter().collect();
         if !intact {
             wrong += 1;

@@ -38,7 +38,7 @@ type Text = (String, String);
 fn compiler() -> Option<Arc<Nvrtc>> {
     let found = Nvrtc::load(None);
     if let Err(why) = &found {
-        let _ = writeln!(std::io::stderr(), "skipped: {why}");
+        roundelay_tests::skip(roundelay_tests::Needs::Nvrtc, why);
     }
     found.ok()
 }

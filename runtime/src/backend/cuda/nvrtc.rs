@@ -296,9 +296,7 @@ mod tests {
         let nvrtc = match Nvrtc::load(None) {
             Ok(nvrtc) => nvrtc,
             Err(why) => {
-                use std::io::Write;
-                let _ = writeln!(std::io::stderr(), "skipped: {why}");
-                return;
+                return roundelay_tests::skip(roundelay_tests::Needs::Nvrtc, why);
             }
         };
         let options = Nvrtc::options((9, 0));

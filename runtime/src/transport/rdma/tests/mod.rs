@@ -1,7 +1,7 @@
 //! Two ends of a stream in one process, over whatever devices there are; without any they say so and
 //! pass: `tests/rdma.sh` runs them where there is one.
 
-use std::io::{IoSliceMut, Write};
+use std::io::IoSliceMut;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ fn pair_with(devices: usize, receives: u32) -> Option<(Stream, Stream)> {
     let names = match probe() {
         Ok(lines) => lines,
         Err(why) => {
-            let _ = writeln!(std::io::stderr(), "skipped: {why}");
+            roundelay_tests::skip(roundelay_tests::Needs::Rdma, why);
             return None;
         }
     };

@@ -68,7 +68,7 @@ fn device() -> Option<Choice> {
             Some(Choice { devices: vec![name], gid: None })
         }
         Err(why) => {
-            let _ = writeln!(std::io::stderr(), "skipped: {why}");
+            roundelay_tests::skip(roundelay_tests::Needs::Rdma, why);
             None
         }
     }

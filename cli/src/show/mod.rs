@@ -1,4 +1,8 @@
-//! `roundelay show`: the stages of the compiler as text.
+//! `roundelay show`: the stages of the compiler as text, or, with `--json`, as data (`docs/json.md`).
+
+mod ast;
+mod program;
+mod tree;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +13,11 @@ use roundelay_compiler::{device, graph};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
+use serde_json::{Value, json};
+
 use crate::args::{Show, Stage};
 use crate::load::{Input, default_shape, load, load_one, placement};
-use crate::report::{Failure, Outcome, Report, fault, print, refused};
+use crate::report::{Failure, Outcome, Report, fault, print, refused, unwritten};
 use crate::values::Ranks;
 
 /// Runs the verb.
@@ -19,14 +25,19 @@ pub(crate) fn show(args: &Show, report: Report) -> Outcome {
     if args.stage == Stage::Plan
         && let Input::Plan(plan) = load(&args.target)?
     {
-        print(&plan.to_string());
+        say(report, &plan.to_string(), || plan_data(&plan));
         return Ok(());
     }
     let (sources, program) = load_one(&args.target)?;
     match args.stage {
-        Stage::Ast => ast(&sources, &program),
+        Stage::Ast => tree_of(&sources, &program, report),
         Stage::Program => {
-            print(&format!("{program:#?}"));
+            say(report, &program::text(&program), || {
+                let mut data = data("program", program.kind.name(), &program.name);
+                data["variables"] = json!(program.slots);
+                data["program"] = json!(program);
+                data
+            });
             Ok(())
         }
         Stage::Graph | Stage::Plan | Stage::Device | Stage::Cuda => {
@@ -66,10 +77,38 @@ impl From<Failure> for Stop {
     }
 }
 
-fn ast(sources: &SourceMap, program: &Program) -> Outcome {
+/// Says a stage: as text to people, as data to programs.
+fn say(report: Report, text: &str, data: impl FnOnce() -> Value) {
+    match report.json {
+        true => report.result(&data()),
+        false => print(text),
+    }
+}
+
+/// What all stages have.
+fn data(stage: &str, collective: &str, algorithm: &str) -> Value {
+    json!({ "stage": stage, "collective": collective, "algorithm": algorithm })
+}
+
+fn plan_data(plan: &Plan) -> Value {
+    let h = &plan.header;
+    let mut data = data("plan", &h.collective, &h.algorithm);
+    data["ranks"] = json!(h.ranks);
+    data["rank"] = json!(plan.part.rank);
+    data["hash"] = json!(h.hash.iter().map(|b| format!("{b:02x}")).collect::<String>());
+    data["plan"] = json!(plan);
+    data
+}
+
+fn tree_of(sources: &SourceMap, program: &Program, report: Report) -> Outcome {
     let tree = roundelay_dsl::parse(sources, program.header.source);
     let tree = tree.map_err(|found| Failure::Input(Box::new(sources.clone()), found))?;
-    print(&format!("{tree:#?}"));
+    say(report, &ast::text(&tree, sources), || {
+        let mut data = data("ast", program.kind.name(), &program.name);
+        data["file"] = json!(sources.get(program.header.source).name);
+        data["tree"] = json!(tree);
+        data
+    });
     Ok(())
 }
 
@@ -85,7 +124,16 @@ fn stage(
     if args.stage == Stage::Graph {
         let instance = Arc::new(Instance::new(program, &shape, &options)?);
         let graph = graph::unroll(&instance)?;
-        print(&if args.dot { graph::dot(&graph) } else { graph::text(&graph, sources) });
+        let text = if args.dot { graph::dot(&graph) } else { graph::text(&graph, sources) };
+        say(report, &text, || {
+            let mut data = data("graph", program.kind.name(), &program.name);
+            data["ranks"] = json!(shape.ranks());
+            data["shape"] = json!(shape.to_string());
+            data["chunks"] = json!(graph.instance.spec.chunks);
+            data["rounds"] = json!(graph.rounds);
+            data["steps"] = json!(graph::steps(&graph, sources));
+            data
+        });
         return Ok(());
     }
     let n = shape.ranks();
@@ -99,23 +147,35 @@ fn stage(
             programs.map_err(|e| fault(codes::UNSUPPORTED, e.to_string())).map_err(refused)?;
         let ranks = (0..).map_while(|rank| programs.of(rank));
         for p in ranks.filter(|p| args.rank.is_none_or(|r| r == p.rank)) {
-            match args.stage {
-                Stage::Cuda => print(&kernel(args, &p)?),
-                _ => print(&p.to_string()),
+            let stage = if args.stage == Stage::Cuda { "cuda" } else { "device" };
+            let mut data = data(stage, program.kind.name(), &program.name);
+            (data["ranks"], data["rank"]) = (json!(n), json!(p.rank));
+            data["way"] = json!(args.way.name());
+            if args.stage == Stage::Cuda {
+                let kernel = kernel(args, &p)?;
+                say(report, &kernel, || {
+                    data["kernel"] = json!(kernel);
+                    data
+                });
+            } else {
+                say(report, &p.to_string(), || {
+                    data["program"] = json!(*p);
+                    data
+                });
             }
         }
         return Ok(());
     }
     let Some(rank) = args.rank else {
         for plan in compile(program, sources, &shape, &options, placement)?.plans() {
-            print(&plan.to_string());
+            say(report, &plan.to_string(), || plan_data(plan));
         }
         return Ok(());
     };
     let instance = Arc::new(Instance::new(program, &shape, &options)?);
     let plan = project(&instance, sources, placement, rank)?;
     match &args.output {
-        None => print(&plan.to_string()),
+        None => say(report, &plan.to_string(), || plan_data(&plan)),
         Some(path) => write(report, &plan, path)?,
     }
     Ok(())
@@ -136,8 +196,11 @@ fn kernel(args: &Show, program: &device::ProvedProgram) -> Result<String, Failur
 
 fn write(report: Report, plan: &Plan, path: &Path) -> Outcome {
     let file = path.display().to_string();
-    std::fs::write(path, plan.encode())
-        .map_err(|e| refused(fault(codes::FILE, format!("{file}: {e}"))))?;
+    std::fs::write(path, plan.encode()).map_err(|e| unwritten("plan", path, &e))?;
     report.line(format!("rank {} of {}: {file}", plan.part.rank, plan.header.ranks));
+    report.result(&json!({
+        "stage": "plan", "collective": plan.header.collective, "algorithm": plan.header.algorithm,
+        "ranks": plan.header.ranks, "rank": plan.part.rank, "file": file,
+    }));
     Ok(())
 }

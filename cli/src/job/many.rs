@@ -1,7 +1,9 @@
-//! Contributions and references, made by all cores: buffers of GPUs are large.
+//! Contributions and references, made by several threads, and judged all over or in places.
 
-use super::super::data::{Rule, fill, judge};
-use super::super::places::Part;
+use std::ops::Range;
+
+use super::data::{Rule, fill, judge};
+use super::places::Part;
 
 /// Fewer elements are not worth a thread.
 const LEAST: usize = 1 << 16;
@@ -25,6 +27,12 @@ fn share(elements: usize, threads: usize) -> usize {
     elements.div_ceil(threads.max(1)).max(LEAST)
 }
 
+/// Threads for a rank of a job, if the others need as many.
+pub(super) fn threads(ranks: u32) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores / ranks.max(1) as usize).max(1)
+}
+
 /// As [`fill`], by several threads.
 pub(super) fn fill_all(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8], threads: usize) {
     let size = rule.dtype.size();
@@ -38,27 +46,36 @@ pub(super) fn fill_all(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8]
     });
 }
 
-/// As [`judge`], by several threads.
+/// As [`judge`], by several threads, and only in these ranges of elements.
 pub(super) fn judge_all(
     rule: &Rule,
     parts: &[Part],
     buffer: &[u8],
+    ranges: &[Range<usize>],
     threads: usize,
 ) -> (u64, Option<String>) {
     let size = rule.dtype.size();
-    let share = share(buffer.len() / size, threads);
+    let one = |range: &Range<usize>| {
+        let Range { start, end } = *range;
+        let (wrong, first) =
+            judge(rule, &clip(parts, start, end), &buffer[start * size..end * size]);
+        let said = first.map(|first| match start {
+            0 => first,
+            _ => format!("from element {start}, {first}"),
+        });
+        (wrong, said)
+    };
+    let elements = ranges.iter().map(Range::len).sum();
+    let shares = shares(ranges, share(elements, threads));
     let verdicts: Vec<(u64, Option<String>)> = std::thread::scope(|scope| {
-        let begun: Vec<_> = buffer
-            .chunks(share * size)
-            .enumerate()
-            .map(|(i, piece)| {
-                let from = i * share;
-                let parts = clip(parts, from, from + piece.len() / size);
-                let said = move |(wrong, first): (u64, Option<String>)| match from {
-                    0 => (wrong, first),
-                    _ => (wrong, first.map(|f| format!("from element {from}, {f}"))),
-                };
-                scope.spawn(move || said(judge(rule, &parts, piece)))
+        let begun: Vec<_> = shares
+            .iter()
+            .map(|ranges| {
+                scope.spawn(move || {
+                    ranges.iter().map(one).fold((0, None), |(wrong, first), (more, said)| {
+                        (wrong + more, first.or(said))
+                    })
+                })
             })
             .collect();
         let lost = || (1, Some("the comparison failed".to_string()));
@@ -68,11 +85,31 @@ pub(super) fn judge_all(
     (wrong, verdicts.into_iter().find_map(|v| v.1))
 }
 
+/// Ranges in groups of about so many elements.
+fn shares(ranges: &[Range<usize>], most: usize) -> Vec<Vec<Range<usize>>> {
+    let (mut shares, mut room) = (Vec::new(), 0);
+    for range in ranges {
+        let mut start = range.start;
+        while start < range.end {
+            if room == 0 {
+                shares.push(Vec::new());
+                room = most.max(1);
+            }
+            let end = range.end.min(start + room);
+            if let Some(share) = shares.last_mut() {
+                share.push(start..end);
+            }
+            (room, start) = (room - (end - start), end);
+        }
+    }
+    shares
+}
+
 #[cfg(test)]
 mod tests {
     use roundelay::{DType, RedOp};
 
-    use super::super::super::places::Ranks;
+    use super::super::places::Ranks;
     use super::*;
 
     #[test]
@@ -90,11 +127,16 @@ mod tests {
             fill_all(&rule, rank, &own, &mut many, 3);
         }
         assert!(one == many);
-        assert_eq!(judge_all(&rule, &parts, &many, 3), (0, None));
+        let all = std::slice::from_ref(&(0..3 * LEAST + 9)).to_vec();
+        assert_eq!(judge_all(&rule, &parts, &many, &all, 3), (0, None));
         many[(2 * LEAST + 5) * 4] ^= 1;
         many[8] ^= 1;
-        let (wrong, first) = judge_all(&rule, &parts, &many, 3);
+        let (wrong, first) = judge_all(&rule, &parts, &many, &all, 3);
         assert_eq!(wrong, 1, "what is in no part does not count");
         assert!(first.is_some_and(|f| f.starts_with(&format!("from element {}", LEAST + 3))));
+        let beside = [0..2 * LEAST, 2 * LEAST + 9..3 * LEAST];
+        assert_eq!(judge_all(&rule, &parts, &many, &beside, 3).0, 0);
+        let around = [7..9, 2 * LEAST + 5..2 * LEAST + 6];
+        assert_eq!(judge_all(&rule, &parts, &many, &around, 3).0, 1);
     }
 }

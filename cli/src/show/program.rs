@@ -1,0 +1,203 @@
+//! Resolved programs as text: statements a line each, variables by their names, expressions with their operator first.
+
+use roundelay_compiler::Program;
+use roundelay_compiler::program::{
+    BUILTINS, Binder, Buffer, Each, Expr, Index, Node, Rank, Region, Rule, Slot, Stmt,
+};
+use roundelay_dsl::ast::Op;
+
+use super::tree::{Tree, applied, binary, unary};
+
+/// The tree of a program, and of those that it uses.
+pub(super) fn text(program: &Program) -> String {
+    let mut tree = Tree::default();
+    Writer { program, tree: &mut tree }.program();
+    tree.text()
+}
+
+struct Writer<'a> {
+    program: &'a Program,
+    tree: &'a mut Tree,
+}
+
+impl Writer<'_> {
+    fn node(&mut self, what: &str) {
+        self.tree.node(what, "");
+    }
+
+    fn inside(&mut self, fill: impl FnOnce(&mut Self)) {
+        self.tree.enter();
+        fill(self);
+        self.tree.leave();
+    }
+
+    fn program(&mut self) {
+        let p = self.program;
+        let axes = p.axes.names.join(", ");
+        self.node(&format!("program {}.{} on ({axes})", p.kind.name(), p.name));
+        self.inside(|w| {
+            for e in &p.requires {
+                w.node(&format!("requires {}", w.expr(e)));
+            }
+            if p.commutative {
+                w.node("requires a commutative operator");
+            }
+            if let Some(chunks) = &p.chunks {
+                w.node(&format!("chunks {}", w.expr(chunks)));
+            }
+            for (name, size) in &p.scratch {
+                w.node(&format!("scratch {name}[{}]", w.expr(size)));
+            }
+            let s = &p.schedule;
+            for (key, value) in
+                [("pipeline", &s.pipeline), ("channels", &s.channels), ("slots", &s.slots)]
+            {
+                if let Some(value) = value {
+                    w.node(&format!("{key} {}", w.expr(value)));
+                }
+            }
+            w.statements(&p.body);
+        });
+    }
+
+    fn statements(&mut self, body: &[Stmt]) {
+        body.iter().for_each(|statement| self.statement(statement));
+    }
+
+    fn statement(&mut self, statement: &Stmt) {
+        match statement {
+            Stmt::Let(slot, value) => {
+                self.node(&format!("let {} = {}", self.name(*slot), self.expr(value)));
+            }
+            Stmt::For { slot, from, to, body } => {
+                let (name, from, to) = (self.name(*slot), self.expr(from), self.expr(to));
+                self.node(&format!("for {name} in {from}..{to}"));
+                self.inside(|w| w.statements(body));
+            }
+            Stmt::If { cond, then, otherwise } => {
+                self.node(&format!("if {}", self.expr(cond)));
+                self.inside(|w| w.statements(then));
+                if !otherwise.is_empty() {
+                    self.node("else");
+                    self.inside(|w| w.statements(otherwise));
+                }
+            }
+            Stmt::Each(each) => self.each(each),
+            Stmt::Use(u) => {
+                let axis = u.over.and_then(|over| self.program.axes.names.get(over));
+                let over = axis.map_or(String::new(), |axis| format!(" over {axis}"));
+                let on =
+                    u.on.as_ref().map_or(String::new(), |on| format!(" on {}", self.region(on)));
+                let to =
+                    u.to.as_ref().map_or(String::new(), |to| format!(" -> {}", self.region(to)));
+                let (root, via) = (self.option(" root ", &u.root), self.option(" via ", &u.via));
+                self.node(&format!("use{over}{on}{to}{root}{via}"));
+                self.tree.enter();
+                Writer { program: &u.program, tree: self.tree }.program();
+                self.tree.leave();
+            }
+            Stmt::Split(s) => {
+                let range = match &s.range {
+                    Some((from, to)) => format!("{}..{}", self.expr(from), self.expr(to)),
+                    None => "paths".into(),
+                };
+                let by = if s.weighted { " by bandwidth" } else { "" };
+                self.node(&format!("split over {} in {range}{by}", self.name(s.slot)));
+                self.inside(|w| w.statements(&s.body));
+            }
+        }
+    }
+
+    fn each(&mut self, each: &Each) {
+        self.node(&match each.once {
+            true => "once".to_string(),
+            false => format!("each {}", self.name(each.var)),
+        });
+        self.inside(|w| {
+            for (slot, value) in &each.defs {
+                w.node(&format!("where {} = {}", w.name(*slot), w.expr(value)));
+            }
+            each.rules.iter().for_each(|rule| w.rule(rule));
+        });
+    }
+
+    fn rule(&mut self, rule: &Rule) {
+        let before = rule.binders.iter().map(|binder| match binder {
+            Binder::Let(slot, value) => format!("let {} = {}", self.name(*slot), self.expr(value)),
+            Binder::Where(cond) => format!("where {}", self.expr(cond)),
+            Binder::For(slot, from, to) => {
+                format!("for {} in {}..{}", self.name(*slot), self.expr(from), self.expr(to))
+            }
+        });
+        let before: Vec<String> = before.collect();
+        let op = match rule.op {
+            Op::Copy => "copy",
+            Op::Reduce => "reduce",
+        };
+        let (src, dst) = (self.rank(&rule.src), self.rank(&rule.dst));
+        let (from, to) = (self.region(&rule.from), self.region(&rule.to));
+        let to = if from == to { String::new() } else { format!(" -> {to}") };
+        let wire = rule.wire.map_or(String::new(), |wire| format!(" as {}", wire.name()));
+        let before = if before.is_empty() { before.join("") } else { before.join(", ") + ": " };
+        self.node(&format!("{before}{src} -> {dst} : {op} {from}{to}{wire}"));
+    }
+
+    fn rank(&self, rank: &Rank) -> String {
+        self.expr(&rank.linear)
+    }
+
+    fn region(&self, region: &Region) -> String {
+        let buffer = match region.buf {
+            Buffer::Data => "data",
+            Buffer::Input => "input",
+            Buffer::Output => "output",
+            Buffer::Scratch(i) => {
+                self.program.scratch.get(i as usize).map_or("scratch", |(name, _)| name)
+            }
+        };
+        let index = match &region.index {
+            Index::All => String::new(),
+            Index::At(at) => format!("[{}]", self.expr(at)),
+            Index::Range { from, to, by, take } => {
+                let (by, take) = (self.option(" by ", by), self.option(" take ", take));
+                format!("[{}..{}{by}{take}]", self.expr(from), self.expr(to))
+            }
+            Index::Cyclic { from, count, by, take } => {
+                let (by, take) = (self.option(" by ", by), self.option(" take ", take));
+                format!("[{} ..+ {}{by}{take}]", self.expr(from), self.expr(count))
+            }
+        };
+        format!("{buffer}{index}")
+    }
+
+    fn option(&self, before: &str, value: &Option<Expr>) -> String {
+        value.as_ref().map_or(String::new(), |e| format!("{before}{}", self.expr(e)))
+    }
+
+    /// A variable; of those that the user cannot see, its number.
+    fn name(&self, slot: Slot) -> String {
+        match self.program.slots.get(slot as usize).map(String::as_str) {
+            None | Some("") => format!("#{slot}"),
+            Some(name) => name.to_owned(),
+        }
+    }
+
+    fn expr(&self, e: &Expr) -> String {
+        let all = |of: &[&Expr]| of.iter().map(|e| self.expr(e)).collect::<Vec<_>>();
+        match &e.node {
+            Node::Int(value) => value.to_string(),
+            Node::Var(slot) => self.name(*slot),
+            Node::Unary(op, a) => applied(unary(*op), &all(&[a])),
+            Node::Binary(op, a, b) => applied(binary(*op), &all(&[a, b])),
+            Node::Call(function, given) => {
+                let known = BUILTINS.iter().find(|(_, f, ..)| f == function);
+                let given: Vec<String> = given.iter().map(|e| self.expr(e)).collect();
+                applied(known.map_or("?", |(name, ..)| name), &given)
+            }
+            Node::If(c, a, b) => applied("if", &all(&[c, a, b])),
+            Node::Let(slot, value, body) => {
+                applied("let", &[self.name(*slot), self.expr(value), self.expr(body)])
+            }
+        }
+    }
+}

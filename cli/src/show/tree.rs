@@ -1,0 +1,52 @@
+//! Trees as text: a line a node, indented by how deep it lies.
+
+use roundelay_dsl::ast::{BinOp, UnOp};
+
+/// A tree that is being written.
+#[derive(Default)]
+pub(super) struct Tree {
+    text: String,
+    depth: usize,
+}
+
+impl Tree {
+    /// A node, and where it was written.
+    pub(super) fn node(&mut self, what: &str, at: &str) {
+        let at = if at.is_empty() { String::new() } else { format!("  @{at}") };
+        let indent = 2 * self.depth;
+        self.text += &format!("{:indent$}{what}{at}\n", "");
+    }
+
+    /// What follows lies in the node before.
+    pub(super) fn enter(&mut self) {
+        self.depth += 1;
+    }
+
+    /// What follows lies beside it again.
+    pub(super) fn leave(&mut self) {
+        self.depth -= 1;
+    }
+
+    /// The text.
+    pub(super) fn text(self) -> String {
+        self.text
+    }
+}
+
+/// An operator before what it is applied to: `(+ r 1)`.
+pub(super) fn applied(what: &str, to: &[String]) -> String {
+    format!("({what} {})", to.join(" "))
+}
+
+/// As it is written.
+pub(super) fn unary(op: UnOp) -> &'static str {
+    match op {
+        UnOp::Neg => "-",
+        UnOp::Not => "!",
+    }
+}
+
+/// As it is written.
+pub(super) fn binary(op: BinOp) -> &'static str {
+    op.symbol()
+}

@@ -1,0 +1,108 @@
+//! Step graphs as data, for programs that read them.
+
+use std::collections::BTreeMap;
+
+use roundelay_dsl::ast::Op;
+use roundelay_dsl::span::SourceMap;
+use serde::Serialize;
+
+use super::join::Expanded;
+use super::print::region;
+use super::{Dep, StepGraph};
+use crate::num::index;
+
+/// One transfer, and what it waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// Its number, from 0.
+    pub step: usize,
+    /// The round, counted from 0.
+    pub round: u32,
+    /// The lane that plays it.
+    pub lane: u16,
+    /// Reads here.
+    pub src: u32,
+    /// Writes there.
+    pub dst: u32,
+    /// `copy` or `reduce`.
+    pub op: &'static str,
+    /// What is read, as `data[0..2]`.
+    pub from: String,
+    /// What is written.
+    pub to: String,
+    /// Narrower type on the wire.
+    pub wire: Option<&'static str>,
+    /// The line of its statement.
+    pub line: u32,
+    /// Steps that come before.
+    pub after: Vec<After>,
+}
+
+/// A step that comes before another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct After {
+    /// Its number.
+    pub step: u32,
+    /// Why: `flow` (it writes what is read), `anti` (it reads what is overwritten), `output` (both write).
+    pub why: &'static str,
+}
+
+/// All steps, in order.
+pub fn steps(g: &StepGraph, sources: &SourceMap) -> Vec<Step> {
+    let expanded = Expanded::of(g);
+    let after = |(step, dep): &(u32, Dep)| After {
+        step: *step,
+        why: match dep {
+            Dep::Flow => "flow",
+            Dep::Anti => "anti",
+            Dep::Output => "output",
+        },
+    };
+    let step = |id: petgraph::graph::NodeIndex| {
+        let t = &g.graph[id];
+        Step {
+            step: id.index(),
+            round: t.round,
+            lane: t.lane,
+            src: t.src,
+            dst: t.dst,
+            op: match t.op {
+                Op::Copy => "copy",
+                Op::Reduce => "reduce",
+            },
+            from: region(&g.instance, &t.from),
+            to: region(&g.instance, &t.to),
+            wire: t.wire.map(|w| w.name()),
+            line: sources.line_column(t.span).0,
+            after: expanded.waits(id).iter().map(after).collect(),
+        }
+    };
+    g.graph.node_indices().map(step).collect()
+}
+
+/// Most messages that a rank sends, or receives, at one length of the chain of messages before: the number of ports
+/// that it must have for the longest chain to be the number of rounds.
+pub fn ports(g: &StepGraph) -> u32 {
+    let expanded = Expanded::of(g);
+    // The chain before a step reads, and before its write is done. Whatever a step waits for stands before it.
+    let mut chains: Vec<(u32, u32)> = Vec::with_capacity(g.graph.node_count());
+    let mut counts: BTreeMap<(bool, u32, u32), u32> = BTreeMap::new();
+    for id in g.graph.node_indices() {
+        let t = &g.graph[id];
+        let (mut read, mut write) = (0, 0);
+        for (from, dep) in expanded.waits(id) {
+            let (theirs, done) = chains.get(index(from)).copied().unwrap_or_default();
+            match dep {
+                Dep::Flow => read = read.max(done),
+                Dep::Anti => write = write.max(theirs),
+                Dep::Output => write = write.max(done),
+            }
+        }
+        if t.src != t.dst {
+            *counts.entry((true, t.src, read)).or_default() += 1;
+            *counts.entry((false, t.dst, read)).or_default() += 1;
+        }
+        chains.push((read, write.max(read + u32::from(t.src != t.dst))));
+    }
+    counts.into_values().max().unwrap_or(0)
+}
