@@ -187,6 +187,7 @@ fn one_shape(
     report.line(format!("seed {seed}, {place}; {}", play.verify.words()));
     let Some(first) = proofs.first() else { return Ok(()) };
     let columns = Columns {
+        beside: None,
         collective: first.collective.clone(),
         ranks: shape.ranks(),
         dtype: play.dtype,

@@ -52,7 +52,8 @@ fn read(path: &Path) -> Result<Vec<Line>, Failure> {
 /// Whether both are of the same calls and library; which algorithm was chosen may differ.
 fn same(a: &Line, b: &Line) -> bool {
     let of = |l: &Line| {
-        (l.ranks, l.shape.clone(), l.count, l.root, l.graph, l.peer.clone(), l.file.clone())
+        let machine = (l.ranks, l.shape.clone(), l.beside);
+        (machine, l.count, l.root, l.graph, l.peer.clone(), l.file.clone())
     };
     let how = |l: &Line| [&l.collective, &l.dtype, &l.op, &l.transport].map(String::clone);
     of(a) == of(b) && how(a) == how(b)

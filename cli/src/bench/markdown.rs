@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::names;
-use crate::job::table::{Line, time_text};
+use crate::job::table::{Beside, Line, time_text};
 use crate::report::Report;
 use crate::values::size_text;
 
@@ -16,10 +16,17 @@ pub(super) fn show(sizes: &[Vec<Line>], report: Report) {
 }
 
 /// What makes a table of its own.
-type Kind<'a> = (u64, Option<&'a str>, &'a str, &'a str, bool);
+type Kind<'a> = (u64, Option<&'a str>, &'a str, &'a str, bool, Option<Beside>);
 
 fn kind(line: &Line) -> Kind<'_> {
-    (line.ranks, line.shape.as_deref(), &line.dtype, &line.transport, line.graph.is_some())
+    (
+        line.ranks,
+        line.shape.as_deref(),
+        &line.dtype,
+        &line.transport,
+        line.graph.is_some(),
+        line.beside,
+    )
 }
 
 fn text(sizes: &[Vec<Line>]) -> String {
@@ -40,10 +47,11 @@ fn text(sizes: &[Vec<Line>]) -> String {
                 rows.push(name);
             }
         }
-        let (ranks, shape, dtype, transport, graph) = wanted;
+        let (ranks, shape, dtype, transport, graph, beside) = wanted;
         let ranks = shape.map_or(ranks.to_string(), str::to_owned);
         let graph = if graph { ", in a CUDA graph" } else { "" };
-        let _ = writeln!(text, "{ranks} ranks, {dtype}, {transport}{graph}\n");
+        let beside = beside.map_or(String::new(), |b| format!(", {b}"));
+        let _ = writeln!(text, "{ranks} ranks, {dtype}, {transport}{graph}{beside}\n");
         let titles: Vec<String> = columns.iter().map(|&bytes| size_text(bytes)).collect();
         let _ = writeln!(text, "| | {} |", titles.join(" | "));
         let _ = writeln!(text, "|---|{}", "---|".repeat(columns.len()));
@@ -108,6 +116,7 @@ mod tests {
             chosen: false,
             shape: None,
             graph: None,
+            beside: None,
             peer: peer.map(|p| p.0.into()),
             ratio: peer.map(|p| p.1),
         }

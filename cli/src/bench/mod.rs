@@ -8,6 +8,7 @@ mod again;
 mod inside;
 mod markdown;
 mod names;
+mod neighbours;
 mod summary;
 mod turns;
 
@@ -16,7 +17,7 @@ use roundelay_dsl::diag::Diagnostic;
 
 use crate::args::{Bench, Target};
 use crate::job::joined::{membership, way};
-use crate::job::table::{Columns, Line, head, rooted, row};
+use crate::job::table::{Beside, Columns, Line, head, rooted, row};
 use crate::job::{self, Case, Job, Proof, Start, Told, gpu};
 use crate::load::load_one;
 use crate::peer::Peers;
@@ -88,6 +89,13 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
     }
     gpu::check(&args.play)?;
     let mut peers = peers(args, report)?;
+    let _beside = match args.neighbours {
+        0 => None,
+        count => {
+            report.remark(&format!("beside {count} busy programs of niceness {}", args.nice));
+            Some(neighbours::Neighbours::start(count, args.nice)?)
+        }
+    };
     let seed = seed(&args.play);
     let start = Start::of(&args.play, true)?;
     let mut tables = Vec::new();
@@ -175,6 +183,8 @@ fn columns(
         root: args.root,
         way: way(&args.play, shape.ranks())?,
         graph: args.play.on.graph,
+        beside: (args.neighbours > 0)
+            .then_some(Beside { neighbours: args.neighbours, nice: args.nice }),
         file: proof.file.clone(),
         chosen: job::is_choice(target),
         shape: grid_text(shape),
@@ -221,7 +231,8 @@ fn title(line: &Line) -> String {
     let ranks = line.shape.clone().unwrap_or_else(|| ranks.to_string());
     let op = if op == "none" { String::new() } else { format!(", {op}") };
     let graph = if line.graph.is_some() { ", in a graph" } else { "" };
-    format!("{collective}, {ranks} ranks, {dtype}{op}, {transport}{graph}")
+    let beside = line.beside.map_or(String::new(), |b| format!(", {b}"));
+    format!("{collective}, {ranks} ranks, {dtype}{op}, {transport}{graph}{beside}")
 }
 
 /// The results of one name at one shape.

@@ -54,12 +54,30 @@ pub(crate) struct Line {
     /// Calls in a CUDA graph that was replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) graph: Option<u32>,
+    /// Busy programs that ran beside the ranks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) beside: Option<Beside>,
     /// Another library, if this is its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) peer: Option<String>,
     /// Its time over ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<f64>,
+}
+
+/// Busy programs beside the ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Beside {
+    /// How many.
+    pub(crate) neighbours: u32,
+    /// Their niceness.
+    pub(crate) nice: i32,
+}
+
+impl std::fmt::Display for Beside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "beside {} busy programs of niceness {}", self.neighbours, self.nice)
+    }
 }
 
 /// What all lines of a table share.
@@ -81,6 +99,8 @@ pub(crate) struct Columns {
     pub(crate) way: Way,
     /// Calls in a CUDA graph.
     pub(crate) graph: Option<u32>,
+    /// Busy programs beside the ranks.
+    pub(crate) beside: Option<Beside>,
     /// The file that the algorithm comes from.
     pub(crate) file: Option<String>,
     /// Whether an algorithm is chosen for each size.
@@ -124,6 +144,7 @@ impl Columns {
             chosen: self.chosen,
             shape: self.shape.clone(),
             graph: self.graph,
+            beside: self.beside,
             peer: None,
             ratio: None,
         }
@@ -222,6 +243,7 @@ mod tests {
     #[test]
     fn bandwidths_are_those_of_nccl_tests() {
         let columns = |collective: &str| Columns {
+            beside: None,
             collective: collective.into(),
             ranks: 4,
             dtype: DType::F32,

@@ -14,7 +14,7 @@ const TAKEN: Duration = Duration::from_micros(400);
 /// Twice within so long, and it was no accident.
 const TWICE: Duration = Duration::from_millis(100);
 /// How long ranks sleep before they try to yield again: at first, and at the most.
-const CALM: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(1600));
+const CALM: (Duration, Duration) = (Duration::from_millis(400), Duration::from_millis(1600));
 
 /// What a rank knows of the competition for its core.
 #[derive(Debug)]
@@ -86,8 +86,8 @@ mod tests {
         core.polled(start + 500 * MS, 3 * MS);
         assert!(!core.is_on(start + 500 * MS), "so is once in a while");
         core.polled(start + 520 * MS, 3 * MS);
-        assert!(core.is_on(start + 520 * MS) && core.is_on(start + 619 * MS));
-        assert!(!core.is_on(start + 621 * MS), "it finds back");
+        assert!(core.is_on(start + 520 * MS) && core.is_on(start + 919 * MS));
+        assert!(!core.is_on(start + 921 * MS), "it finds back");
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
         let (mut core, mut now) = (Contention::new(), Instant::now());
         core.polled(now, 3 * MS);
         core.polled(now, 3 * MS);
-        for span in [200, 400, 800, 1600, 1600] {
+        for span in [800, 1600, 1600] {
             now = core.until.expect("it sleeps") + MS;
             assert!(!core.is_on(now));
             core.polled(now, 4 * MS);

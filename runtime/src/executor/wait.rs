@@ -16,8 +16,9 @@ const EAGER: u32 = 64;
 const SPINS: u32 = 3000;
 /// The same where ranks outnumber cores: whoever is awaited is likely not running.
 const SPINS_CROWDED: u32 = 8;
-/// Polls of sockets before a rank sleeps whose core others want.
-const SPINS_CONTENDED: u32 = 32;
+/// How long a rank polls sockets, without a pause, before it sleeps where others want its core: a peer that runs
+/// answers sooner, and to be woken costs more than what is left of a slice.
+const BRISK: Duration = Duration::from_micros(30);
 /// Longest sleep for shared memory. A waker that has not seen yet that somebody sleeps costs no more than this.
 const NAP: Duration = Duration::from_micros(200);
 /// The same where something may come that wakes nobody.
@@ -116,8 +117,10 @@ impl Wait {
 
     fn pause_longer(&mut self, group: &mut Group) -> Look {
         let contended = group.contention.is_known() && group.contention.is_on(Instant::now());
-        let spins = if contended && self.sockets { SPINS_CONTENDED } else { self.spins };
-        let spinning = self.polls <= spins;
+        let spinning = match contended && self.sockets {
+            true => self.began.get_or_insert_with(Instant::now).elapsed() < BRISK,
+            false => self.polls <= self.spins,
+        };
         if spinning {
             std::hint::spin_loop();
             if !self.polls.is_multiple_of(256) {
