@@ -11,8 +11,11 @@ use std::sync::Arc;
 use roundelay::{Algorithm, Files};
 use roundelay_algorithms::{Book, CATALOGUE};
 use roundelay_compiler::collective::NAMES;
-use roundelay_compiler::{Library, Placement, Plan, Program, Shape, resolve};
-use roundelay_dsl::diag::{Diagnostic, codes, similar};
+use roundelay_compiler::verify::blame;
+use roundelay_compiler::{
+    Library, Options, Placement, Plan, Program, Proved, Shape, compile, resolve,
+};
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes, similar};
 use roundelay_dsl::span::SourceMap;
 use roundelay_dsl::{MAX_BYTES, check_text};
 
@@ -260,6 +263,18 @@ pub(crate) fn default_shape(program: &Program) -> Shape {
         1 => Shape::flat(4),
         axes => Shape { axes: vec![2; axes] },
     }
+}
+
+/// The proved plans of a program; of a wrong one, the findings with the guilty place first.
+pub(crate) fn proved(
+    program: &Arc<Program>,
+    sources: &SourceMap,
+    shape: &Shape,
+    options: &Options,
+    placement: Placement,
+) -> Result<Proved, Diagnostics> {
+    compile(program, sources, shape, options, placement)
+        .map_err(|found| blame::sharpen(program, shape, options, found))
 }
 
 /// In place or not: what was asked for, or what is usual for the collective.

@@ -2,7 +2,7 @@
 //! nested, each made ever deeper, are judged or refused within a second of processor time and 512 MB of addresses.
 //!
 //! On an idle core all take less than half a second; the limit leaves room for cores that are shared. With many
-//! ranks more is allowed, since sensible programs need it.
+//! ranks more is allowed, since sensible programs take as long.
 
 mod support;
 
@@ -237,8 +237,8 @@ fn few_ranks_take_a_second_at_most() {
 }
 
 #[test]
-fn many_ranks_take_ten_seconds_at_most() {
-    within(131_072, 10, 2 << 20, &[3]);
+fn many_ranks_take_half_a_minute_at_most() {
+    within(131_072, 30, 2 << 20, &[3]);
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn limits_are_named() {
     chunks 1000000000000
     each r { r -> (r + 1) % n : reduce data }
 }";
-    let said = ["RL0604", "1000000000000 chunks", "from 1 to 268435456 chunks"];
+    let said = ["RL0604", "1000000000000 chunks", "from 1 to 4194304 chunks"];
     refused(&["check", &file("chunks.algo", text)], &said);
 }
 

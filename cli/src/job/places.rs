@@ -140,7 +140,7 @@ impl Places<'_> {
                 self.part(asked.output, 1, 0, Ranks::Each(of))
             }
         };
-        // A collective without an answer does not compile, and is not played.
+        // `prove` has evaluated them before any rank began.
         let asked = postcondition::asked(custom, self.axes, self.rank).unwrap_or_default();
         asked.into_iter().map(part).collect()
     }

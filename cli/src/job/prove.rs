@@ -2,14 +2,16 @@
 
 use roundelay::choose::How;
 use roundelay::{DType, RedOp, Source};
+use roundelay_compiler::collective::Kind;
+use roundelay_compiler::postcondition;
 use roundelay_compiler::verify::Facts;
-use roundelay_compiler::{Placement, Plan, Proved, Shape, compile};
+use roundelay_compiler::{Placement, Plan, Program, Proved, Shape};
 use roundelay_dsl::diag::codes;
 
 use super::{Piece, data};
 use crate::args::{Play, Target};
 use crate::choice;
-use crate::load::{is_collective, is_file, load_one, placement};
+use crate::load::{is_collective, is_file, load_one, placement, proved};
 use crate::report::{Failure, fault, refused};
 
 /// An algorithm that was proved for a job.
@@ -76,14 +78,28 @@ pub(crate) fn resolve(
     Ok((Target { algorithm, paths, ..Target::of(name, None, target.root) }, chosen))
 }
 
+/// Whether what a declared collective asks for, by which results are judged, can be told of every rank.
+fn answers(program: &Program, shape: &Shape) -> Result<(), Failure> {
+    let Kind::Custom(custom) = &program.kind else { return Ok(()) };
+    for rank in 0..u32::try_from(shape.ranks()).unwrap_or(u32::MAX) {
+        postcondition::asked(custom, &shape.axes, rank).map_err(|why| {
+            let text =
+                format!("what {} asks of rank {rank} cannot be evaluated: {why}", custom.name);
+            Failure::Usage(text)
+        })?;
+    }
+    Ok(())
+}
+
 /// Proves an algorithm for a job.
 pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof, Failure> {
     let (sources, program) = load_one(target)?;
     let placement = placement(&program, play.in_place, play.out_of_place);
-    let proved = match compile(&program, &sources, shape, &target.options(), placement) {
+    let proved = match proved(&program, &sources, shape, &target.options(), placement) {
         Ok(proved) => proved,
         Err(found) => return Err(Failure::Input(Box::new(sources), found)),
     };
+    answers(&program, shape)?;
     let header = proved.plans().first().map(|p| p.header.clone());
     let Some(header) = header else { return Err(Failure::Usage("no ranks".into())) };
     let wire = wire(&proved);

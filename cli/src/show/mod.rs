@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
-use roundelay_compiler::{Instance, Plan, Program, Shape, compile, project};
+use roundelay_compiler::{Instance, Plan, Program, Shape, project};
 use roundelay_compiler::{device, graph};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
@@ -16,7 +16,7 @@ use roundelay_dsl::span::SourceMap;
 use serde_json::{Value, json};
 
 use crate::args::{Show, Stage};
-use crate::load::{Input, default_shape, load, load_one, placement};
+use crate::load::{Input, default_shape, load, load_one, placement, proved};
 use crate::report::{Failure, Outcome, Report, fault, print, refused, unwritten};
 use crate::values::Ranks;
 
@@ -141,7 +141,7 @@ fn stage(
         return Err(Stop::Failure(Failure::Usage(format!("rank {rank} is not one of {n} ranks"))));
     }
     if matches!(args.stage, Stage::Device | Stage::Cuda) {
-        let proved = compile(program, sources, &shape, &options, placement)?;
+        let proved = proved(program, sources, &shape, &options, placement)?;
         let programs = device::prove(&proved, args.way, &device::Options::default());
         let programs =
             programs.map_err(|e| fault(codes::UNSUPPORTED, e.to_string())).map_err(refused)?;
@@ -167,7 +167,7 @@ fn stage(
         return Ok(());
     }
     let Some(rank) = args.rank else {
-        for plan in compile(program, sources, &shape, &options, placement)?.plans() {
+        for plan in proved(program, sources, &shape, &options, placement)?.plans() {
             say(report, &plan.to_string(), || plan_data(plan));
         }
         return Ok(());

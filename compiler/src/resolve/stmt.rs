@@ -1,5 +1,7 @@
 //! Algorithms: clauses, statements, and `each` bodies flattened into rules.
 
+use std::collections::BTreeMap;
+
 use roundelay_dsl::ast::{self, ExprKind};
 use roundelay_dsl::diag::{Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceId;
@@ -82,10 +84,12 @@ pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) ->
         None => None,
     };
     let mut scratch = Vec::new();
+    let mut declared = BTreeMap::from([("data", 1), ("input", 1), ("output", 1)]);
     for s in &a.scratch {
-        if ["data", "input", "output"].contains(&s.name.text.as_str())
-            || a.scratch.iter().filter(|o| o.name.text == s.name.text).count() > 1
-        {
+        *declared.entry(s.name.text.as_str()).or_insert(0) += 1;
+    }
+    for s in &a.scratch {
+        if declared.get(s.name.text.as_str()).is_some_and(|&times| times > 1) {
             r.report(
                 Diagnostic::error(
                     codes::DUPLICATE_NAME,

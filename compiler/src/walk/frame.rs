@@ -12,6 +12,9 @@ use crate::num::{count, index};
 use crate::plan::{Buf, Piece};
 use crate::program::{Buffer, Expr, Program, Slot, Style};
 
+/// Values that a message shows at most.
+const MOST_VALUES: usize = 16;
+
 /// A program being executed, on groups of ranks.
 pub(super) struct Frame<'a> {
     pub(super) program: &'a Program,
@@ -61,7 +64,9 @@ impl Frame<'_> {
     /// Adds the values of the variables.
     pub(super) fn note(&self, d: Diagnostic, env: &[i64], more: &[Slot]) -> Fail {
         let mut parts: Vec<String> = Vec::new();
-        for &slot in self.live.iter().chain(more) {
+        let slots: Vec<Slot> = self.live.iter().chain(more).copied().collect();
+        // The innermost say most, and nobody reads more.
+        for &slot in &slots[slots.len().saturating_sub(MOST_VALUES)..] {
             let name = &self.program.slots[index(slot)];
             if !name.is_empty() {
                 let value = format!("{name} = {}", env[index(slot)]);
