@@ -6,9 +6,6 @@
 //! core back at once, for the scheduler owes it time. But to wake a core that has gone idle takes longer than most
 //! calls. So ranks yield, notice when their core was taken, sleep instead from then on, and try again later
 //! whether they are alone.
-//!
-//! They also ask the scheduler for short slices: as much of the core as before, but sooner after each wake-up
-//! (EEVDF, Linux 6.12 and later; older ones take no notice).
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +13,8 @@ use std::time::{Duration, Instant};
 const TAKEN: Duration = Duration::from_micros(400);
 /// Twice within so long, and it was no accident.
 const TWICE: Duration = Duration::from_millis(100);
+/// Where it was so before, within so long, once is enough.
+const RECENT: Duration = Duration::from_secs(10);
 /// How long ranks sleep before they try to yield again: at first, and at the most.
 const CALM: (Duration, Duration) = (Duration::from_millis(400), Duration::from_millis(1600));
 
@@ -27,34 +26,11 @@ pub(crate) struct Contention {
     /// Until when the rank sleeps.
     until: Option<Instant>,
     span: Duration,
-    /// Whether the thread has asked for short slices.
-    short: bool,
-}
-
-/// The shortest slice that the scheduler grants, in nanoseconds.
-const SLICE: u64 = 100_000;
-
-/// Sets the slice of the calling thread. Policy and niceness stay; whoever has chosen a slice, or another policy
-/// than the usual one, keeps it; and where the system refuses, all stays as it is.
-fn ask_for_short_slices() {
-    // SAFETY: a plain structure of numbers, for which zeros are valid.
-    let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
-    let size = size_of::<libc::sched_attr>() as u32;
-    // SAFETY: the system writes at most `size` bytes, which are there.
-    let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0) };
-    // The system names its own choice, some milliseconds, where nobody has chosen.
-    let chosen = attr.sched_runtime != 0 && attr.sched_runtime <= SLICE;
-    if known != 0 || attr.sched_policy != libc::SCHED_OTHER as u32 || chosen {
-        return;
-    }
-    attr.sched_runtime = SLICE;
-    // SAFETY: the system reads the structure, which says its own size.
-    let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
 }
 
 impl Contention {
     pub(crate) fn new() -> Self {
-        Contention { taken: None, until: None, span: CALM.0, short: false }
+        Contention { taken: None, until: None, span: CALM.0 }
     }
 
     /// Two polls of a wait were so far apart, and nothing was done between them but to yield or to spin.
@@ -69,8 +45,8 @@ impl Contention {
     fn was_taken(&mut self, now: Instant) {
         let before = self.taken.replace(now);
         let ended = self.until.take();
-        // Just after a time of sleep, once is enough: it goes on, and longer.
-        let again = ended.is_some_and(|end| now.saturating_duration_since(end) < TWICE);
+        // After a time of sleep, once is enough: it goes on, and longer.
+        let again = ended.is_some_and(|end| now.saturating_duration_since(end) < RECENT);
         if again {
             self.span = (2 * self.span).min(CALM.1);
         } else if before.is_some_and(|b| now - b < TWICE) {
@@ -79,10 +55,6 @@ impl Contention {
             return;
         }
         self.until = Some(now + self.span);
-        if !self.short {
-            self.short = true;
-            ask_for_short_slices();
-        }
     }
 
     /// Whether to sleep rather than to yield.
@@ -131,7 +103,7 @@ mod tests {
             core.polled(now, 4 * MS);
             assert!(core.is_on(now + (span - 1) * MS) && !core.is_on(now + (span + 1) * MS));
         }
-        now = core.until.expect("it sleeps") + 200 * MS;
+        now = core.until.expect("it sleeps") + RECENT + MS;
         core.polled(now, 4 * MS);
         assert!(!core.is_on(now), "long after, it begins anew");
     }
