@@ -343,16 +343,17 @@ impl Ends {
     pub(crate) fn doze(&self, bound: &Bound) {
         let (mut awaited, mut unseen) = (Vec::new(), false);
         for from in &bound.froms {
-            let fd = match &self.receivers[from.receiver as usize] {
-                Receiver::Posted(r) => r.socket().fd(),
-                Receiver::Mapped(_) => None,
+            let Receiver::Posted(r) = &self.receivers[from.receiver as usize] else {
+                unseen = true;
+                continue;
             };
-            unseen |= fd.is_none();
-            awaited.extend(fd.map(|fd| (fd, PollFlags::IN)));
+            unseen |= !r.socket().wakes();
+            awaited.extend(r.socket().fd().map(|fd| (fd, PollFlags::IN)));
         }
         for send in &bound.sends {
             match &self.senders[send.sender as usize] {
                 Sender::Posted(s) if s.has_backlog() => {
+                    unseen |= !s.socket().wakes();
                     awaited.extend(s.socket().fd().map(|fd| (fd, PollFlags::OUT)));
                 }
                 _ => {}
@@ -360,7 +361,10 @@ impl Ends {
         }
         let mut fds: Vec<_> =
             awaited.iter().map(|(fd, flags)| PollFd::new(&**fd, *flags)).collect();
-        let moment = Timespec { tv_sec: 0, tv_nsec: if unseen { 50_000 } else { 1_000_000 } };
+        let moment = Timespec {
+            tv_sec: 0,
+            tv_nsec: if unseen || fds.is_empty() { 50_000 } else { 1_000_000 },
+        };
         // Whatever it says, everything is looked at again.
         let _ = rustix::event::poll(&mut fds, Some(&moment));
     }

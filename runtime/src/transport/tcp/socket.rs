@@ -158,6 +158,11 @@ impl Socket {
         }
     }
 
+    /// Whether that shows whatever comes: what devices bring is seen only by who looks.
+    pub(crate) fn wakes(&self) -> bool {
+        matches!(self.carrier, Carrier::Plain(_))
+    }
+
     fn heed(&self, stream: &Resumable) {
         if let Some(why) = stream.fault() {
             self.fail(why.into());
