@@ -33,6 +33,7 @@ pub(crate) struct Budget {
     ranks: u32,
     turns: Cell<u64>,
     idle: Cell<u64>,
+    most_idle: u64,
 }
 
 impl Budget {
@@ -41,11 +42,9 @@ impl Budget {
         let n = u64::from(ranks);
         let turns = (1 << 19) + 80 * n;
         let idle = (1 << 20) + n.saturating_mul(n).min(1 << 25);
-        Budget {
-            ranks,
-            turns: Cell::new(turns.min(moves)),
-            idle: Cell::new(idle.min(moves.saturating_mul(16))),
-        }
+        let most_idle = idle.min(moves.saturating_mul(16));
+        let (turns, idle) = (Cell::new(turns.min(moves)), Cell::new(most_idle));
+        Budget { ranks, turns, idle, most_idle }
     }
 
     /// Draws so many turns of a loop outside rounds, or one for a part or an algorithm that is entered.
@@ -56,13 +55,18 @@ impl Budget {
 
     /// Draws turns of loops in a round, or ranks, before it is known whether they lead to a transfer.
     pub(crate) fn idle(&self, turns: u64, span: Span) -> Result<(), Fail> {
-        draw(&self.idle, turns)
-            .map_err(|()| self.refusal("turns of loops in rounds that move nothing", span))
+        draw(&self.idle, turns).map_err(|()| self.endless(span))
     }
 
-    /// Gives back what led to a transfer.
+    /// A refusal of a loop in a round that no budget allows.
+    pub(crate) fn endless(&self, span: Span) -> Fail {
+        self.refusal("turns of loops in rounds that move nothing", span)
+    }
+
+    /// Gives back what led to a transfer: no more than was there at first, for turns that lead to several
+    /// transfers were drawn once.
     pub(crate) fn useful(&self, turns: usize) {
-        self.idle.set(self.idle.get().saturating_add(wide(turns)));
+        self.idle.set(self.idle.get().saturating_add(wide(turns)).min(self.most_idle));
     }
 
     /// Refuses to list more transfers of one round than may be kept of all.

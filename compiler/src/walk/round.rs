@@ -50,12 +50,15 @@ impl Round<'_> {
     /// All transfers of the round in order.
     pub fn all(&self, out: &mut Vec<Transfer>) -> Result<(), Fail> {
         let start = out.len();
-        self.visit(&mut |t| {
-            self.budget.list(out.len() - start, t.span)?;
-            out.push(t);
-            Ok(())
-        })?;
+        self.visit(&mut |t| self.keep(out, start, t))?;
         out[start..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(())
+    }
+
+    /// Keeps a transfer in a list in which those of the round begin at `start`.
+    fn keep(&self, out: &mut Vec<Transfer>, start: usize, t: Transfer) -> Result<(), Fail> {
+        self.budget.list(out.len() - start, t.span)?;
+        out.push(t);
         Ok(())
     }
 
@@ -83,22 +86,15 @@ impl Round<'_> {
             let before = out.len();
             if !self.each.once && rule.uniform {
                 let mut turns = Turns::new();
-                let push = &mut |t: Transfer| {
-                    self.budget.list(out.len() - start, t.span)?;
-                    out.push(t);
-                    Ok(())
-                };
-                if self.solve(&scene, &mut env, &mut turns, place, rank, push).is_ok() {
+                let keep = &mut |t| self.keep(out, start, t);
+                if self.solve(&scene, &mut env, &mut turns, place, rank, keep).is_ok() {
                     continue;
                 }
                 // What no rank comes to may have no value: then all ranks are asked.
                 out.truncate(before);
             }
-            self.listed(&scene, &mut env, 0..last, Some(rank), &mut |t| {
-                self.budget.list(out.len() - start, t.span)?;
-                out.push(t);
-                Ok(())
-            })?;
+            let keep = &mut |t| self.keep(out, start, t);
+            self.listed(&scene, &mut env, 0..last, Some(rank), keep)?;
         }
         out[start..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(())
@@ -328,7 +324,7 @@ impl Round<'_> {
         match to.saturating_sub(from) {
             w if w <= 0 => Ok(0),
             w if w < signed(u32::MAX) => Ok(count(w)),
-            w => self.budget.idle(wide(w), rule.span).map(|()| 0),
+            _ => Err(self.budget.endless(rule.span)),
         }
     }
 
