@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Nothing else takes so long between two polls: somebody else ran.
+/// A yield that takes as long gave the core to somebody else.
 const TAKEN: Duration = Duration::from_micros(400);
 /// Twice within so long, and it was no accident.
 const TWICE: Duration = Duration::from_millis(100);
@@ -33,10 +33,10 @@ impl Contention {
         Contention { taken: None, until: None, span: CALM.0 }
     }
 
-    /// Two polls of a wait were so far apart, and nothing was done between them but to yield or to spin.
+    /// A yield took so long.
     #[inline]
-    pub(crate) fn polled(&mut self, now: Instant, apart: Duration) {
-        if apart >= TAKEN {
+    pub(crate) fn yielded(&mut self, now: Instant, took: Duration) {
+        if took >= TAKEN {
             self.was_taken(now);
         }
     }
@@ -80,14 +80,14 @@ mod tests {
     fn a_core_that_is_taken_twice_is_contended_for_a_while() {
         let (mut core, start) = (Contention::new(), Instant::now());
         for i in 0..1000 {
-            core.polled(start + i * MS / 100, MS / 100);
+            core.yielded(start + i * MS / 100, MS / 100);
         }
         assert!(!core.is_known());
-        core.polled(start + 10 * MS, 3 * MS);
+        core.yielded(start + 10 * MS, 3 * MS);
         assert!(!core.is_on(start + 10 * MS), "once is an accident");
-        core.polled(start + 500 * MS, 3 * MS);
+        core.yielded(start + 500 * MS, 3 * MS);
         assert!(!core.is_on(start + 500 * MS), "so is once in a while");
-        core.polled(start + 520 * MS, 3 * MS);
+        core.yielded(start + 520 * MS, 3 * MS);
         assert!(core.is_on(start + 520 * MS) && core.is_on(start + 919 * MS));
         assert!(!core.is_on(start + 921 * MS), "it finds back");
     }
@@ -95,16 +95,16 @@ mod tests {
     #[test]
     fn who_finds_the_core_taken_again_waits_longer() {
         let (mut core, mut now) = (Contention::new(), Instant::now());
-        core.polled(now, 3 * MS);
-        core.polled(now, 3 * MS);
+        core.yielded(now, 3 * MS);
+        core.yielded(now, 3 * MS);
         for span in [800, 1600, 1600] {
             now = core.until.expect("it sleeps") + MS;
             assert!(!core.is_on(now));
-            core.polled(now, 4 * MS);
+            core.yielded(now, 4 * MS);
             assert!(core.is_on(now + (span - 1) * MS) && !core.is_on(now + (span + 1) * MS));
         }
         now = core.until.expect("it sleeps") + RECENT + MS;
-        core.polled(now, 4 * MS);
+        core.yielded(now, 4 * MS);
         assert!(!core.is_on(now), "long after, it begins anew");
     }
 }

@@ -50,8 +50,6 @@ pub(crate) struct Wait {
     polls: u32,
     began: Option<Instant>,
     examined: Option<Instant>,
-    /// When it was polled last and the clock read.
-    seen: Option<Instant>,
     /// Whether anything may come through sockets.
     sockets: bool,
     /// Whether peers were told that this rank sleeps.
@@ -63,9 +61,9 @@ pub(crate) struct Wait {
 impl Wait {
     pub(crate) fn new(timeout: Duration, crowded: bool) -> Self {
         let spins = if crowded { SPINS_CROWDED } else { SPINS };
-        let (began, examined, seen) = (None, None, None);
+        let (began, examined) = (None, None);
         let (sockets, announced, long) = (false, false, false);
-        Wait { timeout, spins, polls: 0, began, examined, seen, sockets, announced, long }
+        Wait { timeout, spins, polls: 0, began, examined, sockets, announced, long }
     }
 
     /// The wait is for sockets, too: `pause` says when to sleep for them.
@@ -90,7 +88,7 @@ impl Wait {
         if self.polls == 0 {
             return false;
         }
-        (self.polls, self.began, self.seen) = (0, None, None);
+        (self.polls, self.began) = (0, None);
         self.announced = false;
         std::mem::take(&mut self.long)
     }
@@ -126,27 +124,22 @@ impl Wait {
             if !self.polls.is_multiple_of(256) {
                 return Look::Again;
             }
-        } else if !contended {
-            rustix::thread::sched_yield();
         }
-        let now = Instant::now();
-        if let Some(seen) = self.seen.replace(now)
-            && !contended
-        {
-            group.contention.polled(now, now - seen);
+        let mut now = Instant::now();
+        if !spinning && !contended {
+            rustix::thread::sched_yield();
+            let back = Instant::now();
+            group.contention.yielded(back, back - now);
+            now = back;
         }
         if !spinning && contended {
             match (self.sockets, self.announced) {
-                (true, _) => {
-                    self.seen = None;
-                    return self.look_up(group, now, Look::Doze);
-                }
+                (true, _) => return self.look_up(group, now, Look::Doze),
                 // Once more all is polled: whoever did something before knew of no sleeper.
                 (false, false) => group.announce_sleep(),
                 (false, true) => {
                     group.sleep(if group.is_networked() { SHORT_NAP } else { NAP });
                     group.announce_sleep();
-                    self.seen = None;
                 }
             }
             self.announced = true;
