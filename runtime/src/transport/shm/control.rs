@@ -4,7 +4,7 @@
 //! written once, by whoever fails first.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roundelay_dsl::diag::{Code, codes};
 
@@ -26,6 +26,11 @@ const RETRIES: u32 = 8;
 /// Words of the abort record before its text.
 const ABORT_TEXT: u64 = 64;
 const ABORT_TEXT_MAX: usize = 2048;
+/// States of the abort record. While it is written, the upper half of the state is the rank that it is about.
+const WRITING: u64 = 1;
+const WRITTEN: u64 = 2;
+/// A writer that has not finished within this time has died, or is stopped.
+const RECORD_WRITTEN: Duration = Duration::from_secs(1);
 
 /// Whether a rank takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,10 +128,14 @@ impl Segment {
     /// Makes all ranks stop. The first cause is kept; later ones are consequences.
     pub(crate) fn abort(&self, cause: &AbortRecord) {
         let at = self.layout.abort();
-        let won = self.word(at).compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
-        if won.is_err() {
-            return;
+        let writing = WRITING | u64::from(cause.rank) << 32;
+        let won = self.word(at).compare_exchange(0, writing, Ordering::Relaxed, Ordering::Relaxed);
+        if won.is_ok() {
+            self.write_abort_record(at, cause);
         }
+    }
+
+    fn write_abort_record(&self, at: u64, cause: &AbortRecord) {
         let mut end = cause.text.len().min(ABORT_TEXT_MAX);
         while !cause.text.is_char_boundary(end) {
             end -= 1;
@@ -142,7 +151,7 @@ impl Segment {
             let at = at + ABORT_TEXT + 8 * i as u64;
             self.word(at).store(u64::from_le_bytes(word), Ordering::Relaxed);
         }
-        self.word(at).store(2, Ordering::Release);
+        self.word(at).store(WRITTEN, Ordering::Release);
     }
 
     /// Whether somebody failed.
@@ -155,10 +164,16 @@ impl Segment {
     pub(crate) fn abort_record(&self) -> Option<AbortRecord> {
         let at = self.layout.abort();
         let mut state = self.word(at).load(Ordering::Acquire);
-        // Whoever won writes a few words now, unless it died in between.
-        for _ in 0..1000 {
-            if state != 1 {
-                break;
+        // The writer needs a few words' time, but its core can be taken from it in between, or it can die.
+        let deadline = Instant::now() + RECORD_WRITTEN;
+        while state & u64::from(u32::MAX) == WRITING {
+            if Instant::now() >= deadline {
+                let text = "the process that recorded why ended before it had done so".into();
+                return Some(AbortRecord {
+                    code: codes::LOST_RANK,
+                    rank: (state >> 32) as u32,
+                    text,
+                });
             }
             rustix::thread::sched_yield();
             state = self.word(at).load(Ordering::Acquire);
@@ -291,6 +306,30 @@ mod tests {
         let read = segment.abort_record().expect("aborted");
         assert_eq!((read.code, read.rank), (codes::TIMEOUT, 1));
         assert_eq!(read.text, long[..2048]);
+    }
+
+    #[test]
+    fn a_record_that_is_being_written_is_waited_for() {
+        let segment = segment();
+        let (at, cause) = (segment.layout.abort(), "the fault".to_owned());
+        let cause = AbortRecord { code: codes::TIMEOUT, rank: 1, text: cause };
+        segment.word(at).store(WRITING | 1 << 32, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| segment.abort_record());
+            // The writer's core is taken for far longer than a thousand yields.
+            std::thread::sleep(RECORD_WRITTEN / 10);
+            segment.write_abort_record(at, &cause);
+            assert_eq!(reader.join().expect("no panic"), Some(cause.clone()));
+        });
+    }
+
+    #[test]
+    fn a_record_whose_writer_died_names_the_rank() {
+        let segment = segment();
+        segment.word(segment.layout.abort()).store(WRITING | 1 << 32, Ordering::Relaxed);
+        let read = segment.abort_record().expect("aborted");
+        assert_eq!((read.code, read.rank), (codes::LOST_RANK, 1));
+        assert!(read.text.contains("ended before"), "{read:?}");
     }
 
     #[test]
