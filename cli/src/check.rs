@@ -29,7 +29,7 @@ struct Line {
     verdict: &'static str,
     method: Option<String>,
     rounds: Option<u32>,
-    /// Of ranks with so many ports.
+    /// The bound holds for ranks with so many ports.
     rounds_bound: Option<u32>,
     /// Most messages that a rank sends or receives in a round.
     ports: Option<u32>,
@@ -44,7 +44,7 @@ struct Line {
     diagnostics: Vec<Json>,
 }
 
-/// Of more messages the ports are not counted.
+/// Most messages of which the ports are counted.
 const MOST_COUNTED: u64 = 50_000;
 
 /// Runs the verb.
@@ -92,7 +92,7 @@ fn checked_plan(plan: &Plan, report: Report) -> Outcome {
     Ok(())
 }
 
-/// What was proved at a rank count.
+/// The result of the proof at one rank count.
 struct Proved {
     checked: Checked,
     spec: Spec,
@@ -122,7 +122,7 @@ struct Table<'a> {
     options: Options,
 }
 
-/// How all rank counts of an algorithm ended; the first that did not go well says why.
+/// The outcome of all rank counts of an algorithm; the first that did not go well says why.
 enum End {
     Proved,
     /// It allows none of them.

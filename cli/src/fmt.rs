@@ -30,13 +30,13 @@ pub(crate) fn fmt(args: &Fmt, report: Report) -> Outcome {
     if code == 0 { Ok(()) } else { Err(Failure::Said(code)) }
 }
 
-/// What became of a file, as programs read it.
+/// The result for one file, as programs read it.
 #[derive(Serialize)]
 struct Formatted {
     file: String,
     /// `unchanged`, `formatted` if it is now, `unformatted` with `--check`, or `failed`.
     state: &'static str,
-    /// What is formatted from standard input.
+    /// The name of the text from standard input.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
 }

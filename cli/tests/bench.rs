@@ -76,6 +76,19 @@ fn names_and_sizes_come_in_order() {
 }
 
 #[test]
+fn busy_programs_run_beside_the_ranks_when_asked() {
+    let _alone = alone();
+    let beside = ["all_reduce.ring", "-n", "2", "--bytes", "64", "--neighbours", "1"];
+    let ran = bench(&[&beside[..], &["--nice", "19", "--json"]].concat()).ok();
+    assert!(ran.err.contains("beside 1 busy programs of niceness 19"), "{}", ran.err);
+    assert_eq!(ran.json()[0]["beside"], serde_json::json!({ "neighbours": 1, "nice": 19 }));
+    let alone = bench(&["all_reduce.ring", "-n", "2", "--bytes", "64", "--json"]).ok();
+    assert!(alone.json()[0].get("beside").is_none(), "{}", alone.out);
+    bench(&[&beside[..], &["--nice", "20"]].concat()).fails(2, &["--nice", "-20..=19"]);
+    bench(&["all_reduce.ring", "--nice", "5"]).fails(2, &["--neighbours"]);
+}
+
+#[test]
 fn missing_peers_are_named_with_the_remedy() {
     let empty = scripts("no-programs", &[]);
     let ran =

@@ -71,7 +71,7 @@ pub(crate) struct Bench {
     /// Busy programs that run beside the ranks meanwhile: without an end, one for each core of this machine for example
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1024))]
     pub(crate) neighbours: u32,
-    /// How nice these are, from -20 to 19: the scheduler gives nicer programs less
+    /// Niceness of these, from -20 to 19: the scheduler gives nicer programs less
     #[arg(long, value_name = "NICE", default_value_t = 0, allow_negative_numbers = true, requires = "neighbours",
         value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(crate) nice: i32,

@@ -65,7 +65,7 @@ pub(crate) struct Play {
     /// A hint, for where a collective is given and not an algorithm; repeatable (docs/hints.md)
     #[arg(long = "hint", value_name = "KEY=VALUE")]
     pub(crate) hints: Vec<String>,
-    /// How much of the results is compared with the reference
+    /// Part of the results that is compared with the reference
     #[arg(long, value_enum, default_value = "full")]
     pub(crate) verify: Verify,
     /// Trace a few calls of each size, and write a file for Perfetto (ui.perfetto.dev)

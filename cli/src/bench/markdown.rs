@@ -68,7 +68,7 @@ fn text(sizes: &[Vec<Line>]) -> String {
     text
 }
 
-/// What the rows of sizes are called: collectives, with the algorithm where several were measured.
+/// The names of the rows of sizes: collectives, with the algorithm where several were measured.
 fn rows_of(sizes: &[Vec<Line>]) -> Vec<String> {
     let row = |(lines, name): (&Vec<Line>, String)| {
         let collective = lines.first().map_or("", |l| l.collective.as_str());

@@ -32,7 +32,7 @@ use turns::Times;
 /// The last size where none is named, unless the first is more.
 const LARGEST: u64 = 16 << 20;
 
-/// What the file of `--plot` is.
+/// The kind of file that `--plot` writes, in messages.
 const PICTURE: &str = "picture";
 
 /// Runs the verb.
@@ -123,7 +123,7 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
     inside::fill(&tables, &peers.inside, results)
 }
 
-/// What the results of each name are called.
+/// The label of each name of the command line.
 fn labels(args: &Bench) -> Result<Vec<String>, Failure> {
     fn asked(name: &String) -> Result<names::Asked<'_>, Failure> {
         let target = Target::of(name.clone(), None, 0);
@@ -240,7 +240,7 @@ struct Table<'a> {
     args: &'a Bench,
     report: Report,
     shape: Shape,
-    /// What our results are called in a picture.
+    /// The label of our results in a picture.
     label: &'a str,
     columns: Columns,
     job: Job,

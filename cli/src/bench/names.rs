@@ -1,4 +1,4 @@
-//! What results are called in pictures and tables, so that no two of them are called alike.
+//! Labels of results in pictures and tables: no two results have the same.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,11 @@ fn full(line: &Line) -> String {
     }
 }
 
-/// What is asked of one name of the command line: a name and what it is.
+/// One name of the command line, and the algorithm that it stands for.
 pub(super) struct Asked<'a> {
     /// As the user named it.
     pub(super) name: &'a str,
-    /// What it implements.
+    /// The collective.
     pub(super) collective: String,
     /// Its name; none where one is chosen for each size.
     pub(super) algorithm: Option<String>,

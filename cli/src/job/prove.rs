@@ -20,7 +20,7 @@ pub(crate) struct Proof {
     pub(crate) piece: Piece,
     /// Its name.
     pub(crate) algorithm: String,
-    /// What it implements.
+    /// The collective.
     pub(crate) collective: String,
     /// The file that it comes from, if it does.
     pub(crate) file: Option<String>,

@@ -175,6 +175,46 @@ mod tests {
     use crate::transport::shm::{AbortRecord, Layout, Segment};
     use roundelay_dsl::diag::codes;
 
+    /// As if others had the rank's core twice.
+    fn contend(group: &mut Group) {
+        for _ in 0..2 {
+            group.contention.yielded(Instant::now(), Duration::from_millis(3));
+        }
+    }
+
+    #[test]
+    fn who_is_woken_does_not_sleep_on() {
+        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
+        let segment = Segment::create(layout).expect("a small segment");
+        let long = Duration::from_millis(900);
+        let timed = |before: &dyn Fn()| {
+            segment.announce_sleep(0);
+            before();
+            let began = Instant::now();
+            segment.sleep(0, long);
+            began.elapsed()
+        };
+        assert!(timed(&|| ()) >= long, "nobody woke it");
+        assert!(timed(&|| segment.wake(0)) < long, "it was woken before it slept");
+        let other = segment.clone();
+        let waker = std::thread::spawn(move || {
+            roundelay_tests::until(
+                Duration::from_secs(10),
+                || "no sleeper".into(),
+                || {
+                    other.wake(1);
+                    other.is_aborted()
+                },
+            );
+        });
+        segment.announce_sleep(1);
+        let began = Instant::now();
+        segment.sleep(1, long);
+        assert!(began.elapsed() < long, "it was woken while it slept");
+        segment.abort(&AbortRecord { code: codes::TIMEOUT, rank: 1, text: String::new() });
+        waker.join().expect("the waker");
+    }
+
     #[test]
     fn a_wait_ends_by_deadline_or_abort() {
         let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
@@ -194,6 +234,24 @@ mod tests {
             assert!(began.elapsed() >= Duration::from_millis(5));
             assert!(examined <= 5);
         }
+        contend(&mut group);
+        let mut wait = Wait::new(Duration::from_millis(5), true);
+        let (began, mut polls) = (Instant::now(), 0);
+        while wait.pause(&mut group) != Look::Expired {
+            polls += 1;
+        }
+        assert!(began.elapsed() >= Duration::from_millis(5));
+        assert!(polls < 1000, "it polled {polls} times in place of sleeping");
+        let mut wait = Wait::new(Duration::from_millis(5), true).for_sockets(true);
+        let mut dozes = 0;
+        loop {
+            match wait.pause(&mut group) {
+                Look::Doze => dozes += 1,
+                Look::Expired => break,
+                _ => {}
+            }
+        }
+        assert!(dozes > 0, "nobody was asked to sleep for sockets");
         group.abort(&AbortRecord { code: codes::TIMEOUT, rank: 1, text: String::new() });
         let mut wait = Wait::new(Duration::from_secs(60), false);
         while wait.pause(&mut group) != Look::Aborted {}
