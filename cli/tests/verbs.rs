@@ -241,7 +241,7 @@ fn info_says_what_communicators_take() {
     assert!(figure(&tcp["used"]["staging_bytes"]) > 0);
     let scale = &info["scale"];
     assert_eq!((&scale["ranks"], &scale["complete"]), (&131_072.into(), &131_072.into()));
-    assert!(figure(&scale["board_a_rank"]) <= 3 && figure(&scale["links_a_rank"]) <= 2 * 17);
+    assert!(figure(&scale["store_a_rank"]) <= 3 && figure(&scale["links_a_rank"]) <= 2 * 17);
     assert!(scale["seconds"].as_f64().is_some_and(|seconds| seconds < 10.0), "{scale}");
 }
 

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::bind::Bound;
 use crate::error::Error;
 use crate::group::Group;
-use crate::net::{Patience, Wire};
+use crate::net::{Deadline, Wire};
 use crate::transport::shm::{self, Kind, Message, RING};
 use crate::transport::tcp::{self, Piece, Socket};
 
@@ -235,7 +235,7 @@ impl Ends {
         &mut self,
         group: &mut Group,
         wanted: impl Iterator<Item = Wire>,
-        patience: Patience<'_>,
+        deadline: Deadline<'_>,
     ) -> Result<(), Error> {
         let mut missing: Vec<Wire> = wanted
             .filter(|wire| group.seat(wire.peer).is_none())
@@ -246,7 +246,7 @@ impl Ends {
         if missing.is_empty() {
             return Ok(());
         }
-        let sockets = group.connect(&missing, patience)?;
+        let sockets = group.connect(&missing, deadline)?;
         self.sockets.extend(missing.into_iter().zip(sockets));
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! Ranks that others start: real launchers, as far as this machine has them. Each test has them
-//! start this same binary, with [`rank_process`] as the only test; every rank gets its board,
+//! start this same binary, with [`rank_process`] as the only test; every rank gets its store,
 //! leaves a note there, reads those of all, and writes what it has seen to a file.
 //!
 //! A launcher that is not there is skipped with a word on standard error. srun is tested by
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use roundelay::Error;
-use roundelay::bootstrap::{board, membership};
+use roundelay::bootstrap::{membership, store};
 use roundelay_tests::end;
 
 /// Where each rank writes what it has seen.
@@ -50,23 +50,23 @@ fn play() -> Result<String, Error> {
     let timeout = std::env::var(TIMEOUT).ok().and_then(|text| text.parse().ok());
     let timeout = timeout.map_or(FOREVER, Duration::from_millis);
     let secret = std::env::var(SECRET).unwrap_or_default();
-    let mut board = board(&membership, secret.as_bytes(), timeout)?;
+    let mut store = store(&membership, secret.as_bytes(), timeout)?;
     let (rank, size) = (membership.rank, membership.size);
     // A wait in vain must not spoil what comes after it.
     let soon = Instant::now() + Duration::from_millis(20);
-    let vain = board.get("nobody leaves this", soon).expect_err("nobody does").to_string();
+    let vain = store.get("nobody leaves this", soon).expect_err("nobody does").to_string();
     assert!(vain.contains("`nobody leaves this`"), "{vain}");
-    board.set(
+    store.set(
         &format!("rank/{rank}"),
-        format!("{} {}", std::process::id(), board.address()).as_bytes(),
+        format!("{} {}", std::process::id(), store.address()).as_bytes(),
     )?;
     let deadline = Instant::now() + timeout;
     let mut seen = Vec::new();
     for other in 0..size {
-        let note = board.get(&format!("rank/{other}"), deadline)?;
+        let note = store.get(&format!("rank/{other}"), deadline)?;
         seen.push(String::from_utf8_lossy(&note).into_owned());
     }
-    board.finish(deadline)?;
+    store.finish(deadline)?;
     Ok(format!("{rank} of {size} by {}: {}", membership.launcher.name(), seen.join(", ")))
 }
 

@@ -110,7 +110,7 @@ impl fmt::Display for Scale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { figures: it, seconds } = self;
         let (ranks, steps, links) = (it.ranks, it.steps, it.links_a_rank);
-        let (store, messages) = (it.board_a_rank, it.messages_a_rank);
+        let (store, messages) = (it.store_a_rank, it.messages_a_rank);
         write!(f, "{ranks} ranks: {steps} steps, and a rank has at most {links} control links, ")?;
         write!(f, "{store} operations of the store, {messages} messages, ")?;
         write!(f, "{} of cards; {seconds:.1} s", whole_kib(it.bytes_a_rank))

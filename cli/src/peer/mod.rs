@@ -144,7 +144,7 @@ impl Order {
 
     /// Longer than any library takes that is not stuck. Where ranks share cores, some never yield
     /// and need the scheduler's ticks for every message: they get less, so that a bench ends.
-    fn patience(&self, crowded: bool) -> Duration {
+    fn timeout(&self, crowded: bool) -> Duration {
         let base = if crowded { 10.0 } else { 60.0 };
         let calls = if self.iters.is_some() { 240.0 } else { 0.0 };
         Duration::from_secs_f64(base + calls + 15.0 * self.budget.min(1e4))
@@ -194,8 +194,8 @@ impl Ready {
 
     /// Measures one size.
     pub(crate) fn measure(&mut self, order: &Order) -> Answer {
-        let patience = order.patience(crowded(order.ranks));
-        let asked = self.session(order.ranks).and_then(|s| s.ask(&order.line(), patience));
+        let timeout = order.timeout(crowded(order.ranks));
+        let asked = self.session(order.ranks).and_then(|s| s.ask(&order.line(), timeout));
         match asked {
             Ok(answer) => answer,
             Err(why) => {

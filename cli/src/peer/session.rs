@@ -108,8 +108,8 @@ impl Session {
     }
 
     /// Has one size measured. After an error the session is of no use any more.
-    pub(crate) fn ask(&mut self, order: &str, patience: Duration) -> Result<Answer, String> {
-        let deadline = Instant::now() + patience;
+    pub(crate) fn ask(&mut self, order: &str, timeout: Duration) -> Result<Answer, String> {
+        let deadline = Instant::now() + timeout;
         for rank in &mut self.ranks {
             if rank.stream.write_all(order.as_bytes()).is_err() {
                 let gone = format!("rank {} is gone", rank.number);
@@ -119,7 +119,7 @@ impl Session {
         let Some(first) = self.ranks.first() else { return Err("it has no ranks".into()) };
         let stream = first.stream.try_clone().map_err(|e| e.to_string())?;
         let line = self.line(&stream, deadline).map_err(|why| match Instant::now() > deadline {
-            true => self.told(&format!("no result in {:.0} s", patience.as_secs_f64())),
+            true => self.told(&format!("no result in {:.0} s", timeout.as_secs_f64())),
             false => why,
         })?;
         let numbers = |text: &str| {
@@ -178,8 +178,8 @@ impl Session {
     }
 
     /// Waits for the end of what was started; whether it came.
-    fn wait(&mut self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
+    fn wait(&mut self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
         loop {
             let ended = |c: &mut Child| matches!(c.try_wait(), Ok(Some(_)) | Err(_));
             if self.started.iter_mut().all(ended) {

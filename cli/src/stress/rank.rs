@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Order, Said, book, first, loss, series};
 use crate::args::Part;
-use crate::job::gpu::patience::Patience;
 use crate::job::gpu::player::Player;
+use crate::job::gpu::time_limit::TimeLimit;
 use crate::report::{FAILED, Failure, Outcome, print};
 
 /// What a rank says, a line of JSON each.
@@ -74,7 +74,7 @@ pub(crate) fn rank(order: &str) -> Outcome {
 fn part(order: &Order) -> Result<Said, Error> {
     let mut comm = Communicator::from_env()?;
     let all = Duration::from_secs_f64(order.seconds * 2.0 + 120.0);
-    let _patience = Patience::new(all, comm.rank(), "a part of the stress");
+    let _limit = TimeLimit::new(all, comm.rank(), "a part of the stress");
     if order.part == Part::First {
         return first::first(order, &mut comm);
     }

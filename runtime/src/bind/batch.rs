@@ -25,7 +25,7 @@ use crate::dtype::{DType, RedOp};
 use crate::ends::Ends;
 use crate::error::{Bytes, Error};
 use crate::group::Group;
-use crate::net::{Patience, Wire};
+use crate::net::{Deadline, Wire};
 use crate::transport::shm::Layout;
 
 /// Pieces in flight on a connection: so many small messages may be sent before one is received.
@@ -118,9 +118,9 @@ pub(crate) fn bind_batch(
 ) -> Result<Bound, Error> {
     let (own, channel) = (group.rank(), channel(group.layout()));
     let peers = batch.transfers.iter().map(|t| t.peer);
-    let patience = Patience { timeout, watch: &mut |_| None, members: &[] };
+    let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
     let wire = |peer| Wire { peer, channel, path: 0 };
-    ends.connect(group, peers.filter(|&peer| peer != own).map(wire), patience)?;
+    ends.connect(group, peers.filter(|&peer| peer != own).map(wire), deadline)?;
     let slot_bytes = group.layout().slot_bytes;
     let mut builder = Builder { slot_bytes, bound: empty(batch) };
     let transfers = builder.bound.batch.as_ref().map(|b| b.transfers.clone()).unwrap_or_default();

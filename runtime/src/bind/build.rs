@@ -16,7 +16,7 @@ use crate::ends::Ends;
 use crate::error::Error;
 use crate::executor::short;
 use crate::group::Group;
-use crate::net::{Patience, Wire};
+use crate::net::{Deadline, Wire};
 
 /// Messages of memory that peers do not map do without a slot from this size on: they come through a pipe, or are read
 /// through the kernel ([`crate::transport::shm`]). Slots are few, so the receiver still has their lines in its cache when
@@ -65,11 +65,11 @@ pub(crate) fn bind(
     (bound.digest, bound.counts, bound.sites) = (digest, counts.to_vec(), part.sites.clone());
     bound.shares = shares.cloned();
     bound.widest = ops().map(|op| op.inputs.len().max(op.outs.len() + 1)).max().unwrap_or(0);
-    let patience = Patience { timeout, watch: &mut |_| None, members: &[] };
+    let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
     let wire = |c: &Conn| Wire { peer: c.peer, channel: c.channel, path: c.path };
     let played = played(plan, &bound.shape);
     let wanted = part.conns.iter().zip(&played).filter(|(_, played)| **played);
-    ends.connect(group, wanted.map(|(c, _)| wire(c)), patience)?;
+    ends.connect(group, wanted.map(|(c, _)| wire(c)), deadline)?;
     let crowded = group.layout().crowded;
     let mut builder = Builder { plan, kernel, crowded, ends: Vec::new() };
     for (conn, played) in part.conns.iter().zip(played) {

@@ -317,7 +317,7 @@ impl Job {
     }
 
     /// What has happened, or nothing after a while.
-    fn poll(&self, patience: Option<Duration>) -> Vec<(usize, What)> {
+    fn poll(&self, timeout: Option<Duration>) -> Vec<(usize, What)> {
         let mut events = Vec::new();
         let mut fds: Vec<PollFd<'_>> = Vec::new();
         for (rank, r) in self.ranks.iter().enumerate() {
@@ -330,7 +330,7 @@ impl Job {
                 fds.push(PollFd::new(&r.pidfd, PollFlags::IN));
             }
         }
-        let timeout = patience
+        let timeout = timeout
             .map(|p| Timespec { tv_sec: p.as_secs() as i64, tv_nsec: i64::from(p.subsec_nanos()) });
         if rustix::event::poll(&mut fds, timeout.as_ref()).is_err() {
             return Vec::new();

@@ -1,21 +1,21 @@
-//! From a membership to a board.
+//! From a membership to a store.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::SECRET;
-use super::board::Board;
 use super::membership::{Membership, StoreAt};
 use super::pmi::Pmi;
+use super::store::Store;
 use super::store::client::outward;
 use super::store::protocol::digest;
 use super::store::server::Job;
-use super::store::{At, Client, Listener, Me, Server};
+use super::store::{At, Client, Me, Server, StoreListener};
 use super::torch::TorchStore;
 use crate::error::Error;
 use crate::net::random;
 
-/// The board of that job. Rank 0 serves it, unless the launcher does, until its board is dropped.
+/// The store of that job. Rank 0 serves it, unless the launcher does, until its store is dropped.
 ///
 /// With a secret, all ranks must have the same, and nobody else can read or leave a note; without
 /// one, `secret` is empty.
@@ -24,11 +24,11 @@ use crate::net::random;
 ///
 /// [`Error::Start`] if this rank does not get in before the timeout, or is not let in; the text
 /// says why, and what to do.
-pub fn board(
+pub fn store(
     membership: &Membership,
     secret: &[u8],
     timeout: Duration,
-) -> Result<Box<dyn Board + Send>, Error> {
+) -> Result<Box<dyn Store + Send>, Error> {
     let Membership { rank, size, .. } = *membership;
     let me = |job| Me { rank, size, job, secret };
     let client = match &membership.store {
@@ -56,8 +56,8 @@ pub fn secret() -> Vec<u8> {
     std::env::var_os(SECRET).unwrap_or_default().into_encoded_bytes()
 }
 
-fn loopback() -> Result<Listener, Error> {
-    Listener::loopback().map_err(|e| {
+fn loopback() -> Result<StoreListener, Error> {
+    StoreListener::loopback().map_err(|e| {
         Error::Start(format!("rank 0 cannot listen on this host: {e}; see whether it has loopback"))
     })
 }
@@ -67,7 +67,7 @@ fn meet(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
     if me.rank != 0 {
         return Client::connect(at, me, timeout);
     }
-    let listener = Listener::bind(&at).map_err(|e| {
+    let listener = StoreListener::bind(&at).map_err(|e| {
         let taken = e.kind() == std::io::ErrorKind::AddrInUse;
         let remedy = match &at {
             At::Local(_) => "another job of this name runs here; set ROUNDELAY_STORE=host:port",
@@ -80,7 +80,7 @@ fn meet(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
     Ok(Client::connect(at, me, timeout)?.with(server))
 }
 
-fn serve(listener: Listener, me: Me<'_>, timeout: Duration) -> Result<Server, Error> {
+fn serve(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Server, Error> {
     let (digest, secret) = (digest(me.job), me.secret.to_vec());
     let job = Job { size: me.size, digest, secret, timeout };
     Server::start(listener, job)
@@ -88,7 +88,7 @@ fn serve(listener: Listener, me: Me<'_>, timeout: Duration) -> Result<Server, Er
 }
 
 /// Rank 0 at a store that it has just begun to listen for.
-fn served(listener: Listener, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
+fn served(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
     let server = serve(listener, me, timeout)?;
     let at = At::Any(ways(&server, None));
     Ok(Client::connect(at, me, timeout)?.with(server))
@@ -122,7 +122,7 @@ fn announced(
         let listener = if one_host {
             loopback()?
         } else {
-            Listener::everywhere(0).map_err(|e| {
+            StoreListener::everywhere(0).map_err(|e| {
                 Error::Start(format!("rank 0 cannot listen for the others: {e}; free a port"))
             })?
         };

@@ -55,7 +55,7 @@ impl Launched {
     }
 }
 
-/// Where the ranks of a job find their board.
+/// Where the ranks of a job find their store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreAt {
     /// One rank needs nobody.

@@ -4,10 +4,9 @@
 //! and finds everything else in its environment ([`from_env`](crate::Communicator::from_env)).
 //!
 //! Ranks that somebody else started (torchrun, mpirun, srun, a person) find out who they are in
-//! their environment, [`membership`], and then meet at a [`board`], where they leave each other
+//! their environment, [`membership`], and then meet at a [`store`], where they leave each other
 //! the addresses that they listen at.
 
-mod board;
 mod env;
 mod launcher;
 mod lines;
@@ -15,20 +14,19 @@ mod meet;
 mod membership;
 mod pmi;
 mod setup;
-mod shelf;
 mod slurm;
 mod store;
 #[cfg(test)]
 mod tests;
 mod torch;
 
-pub use board::Board;
 pub use launcher::{Ending, Launcher, Outcome};
-pub use meet::{board, secret};
+pub use meet::{secret, store};
 pub use membership::{ByHand, Launched, Membership, StoreAt, membership, membership_with};
 pub use setup::Setup;
 #[cfg(test)]
-pub(crate) use shelf::Shelf;
+pub(crate) use store::InProcessStore;
+pub use store::Store;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! One note through a process manager that speaks PMI-1, as MPICH's Hydra does.
 //!
-//! Its store shows a note only after a barrier of all ranks, so that it cannot be a board; it
-//! passes on where the board is. Then the connection is closed with a farewell, since the process
+//! Its store shows a note only after a barrier of all ranks, so that it cannot be a store; it
+//! passes on where the store is. Then the connection is closed with a farewell, since the process
 //! manager takes a process that goes without one for dead. A program that also uses MPI needs the
 //! connection itself: there `ROUNDELAY_STORE` keeps this module away from it.
 
@@ -118,9 +118,9 @@ impl Pmi {
 
     fn ready(&self, flags: PollFlags, command: &str) -> Result<(), Error> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let patience =
+        let timeout =
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match rustix::event::poll(&mut [PollFd::new(&self.fd, flags)], Some(&patience)) {
+        match rustix::event::poll(&mut [PollFd::new(&self.fd, flags)], Some(&timeout)) {
             Ok(0) => {
                 let why = format!(
                     "no answer after {:?}: a rank has not come this far; see what the others say",

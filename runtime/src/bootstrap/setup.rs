@@ -4,13 +4,13 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::shelf::Shelf;
-use super::{Board, HOST, Membership, SECRET, board};
+use super::store::InProcessStore;
+use super::{HOST, Membership, SECRET, Store, store};
 use crate::comm::Communicator;
 use crate::error::Error;
 use crate::group::{Group, Note, Terms};
 use crate::hints::Hints;
-use crate::net::{Door, Medium, Net, Options, Secret};
+use crate::net::{Listener, Medium, Net, Options, Secret};
 use crate::paths;
 use crate::route::Transports;
 use crate::transport::rdma;
@@ -181,12 +181,12 @@ impl Communicator {
     pub fn join(membership: &Membership, setup: &Setup) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
         let secret = setup.options.secret.as_ref().map_or(&[][..], Secret::bytes);
-        let mut board = board(membership, secret, timeout)?;
-        let mut comm = Self::meet_at(membership.rank, membership.size, &mut *board, setup)?;
-        match board.finish(Instant::now() + timeout) {
+        let mut store = store(membership, secret, timeout)?;
+        let mut comm = Self::meet_at(membership.rank, membership.size, &mut *store, setup)?;
+        match store.finish(Instant::now() + timeout) {
             Ok(()) => Ok(comm),
             // The others have joined this rank, and must hear why it leaves.
-            Err(error) => Err(comm.core()?.fail(board.fail(error))),
+            Err(error) => Err(comm.core()?.fail(store.fail(error))),
         }
     }
 
@@ -201,11 +201,11 @@ impl Communicator {
         ranks: u32,
         setup: impl Fn(u32) -> Setup + Sync,
     ) -> Result<Vec<Communicator>, Error> {
-        let shelf = Shelf::at(Ipv4Addr::LOCALHOST.into());
+        let store = InProcessStore::at(Ipv4Addr::LOCALHOST.into());
         std::thread::scope(|scope| {
             let join = |rank| {
-                let (mut shelf, setup) = (shelf.of(rank), &setup);
-                scope.spawn(move || Self::meet_at(rank, ranks, &mut shelf, &setup(rank)))
+                let (mut store, setup) = (store.of(rank), &setup);
+                scope.spawn(move || Self::meet_at(rank, ranks, &mut store, &setup(rank)))
             };
             let threads: Vec<_> = (0..ranks).map(join).collect();
             let joined = threads.into_iter().map(|thread| {
@@ -215,28 +215,28 @@ impl Communicator {
         })
     }
 
-    /// Joins the other ranks through a board. Collective.
+    /// Joins the other ranks through a store. Collective.
     pub(crate) fn meet_at(
         rank: u32,
         size: u32,
-        board: &mut dyn Board,
+        store: &mut dyn Store,
         setup: &Setup,
     ) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
         let mut options = setup.options.clone();
         let mut devices = setup.devices.clone();
         paths::settle(&mut options, setup.terms.transports, devices.gid)
-            .map_err(|error| board.fail(error))?;
+            .map_err(|error| store.fail(error))?;
         if let [Medium::Device(only)] = &options.media[..] {
             devices = only.clone();
         }
-        let door = Door::open(options, board.address());
-        let door = Arc::new(door.map_err(|error| board.fail(error))?);
-        let note = postcard::to_allocvec(&Note::of(setup.terms, &door))
+        let listener = Listener::open(options, store.address());
+        let listener = Arc::new(listener.map_err(|error| store.fail(error))?);
+        let note = postcard::to_allocvec(&Note::of(setup.terms, &listener))
             .map_err(|e| Error::Start(e.to_string()))?;
-        let net = Net::join(rank, size, 0, door, board, note)?;
-        let mut group = Group::join(rank, net, setup.terms, timeout, board)?;
+        let net = Net::join(rank, size, 0, listener, store, note)?;
+        let mut group = Group::join(rank, net, setup.terms, timeout, store)?;
         group.choose_devices(devices);
-        Communicator::of_group(group, timeout, board)
+        Communicator::of_group(group, timeout, store)
     }
 }

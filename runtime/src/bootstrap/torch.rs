@@ -1,9 +1,9 @@
-//! One note through PyTorch's `TCPStore`, the one that torchrun's agent serves: where the board is.
+//! One note through PyTorch's `TCPStore`, the one that torchrun's agent serves: where the store is.
 //!
 //! The protocol is that of PyTorch 2.2 and later, the same for both of its servers: a byte for the
 //! query, then its arguments; numbers are of the machine's byte order, lengths of 64 bits. A
 //! connection begins with a validation. Nothing is authenticated, and nobody sees whose connection
-//! ended; the board does both.
+//! ended; the store does both.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -156,9 +156,9 @@ impl TorchStore {
 }
 
 /// Connects, and sees that it is such a store which answers.
-fn greet(at: &At, patience: Duration, prefix: &str) -> io::Result<Stream> {
-    let mut stream = Stream::connect(at, patience)?;
-    stream.set_timeouts(patience)?;
+fn greet(at: &At, timeout: Duration, prefix: &str) -> io::Result<Stream> {
+    let mut stream = Stream::connect(at, timeout)?;
+    stream.set_timeouts(timeout)?;
     let mut bytes = vec![VALIDATE];
     bytes.extend_from_slice(&MAGIC.to_ne_bytes());
     // All versions answer this one.

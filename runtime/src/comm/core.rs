@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::executor::{Stats, Work};
 use crate::group::Group;
 use crate::memory::{Arena, Cut};
-use crate::net::Patience;
+use crate::net::Deadline;
 use crate::paths::Balance;
 use crate::trace::{Recorder, Standing};
 use crate::watchdog;
@@ -82,9 +82,9 @@ impl Core {
     }
 
     /// Opens the connections that calls will need, unless that is to be done when they need them.
-    pub(super) fn open_links(&mut self, patience: Patience<'_>) -> Result<(), Error> {
+    pub(super) fn open_links(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
         let wanted = self.group.links_at_once();
-        self.ends.connect(&mut self.group, wanted.into_iter(), patience)
+        self.ends.connect(&mut self.group, wanted.into_iter(), deadline)
     }
 
     /// The ranks, their machines and links, as far as all ranks know them alike.

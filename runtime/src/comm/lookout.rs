@@ -9,7 +9,7 @@ use crate::watchdog::{self, Trouble};
 
 impl Core {
     /// How long nothing may move.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 

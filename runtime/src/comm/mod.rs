@@ -40,13 +40,13 @@ pub use resources::Resources;
 pub use work::{Status, Work};
 use worker::Worker;
 
-use crate::bootstrap::Board;
+use crate::bootstrap::Store;
 use crate::dtype::{Element, RedOp};
 use crate::error::Error;
 use crate::executor::Stats;
 use crate::group::Group;
 use crate::memory::{Arena, Buffer, bytes, bytes_mut};
-use crate::net::Patience;
+use crate::net::Deadline;
 use crate::route::Route;
 use crate::transport::shm::{Layout, Segment};
 
@@ -74,21 +74,21 @@ impl Communicator {
         Communicator::over(Group::whole(segment, rank), arena)
     }
 
-    /// This rank of a group of ranks that found each other through a board.
+    /// This rank of a group of ranks that found each other through a store.
     pub(crate) fn of_group(
         group: Group,
         timeout: Duration,
-        board: &mut dyn Board,
+        store: &mut dyn Store,
     ) -> Result<Self, Error> {
         let own = group.seat(group.rank()).map_or(0, |seat| seat.pool);
         let arena = Arena::new(group.pool().clone(), own);
         let mut comm = Communicator::over(group, arena);
         comm.set_timeout(timeout);
         let core = comm.core()?;
-        let watch = &mut |_| board.look();
-        match core.open_links(Patience { timeout, watch, members: &[] }) {
+        let watch = &mut |_| store.look();
+        match core.open_links(Deadline { timeout, watch, members: &[] }) {
             Ok(()) => Ok(comm),
-            Err(error) => Err(core.fail(board.fail(error))),
+            Err(error) => Err(core.fail(store.fail(error))),
         }
     }
 

@@ -6,7 +6,7 @@ use super::Communicator;
 use crate::error::Error;
 
 /// What one rank of a communicator holds, and what it did to come together with the others. Parts that
-/// were split off share the door and the arenas with the whole, and count them too.
+/// were split off share the listener and the arenas with the whole, and count them too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Resources {
     /// Bytes of shared memory that all ranks of this machine have reserved together: control pages,
@@ -68,7 +68,7 @@ impl Communicator {
             made: counts.made,
             accepted: counts.accepted,
             refused: counts.refused,
-            store_operations: counts.board,
+            store_operations: counts.store,
             lazy: core.group.is_lazy(),
         })
     }

@@ -4,7 +4,7 @@ use super::Communicator;
 use crate::bind::mix;
 use crate::error::Error;
 use crate::group::Part;
-use crate::net::Patience;
+use crate::net::Deadline;
 use crate::route::Route;
 use crate::trace::now;
 
@@ -105,7 +105,7 @@ impl Communicator {
         let mut net = core.group.part_net(part)?;
         let met = net.as_mut().map_or(Ok(()), |net| {
             let watch = &mut |peer| core.watch(peer, since);
-            net.meet(Patience { timeout, watch, members })
+            net.meet(Deadline { timeout, watch, members })
         });
         if let Err(error) = met {
             let error = core.explain(error);
@@ -116,7 +116,7 @@ impl Communicator {
         let mut made = Communicator::over(core.group.end_part(part, net)?, arena);
         made.set_timeout(timeout);
         let watch = &mut |peer| core.watch(peer, since);
-        let opened = made.core()?.open_links(Patience { timeout, watch, members });
+        let opened = made.core()?.open_links(Deadline { timeout, watch, members });
         core.watched();
         match opened {
             Ok(()) => Ok(made),

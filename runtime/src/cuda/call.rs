@@ -111,7 +111,7 @@ impl CudaComm {
         let lent = Lent {
             buffers: args.buffers.addresses(),
             factor: args.reduction.factor,
-            timeout: u64::try_from(core.patience().as_nanos()).unwrap_or(u64::MAX),
+            timeout: u64::try_from(core.timeout().as_nanos()).unwrap_or(u64::MAX),
         };
         let mut launched = self.gpu.launch(&key, &lent, stream);
         if launched == Ok(false) {

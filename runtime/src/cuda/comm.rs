@@ -180,10 +180,10 @@ impl CudaComm {
     ///
     /// [`Error::Cuda`] if the driver refuses, or the copy does not end within the timeout.
     pub fn write(&mut self, to: DevicePtr, from: &[u8]) -> Result<(), Error> {
-        let patience = self.comm.core()?.patience();
+        let timeout = self.comm.core()?.timeout();
         // SAFETY: whoever made the address promised it; the copy is waited for.
         let done = unsafe { self.gpu.aside.write(to.0, from) };
-        done.and_then(|()| drain(&self.gpu.aside, patience)).map_err(|fault| self.fault(&fault))
+        done.and_then(|()| drain(&self.gpu.aside, timeout)).map_err(|fault| self.fault(&fault))
     }
 
     /// Copies from an address to host memory, as [`CudaComm::write`].
@@ -192,10 +192,10 @@ impl CudaComm {
     ///
     /// As [`CudaComm::write`].
     pub fn read(&mut self, from: DevicePtr, to: &mut [u8]) -> Result<(), Error> {
-        let patience = self.comm.core()?.patience();
+        let timeout = self.comm.core()?.timeout();
         // SAFETY: whoever made the address promised it; the copy is waited for.
         let done = unsafe { self.gpu.aside.read(to, from.0) };
-        done.and_then(|()| drain(&self.gpu.aside, patience)).map_err(|fault| self.fault(&fault))
+        done.and_then(|()| drain(&self.gpu.aside, timeout)).map_err(|fault| self.fault(&fault))
     }
 
     /// Sets bytes from an address on, as [`CudaComm::write`].
@@ -204,10 +204,10 @@ impl CudaComm {
     ///
     /// As [`CudaComm::write`].
     pub fn fill(&mut self, at: DevicePtr, byte: u8, bytes: usize) -> Result<(), Error> {
-        let patience = self.comm.core()?.patience();
+        let timeout = self.comm.core()?.timeout();
         // SAFETY: whoever made the address promised it; it is waited for.
         let done = unsafe { self.gpu.aside.set(at.0, byte, bytes as u64) };
-        done.and_then(|()| drain(&self.gpu.aside, patience)).map_err(|fault| self.fault(&fault))
+        done.and_then(|()| drain(&self.gpu.aside, timeout)).map_err(|fault| self.fault(&fault))
     }
 
     /// The error of a call of the driver.
@@ -217,14 +217,14 @@ impl CudaComm {
 }
 
 /// Waits until a stream is empty.
-pub(super) fn drain(stream: &CudaStream, patience: Duration) -> Result<(), Fault> {
+pub(super) fn drain(stream: &CudaStream, timeout: Duration) -> Result<(), Fault> {
     let began = Instant::now();
     while !stream.is_done()? {
-        if began.elapsed() > patience {
+        if began.elapsed() > timeout {
             return Err(Fault {
                 call: "cuStreamQuery",
                 code: "CUDA_ERROR_NOT_READY".into(),
-                text: format!("the GPU did not come to it within {patience:?}"),
+                text: format!("the GPU did not come to it within {timeout:?}"),
             });
         }
         rustix::thread::sched_yield();
@@ -235,11 +235,11 @@ pub(super) fn drain(stream: &CudaStream, patience: Duration) -> Result<(), Fault
 impl Drop for CudaComm {
     fn drop(&mut self) {
         // After a failure kernels were told to leave already.
-        let patience = match self.comm.core() {
-            Ok(core) if core.usable().is_ok() => core.patience(),
+        let timeout = match self.comm.core() {
+            Ok(core) if core.usable().is_ok() => core.timeout(),
             _ => Duration::ZERO,
         };
-        self.gpu.leave(patience);
+        self.gpu.leave(timeout);
     }
 }
 

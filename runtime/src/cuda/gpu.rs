@@ -125,9 +125,9 @@ impl Gpu {
     }
 
     /// Waits for calls before the memory goes; makes kernels leave that wait in vain.
-    pub(super) fn leave(&mut self, patience: Duration) {
+    pub(super) fn leave(&mut self, timeout: Duration) {
         let Some(stream) = self.journal.lock().latest() else { return };
-        if drain(&stream, patience).is_ok() {
+        if drain(&stream, timeout).is_ok() {
             return;
         }
         self.mailbox.abort();

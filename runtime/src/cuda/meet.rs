@@ -86,8 +86,8 @@ pub(super) fn trade(
     content: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<Result<Vec<Option<Letter>>, Error>, Error> {
-    let deadline = Instant::now() + core.patience();
-    let patience = |awaited: u32| -> Result<(), Stop> {
+    let deadline = Instant::now() + core.timeout();
+    let timeout = |awaited: u32| -> Result<(), Stop> {
         core.hear(None).map_err(Stop::Ended)?;
         if let Some(how) = core.gone(awaited, true) {
             return Err(Stop::Ended(core.lost(awaited, how, None)));
@@ -96,11 +96,11 @@ pub(super) fn trade(
             true => Ok(()),
             false => Err(Stop::Failed(format!(
                 "rank {awaited} did not pass its descriptors within {:?}",
-                core.patience()
+                core.timeout()
             ))),
         }
     };
-    match post.exchange(tokens, content, descriptors, patience) {
+    match post.exchange(tokens, content, descriptors, timeout) {
         Ok(letters) => Ok(Ok(letters)),
         Err(Stop::Ended(error)) => Err(core.fail(error)),
         Err(Stop::Failed(what)) => {

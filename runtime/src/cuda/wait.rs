@@ -89,7 +89,7 @@ impl CudaComm {
         {
             return Err(core.lost(peer, how, None));
         }
-        match began.elapsed() > core.patience() * STALLED {
+        match began.elapsed() > core.timeout() * STALLED {
             true => Err(stalled),
             false => Ok(()),
         }
@@ -128,7 +128,7 @@ impl CudaComm {
                 place: Box::new(place),
                 awaited: awaited(report),
                 peer: report.peer,
-                after: core.patience(),
+                after: core.timeout(),
                 remark: remark(report),
             },
         })

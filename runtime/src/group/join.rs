@@ -12,9 +12,9 @@ use roundelay_compiler::cost::PathCost;
 use serde::{Deserialize, Serialize};
 
 use super::{Group, Seat};
-use crate::bootstrap::Board;
+use crate::bootstrap::Store;
 use crate::error::Error;
-use crate::net::{Card, Door, Net, Options, Patience};
+use crate::net::{Deadline, EndpointAddress, Listener, Net, Options};
 use crate::paths;
 use crate::route::{Link, Place, Transports, neighbours, routes};
 use crate::transport;
@@ -53,14 +53,14 @@ pub(crate) struct Note {
 
 impl Note {
     /// This rank's.
-    pub(crate) fn of(terms: Terms, door: &Door) -> Self {
+    pub(crate) fn of(terms: Terms, listener: &Listener) -> Self {
         // Opening devices takes a moment: not if they are of no use.
         let rdma = terms.transports.rdma && transport::rdma().is_ok();
-        let paths = door.options().paths.clone();
-        let speeds = if paths.len() > 1 { door.speeds() } else { Vec::new() };
-        let name = paths::host_name(door.options());
-        let sheet = door.options().sheet.as_ref().map(|sheet| sheet.digest);
-        Note { terms, rdma, paths, devices: devices(door.options()), speeds, name, sheet }
+        let paths = listener.options().paths.clone();
+        let speeds = if paths.len() > 1 { listener.speeds() } else { Vec::new() };
+        let name = paths::host_name(listener.options());
+        let sheet = listener.options().sheet.as_ref().map(|sheet| sheet.digest);
+        Note { terms, rdma, paths, devices: devices(listener.options()), speeds, name, sheet }
     }
 }
 
@@ -103,22 +103,22 @@ impl Group {
         mut net: Net,
         terms: Terms,
         timeout: Duration,
-        board: &mut dyn Board,
+        store: &mut dyn Store,
     ) -> Result<Self, Error> {
-        let options = net.door().options().clone();
-        let shared = places(rank, net.cards(), terms, &options).and_then(|(places, costs)| {
-            Ok((share(&mut net, rank, places, terms, timeout, board)?, costs))
+        let options = net.listener().options().clone();
+        let shared = places(rank, net.endpoints(), terms, &options).and_then(|(places, costs)| {
+            Ok((share(&mut net, rank, places, terms, timeout, store)?, costs))
         });
         let (Shared { places, near, segment, refusal, fits }, costs) = match shared {
             Ok(shared) => shared,
             Err(error) => {
                 // The others have this rank, and must hear why it leaves.
-                let error = board.fail(error);
+                let error = store.fail(error);
                 net.give_up(&watchdog::record(rank, &error));
                 return Err(error);
             }
         };
-        let hosts: Vec<u128> = net.cards().iter().map(|card| card.host).collect();
+        let hosts: Vec<u128> = net.endpoints().iter().map(|endpoint| endpoint.host).collect();
         let mut seats = vec![None; hosts.len()];
         if refusal.is_none() {
             for (seat, &r) in (0u32..).zip(&near) {
@@ -130,8 +130,10 @@ impl Group {
             seats[rank as usize] = Some(Seat { wires: 0, pool: 0 });
         }
         let own = hosts.get(rank as usize).copied();
-        let here = |card: &Card| (Some(card.host) == own).then_some(card.pid as i32);
-        let pids = net.cards().iter().map(here).collect();
+        let here = |endpoint: &EndpointAddress| {
+            (Some(endpoint.host) == own).then_some(endpoint.pid as i32)
+        };
+        let pids = net.endpoints().iter().map(here).collect();
         let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
         group.pids = pids;
         if options.paths.len() > 1 {
@@ -182,15 +184,15 @@ fn numbers(hosts: &[u128]) -> Vec<u32> {
 /// Where the ranks are; an error if they were not given the same.
 fn places(
     rank: u32,
-    cards: &[Card],
+    endpoints: &[EndpointAddress],
     terms: Terms,
     options: &Options,
 ) -> Result<(Vec<Place>, Vec<PathCost>), Error> {
     let paths = &options.paths[..];
     let mut names = Vec::new();
     let mut slowest = vec![u32::MAX; paths.len()];
-    let place = |(other, card): (u32, &Card)| {
-        let note = postcard::from_bytes::<Note>(&card.note).map_err(|e| {
+    let place = |(other, endpoint): (u32, &EndpointAddress)| {
+        let note = postcard::from_bytes::<Note>(&endpoint.note).map_err(|e| {
             Error::Start(format!("rank {other} speaks another version of roundelay: {e}"))
         })?;
         if note.terms != terms {
@@ -229,9 +231,9 @@ fn places(
         }
         names.push(note.name);
         slowest.iter_mut().zip(note.speeds).for_each(|(least, speed)| *least = speed.min(*least));
-        Ok(Place { host: card.host, rdma: note.rdma })
+        Ok(Place { host: endpoint.host, rdma: note.rdma })
     };
-    let places = (0u32..).zip(cards).map(place).collect::<Result<_, _>>()?;
+    let places = (0u32..).zip(endpoints).map(place).collect::<Result<_, _>>()?;
     Ok((places, paths::costs(options, &names, &slowest)?))
 }
 
@@ -251,15 +253,15 @@ fn share(
     places: Vec<Place>,
     terms: Terms,
     timeout: Duration,
-    board: &mut dyn Board,
+    store: &mut dyn Store,
 ) -> Result<Shared, Error> {
     let mut exchange = |net: &mut Net, word| {
-        let watch = &mut |_| board.look();
-        net.all_words((word, 0), "join", Patience { timeout, watch, members: &[] })
+        let watch = &mut |_| store.look();
+        net.all_words((word, 0), "join", Deadline { timeout, watch, members: &[] })
     };
     let near = neighbours(rank, &places, terms.transports)?;
     let leader = near.first().copied().unwrap_or(rank);
-    let pid = |&of: &u32| net.cards().get(of as usize).map(|card| card.pid as i32);
+    let pid = |&of: &u32| net.endpoints().get(of as usize).map(|endpoint| endpoint.pid as i32);
     let processes: Vec<_> = near.iter().map(pid).collect();
     let create = |processes: &[_]| {
         Segment::create(Layout { slot_bytes: terms.slot_bytes(), ..Layout::among(processes) })

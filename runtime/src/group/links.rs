@@ -7,7 +7,7 @@ use roundelay_compiler::cost::PathCost;
 
 use super::Group;
 use crate::error::Error;
-use crate::net::{Patience, Wire};
+use crate::net::{Deadline, Wire};
 use crate::route::Link;
 use crate::transport::rdma::{self, Meeting, Met};
 use crate::transport::tcp::Socket;
@@ -22,22 +22,22 @@ impl Group {
     pub(crate) fn connect(
         &mut self,
         wanted: &[Wire],
-        patience: Patience<'_>,
+        deadline: Deadline<'_>,
     ) -> Result<Vec<Arc<Socket>>, Error> {
         let Some(mut net) = self.net() else {
             return Err(Error::Plan("it names a rank that cannot be reached".into()));
         };
-        let Patience { timeout, watch, members } = patience;
+        let Deadline { timeout, watch, members } = deadline;
         let stopped = || self.is_aborted().then(|| watchdog::aborted(self, None));
         let watch = &mut |peer| watch(peer).or_else(stopped);
-        let sockets = net.open(wanted, Patience { timeout, watch, members })?;
+        let sockets = net.open(wanted, Deadline { timeout, watch, members })?;
         let by_rails = |wire: &Wire| {
             let route = self.routes.get(wire.peer as usize);
             self.carried.is_none() && route.is_some_and(|route| route.link == Link::Rdma)
         };
         let (mut made, mut begun, mut meetings) = (Vec::new(), Vec::new(), Vec::new());
         for (&wire, fd) in wanted.iter().zip(sockets) {
-            let meeting = match net.door().device(wire.path.into()) {
+            let meeting = match net.listener().device(wire.path.into()) {
                 Some(device) => Meeting::over_path(fd, device),
                 None if by_rails(&wire) => Meeting::over_rails(fd, &self.devices),
                 None => {

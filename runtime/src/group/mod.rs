@@ -329,7 +329,7 @@ impl Group {
     /// Descriptors, without those of connections for data.
     pub(crate) fn descriptors(&self) -> u64 {
         let memory = if self.shares_pool() { 1 } else { 2 };
-        memory + self.net().map_or(0, |net| net.counts().links + net.door().descriptors())
+        memory + self.net().map_or(0, |net| net.counts().links + net.listener().descriptors())
     }
 
     /// Whether one segment is both wires and pool.

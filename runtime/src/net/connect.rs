@@ -8,8 +8,8 @@ use rustix::event::Timespec;
 use rustix::event::{PollFd, PollFlags};
 
 use super::dial::{Dial, Turn, Way};
-use super::door::Door;
 use super::hello::Name;
+use super::listener::Listener;
 use crate::error::{Error, Place};
 
 /// How long after a connection ended its reason may arrive by another.
@@ -23,10 +23,10 @@ pub(super) struct Wanted<'a> {
 }
 
 /// How long to wait for others, and for how long that makes sense.
-pub(crate) struct Patience<'a> {
+pub(crate) struct Deadline<'a> {
     pub(crate) timeout: Duration,
     /// Asked every few milliseconds of a wait for a rank: why to give up, if so. It sees more of the
-    /// ranks than the connections that are being made: the board does while ranks join, the whole
+    /// ranks than the connections that are being made: the store does while ranks join, the whole
     /// while a part is split off.
     pub(crate) watch: &'a mut dyn FnMut(u32) -> Option<Error>,
     /// How the ranks are called in errors and to `watch`, where not by their own numbers: as in the
@@ -40,49 +40,49 @@ pub(super) fn called(rank: u32, members: &[u32]) -> u32 {
 }
 
 /// What a wait is about.
-pub(super) struct Errand<'a> {
-    pub(super) door: Arc<Door>,
+pub(super) struct PendingConnections<'a> {
+    pub(super) listener: Arc<Listener>,
     /// As errors call it.
     pub(super) rank: u32,
     /// What the ranks are doing: `join`, `split`, `connect`.
     pub(super) what: &'static str,
     since: Instant,
-    patience: Patience<'a>,
+    deadline: Deadline<'a>,
     /// Since when a peer is known to be gone.
     lost: Option<Instant>,
 }
 
-impl<'a> Errand<'a> {
+impl<'a> PendingConnections<'a> {
     pub(super) fn new(
-        door: &Arc<Door>,
+        listener: &Arc<Listener>,
         rank: u32,
         what: &'static str,
-        patience: Patience<'a>,
+        deadline: Deadline<'a>,
     ) -> Self {
-        let (door, since) = (door.clone(), Instant::now());
-        let mut errand = Errand { door, rank, what, since, patience, lost: None };
-        errand.rank = errand.name(rank);
-        errand
+        let (listener, since) = (listener.clone(), Instant::now());
+        let mut pending = PendingConnections { listener, rank, what, since, deadline, lost: None };
+        pending.rank = pending.name(rank);
+        pending
     }
 
     /// How errors call a rank.
     pub(super) fn name(&self, rank: u32) -> u32 {
-        called(rank, self.patience.members)
+        called(rank, self.deadline.members)
     }
 
     pub(super) fn members(&self) -> &'a [u32] {
-        self.patience.members
+        self.deadline.members
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        self.since + self.patience.timeout
+        self.since + self.deadline.timeout
     }
 
     /// Why a wait for that rank makes no sense, if so. One that is lost may have failed for a reason
     /// that is on its way.
     pub(super) fn in_vain(&mut self, peer: u32, lost: Option<Error>) -> Option<Error> {
         let peer = self.name(peer);
-        let seen = (self.patience.watch)(peer);
+        let seen = (self.deadline.watch)(peer);
         let since = lost.is_some().then(|| *self.lost.get_or_insert_with(Instant::now));
         seen.or(lost.filter(|_| since.is_some_and(|since| since.elapsed() >= LAST_WORDS)))
     }
@@ -96,9 +96,9 @@ impl<'a> Errand<'a> {
         let remark = format!(
             "{remark}{}; make sure that rank {peer} runs and makes the same call; if it is only \
              slow, allow more time (`--timeout`)",
-            self.door.remark()
+            self.listener.remark()
         );
-        let after = self.patience.timeout;
+        let after = self.deadline.timeout;
         Error::Timeout { place: place.into(), awaited, peer, after, remark }
     }
 }
@@ -117,7 +117,7 @@ pub(super) fn pause(fds: &mut [PollFd<'_>], moment: Duration) {
 const TICK: Duration = Duration::from_millis(5);
 
 /// What came about since the last look.
-pub(super) struct News<'a> {
+pub(super) struct Connected<'a> {
     /// Connections that were made, by their place among the wanted.
     pub(super) made: Vec<(usize, TcpStream)>,
     /// Peers with connections that are still missing.
@@ -128,37 +128,37 @@ pub(super) struct News<'a> {
 /// block them. `look` gets them as they are made, is called again and again, and says whether to
 /// give up, or which of the peers is lost.
 pub(super) fn connect(
-    errand: &mut Errand<'_>,
+    pending: &mut PendingConnections<'_>,
     wanted: &[Wanted<'_>],
-    look: &mut dyn FnMut(News<'_>) -> Result<Option<Error>, Error>,
+    look: &mut dyn FnMut(Connected<'_>) -> Result<Option<Error>, Error>,
 ) -> Result<(), Error> {
-    let door = errand.door.clone();
+    let listener = pending.listener.clone();
     let open = |(at, w): (usize, &Wanted<'_>)| {
         let dial = w.dial.map(|ways| Dial::new(w.name, ways.to_vec()));
         Open { at, name: w.name, dial }
     };
     let mut missing: Vec<Open> = wanted.iter().enumerate().map(open).collect();
     loop {
-        door.progress();
+        listener.progress();
         let mut made = Vec::new();
         let mut waiting = Vec::with_capacity(missing.len());
         for mut open in missing {
-            match open.turn(errand)? {
+            match open.turn(pending)? {
                 Some(stream) => made.push((open.at, stream)),
                 None => waiting.push(open),
             }
         }
         missing = waiting;
         let peers: Vec<u32> = missing.iter().map(Open::peer).collect();
-        let lost = look(News { made, missing: &peers })?;
-        if let Some(error) = peers.first().and_then(|&peer| errand.in_vain(peer, lost)) {
+        let lost = look(Connected { made, missing: &peers })?;
+        if let Some(error) = peers.first().and_then(|&peer| pending.in_vain(peer, lost)) {
             return Err(error);
         }
         let Some(first) = missing.first() else { return Ok(()) };
-        if Instant::now() >= errand.deadline() {
-            return Err(first.late(errand));
+        if Instant::now() >= pending.deadline() {
+            return Err(first.late(pending));
         }
-        let mut fds = vec![PollFd::from_borrowed_fd(door.events(), PollFlags::IN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(listener.events(), PollFlags::IN)];
         let awaited = missing.iter().filter_map(|open| open.dial.as_ref()?.awaits());
         fds.extend(awaited.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
         pause(&mut fds, TICK);
@@ -177,34 +177,34 @@ impl Open {
         if self.dial.is_some() { self.name.to } else { self.name.from }
     }
 
-    fn turn(&mut self, errand: &Errand<'_>) -> Result<Option<TcpStream>, Error> {
-        let Some(dial) = &mut self.dial else { return Ok(errand.door.take(&self.name)) };
-        match dial.turn(errand.door.options()) {
+    fn turn(&mut self, pending: &PendingConnections<'_>) -> Result<Option<TcpStream>, Error> {
+        let Some(dial) = &mut self.dial else { return Ok(pending.listener.take(&self.name)) };
+        match dial.turn(pending.listener.options()) {
             Turn::Waiting => Ok(None),
             Turn::Connected(stream) => Ok(Some(stream)),
             Turn::Failed(why) => Err(Error::Start(format!(
                 "rank {} cannot connect to rank {}{}: {why}",
-                errand.rank,
-                errand.name(self.name.to),
+                pending.rank,
+                pending.name(self.name.to),
                 at(dial.address())
             ))),
         }
     }
 
     /// The error if it did not come about in time.
-    fn late(&self, errand: &Errand<'_>) -> Error {
+    fn late(&self, pending: &PendingConnections<'_>) -> Error {
         let peer = self.peer();
         let Some(dial) = &self.dial else {
-            let here = errand.door.address();
-            let awaited = format!("a connection from rank {} to {here}", errand.name(peer));
-            return errand.expired(peer, awaited, "");
+            let here = pending.listener.address();
+            let awaited = format!("a connection from rank {} to {here}", pending.name(peer));
+            return pending.expired(peer, awaited, "");
         };
         let trouble = match dial.trouble() {
             "" => String::new(),
             text => format!("; the last attempt: {text}"),
         };
-        let awaited = format!("rank {}{} to answer", errand.name(peer), at(dial.address()));
-        errand.expired(peer, awaited, &trouble)
+        let awaited = format!("rank {}{} to answer", pending.name(peer), at(dial.address()));
+        pending.expired(peer, awaited, &trouble)
     }
 }
 

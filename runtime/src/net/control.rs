@@ -11,7 +11,7 @@ use super::Net;
 use super::connect::pause;
 use super::link::{Frame, Link};
 use super::overlay::steps;
-use super::waits::Told;
+use super::waits::WaitReport;
 use crate::transport::shm::AbortRecord;
 
 /// The longest text of an alarm, in bytes.
@@ -47,7 +47,7 @@ impl Net {
             .filter(|(_, link)| link.end().is_none())
             .filter_map(|(at, link)| Some((at, link.fd()?)))
             .collect();
-        let mut fds = vec![PollFd::from_borrowed_fd(self.door.events(), PollFlags::IN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(self.listener.events(), PollFlags::IN)];
         for (at, fd) in &awaited {
             let is_full = self.links[*at].is_full() && !moving.contains(at);
             let room = if is_full { PollFlags::OUT } else { PollFlags::empty() };
@@ -55,14 +55,14 @@ impl Net {
         }
         pause(&mut fds, moment);
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let is_door = is_ready(&fds[0]) || self.door.is_hearing();
+        let is_listener = is_ready(&fds[0]) || self.listener.is_hearing();
         let ready = awaited.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
         let mut order: Vec<usize> = ready.map(|((at, _), _)| *at).chain(moving).collect();
         drop(fds);
         order.sort_unstable();
         order.dedup();
-        if is_door {
-            self.door.progress();
+        if is_listener {
+            self.listener.progress();
         }
         for at in order {
             self.links[at].flush();
@@ -87,12 +87,12 @@ impl Net {
                     self.refuse(peer);
                 }
             }
-            Frame::Cards(step, cards) => {
+            Frame::Endpoints(step, endpoints) => {
                 let is_known = self.early.iter().any(|(p, s, _)| (*p, *s) == (peer, step));
-                if is_known || !self.cards.is_empty() || step >= steps(self.size) {
+                if is_known || !self.endpoints.is_empty() || step >= steps(self.size) {
                     return self.refuse(peer);
                 }
-                self.early.push((peer, step, cards));
+                self.early.push((peer, step, endpoints));
             }
             Frame::Alarm(code, rank, text) => {
                 self.note_alarm(AbortRecord { code: known(&code), rank, text }, Some(peer));
@@ -101,7 +101,7 @@ impl Net {
                 self.note_gone(rank, how, false, peer);
             }
             Frame::Wait { rank, number, words, asks } => {
-                self.hear_wait(peer, Told { rank, number, words, asks });
+                self.hear_wait(peer, WaitReport { rank, number, words, asks });
             }
             Frame::Gone(..) | Frame::Left => {}
         }

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::Options;
-use super::door::tune;
 use super::hello::{HELLO, Hello, Name, REPLY, Reply};
+use super::listener::tune;
 use super::secret::{NONCE, PROOF, Side, random};
 
 /// How long to wait before another attempt, at first; it doubles up to [`PAUSE_MAX`].
@@ -23,7 +23,7 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 /// gone, or a firewall stands between.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A way to a peer's door.
+/// A way to a peer's listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Way {
     /// This rank's own address, where that decides the path.
@@ -78,7 +78,7 @@ enum Trouble {
 }
 
 impl Dial {
-    /// Begins what is said of a door that turned this rank away.
+    /// Begins what is said of a listener that turned this rank away.
     pub(super) const REFUSED: &str = "refused: ";
 
     pub(super) fn new(name: Name, ways: Vec<Way>) -> Self {

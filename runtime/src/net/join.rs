@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::connect::{Errand, News, Patience, Wanted, called, connect};
+use super::connect::{Connected, Deadline, PendingConnections, Wanted, called, connect};
 use super::dial::Way;
 use super::hello::{CONTROL, Name, lane};
 use super::link::{Frame, Link};
@@ -16,7 +16,7 @@ use super::redial::{Redial, Ways};
 use super::secret::random;
 use super::waits::Waits;
 use super::words::Words;
-use super::{Board, Card, Counts, Door, NOTE_MAX, Net, Wire, address};
+use super::{Counts, EndpointAddress, Listener, NOTE_MAX, Net, Store, Wire, address};
 use crate::error::Error;
 use crate::transport::rdma::Met;
 use crate::transport::shm::AbortRecord;
@@ -25,13 +25,13 @@ use crate::watchdog;
 
 /// Between two looks, while nothing comes.
 const TICK: Duration = Duration::from_millis(5);
-/// More than a card without its note, and its share of a frame, can be.
+/// More than an endpoint without its note, and its share of a frame, can be.
 const CARD_MAX: usize = 512;
 
 impl Net {
     /// Joins a communicator as one of `size` ranks, all of which make this call. `id` tells the
     /// communicator from others of the job, and is used once. The note reaches all ranks on this
-    /// rank's card.
+    /// rank's endpoint.
     ///
     /// # Errors
     ///
@@ -42,8 +42,8 @@ impl Net {
         rank: u32,
         size: u32,
         id: u64,
-        door: Arc<Door>,
-        board: &mut dyn Board,
+        listener: Arc<Listener>,
+        store: &mut dyn Store,
         note: Vec<u8>,
     ) -> Result<Net, Error> {
         if rank >= size {
@@ -52,42 +52,46 @@ impl Net {
         if note.len() > NOTE_MAX {
             let length = note.len();
             return Err(Error::Usage(format!(
-                "the note of rank {rank} has {length} bytes, and a card has room for {NOTE_MAX}"
+                "the note of rank {rank} has {length} bytes, and an endpoint has room for {NOTE_MAX}"
             )));
         }
-        let options = door.options();
-        let card = Card {
-            addresses: door.addresses().to_vec(),
+        let options = listener.options();
+        let endpoint = EndpointAddress {
+            addresses: listener.addresses().to_vec(),
             host: address::host(options.host_label.as_deref())?,
             pid: std::process::id(),
             note,
         };
         let timeout = options.timeout;
         let deadline = Instant::now() + timeout;
-        let mut notes = Notes { board, id, rank, operations: 0, deadline };
-        // Whoever learns the job from the board may connect at once: the door must know it first.
+        let mut notes = Notes { store, id, rank, operations: 0, deadline };
+        // Whoever learns the job from the store may connect at once: the listener must know it first.
         let job = match (rank, size) {
             (_, 1) => random().map(u128::from_le_bytes)?,
             (0, _) => notes.publish_job()?,
             _ => notes.job()?,
         };
-        let mut net = Net::new(rank, size, job, id, door.clone());
+        let mut net = Net::new(rank, size, job, id, listener.clone());
         if size == 1 {
-            net.cards = vec![card];
+            net.endpoints = vec![endpoint];
             return Ok(net);
         }
-        let card = encode(&card)?;
-        notes.set(&format!("card/{rank}"), &card)?;
+        let endpoint = encode(&endpoint)?;
+        notes.set(&format!("endpoint/{rank}"), &endpoint)?;
         let next = (rank + 1) % size;
-        let its_card = notes.get(&format!("card/{next}"), next)?;
-        net.counts.board = notes.operations;
-        let watch = &mut |_| board.look();
-        let mut errand =
-            Errand::new(&door, rank, "join", Patience { timeout, watch, members: &[] });
-        match net.gather_cards(&mut errand, vec![card, its_card]) {
+        let its_endpoint = notes.get(&format!("endpoint/{next}"), next)?;
+        net.counts.store = notes.operations;
+        let watch = &mut |_| store.look();
+        let mut pending = PendingConnections::new(
+            &listener,
+            rank,
+            "join",
+            Deadline { timeout, watch, members: &[] },
+        );
+        match net.gather_endpoints(&mut pending, vec![endpoint, its_endpoint]) {
             Ok(()) => Ok(net),
             Err(error) => {
-                let error = board.fail(error);
+                let error = store.fail(error);
                 net.give_up(&watchdog::record(rank, &error));
                 Err(error)
             }
@@ -109,10 +113,10 @@ impl Net {
         &mut self,
         (word, tag): (u64, u32),
         what: &'static str,
-        patience: Patience<'_>,
+        deadline: Deadline<'_>,
     ) -> Result<Vec<u64>, Error> {
-        let mut errand = Errand::new(&self.door, self.rank, what, patience);
-        self.gather_words((word, tag), &mut errand)
+        let mut pending = PendingConnections::new(&self.listener, self.rank, what, deadline);
+        self.gather_words((word, tag), &mut pending)
     }
 
     /// A communicator of some of this one's ranks: `members` gives their numbers here, in the order
@@ -136,8 +140,9 @@ impl Net {
             let own = self.rank;
             return usage(format!("rank {own} is not the member at place {rank} of {members:?}"));
         }
-        let mut net = Net::new(rank, members.len() as u32, self.job, id, self.door.clone());
-        net.cards = members.iter().filter_map(|&m| self.cards.get(m as usize).cloned()).collect();
+        let mut net = Net::new(rank, members.len() as u32, self.job, id, self.listener.clone());
+        net.endpoints =
+            members.iter().filter_map(|&m| self.endpoints.get(m as usize).cloned()).collect();
         Ok(net)
     }
 
@@ -148,16 +153,16 @@ impl Net {
     /// # Errors
     ///
     /// As [`Net::join`].
-    pub(crate) fn meet(&mut self, patience: Patience<'_>) -> Result<(), Error> {
-        let bytes: Vec<u8> = patience.members.iter().flat_map(|m| m.to_le_bytes()).collect();
+    pub(crate) fn meet(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
+        let bytes: Vec<u8> = deadline.members.iter().flat_map(|m| m.to_le_bytes()).collect();
         let digest = Sha256::digest(bytes);
         let tag = u32::from_le_bytes(std::array::from_fn(|at| digest[at]));
-        let mut errand = Errand::new(&self.door, self.rank, "split", patience);
+        let mut pending = PendingConnections::new(&self.listener, self.rank, "split", deadline);
         let peers = neighbours(self.rank, self.size);
         let peers: Vec<_> = peers.into_iter().map(|peer| (peer, self.ways(peer))).collect();
-        self.link(&mut errand, &peers)?;
+        self.link(&mut pending, &peers)?;
         self.show_ways();
-        self.gather_words((0, tag), &mut errand).map(drop)
+        self.gather_words((0, tag), &mut pending).map(drop)
     }
 
     /// Opens a connection for each of these peers and channels. Both sides name each other, in any
@@ -169,10 +174,10 @@ impl Net {
     pub(crate) fn open(
         &mut self,
         wanted: &[Wire],
-        patience: Patience<'_>,
+        deadline: Deadline<'_>,
     ) -> Result<Vec<OwnedFd>, Error> {
         let (rank, size) = (self.rank, self.size);
-        let paths = self.door.addresses().len();
+        let paths = self.listener.addresses().len();
         if let Some(Wire { path, .. }) = wanted.iter().find(|w| usize::from(w.path) >= paths) {
             return Err(Error::Usage(format!(
                 "the plan rides path {path} between hosts, and this communicator has {paths}: give all \
@@ -191,7 +196,7 @@ impl Net {
                 "rank {rank} asks twice for a connection to rank {peer} on channel {channel}"
             )));
         }
-        let mut errand = Errand::new(&self.door, rank, "connect", patience);
+        let mut pending = PendingConnections::new(&self.listener, rank, "connect", deadline);
         let named: Vec<Named> = wanted
             .iter()
             .map(|&Wire { peer, channel, path }| Named {
@@ -201,7 +206,7 @@ impl Net {
             })
             .collect();
         let mut all: Vec<Option<OwnedFd>> = wanted.iter().map(|_| None).collect();
-        self.sockets(&mut errand, &named, &mut |_, made| {
+        self.sockets(&mut pending, &named, &mut |_, made| {
             for (at, stream) in made {
                 all[at] = Some(stream.into());
             }
@@ -209,15 +214,15 @@ impl Net {
         Ok(all.into_iter().flatten().collect())
     }
 
-    fn new(rank: u32, size: u32, job: u128, id: u64, door: Arc<Door>) -> Net {
-        door.expect(job);
+    fn new(rank: u32, size: u32, job: u128, id: u64, listener: Arc<Listener>) -> Net {
+        listener.expect(job);
         Net {
             rank,
             size,
             job,
             id,
-            door,
-            cards: Vec::new(),
+            listener,
+            endpoints: Vec::new(),
             links: Vec::new(),
             words: Words::new(rank, size),
             waits: Waits::default(),
@@ -231,7 +236,8 @@ impl Net {
 
     /// The ways to a peer, by path.
     fn ways(&self, peer: u32) -> Vec<Way> {
-        let all = self.cards.get(peer as usize).map(|card| self.ways_to(&card.addresses));
+        let all =
+            self.endpoints.get(peer as usize).map(|endpoint| self.ways_to(&endpoint.addresses));
         all.unwrap_or_default()
     }
 
@@ -247,9 +253,9 @@ impl Net {
 
     /// The ways to whoever listens there, by path.
     fn ways_to(&self, addresses: &[SocketAddr]) -> Vec<Way> {
-        let own = self.door.addresses();
+        let own = self.listener.addresses();
         let way = |(&own, &to): (&SocketAddr, &SocketAddr)| {
-            let from = (self.door.addresses().len() > 1).then(|| own.ip());
+            let from = (self.listener.addresses().len() > 1).then(|| own.ip());
             Way { from, to: address::reachable(to, own) }
         };
         own.iter().zip(addresses).map(way).collect()
@@ -257,9 +263,9 @@ impl Net {
 
     /// How a stream between this rank and a peer is made again, if there are several paths.
     fn redial(&self, peer: u32, lane: u32, ways: &Ways) -> Option<Redial> {
-        let is_one = self.door.options().paths.len() < 2;
+        let is_one = self.listener.options().paths.len() < 2;
         let name = Name { job: self.job, comm: self.id, to: peer, from: self.rank, lane };
-        (!is_one).then(|| Redial::new(&self.door, name, ways.clone()))
+        (!is_one).then(|| Redial::new(&self.listener, name, ways.clone()))
     }
 
     /// A connection for data as a stream that survives the loss of its path, if there are several.
@@ -283,7 +289,7 @@ impl Net {
     /// Makes connections. `take` gets them as they are made.
     fn sockets(
         &mut self,
-        errand: &mut Errand<'_>,
+        pending: &mut PendingConnections<'_>,
         named: &[Named],
         take: &mut Take<'_>,
     ) -> Result<(), Error> {
@@ -296,8 +302,8 @@ impl Net {
                 Wanted { name, dial: ways.as_deref() }
             })
             .collect();
-        let members = errand.members();
-        connect(errand, &wanted, &mut |News { made, missing }| {
+        let members = pending.members();
+        connect(pending, &wanted, &mut |Connected { made, missing }| {
             let dials = made.iter().filter(|(at, _)| named[*at].ways.is_some()).count();
             self.counts.made += dials as u64;
             self.counts.accepted += (made.len() - dials) as u64;
@@ -312,7 +318,11 @@ impl Net {
 
     /// Links this rank with peers that it has no link to. A link is there as soon as it is made, so
     /// that this rank hears of trouble while it waits for another one.
-    fn link(&mut self, errand: &mut Errand<'_>, peers: &[(u32, Vec<Way>)]) -> Result<(), Error> {
+    fn link(
+        &mut self,
+        pending: &mut PendingConnections<'_>,
+        peers: &[(u32, Vec<Way>)],
+    ) -> Result<(), Error> {
         let (rank, size) = (self.rank, self.size);
         let named: Vec<Named> = peers
             .iter()
@@ -324,7 +334,7 @@ impl Net {
             })
             .collect();
         let limit = (CARD_MAX + NOTE_MAX).saturating_mul(size as usize).min(u32::MAX as usize);
-        self.sockets(errand, &named, &mut |net, made| {
+        self.sockets(pending, &named, &mut |net, made| {
             for (at, stream) in made {
                 let peer = named[at].peer;
                 let ways = Ways::default();
@@ -338,9 +348,13 @@ impl Net {
         })
     }
 
-    /// Gathers all cards, beginning with this rank's and the next one's. A step makes the links that
-    /// it needs: the cards that came before say where to.
-    fn gather_cards(&mut self, errand: &mut Errand<'_>, own: Vec<Vec<u8>>) -> Result<(), Error> {
+    /// Gathers all endpoints, beginning with this rank's and the next one's. A step makes the links that
+    /// it needs: the endpoints that came before say where to.
+    fn gather_endpoints(
+        &mut self,
+        pending: &mut PendingConnections<'_>,
+        own: Vec<Vec<u8>>,
+    ) -> Result<(), Error> {
         let (rank, size) = (self.rank, self.size);
         let mut gather = Gather::new(rank, size, own);
         while !gather.is_done() {
@@ -351,28 +365,32 @@ impl Net {
                 .into_iter()
                 .map(|peer| {
                     let at = (peer + size - rank) % size;
-                    let card = gather.pile().get(at as usize).map(|card| decode(card, peer));
-                    let to = card.transpose()?.map(|card| card.addresses).unwrap_or_default();
+                    let endpoint =
+                        gather.pile().get(at as usize).map(|endpoint| decode(endpoint, peer));
+                    let to = endpoint
+                        .transpose()?
+                        .map(|endpoint| endpoint.addresses)
+                        .unwrap_or_default();
                     Ok((peer, self.ways_to(&to)))
                 })
                 .collect();
-            self.link(errand, &peers?)?;
-            if let Some(cards) = gather.outgoing() {
-                self.send(target, &Frame::Cards(step, cards));
+            self.link(pending, &peers?)?;
+            if let Some(endpoints) = gather.outgoing() {
+                self.send(target, &Frame::Endpoints(step, endpoints));
             }
-            let cards = self.await_from(errand, |net| {
+            let endpoints = self.await_from(pending, |net| {
                 let early = &mut net.early;
                 let at = early.iter().position(|(p, s, _)| (*p, *s) == (source, step));
                 at.map(|at| Ok(early.swap_remove(at).2)).ok_or(source)
             })?;
-            if !gather.incoming(cards) {
+            if !gather.incoming(endpoints) {
                 return Err(damaged(source));
             }
         }
-        let mut cards = gather.into_pile();
-        cards.rotate_right(rank as usize);
-        let decoded = cards.iter().zip(0..).map(|(card, peer)| decode(card, peer));
-        self.cards = decoded.collect::<Result<_, _>>()?;
+        let mut endpoints = gather.into_pile();
+        endpoints.rotate_right(rank as usize);
+        let decoded = endpoints.iter().zip(0..).map(|(endpoint, peer)| decode(endpoint, peer));
+        self.endpoints = decoded.collect::<Result<_, _>>()?;
         self.show_ways();
         Ok(())
     }
@@ -388,12 +406,12 @@ impl Net {
     fn gather_words(
         &mut self,
         (word, tag): (u64, u32),
-        errand: &mut Errand<'_>,
+        pending: &mut PendingConnections<'_>,
     ) -> Result<Vec<u64>, Error> {
         self.begin_words(word, tag);
-        let (rank, what) = (errand.rank, errand.what);
-        let members = errand.members();
-        self.await_from(errand, |net| {
+        let (rank, what) = (pending.rank, pending.what);
+        let members = pending.members();
+        self.await_from(pending, |net| {
             let all = net.poll_words().map(|all| all.map(<[u64]>::to_vec));
             match all {
                 Some(Ok(words)) => Ok(Ok(words)),
@@ -410,7 +428,7 @@ impl Net {
     /// Waits for something from a peer: the closure gives it, or says from whom it must come.
     fn await_from<T>(
         &mut self,
-        errand: &mut Errand<'_>,
+        pending: &mut PendingConnections<'_>,
         mut take: impl FnMut(&mut Net) -> Result<Result<T, Error>, u32>,
     ) -> Result<T, Error> {
         loop {
@@ -419,14 +437,14 @@ impl Net {
                 Err(peer) => peer,
             };
             // What the peer said last may be what is awaited.
-            let members = errand.members();
+            let members = pending.members();
             let lost = self.lost(peer, members);
-            if let Some(error) = self.stopped(members).or_else(|| errand.in_vain(peer, lost)) {
+            if let Some(error) = self.stopped(members).or_else(|| pending.in_vain(peer, lost)) {
                 return take(self).unwrap_or(Err(error));
             }
-            if Instant::now() >= errand.deadline() {
-                let awaited = format!("rank {} to go on", errand.name(peer));
-                return Err(errand.expired(peer, awaited, ""));
+            if Instant::now() >= pending.deadline() {
+                let awaited = format!("rank {} to go on", pending.name(peer));
+                return Err(pending.expired(peer, awaited, ""));
             }
             self.wait(TICK);
         }
@@ -459,9 +477,9 @@ struct Named {
     ways: Option<Vec<Way>>,
 }
 
-/// The board as one rank of one communicator uses it.
+/// The store as one rank of one communicator uses it.
 struct Notes<'a> {
-    board: &'a mut dyn Board,
+    store: &'a mut dyn Store,
     id: u64,
     rank: u32,
     operations: u64,
@@ -471,18 +489,18 @@ struct Notes<'a> {
 impl Notes<'_> {
     fn set(&mut self, what: &str, value: &[u8]) -> Result<(), Error> {
         self.operations += 1;
-        let set = self.board.set(&format!("net/{:x}/{what}", self.id), value);
-        set.map_err(|error| self.board.fail(error))
+        let set = self.store.set(&format!("net/{:x}/{what}", self.id), value);
+        set.map_err(|error| self.store.fail(error))
     }
 
     /// Reads what `peer` leaves there.
     fn get(&mut self, what: &str, peer: u32) -> Result<Vec<u8>, Error> {
         self.operations += 1;
-        let value = self.board.get(&format!("net/{:x}/{what}", self.id), self.deadline);
+        let value = self.store.get(&format!("net/{:x}/{what}", self.id), self.deadline);
         value.map_err(|error| match error {
             Error::Start(e) => {
                 let text = format!("rank {} waited for rank {peer} to join: {e}", self.rank);
-                self.board.fail(Error::Start(text))
+                self.store.fail(Error::Start(text))
             }
             // Somebody else's.
             error => error,
@@ -501,11 +519,12 @@ impl Notes<'_> {
     }
 }
 
-fn encode(card: &Card) -> Result<Vec<u8>, Error> {
-    postcard::to_stdvec(card).map_err(|e| Error::Start(format!("a card cannot be encoded: {e}")))
+fn encode(endpoint: &EndpointAddress) -> Result<Vec<u8>, Error> {
+    postcard::to_stdvec(endpoint)
+        .map_err(|e| Error::Start(format!("an endpoint cannot be encoded: {e}")))
 }
 
-fn decode(bytes: &[u8], rank: u32) -> Result<Card, Error> {
+fn decode(bytes: &[u8], rank: u32) -> Result<EndpointAddress, Error> {
     postcard::from_bytes(bytes).map_err(|_| damaged(rank))
 }
 

@@ -14,8 +14,8 @@ use crate::transport::tcp::Resumable;
 /// What ranks say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Frame {
-    /// A step of gathering cards, each as its bytes.
-    Cards(u32, Vec<Vec<u8>>),
+    /// A step of gathering endpoints, each as its bytes.
+    Endpoints(u32, Vec<Vec<u8>>),
     /// A step of a round of words: each rank's tag and word.
     Words { round: u64, step: u32, words: Vec<(u32, u64)> },
     /// Everybody stops: the code, the rank and the text of the cause.
@@ -302,7 +302,7 @@ mod tests {
         let (mut a, far) = pair();
         far.set_nonblocking(true).expect("non-blocking");
         let mut b = Link::new(0, far, 64 << 20);
-        let large = Frame::Cards(3, vec![vec![7; 100_000]; 100]);
+        let large = Frame::Endpoints(3, vec![vec![7; 100_000]; 100]);
         let words = Frame::Words { round: u64::MAX, step: 3, words: vec![(1, u64::MAX); 9] };
         a.send(&words);
         a.send(&large);

@@ -4,15 +4,15 @@
 //! What the control pages of shared memory are inside a host, a [`Net`] is between hosts: it says
 //! who is there and who is gone, exchanges a word among all ranks, and makes everybody stop when one
 //! fails. Each rank is linked with `2 log2 n` others at most ([`overlay`]); whatever concerns all
-//! travels over these links, so a rank needs three operations of the rendezvous store ([`Board`])
-//! whatever the number of ranks. Cards and words are gathered by Bruck's algorithm; alarms flood.
+//! travels over these links, so a rank needs three operations of the rendezvous store ([`Store`])
+//! whatever the number of ranks. Endpoints and words are gathered by Bruck's algorithm; alarms flood.
 //!
-//! A process has one [`Door`], a listening socket for all its communicators. A connection counts only
+//! A process has one [`Listener`], a listening socket for all its communicators. A connection counts only
 //! once the other side has named the job, or proved that it knows the job's secret, and before that no
 //! byte of it is used ([`hello`]). Strangers are refused, counted, and disturb nobody.
 //!
 //! There are no threads, but for the moment in which devices are connected (`rdma::Meeting`). Only joining,
-//! splitting and opening connections wait, each with [`Patience`]; everything else is done in [`Net::poll`],
+//! splitting and opening connections wait, each with [`Deadline`]; everything else is done in [`Net::poll`],
 //! which a waiting rank calls about once a millisecond.
 //! All sockets are non-blocking, closed on `exec`, and without delay.
 
@@ -20,10 +20,10 @@ mod address;
 mod connect;
 mod control;
 mod dial;
-mod door;
 mod hello;
 mod join;
 mod link;
+mod listener;
 mod overlay;
 mod redial;
 pub mod scale;
@@ -40,12 +40,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use connect::{LAST_WORDS, Patience};
+pub(crate) use connect::{Deadline, LAST_WORDS};
 pub(crate) use control::known;
-pub(crate) use door::Door;
+pub(crate) use listener::Listener;
 pub(crate) use secret::{Secret, random};
 
-use crate::bootstrap::Board;
+use crate::bootstrap::Store;
 use crate::paths::Sheet;
 use crate::transport::rdma;
 use crate::transport::shm::AbortRecord;
@@ -115,7 +115,7 @@ impl Default for Options {
 
 /// What a peer must know of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Card {
+pub(crate) struct EndpointAddress {
     /// Where it listens, by path.
     pub(crate) addresses: Vec<SocketAddr>,
     /// Ranks with the same value run on one host and can share memory.
@@ -134,7 +134,7 @@ pub(crate) struct Wire {
     pub(crate) path: u16,
 }
 
-/// The longest note of a card, in bytes.
+/// The longest note of an endpoint, in bytes.
 pub(crate) const NOTE_MAX: usize = 4096;
 
 /// Two ranks make different calls.
@@ -151,10 +151,10 @@ pub(crate) struct Counts {
     pub(crate) made: u64,
     /// Connections that others made to this rank.
     pub(crate) accepted: u64,
-    /// Connections that were refused at the door of this process, whomever they were for.
+    /// Connections that were refused at the listener of this process, whomever they were for.
     pub(crate) refused: u64,
     /// Operations of the rendezvous store.
-    pub(crate) board: u64,
+    pub(crate) store: u64,
     /// Links to other ranks; each is one descriptor.
     pub(crate) links: u64,
     /// Bytes received over links.
@@ -169,12 +169,12 @@ pub(crate) struct Net {
     size: u32,
     job: u128,
     id: u64,
-    door: Arc<Door>,
-    cards: Vec<Card>,
+    listener: Arc<Listener>,
+    endpoints: Vec<EndpointAddress>,
     links: Vec<Link>,
     words: Words,
     waits: Waits,
-    /// Steps of gathering cards that came before their turn: sender, step, cards.
+    /// Steps of gathering endpoints that came before their turn: sender, step, endpoints.
     early: Vec<(u32, u32, Vec<Vec<u8>>)>,
     /// Links that do not know the ways to their peers yet.
     unknown: Vec<(u32, redial::Ways)>,
@@ -184,14 +184,14 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// The door that this rank is reached through.
-    pub(crate) fn door(&self) -> &Door {
-        &self.door
+    /// The listener that this rank is reached through.
+    pub(crate) fn listener(&self) -> &Listener {
+        &self.listener
     }
 
-    /// The cards of all ranks, by rank.
-    pub(crate) fn cards(&self) -> &[Card] {
-        &self.cards
+    /// The endpoints of all ranks, by rank.
+    pub(crate) fn endpoints(&self) -> &[EndpointAddress] {
+        &self.endpoints
     }
 
     /// Why everybody stops, if somebody said so.
@@ -209,7 +209,7 @@ impl Net {
     pub(crate) fn counts(&self) -> Counts {
         let sum = |of: fn(&Link) -> u64| self.links.iter().map(of).sum::<u64>();
         Counts {
-            refused: self.door.refused(),
+            refused: self.listener.refused(),
             links: self.links.len() as u64,
             bytes_in: self.counts.bytes_in + sum(|link| link.bytes_in),
             bytes_out: self.counts.bytes_out + sum(|link| link.bytes_out),
@@ -220,6 +220,6 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        self.door.close(self.job, self.id, self.rank);
+        self.listener.close(self.job, self.id, self.rank);
     }
 }

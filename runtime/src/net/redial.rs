@@ -1,5 +1,5 @@
 //! How a stream between two ranks is made again when its connection is lost: over any of their paths,
-//! through the same doors, with the same proof of who is there. Where a path is an RDMA device, the two ends then
+//! through the same listeners, with the same proof of who is there. Where a path is an RDMA device, the two ends then
 //! meet over the socket that this gives; both drive that as they drive their dials.
 
 use std::net::SocketAddr;
@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::dial::{Dial, Turn, Way};
-use super::door::Door;
 use super::hello::{Name, again};
+use super::listener::Listener;
 use crate::fabric::system;
 use crate::transport::rdma::{self, Meeting, Met};
 use crate::transport::tcp::{Dialed, Line, Reach, Resumable};
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How long two ends may take to meet. One of them may have to come out of a computation first.
 const MEETING: Duration = Duration::from_secs(5);
 
-/// The ways to a peer, by path. Links are made before all cards are known.
+/// The ways to a peer, by path. Links are made before all endpoints are known.
 pub(super) type Ways = Arc<OnceLock<Vec<Way>>>;
 
 /// An attempt to connect over a path.
@@ -30,23 +30,23 @@ enum Attempt {
 
 /// See above.
 pub(super) struct Redial {
-    door: Arc<Door>,
+    listener: Arc<Listener>,
     /// What this rank is called where it dials.
     name: Name,
-    /// By path, once the peer's card is known.
+    /// By path, once the peer's endpoint is known.
     ways: Ways,
     attempts: Vec<Option<Attempt>>,
     /// What the peer began: its path, how far it is, and since when.
     begun: Vec<(usize, Met, Instant)>,
-    /// Since when no attempt is made, why, and whether the door refused.
+    /// Since when no attempt is made, why, and whether the listener refused.
     failed: Vec<Option<(Instant, String, bool)>>,
 }
 
 impl Redial {
-    pub(super) fn new(door: &Arc<Door>, name: Name, ways: Ways) -> Self {
-        let paths = door.options().paths.len();
+    pub(super) fn new(listener: &Arc<Listener>, name: Name, ways: Ways) -> Self {
+        let paths = listener.options().paths.len();
         let (attempts, failed) = ((0..paths).map(|_| None).collect(), vec![None; paths]);
-        Redial { door: door.clone(), name, ways, attempts, begun: Vec::new(), failed }
+        Redial { listener: listener.clone(), name, ways, attempts, begun: Vec::new(), failed }
     }
 
     /// A stream that is at home on that path. It begins on this connection, wherever that is.
@@ -54,7 +54,7 @@ impl Redial {
         let own = rustix::net::getsockname(&fd).ok();
         let own = own.and_then(|own| SocketAddr::try_from(own).ok()).map(|own| own.ip());
         let is_own = |path: &usize| {
-            let at = self.door.addresses().get(*path);
+            let at = self.listener.addresses().get(*path);
             at.is_some_and(|at| Some(at.ip()) == own.map(|own| own.to_canonical()))
         };
         let sockets = (0..self.attempts.len()).filter(|&path| self.device(path).is_none());
@@ -74,13 +74,13 @@ impl Redial {
 
     fn begin(self, line: Result<Line, String>, places: (usize, usize)) -> Resumable {
         let chooses = self.name.from < self.name.to;
-        let patience = self.door.options().timeout / 2;
-        Resumable::new(line, places, chooses, patience, Box::new(self))
+        let timeout = self.listener.options().timeout / 2;
+        Resumable::new(line, places, chooses, timeout, Box::new(self))
     }
 
     /// The device that a path is. Links on which ranks only talk stay with sockets.
     fn device(&self, path: usize) -> Option<&rdma::Choice> {
-        self.door.device(path).filter(|_| !self.name.is_control())
+        self.listener.device(path).filter(|_| !self.name.is_control())
     }
 
     /// Begins an attempt, unless it can be seen to be in vain.
@@ -113,7 +113,7 @@ impl Redial {
                 met => (Some(Attempt::Meeting(met, since)), waiting()),
             },
             Attempt::Dial(mut dial) => {
-                let turn = dial.turn(self.door.options());
+                let turn = dial.turn(self.listener.options());
                 // Nobody listens where it said that it listens: its process is gone.
                 let is_shut = dial.is_refused();
                 match (turn, self.device(path)) {
@@ -164,7 +164,7 @@ fn failed(why: String, is_shut: bool) -> Dialed {
 
 impl Reach for Redial {
     fn paths(&self) -> &[String] {
-        &self.door.options().paths
+        &self.listener.options().paths
     }
 
     fn dial(&mut self, path: usize) -> Dialed {
@@ -223,13 +223,13 @@ impl Reach for Redial {
 impl Redial {
     /// A connection that the peer made, and its path.
     fn taken(&self) -> Option<(usize, OwnedFd)> {
-        if !self.door.is_again() {
+        if !self.listener.is_again() {
             return None;
         }
         let (from, to) = (self.name.to, self.name.from);
         (0..self.attempts.len()).find_map(|path| {
             let name = Name { from, to, lane: again(self.name.lane, path), ..self.name };
-            Some((path, self.door.take(&name)?.into()))
+            Some((path, self.listener.take(&name)?.into()))
         })
     }
 }

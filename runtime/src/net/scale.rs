@@ -11,19 +11,19 @@ pub struct Assumptions {
     /// Seconds that a message takes from rank to rank.
     pub message: f64,
     /// Operations a second that the rendezvous store serves.
-    pub board_rate: f64,
+    pub store_rate: f64,
     /// Bytes a second of a link.
     pub bandwidth: f64,
-    /// Bytes of a card.
-    pub card: u64,
+    /// Bytes of an endpoint.
+    pub endpoint: u64,
     /// Whether the ranks share a secret, which adds a challenge to each connection.
     pub has_secret: bool,
 }
 
 impl Default for Assumptions {
     fn default() -> Self {
-        let (message, board_rate, bandwidth) = (50e-6, 100e3, 10e9);
-        Assumptions { message, board_rate, bandwidth, card: 96, has_secret: true }
+        let (message, store_rate, bandwidth) = (50e-6, 100e3, 10e9);
+        Assumptions { message, store_rate, bandwidth, endpoint: 96, has_secret: true }
     }
 }
 
@@ -32,14 +32,14 @@ impl Default for Assumptions {
 pub struct Figures {
     /// How many ranks.
     pub ranks: u32,
-    /// Ranks that end with everybody's card: all, or the logic is wrong.
+    /// Ranks that end with everybody's endpoint: all, or the logic is wrong.
     pub complete: u32,
-    /// Steps of gathering the cards.
+    /// Steps of gathering the endpoints.
     pub steps: u32,
     /// Operations of the store, of the rank with most.
-    pub board_a_rank: u32,
+    pub store_a_rank: u32,
     /// Operations of the store, of all ranks.
-    pub board: u64,
+    pub store: u64,
     /// Links of the rank with most; each is a descriptor.
     pub links_a_rank: u32,
     /// Messages that a rank sends, handshakes included, at most.
@@ -47,7 +47,7 @@ pub struct Figures {
     /// Bytes that a rank receives, at most.
     pub bytes_a_rank: u64,
     /// Modelled seconds until the store has served everybody.
-    pub board_seconds: f64,
+    pub store_seconds: f64,
     /// Modelled seconds of connecting and gathering after that.
     pub gather_seconds: f64,
 }
@@ -55,17 +55,17 @@ pub struct Figures {
 impl Figures {
     /// Modelled seconds from the first rank's start to the last rank's end, if all start at once.
     pub fn seconds(&self) -> f64 {
-        self.board_seconds + self.gather_seconds
+        self.store_seconds + self.gather_seconds
     }
 }
 
-/// Operations of the store that a rank makes: it leaves its card, reads the next one's and the job's
+/// Operations of the store that a rank makes: it leaves its endpoint, reads the next one's and the job's
 /// number, which rank 0 leaves.
-fn board_operations(size: u32) -> u32 {
+fn store_operations(size: u32) -> u32 {
     if size == 1 { 0 } else { 3 }
 }
 
-/// Cards of consecutive ranks, without the cards.
+/// Endpoints of consecutive ranks, without the endpoints.
 struct Run {
     first: u32,
     count: u32,
@@ -102,7 +102,7 @@ pub fn join(ranks: u32, given: &Assumptions) -> Figures {
         }
         for ((gather, run), bytes) in all.iter_mut().zip(arrivals).zip(&mut bytes) {
             if let Some(run) = run {
-                *bytes += u64::from(run.count) * given.card;
+                *bytes += u64::from(run.count) * given.endpoint;
                 gather.incoming(run);
             }
         }
@@ -114,20 +114,20 @@ pub fn join(ranks: u32, given: &Assumptions) -> Figures {
     let bytes_a_rank = bytes.into_iter().max().unwrap_or(0);
     let steps = steps(size);
     // A connection is two messages to be made, then a hello and its answer, then what proves the
-    // secret; the steps' own connections are made one after the other, as the cards come.
+    // secret; the steps' own connections are made one after the other, as the endpoints come.
     let handshake = if given.has_secret { 6 } else { 4 };
     let messages = f64::from(steps * (handshake + 1)) * given.message;
-    let board = u64::from(size) * u64::from(board_operations(size));
+    let store = u64::from(size) * u64::from(store_operations(size));
     Figures {
         ranks: size,
         complete: all.iter().filter(is_complete).count() as u32,
         steps,
-        board_a_rank: board_operations(size),
-        board,
+        store_a_rank: store_operations(size),
+        store,
         links_a_rank,
         messages_a_rank: links_a_rank * handshake.div_ceil(2) + steps,
         bytes_a_rank,
-        board_seconds: board as f64 / given.board_rate,
+        store_seconds: store as f64 / given.store_rate,
         gather_seconds: messages + bytes_a_rank as f64 / given.bandwidth,
     }
 }
@@ -141,7 +141,7 @@ mod tests {
         for ranks in (1..200).chain([255, 256, 257, 1000, 4096, 65_537, 131_072]) {
             let figures = join(ranks, &Assumptions::default());
             assert_eq!(figures.complete, ranks, "{ranks} ranks");
-            assert!(figures.board_a_rank <= 2 * steps(ranks) + 3);
+            assert!(figures.store_a_rank <= 2 * steps(ranks) + 3);
             assert!(figures.links_a_rank <= 2 * steps(ranks));
         }
     }
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_job_of_131072_ranks_joins_in_seconds() {
         let figures = join(131_072, &Assumptions::default());
-        assert_eq!((figures.steps, figures.links_a_rank, figures.board_a_rank), (17, 33, 3));
+        assert_eq!((figures.steps, figures.links_a_rank, figures.store_a_rank), (17, 33, 3));
         assert_eq!(figures.bytes_a_rank, (131_072 - 2) * 96);
         assert!(figures.seconds() < 5.0, "{figures:?}");
     }

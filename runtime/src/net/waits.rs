@@ -21,7 +21,7 @@ pub(super) struct Waits {
     /// Whether somebody asks, and was not answered.
     asked: bool,
     /// What this rank told last, and how often it told something.
-    told: Option<Words>,
+    last_report: Option<Words>,
     number: u32,
 }
 
@@ -37,7 +37,7 @@ impl Net {
             && let Some(own) = own()
         {
             self.waits.asked = false;
-            if self.waits.told != Some(own) {
+            if self.waits.last_report != Some(own) {
                 self.tell_wait(Some(own), false);
             }
         }
@@ -45,7 +45,7 @@ impl Net {
 
     /// This rank goes on.
     pub(crate) fn waits_no_more(&mut self) {
-        if self.waits.told.is_some() {
+        if self.waits.last_report.is_some() {
             self.tell_wait(None, false);
         }
     }
@@ -63,14 +63,14 @@ impl Net {
 
     fn tell_wait(&mut self, words: Option<Words>, asks: bool) {
         self.waits.number += 1;
-        self.waits.told = words;
+        self.waits.last_report = words;
         let (rank, number) = (self.rank, self.waits.number);
         self.tell_all(&Frame::Wait { rank, number, words, asks }, None);
     }
 
-    /// Takes what a rank told, and passes it on, if it is news.
-    pub(super) fn hear_wait(&mut self, from: u32, told: Told) {
-        let Told { rank, number, words, asks } = told;
+    /// Takes what a rank told, and passes it on, if that is new.
+    pub(super) fn hear_wait(&mut self, from: u32, report: WaitReport) {
+        let WaitReport { rank, number, words, asks } = report;
         let is_news = self.waits.known.get(&rank).is_none_or(|(known, _)| *known < number);
         if rank == self.rank || rank >= self.size || !is_news {
             return;
@@ -82,7 +82,7 @@ impl Net {
 }
 
 /// What a rank told: its wait, or that it goes on, and whether it asks the others.
-pub(super) struct Told {
+pub(super) struct WaitReport {
     pub(super) rank: u32,
     pub(super) number: u32,
     pub(super) words: Option<Words>,

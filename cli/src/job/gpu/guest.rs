@@ -8,9 +8,9 @@ use roundelay::{Communicator, Error};
 use roundelay_compiler::collective::Kind;
 
 use super::buffers::GUARD;
-use super::patience::Patience;
 use super::player::Areas;
 use super::rank::SETUP;
+use super::time_limit::TimeLimit;
 use crate::peer::Inside;
 use crate::peer::nccl::{Joined, Opened, Windows};
 
@@ -51,7 +51,7 @@ impl<'a> Guests<'a> {
         if self.kind.as_ref() == Some(kind) {
             return Ok(());
         }
-        let _patience = Patience::new(SETUP, host.rank(), "NCCL");
+        let _limit = TimeLimit::new(SETUP, host.rank(), "NCCL");
         self.leave();
         self.kind = Some(kind.clone());
         self.joined = match &self.opened {

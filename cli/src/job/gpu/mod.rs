@@ -2,15 +2,15 @@
 //!
 //! `rank` plays cases, ours and those of libraries inside the ranks, on the same buffers (`buffers`), with the
 //! same checks and the same clock (`measure`: events on the stream); `guest` joins those libraries. Contributions and
-//! references are those of the host, by all cores (`data`). What never returns is ended by `patience`.
+//! references are those of the host, by all cores (`data`). What never returns is ended by `time_limit`.
 
 pub(crate) mod buffers;
 mod guest;
 mod measure;
-pub(crate) mod patience;
 pub(crate) mod piece;
 pub(crate) mod player;
 pub(crate) mod rank;
+pub(crate) mod time_limit;
 
 use roundelay::cuda::probe;
 use roundelay_dsl::diag::codes;

@@ -11,9 +11,9 @@ use super::super::{Case, Event, How, Job, Told, Verify};
 use super::buffers::{View, room};
 use super::guest::Guests;
 use super::measure::measure_stream;
-use super::patience::Patience;
 use super::piece::Ready;
 use super::player::{Areas, Calls, Player};
+use super::time_limit::TimeLimit;
 use crate::peer::nccl::{self, Joined, Opened};
 use crate::report::Failure;
 
@@ -27,7 +27,7 @@ pub(in super::super) fn work(
     say: &mut Say<'_>,
 ) -> Result<Result<(), Error>, Failure> {
     let rank = comm.rank();
-    let setup = Patience::new(SETUP, rank, "the GPU's driver");
+    let setup = TimeLimit::new(SETUP, rank, "the GPU's driver");
     let mut gpu = match comm.cuda(CudaOptions::default()) {
         Ok(gpu) => gpu,
         Err(error) => return Ok(Err(error)),
@@ -60,12 +60,12 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
     let buffers = [gpu.alloc::<u8>(rooms[0])?, gpu.alloc::<u8>(rooms[1])?];
     let areas = Areas::of(&buffers, 0)?;
     let inside = job.gpu.as_ref().map_or(&[][..], |gpu| &gpu.inside);
-    let patience = Patience::new(SETUP, rank, "NCCL");
+    let time_limit = TimeLimit::new(SETUP, rank, "NCCL");
     let opened = match inside.is_empty() {
         true => Err(String::new()),
         false => Opened::new(gpu.host())?,
     };
-    drop(patience);
+    drop(time_limit);
     if let (0, Ok(opened)) = (rank, &opened) {
         say(Event::Told(Told::Remark(opened.words())));
     }
@@ -80,7 +80,7 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
                 break;
             }
         }
-        let _patience = Patience::new(time, rank, "a case");
+        let _limit = TimeLimit::new(time, rank, "a case");
         let Some(ready) = ready.get(case.piece) else { continue };
         let calls = calls(job, case, ready);
         let came = match case.who {
@@ -91,7 +91,7 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
             say(Event::Told(came.of(index)));
         }
     }
-    let _patience = Patience::new(SETUP, rank, "NCCL's end");
+    let _limit = TimeLimit::new(SETUP, rank, "NCCL's end");
     guests.leave();
     Ok(())
 }

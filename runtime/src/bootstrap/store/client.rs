@@ -12,7 +12,7 @@ use super::protocol::{
 };
 use super::server::Server;
 use super::stream::{At, Stream};
-use crate::bootstrap::board::Board;
+use crate::bootstrap::store::Store;
 use crate::error::Error;
 use crate::net::random;
 use crate::net::secret::{Side, accepts, proof};
@@ -178,10 +178,10 @@ impl Client {
     }
 
     /// Reads what comes up to a moment from now; `false` if nothing does.
-    fn receive(&mut self, patience: Duration) -> io::Result<bool> {
+    fn receive(&mut self, timeout: Duration) -> io::Result<bool> {
         let moment = Timespec {
-            tv_sec: patience.as_secs() as i64,
-            tv_nsec: i64::from(patience.subsec_nanos()),
+            tv_sec: timeout.as_secs() as i64,
+            tv_nsec: i64::from(timeout.subsec_nanos()),
         };
         match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&moment)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
@@ -249,7 +249,7 @@ impl Client {
     }
 }
 
-impl Board for Client {
+impl Store for Client {
     fn set(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
         let rank = self.rank;
         if key.is_empty() || key.len() > MAX_KEY || value.len() > MAX_VALUE {
@@ -345,9 +345,9 @@ impl Board for Client {
 }
 
 /// One try to get in.
-fn enter(at: &At, me: Me<'_>, patience: Duration) -> Result<Stream, Failed> {
-    let mut stream = Stream::connect(at, patience)?;
-    stream.set_timeouts(patience)?;
+fn enter(at: &At, me: Me<'_>, timeout: Duration) -> Result<Stream, Failed> {
+    let mut stream = Stream::connect(at, timeout)?;
+    stream.set_timeouts(timeout)?;
     let nonce = random().map_err(|e| Failed::Never(e.to_string()))?;
     let hello = Hello { rank: me.rank, size: me.size, job: digest(me.job), nonce }.bytes();
     stream.write_all(&hello)?;

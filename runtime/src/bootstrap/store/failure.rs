@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 
-use super::guest::{Guest, Stage};
 use super::protocol::{Verdict, failure_body};
 use super::server::{At, Core};
+use super::session::{Session, Stage};
 use crate::transport::shm::AbortRecord;
 
 /// How long ranks may take to say that they are there. Those that join look up every few milliseconds.
@@ -41,8 +41,8 @@ impl Core {
 
     /// Says something to all ranks but one that nobody asked for.
     fn tell_all(&mut self, verdict: Verdict, body: &[u8], except: Option<u64>) {
-        let is_rank = |guest: &Guest| matches!(guest.stage, Stage::Rank(_));
-        let ranks = self.guests.iter().filter(|&(&token, g)| is_rank(g) && Some(token) != except);
+        let is_rank = |session: &Session| matches!(session.stage, Stage::Rank(_));
+        let ranks = self.sessions.iter().filter(|&(&token, g)| is_rank(g) && Some(token) != except);
         let tokens: Vec<u64> = ranks.map(|(&token, _)| token).collect();
         for token in tokens {
             self.tell(token, verdict, 0, body);
@@ -65,9 +65,9 @@ impl Core {
     /// Whether all has been said: after a failure to all ranks, also to those who come only now, and
     /// they have gone: what they still say to a closed connection could cost them the news.
     pub(super) fn is_over(&self) -> bool {
-        let mut ranks = self.guests.values().filter(|g| matches!(g.stage, Stage::Rank(_)));
+        let mut ranks = self.sessions.values().filter(|g| matches!(g.stage, Stage::Rank(_)));
         let all_said = match self.failure {
-            None => ranks.all(|guest| guest.output.is_empty()),
+            None => ranks.all(|session| session.output.is_empty()),
             Some(_) => ranks.next().is_none() && self.ranks.len() == self.job.size as usize,
         };
         all_said || Instant::now() >= self.until

@@ -13,12 +13,12 @@ use roundelay_dsl::diag::codes;
 use rustix::event::{Timespec, epoll};
 
 use super::failure::Inquiry;
-use super::guest::{Broken, Guest, Stage};
 use super::protocol::{
     CHALLENGE, Frame, HELLO, Hello, NoFrame, Op, ROOM, ROOM_A_RANK, Verdict, failure, failure_body,
     frame, key, key_and_value, push_frame,
 };
-use super::stream::Listener;
+use super::session::{Broken, Session, Stage};
+use super::stream::StoreListener;
 use crate::net::secret::{PROOF, Side, accepts, proof};
 use crate::transport::shm::AbortRecord;
 
@@ -54,7 +54,7 @@ pub(crate) struct Job {
 
 impl Server {
     /// Serves that job from now on.
-    pub(crate) fn start(listener: Listener, job: Job) -> io::Result<Server> {
+    pub(crate) fn start(listener: StoreListener, job: Job) -> io::Result<Server> {
         let (address, timeout) = (listener.address(), job.timeout);
         listener.set_nonblocking()?;
         rustix::net::listen(&listener, BACKLOG)?;
@@ -68,7 +68,7 @@ impl Server {
             poll,
             listener,
             job,
-            guests: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             strangers: BTreeSet::new(),
             next: WAKE + 1,
             paused: None,
@@ -127,9 +127,9 @@ pub(super) enum At {
 
 pub(super) struct Core {
     pub(super) poll: OwnedFd,
-    listener: Listener,
+    listener: StoreListener,
     pub(super) job: Job,
-    pub(super) guests: BTreeMap<u64, Guest>,
+    pub(super) sessions: BTreeMap<u64, Session>,
     /// Those of them that are no rank yet, the oldest first.
     strangers: BTreeSet<u64>,
     next: u64,
@@ -157,8 +157,8 @@ impl Core {
     fn run(mut self) {
         let mut events = [MaybeUninit::uninit(); 64];
         loop {
-            let patience = self.patience();
-            let happened = match epoll::wait(&self.poll, &mut events, patience.as_ref()) {
+            let timeout = self.timeout();
+            let happened = match epoll::wait(&self.poll, &mut events, timeout.as_ref()) {
                 Ok((happened, _)) => happened,
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(_) => return,
@@ -168,9 +168,9 @@ impl Core {
                 match token {
                     WAKE => self.close(),
                     LISTENER => self.accept(),
-                    guest => {
-                        if self.serve(guest).is_err() {
-                            self.remove(guest);
+                    session => {
+                        if self.serve(session).is_err() {
+                            self.remove(session);
                         }
                     }
                 }
@@ -183,7 +183,7 @@ impl Core {
     }
 
     /// How long nothing needs to be done by the clock.
-    fn patience(&self) -> Option<Timespec> {
+    fn timeout(&self) -> Option<Timespec> {
         let strangers = self.oldest().map(|(_, since)| since + HANDSHAKE);
         let inquiry = self.inquiry.as_ref().map(|inquiry| inquiry.until);
         let closing = self.is_closing.then_some(self.until);
@@ -195,7 +195,7 @@ impl Core {
     /// The stranger that came first, and when.
     fn oldest(&self) -> Option<(u64, Instant)> {
         let &token = self.strangers.first()?;
-        self.guests.get(&token).map(|guest| (token, guest.since))
+        self.sessions.get(&token).map(|session| (token, session.since))
     }
 
     /// Ends strangers that take too long and inquiries, and listens again after a pause.
@@ -243,7 +243,7 @@ impl Core {
             self.next += 1;
             let data = epoll::EventData::new_u64(token);
             if epoll::add(&self.poll, &stream, data, epoll::EventFlags::IN).is_ok() {
-                self.guests.insert(token, Guest::new(stream));
+                self.sessions.insert(token, Session::new(stream));
                 self.strangers.insert(token);
             }
         }
@@ -252,19 +252,19 @@ impl Core {
     /// Forgets a connection.
     fn remove(&mut self, token: u64) {
         self.strangers.remove(&token);
-        let Some(guest) = self.guests.remove(&token) else { return };
-        let _ = epoll::delete(&self.poll, &guest.stream);
-        if let Some((_, key)) = guest.get {
+        let Some(session) = self.sessions.remove(&token) else { return };
+        let _ = epoll::delete(&self.poll, &session.stream);
+        if let Some((_, key)) = session.get {
             self.stop_waiting(token, &key);
         }
-        let Stage::Rank(rank) = guest.stage else { return };
+        let Stage::Rank(rank) = session.stage else { return };
         let is_here = |at: &&At| matches!(at, At::Here(at) | At::Done(at) if *at == token);
         if self.all_done() || self.ranks.get(&rank).filter(is_here).is_none() {
             return;
         }
         self.place(rank, At::Gone);
         // One that has said nothing may be started again: nobody knows of it. Rank 0 goes with its store.
-        if guest.spoke && rank > 0 {
+        if session.spoke && rank > 0 {
             let text = "its connection to the store ended before all had joined".into();
             self.fail(AbortRecord { code: codes::LOST_RANK, rank, text });
         }
@@ -292,8 +292,8 @@ impl Core {
 
     /// Reads from and writes to a connection as long as that gets on.
     fn serve(&mut self, token: u64) -> Result<(), Broken> {
-        let Some(guest) = self.guests.get_mut(&token) else { return Ok(()) };
-        let open = if guest.output.is_empty() { guest.receive()? } else { true };
+        let Some(session) = self.sessions.get_mut(&token) else { return Ok(()) };
+        let open = if session.output.is_empty() { session.receive()? } else { true };
         self.answer(token)?;
         if open { Ok(()) } else { Err(Broken) }
     }
@@ -301,12 +301,12 @@ impl Core {
     /// Takes what has come in full, as long as the answers find their way out.
     fn answer(&mut self, token: u64) -> Result<(), Broken> {
         loop {
-            let Some(guest) = self.guests.get_mut(&token) else { return Ok(()) };
-            let flushed = guest.flush()?;
+            let Some(session) = self.sessions.get_mut(&token) else { return Ok(()) };
+            let flushed = session.flush()?;
             let flags = if flushed { epoll::EventFlags::IN } else { epoll::EventFlags::OUT };
-            epoll::modify(&self.poll, &guest.stream, epoll::EventData::new_u64(token), flags)
+            epoll::modify(&self.poll, &session.stream, epoll::EventData::new_u64(token), flags)
                 .map_err(|_| Broken)?;
-            if flushed && guest.last {
+            if flushed && session.last {
                 return Err(Broken);
             }
             if !flushed || !self.step(token)? {
@@ -317,15 +317,15 @@ impl Core {
 
     /// Takes one message. `false` if none is complete.
     fn step(&mut self, token: u64) -> Result<bool, Broken> {
-        let Some(guest) = self.guests.get_mut(&token) else { return Ok(false) };
-        match guest.stage {
-            Stage::Hello => guest.hello(),
+        let Some(session) = self.sessions.get_mut(&token) else { return Ok(false) };
+        match session.stage {
+            Stage::Hello => session.hello(),
             Stage::Proof { hello, challenge } => {
-                let Some(proof) = guest.take::<PROOF>() else { return Ok(false) };
+                let Some(proof) = session.take::<PROOF>() else { return Ok(false) };
                 self.admit(token, &hello, &challenge, &proof).map(|()| true)
             }
             Stage::Rank(rank) => {
-                let input = std::mem::take(&mut guest.input);
+                let input = std::mem::take(&mut session.input);
                 let (taken, result) = match frame(&input) {
                     Err(NoFrame) => (0, Err(Broken)),
                     Ok(None) => (0, Ok(false)),
@@ -334,9 +334,9 @@ impl Core {
                         (whole, self.request(token, rank, op, number, body).map(|()| true))
                     }
                 };
-                if let Some(guest) = self.guests.get_mut(&token) {
-                    guest.input = input;
-                    guest.input.drain(..taken);
+                if let Some(session) = self.sessions.get_mut(&token) {
+                    session.input = input;
+                    session.input.drain(..taken);
                 }
                 result
             }
@@ -368,12 +368,12 @@ impl Core {
             Verdict::Secret => [0; PROOF],
             _ => proof(&self.job.secret, Side::Accepting, &[hello, challenge]),
         };
-        let guest = self.guests.get_mut(&token).ok_or(Broken)?;
-        guest.output.push(verdict as u8);
-        guest.output.extend_from_slice(&self.job.size.to_le_bytes());
-        guest.output.extend_from_slice(&own);
+        let session = self.sessions.get_mut(&token).ok_or(Broken)?;
+        session.output.push(verdict as u8);
+        session.output.extend_from_slice(&self.job.size.to_le_bytes());
+        session.output.extend_from_slice(&own);
         if verdict == Verdict::Ok {
-            guest.stage = Stage::Rank(rank);
+            session.stage = Stage::Rank(rank);
             self.strangers.remove(&token);
             self.place(rank, At::Here(token));
             if let Some(failure) = &self.failure {
@@ -381,7 +381,7 @@ impl Core {
                 self.tell(token, Verdict::Failed, 0, &body);
             }
         } else {
-            guest.last = true;
+            session.last = true;
         }
         Ok(())
     }
@@ -397,22 +397,22 @@ impl Core {
         match op {
             Op::Set => {
                 let (key, value) = key_and_value(body).ok_or(Broken)?;
-                self.guests.get_mut(&token).ok_or(Broken)?.spoke = true;
+                self.sessions.get_mut(&token).ok_or(Broken)?.spoke = true;
                 let verdict = self.set(key, value);
                 self.tell(token, verdict, number, b"");
             }
             Op::Get => {
                 let key = key(body).ok_or(Broken)?;
                 if let Some(value) = self.values.get(&key) {
-                    let guest = self.guests.get_mut(&token).ok_or(Broken)?;
-                    push_frame(&mut guest.output, Verdict::Ok as u8, number, &[value]);
+                    let session = self.sessions.get_mut(&token).ok_or(Broken)?;
+                    push_frame(&mut session.output, Verdict::Ok as u8, number, &[value]);
                 } else {
                     self.wait(token, number, key)?;
                 }
             }
             Op::Finish => {
-                let guest = self.guests.get_mut(&token).ok_or(Broken)?;
-                (guest.finish, guest.spoke) = (Some(number), true);
+                let session = self.sessions.get_mut(&token).ok_or(Broken)?;
+                (session.finish, session.spoke) = (Some(number), true);
                 self.place(rank, At::Done(token));
                 if self.all_done() {
                     self.end_wait();
@@ -434,14 +434,14 @@ impl Core {
     }
 
     pub(super) fn tell(&mut self, token: u64, verdict: Verdict, number: u32, body: &[u8]) {
-        if let Some(guest) = self.guests.get_mut(&token) {
-            push_frame(&mut guest.output, verdict as u8, number, &[body]);
+        if let Some(session) = self.sessions.get_mut(&token) {
+            push_frame(&mut session.output, verdict as u8, number, &[body]);
         }
     }
 
     fn wait(&mut self, token: u64, number: u32, key: String) -> Result<(), Broken> {
-        let guest = self.guests.get_mut(&token).ok_or(Broken)?;
-        let before = guest.get.replace((number, key.clone()));
+        let session = self.sessions.get_mut(&token).ok_or(Broken)?;
+        let before = session.get.replace((number, key.clone()));
         if let Some((_, before)) = before {
             self.stop_waiting(token, &before);
         }
@@ -457,9 +457,9 @@ impl Core {
         }
         self.held = held;
         for token in self.waiting.remove(&key).unwrap_or_default() {
-            let Some(guest) = self.guests.get_mut(&token) else { continue };
-            let Some((number, _)) = guest.get.take() else { continue };
-            push_frame(&mut guest.output, Verdict::Ok as u8, number, &[value]);
+            let Some(session) = self.sessions.get_mut(&token) else { continue };
+            let Some((number, _)) = session.get.take() else { continue };
+            push_frame(&mut session.output, Verdict::Ok as u8, number, &[value]);
             self.send_later(token);
         }
         self.values.insert(key, value.to_vec());
@@ -468,18 +468,18 @@ impl Core {
 
     /// Has the output of a connection that nothing came from sent in its own turn.
     pub(super) fn send_later(&self, token: u64) {
-        if let Some(guest) = self.guests.get(&token) {
+        if let Some(session) = self.sessions.get(&token) {
             let data = epoll::EventData::new_u64(token);
-            let _ = epoll::modify(&self.poll, &guest.stream, data, epoll::EventFlags::OUT);
+            let _ = epoll::modify(&self.poll, &session.stream, data, epoll::EventFlags::OUT);
         }
     }
 
     /// Tells all that all have joined.
     fn end_wait(&mut self) {
         let waiting: Vec<(u64, u32)> = self
-            .guests
+            .sessions
             .iter_mut()
-            .filter_map(|(&token, guest)| guest.finish.take().map(|number| (token, number)))
+            .filter_map(|(&token, session)| session.finish.take().map(|number| (token, number)))
             .collect();
         for (token, number) in waiting {
             self.tell(token, Verdict::Ok, number, b"");

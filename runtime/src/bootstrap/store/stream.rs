@@ -77,66 +77,66 @@ fn check_user(stream: &UnixStream) -> io::Result<()> {
 
 /// A socket that accepts.
 #[derive(Debug)]
-pub(crate) enum Listener {
+pub(crate) enum StoreListener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-impl Listener {
+impl StoreListener {
     /// Listens there. On a host that is only called by a loopback address, nothing else is
     /// listened to; otherwise all addresses are, since the name of a host says little about how
     /// others reach it.
-    pub(crate) fn bind(at: &At) -> io::Result<Listener> {
+    pub(crate) fn bind(at: &At) -> io::Result<StoreListener> {
         match at {
-            At::Local(job) => UnixListener::bind_addr(&local_name(job)?).map(Listener::Unix),
+            At::Local(job) => UnixListener::bind_addr(&local_name(job)?).map(StoreListener::Unix),
             At::Host(_, _) if at.is_loopback() => {
-                TcpListener::bind(at.addresses()?.as_slice()).map(Listener::Tcp)
+                TcpListener::bind(at.addresses()?.as_slice()).map(StoreListener::Tcp)
             }
             At::Host(_, port) => Self::everywhere(*port),
-            At::Any(ways) => TcpListener::bind(ways.as_slice()).map(Listener::Tcp),
+            At::Any(ways) => TcpListener::bind(ways.as_slice()).map(StoreListener::Tcp),
         }
     }
 
     /// A port of the system's choice, for this host alone.
-    pub(crate) fn loopback() -> io::Result<Listener> {
+    pub(crate) fn loopback() -> io::Result<StoreListener> {
         let ways: [SocketAddr; 2] =
             [(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
-        TcpListener::bind(ways.as_slice()).map(Listener::Tcp)
+        TcpListener::bind(ways.as_slice()).map(StoreListener::Tcp)
     }
 
     /// That port of every address; 0 is one of the system's choice.
-    pub(crate) fn everywhere(port: u16) -> io::Result<Listener> {
+    pub(crate) fn everywhere(port: u16) -> io::Result<StoreListener> {
         // The first takes IPv4 too, unless the system is set up otherwise or has no IPv6.
         let ways: [SocketAddr; 2] =
             [(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()];
-        TcpListener::bind(ways.as_slice()).map(Listener::Tcp)
+        TcpListener::bind(ways.as_slice()).map(StoreListener::Tcp)
     }
 
     /// The address that it is bound to, if it has one.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {
-            Listener::Tcp(listener) => listener.local_addr().ok(),
-            Listener::Unix(_) => None,
+            StoreListener::Tcp(listener) => listener.local_addr().ok(),
+            StoreListener::Unix(_) => None,
         }
     }
 
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
         match self {
-            Listener::Tcp(listener) => listener.set_nonblocking(true),
-            Listener::Unix(listener) => listener.set_nonblocking(true),
+            StoreListener::Tcp(listener) => listener.set_nonblocking(true),
+            StoreListener::Unix(listener) => listener.set_nonblocking(true),
         }
     }
 
     /// A connection that does not block.
     pub(crate) fn accept(&self) -> io::Result<Stream> {
         match self {
-            Listener::Tcp(listener) => {
+            StoreListener::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(true)?;
                 let _ = stream.set_nodelay(true);
                 Ok(Stream::Tcp(stream))
             }
-            Listener::Unix(listener) => {
+            StoreListener::Unix(listener) => {
                 let (stream, _) = listener.accept()?;
                 check_user(&stream)?;
                 stream.set_nonblocking(true)?;
@@ -146,11 +146,11 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for StoreListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Tcp(listener) => listener.as_fd(),
-            Listener::Unix(listener) => listener.as_fd(),
+            StoreListener::Tcp(listener) => listener.as_fd(),
+            StoreListener::Unix(listener) => listener.as_fd(),
         }
     }
 }
@@ -164,17 +164,17 @@ pub(crate) enum Stream {
 
 impl Stream {
     /// Tries each way once.
-    pub(crate) fn connect(at: &At, patience: Duration) -> io::Result<Stream> {
+    pub(crate) fn connect(at: &At, timeout: Duration) -> io::Result<Stream> {
         if let At::Local(job) = at {
             let stream = UnixStream::connect_addr(&local_name(job)?)?;
             check_user(&stream)?;
             return Ok(Stream::Unix(stream));
         }
         // A zero would be refused.
-        let patience = patience.max(Duration::from_millis(1));
+        let timeout = timeout.max(Duration::from_millis(1));
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
         for address in at.addresses()? {
-            match TcpStream::connect_timeout(&address, patience) {
+            match TcpStream::connect_timeout(&address, timeout) {
                 Ok(stream) if is_itself(&stream) => {
                     last = io::ErrorKind::ConnectionRefused.into();
                 }
@@ -198,17 +198,17 @@ impl Stream {
         }
     }
 
-    pub(crate) fn set_timeouts(&self, patience: Duration) -> io::Result<()> {
+    pub(crate) fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
         // A zero would mean no timeout.
-        let patience = Some(patience.max(Duration::from_millis(1)));
+        let timeout = Some(timeout.max(Duration::from_millis(1)));
         match self {
             Stream::Tcp(stream) => {
-                stream.set_read_timeout(patience)?;
-                stream.set_write_timeout(patience)
+                stream.set_read_timeout(timeout)?;
+                stream.set_write_timeout(timeout)
             }
             Stream::Unix(stream) => {
-                stream.set_read_timeout(patience)?;
-                stream.set_write_timeout(patience)
+                stream.set_read_timeout(timeout)?;
+                stream.set_write_timeout(timeout)
             }
         }
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::protocol::{HELLO, Hello, MAGIC, MAX_FRAME, MAX_KEY, MAX_VALUE, Op, digest, push_frame};
 use super::server::Job;
-use super::{At, Client, Listener, Me, Server};
-use crate::bootstrap::board::Board;
+use super::{At, Client, Me, Server, StoreListener};
+use crate::bootstrap::store::Store;
 use crate::error::Error;
 
 /// No test comes near it unless something hangs.
@@ -20,15 +20,15 @@ fn forever() -> Instant {
 }
 
 fn serve(size: u32, secret: &[u8]) -> (Server, At) {
-    serve_on(Listener::loopback().expect("loopback"), size, secret)
+    serve_on(StoreListener::loopback().expect("loopback"), size, secret)
 }
 
-fn serve_on(listener: Listener, size: u32, secret: &[u8]) -> (Server, At) {
+fn serve_on(listener: StoreListener, size: u32, secret: &[u8]) -> (Server, At) {
     serve_for(SHORT, listener, size, secret)
 }
 
 /// Those who come so late hear of a failure too.
-fn serve_for(timeout: Duration, listener: Listener, size: u32, secret: &[u8]) -> (Server, At) {
+fn serve_for(timeout: Duration, listener: StoreListener, size: u32, secret: &[u8]) -> (Server, At) {
     let secret = secret.to_vec();
     let job = Job { size, digest: digest("job"), secret, timeout };
     let server = Server::start(listener, job).expect("a server");
@@ -76,7 +76,7 @@ fn notes_are_read_before_and_after_they_are_left() {
         [(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
     for family in families {
         let listener = match TcpListener::bind(family) {
-            Ok(listener) => Listener::Tcp(listener),
+            Ok(listener) => StoreListener::Tcp(listener),
             Err(e) => {
                 assert!(family.is_ipv6(), "{e}");
                 continue;
@@ -119,7 +119,8 @@ fn sixty_four_meet_at_once_whoever_comes_first() {
             .collect();
         let (digest, secret) = (digest("job"), Vec::new());
         let job = Job { size: N, digest, secret, timeout: FOREVER };
-        let server = Server::start(Listener::bind(&at).expect("the port"), job).expect("a server");
+        let server =
+            Server::start(StoreListener::bind(&at).expect("the port"), job).expect("a server");
         exchange(client(&at, 0, N).with(server), 0, N);
         for rank in ranks {
             rank.join().expect("no panic");
@@ -127,21 +128,21 @@ fn sixty_four_meet_at_once_whoever_comes_first() {
     });
 }
 
-fn exchange(mut board: Client, rank: u32, size: u32) {
-    board.set(&format!("rank/{rank}"), &rank.to_le_bytes()).expect("room");
+fn exchange(mut store: Client, rank: u32, size: u32) {
+    store.set(&format!("rank/{rank}"), &rank.to_le_bytes()).expect("room");
     for other in 0..size {
-        let value = board.get(&format!("rank/{other}"), forever()).expect("a value");
+        let value = store.get(&format!("rank/{other}"), forever()).expect("a value");
         assert_eq!(value, other.to_le_bytes());
     }
-    board.finish(forever()).expect("a farewell");
+    store.finish(forever()).expect("a farewell");
 }
 
 #[test]
 fn a_name_on_this_host_serves_as_well() {
     let job = format!("test {}", std::process::id());
     let at = At::Local(job.clone());
-    let listener = Listener::bind(&at).expect("a name");
-    assert!(Listener::bind(&at).is_err(), "the name is taken");
+    let listener = StoreListener::bind(&at).expect("a name");
+    assert!(StoreListener::bind(&at).is_err(), "the name is taken");
     let (server, _) = serve_on(listener, 2, b"s");
     let mut zero = connect(&at, 0, 2, b"s", FOREVER).expect("a client");
     let mut one = connect(&at, 1, 2, b"s", FOREVER).expect("a client");
@@ -150,7 +151,7 @@ fn a_name_on_this_host_serves_as_well() {
     assert_eq!(zero.address(), IpAddr::from(Ipv4Addr::LOCALHOST));
     drop(server);
     assert!(one.set("a", b"b").is_err());
-    drop(Listener::bind(&at).expect("the name is free again"));
+    drop(StoreListener::bind(&at).expect("the name is free again"));
 }
 
 #[test]
@@ -357,10 +358,10 @@ fn three() -> [Client; 3] {
 }
 
 /// Looks until there is something to see.
-fn seen(board: &mut Client) -> Error {
+fn seen(store: &mut Client) -> Error {
     let deadline = forever();
     loop {
-        if let Some(error) = board.look() {
+        if let Some(error) = store.look() {
             return error;
         }
         assert!(Instant::now() < deadline, "nothing was told");
@@ -373,7 +374,7 @@ fn all_have_joined_or_none_has() {
     for _ in 0..50 {
         // Rank 0 takes the store with it as soon as it has joined.
         let threads = three()
-            .map(|mut board| thread::spawn(move || (board.finish(forever()), drop(board)).0));
+            .map(|mut store| thread::spawn(move || (store.finish(forever()), drop(store)).0));
         for thread in threads {
             thread.join().expect("no panic").expect("all have joined");
         }
@@ -411,7 +412,7 @@ fn who_does_not_answer_is_named() {
 #[test]
 fn the_death_of_a_rank_that_others_know_of_is_told_to_all() {
     let [mut zero, mut one, mut two] = three();
-    two.set("card", b"its own").expect("room");
+    two.set("endpoint", b"its own").expect("room");
     drop(two);
     let is_told = |error: Error, who| match error {
         Error::LostRank { rank, lost: 2, .. } => assert_eq!(rank, who),
@@ -427,7 +428,7 @@ fn the_death_of_a_rank_that_others_know_of_is_told_to_all() {
 #[test]
 fn the_first_failure_is_what_all_report() {
     for _ in 0..20 {
-        let listener = Listener::loopback().expect("loopback");
+        let listener = StoreListener::loopback().expect("loopback");
         let (server, at) = serve_for(FOREVER, listener, 3, b"");
         let (mut zero, mut one) = (client(&at, 0, 3).with(server), client(&at, 1, 3));
         let cause = Error::Start("rank 0 has no memory".into());

@@ -140,23 +140,27 @@ fn words_before_a_goodbye_count() {
 
 #[test]
 fn a_rank_that_dies_while_joining_is_told() {
-    // Rank 3 leaves its card and is never seen again.
-    let board = memory();
+    // Rank 3 leaves its endpoint and is never seen again.
+    let store = memory();
     let errors: Vec<String> = std::thread::scope(|scope| {
         let spawn = |rank: u32| {
-            let mut board = board.of(rank);
+            let mut store = store.of(rank);
             scope.spawn(move || {
                 let options = Options { timeout: Duration::from_secs(12), ..options() };
-                let door = Arc::new(Door::open(options, board.address()).expect("opened"));
+                let listener = Arc::new(Listener::open(options, store.address()).expect("opened"));
                 if rank == 3 {
-                    board.get("net/7/job", soon()).expect("the job");
-                    let card =
-                        Card { addresses: vec![door.address()], host: 1, pid: 1, note: Vec::new() };
-                    let card = postcard::to_stdvec(&card).expect("encoded");
-                    board.set("net/7/card/3", &card).expect("left");
+                    store.get("net/7/job", soon()).expect("the job");
+                    let endpoint = EndpointAddress {
+                        addresses: vec![listener.address()],
+                        host: 1,
+                        pid: 1,
+                        note: Vec::new(),
+                    };
+                    let endpoint = postcard::to_stdvec(&endpoint).expect("encoded");
+                    store.set("net/7/endpoint/3", &endpoint).expect("left");
                     return String::new();
                 }
-                let net = Net::join(rank, 4, 7, door, &mut board, vec![]);
+                let net = Net::join(rank, 4, 7, listener, &mut store, vec![]);
                 net.err().expect("rank 3 is gone").to_string()
             })
         };

@@ -13,22 +13,22 @@ fn all_join_and_know_each_other() {
         ranks(size, |mut net| {
             let rank = net.rank;
             let notes: Vec<String> = net
-                .cards()
+                .endpoints()
                 .iter()
-                .map(|card| String::from_utf8_lossy(&card.note).into_owned())
+                .map(|endpoint| String::from_utf8_lossy(&endpoint.note).into_owned())
                 .collect();
             let expected: Vec<String> = (0..size).map(|rank| format!("note {rank}")).collect();
             assert_eq!(notes, expected);
-            let card = &net.cards()[rank as usize];
-            assert_eq!(card.pid, std::process::id());
-            assert_eq!(card.addresses, [net.door.address()]);
-            assert!(card.addresses.iter().all(|a| a.ip().is_loopback()));
-            assert!(net.cards().iter().all(|other| other.host == card.host));
+            let endpoint = &net.endpoints()[rank as usize];
+            assert_eq!(endpoint.pid, std::process::id());
+            assert_eq!(endpoint.addresses, [net.listener.address()]);
+            assert!(endpoint.addresses.iter().all(|a| a.ip().is_loopback()));
+            assert!(net.endpoints().iter().all(|other| other.host == endpoint.host));
             for round in 1..30 {
                 check_words(&mut net, round);
             }
             let counts = net.counts();
-            assert_eq!(counts.board, if size == 1 { 0 } else { 3 });
+            assert_eq!(counts.store, if size == 1 { 0 } else { 3 });
             assert_eq!(counts.links, overlay::neighbours(rank, size).len() as u64);
             assert_eq!(counts.made + counts.accepted, counts.links);
             assert_eq!((counts.refused, size == 1), (0, counts.bytes_in == 0));
@@ -42,13 +42,13 @@ fn ipv6_is_as_good() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         return; // This host has no IPv6.
     }
-    let board = Shelf::at("::1".parse().expect("an address"));
+    let store = InProcessStore::at("::1".parse().expect("an address"));
     let all = each_rank(
         3,
-        &board,
+        &store,
         |_| with_secret("swordfish"),
         |mut net| {
-            assert!(net.cards().iter().all(|card| card.addresses[0].is_ipv6()));
+            assert!(net.endpoints().iter().all(|endpoint| endpoint.addresses[0].is_ipv6()));
             let mut streams = open_all(&mut net, 2);
             check_streams(net.rank, &mut streams);
             check_words(&mut net, 1);
@@ -66,11 +66,12 @@ fn an_interface_can_be_chosen() {
         ..options()
     };
     // The store sees another address than the one that is asked for.
-    let board = Shelf::at("192.0.2.1".parse().expect("an address"));
-    let all = each_rank(3, &board, options, |net| {
-        let at: Vec<IpAddr> = net.cards().iter().map(|card| card.addresses[0].ip()).collect();
+    let store = InProcessStore::at("192.0.2.1".parse().expect("an address"));
+    let all = each_rank(3, &store, options, |net| {
+        let at: Vec<IpAddr> =
+            net.endpoints().iter().map(|endpoint| endpoint.addresses[0].ip()).collect();
         assert!(at.iter().all(IpAddr::is_loopback), "{at:?}");
-        let host = |rank: usize| net.cards()[rank].host;
+        let host = |rank: usize| net.endpoints()[rank].host;
         assert!(host(0) == host(1) && host(1) != host(2));
     });
     assert_eq!(all, [Ok(()), Ok(()), Ok(())]);
@@ -78,7 +79,7 @@ fn an_interface_can_be_chosen() {
 
 #[test]
 fn an_address_of_another_host_is_an_error() {
-    let error = Door::open(options(), "192.0.2.1".parse().expect("an address")).err();
+    let error = Listener::open(options(), "192.0.2.1".parse().expect("an address")).err();
     let text = error.expect("not ours").to_string();
     assert!(text.contains("192.0.2.1") && text.contains("interface"), "{text}");
 }
@@ -125,10 +126,10 @@ fn no_order_of_calls_blocks() {
 
 #[test]
 fn wrong_arguments_are_told() {
-    let mut board = memory();
-    let door = Arc::new(Door::open(options(), board.address()).expect("opened"));
+    let mut store = memory();
+    let listener = Arc::new(Listener::open(options(), store.address()).expect("opened"));
     let mut join = |rank, size, note| {
-        let error = Net::join(rank, size, 7, door.clone(), &mut board, note).err();
+        let error = Net::join(rank, size, 7, listener.clone(), &mut store, note).err();
         error.expect("refused").to_string()
     };
     assert!(join(2, 2, vec![]).contains("rank 2 does not exist"));
@@ -158,13 +159,13 @@ fn who_does_not_come_is_named() {
         1 => Options { timeout: short, ..options() },
         _ => options(),
     };
-    let board = memory();
+    let store = memory();
     let errors: Vec<String> = std::thread::scope(|scope| {
         let spawn = |rank| {
-            let mut board = board.of(rank);
+            let mut store = store.of(rank);
             scope.spawn(move || {
-                let door = Door::open(options(rank), board.address()).expect("opened");
-                let net = Net::join(rank, 3, 7, Arc::new(door), &mut board, vec![]);
+                let listener = Listener::open(options(rank), store.address()).expect("opened");
+                let net = Net::join(rank, 3, 7, Arc::new(listener), &mut store, vec![]);
                 net.err().expect("rank 2 is missing").to_string()
             })
         };
@@ -172,7 +173,7 @@ fn who_does_not_come_is_named() {
         threads.into_iter().map(|t| t.join().expect("a rank panicked")).collect()
     });
     assert!(errors[1].contains("rank 1 waited for rank 2 to join"), "{errors:?}");
-    // Rank 0 hears of it from the board.
+    // Rank 0 hears of it from the store.
     let heard =
         errors[0].starts_with("rank 0 stopped because rank 1 failed: rank 1 waited for rank 2");
     assert!(heard, "{errors:?}");
@@ -183,21 +184,21 @@ fn an_expected_connection_that_does_not_come_is_named() {
     ranks(2, |mut net| {
         let moment = Duration::from_millis(100);
         if net.rank == 1 {
-            let patience = |watch| Patience { timeout: moment, watch, members: &[] };
+            let deadline = |watch| Deadline { timeout: moment, watch, members: &[] };
             let error = net
-                .open(&[Wire { peer: 0, channel: 3, path: 0 }], patience(&mut |_| None))
+                .open(&[Wire { peer: 0, channel: 3, path: 0 }], deadline(&mut |_| None))
                 .expect_err("nobody connects");
             let text = error.to_string();
             assert!(text.contains("a connection from rank 0 to 127.0.0.1"), "{text}");
             assert!(matches!(error, Error::Timeout { peer: 0, .. }), "{error:?}");
             let enough = |peer| Error::Usage(format!("enough of rank {peer}"));
-            let patience = Patience {
+            let deadline = Deadline {
                 timeout: PATIENCE,
                 watch: &mut |peer| Some(enough(peer)),
                 members: &[70, 71],
             };
             let error =
-                net.open(&[Wire { peer: 0, channel: 3, path: 0 }], patience).expect_err("stopped");
+                net.open(&[Wire { peer: 0, channel: 3, path: 0 }], deadline).expect_err("stopped");
             assert_eq!(error, enough(70));
         }
         check_words(&mut net, 1);
@@ -212,9 +213,9 @@ fn a_split_is_a_job_of_its_own() {
         let members = if rank % 2 == 0 { [0, 2, 4] } else { [5, 3, 1] };
         let at = members.iter().position(|m| *m == rank).expect("a member") as u32;
         let mut half = split(&net, 20 + u64::from(rank % 2), &members, at).expect("split");
-        assert_eq!((half.rank, half.cards().len()), (at, 3));
-        for (card, member) in half.cards().iter().zip(members) {
-            assert_eq!(card, &net.cards()[member as usize]);
+        assert_eq!((half.rank, half.endpoints().len()), (at, 3));
+        for (endpoint, member) in half.endpoints().iter().zip(members) {
+            assert_eq!(endpoint, &net.endpoints()[member as usize]);
         }
         check_words(&mut half, 1);
         check_words(&mut net, 1);
@@ -235,7 +236,7 @@ fn a_split_is_a_job_of_its_own() {
         let mut again = split(&net, 40, &[0, 1, 2, 3, 4, 5], rank).expect("split");
         check_words(&mut again, 9);
         check_words(&mut net, 2);
-        assert_eq!(net.counts().board, 3);
+        assert_eq!(net.counts().store, 3);
     });
 }
 

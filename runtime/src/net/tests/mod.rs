@@ -1,4 +1,4 @@
-//! Ranks as threads, each with a door of its own, over real sockets.
+//! Ranks as threads, each with a listener of its own, over real sockets.
 
 mod control;
 mod join;
@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::bootstrap::Shelf;
+use crate::bootstrap::InProcessStore;
 use crate::error::Error;
 
 /// Longer than anything takes here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A board at this machine's own address.
-fn memory() -> Shelf {
-    Shelf::at(Ipv4Addr::LOCALHOST.into())
+/// A store at this machine's own address.
+fn memory() -> InProcessStore {
+    InProcessStore::at(Ipv4Addr::LOCALHOST.into())
 }
 
 fn options() -> Options {
@@ -32,17 +32,17 @@ fn with_secret(text: &str) -> Options {
 /// Runs `size` ranks that join a communicator with the options that each has.
 fn each_rank<T: Send>(
     size: u32,
-    board: &Shelf,
+    store: &InProcessStore,
     options: impl Fn(u32) -> Options + Sync,
     run: impl Fn(Net) -> T + Sync,
 ) -> Vec<Result<T, Error>> {
     std::thread::scope(|scope| {
         let spawn = |rank| {
-            let (mut board, options, run) = (board.of(rank), &options, &run);
+            let (mut store, options, run) = (store.of(rank), &options, &run);
             scope.spawn(move || {
-                let door = Arc::new(Door::open(options(rank), board.address())?);
+                let listener = Arc::new(Listener::open(options(rank), store.address())?);
                 let note = format!("note {rank}").into_bytes();
-                Net::join(rank, size, 7, door, &mut board, note).map(run)
+                Net::join(rank, size, 7, listener, &mut store, note).map(run)
             })
         };
         let threads: Vec<_> = (0..size).map(spawn).collect();
@@ -76,7 +76,7 @@ fn words(net: &mut Net, word: u64, tag: u32) -> Result<Vec<u64>, Mismatch> {
 
 /// A round in which every rank checks what all others say.
 fn check_words(net: &mut Net, round: u64) {
-    let size = net.cards().len() as u64;
+    let size = net.endpoints().len() as u64;
     let all = words(net, 1000 * round + u64::from(net.rank), round as u32);
     let expected: Vec<u64> = (0..size).map(|rank| 1000 * round + rank).collect();
     assert_eq!(all, Ok(expected));
@@ -90,7 +90,7 @@ fn soon() -> Instant {
 fn open(net: &mut Net, wanted: &[(u32, u16)]) -> Result<Vec<OwnedFd>, Error> {
     let wire = |&(peer, channel): &(u32, u16)| Wire { peer, channel, path: 0 };
     let wanted: Vec<Wire> = wanted.iter().map(wire).collect();
-    net.open(&wanted, Patience { timeout: PATIENCE, watch: &mut |_| None, members: &[] })
+    net.open(&wanted, Deadline { timeout: PATIENCE, watch: &mut |_| None, members: &[] })
 }
 
 /// Splits a part off, with nobody else to ask.
@@ -100,7 +100,7 @@ fn split(net: &Net, id: u64, members: &[u32], rank: u32) -> Result<Net, Error> {
 
 /// Links the ranks of a part.
 fn meet(mut part: Net, members: &[u32], rank: u32) -> Result<Net, Error> {
-    match part.meet(Patience { timeout: PATIENCE, watch: &mut |_| None, members }) {
+    match part.meet(Deadline { timeout: PATIENCE, watch: &mut |_| None, members }) {
         Ok(()) => Ok(part),
         Err(error) => {
             part.give_up(&crate::watchdog::record(rank, &error));
@@ -112,7 +112,7 @@ fn meet(mut part: Net, members: &[u32], rank: u32) -> Result<Net, Error> {
 /// Opens connections to all other ranks, on some channels.
 fn open_all(net: &mut Net, channels: u16) -> Vec<(u32, u16, std::net::TcpStream)> {
     let rank = net.rank;
-    let peers = (0..net.cards().len() as u32).filter(|peer| *peer != rank);
+    let peers = (0..net.endpoints().len() as u32).filter(|peer| *peer != rank);
     let wanted: Vec<(u32, u16)> = peers.flat_map(|p| (0..channels).map(move |c| (p, c))).collect();
     let made = open(net, &wanted).expect("opened");
     let made = wanted.into_iter().zip(made);

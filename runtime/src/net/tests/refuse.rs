@@ -85,7 +85,7 @@ fn an_intruder_disturbs_nobody() {
         let all = each_rank(3, &memory(), mine, |mut net| {
             check_words(&mut net, 1);
             if net.rank == 0 {
-                let to = net.cards()[1].addresses[0];
+                let to = net.endpoints()[1].addresses[0];
                 // It knows everything but the secret; or everything but the job.
                 let job = if secret.is_some() { net.job } else { net.job ^ 1 };
                 let name = Name { job, comm: 7, to: 1, from: 0, lane: 0 };
@@ -101,9 +101,9 @@ fn an_intruder_disturbs_nobody() {
             if net.rank == 1 {
                 until(&mut net, |net| (net.counts().refused > 0).then_some(()));
                 assert!(
-                    net.door.remark().contains("the last from 127.0.0.1"),
+                    net.listener.remark().contains("the last from 127.0.0.1"),
                     "{}",
-                    net.door.remark()
+                    net.listener.remark()
                 );
             }
             let mut streams = open_all(&mut net, 1);
@@ -167,8 +167,8 @@ fn an_impostor_is_found_out() {
     assert!(why.contains("not a rank"), "{why}");
 }
 
-/// Strangers of all kinds at all doors, until told to stop.
-fn strangers(doors: &Mutex<Vec<SocketAddr>>, seed: u64, stop: &AtomicBool) {
+/// Strangers of all kinds at all listeners, until told to stop.
+fn strangers(listeners: &Mutex<Vec<SocketAddr>>, seed: u64, stop: &AtomicBool) {
     let mut held = std::collections::VecDeque::new();
     let tls = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
     let whole = Hello {
@@ -181,12 +181,12 @@ fn strangers(doors: &Mutex<Vec<SocketAddr>>, seed: u64, stop: &AtomicBool) {
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        let all = doors.lock().expect("doors").clone();
+        let all = listeners.lock().expect("listeners").clone();
         let Some(to) = all.get(turn as usize % all.len().max(1)) else {
             std::thread::yield_now();
             continue;
         };
-        // The door may be closed already.
+        // The listener may be closed already.
         let Ok(mut stream) = TcpStream::connect(to) else { continue };
         let noise = random::<200>().expect("random");
         let _ = match turn % 7 {
@@ -212,20 +212,21 @@ fn strangers(doors: &Mutex<Vec<SocketAddr>>, seed: u64, stop: &AtomicBool) {
 #[test]
 fn strangers_disturb_nobody() {
     for secret in [None, Some("swordfish")] {
-        let (doors, stop) = (Mutex::new(Vec::new()), AtomicBool::new(false));
-        let board = memory();
+        let (listeners, stop) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+        let store = memory();
         let refused: u64 = std::thread::scope(|scope| {
             for seed in 0..3 {
-                let (doors, stop) = (&doors, &stop);
-                scope.spawn(move || strangers(doors, seed, stop));
+                let (listeners, stop) = (&listeners, &stop);
+                scope.spawn(move || strangers(listeners, seed, stop));
             }
             let spawn = |rank: u32| {
-                let (mut board, doors) = (board.of(rank), &doors);
+                let (mut store, listeners) = (store.of(rank), &listeners);
                 scope.spawn(move || {
                     let options = secret.map_or_else(options, with_secret);
-                    let door = Arc::new(Door::open(options, board.address()).expect("opened"));
-                    doors.lock().expect("doors").push(door.address());
-                    let net = Net::join(rank, 4, 7, door, &mut board, vec![]);
+                    let listener =
+                        Arc::new(Listener::open(options, store.address()).expect("opened"));
+                    listeners.lock().expect("listeners").push(listener.address());
+                    let net = Net::join(rank, 4, 7, listener, &mut store, vec![]);
                     let mut net = net.expect("joined");
                     for round in 0..10 {
                         let (rank, all) = (net.rank, [3, 1, 0, 2]);
@@ -255,40 +256,43 @@ fn strangers_disturb_nobody() {
 #[test]
 fn silent_strangers_are_few() {
     let seen = Ipv4Addr::LOCALHOST.into();
-    let door = Door::open(with_secret("swordfish"), seen).expect("opened");
-    let to = door.address();
+    let listener = Listener::open(with_secret("swordfish"), seen).expect("opened");
+    let to = listener.address();
     let crowd: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(to).expect("open")).collect();
     let start = Instant::now();
-    while door.refused() < 300 - 128 {
-        door.progress();
+    while listener.refused() < 300 - 128 {
+        listener.progress();
         assert!(start.elapsed() < PATIENCE);
     }
-    assert_eq!(door.refused(), 300 - 128);
+    assert_eq!(listener.refused(), 300 - 128);
     // A rank comes in all the same, and is kept until it is asked for.
-    door.expect(9);
+    listener.expect(9);
     let name = Name { job: 9, comm: 7, to: 1, from: 0, lane: 3 };
     let options = with_secret("swordfish");
     let mut rank = Dial::new(name, vec![Way { from: None, to }]);
     let mut stream = loop {
-        door.progress();
+        listener.progress();
         match rank.turn(&options) {
             Turn::Waiting => assert!(start.elapsed() < PATIENCE),
             Turn::Connected(stream) => break stream,
             Turn::Failed(why) => panic!("{why}"),
         }
     };
-    assert_eq!((door.accepted(), door.take(&Name { lane: 4, ..name }).is_some()), (1, false));
+    assert_eq!(
+        (listener.accepted(), listener.take(&Name { lane: 4, ..name }).is_some()),
+        (1, false)
+    );
     assert_eq!(stream.write(b"data").expect("sent"), 4);
-    let mut taken = door.take(&name).expect("kept");
+    let mut taken = listener.take(&name).expect("kept");
     taken.set_nonblocking(false).expect("blocking");
     let mut data = [0; 4];
     taken.read_exact(&mut data).expect("data");
     assert_eq!(&data, b"data");
     // Closed communicators take nobody in.
-    door.close(9, 7, 1);
+    listener.close(9, 7, 1);
     let mut late = Dial::new(name, vec![Way { from: None, to }]);
     let why = loop {
-        door.progress();
+        listener.progress();
         match late.turn(&options) {
             Turn::Waiting => assert!(start.elapsed() < PATIENCE),
             Turn::Connected(_) => panic!("let in"),
@@ -303,8 +307,8 @@ fn silent_strangers_are_few() {
 fn a_slow_talker_is_turned_away() {
     let hearing = Duration::from_millis(300);
     let options = Options { hearing, ..options() };
-    let door = Door::open(options, Ipv4Addr::LOCALHOST.into()).expect("opened");
-    let mut slow = TcpStream::connect(door.address()).expect("open");
+    let listener = Listener::open(options, Ipv4Addr::LOCALHOST.into()).expect("opened");
+    let mut slow = TcpStream::connect(listener.address()).expect("open");
     let start = Instant::now();
     let whole = Hello {
         name: Name { job: 5, comm: 7, to: 1, from: 0, lane: CONTROL },
@@ -314,15 +318,15 @@ fn a_slow_talker_is_turned_away() {
     // A byte now and then does not buy time: 60 of them, spread over more than the hearing.
     let bytes = whole.encode();
     let mut said = 0;
-    while door.refused() == 0 {
+    while listener.refused() == 0 {
         if said < 60 && start.elapsed() >= hearing * said / 50 {
             let _ = slow.write(&[bytes[said as usize]]);
             said += 1;
         }
-        door.progress();
+        listener.progress();
         std::thread::yield_now();
         assert!(start.elapsed() < PATIENCE);
     }
     assert!(start.elapsed() > hearing, "{:?}", start.elapsed());
-    assert!(door.remark().contains("did not say who it is"), "{}", door.remark());
+    assert!(listener.remark().contains("did not say who it is"), "{}", listener.remark());
 }

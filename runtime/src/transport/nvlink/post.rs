@@ -76,18 +76,18 @@ impl Post {
         self.token
     }
 
-    /// Sends a letter to every other rank and waits for one from each; `tokens` are those of all ranks. `patience` is
+    /// Sends a letter to every other rank and waits for one from each; `tokens` are those of all ranks. `go_on` is
     /// asked about once a millisecond, with a rank whose letter is missing, whether to wait on.
     ///
     /// # Errors
     ///
-    /// What `patience` says; that a rank cannot be written to.
+    /// What `go_on` says; that a rank cannot be written to.
     pub(crate) fn exchange<E: From<String>>(
         &mut self,
         tokens: &[u64],
         content: &[u8],
         descriptors: &[BorrowedFd<'_>],
-        mut patience: impl FnMut(u32) -> Result<(), E>,
+        mut go_on: impl FnMut(u32) -> Result<(), E>,
     ) -> Result<Vec<Option<Letter>>, E> {
         self.round += 1;
         let own = self.rank as usize;
@@ -117,7 +117,7 @@ impl Post {
             }
             let missing = (0..tokens.len()).find(|&r| r != own && letters[r].is_none());
             let Some(awaited) = missing.or(unsent.first().copied()) else { return Ok(letters) };
-            patience(awaited as u32)?;
+            go_on(awaited as u32)?;
             let mut ready = [PollFd::new(&self.socket, PollFlags::IN)];
             let _ = poll(&mut ready, Some(&NAP));
         }

@@ -17,11 +17,11 @@ fn bytes(dice: &mut Dice, len: usize) -> Vec<u8> {
 }
 
 /// A wait that fails instead of lasting.
-struct Patience(Instant);
+struct Deadline(Instant);
 
-impl Patience {
+impl Deadline {
     fn new() -> Self {
-        Patience(Instant::now())
+        Deadline(Instant::now())
     }
 
     fn wait(&self) {
@@ -198,13 +198,13 @@ fn messages_arrive_in_order_and_whole_both_ways() {
         let (mut near, mut far) = (ends(near), ends(far));
         let (mut there, mut back) =
             (Stream::new(case as u64, 20_000), Stream::new(99 + case as u64, 3_000));
-        let patience = Patience::new();
+        let deadline = Deadline::new();
         while there.got < there.contents.len() || back.got < back.contents.len() {
             there.send(&mut near.0);
             back.send(&mut far.0);
             there.receive(&mut far.1);
             back.receive(&mut near.1);
-            patience.wait();
+            deadline.wait();
         }
         assert!(near.0.flush() && far.0.flush());
         assert!(near.0.is_consumed(near.0.sent() - 1) && !near.0.is_consumed(near.0.sent()));
@@ -236,7 +236,7 @@ fn what_is_on_the_wire_may_come_in_any_parts() {
             let cuts = cuts(&mut dice, len, 5);
             // First it is staged for a while, then it lands.
             let mut polls_before = dice.below(6);
-            let patience = Patience::new();
+            let deadline = Deadline::new();
             loop {
                 if let Some(part) = parts.next() {
                     raw.write_all(&wire[part.clone()]).expect("to send");
@@ -248,7 +248,7 @@ fn what_is_on_the_wire_may_come_in_any_parts() {
                 } else if unsafe { receiver.land(len, places(&mut to, &cuts).into_iter()) } {
                     break;
                 }
-                patience.wait();
+                deadline.wait();
             }
             assert_eq!(&to, message);
             assert_eq!(receiver.message(0).meta, meta(len));
@@ -284,14 +284,14 @@ fn a_message_is_its_word_and_its_bytes() {
     assert!(!sender.has_room(5) && sender.has_room(6), "the first fills the buffers");
     assert!(sender.has_backlog() && !sender.is_consumed(0));
     let (mut got, mut part) = (Vec::<u8>::new(), vec![0; 7_000]);
-    let patience = Patience::new();
+    let deadline = Deadline::new();
     while got.len() < expected.len() {
         sender.flush();
         match raw.read(&mut part[..1 + dice.below(6_999)]) {
             Ok(n) => got.extend(&part[..n]),
             Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
         }
-        patience.wait();
+        deadline.wait();
     }
     assert!(got == expected);
     assert!(sender.flush() && sender.has_room(1) && sender.is_consumed(4));
@@ -310,9 +310,9 @@ fn another_length_is_shown_and_nothing_read_after_it() {
         for len in [3, sent] {
             stage(&mut near.0, &vec![1; len]);
         }
-        let patience = Patience::new();
+        let deadline = Deadline::new();
         while !far.1.is_ready(0, 3) {
-            patience.wait();
+            deadline.wait();
         }
         far.1.consume();
         let mut to = vec![0; expected];
@@ -322,7 +322,7 @@ fn another_length_is_shown_and_nothing_read_after_it() {
             false => far.1.is_ready(0, expected),
         };
         while !poll() {
-            patience.wait();
+            deadline.wait();
         }
         assert_eq!(far.1.message(0).meta, meta(sent));
         let before = far.1.bytes();
@@ -339,9 +339,9 @@ fn a_staged_message_of_another_length_does_not_land() {
     let (near, far) = local();
     let ((mut sender, _keep), (_, mut receiver)) = (ends(near), ends(far));
     stage(&mut sender, &[7; 16]);
-    let patience = Patience::new();
+    let deadline = Deadline::new();
     while !receiver.is_ready(0, 16) {
-        patience.wait();
+        deadline.wait();
     }
     let mut to = [0; 8];
     // SAFETY: the place stays until the message is consumed.
@@ -363,10 +363,10 @@ fn a_peer_that_goes_is_a_fault() {
                 true => unsafe { receiver.land(100, whole(&mut to)) },
                 false => receiver.is_ready(0, 100),
             };
-            let patience = Patience::new();
+            let deadline = Deadline::new();
             while receiver.bytes() < sent as u64 {
                 assert!(!poll(&mut receiver));
-                patience.wait();
+                deadline.wait();
             }
             assert_eq!(receiver.socket().fault(), None);
             if resets {
@@ -375,7 +375,7 @@ fn a_peer_that_goes_is_a_fault() {
             drop(raw);
             while receiver.socket().fault().is_none() {
                 assert!(!poll(&mut receiver));
-                patience.wait();
+                deadline.wait();
             }
             let reason =
                 if resets { "it reset the connection" } else { "it closed the connection" };
@@ -392,10 +392,10 @@ fn posting_to_a_peer_that_is_gone_is_a_fault() {
     let (near, far) = local();
     let (mut sender, mut receiver) = ends(near);
     drop(far);
-    let patience = Patience::new();
+    let deadline = Deadline::new();
     while receiver.socket().fault().is_none() {
         stage(&mut sender, &[1; 1000]);
-        patience.wait();
+        deadline.wait();
     }
     assert!(!receiver.is_ready(0, 0));
 }
@@ -426,14 +426,14 @@ fn exchange((mut sender, mut receiver): (Sender, Receiver), mine: u8, theirs: u8
     for _ in 0..8 {
         stage(&mut sender, &vec![mine; LEN]);
     }
-    let (mut got, patience) = (0, Patience::new());
+    let (mut got, deadline) = (0, Deadline::new());
     while !sender.flush() || got < 8 {
         if got < 8 && receiver.is_ready(0, LEN) {
             assert!(content(receiver.message(0)).iter().all(|&byte| byte == theirs));
             receiver.consume();
             got += 1;
         }
-        patience.wait();
+        deadline.wait();
     }
     assert_eq!(receiver.socket().fault(), None);
 }
@@ -455,16 +455,16 @@ fn long_messages_and_many_pieces() {
         // SAFETY: it stays until the end, unchanged.
         unsafe { sender.post_from(meta(len), pieces(&from, &ours).into_iter()) };
         stage(&mut sender, b"after");
-        let patience = Patience::new();
+        let deadline = Deadline::new();
         // SAFETY: the places stay until all of the message is there.
         while !unsafe { receiver.land(len, places(&mut to, &theirs).into_iter()) } {
             sender.flush();
-            patience.wait();
+            deadline.wait();
         }
         assert!(from == to);
         while !receiver.is_ready(1, 5) {
             sender.flush();
-            patience.wait();
+            deadline.wait();
         }
         receiver.consume();
         assert_eq!(content(receiver.message(0)), b"after");
@@ -480,10 +480,10 @@ fn staged_memory_is_kept() {
     for _ in 0..10 {
         places.push(sender.stage(2, 5_000).addr());
         sender.post(meta(5_000), 5_000);
-        let patience = Patience::new();
+        let deadline = Deadline::new();
         while !receiver.is_ready(0, 5_000) {
             sender.flush();
-            patience.wait();
+            deadline.wait();
         }
         contents.push(receiver.message(0).content.addr());
         receiver.consume();
@@ -499,11 +499,11 @@ fn pieces_without_room_are_a_fault() {
     let ((mut sender, _keep), (_, mut receiver)) = (ends(near), ends(far));
     stage(&mut sender, &[1; 20]);
     let mut to = [0; 8];
-    let patience = Patience::new();
+    let deadline = Deadline::new();
     while receiver.socket().fault().is_none() {
         // SAFETY: the place stays; that it is too small is what is tested.
         assert!(unsafe { !receiver.land(20, whole(&mut to)) });
-        patience.wait();
+        deadline.wait();
     }
     assert_eq!(to, [1; 8]);
 }

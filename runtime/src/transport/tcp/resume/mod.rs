@@ -30,7 +30,7 @@
 //!
 //! **What a failure is.** An error or the end of a connection; or a *stall*: bytes are under way, and
 //! for a quarter of a second and three round trips nothing was acknowledged. A peer
-//! that does not read is no stall: its system answers. If the peer's door refuses, the peer is gone. If
+//! that does not read is no stall: its system answers. If the peer's listener refuses, the peer is gone. If
 //! no path is left, the fault names what was found on each.
 //!
 //! **Which connections.** A connection is a TCP socket, or devices that both ends agreed on over one
@@ -72,9 +72,9 @@ pub(crate) trait Reach: Send {
 pub(crate) enum Dialed {
     /// Nothing yet: whether the peer's system is there, and what went wrong so far.
     Waiting { answers: bool, trouble: String },
-    /// A connection that the peer's door has let in.
+    /// A connection that the peer's listener has let in.
     Made(Line),
-    /// The peer's door is closed, or refuses this rank.
+    /// The peer's listener is closed, or refuses this rank.
     Refused(String),
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct Resumable {
     looked: Instant,
     /// When to try to return home, how long to wait after that, and since when it is there.
     homing: (Instant, Duration, Instant),
-    patience: Duration,
+    timeout: Duration,
     resumed: u64,
 }
 
@@ -128,7 +128,7 @@ impl Resumable {
         line: Result<Line, String>,
         (home, path): (usize, usize),
         chooses: bool,
-        patience: Duration,
+        timeout: Duration,
         reach: Box<dyn Reach>,
     ) -> Self {
         let now = Instant::now();
@@ -156,7 +156,7 @@ impl Resumable {
             troubles,
             looked: now,
             homing: (now, HOME.0, now),
-            patience,
+            timeout,
             resumed: 0,
         }
     }

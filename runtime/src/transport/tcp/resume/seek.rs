@@ -80,7 +80,7 @@ impl Resumable {
         let Some(lost) = &self.lost else { return };
         if refused == self.troubles.len() || refused > 0 && !is_there && since > DOUBT {
             self.fault = Some(lost.why.clone());
-        } else if !is_there && since > self.patience {
+        } else if !is_there && since > self.timeout {
             let named = self.reach.paths().iter().zip(&self.troubles);
             let each: Vec<String> = named
                 .map(|(name, why)| match why.as_str() {

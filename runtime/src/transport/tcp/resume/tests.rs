@@ -75,12 +75,12 @@ fn arrived(fd: &OwnedFd) -> u64 {
     info.tcpi_bytes_received
 }
 
-/// All cables between two ranks, and the doors of both.
+/// All cables between two ranks, and the listeners of both.
 struct World {
     dice: Dice,
     cables: Vec<Cable>,
     /// By rank: connections that the other made, with their paths.
-    doors: [VecDeque<(usize, OwnedFd)>; 2],
+    listeners: [VecDeque<(usize, OwnedFd)>; 2],
     /// Paths that let nobody through.
     closed: Vec<usize>,
     shut: bool,
@@ -95,7 +95,7 @@ impl World {
         Arc::new(Mutex::new(World {
             dice: Dice(seed),
             cables: Vec::new(),
-            doors: Default::default(),
+            listeners: Default::default(),
             closed: Vec::new(),
             shut: false,
             cuts: 0,
@@ -150,24 +150,24 @@ impl Reach for Rank {
             return Dialed::Waiting { answers: false, trouble: trouble.into() };
         }
         let [near, far] = world.cable();
-        world.doors[1 - self.0].push_back((path, far));
+        world.listeners[1 - self.0].push_back((path, far));
         Dialed::Made(Line::socket(near))
     }
 
     fn rest(&mut self) {}
 
     fn incoming(&mut self) -> Option<(usize, Line)> {
-        let (path, fd) = self.1.lock().expect("the world").doors[self.0].pop_front()?;
+        let (path, fd) = self.1.lock().expect("the world").listeners[self.0].pop_front()?;
         Some((path, Line::socket(fd)))
     }
 }
 
 /// Two ranks with a stream between them.
-fn streams(world: &Arc<Mutex<World>>, patience: Duration) -> [Resumable; 2] {
+fn streams(world: &Arc<Mutex<World>>, timeout: Duration) -> [Resumable; 2] {
     let [near, far] = world.lock().expect("the world").cable();
     let stream = |rank, fd| {
         let line = Ok(Line::socket(fd));
-        Resumable::new(line, (0, 0), rank == 0, patience, Rank::boxed(rank, world))
+        Resumable::new(line, (0, 0), rank == 0, timeout, Rank::boxed(rank, world))
     };
     [stream(0, near), stream(1, far)]
 }

@@ -28,11 +28,11 @@ fn ends(path: usize, device: &Choice) -> [Line; 2] {
     lines.try_into().ok().expect("two ends")
 }
 
-/// The doors of both ranks.
+/// The listeners of both ranks.
 struct Doors {
     device: Choice,
     dice: Dice,
-    doors: [VecDeque<(usize, Line)>; 2],
+    listeners: [VecDeque<(usize, Line)>; 2],
 }
 
 struct Side(usize, Arc<Mutex<Doors>>, [String; 2]);
@@ -43,20 +43,20 @@ impl Reach for Side {
     }
 
     fn dial(&mut self, path: usize) -> Dialed {
-        let mut doors = self.1.lock().expect("the doors");
+        let mut listeners = self.1.lock().expect("the listeners");
         // Not at once, so that both may be at it, and either path comes first.
-        if doors.dice.roll(8) > 0 {
+        if listeners.dice.roll(8) > 0 {
             return Dialed::Waiting { answers: true, trouble: String::new() };
         }
-        let [near, far] = ends(path, &doors.device);
-        doors.doors[1 - self.0].push_back((path, far));
+        let [near, far] = ends(path, &listeners.device);
+        listeners.listeners[1 - self.0].push_back((path, far));
         Dialed::Made(near)
     }
 
     fn rest(&mut self) {}
 
     fn incoming(&mut self) -> Option<(usize, Line)> {
-        self.1.lock().expect("the doors").doors[self.0].pop_front()
+        self.1.lock().expect("the listeners").listeners[self.0].pop_front()
     }
 }
 
@@ -78,11 +78,11 @@ fn device() -> Option<Choice> {
 fn every_byte_comes_once_whether_devices_or_sockets_are_cut() {
     let Some(device) = device() else { return };
     let first = ends(0, &device);
-    let doors = Doors { device, dice: Dice(11), doors: Default::default() };
-    let doors = Arc::new(Mutex::new(doors));
+    let listeners = Doors { device, dice: Dice(11), listeners: Default::default() };
+    let listeners = Arc::new(Mutex::new(listeners));
     let mut rank = 0;
     let mut streams = first.map(|line| {
-        let side = Side(rank, doors.clone(), ["device".into(), "socket".into()]);
+        let side = Side(rank, listeners.clone(), ["device".into(), "socket".into()]);
         rank += 1;
         Resumable::new(Ok(line), (0, 0), rank == 1, Duration::from_secs(60), Box::new(side))
     });

@@ -1,6 +1,6 @@
 //! Where a process is reached: one listening socket for all its communicators.
 //!
-//! Nobody waits here. Whoever waits for something in [`net`](super) lets the door make progress: it
+//! Nobody waits here. Whoever waits for something in [`net`](super) lets the listener make progress: it
 //! takes new connections in, hears who they are, and keeps those that proved to be ranks of this job
 //! until somebody asks for them. Strangers cost a bounded number of descriptors, of bytes and of
 //! seconds, and never a rank's place.
@@ -32,7 +32,7 @@ const ENDED: usize = 4096;
 const BATCH: usize = 64;
 
 /// The listening sockets of a process, one for each path, shared by its communicators.
-pub(crate) struct Door {
+pub(crate) struct Listener {
     /// Where it listens, by path.
     addresses: Vec<SocketAddr>,
     options: Options,
@@ -75,17 +75,17 @@ enum Heard {
     Closed,
 }
 
-impl Door {
-    /// Descriptors of a door: what listens, and what says that somebody is there.
+impl Listener {
+    /// Descriptors of a listener: what listens, and what says that somebody is there.
     pub(crate) fn descriptors(&self) -> u64 {
         self.listeners.len() as u64 + 1
     }
 
-    /// Opens the door at the addresses that the options choose, one for each path, else at `seen`, the
+    /// Opens the listener at the addresses that the options choose, one for each path, else at `seen`, the
     /// address of this rank in the eyes of the rendezvous store.
-    pub(crate) fn open(options: Options, seen: IpAddr) -> Result<Door, Error> {
+    pub(crate) fn open(options: Options, seen: IpAddr) -> Result<Listener, Error> {
         let failed = |e: rustix::io::Errno| {
-            Error::Start(format!("whoever knocks at the door of a rank cannot be heard: {e}"))
+            Error::Start(format!("whoever knocks at the listener of a rank cannot be heard: {e}"))
         };
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
@@ -101,7 +101,7 @@ impl Door {
             listeners.push(listener);
         }
         let next = listeners.len() as u64;
-        Ok(Door {
+        Ok(Listener {
             addresses,
             options,
             listeners,
@@ -153,7 +153,7 @@ impl Door {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Readable when [`Door::progress`] has something to do.
+    /// Readable when [`Listener::progress`] has something to do.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
@@ -163,7 +163,7 @@ impl Door {
         self.pending.load(Ordering::Relaxed) > 0
     }
 
-    /// Lets the ranks of a job in. Ends with [`Door::close`].
+    /// Lets the ranks of a job in. Ends with [`Listener::close`].
     pub(super) fn expect(&self, job: u128) {
         *self.lock().jobs.entry(job).or_default() += 1;
     }
@@ -204,7 +204,7 @@ impl Door {
         self.again.store(again as u64, Ordering::Relaxed);
     }
 
-    /// What went wrong at the door, for messages of those who wait; begins with its own punctuation.
+    /// What went wrong at the listener, for messages of those who wait; begins with its own punctuation.
     pub(super) fn remark(&self) -> String {
         let inner = self.lock();
         let trouble = inner.trouble.iter().map(|text| format!("; {text}"));

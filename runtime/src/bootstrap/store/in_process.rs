@@ -1,11 +1,11 @@
-//! A board within a process.
+//! A store within a process.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::Board;
+use super::Store;
 use crate::error::Error;
 use crate::transport::shm::AbortRecord;
 use crate::watchdog;
@@ -16,28 +16,28 @@ struct Notes {
     failure: Option<AbortRecord>,
 }
 
-/// A board for the threads of one process. They end together, and by themselves: nobody is missed
+/// A store for the threads of one process. They end together, and by themselves: nobody is missed
 /// here.
 #[derive(Clone)]
-pub(crate) struct Shelf {
+pub(crate) struct InProcessStore {
     notes: Arc<(Mutex<Notes>, Condvar)>,
     address: IpAddr,
     rank: u32,
 }
 
-impl Shelf {
-    /// A board that shows that address to all of them.
+impl InProcessStore {
+    /// A store that shows that address to all of them.
     pub(crate) fn at(address: IpAddr) -> Self {
-        Shelf { notes: Arc::default(), address, rank: 0 }
+        InProcessStore { notes: Arc::default(), address, rank: 0 }
     }
 
-    /// The same board, as that rank uses it.
+    /// The same store, as that rank uses it.
     pub(crate) fn of(&self, rank: u32) -> Self {
-        Shelf { rank, ..self.clone() }
+        InProcessStore { rank, ..self.clone() }
     }
 }
 
-impl Shelf {
+impl InProcessStore {
     fn lock(&self) -> MutexGuard<'_, Notes> {
         self.notes.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -49,7 +49,7 @@ impl Notes {
     }
 }
 
-impl Board for Shelf {
+impl Store for InProcessStore {
     fn set(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
         self.lock().all.insert(key.into(), value.into());
         self.notes.1.notify_all();

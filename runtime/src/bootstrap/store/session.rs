@@ -18,7 +18,7 @@ pub(super) enum Stage {
 }
 
 /// A connection.
-pub(super) struct Guest {
+pub(super) struct Session {
     pub(super) stream: Stream,
     pub(super) stage: Stage,
     pub(super) since: Instant,
@@ -38,9 +38,9 @@ pub(super) struct Guest {
 /// A connection that must be ended.
 pub(super) struct Broken;
 
-impl Guest {
+impl Session {
     pub(super) fn new(stream: Stream) -> Self {
-        Guest {
+        Session {
             stream,
             stage: Stage::Hello,
             since: Instant::now(),

@@ -9,9 +9,9 @@ use super::super::Event;
 use crate::report::{FAILED, print};
 
 /// While it lives, this process ends after a time, saying what it was at.
-pub(crate) struct Patience(#[expect(dead_code, reason = "its end is what is heard")] Sender<()>);
+pub(crate) struct TimeLimit(#[expect(dead_code, reason = "its end is what is heard")] Sender<()>);
 
-impl Patience {
+impl TimeLimit {
     /// From now on.
     pub(crate) fn new(time: Duration, rank: u32, what: &str) -> Self {
         let (alive, ended) = channel::<()>();
@@ -26,6 +26,6 @@ impl Patience {
                 std::process::exit(FAILED.into());
             }
         });
-        Patience(alive)
+        TimeLimit(alive)
     }
 }
