@@ -1,8 +1,8 @@
 //! The connection ends that a rank has opened, by number, over memory or a socket.
 //!
-//! Both kinds of link offer the same to the executor: whether a message may go, where its content is
+//! Both kinds of connection offer the same to the executor: whether a message may go, where its content is
 //! written, the handing over; whether a message is there, where its content lies, the taking back.
-//! They differ in what happens to content that may stay where it is. A mapped link *offers* it: the
+//! They differ in what happens to content that may stay where it is. A mapped connection makes a *rendezvous*: the
 //! receiver reads it there. A posted link writes it to the socket from there. Both ways the memory
 //! must not change until the message is consumed: by the receiver, or by the socket.
 
@@ -21,7 +21,7 @@ use crate::transport::tcp::{self, Piece, Socket};
 pub(crate) enum Sender {
     /// Load and store in memory that the peer maps too.
     Mapped(shm::Sender),
-    /// Post to a socket.
+    /// DescriptorSocket to a socket.
     Posted(tcp::Sender),
 }
 
@@ -45,10 +45,10 @@ impl Sender {
 
     /// One more than the last message whose content stayed where it was.
     #[inline]
-    pub(crate) fn offered(&self) -> u64 {
+    pub(crate) fn zero_copied(&self) -> u64 {
         match self {
-            Sender::Mapped(s) => s.offered(),
-            Sender::Posted(s) => s.offered(),
+            Sender::Mapped(s) => s.zero_copied(),
+            Sender::Posted(s) => s.zero_copied(),
         }
     }
 
@@ -66,7 +66,7 @@ impl Sender {
     pub(crate) fn has_room(&mut self, kind: Kind, slots: u64) -> bool {
         match (self, kind) {
             (Sender::Mapped(s), Kind::Slot) => s.has_slot(slots),
-            (Sender::Mapped(s), Kind::Inline | Kind::Pull | Kind::Foreign) => s.has_room(RING),
+            (Sender::Mapped(s), Kind::Inline | Kind::ZeroCopy | Kind::Cma) => s.has_room(RING),
             (Sender::Posted(s), _) => s.has_room(slots),
         }
     }
@@ -91,9 +91,9 @@ impl Sender {
     }
 
     /// Hands the next message over, of `len` bytes, its content staying where it is: for a mapped link at an offset
-    /// of the pool, or in memory of this process, for a posted one in these pieces.
+    /// of the heap, or in memory of this process, for a posted one in these pieces.
     #[inline]
-    pub(crate) fn offer(
+    pub(crate) fn rendezvous(
         &mut self,
         kind: Kind,
         (meta, len): (u64, usize),
@@ -101,7 +101,7 @@ impl Sender {
         pieces: impl Iterator<Item = Piece>,
     ) {
         match self {
-            Sender::Mapped(s) if kind == Kind::Pull => s.post_pull(meta, base),
+            Sender::Mapped(s) if kind == Kind::ZeroCopy => s.post_pull(meta, base),
             // SAFETY: the pieces are places of a plan, which `bind` checked against buffers that
             // the call holds. It does not end, nor does the plan write there, before the message
             // is consumed; a call that fails closes the connection's use for good.
@@ -212,7 +212,7 @@ impl Receiver {
 
 /// Memory that ranks share is the same on every path.
 fn shared(group: &Group, wire: Wire) -> Wire {
-    match group.seat(wire.peer) {
+    match group.local(wire.peer) {
         Some(_) => Wire { path: 0, ..wire },
         None => wire,
     }
@@ -238,7 +238,7 @@ impl Ends {
         deadline: Deadline<'_>,
     ) -> Result<(), Error> {
         let mut missing: Vec<Wire> = wanted
-            .filter(|wire| group.seat(wire.peer).is_none())
+            .filter(|wire| group.local(wire.peer).is_none())
             .filter(|to| self.sockets.iter().all(|(known, _)| known != to))
             .collect();
         missing.sort_unstable();
@@ -257,10 +257,10 @@ impl Ends {
         if let Some(at) = self.to.iter().position(|&known| known == to) {
             return Ok(at as u32);
         }
-        let sender = match (group.seat(to.peer), group.seat(group.rank())) {
+        let sender = match (group.local(to.peer), group.local(group.rank())) {
             (Some(peer), Some(own)) => {
                 let channel = to.channel.into();
-                let s = shm::Sender::open(group.wires(), own.wires, peer.wires, channel)?;
+                let s = shm::Sender::open(group.control(), own.control, peer.control, channel)?;
                 Sender::Mapped(s)
             }
             _ => Sender::Posted(tcp::Sender::new(self.socket(to)?)),
@@ -276,10 +276,10 @@ impl Ends {
         if let Some(at) = self.from.iter().position(|&known| known == from) {
             return Ok(at as u32);
         }
-        let receiver = match (group.seat(from.peer), group.seat(group.rank())) {
+        let receiver = match (group.local(from.peer), group.local(group.rank())) {
             (Some(peer), Some(own)) => {
                 let channel = from.channel.into();
-                let r = shm::Receiver::open(group.wires(), peer.wires, own.wires, channel)?;
+                let r = shm::Receiver::open(group.control(), peer.control, own.control, channel)?;
                 Receiver::Mapped(r)
             }
             _ => Receiver::Posted(tcp::Receiver::new(self.socket(from)?)),

@@ -77,7 +77,7 @@ pub struct Route {
 
 /// What is known of a rank before there are links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Peer {
     /// Its machine.
     pub(crate) host: u128,
     /// Whether it has devices for RDMA.
@@ -87,24 +87,24 @@ pub(crate) struct Place {
 /// Ranks that are to share memory with this one, itself among them, in order.
 pub(crate) fn neighbours(
     rank: u32,
-    places: &[Place],
+    peers: &[Peer],
     allowed: Transports,
 ) -> Result<Vec<u32>, Error> {
-    let own = places.get(rank as usize).copied();
-    let with = |place: &Place| own.is_some_and(|own| own.host == place.host);
-    let by_rdma = |place: &Place| allowed.rdma && own.is_some_and(|own| own.rdma) && place.rdma;
-    let ranks = || (0u32..).zip(places);
+    let own = peers.get(rank as usize).copied();
+    let with = |peer: &Peer| own.is_some_and(|own| own.host == peer.host);
+    let by_rdma = |peer: &Peer| allowed.rdma && own.is_some_and(|own| own.rdma) && peer.rdma;
+    let ranks = || (0u32..).zip(peers);
     let lost =
-        |(r, place): &(u32, &Place)| *r != rank && !(allowed.shm && with(place)) && !by_rdma(place);
+        |(r, peer): &(u32, &Peer)| *r != rank && !(allowed.shm && with(peer)) && !by_rdma(peer);
     if !allowed.tcp
-        && let Some((other, place)) = ranks().find(lost)
+        && let Some((other, peer)) = ranks().find(lost)
     {
         let without = match own {
             Some(own) if allowed.rdma && !own.rdma => {
                 let why = transport::rdma().err().unwrap_or_default();
                 format!(": rank {rank} has no RDMA: {why}")
             }
-            Some(_) if allowed.rdma && !place.rdma => {
+            Some(_) if allowed.rdma && !peer.rdma => {
                 format!(": rank {other} has no RDMA, see `roundelay info` there")
             }
             _ => ": it is on another machine".into(),
@@ -117,26 +117,26 @@ pub(crate) fn neighbours(
     if !allowed.shm {
         return Ok(vec![rank]);
     }
-    Ok(ranks().filter(|(_, place)| with(place)).map(|(r, _)| r).collect())
+    Ok(ranks().filter(|(_, peer)| with(peer)).map(|(r, _)| r).collect())
 }
 
 /// The ways from a rank to all, given who shares memory with it and whose memory could not be had.
 pub(crate) fn routes(
     rank: u32,
-    places: &[Place],
+    peers: &[Peer],
     allowed: Transports,
     seated: &dyn Fn(u32) -> bool,
     refusal: Option<&str>,
 ) -> Vec<Route> {
-    let own = places.get(rank as usize).copied();
-    let way = |(r, place): (u32, &Place)| {
+    let own = peers.get(rank as usize).copied();
+    let way = |(r, peer): (u32, &Peer)| {
         if r == rank {
             return Route { rank: r, link: Link::Own, why: String::new() };
         }
         if seated(r) {
             return Route { rank: r, link: Link::Shm, why: "same machine".into() };
         }
-        let here = own.is_some_and(|own| own.host == place.host);
+        let here = own.is_some_and(|own| own.host == peer.host);
         let mut why = match here {
             false => "another machine".into(),
             true if !allowed.shm => "same machine, but the hint `transport` excludes shm".into(),
@@ -145,7 +145,7 @@ pub(crate) fn routes(
                 format!("same machine, but {why}")
             }
         };
-        let both = own.is_some_and(|own| own.rdma) && place.rdma;
+        let both = own.is_some_and(|own| own.rdma) && peer.rdma;
         // Between ranks of one machine a device is a detour, unless that is all there may be.
         let link = match both && allowed.rdma && !(here && allowed.tcp) {
             true => Link::Rdma,
@@ -153,32 +153,32 @@ pub(crate) fn routes(
         };
         match link {
             Link::Rdma => why += ", both have RDMA",
-            _ if allowed.rdma && !here && own.is_some_and(|own| own.rdma) && !place.rdma => {
+            _ if allowed.rdma && !here && own.is_some_and(|own| own.rdma) && !peer.rdma => {
                 why += ", which has no RDMA";
             }
             _ => {}
         }
         Route { rank: r, link, why }
     };
-    (0u32..).zip(places).map(way).collect()
+    (0u32..).zip(peers).map(way).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn places(rdma: [bool; 4]) -> Vec<Place> {
-        [7, 7, 9, 7].into_iter().zip(rdma).map(|(host, rdma)| Place { host, rdma }).collect()
+    fn peers(rdma: [bool; 4]) -> Vec<Peer> {
+        [7, 7, 9, 7].into_iter().zip(rdma).map(|(host, rdma)| Peer { host, rdma }).collect()
     }
 
-    fn links(rank: u32, places: &[Place], allowed: Transports, seated: u32) -> Vec<Link> {
+    fn links(rank: u32, peers: &[Peer], allowed: Transports, seated: u32) -> Vec<Link> {
         let seated = |r| r == seated;
-        routes(rank, places, allowed, &seated, None).iter().map(|r| r.link).collect()
+        routes(rank, peers, allowed, &seated, None).iter().map(|r| r.link).collect()
     }
 
     #[test]
     fn ranks_of_a_machine_share_memory_unless_told_otherwise() {
-        let (all, none) = (Transports::default(), places([false; 4]));
+        let (all, none) = (Transports::default(), peers([false; 4]));
         assert_eq!(neighbours(1, &none, all), Ok(vec![0, 1, 3]));
         assert_eq!(neighbours(2, &none, all), Ok(vec![2]));
         assert_eq!(neighbours(1, &none, Transports::TCP), Ok(vec![1]));
@@ -188,20 +188,20 @@ mod tests {
 
     #[test]
     fn devices_are_used_between_those_that_have_them() {
-        let places = places([true, true, true, false]);
+        let peers = peers([true, true, true, false]);
         let all = Transports::default();
-        assert_eq!(links(1, &places, all, 0), [Link::Shm, Link::Own, Link::Rdma, Link::Tcp]);
-        assert_eq!(links(3, &places, all, 0), [Link::Shm, Link::Tcp, Link::Tcp, Link::Own]);
-        let first = &places[..3];
+        assert_eq!(links(1, &peers, all, 0), [Link::Shm, Link::Own, Link::Rdma, Link::Tcp]);
+        assert_eq!(links(3, &peers, all, 0), [Link::Shm, Link::Tcp, Link::Tcp, Link::Own]);
+        let first = &peers[..3];
         assert_eq!(links(1, first, Transports::RDMA, 9), [Link::Rdma, Link::Own, Link::Rdma]);
         assert_eq!(neighbours(1, first, Transports::RDMA), Ok(vec![1]));
-        let error = neighbours(1, &places, Transports::RDMA).map_err(|e| e.to_string());
+        let error = neighbours(1, &peers, Transports::RDMA).map_err(|e| e.to_string());
         assert!(error.is_err_and(|e| e.contains("rank 3 has no RDMA")));
     }
 
     #[test]
     fn every_way_has_its_reason() {
-        let none = places([false; 4]);
+        let none = peers([false; 4]);
         let seated = |r| r == 3;
         let routes = routes(1, &none, Transports::default(), &seated, None);
         let links: Vec<Link> = routes.iter().map(|r| r.link).collect();

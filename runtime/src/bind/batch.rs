@@ -137,7 +137,7 @@ pub(crate) fn bind_batch(
     });
     connections.dedup();
     for (peer, dir) in connections {
-        let posted = group.seat(peer).is_none();
+        let posted = group.local(peer).is_none();
         builder.bound.posted |= posted;
         let first = builder.bound.steps.len() as u32;
         let listed = transfers.iter().enumerate();
@@ -261,8 +261,8 @@ impl Builder {
             false => usize::MAX,
         };
         let far = !end.posted && transfer.bytes >= FOREIGN_BYTES;
-        let foreign = if far { 1 } else { usize::MAX };
-        self.bound.foreign |= far;
+        let cma = if far { 1 } else { usize::MAX };
+        self.bound.cma |= far;
         for (offset, len) in self.pieces(transfer.bytes) {
             self.local();
             self.bound.outs.push(OutEnd {
@@ -272,7 +272,7 @@ impl Builder {
                 size: 1,
                 buffer: index as u32,
                 direct,
-                foreign,
+                cma,
                 place: 0,
                 before: 0,
                 posted: end.posted,

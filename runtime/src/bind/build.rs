@@ -78,7 +78,7 @@ pub(crate) fn bind(
             continue;
         }
         let Conn { peer, channel, path, .. } = *conn;
-        let posted = group.seat(peer).is_none();
+        let posted = group.local(peer).is_none();
         builder.ends.push(match conn.dir {
             Dir::Send => {
                 let sender = ends.sender(group, wire(conn))?;
@@ -271,12 +271,12 @@ impl Builder<'_> {
             true => DIRECT_POSTED,
         };
         let stays = !posted && buffer != NOWHERE && place != NOWHERE;
-        let foreign = match stays {
+        let cma = match stays {
             true if self.crowded => FOREIGN_CROWDED,
             true => FOREIGN,
             false => usize::MAX,
         };
-        bound.foreign |= lens.iter().sum::<u64>() * bound.shape.size >= foreign as u64;
+        bound.cma |= lens.iter().sum::<u64>() * bound.shape.size >= cma as u64;
         Ok(OutEnd {
             send,
             sender,
@@ -284,7 +284,7 @@ impl Builder<'_> {
             size,
             buffer,
             direct,
-            foreign,
+            cma,
             before,
             place,
             posted,

@@ -93,7 +93,7 @@ pub(crate) struct Bound {
     /// Whether any link is a socket.
     pub(crate) posted: bool,
     /// Whether any message may stay in memory that peers read through the kernel.
-    pub(crate) foreign: bool,
+    pub(crate) cma: bool,
     /// Whether the operator has a meaning for this plan.
     pub(crate) reduces: bool,
     /// What a call moves, if all its messages are so short that they are in headers.
@@ -162,7 +162,7 @@ pub(crate) struct OutEnd {
     /// From which size on, in bytes, it stays there if peers map it, or the link is a socket.
     pub(crate) direct: usize,
     /// From which size on it stays there if peers can only read it through the kernel.
-    pub(crate) foreign: usize,
+    pub(crate) cma: usize,
     /// Which place of each segment it is then, or [`NOWHERE`].
     pub(crate) place: u32,
     /// Whether the link is a socket.
@@ -248,7 +248,7 @@ impl Bound {
             writes_output: false,
             agreed: false,
             posted: false,
-            foreign: false,
+            cma: false,
             reduces: header.reduces,
             short: None,
             header,

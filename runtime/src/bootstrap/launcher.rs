@@ -176,7 +176,7 @@ impl Launcher {
     /// started. How the ranks fared is not an error but the [`Outcome`].
     pub fn run(&self, line: impl FnMut(u32, &str)) -> Result<Outcome, Error> {
         self.layout.check()?;
-        let segment = match self.meets() {
+        let segment = match self.uses_store() {
             true => None,
             false => Some(Segment::create(self.layout)?),
         };
@@ -197,7 +197,7 @@ impl Launcher {
     }
 
     /// Whether the ranks meet at a store instead of inheriting memory.
-    fn meets(&self) -> bool {
+    fn uses_store(&self) -> bool {
         self.hosts > 1 || self.hints.as_ref().is_some_and(|h| h.contains("transport"))
     }
 

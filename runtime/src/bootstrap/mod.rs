@@ -10,9 +10,9 @@
 mod env;
 mod launcher;
 mod lines;
-mod meet;
 mod membership;
 mod pmi;
+mod rendezvous;
 mod setup;
 mod slurm;
 mod store;
@@ -21,8 +21,8 @@ mod tests;
 mod torch;
 
 pub use launcher::{Ending, Launcher, Outcome};
-pub use meet::{secret, store};
 pub use membership::{ByHand, Launched, Membership, StoreAt, membership, membership_with};
+pub use rendezvous::{secret, store};
 pub use setup::Setup;
 #[cfg(test)]
 pub(crate) use store::InProcessStore;

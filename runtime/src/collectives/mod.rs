@@ -7,11 +7,11 @@
 //! length. Any length is possible, zero too.
 
 mod lists;
+mod nonblocking;
 mod plans;
 mod play;
 mod ragged;
 mod reduction;
-mod soon;
 
 use roundelay_compiler::Plan;
 use roundelay_compiler::plan::{Buf, Placement};
@@ -170,7 +170,7 @@ impl Communicator {
         let core = self.core()?;
         match core.is_installed("barrier") {
             true => core.in_place("barrier", 0, Reduction::NONE, DType::U8, &mut []),
-            false => core.meet(0, |_, _| {}),
+            false => core.control_all_gather(0, |_, _| {}),
         }
     }
 

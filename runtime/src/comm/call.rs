@@ -120,8 +120,8 @@ impl Core {
         for (address, len) in lent {
             // An empty slice has an address too, but nothing may be read or written there.
             let address = if len == 0 { std::ptr::null_mut() } else { address };
-            let offered = self.arena.find(address, len);
-            self.work.bases.push(Base { address, offered });
+            let mapped = self.arena.find(address, len);
+            self.work.bases.push(Base { address, mapped });
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Core {
         let Some(cut) = &self.scratch else { return Ok(()) };
         let mut address = cut.address();
         let mut next = |len: usize| {
-            let base = Base { address, offered: self.arena.find(address, len) };
+            let base = Base { address, mapped: self.arena.find(address, len) };
             address = address.wrapping_add(len);
             base
         };
@@ -211,7 +211,7 @@ impl Core {
             wait: Wait::new(self.timeout, yields).for_sockets(bound.posted),
             group: &mut self.group,
             stats: Stats::default(),
-            pulls: false,
+            reads_peer: false,
             moved: 0,
             taken: 0,
             recorder: &mut self.recorder,

@@ -6,15 +6,15 @@
 //! it was started. A call on the caller's thread while work is pending waits until the core is home
 //! again, so that calls happen in issue order whichever way they are made.
 //!
-//! `call` prepares a call for the executor, `meeting` is what ranks say to each other outside plans,
+//! `call` prepares a call for the executor, `control` is what ranks say to each other outside plans,
 //! `p2p` prepares messages between single ranks, `split` makes communicators of a part of the ranks, `options` is what a caller may ask of single
 //! calls, `work` the handle on pending work, `resources` what it all takes. The
 //! collectives by name are methods in `crate::collectives`.
 
 mod call;
+mod control;
 mod core;
-mod lookout;
-mod meeting;
+mod liveness;
 mod options;
 mod p2p;
 mod record;
@@ -80,8 +80,8 @@ impl Communicator {
         timeout: Duration,
         store: &mut dyn Store,
     ) -> Result<Self, Error> {
-        let own = group.seat(group.rank()).map_or(0, |seat| seat.pool);
-        let arena = Arena::new(group.pool().clone(), own);
+        let own = group.local(group.rank()).map_or(0, |local| local.heap);
+        let arena = Arena::new(group.heap().clone(), own);
         let mut comm = Communicator::over(group, arena);
         comm.set_timeout(timeout);
         let core = comm.core()?;
@@ -265,7 +265,8 @@ impl Communicator {
     /// As [`Communicator::run`].
     pub fn max_f64(&mut self, value: f64) -> Result<f64, Error> {
         let mut most = value;
-        self.core()?.meet(value.to_bits(), |_, bits| most = most.max(f64::from_bits(bits)))?;
+        self.core()?
+            .control_all_gather(value.to_bits(), |_, bits| most = most.max(f64::from_bits(bits)))?;
         Ok(most)
     }
 

@@ -190,8 +190,8 @@ impl Core {
                 Memory::Sent(data) => (data.as_ptr().cast_mut(), data.len()),
                 Memory::Received(data) => (data.as_mut_ptr(), data.len()),
             };
-            let offered = self.arena.find(address, len);
-            self.work.bases.push(Base { address, offered });
+            let mapped = self.arena.find(address, len);
+            self.work.bases.push(Base { address, mapped });
         }
         let entered = collective.map(|word| self.enter(word, None));
         let bound = &self.batches.kept[at];
@@ -208,7 +208,7 @@ impl Core {
                 .for_sockets(bound.posted),
             group: &mut self.group,
             stats: Stats::default(),
-            pulls: false,
+            reads_peer: false,
             moved: 0,
             taken: 0,
             recorder: &mut self.recorder,

@@ -48,7 +48,7 @@ impl Core {
         let Some(mut balance) = self.balance.take() else { return Ok(()) };
         let mut told = vec![Vec::new(); self.size() as usize];
         for word in balance.own.words(balance.paths(), lost) {
-            self.meet(word, |rank, word| told[rank as usize].push(word))?;
+            self.control_all_gather(word, |rank, word| told[rank as usize].push(word))?;
         }
         let ranks: Vec<Vec<Code>> =
             told.iter().map(|words| Code::all(words, balance.paths())).collect();

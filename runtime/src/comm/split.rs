@@ -103,11 +103,11 @@ impl Communicator {
         let (arena, timeout) = (self.arena.clone(), self.settings.timeout);
         let (core, members, since) = (self.core()?, part.members(), now());
         let mut net = core.group.part_net(part)?;
-        let met = net.as_mut().map_or(Ok(()), |net| {
+        let connected = net.as_mut().map_or(Ok(()), |net| {
             let watch = &mut |peer| core.watch(peer, since);
-            net.meet(Deadline { timeout, watch, members })
+            net.connect_part(Deadline { timeout, watch, members })
         });
-        if let Err(error) = met {
+        if let Err(error) = connected {
             let error = core.explain(error);
             let error = core.fail(error);
             net.iter_mut().for_each(|net| net.give_up(&part.record(core.rank(), &error)));

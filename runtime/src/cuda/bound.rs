@@ -6,10 +6,10 @@ use roundelay_compiler::Proved;
 use roundelay_compiler::device::{Way, abi};
 use roundelay_compiler::emit::cuda::{Element, KERNEL, aligned};
 
+use super::control::{agree, same};
 use super::cut::{Cut, Job};
 use super::engine::{Piece, pieces};
 use super::gpu::Gpu;
-use super::meet::{agree, same};
 use super::program::{BUFFERS, Lowered, WORDS, word, words};
 use super::region::Spot;
 use crate::backend::cuda::{Aside, CudaStream, Kernel};

@@ -8,9 +8,9 @@ use roundelay_compiler::device::Way;
 
 use super::bound::{Bound, Key};
 use super::comm::drain;
+use super::control::same;
 use super::journal::Journal;
 use super::layout::Layout;
-use super::meet::same;
 use super::named::Choices;
 use super::program::Lowered;
 use super::region::{Region, Regions};
@@ -107,7 +107,7 @@ impl Gpu {
             return Ok(());
         }
         let alike = words.iter().all(|&word| word == u64::MAX || word == bytes);
-        let region = self.sharing.foreign(core, found, (address, bytes), alike)?;
+        let region = self.sharing.import(core, found, (address, bytes), alike)?;
         self.retired.extend(self.regions.displace(address, bytes));
         self.regions.add(region);
         Ok(())

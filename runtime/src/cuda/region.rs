@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::cuda::{Foreign, Found};
+use crate::backend::cuda::{Found, IpcMemory};
 use crate::transport::nvlink::Shared;
 
 /// Memory of every rank, as mapped here.
@@ -11,10 +11,10 @@ pub(super) enum Region {
     /// Of this communicator's own.
     Own(Shared),
     /// Another allocator's: this rank's address, and what the peers' is mapped as (0 for this rank).
-    Foreign {
+    IpcMemory {
         found: Found,
         own: u32,
-        peers: Vec<Option<Foreign>>,
+        peers: Vec<Option<IpcMemory>>,
         /// From where their allocations begin to the address that was registered.
         offsets: Vec<u64>,
         bytes: u64,
@@ -26,7 +26,7 @@ impl Region {
     pub(super) fn base(&self, rank: u32) -> u64 {
         match self {
             Region::Own(shared) => shared.base(rank),
-            Region::Foreign { found, own, peers, offsets, .. } => {
+            Region::IpcMemory { found, own, peers, offsets, .. } => {
                 let offset = offsets.get(rank as usize).copied().unwrap_or(0);
                 match peers.get(rank as usize) {
                     Some(Some(peer)) => peer.base() + offset,
@@ -41,7 +41,7 @@ impl Region {
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Region::Own(shared) => shared.bytes(),
-            Region::Foreign { bytes, .. } => *bytes,
+            Region::IpcMemory { bytes, .. } => *bytes,
         }
     }
 }
@@ -97,7 +97,7 @@ impl Regions {
         let own = self.own;
         let overlaps = |region: &Region| {
             let base = region.base(own);
-            matches!(region, Region::Foreign { .. })
+            matches!(region, Region::IpcMemory { .. })
                 && base < address.saturating_add(bytes)
                 && address < base.saturating_add(region.bytes())
         };
@@ -120,6 +120,6 @@ impl Regions {
     pub(super) fn known(&self, found: &Found, address: u64, bytes: u64) -> bool {
         let spot = self.find(address, bytes);
         let region = spot.and_then(|s| self.list.get(s.region as usize)?.as_deref());
-        matches!(region, Some(Region::Foreign { found: known, .. }) if known == found)
+        matches!(region, Some(Region::IpcMemory { found: known, .. }) if known == found)
     }
 }

@@ -10,10 +10,10 @@ use roundelay_compiler::device::abi;
 
 use super::CudaOptions;
 use super::comm::drain;
+use super::control::{agree, same, trade};
 use super::gpu::Gpu;
 use super::journal::Journal;
 use super::layout::Layout;
-use super::meet::{agree, same, trade};
 use super::named::Choices;
 use super::region::Regions;
 use super::share::Sharing;
@@ -25,7 +25,7 @@ use crate::backend::cuda::{
 use crate::bind::mix;
 use crate::comm::Core;
 use crate::error::Error;
-use crate::transport::nvlink::{Post, Shared};
+use crate::transport::nvlink::{DescriptorSocket, Shared};
 
 /// How long a copy of some kilobytes may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -49,7 +49,7 @@ struct Own {
     order: Event,
     mailbox: Mailbox,
     granularity: u64,
-    post: Post,
+    socket: DescriptorSocket,
 }
 
 /// This rank on its GPU, with the others on theirs.
@@ -76,7 +76,7 @@ pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
     }
     let made = own(rank, options).map_err(|(device, what)| fails(device, what));
     let mut own = agree(core, made)?;
-    let tokens = core.words(own.post.token())?;
+    let tokens = core.words(own.socket.token())?;
     let device = own.context.device().clone();
     let card = Card {
         uuid: device.uuid,
@@ -85,17 +85,17 @@ pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         granularity: own.granularity,
     };
     let content = postcard::to_stdvec(&card).unwrap_or_default();
-    let letters = trade(core, (&mut own.post, &tokens), &content, &[])?;
-    let met = letters.and_then(|letters| {
+    let messages = trade(core, (&mut own.socket, &tokens), &content, &[])?;
+    let reached_all = messages.and_then(|messages| {
         let mut cards = vec![card];
-        for (peer, letter) in (0u32..).zip(letters) {
-            let Some(letter) = letter else { continue };
-            let card = reached(&own, peer, &letter.content);
+        for (peer, message) in (0u32..).zip(messages) {
+            let Some(message) = message else { continue };
+            let card = reached(&own, peer, &message.content);
             cards.push(card.map_err(|what| fails(device.to_string(), what))?);
         }
         Ok(cards)
     });
-    let cards = agree(core, met)?;
+    let cards = agree(core, reached_all)?;
     let sms = cards.iter().map(|card| card.sms).min().unwrap_or(1);
     let granularity = cards.iter().map(|card| card.granularity).max().unwrap_or(1);
     // No scratch buffer is larger than a device.
@@ -104,7 +104,7 @@ pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
     let arena = arena.map_err(|fault| fails(device.to_string(), fault.to_string()));
     let arena = agree(core, arena)?;
     let cache = Cache::new(options.cache_dir.as_deref());
-    let Own { context, stream, aside, beside, order, mailbox, post, .. } = own;
+    let Own { context, stream, aside, beside, order, mailbox, socket, .. } = own;
     let mut gpu = Gpu {
         rank,
         ranks,
@@ -131,7 +131,7 @@ pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
             granularity,
             context: context.clone(),
             aside,
-            post,
+            socket,
             tokens,
         },
         context,
@@ -184,7 +184,7 @@ fn own(rank: u32, options: &CudaOptions) -> Result<Own, Failure> {
         order: Event::new(&context).map_err(faulty)?,
         mailbox: Mailbox::new(&context).map_err(faulty)?,
         granularity: Physical::granularity(&context).map_err(faulty)?,
-        post: Post::open(rank).map_err(|why| {
+        socket: DescriptorSocket::open(rank).map_err(|why| {
             (label.clone(), format!("no socket to pass descriptors by could be made: {why}"))
         })?,
         context,

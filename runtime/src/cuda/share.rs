@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::comm::drain;
-use super::meet::{agree, trade};
+use super::control::{agree, trade};
 use super::region::Region;
-use crate::backend::cuda::{Context, CudaStream, Fault, Foreign, Found, Handle};
+use crate::backend::cuda::{Context, CudaStream, Fault, Found, Handle, IpcMemory};
 use crate::comm::Core;
 use crate::error::Error;
-use crate::transport::nvlink::{Post, Shared, offer};
+use crate::transport::nvlink::{DescriptorSocket, Shared, offer};
 
 /// How long zeroing memory may take.
 const ZEROED: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ pub(super) struct Sharing {
     pub(super) granularity: u64,
     pub(super) context: Arc<Context>,
     pub(super) aside: CudaStream,
-    pub(super) post: Post,
+    pub(super) socket: DescriptorSocket,
     /// By rank.
     pub(super) tokens: Vec<u64>,
 }
@@ -64,12 +64,13 @@ impl Sharing {
         let begun = self.begin(shared, bytes).map_err(|fault| self.fault(&fault));
         let descriptor = agree(core, begun)?;
         let content = bytes.to_le_bytes();
-        let letters = trade(core, (&mut self.post, &self.tokens), &content, &[descriptor.as_fd()])?;
-        let taken = letters.and_then(|letters| {
-            for (peer, letter) in (0u32..).zip(letters) {
-                let Some(letter) = letter else { continue };
-                let descriptor = letter.descriptors.into_iter().next();
-                let (true, Some(descriptor)) = (letter.content == content, descriptor) else {
+        let messages =
+            trade(core, (&mut self.socket, &self.tokens), &content, &[descriptor.as_fd()])?;
+        let taken = messages.and_then(|messages| {
+            for (peer, message) in (0u32..).zip(messages) {
+                let Some(message) = message else { continue };
+                let descriptor = message.descriptors.into_iter().next();
+                let (true, Some(descriptor)) = (message.content == content, descriptor) else {
                     let what = format!("rank {peer} passed other memory than was agreed");
                     return Err(self.failed(what));
                 };
@@ -94,7 +95,7 @@ impl Sharing {
 
     /// Memory of another allocator, mapped by all: `bytes` from an address on, in the allocation that was found there.
     /// `alike` says whether all ranks give as many bytes.
-    pub(super) fn foreign(
+    pub(super) fn import(
         &mut self,
         core: &mut Core,
         found: Result<Found, Error>,
@@ -120,14 +121,14 @@ impl Sharing {
         let (found, name) = agree(core, named)?;
         let offset = address - found.base;
         let content = [&name[..], &offset.to_le_bytes()].concat();
-        let letters = trade(core, (&mut self.post, &self.tokens), &content, &[])?;
-        let mapped = letters.and_then(|letters| {
+        let messages = trade(core, (&mut self.socket, &self.tokens), &content, &[])?;
+        let mapped = messages.and_then(|messages| {
             let (mut peers, mut offsets) = (Vec::new(), Vec::new());
-            for (peer, letter) in (0u32..).zip(letters) {
-                let (map, offset) = match letter {
+            for (peer, message) in (0u32..).zip(messages) {
+                let (map, offset) = match message {
                     None => (None, offset),
-                    Some(letter) => {
-                        let (map, offset) = self.open(peer, &letter.content)?;
+                    Some(message) => {
+                        let (map, offset) = self.open(peer, &message.content)?;
                         (Some(map), offset)
                     }
                 };
@@ -137,17 +138,17 @@ impl Sharing {
             Ok((peers, offsets))
         });
         let (peers, offsets) = agree(core, mapped)?;
-        Ok(Region::Foreign { found, own: self.rank, peers, offsets, bytes })
+        Ok(Region::IpcMemory { found, own: self.rank, peers, offsets, bytes })
     }
 
-    /// Maps what a peer's letter names; where in it the peer's memory begins.
-    fn open(&self, peer: u32, content: &[u8]) -> Result<(Foreign, u64), Error> {
+    /// Maps what a peer's message names; where in it the peer's memory begins.
+    fn open(&self, peer: u32, content: &[u8]) -> Result<(IpcMemory, u64), Error> {
         let handle = content.get(..64).and_then(|h| Handle::try_from(h).ok());
         let offset = content.get(64..).and_then(|o| o.try_into().ok()).map(u64::from_le_bytes);
         let (Some(handle), Some(offset)) = (handle, offset) else {
             return Err(self.failed(format!("rank {peer} passed no name of memory")));
         };
-        let opened = Foreign::open(&self.context, &handle);
+        let opened = IpcMemory::open(&self.context, &handle);
         Ok((opened.map_err(|fault| self.unmapped(peer, &fault))?, offset))
     }
 }

@@ -116,7 +116,7 @@ impl Player<'_> {
         let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
         let place = |index: u32| bound.places[(span.places + index) as usize];
         for (i, operand) in inputs.iter().enumerate() {
-            let Source::Foreign { pid, base, .. } = self.work.sources[i] else { continue };
+            let Source::Cma { pid, base, .. } = self.work.sources[i] else { continue };
             let from = base.wrapping_add(place(operand.place).offset + span.skip);
             let to = match straight {
                 true => {
@@ -132,7 +132,7 @@ impl Player<'_> {
             if let Err(e) = unsafe { shm::read(pid, from, to, len) } {
                 return Err(self.unreadable(step, operand.receiver, &e));
             }
-            self.work.sources[i] = Source::Foreign { pid, base, copy: to };
+            self.work.sources[i] = Source::Cma { pid, base, copy: to };
         }
         Ok(())
     }
@@ -156,10 +156,10 @@ impl Player<'_> {
                 Source::Dense(content) => {
                     content.wrapping_add(done as usize * operand.size as usize)
                 }
-                Source::Pulled(base) => {
+                Source::ZeroCopy(base) => {
                     base.wrapping_add((place(operand.place).offset + skip) as usize)
                 }
-                Source::Foreign { copy, .. } => copy.cast_const(),
+                Source::Cma { copy, .. } => copy.cast_const(),
             };
             srcs.push(Src { ptr, wire: operand.wire });
         }
@@ -183,7 +183,7 @@ impl Player<'_> {
     #[cold]
     fn unreadable(&self, step: &Step, receiver: u32, error: &std::io::Error) -> Error {
         let place = watchdog::place(self, Some(step));
-        // A rank that failed may have freed what it offered; it raised the alarm before.
+        // A rank that failed may have freed memory that its peers read; it raised the alarm before.
         if self.group.is_aborted() {
             return watchdog::aborted(self.group, Some(place));
         }

@@ -24,7 +24,7 @@ use crate::watchdog;
 pub(crate) struct Base {
     pub(crate) address: *mut u8,
     /// Its offset in the shared file, if peers can read it.
-    pub(crate) offered: Option<u64>,
+    pub(crate) mapped: Option<u64>,
 }
 
 /// Memory that calls use again and again.
@@ -54,7 +54,7 @@ pub(super) struct Cursor {
     /// Index into the steps of all lanes.
     pub(super) step: u32,
     /// Conditions of the step already seen to hold, in the order in which they are tested.
-    met: u32,
+    satisfied: u32,
     /// Elements that the step moves in this pass.
     elements: u64,
 }
@@ -75,9 +75,9 @@ pub(super) enum Source {
     /// A message's content, without gaps.
     Dense(*const u8),
     /// The peer's memory, from the base of its buffer.
-    Pulled(*const u8),
+    ZeroCopy(*const u8),
     /// Memory of the peer's own, from the base of its buffer, to be read through the kernel.
-    Foreign {
+    Cma {
         pid: i32,
         base: u64,
         /// Where the part at hand was copied to.
@@ -126,7 +126,7 @@ pub(crate) struct Player<'a> {
     pub(crate) wait: Wait,
     pub(crate) stats: Stats,
     /// Whether memory of other ranks was read.
-    pub(crate) pulls: bool,
+    pub(crate) reads_peer: bool,
     /// Bytes that sockets had moved when that was last looked at, and pipes up to where they were taken.
     pub(crate) moved: u64,
     pub(crate) taken: u64,
@@ -207,9 +207,9 @@ impl Player<'_> {
                 true => 0,
                 false => bound.elements(&bound.steps[step as usize], 0),
             };
-            work.cursors.push(Cursor { pass: 0, step, met: 0, elements });
+            work.cursors.push(Cursor { pass: 0, step, satisfied: 0, elements });
         }
-        if bound.foreign {
+        if bound.cma {
             for send in &bound.sends {
                 self.ends.senders[send.sender as usize].learn();
             }
@@ -229,7 +229,7 @@ impl Player<'_> {
         let bound = self.bound;
         let steps = &bound.lanes[lane];
         let cursor = &mut self.work.cursors[lane];
-        cursor.met = 0;
+        cursor.satisfied = 0;
         cursor.step += 1;
         if cursor.step == steps.end {
             cursor.step = steps.start;
@@ -253,21 +253,21 @@ impl Player<'_> {
     #[inline(always)]
     fn test(&mut self, lane: usize) -> Result<Option<Blocked>, Error> {
         let bound = self.bound;
-        let Cursor { pass, step, mut met, elements } = self.work.cursors[lane];
+        let Cursor { pass, step, mut satisfied, elements } = self.work.cursors[lane];
         let step = &bound.steps[step as usize];
         let after = step.after.len() as u32;
-        while met < after {
-            let other = bound.after[(step.after.start + met) as usize];
+        while satisfied < after {
+            let other = bound.after[(step.after.start + satisfied) as usize];
             let cursor = &self.work.cursors[usize::from(other.lane)];
             let at = bound.lanes[usize::from(other.lane)].start + other.op;
             if cursor.pass < pass || cursor.pass == pass && cursor.step <= at {
-                self.work.cursors[lane].met = met;
+                self.work.cursors[lane].satisfied = satisfied;
                 return Ok(Some(Blocked::After(other)));
             }
-            met += 1;
+            satisfied += 1;
         }
-        while met < after + step.inputs.len() as u32 {
-            let operand = &bound.operands[(step.inputs.start + met - after) as usize];
+        while satisfied < after + step.inputs.len() as u32 {
+            let operand = &bound.operands[(step.inputs.start + satisfied - after) as usize];
             if operand.receiver != NOWHERE {
                 let len = elements as usize * operand.size as usize;
                 let wanted = meta(self.digest ^ step.tag, len, Kind::Inline);
@@ -277,11 +277,11 @@ impl Player<'_> {
                     false => Some(false),
                 };
                 let Some(lands) = lands else {
-                    self.work.cursors[lane].met = met;
+                    self.work.cursors[lane].satisfied = satisfied;
                     return Ok(Some(Blocked::Message(operand.receiver)));
                 };
                 if lands && let Some(room) = self.no_room(step, pass, elements) {
-                    self.work.cursors[lane].met = met;
+                    self.work.cursors[lane].satisfied = satisfied;
                     return Ok(Some(room));
                 }
                 let ready = match lands {
@@ -290,7 +290,7 @@ impl Player<'_> {
                         .is_ready(operand.ahead.into(), len),
                 };
                 if !ready {
-                    self.work.cursors[lane].met = met;
+                    self.work.cursors[lane].satisfied = satisfied;
                     return Ok(Some(Blocked::Message(operand.receiver)));
                 }
                 let slots = u64::from(bound.header.slots);
@@ -300,9 +300,9 @@ impl Player<'_> {
                     return Err(watchdog::unexpected(self, step, operand.receiver, arrived));
                 }
             }
-            met += 1;
+            satisfied += 1;
         }
-        self.work.cursors[lane].met = met;
+        self.work.cursors[lane].satisfied = satisfied;
         Ok(self.no_room(step, pass, elements))
     }
 
@@ -321,8 +321,8 @@ impl Player<'_> {
             let first = self.work.before[drained.send as usize];
             let message = first + u64::from(pass) * send.messages + u64::from(drained.message);
             let sender = &mut self.ends.senders[send.sender as usize];
-            // Only memory that was offered is still being read after a message was sent.
-            if sender.offered() > message && !sender.is_consumed(message) {
+            // Only memory that was not copied is still being read after a message was sent.
+            if sender.zero_copied() > message && !sender.is_consumed(message) {
                 return Some(Blocked::Drained(drained.send));
             }
         }
@@ -333,14 +333,14 @@ impl Player<'_> {
     #[inline]
     fn kind(&self, out: &OutEnd, elements: u64) -> Kind {
         let len = elements as usize * out.size as usize;
-        if len >= out.direct.min(out.foreign) {
+        if len >= out.direct.min(out.cma) {
             // A socket takes it from anywhere; of what peers map they need no kernel to read it.
-            let mapped = out.posted || self.work.bases[out.buffer as usize].offered.is_some();
+            let mapped = out.posted || self.work.bases[out.buffer as usize].mapped.is_some();
             if mapped && len >= out.direct {
-                return Kind::Pull;
+                return Kind::ZeroCopy;
             }
-            if !mapped && len >= out.foreign && self.ends.senders[out.sender as usize].reads() {
-                return Kind::Foreign;
+            if !mapped && len >= out.cma && self.ends.senders[out.sender as usize].reads() {
+                return Kind::Cma;
             }
         }
         if len <= INLINE { Kind::Inline } else { Kind::Slot }
@@ -352,9 +352,9 @@ impl Player<'_> {
         let bound = self.bound;
         let Cursor { pass, step, elements, .. } = self.work.cursors[lane];
         let step = &bound.steps[step as usize];
-        let offers = self.targets(step, elements)?;
+        let zero_copy = self.targets(step, elements)?;
         let landed = step.lands && elements > 0 && self.has_landed(step);
-        let stores = step.store != NOWHERE && (!step.dead || offers) && !landed;
+        let stores = step.store != NOWHERE && (!step.dead || zero_copy) && !landed;
         if elements > 0 && (stores || !self.work.targets.is_empty()) {
             match self.sources(step, landed)? {
                 false => self.fold(step, pass, stores, 0..u64::MAX),
@@ -381,31 +381,31 @@ impl Player<'_> {
         })
     }
 
-    /// Finds out where the messages of a step are written; says whether any is offered instead.
+    /// Finds out where the messages of a step are written; says whether any stays where it is.
     #[inline]
     fn targets(&mut self, step: &Step, elements: u64) -> Result<bool, Error> {
         let bound = self.bound;
         let slots = u64::from(bound.header.slots);
-        let mut offers = false;
+        let mut zero_copy = false;
         self.work.targets.clear();
         for out in &bound.outs[step.outs.start as usize..step.outs.end as usize] {
             let kind = self.kind(out, elements);
             let sender = &mut self.ends.senders[out.sender as usize];
-            if matches!(kind, Kind::Pull | Kind::Foreign) {
-                offers = true;
+            if matches!(kind, Kind::ZeroCopy | Kind::Cma) {
+                zero_copy = true;
                 continue;
             }
             let ptr = sender.place(kind, slots, elements as usize * out.size as usize)?;
             self.work.targets.push(Dst { ptr, wire: out.wire, stream: false });
         }
-        Ok(offers)
+        Ok(zero_copy)
     }
 
     /// Finds out where the inputs of a step are read; says whether any is another process's own.
     #[inline]
     fn sources(&mut self, step: &Step, landed: bool) -> Result<bool, Error> {
         let bound = self.bound;
-        let mut foreign = false;
+        let mut cma = false;
         self.work.sources.clear();
         if landed {
             self.work.sources.push(Source::Landed);
@@ -422,20 +422,20 @@ impl Player<'_> {
             let source = match message.kind() {
                 _ if operand.posted => Source::Dense(message.content),
                 Kind::Inline | Kind::Slot => Source::Dense(message.content),
-                Kind::Pull if operand.place != NOWHERE => {
+                Kind::ZeroCopy if operand.place != NOWHERE => {
                     let base = message.pulled_from();
                     // Wherever the peer says its buffer begins, what is read must lie in its arena.
                     if !self.lies_in_arena(operand.receiver, base, operand.span) {
                         return Err(watchdog::mismatch(self, operand.receiver));
                     }
-                    self.pulls = true;
-                    Source::Pulled(self.group.pool().at(base))
+                    self.reads_peer = true;
+                    Source::ZeroCopy(self.group.heap().at(base))
                 }
-                Kind::Foreign if operand.place != NOWHERE => match receiver.reach() {
+                Kind::Cma if operand.place != NOWHERE => match receiver.reach() {
                     Some(pid) => {
-                        (foreign, self.pulls) = (true, true);
+                        (cma, self.reads_peer) = (true, true);
                         let (base, copy) = (message.pulled_from(), std::ptr::null_mut());
-                        Source::Foreign { pid, base, copy }
+                        Source::Cma { pid, base, copy }
                     }
                     None => return Err(watchdog::mismatch(self, operand.receiver)),
                 },
@@ -443,7 +443,7 @@ impl Player<'_> {
             };
             self.work.sources.push(source);
         }
-        Ok(foreign)
+        Ok(cma)
     }
 
     fn lies_in_arena(&self, receiver: u32, base: u64, span: (u64, u64)) -> bool {
@@ -465,16 +465,16 @@ impl Player<'_> {
         let sender = &mut self.ends.senders[out.sender as usize];
         match kind {
             Kind::Inline | Kind::Slot => sender.post(meta, len),
-            Kind::Pull | Kind::Foreign => {
+            Kind::ZeroCopy | Kind::Cma => {
                 let bases = &self.work.bases;
-                let Base { address, offered } = bases[out.buffer as usize];
+                let Base { address, mapped } = bases[out.buffer as usize];
                 let base = match kind {
-                    Kind::Pull => offered.unwrap_or(0),
+                    Kind::ZeroCopy => mapped.unwrap_or(0),
                     _ => address as u64,
                 };
                 let pieces = pieces(self.bound, step, out.place, pass, bases)
                     .map(|(ptr, len)| Piece { ptr, len });
-                sender.offer(kind, (meta, len), base.wrapping_sub(out.before), pieces);
+                sender.rendezvous(kind, (meta, len), base.wrapping_sub(out.before), pieces);
                 self.stats.pulled += 1;
             }
         }
@@ -498,7 +498,7 @@ impl Player<'_> {
         }
         // A rank that fails raises the alarm before its memory serves other ends. So what was read
         // there is good if there is no alarm now.
-        if self.pulls {
+        if self.reads_peer {
             std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
             if self.group.is_aborted() {
                 self.look(Look::Aborted)?;

@@ -8,12 +8,13 @@ use crate::error::Error;
 use crate::watchdog;
 
 impl Player<'_> {
-    /// Whether the peer of a send may still read memory that it was offered in this call, or a
+    /// Whether the peer of a send may still read memory of this call that was not copied, or a
     /// socket has not taken all yet.
     pub(super) fn is_read(&mut self, send: usize) -> bool {
         let sender = &mut self.ends.senders[self.bound.sends[send].sender as usize];
-        let offered = sender.offered();
-        !sender.flush() || offered > self.work.before[send] && !sender.is_consumed(offered - 1)
+        let zero_copied = sender.zero_copied();
+        !sender.flush()
+            || zero_copied > self.work.before[send] && !sender.is_consumed(zero_copied - 1)
     }
 
     /// Pushes on what peers take bit by bit; says whether something moved, here or there, since this was asked last.
@@ -37,7 +38,7 @@ impl Player<'_> {
 
     #[inline]
     pub(super) fn pause(&mut self) -> Result<(), Error> {
-        if self.bound.foreign && self.push() {
+        if self.bound.cma && self.push() {
             self.progress();
             return Ok(());
         }

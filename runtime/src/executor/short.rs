@@ -23,7 +23,7 @@ pub(crate) fn short(bound: &Bound) -> Option<Stats> {
         let inline = |size| len(size) <= INLINE as u64;
         let (inputs, outs) = operands(bound, step);
         let fits = inputs.iter().all(|i| i.receiver == NOWHERE || inline(i.size))
-            && outs.iter().all(|o| inline(o.size) && len(o.size) < o.direct.min(o.foreign) as u64)
+            && outs.iter().all(|o| inline(o.size) && len(o.size) < o.direct.min(o.cma) as u64)
             && step.segments.len() == usize::from(step.elements > 0);
         if !fits {
             return None;

@@ -11,12 +11,12 @@ use std::time::Duration;
 use roundelay_compiler::cost::PathCost;
 use serde::{Deserialize, Serialize};
 
-use super::{Group, Seat};
+use super::{Group, LocalRank};
 use crate::bootstrap::Store;
 use crate::error::Error;
 use crate::net::{Deadline, EndpointAddress, Listener, Net, Options};
 use crate::paths;
-use crate::route::{Link, Place, Transports, neighbours, routes};
+use crate::route::{Link, Peer, Transports, neighbours, routes};
 use crate::transport;
 use crate::transport::shm::{Layout, Segment};
 use crate::watchdog;
@@ -106,10 +106,10 @@ impl Group {
         store: &mut dyn Store,
     ) -> Result<Self, Error> {
         let options = net.listener().options().clone();
-        let shared = places(rank, net.endpoints(), terms, &options).and_then(|(places, costs)| {
-            Ok((share(&mut net, rank, places, terms, timeout, store)?, costs))
+        let shared = peers(rank, net.endpoints(), terms, &options).and_then(|(peers, costs)| {
+            Ok((share(&mut net, rank, peers, terms, timeout, store)?, costs))
         });
-        let (Shared { places, near, segment, refusal, fits }, costs) = match shared {
+        let (Shared { peers, near, segment, refusal, fits }, costs) = match shared {
             Ok(shared) => shared,
             Err(error) => {
                 // The others have this rank, and must hear why it leaves.
@@ -119,30 +119,30 @@ impl Group {
             }
         };
         let hosts: Vec<u128> = net.endpoints().iter().map(|endpoint| endpoint.host).collect();
-        let mut seats = vec![None; hosts.len()];
+        let mut locals = vec![None; hosts.len()];
         if refusal.is_none() {
-            for (seat, &r) in (0u32..).zip(&near) {
+            for (local, &r) in (0u32..).zip(&near) {
                 if fits.get(r as usize) == Some(&1) {
-                    seats[r as usize] = Some(Seat { wires: seat, pool: seat });
+                    locals[r as usize] = Some(LocalRank { control: local, heap: local });
                 }
             }
         } else {
-            seats[rank as usize] = Some(Seat { wires: 0, pool: 0 });
+            locals[rank as usize] = Some(LocalRank { control: 0, heap: 0 });
         }
         let own = hosts.get(rank as usize).copied();
         let here = |endpoint: &EndpointAddress| {
             (Some(endpoint.host) == own).then_some(endpoint.pid as i32)
         };
         let pids = net.endpoints().iter().map(here).collect();
-        let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
+        let mut group = Self::local_ranks(rank, segment.clone(), segment, locals, terms);
         group.pids = pids;
         if options.paths.len() > 1 {
             group.carried = paths::carried(&options.media);
             (group.paths, group.costs) = (options.paths, costs);
         }
         group.hosts = numbers(&hosts);
-        group.find_routes(&places, refusal.as_deref());
-        match group.seats.iter().any(Option::is_none) {
+        group.find_routes(&peers, refusal.as_deref());
+        match group.locals.iter().any(Option::is_none) {
             true => group.net = Some(Arc::new(Mutex::new(net))),
             false => {
                 net.leave();
@@ -152,13 +152,13 @@ impl Group {
         Ok(group)
     }
 
-    pub(super) fn find_routes(&mut self, places: &[Place], refusal: Option<&str>) {
-        self.all_have_rdma = places.iter().all(|place| place.rdma);
-        let seated = |r| self.seat(r).is_some();
+    pub(super) fn find_routes(&mut self, peers: &[Peer], refusal: Option<&str>) {
+        self.all_have_rdma = peers.iter().all(|peer| peer.rdma);
+        let local_ranks = |r| self.local(r).is_some();
         // Where there are several paths they say what carries data, not what devices there are.
         let rdma = self.terms.transports.rdma && self.carried.is_none();
         let transports = Transports { rdma, ..self.terms.transports };
-        self.routes = routes(self.rank, places, transports, &seated, refusal);
+        self.routes = routes(self.rank, peers, transports, &local_ranks, refusal);
         let Some(carried) = self.carried else { return };
         let over = self.paths.join(", ");
         for route in self.routes.iter_mut().filter(|r| r.link == Link::Tcp) {
@@ -182,16 +182,16 @@ fn numbers(hosts: &[u128]) -> Vec<u32> {
 }
 
 /// Where the ranks are; an error if they were not given the same.
-fn places(
+fn peers(
     rank: u32,
     endpoints: &[EndpointAddress],
     terms: Terms,
     options: &Options,
-) -> Result<(Vec<Place>, Vec<PathCost>), Error> {
+) -> Result<(Vec<Peer>, Vec<PathCost>), Error> {
     let paths = &options.paths[..];
     let mut names = Vec::new();
     let mut slowest = vec![u32::MAX; paths.len()];
-    let place = |(other, endpoint): (u32, &EndpointAddress)| {
+    let peer = |(other, endpoint): (u32, &EndpointAddress)| {
         let note = postcard::from_bytes::<Note>(&endpoint.note).map_err(|e| {
             Error::Start(format!("rank {other} speaks another version of roundelay: {e}"))
         })?;
@@ -231,15 +231,15 @@ fn places(
         }
         names.push(note.name);
         slowest.iter_mut().zip(note.speeds).for_each(|(least, speed)| *least = speed.min(*least));
-        Ok(Place { host: endpoint.host, rdma: note.rdma })
+        Ok(Peer { host: endpoint.host, rdma: note.rdma })
     };
-    let places = (0u32..).zip(endpoints).map(place).collect::<Result<_, _>>()?;
-    Ok((places, paths::costs(options, &names, &slowest)?))
+    let peers = (0u32..).zip(endpoints).map(peer).collect::<Result<_, _>>()?;
+    Ok((peers, paths::costs(options, &names, &slowest)?))
 }
 
 /// The memory of this machine's ranks, or memory of this rank alone and why.
 struct Shared {
-    places: Vec<Place>,
+    peers: Vec<Peer>,
     near: Vec<u32>,
     segment: Arc<Segment>,
     refusal: Option<String>,
@@ -250,7 +250,7 @@ struct Shared {
 fn share(
     net: &mut Net,
     rank: u32,
-    places: Vec<Place>,
+    peers: Vec<Peer>,
     terms: Terms,
     timeout: Duration,
     store: &mut dyn Store,
@@ -259,7 +259,7 @@ fn share(
         let watch = &mut |_| store.look();
         net.all_words((word, 0), "join", Deadline { timeout, watch, members: &[] })
     };
-    let near = neighbours(rank, &places, terms.transports)?;
+    let near = neighbours(rank, &peers, terms.transports)?;
     let leader = near.first().copied().unwrap_or(rank);
     let pid = |&of: &u32| net.endpoints().get(of as usize).map(|endpoint| endpoint.pid as i32);
     let processes: Vec<_> = near.iter().map(pid).collect();
@@ -281,5 +281,5 @@ fn share(
         }
     };
     let fits = exchange(net, u64::from(refusal.is_none()))?;
-    Ok(Shared { places, near, segment, refusal, fits })
+    Ok(Shared { peers, near, segment, refusal, fits })
 }

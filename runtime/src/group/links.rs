@@ -9,7 +9,7 @@ use super::Group;
 use crate::error::Error;
 use crate::net::{Deadline, Wire};
 use crate::route::Link;
-use crate::transport::rdma::{self, Meeting, Met};
+use crate::transport::rdma::{self, Handshake, Meeting};
 use crate::transport::tcp::Socket;
 use crate::watchdog;
 
@@ -49,7 +49,7 @@ impl Group {
                 }
             };
             begun.push((made.len(), wire));
-            meetings.push(Met::from(meeting));
+            meetings.push(Handshake::from(meeting));
             made.push(None);
         }
         drop(net);
@@ -57,9 +57,9 @@ impl Group {
             self.listen();
             self.is_aborted()
         };
-        let met = rdma::meet(meetings, Instant::now() + timeout, &stopped);
-        for ((at, wire), met) in begun.into_iter().zip(met) {
-            made[at] = Some(self.met(wire, met)?);
+        let handshake = rdma::handshake(meetings, Instant::now() + timeout, &stopped);
+        for ((at, wire), handshake) in begun.into_iter().zip(handshake) {
+            made[at] = Some(self.handshake(wire, handshake)?);
         }
         let made: Vec<Arc<Socket>> = made.into_iter().flatten().map(Arc::new).collect();
         self.streamed.extend(made.iter().filter(|s| !s.is_plain()).map(Arc::downgrade));
@@ -67,23 +67,24 @@ impl Group {
     }
 
     /// A connection through devices. Without a rail there is none; a path may come to work later.
-    fn met(&self, wire: Wire, met: Met) -> Result<Socket, Error> {
+    fn handshake(&self, wire: Wire, handshake: Handshake) -> Result<Socket, Error> {
         if self.carried.is_some() {
-            let stream = self.net().and_then(|net| net.stream_over_device(wire, met));
+            let stream = self.net().and_then(|net| net.stream_over_device(wire, handshake));
             let stream =
                 stream.ok_or_else(|| Error::Plan("it rides a path that is none".into()))?;
             return Ok(Socket::over_paths(stream));
         }
-        match met {
-            Met::Done(fd, mut stream) => {
-                stream.lend(&self.registrations);
+        match handshake {
+            Handshake::Done(fd, mut stream) => {
+                stream.register(&self.registrations);
                 Ok(Socket::with_stream(fd, *stream))
             }
-            Met::Failed(_) | Met::Waiting(_) if self.is_aborted() => {
+            Handshake::Failed(_) | Handshake::Waiting(_) if self.is_aborted() => {
                 Err(watchdog::aborted(self, None))
             }
-            met => {
-                let why = if let Met::Failed(why) = met { why } else { "no answer".into() };
+            handshake => {
+                let why =
+                    if let Handshake::Failed(why) = handshake { why } else { "no answer".into() };
                 Err(Error::Start(format!(
                     "rank {} cannot reach rank {} by RDMA: {why}; without it: transport=shm,tcp",
                     self.rank, wire.peer

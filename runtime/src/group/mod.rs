@@ -1,8 +1,8 @@
 //! The ranks of a communicator, and how this rank reaches each of them.
 //!
-//! Ranks of one machine sit in the same shared memory: *wires* hold their control pages and
-//! connections, the *pool* holds their arenas. A communicator of its own has both in one segment; a
-//! part split off it has wires of its own and shares the pool, so that buffers serve both. Every rank
+//! Ranks of one machine share memory of two kinds: a *control segment* holds their control pages and
+//! connections, the *symmetric heap* holds their arenas. A communicator of its own has both in one segment; a
+//! part split off it has a control segment of its own and shares the heap, so that buffers serve both. Every rank
 //! sits in some segment, if alone, so that its alarm is always a word in memory. Ranks elsewhere are
 //! reached through sockets (`net`), which then also carry what is said outside plans.
 //!
@@ -24,7 +24,7 @@ use roundelay_compiler::cost::PathCost;
 use crate::bind::{channel, mix};
 use crate::executor::contention::Contention;
 use crate::net::{Counts, LAST_WORDS, Net, Wire};
-use crate::route::{Link, Place, Route, Transports};
+use crate::route::{Link, Peer, Route, Transports};
 use crate::trace::Waiting;
 use crate::transport::rdma;
 use crate::transport::shm::{AbortRecord, Exchange, Layout, Segment, State};
@@ -33,13 +33,13 @@ use crate::transport::tcp::Socket;
 /// How long ranks elsewhere may take to say what they wait for. They look up once a millisecond.
 const ANSWERS: Duration = Duration::from_millis(200);
 
-/// Where a rank that shares memory with this one sits.
+/// The numbers of a rank of this machine in the memory that it shares with this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seat {
-    /// Its number in the wires.
-    pub(crate) wires: u32,
-    /// Its number in the pool.
-    pub(crate) pool: u32,
+pub(crate) struct LocalRank {
+    /// Its number in the control segment.
+    pub(crate) control: u32,
+    /// Its number in the heap.
+    pub(crate) heap: u32,
 }
 
 /// What the words of a round show.
@@ -59,7 +59,7 @@ const OF_WHOLE: &str = "; these are numbers in the whole of this part";
 /// Who stops when a part fails.
 #[derive(Clone)]
 struct Above {
-    wires: Arc<Segment>,
+    control: Arc<Segment>,
     net: Option<Arc<Mutex<Net>>>,
     /// The ranks of the part, as they are called there.
     members: Arc<[u32]>,
@@ -76,14 +76,14 @@ impl Above {
             None if is_same => text.clone(),
             None => format!("{text}; these are numbers in a part, whose ranks are {members:?}"),
         };
-        // Whoever holds it makes a call there, and looks at the wires.
+        // Whoever holds it makes a call there, and looks at the control segment.
         let mut net = self.net.as_ref().and_then(|net| net.try_lock().ok());
         net.iter_mut().for_each(|net| net.poll());
         if let Some(first) = net.as_ref().and_then(|net| net.alarmed()) {
-            self.wires.abort(first);
+            self.control.abort(first);
         }
-        self.wires.abort(&AbortRecord { code: *code, rank: called(*rank), text });
-        if let (Some(mut net), Some(first)) = (net, self.wires.abort_record()) {
+        self.control.abort(&AbortRecord { code: *code, rank: called(*rank), text });
+        if let (Some(mut net), Some(first)) = (net, self.control.abort_record()) {
             net.alarm(&first);
         }
     }
@@ -98,18 +98,18 @@ impl Above {
 /// See above.
 pub(crate) struct Group {
     rank: u32,
-    wires: Arc<Segment>,
-    pool: Arc<Segment>,
+    control: Arc<Segment>,
+    heap: Arc<Segment>,
     /// By rank.
-    seats: Vec<Option<Seat>>,
+    locals: Vec<Option<LocalRank>>,
     exchange: Exchange,
-    /// If not all ranks sit in the wires. Parts raise alarms there too.
+    /// If not all ranks share the control segment. Parts raise alarms there too.
     net: Option<Arc<Mutex<Net>>>,
     /// What this is a part of, and what that is a part of, and so on.
     above: Vec<Above>,
     /// What sockets were needed for before the ranks knew that they can do without.
     joined: Counts,
-    /// What the ranks showed in the current round, if they are not all in the wires.
+    /// What the ranks showed in the current round, if they are not all in the control segment.
     words: Option<Result<Vec<u64>, u32>>,
     routes: Vec<Route>,
     /// The machine of each rank, numbered alike on all ranks.
@@ -141,32 +141,32 @@ pub(crate) struct Group {
 impl Group {
     /// All ranks of a segment.
     pub(crate) fn whole(segment: Arc<Segment>, rank: u32) -> Self {
-        let seats: Vec<_> =
-            (0..segment.layout().ranks).map(|r| Some(Seat { wires: r, pool: r })).collect();
+        let locals: Vec<_> =
+            (0..segment.layout().ranks).map(|r| Some(LocalRank { control: r, heap: r })).collect();
         let terms = Terms::of(segment.layout());
-        let mut group = Self::seated(rank, segment.clone(), segment, seats, terms);
-        let here = Place { host: 0, rdma: false };
-        group.find_routes(&vec![here; group.seats.len()], None);
+        let mut group = Self::local_ranks(rank, segment.clone(), segment, locals, terms);
+        let here = Peer { host: 0, rdma: false };
+        group.find_routes(&vec![here; group.locals.len()], None);
         group
     }
 
-    /// Takes this rank's seat.
-    fn seated(
+    /// Takes this rank's local.
+    fn local_ranks(
         rank: u32,
-        wires: Arc<Segment>,
-        pool: Arc<Segment>,
-        seats: Vec<Option<Seat>>,
+        control: Arc<Segment>,
+        heap: Arc<Segment>,
+        locals: Vec<Option<LocalRank>>,
         terms: Terms,
     ) -> Self {
-        let own = seats.get(rank as usize).copied().flatten().map_or(0, |seat| seat.pool);
-        let (start, len) = (pool.layout().arena(own), pool.layout().arena_bytes);
+        let own = locals.get(rank as usize).copied().flatten().map_or(0, |local| local.heap);
+        let (start, len) = (heap.layout().arena(own), heap.layout().arena_bytes);
         let group = Group {
             rank,
-            wires,
-            registrations: rdma::Registrations::new(pool.clone(), start, len),
-            pool,
-            hosts: vec![0; seats.len()],
-            seats,
+            control,
+            registrations: rdma::Registrations::new(heap.clone(), start, len),
+            heap,
+            hosts: vec![0; locals.len()],
+            locals,
             exchange: Exchange::new(),
             net: None,
             above: Vec::new(),
@@ -185,18 +185,18 @@ impl Group {
             all_have_rdma: false,
             contention: Contention::new(),
         };
-        group.wires.set_state(group.own(), State::Present);
+        group.control.set_state(group.own(), State::Present);
         group
     }
 
     /// Says that this rank is about to sleep. Whatever comes from now on wakes it.
     pub(crate) fn announce_sleep(&self) {
-        self.wires.announce_sleep(self.own());
+        self.control.announce_sleep(self.own());
     }
 
     /// Sleeps until a peer in shared memory does something, or so long.
     pub(crate) fn sleep(&self, most: Duration) {
-        self.wires.sleep(self.own(), most);
+        self.control.sleep(self.own(), most);
     }
 
     /// This rank.
@@ -206,22 +206,22 @@ impl Group {
 
     /// Number of ranks.
     pub(crate) fn size(&self) -> u32 {
-        self.seats.len() as u32
+        self.locals.len() as u32
     }
 
     /// The parameters of the shared memory.
     pub(crate) fn layout(&self) -> &Layout {
-        self.wires.layout()
+        self.control.layout()
     }
 
     /// The memory that holds the arenas.
-    pub(crate) fn pool(&self) -> &Arc<Segment> {
-        &self.pool
+    pub(crate) fn heap(&self) -> &Arc<Segment> {
+        &self.heap
     }
 
     /// The memory that holds control pages and connections.
-    pub(crate) fn wires(&self) -> &Arc<Segment> {
-        &self.wires
+    pub(crate) fn control(&self) -> &Arc<Segment> {
+        &self.control
     }
 
     /// The way to every rank.
@@ -271,19 +271,19 @@ impl Group {
 
     /// Where a rank sits, if it shares memory with this one.
     #[inline]
-    pub(crate) fn seat(&self, rank: u32) -> Option<Seat> {
-        self.seats.get(rank as usize).copied().flatten()
+    pub(crate) fn local(&self, rank: u32) -> Option<LocalRank> {
+        self.locals.get(rank as usize).copied().flatten()
     }
 
     fn own(&self) -> u32 {
-        self.seat(self.rank).map_or(0, |seat| seat.wires)
+        self.local(self.rank).map_or(0, |local| local.control)
     }
 
-    /// Whether `low..high` of the pool lies in the arena of a rank.
+    /// Whether `low..high` of the heap lies in the arena of a rank.
     pub(crate) fn lies_in_arena(&self, rank: u32, low: u64, high: u64) -> bool {
-        let Some(seat) = self.seat(rank) else { return false };
-        let layout = self.pool.layout();
-        let arena = layout.arena(seat.pool);
+        let Some(local) = self.local(rank) else { return false };
+        let layout = self.heap.layout();
+        let arena = layout.arena(local.heap);
         low >= arena && low <= high && high <= arena + layout.arena_bytes
     }
 
@@ -292,7 +292,7 @@ impl Group {
         if self.terms.lazy {
             return Vec::new();
         }
-        let apart = (0..self.size()).filter(|&peer| self.seat(peer).is_none());
+        let apart = (0..self.size()).filter(|&peer| self.local(peer).is_none());
         let (channels, last) = (self.terms.channels as u16, channel(self.layout()));
         // Those of plans, and the one of messages between single ranks.
         let channels = || (0..channels.min(last)).chain([last]);
@@ -317,8 +317,8 @@ impl Group {
 
     /// Bytes of shared memory that the ranks of this machine have reserved, arenas included.
     pub(crate) fn reserved(&self) -> u64 {
-        let pool = if self.shares_pool() { 0 } else { self.pool.reserved() };
-        self.wires.reserved() + pool
+        let heap = if self.shares_heap() { 0 } else { self.heap.reserved() };
+        self.control.reserved() + heap
     }
 
     /// Bytes of this rank's arena that devices know.
@@ -328,13 +328,13 @@ impl Group {
 
     /// Descriptors, without those of connections for data.
     pub(crate) fn descriptors(&self) -> u64 {
-        let memory = if self.shares_pool() { 1 } else { 2 };
+        let memory = if self.shares_heap() { 1 } else { 2 };
         memory + self.net().map_or(0, |net| net.counts().links + net.listener().descriptors())
     }
 
-    /// Whether one segment is both wires and pool.
-    fn shares_pool(&self) -> bool {
-        Arc::ptr_eq(&self.wires, &self.pool)
+    /// Whether one segment is both control segment and heap.
+    fn shares_heap(&self) -> bool {
+        Arc::ptr_eq(&self.control, &self.heap)
     }
 
     /// Hears what ranks elsewhere say: alarms, and that they are gone.
@@ -345,12 +345,12 @@ impl Group {
         for socket in self.streamed.iter().filter_map(Weak::upgrade) {
             socket.tend();
         }
-        net.answer_waits(|| self.wires.wait_of(own));
+        net.answer_waits(|| self.control.wait_of(own));
         match net.alarmed() {
-            Some(record) if !self.wires.is_aborted() => self.wires.abort(record),
+            Some(record) if !self.control.is_aborted() => self.control.abort(record),
             // A rank of this machine raised it: those elsewhere must hear it too.
-            None if self.wires.is_aborted() => {
-                if let Some(record) = self.wires.abort_record() {
+            None if self.control.is_aborted() => {
+                if let Some(record) = self.control.abort_record() {
                     net.alarm(&record);
                 }
             }
@@ -371,7 +371,7 @@ impl Group {
     /// This rank is about to give up a wait that it has published: asks what those wait for whose
     /// waits cannot be seen, and hears for a moment.
     pub(crate) fn ask_around(&mut self) {
-        let own = self.wires.wait_of(self.own());
+        let own = self.control.wait_of(self.own());
         let Some(own) = own.filter(|_| self.net.is_some()) else { return };
         self.net().iter_mut().for_each(|net| net.ask_waits(own));
         let deadline = Instant::now() + ANSWERS;
@@ -384,8 +384,8 @@ impl Group {
 
     /// Makes all ranks stop, and those of what this is a part of.
     pub(crate) fn abort(&self, cause: &AbortRecord) {
-        self.wires.abort(cause);
-        let cause = self.wires.abort_record().unwrap_or_else(|| cause.clone());
+        self.control.abort(cause);
+        let cause = self.control.abort_record().unwrap_or_else(|| cause.clone());
         if let Some(mut net) = self.net() {
             net.alarm(&cause);
         }
@@ -395,33 +395,33 @@ impl Group {
     /// Whether somebody failed.
     #[inline]
     pub(crate) fn is_aborted(&self) -> bool {
-        self.wires.is_aborted()
+        self.control.is_aborted()
     }
 
     /// Why everybody stops.
     pub(crate) fn abort_record(&self) -> Option<AbortRecord> {
-        self.wires.abort_record()
+        self.control.abort_record()
     }
 
     /// Says which call this rank is in.
     #[inline]
     pub(crate) fn publish_call(&self, call: u64, digest: u32) {
-        self.wires.publish_call(self.own(), call, digest);
+        self.control.publish_call(self.own(), call, digest);
     }
 
     /// The number of a rank's latest call, if that can be seen from here.
     pub(crate) fn latest_call(&self, rank: u32) -> Option<u64> {
-        self.seat(rank).map(|seat| self.wires.latest_call(seat.wires))
+        self.local(rank).map(|local| self.control.latest_call(local.control))
     }
 
     /// The digest of a rank's `call`-th call, if it got there, not far beyond, and can be seen.
     pub(crate) fn call_of(&self, rank: u32, call: u64) -> Option<u32> {
-        self.wires.call_of(self.seat(rank)?.wires, call)
+        self.control.call_of(self.local(rank)?.control, call)
     }
 
     /// Says what this rank waits for, or no longer.
     pub(crate) fn publish_wait(&self, waiting: Option<&Waiting>) {
-        self.wires.publish_wait(self.own(), waiting.map(Waiting::words));
+        self.control.publish_wait(self.own(), waiting.map(Waiting::words));
         if let (None, Some(mut net)) = (waiting, self.net()) {
             net.waits_no_more();
         }
@@ -429,8 +429,8 @@ impl Group {
 
     /// What a rank waits for, if it said so and that can be seen from here.
     pub(crate) fn wait_of(&self, rank: u32) -> Option<Waiting> {
-        let words = match self.seat(rank) {
-            Some(seat) => self.wires.wait_of(seat.wires),
+        let words = match self.local(rank) {
+            Some(local) => self.control.wait_of(local.control),
             None => self.net()?.wait_of(rank),
         };
         Waiting::from_words(words?)
@@ -439,8 +439,8 @@ impl Group {
     /// Whether a rank takes part, and in which process of this machine.
     pub(crate) fn state(&self, rank: u32) -> (State, Option<i32>) {
         let known = self.pids.get(rank as usize).copied().flatten();
-        match self.seat(rank).map(|seat| self.wires.state(seat.wires)) {
-            // It has joined, and takes its seat next.
+        match self.local(rank).map(|local| self.control.state(local.control)) {
+            // It has joined, and takes its local next.
             None | Some((State::Absent, _)) if known.is_some() => (State::Present, known),
             None => (State::Present, None),
             Some((state, pid)) => (state, Some(pid)),
@@ -458,8 +458,8 @@ impl Group {
         if let Some(mut net) = self.net() {
             return net.begin_words(word, call);
         }
-        self.exchange.post(&self.wires, self.own(), word);
-        self.seats.iter().flatten().for_each(|seat| self.wires.wake(seat.wires));
+        self.exchange.post(&self.control, self.own(), word);
+        self.locals.iter().flatten().for_each(|local| self.control.wake(local.control));
     }
 
     /// Whose words are missing in that round, if they do not come from each rank by itself.
@@ -470,8 +470,8 @@ impl Group {
     /// What a rank shows in that round.
     pub(crate) fn word_of(&mut self, rank: u32) -> Shown {
         if self.net.is_none() {
-            let seat = self.seat(rank);
-            let word = seat.and_then(|seat| self.exchange.read(&self.wires, seat.wires));
+            let local = self.local(rank);
+            let word = local.and_then(|local| self.exchange.read(&self.control, local.control));
             return word.map_or(Shown::Nothing, Shown::Word);
         }
         if self.words.is_none() {
@@ -491,7 +491,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.linger();
-        self.wires.set_state(self.own(), State::Left);
+        self.control.set_state(self.own(), State::Left);
         // An alarm that a part raised in memory may not have gone further yet.
         if self.is_aborted() {
             self.listen();

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use roundelay_dsl::diag::codes;
 
-use super::{Above, Group, OF_WHOLE, Seat};
+use super::{Above, Group, LocalRank, OF_WHOLE};
 use crate::error::Error;
 use crate::net::Net;
 use crate::transport::shm::{AbortRecord, Layout, PAGE, Segment};
@@ -17,13 +17,13 @@ pub(crate) struct Part {
     /// Those that share memory with this one, in the order of the part.
     near: Vec<u32>,
     id: u64,
-    wires: Option<Arc<Segment>>,
+    control: Option<Arc<Segment>>,
 }
 
 impl Group {
-    /// Begins to split off a part that this rank is in. The first of each machine makes its wires.
+    /// Begins to split off a part that this rank is in. The first of each machine makes its control segment.
     pub(crate) fn begin_part(&self, members: &[u32], id: u64) -> Result<Part, Error> {
-        let near: Vec<u32> = members.iter().copied().filter(|&r| self.seat(r).is_some()).collect();
+        let near: Vec<u32> = members.iter().copied().filter(|&r| self.local(r).is_some()).collect();
         let whole = self.layout();
         let processes: Vec<_> = near.iter().map(|&r| self.state(r).1).collect();
         // Buffers stay in the arenas of the whole.
@@ -34,17 +34,17 @@ impl Group {
             ..Layout::among(&processes)
         };
         let is_first = near.first() == Some(&self.rank);
-        let wires = is_first.then(|| Segment::create(layout)).transpose()?;
-        Ok(Part { members: members.to_vec(), near, id, wires })
+        let control = is_first.then(|| Segment::create(layout)).transpose()?;
+        Ok(Part { members: members.to_vec(), near, id, control })
     }
 
-    /// Opens the wires of a part whose first rank told the number of its descriptor.
+    /// Opens the control segment of a part whose first rank told the number of its descriptor.
     pub(crate) fn open_part(&self, part: &mut Part, numbers: &[u64]) -> Result<(), Error> {
-        if part.wires.is_none() {
+        if part.control.is_none() {
             let first = part.near.first().copied().unwrap_or(self.rank);
             let pid = self.state(first).1.unwrap_or(0);
             let number = numbers.get(first as usize).map_or(0, |&n| n as i32);
-            part.wires = Some(Segment::of_process(pid, number)?);
+            part.control = Some(Segment::of_process(pid, number)?);
         }
         Ok(())
     }
@@ -56,22 +56,23 @@ impl Group {
         net.map(|net| net.part(part.id, &part.members, part.at(self.rank))).transpose()
     }
 
-    /// The part as a group, once all of its ranks have opened its wires and are linked.
+    /// The part as a group, once all of its ranks have opened its control segment and are linked.
     pub(crate) fn end_part(&self, part: &Part, net: Option<Net>) -> Result<Group, Error> {
-        let Some(wires) = part.wires.clone() else {
-            return Err(Error::Start("a part without wires".into()));
+        let Some(control) = part.control.clone() else {
+            return Err(Error::Start("a part without a control segment".into()));
         };
         let at = |r: u32| part.at(r);
         let Part { members, near, id, .. } = part;
-        let mut seats = vec![None; members.len()];
-        for (seat, &r) in (0u32..).zip(near) {
-            let pool = self.seat(r).map_or(0, |seat| seat.pool);
-            seats[at(r) as usize] = Some(Seat { wires: seat, pool });
+        let mut locals = vec![None; members.len()];
+        for (local, &r) in (0u32..).zip(near) {
+            let heap = self.local(r).map_or(0, |local| local.heap);
+            locals[at(r) as usize] = Some(LocalRank { control: local, heap });
         }
-        let mut group = Self::seated(at(self.rank), wires, self.pool.clone(), seats, self.terms);
+        let mut group =
+            Self::local_ranks(at(self.rank), control, self.heap.clone(), locals, self.terms);
         group.net = net.map(|net| Arc::new(Mutex::new(net)));
         let whole = Above {
-            wires: self.wires.clone(),
+            control: self.control.clone(),
             net: self.net.clone(),
             members: members.as_slice().into(),
         };
@@ -123,6 +124,6 @@ impl Part {
 
     /// What this rank tells the others: the number of its descriptor, or 0.
     pub(crate) fn number(&self) -> u64 {
-        self.wires.as_ref().map_or(0, |wires| wires.number() as u64)
+        self.control.as_ref().map_or(0, |control| control.number() as u64)
     }
 }

@@ -18,7 +18,7 @@ use super::waits::Waits;
 use super::words::Words;
 use super::{Counts, EndpointAddress, Listener, NOTE_MAX, Net, Store, Wire, address};
 use crate::error::Error;
-use crate::transport::rdma::Met;
+use crate::transport::rdma::Handshake;
 use crate::transport::shm::AbortRecord;
 use crate::transport::tcp::Resumable;
 use crate::watchdog;
@@ -121,7 +121,7 @@ impl Net {
 
     /// A communicator of some of this one's ranks: `members` gives their numbers here, in the order
     /// of their numbers there, and this rank is the `rank`-th. All members make this call with the same
-    /// list and `id`, which is used once, and then [`Net::meet`].
+    /// list and `id`, which is used once, and then [`Net::connect_part`].
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ impl Net {
     /// # Errors
     ///
     /// As [`Net::join`].
-    pub(crate) fn meet(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
+    pub(crate) fn connect_part(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
         let bytes: Vec<u8> = deadline.members.iter().flat_map(|m| m.to_le_bytes()).collect();
         let digest = Sha256::digest(bytes);
         let tag = u32::from_le_bytes(std::array::from_fn(|at| digest[at]));
@@ -276,9 +276,9 @@ impl Net {
         }
     }
 
-    /// The same on a path that is a device, from how the two ends met there.
-    pub(crate) fn stream_over_device(&self, wire: Wire, met: Met) -> Option<Resumable> {
-        Some(self.redial_wire(wire)?.stream_over_device(met, wire.path.into()))
+    /// The same on a path that is a device, from how the two ends handshake there.
+    pub(crate) fn stream_over_device(&self, wire: Wire, handshake: Handshake) -> Option<Resumable> {
+        Some(self.redial_wire(wire)?.stream_over_device(handshake, wire.path.into()))
     }
 
     fn redial_wire(&self, Wire { peer, channel, path }: Wire) -> Option<Redial> {

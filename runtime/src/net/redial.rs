@@ -11,7 +11,7 @@ use super::dial::{Dial, Turn, Way};
 use super::hello::{Name, again};
 use super::listener::Listener;
 use crate::fabric::system;
-use crate::transport::rdma::{self, Meeting, Met};
+use crate::transport::rdma::{self, Handshake, Meeting};
 use crate::transport::tcp::{Dialed, Line, Reach, Resumable};
 
 /// After attempts that failed for good.
@@ -25,7 +25,7 @@ pub(super) type Ways = Arc<OnceLock<Vec<Way>>>;
 /// An attempt to connect over a path.
 enum Attempt {
     Dial(Dial),
-    Meeting(Met, Instant),
+    Meeting(Handshake, Instant),
 }
 
 /// See above.
@@ -37,7 +37,7 @@ pub(super) struct Redial {
     ways: Ways,
     attempts: Vec<Option<Attempt>>,
     /// What the peer began: its path, how far it is, and since when.
-    begun: Vec<(usize, Met, Instant)>,
+    begun: Vec<(usize, Handshake, Instant)>,
     /// Since when no attempt is made, why, and whether the listener refused.
     failed: Vec<Option<(Instant, String, bool)>>,
 }
@@ -62,12 +62,12 @@ impl Redial {
         self.begin(Ok(Line::socket(fd)), (home, path))
     }
 
-    /// The same of a path that is a device, from how the ends met there.
-    pub(super) fn stream_over_device(self, met: Met, home: usize) -> Resumable {
-        let line = match met {
-            Met::Done(fd, stream) => Ok(Line::device(fd, stream)),
-            Met::Failed(why) => Err(why),
-            Met::Waiting(_) => Err("it did not answer in time".into()),
+    /// The same of a path that is a device, from how the ends handshake there.
+    pub(super) fn stream_over_device(self, handshake: Handshake, home: usize) -> Resumable {
+        let line = match handshake {
+            Handshake::Done(fd, stream) => Ok(Line::device(fd, stream)),
+            Handshake::Failed(why) => Err(why),
+            Handshake::Waiting(_) => Err("it did not answer in time".into()),
         };
         self.begin(line, (home, home))
     }
@@ -104,13 +104,13 @@ impl Redial {
     fn turn(&self, path: usize, attempt: Attempt) -> (Option<Attempt>, Dialed) {
         let waiting = || Dialed::Waiting { answers: true, trouble: String::new() };
         match attempt {
-            Attempt::Meeting(met, since) => match met.turn() {
-                Met::Done(fd, stream) => (None, Dialed::Made(Line::device(fd, stream))),
-                Met::Failed(why) => (None, failed(why, false)),
-                Met::Waiting(_) if since.elapsed() > MEETING => {
+            Attempt::Meeting(handshake, since) => match handshake.turn() {
+                Handshake::Done(fd, stream) => (None, Dialed::Made(Line::device(fd, stream))),
+                Handshake::Failed(why) => (None, failed(why, false)),
+                Handshake::Waiting(_) if since.elapsed() > MEETING => {
                     (None, failed("it did not answer in time".into(), false))
                 }
-                met => (Some(Attempt::Meeting(met, since)), waiting()),
+                handshake => (Some(Attempt::Meeting(handshake, since)), waiting()),
             },
             Attempt::Dial(mut dial) => {
                 let turn = dial.turn(self.listener.options());
@@ -118,8 +118,8 @@ impl Redial {
                 let is_shut = dial.is_refused();
                 match (turn, self.device(path)) {
                     (Turn::Connected(stream), Some(choice)) => {
-                        let met = over(choice, stream.into());
-                        self.turn(path, Attempt::Meeting(met, Instant::now()))
+                        let handshake = over(choice, stream.into());
+                        self.turn(path, Attempt::Meeting(handshake, Instant::now()))
                     }
                     (Turn::Connected(stream), None) => {
                         (None, Dialed::Made(Line::socket(stream.into())))
@@ -143,10 +143,10 @@ impl Redial {
 }
 
 /// Begins to meet the peer on a path that is a device, over this socket.
-fn over(choice: &rdma::Choice, fd: OwnedFd) -> Met {
+fn over(choice: &rdma::Choice, fd: OwnedFd) -> Handshake {
     match fault(choice) {
-        Some(why) => Met::Failed(why),
-        None => Met::from(Meeting::over_path(fd, choice)),
+        Some(why) => Handshake::Failed(why),
+        None => Handshake::from(Meeting::over_path(fd, choice)),
     }
 }
 
@@ -206,14 +206,14 @@ impl Reach for Redial {
             }
         }
         let mut found = None;
-        for (path, met, since) in std::mem::take(&mut self.begun) {
-            match met.turn() {
-                Met::Done(fd, stream) if found.is_none() => {
+        for (path, handshake, since) in std::mem::take(&mut self.begun) {
+            match handshake.turn() {
+                Handshake::Done(fd, stream) if found.is_none() => {
                     found = Some((path, Line::device(fd, stream)));
                 }
-                Met::Failed(_) => {}
-                Met::Waiting(_) if since.elapsed() > MEETING => {}
-                met => self.begun.push((path, met, since)),
+                Handshake::Failed(_) => {}
+                Handshake::Waiting(_) if since.elapsed() > MEETING => {}
+                handshake => self.begun.push((path, handshake, since)),
             }
         }
         found

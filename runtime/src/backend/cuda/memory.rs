@@ -229,7 +229,7 @@ impl Drop for Pinned {
 
 /// Memory that another process allocated with `cuMemAlloc`, as it is mapped here.
 #[derive(Debug)]
-pub(crate) struct Foreign {
+pub(crate) struct IpcMemory {
     context: Arc<Context>,
     base: u64,
 }
@@ -237,7 +237,7 @@ pub(crate) struct Foreign {
 /// A name for memory of `cuMemAlloc`, good in other processes.
 pub(crate) type Handle = [u8; 64];
 
-impl Foreign {
+impl IpcMemory {
     /// Maps the memory that a handle of another process names.
     pub(crate) fn open(context: &Arc<Context>, handle: &Handle) -> Result<Self, Fault> {
         context.enter()?;
@@ -246,7 +246,7 @@ impl Foreign {
         let mut base = 0;
         // SAFETY: one address is written; it is closed in `drop`.
         unsafe { cuda!(cuIpcOpenMemHandle_v2(&raw mut base, handle, lazily)) }?;
-        Ok(Foreign { context: context.clone(), base })
+        Ok(IpcMemory { context: context.clone(), base })
     }
 
     /// The first address.
@@ -255,7 +255,7 @@ impl Foreign {
     }
 }
 
-impl Drop for Foreign {
+impl Drop for IpcMemory {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
             // SAFETY: opened so; whoever drops it has waited for the kernels that use it.

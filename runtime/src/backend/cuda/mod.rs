@@ -34,7 +34,7 @@ pub(crate) use fault::Fault;
 pub(crate) use graph::{Aside, Graph, Recording};
 pub(crate) use mailbox::Mailbox;
 use memory::Pinned;
-pub(crate) use memory::{Foreign, Found, Handle, Physical, Range};
+pub(crate) use memory::{Found, Handle, IpcMemory, Physical, Range};
 pub(crate) use module::Kernel;
 pub use stream::CudaStream;
 pub(crate) use stream::{Beside, Event};

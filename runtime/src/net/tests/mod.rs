@@ -100,7 +100,7 @@ fn split(net: &Net, id: u64, members: &[u32], rank: u32) -> Result<Net, Error> {
 
 /// Links the ranks of a part.
 fn meet(mut part: Net, members: &[u32], rank: u32) -> Result<Net, Error> {
-    match part.meet(Deadline { timeout: PATIENCE, watch: &mut |_| None, members }) {
+    match part.connect_part(Deadline { timeout: PATIENCE, watch: &mut |_| None, members }) {
         Ok(()) => Ok(part),
         Err(error) => {
             part.give_up(&crate::watchdog::record(rank, &error));

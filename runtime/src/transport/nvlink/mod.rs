@@ -1,13 +1,13 @@
 //! NVLink: memory of GPUs that several processes map, so that the kernels of one load and store in the memory of
 //! another.
 //!
-//! Memory of a device goes from process to process as a descriptor ([`post`]), and is mapped there ([`shared`]).
+//! Memory of a device goes from process to process as a descriptor ([`descriptors`]), and is mapped there ([`shared`]).
 //! Whether two GPUs are joined by NVLink or by the bus is the driver's affair: what one can map it can use.
 //!
 //! There is no multicast, and no policy: `crate::cuda` decides what is shared, and what happens when a rank cannot.
 
-mod post;
+mod descriptors;
 mod shared;
 
-pub(crate) use post::{Letter, Post};
+pub(crate) use descriptors::{DescriptorMessage, DescriptorSocket};
 pub(crate) use shared::{Shared, offer};

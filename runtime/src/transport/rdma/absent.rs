@@ -5,7 +5,7 @@ use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::{Choice, Met};
+use super::{Choice, Handshake};
 use crate::transport::shm::Segment;
 
 const WHY: &str = "this roundelay was built without it; build with `--features rdma`, which needs \
@@ -29,11 +29,11 @@ impl Registrations {
 pub(crate) enum Stream {}
 
 impl Stream {
-    pub(crate) fn lend(&mut self, _: &Arc<Registrations>) {
+    pub(crate) fn register(&mut self, _: &Arc<Registrations>) {
         match *self {}
     }
 
-    pub(crate) fn lent(&self) -> u64 {
+    pub(crate) fn zero_copy(&self) -> u64 {
         match *self {}
     }
 
@@ -45,7 +45,10 @@ impl Stream {
         match *self {}
     }
 
-    pub(crate) unsafe fn write_lent<'a>(&mut self, _: impl Iterator<Item = &'a [u8]>) -> usize {
+    pub(crate) unsafe fn write_zero_copy<'a>(
+        &mut self,
+        _: impl Iterator<Item = &'a [u8]>,
+    ) -> usize {
         match *self {}
     }
 
@@ -90,7 +93,7 @@ impl Meeting {
         Err(WHY.into())
     }
 
-    pub(crate) fn turn(self) -> Met {
+    pub(crate) fn turn(self) -> Handshake {
         match self {}
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::stream::{Card, DEPTH, Stream};
 use super::verbs::Device;
-use super::{Choice, Met};
+use super::{Choice, Handshake};
 
 /// Queue pairs on each device, for each connection: with one device too a queue that fails leaves another.
 const PAIRS: usize = 2;
@@ -124,23 +124,23 @@ impl Meeting {
     }
 
     /// Goes as far as possible.
-    pub(crate) fn turn(mut self) -> Met {
+    pub(crate) fn turn(mut self) -> Handshake {
         loop {
             let is_said = match self.say() {
                 Ok(is_said) => is_said,
-                Err(why) => return Met::Failed(why),
+                Err(why) => return Handshake::Failed(why),
             };
             self = match self.advance(is_said) {
                 Ok((meeting, true)) => meeting,
-                Ok((meeting, false)) => return Met::Waiting(meeting),
-                Err(met) => return met,
+                Ok((meeting, false)) => return Handshake::Waiting(meeting),
+                Err(handshake) => return handshake,
             };
         }
     }
 
     /// Takes a step, and says whether it could be taken; or ends.
-    fn advance(mut self, is_said: bool) -> Result<(Meeting, bool), Met> {
-        let failed = Met::Failed;
+    fn advance(mut self, is_said: bool) -> Result<(Meeting, bool), Handshake> {
+        let failed = Handshake::Failed;
         match self.stage {
             Stage::Hearing(mut stream) => {
                 let card = hear(&mut self.socket, &mut self.heard, 4).and_then(|is_there| {
@@ -182,7 +182,7 @@ impl Meeting {
                     return Err(failed("it did not say that it is ready: another version".into()));
                 }
                 if !self.proves {
-                    return Err(Met::Done(self.socket.into(), stream));
+                    return Err(Handshake::Done(self.socket.into(), stream));
                 }
                 self.heard.clear();
                 stream.write([&[READY][..]].into_iter());
@@ -194,7 +194,7 @@ impl Meeting {
                     self.heard.push(word[0]);
                 }
                 if stream.settle() && self.heard == [READY] {
-                    return Err(Met::Done(self.socket.into(), stream));
+                    return Err(Handshake::Done(self.socket.into(), stream));
                 }
                 match stream.trouble() {
                     Some(why) => Err(failed(why)),
@@ -256,12 +256,12 @@ pub(super) fn connect_with(
     receives: u32,
     deadline: Instant,
 ) -> Result<Vec<(OwnedFd, Stream)>, (usize, String)> {
-    let begin = |socket| Met::from(Meeting::begin(socket, (choice, PAIRS), receives));
-    let all = super::meet(sockets.into_iter().map(begin).collect(), deadline, &|| false);
-    let end = |(at, met)| match met {
-        Met::Done(socket, stream) => Ok((socket, *stream)),
-        Met::Failed(why) => Err((at, why)),
-        Met::Waiting(_) => Err((at, "it still waits".into())),
+    let begin = |socket| Handshake::from(Meeting::begin(socket, (choice, PAIRS), receives));
+    let all = super::handshake(sockets.into_iter().map(begin).collect(), deadline, &|| false);
+    let end = |(at, handshake)| match handshake {
+        Handshake::Done(socket, stream) => Ok((socket, *stream)),
+        Handshake::Failed(why) => Err((at, why)),
+        Handshake::Waiting(_) => Err((at, "it still waits".into())),
     };
     all.into_iter().enumerate().map(end).collect()
 }

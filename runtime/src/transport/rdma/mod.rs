@@ -6,9 +6,9 @@
 //! Framing, staging and landing are those of `transport/tcp`: both are posted links.
 //!
 //! * `verbs`: the library's calls, and all that is `unsafe`.
-//! * `stream`: pieces and rings, what is lent, what is written once more when a queue fails; `words`: what ends tell
+//! * `stream`: pieces and rings, what is sent by zero-copy, what is written once more when a queue fails; `words`: what ends tell
 //!   each other; `rails`: the queues of a stream.
-//! * `registrations`: memory that devices know; `offers`: where the peer may write straight to it.
+//! * `registrations`: memory that devices know; `targets`: where the peer may write straight to it.
 //! * `connect`: devices of this process, and how two ends meet; `joins`: which queues of theirs are joined.
 //! * `absent`: all of that where roundelay was built without the feature `rdma`. Only this file asks
 //!   whether it is there.
@@ -24,13 +24,13 @@ mod connect;
 #[cfg(feature = "rdma")]
 mod joins;
 #[cfg(feature = "rdma")]
-mod offers;
-#[cfg(feature = "rdma")]
 mod rails;
 #[cfg(feature = "rdma")]
 mod registrations;
 #[cfg(feature = "rdma")]
 mod stream;
+#[cfg(feature = "rdma")]
+mod targets;
 #[cfg(all(test, feature = "rdma"))]
 mod tests;
 #[cfg(feature = "rdma")]
@@ -52,7 +52,7 @@ pub(crate) use registrations::Registrations;
 #[cfg(feature = "rdma")]
 pub(crate) use stream::Stream;
 
-/// Between two looks at whether ends have met.
+/// Between two looks at whether ends have handshake.
 const TICK: Duration = Duration::from_micros(200);
 
 /// Which devices carry a connection, and as whom they speak. Both ends choose for themselves.
@@ -66,7 +66,7 @@ pub(crate) struct Choice {
 }
 
 /// How far a meeting is.
-pub(crate) enum Met {
+pub(crate) enum Handshake {
     /// The peer has yet to say or do something.
     Waiting(Meeting),
     /// Both ends are connected.
@@ -76,33 +76,37 @@ pub(crate) enum Met {
     Failed(String),
 }
 
-impl Met {
+impl Handshake {
     /// Goes as far as possible without waiting.
-    pub(crate) fn turn(self) -> Met {
+    pub(crate) fn turn(self) -> Handshake {
         match self {
-            Met::Waiting(meeting) => meeting.turn(),
-            met => met,
+            Handshake::Waiting(meeting) => meeting.turn(),
+            handshake => handshake,
         }
     }
 }
 
-impl From<Result<Meeting, String>> for Met {
-    fn from(begun: Result<Meeting, String>) -> Met {
-        begun.map_or_else(Met::Failed, Met::Waiting)
+impl From<Result<Meeting, String>> for Handshake {
+    fn from(begun: Result<Meeting, String>) -> Handshake {
+        begun.map_or_else(Handshake::Failed, Handshake::Waiting)
     }
 }
 
-/// Waits until all of these have met or failed, until the deadline, or until `stopped` says so.
-pub(crate) fn meet(mut all: Vec<Met>, deadline: Instant, stopped: &dyn Fn() -> bool) -> Vec<Met> {
+/// Waits until all of these have handshake or failed, until the deadline, or until `stopped` says so.
+pub(crate) fn handshake(
+    mut all: Vec<Handshake>,
+    deadline: Instant,
+    stopped: &dyn Fn() -> bool,
+) -> Vec<Handshake> {
     loop {
-        all = all.into_iter().map(Met::turn).collect();
-        if !all.iter().any(|met| matches!(met, Met::Waiting(_))) {
+        all = all.into_iter().map(Handshake::turn).collect();
+        if !all.iter().any(|handshake| matches!(handshake, Handshake::Waiting(_))) {
             return all;
         }
         if Instant::now() >= deadline || stopped() {
-            let late = |met| match met {
-                Met::Waiting(_) => Met::Failed("it did not answer in time".into()),
-                met => met,
+            let late = |handshake| match handshake {
+                Handshake::Waiting(_) => Handshake::Failed("it did not answer in time".into()),
+                handshake => handshake,
             };
             return all.into_iter().map(late).collect();
         }

@@ -76,7 +76,7 @@ impl Segment {
         if state == State::Present {
             let pid = rustix::process::getpid().as_raw_nonzero().get();
             self.word(line).store(u64::from(pid.unsigned_abs()), Ordering::Relaxed);
-            self.word(line + 16).store(super::foreign::allow(), Ordering::Relaxed);
+            self.word(line + 16).store(super::cma::allow(), Ordering::Relaxed);
         }
         self.word(line + 8).store(state as u64, Ordering::Release);
     }

@@ -8,16 +8,16 @@
 //! happens when a connection is opened, when a buffer is allocated, and when a slot first carries a
 //! message of that size; never again afterwards.
 
+mod cma;
 mod control;
-mod foreign;
 mod layout;
 mod limits;
 mod pipe;
 mod slots;
 mod ways;
 
+pub(crate) use cma::read;
 pub(crate) use control::{AbortRecord, Exchange, State};
-pub(crate) use foreign::read;
 pub use layout::Layout;
 pub(crate) use layout::{INLINE, PAGE, RING, cores};
 pub(crate) use slots::{Kind, Message, Receiver, Sender, meta};

@@ -1,7 +1,7 @@
 //! Content that comes through a pipe: a ring of bytes that its sender copies into and its receiver reads.
 //!
 //! Private memory has two ways to a peer that does not map it: the peer reads it through the kernel
-//! ([`super::foreign`]), or its owner copies it into shared memory and the peer takes it from there. For the second
+//! ([`super::cma`]), or its owner copies it into shared memory and the peer takes it from there. For the second
 //! way a connection has a pipe, apart from its slots. The sender *pushes* the content of a message as there is room;
 //! the receiver *takes* it to where it is to be, or, if all of it fits, folds it where it lies. Both go on with other
 //! things when they cannot move, and memory that was pushed is its owner's again.

@@ -24,7 +24,7 @@ pub(crate) struct Sender {
     sent: u64,
     gone: u64,
     /// One more than the last message posted from where it lies.
-    offered: u64,
+    zero_copied: u64,
 }
 
 impl Sender {
@@ -38,7 +38,7 @@ impl Sender {
             taken: 0,
             sent: 0,
             gone: 0,
-            offered: 0,
+            zero_copied: 0,
         }
     }
 
@@ -61,8 +61,8 @@ impl Sender {
 
     /// One more than the last message posted by [`Self::post_from`].
     #[inline]
-    pub(crate) fn offered(&self) -> u64 {
-        self.offered
+    pub(crate) fn zero_copied(&self) -> u64 {
+        self.zero_copied
     }
 
     /// Bytes that the kernel has taken, headers too: what grows is not stuck.
@@ -138,7 +138,7 @@ impl Sender {
             self.queue.push_back(IoSlice::new(place));
             len += piece.len;
         }
-        self.offered = self.sent + 1;
+        self.zero_copied = self.sent + 1;
         self.close(header, len);
     }
 
@@ -198,7 +198,7 @@ impl Sender {
         if self.ends.is_empty() {
             return;
         }
-        let read = self.taken - self.socket.lent();
+        let read = self.taken - self.socket.zero_copy();
         while self.ends.front().is_some_and(|&end| end <= read) {
             self.ends.pop_front();
             self.ring.pop();

@@ -125,9 +125,9 @@ impl Socket {
     /// Of the bytes written so far, how many at the end begin with one that a device may still read where
     /// it lies.
     #[inline]
-    pub(super) fn lent(&self) -> u64 {
+    pub(super) fn zero_copy(&self) -> u64 {
         match &self.carrier {
-            Carrier::Device { stream, .. } => locked(stream).lent(),
+            Carrier::Device { stream, .. } => locked(stream).zero_copy(),
             Carrier::Plain(_) | Carrier::Paths { .. } => 0,
         }
     }
@@ -311,7 +311,7 @@ impl Socket {
     ///
     /// # Safety
     ///
-    /// Of what was taken nothing changes while [`Self::lent`] counts it, or until [`Self::cut`].
+    /// Of what was taken nothing changes while [`Self::zero_copy`] counts it, or until [`Self::cut`].
     #[inline]
     pub(super) unsafe fn write(&self, places: &[IoSlice<'_>]) -> usize {
         let fd = match &self.carrier {
@@ -319,7 +319,7 @@ impl Socket {
             Carrier::Device { stream, .. } => {
                 let mut stream = locked(stream);
                 // SAFETY: promised by the caller.
-                let taken = unsafe { stream.write_lent(places.iter().map(|place| &**place)) };
+                let taken = unsafe { stream.write_zero_copy(places.iter().map(|place| &**place)) };
                 if let Some(why) = stream.trouble() {
                     self.fail(why);
                 }

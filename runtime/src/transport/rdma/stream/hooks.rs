@@ -44,9 +44,9 @@ impl Stream {
         self.rails.starve(at);
     }
 
-    /// Pieces that were lent, and are not delivered.
-    pub(in super::super) fn pieces_lent(&self) -> usize {
-        self.lent
+    /// Pieces sent by zero-copy, and are not delivered.
+    pub(in super::super) fn zero_copy_pieces(&self) -> usize {
+        self.zero_copy
     }
 
     /// Bytes that are registered now.

@@ -30,7 +30,7 @@ impl Stream {
     pub(crate) unsafe fn read_placed(&mut self, places: &mut [IoSliceMut<'_>]) -> usize {
         self.progress();
         let read = self.hand_out(places);
-        self.offer(places, read);
+        self.target(places, read);
         read
     }
 
@@ -86,7 +86,7 @@ impl Stream {
     }
 
     /// Offers the peer what is left of some places, of which so many bytes were read.
-    fn offer(&mut self, places: &[IoSliceMut<'_>], mut skip: usize) {
+    fn target(&mut self, places: &[IoSliceMut<'_>], mut skip: usize) {
         let Some(registrations) = self.registrations.clone() else { return };
         let mut start = self.read;
         for place in places {
@@ -106,8 +106,8 @@ impl Stream {
                     let key = |rail: &Rail| found.block.peer_key(rail.device.1);
                     let keys = self.rails.all.iter().map(key).collect();
                     let (len, address) = (len as u64, found.block.address(found.offset));
-                    let offer = Offer { start, len, address, keys };
-                    if !self.note(&Note::Offer(offer)) {
+                    let target = PutTarget { start, len, address, keys };
+                    if !self.note(&Note::PutTarget(target)) {
                         return;
                     }
                 }
@@ -149,7 +149,7 @@ impl Stream {
             self.came(number, Arrived::Note);
             // What cannot be read is not used: nothing depends on it.
             match postcard::from_bytes(&note) {
-                Ok(Note::Offer(offer)) => self.theirs.add(offer),
+                Ok(Note::PutTarget(target)) => self.theirs.add(target),
                 Ok(Note::Renewal(renewal)) => self.hear_renewal(renewal),
                 Err(_) => {}
             }

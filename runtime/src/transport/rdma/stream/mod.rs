@@ -7,10 +7,10 @@
 //! of an empty write. A slot is written again when the peer has read its piece and the write is complete,
 //! so nothing of an old piece is still on its way when its slot is used again.
 //!
-//! Bytes are copied into a slot here first, unless they are *lent*: a whole piece of a message that lies in
+//! Bytes are copied into a slot here first, unless they are sent by *zero-copy*: a whole piece of a message that lies in
 //! registered memory is read by the device from there, and must stay as it is until it is delivered. At the
 //! other end bytes that belong into registered memory are written there at once if this end heard of the
-//! place in time (`offers`); else they are copied out of the slot.
+//! place in time (`targets`); else they are copied out of the slot.
 //!
 //! **When a queue fails** each end ends its side of it and tells the other so over another queue. What had
 //! not been completed is written once more over another queue, but only when *both* sides have ended: a
@@ -36,9 +36,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::joins::joins;
-use super::offers::{LEAST, Offer, Ours, Place, Theirs};
 use super::rails::{Rail, Rails};
 use super::registrations::{BLOCK, Found, Registrations};
+use super::targets::{LEAST, Ours, PutTarget, RemoteAddress, Theirs};
 use super::verbs::{Address, Completion, Device, Queue, Region, Write};
 use super::words::{RAILS, Word, ahead};
 use incoming::Arrived;
@@ -78,7 +78,7 @@ pub(super) struct Card {
 /// What one end tells the other in a piece that no reader sees.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Note {
-    Offer(Offer),
+    PutTarget(PutTarget),
     Renewal(Renewal),
 }
 
@@ -98,8 +98,8 @@ pub(crate) struct Stream {
     taken: u64,
     /// By slot.
     sent: Vec<Sent>,
-    /// Pieces that were lent, and are not delivered.
-    lent: usize,
+    /// Pieces sent by zero-copy, and are not delivered.
+    zero_copy: usize,
     /// Pieces to be written once more.
     again: VecDeque<u64>,
     /// Where the peer wants bytes, and where it was told that this end wants them.
@@ -159,7 +159,7 @@ impl Stream {
             read_there: 0,
             taken: 0,
             sent: vec![Sent::NONE; SLOTS],
-            lent: 0,
+            zero_copy: 0,
             again: VecDeque::new(),
             theirs: Theirs::default(),
             ours: Ours::default(),
@@ -227,8 +227,8 @@ impl Stream {
         Ok(())
     }
 
-    /// From now on what lies in this memory may be lent; see [`Self::write_lent`].
-    pub(crate) fn lend(&mut self, registrations: &Arc<Registrations>) {
+    /// From now on what lies in this memory may be sent by zero-copy; see [`Self::write_zero_copy`].
+    pub(crate) fn register(&mut self, registrations: &Arc<Registrations>) {
         let queues = self.rails.all.iter().filter_map(Rail::queue);
         let wanted: Vec<&Arc<Device>> = queues.map(Queue::device).collect();
         let Some(found) = registrations.devices(&wanted) else { return };
@@ -298,7 +298,7 @@ impl Stream {
                 // Of a piece that was sent twice, the write that counts is the last.
                 if sent.rail == at {
                     sent.done = true;
-                    self.lent -= usize::from(sent.lent.take().is_some());
+                    self.zero_copy -= usize::from(sent.zero_copy.take().is_some());
                 }
             }
             Completion::Arrived { immediate, len } => self.heard(immediate, len),

@@ -12,9 +12,9 @@ pub(super) struct Sent {
     /// How many bytes of the stream went before it.
     start: u64,
     /// Where it lies, if not in its slot.
-    pub(super) lent: Option<Found>,
+    pub(super) zero_copy: Option<Found>,
     /// Where it goes, if not into its slot at the peer.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<RemoteAddress>,
     /// Whether it is a note to the peer's stream, and no part of what readers see.
     is_note: bool,
 }
@@ -25,7 +25,7 @@ impl Sent {
         rail: NOWHERE,
         done: true,
         start: 0,
-        lent: None,
+        zero_copy: None,
         place: None,
         is_note: false,
     };
@@ -41,16 +41,16 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// What lies there is neither written nor unmapped while [`Self::lent`] counts it, or until
+    /// What lies there is neither written nor unmapped while [`Self::zero_copy`] counts it, or until
     /// [`Self::cut`].
-    pub(crate) unsafe fn write_lent<'a>(
+    pub(crate) unsafe fn write_zero_copy<'a>(
         &mut self,
         places: impl Iterator<Item = &'a [u8]>,
     ) -> usize {
         self.accept(places, true)
     }
 
-    fn accept<'a>(&mut self, places: impl Iterator<Item = &'a [u8]>, lend: bool) -> usize {
+    fn accept<'a>(&mut self, places: impl Iterator<Item = &'a [u8]>, zero_copy: bool) -> usize {
         self.progress();
         // Of the piece that is being filled: how many bytes it has, and may have.
         let (mut taken, mut fill, mut room) = (0, 0, 0);
@@ -59,8 +59,8 @@ impl Stream {
                 if fill == 0 && !self.has_slot() {
                     return taken;
                 }
-                let lent = if lend { self.find(place) } else { None };
-                if fill > 0 && lent.is_some() {
+                let zero_copy = if zero_copy { self.find(place) } else { None };
+                if fill > 0 && zero_copy.is_some() {
                     self.launch(fill, None);
                     fill = 0;
                     continue;
@@ -69,7 +69,7 @@ impl Stream {
                     room = self.theirs.room(self.taken);
                 }
                 let len;
-                if let Some(found) = lent {
+                if let Some(found) = zero_copy {
                     len = found.len.min(room);
                     self.launch(len, Some(found));
                 } else {
@@ -106,12 +106,12 @@ impl Stream {
             && self.sent[self.next as usize % SLOTS].done
     }
 
-    /// Sends the next piece, which is in its slot or lent.
-    fn launch(&mut self, len: usize, lent: Option<Found>) {
+    /// Sends the next piece, which is in its slot or zero-copy.
+    fn launch(&mut self, len: usize, zero_copy: Option<Found>) {
         let (start, place) = (self.taken, self.theirs.place(self.taken));
-        self.lent += usize::from(lent.is_some());
+        self.zero_copy += usize::from(zero_copy.is_some());
         self.taken += len as u64;
-        self.send(Sent { len: len as u32, done: false, start, lent, place, ..Sent::NONE });
+        self.send(Sent { len: len as u32, done: false, start, zero_copy, place, ..Sent::NONE });
     }
 
     /// Sends a note to the peer's stream, if there is a slot for it.
@@ -133,14 +133,14 @@ impl Stream {
         self.post(piece);
     }
 
-    /// Of the bytes taken so far, how many at the end begin with one that is still lent.
-    pub(crate) fn lent(&self) -> u64 {
-        if self.lent == 0 {
+    /// Of the bytes taken so far, how many at the end begin with one that is still zero-copy.
+    pub(crate) fn zero_copy(&self) -> u64 {
+        if self.zero_copy == 0 {
             return 0;
         }
         let pieces = self.next.saturating_sub(SLOTS as u64)..self.next;
         let mut sent = pieces.map(|piece| &self.sent[piece as usize % SLOTS]);
-        let first = sent.find(|sent| sent.lent.is_some());
+        let first = sent.find(|sent| sent.zero_copy.is_some());
         first.map_or(0, |sent| self.taken - sent.start)
     }
 
@@ -169,7 +169,7 @@ impl Stream {
             None if sent.is_note => (Word::Note(number), ring),
             None => (Word::Piece(number), ring),
         };
-        let from = match &sent.lent {
+        let from = match &sent.zero_copy {
             Some(found) => found.block.span(found.offset, sent.len, rail.device.1),
             None => self.region.span(SENT + slot * PIECE, sent.len, rail.device.0),
         };

@@ -10,9 +10,9 @@ use super::stream::{DEPTH, PIECE, SLOTS, Stream};
 use super::verbs::Completion;
 use super::{Choice, connect};
 
-mod lent;
 mod placed;
 mod renewed;
+mod zero_copy;
 
 /// Longer than anything takes here, also in a machine that is thirty times slower.
 const LIMIT: Duration = Duration::from_secs(120);

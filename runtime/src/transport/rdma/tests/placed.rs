@@ -1,6 +1,6 @@
 //! What the peer writes where it is wanted: every byte once, and nothing afterwards.
 
-use super::lent::{Lender, POISON};
+use super::zero_copy::{POISON, Registrant};
 use super::*;
 use crate::memory::Buffer;
 use crate::transport::rdma::registrations::BLOCK;
@@ -37,15 +37,15 @@ pub(super) fn lands_while(
         let mut header = [0; 40];
         let mut headed = 0;
         from[from_at..from_at + len].copy_from_slice(&bytes(done as u64, len));
-        while got < len || a.lent() > 0 {
+        while got < len || a.zero_copy() > 0 {
             before = before.saturating_sub(1);
             if first != 1 || before == 0 {
                 if sent > 0 {
                     sent -= a.write([&bytes(7, head)[head - sent..]].into_iter());
                 } else {
                     let rest = &from[from_at + taken..from_at + len];
-                    // SAFETY: nothing is written there before it is not lent any more.
-                    taken += unsafe { a.write_lent([rest].into_iter()) };
+                    // SAFETY: nothing is written there before it is not zero-copy any more.
+                    taken += unsafe { a.write_zero_copy([rest].into_iter()) };
                 }
             }
             if got < len && (first != 0 || before == 0) {
@@ -76,10 +76,10 @@ pub(super) fn lands_while(
 #[test]
 fn what_lands_in_registered_memory_is_written_there_and_nowhere_else() {
     let Some((mut a, mut b)) = pair() else { return };
-    let lender = Lender::new(4 * BLOCK as u64, u64::MAX);
-    let (mut from, mut to) = (lender.buffer(BLOCK), lender.buffer(5 * BLOCK / 2));
-    a.lend(&lender.registrations);
-    b.lend(&lender.registrations);
+    let registrant = Registrant::new(4 * BLOCK as u64, u64::MAX);
+    let (mut from, mut to) = (registrant.buffer(BLOCK), registrant.buffer(5 * BLOCK / 2));
+    a.register(&registrant.registrations);
+    b.register(&registrant.registrations);
     let placed = lands_while((&mut a, &mut b), (&mut from, &mut to), (8 << 20, 1), |_, _, _| {});
     assert!(placed > 0, "nothing was written where it was wanted");
     // The other way, and with what is copied between.
@@ -96,10 +96,10 @@ fn a_queue_that_dies_while_a_message_lands_writes_nothing_afterwards() {
         // With few receives pieces wait half written.
         let receives = if seed % 3 == 0 { 2 } else { DEPTH };
         let Some((mut a, mut b)) = pair_with(devices, receives) else { return };
-        let lender = Lender::new(4 * BLOCK as u64, u64::MAX);
-        let (mut from, mut to) = (lender.buffer(BLOCK), lender.buffer(BLOCK));
-        a.lend(&lender.registrations);
-        b.lend(&lender.registrations);
+        let registrant = Registrant::new(4 * BLOCK as u64, u64::MAX);
+        let (mut from, mut to) = (registrant.buffer(BLOCK), registrant.buffer(BLOCK));
+        a.register(&registrant.registrations);
+        b.register(&registrant.registrations);
         (a.unruly, b.unruly) = (Some(Unruly::new(seed)), Some(Unruly::new(!seed)));
         let (mut random, mut broken) = (Random(seed), false);
         let (at, victim) = (random.next() % (1 << 20), random.next() % a.rails());
@@ -121,11 +121,11 @@ fn a_queue_that_dies_while_a_message_lands_writes_nothing_afterwards() {
 #[test]
 fn a_piece_that_is_sent_again_too_early_is_written_twice() {
     let Some((mut a, mut b)) = pair_with(1, 1) else { return };
-    let lender = Lender::new(3 * BLOCK as u64, u64::MAX);
-    let (mut from, mut to) = (lender.within(4 * PIECE), lender.within(4 * PIECE));
+    let registrant = Registrant::new(3 * BLOCK as u64, u64::MAX);
+    let (mut from, mut to) = (registrant.within(4 * PIECE), registrant.within(4 * PIECE));
     let (from, to) = (&mut from.0[from.1], &mut to.0[to.1]);
-    a.lend(&lender.registrations);
-    b.lend(&lender.registrations);
+    a.register(&registrant.registrations);
+    b.register(&registrant.registrations);
     // The only receive of one queue is used up, so that the next piece waits there, half written.
     let slow = 0;
     b.starve(slow);
@@ -136,11 +136,11 @@ fn a_piece_that_is_sent_again_too_early_is_written_twice() {
     while !a.knows_place() {
         a.progress();
         b.progress();
-        assert!(Instant::now() < deadline, "no offer came");
+        assert!(Instant::now() < deadline, "no target came");
     }
     from.copy_from_slice(&bytes(1, 4 * PIECE));
-    // SAFETY: it changes when it is not lent any more.
-    assert_eq!(unsafe { a.write_lent([&from[..PIECE]].into_iter()) }, PIECE);
+    // SAFETY: it changes when it is not zero-copy any more.
+    assert_eq!(unsafe { a.write_zero_copy([&from[..PIECE]].into_iter()) }, PIECE);
     let waits = Instant::now() + Duration::from_millis(100);
     while Instant::now() < waits {
         a.progress();
@@ -149,7 +149,7 @@ fn a_piece_that_is_sent_again_too_early_is_written_twice() {
     a.use_only(1 - slow);
     a.send_again_at_once(slow);
     // SAFETY: as above.
-    assert_eq!(unsafe { a.write_lent([&from[PIECE..]].into_iter()) }, 3 * PIECE);
+    assert_eq!(unsafe { a.write_zero_copy([&from[PIECE..]].into_iter()) }, 3 * PIECE);
     let mut got = 0;
     while got < to.len() {
         a.progress();
@@ -172,17 +172,17 @@ fn a_piece_that_is_sent_again_too_early_is_written_twice() {
 #[test]
 fn after_a_cut_nothing_is_written() {
     let Some((mut a, mut b)) = pair_with(usize::MAX, 1) else { return };
-    let lender = Lender::new(2 * BLOCK as u64, u64::MAX);
-    let (mut to, part) = lender.within(32 * PIECE);
+    let registrant = Registrant::new(2 * BLOCK as u64, u64::MAX);
+    let (mut to, part) = registrant.within(32 * PIECE);
     let to = &mut to[part];
-    b.lend(&lender.registrations);
+    b.register(&registrant.registrations);
     let all = bytes(0, 32 * PIECE);
     let (mut got, mut taken) = (0, 0);
     let deadline = Instant::now() + LIMIT;
     while !a.knows_place() {
         got += land(&mut b, to);
         a.progress();
-        assert!(Instant::now() < deadline, "no offer came");
+        assert!(Instant::now() < deadline, "no target came");
     }
     while taken < all.len() {
         taken += a.write([&all[taken..]].into_iter());

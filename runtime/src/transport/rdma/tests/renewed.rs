@@ -1,7 +1,7 @@
 //! Queues that fail, and new ones in their place.
 
-use super::lent::Lender;
 use super::placed::lands_while;
+use super::zero_copy::Registrant;
 use super::*;
 use crate::transport::rdma::registrations::BLOCK;
 
@@ -93,15 +93,15 @@ fn queues_that_die_and_come_back_lose_and_repeat_nothing() {
 }
 
 #[test]
-fn nor_does_what_is_lent_and_lands_without_a_copy() {
+fn nor_does_what_is_sent_and_put_without_a_copy() {
     let (mut renewed, mut placed) = (0, 0);
     for seed in 0..4 {
         let Some((mut a, mut b)) = renewing(SOON / 10) else { return };
         let count = a.rails();
-        let lender = Lender::new(4 * BLOCK as u64, u64::MAX);
-        let (mut from, mut to) = (lender.buffer(BLOCK), lender.buffer(BLOCK));
-        a.lend(&lender.registrations);
-        b.lend(&lender.registrations);
+        let registrant = Registrant::new(4 * BLOCK as u64, u64::MAX);
+        let (mut from, mut to) = (registrant.buffer(BLOCK), registrant.buffer(BLOCK));
+        a.register(&registrant.registrations);
+        b.register(&registrant.registrations);
         (a.unruly, b.unruly) = (Some(Unruly::new(seed)), Some(Unruly::new(!seed)));
         let (both, buffers) = ((&mut a, &mut b), (&mut from, &mut to));
         placed += lands_while(both, buffers, (6 << 20, seed), dying(seed));

@@ -61,9 +61,9 @@ pub(crate) enum Kind {
     /// In a slot.
     Slot = 1,
     /// In the sender's arena; the header says where.
-    Pull = 2,
+    ZeroCopy = 2,
     /// In memory of the sender's own: the header says where, or it comes through the pipe.
-    Foreign = 3,
+    Cma = 3,
 }
 
 /// The word beside the sequence number: digest of the call, length in bytes, kind.
@@ -88,8 +88,8 @@ impl Message {
         match self.meta & 3 {
             0 => Kind::Inline,
             1 => Kind::Slot,
-            2 => Kind::Pull,
-            _ => Kind::Foreign,
+            2 => Kind::ZeroCopy,
+            _ => Kind::Cma,
         }
     }
 
@@ -226,9 +226,9 @@ mod tests {
         (sender, receiver)
     }
 
-    fn offer(sender: &mut Sender, content: &[u8]) {
+    fn rendezvous(sender: &mut Sender, content: &[u8]) {
         let piece = Piece { ptr: content.as_ptr(), len: content.len() };
-        let meta = meta(5, content.len(), Kind::Foreign);
+        let meta = meta(5, content.len(), Kind::Cma);
         // SAFETY: the content outlives the pair.
         unsafe { sender.post_private(meta, 0, content.len(), std::iter::once(piece)) };
     }
@@ -239,11 +239,11 @@ mod tests {
         let content: Vec<u8> = (0..30_000u32).map(|i| (i ^ i >> 7) as u8).collect();
         for round in 0..3 {
             // Two messages with one in a slot between them, to be had at the same time.
-            offer(&mut sender, &content[round..]);
+            rendezvous(&mut sender, &content[round..]);
             // SAFETY: a slot of so many bytes.
             unsafe { sender.slot(4, 100).expect("memory").write_bytes(7, 100) };
             sender.post(meta(5, 100, Kind::Slot));
-            offer(&mut sender, &content[..9000]);
+            rendezvous(&mut sender, &content[..9000]);
             let lens = [content.len() - round, 100, 9000];
             for (ahead, len) in lens.into_iter().enumerate() {
                 while !receiver.is_ready(ahead as u64, len) {
@@ -265,7 +265,7 @@ mod tests {
 
             let wanted = meta(5, 9000, Kind::Inline);
             assert_eq!(receiver.lands(wanted), None, "nothing has come");
-            offer(&mut sender, &content[..9000]);
+            rendezvous(&mut sender, &content[..9000]);
             assert_eq!(receiver.lands(wanted), Some(true));
             let other = meta(6, 9000, Kind::Inline);
             assert_eq!(receiver.lands(other), Some(false), "another call's is used nowhere");
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn a_private_message_of_another_length_is_there_at_once() {
         let (mut sender, mut receiver) = pushing();
-        offer(&mut sender, &[3; 9000]);
+        rendezvous(&mut sender, &[3; 9000]);
         assert!(receiver.is_ready(0, 8000));
         assert_eq!(receiver.lands(meta(5, 8000, Kind::Inline)), Some(false));
         assert_eq!(receiver.message(2, 0).meta >> 2 & 0x3fff_ffff, 9000, "and is refused by that");
@@ -310,7 +310,7 @@ mod tests {
         let way = |sender: &mut Sender, end: &End| {
             let at = Layout::header(sender.sent());
             sender.learn();
-            offer(sender, &[1; 9000]);
+            rendezvous(sender, &[1; 9000]);
             way_of(end.word(at + PUSHED).load(Ordering::Relaxed)).0
         };
         assert_eq!(way(&mut there, &receiver.end), Way::Past, "as this rank wishes");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::foreign;
+use super::super::cma;
 use super::super::pipe::Taker;
 use super::super::ways::{Way, Ways};
 use super::*;
@@ -69,7 +69,7 @@ impl Receiver {
         if self.reach.is_some() || self.taker.is_some() {
             return;
         }
-        self.reach = foreign::reach(&self.end.segment, self.from);
+        self.reach = cma::reach(&self.end.segment, self.from);
         if !self.end.segment.layout().crowded {
             self.taker = Some(Taker::new(&self.end.segment, self.end.pipe));
         }
@@ -128,7 +128,7 @@ impl Receiver {
         self.taker.as_ref()?;
         let at = Layout::header(self.received + ahead);
         let meta = self.end.word(at + 8).load(Ordering::Relaxed);
-        if meta & 3 != Kind::Foreign as u64 {
+        if meta & 3 != Kind::Cma as u64 {
             return None;
         }
         let (way, start) = way_of(self.end.word(at + PUSHED).load(Ordering::Relaxed));
@@ -249,7 +249,7 @@ impl Receiver {
     fn note(&mut self) {
         let at = Layout::header(self.received);
         let meta = self.end.word(at + 8).load(Ordering::Relaxed);
-        if meta & 3 != Kind::Foreign as u64 {
+        if meta & 3 != Kind::Cma as u64 {
             return;
         }
         let (way, start) = way_of(self.end.word(at + PUSHED).load(Ordering::Relaxed));

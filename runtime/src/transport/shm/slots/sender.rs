@@ -16,7 +16,7 @@ pub(crate) struct Sender {
     /// Messages known to be consumed.
     seen: u64,
     /// One more than the last message that the peer reads where it lies, and than the last that was pushed.
-    offered: u64,
+    zero_copied: u64,
     pushed: u64,
     /// One more than the last message in a slot.
     slotted: u64,
@@ -44,7 +44,7 @@ impl Sender {
             end,
             sent: 0,
             seen: 0,
-            offered: 0,
+            zero_copied: 0,
             pushed: 0,
             slotted: 0,
             slots: 0,
@@ -65,15 +65,15 @@ impl Sender {
 
     /// One more than the last message whose content was not copied when it was handed over.
     #[inline]
-    pub(crate) fn offered(&self) -> u64 {
-        self.offered.max(self.pushed)
+    pub(crate) fn zero_copied(&self) -> u64 {
+        self.zero_copied.max(self.pushed)
     }
 
     /// Whether the memory of all messages up to this one is no longer read.
     #[inline]
     pub(crate) fn is_free(&mut self, message: u64) -> bool {
-        let read = message.min(self.offered.wrapping_sub(1));
-        (self.offered == 0 || self.is_consumed(read))
+        let read = message.min(self.zero_copied.wrapping_sub(1));
+        (self.zero_copied == 0 || self.is_consumed(read))
             && !self.pusher.as_ref().is_some_and(|pusher| pusher.holds(message))
     }
 
@@ -195,7 +195,7 @@ impl Sender {
         let at = Layout::header(self.sent) + HEADER_PAYLOAD;
         self.end.word(at).store(offset, Ordering::Relaxed);
         self.post(meta);
-        self.offered = self.sent;
+        self.zero_copied = self.sent;
     }
 
     /// Hands over the next message, of `len` bytes in memory of this process: where that lies, or its content as

@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use super::*;
-use crate::transport::rdma::{self, Choice, Meeting, Met};
+use crate::transport::rdma::{self, Choice, Handshake, Meeting};
 
 /// Cuts.
 const CUTS: u64 = 24;
@@ -15,14 +15,16 @@ fn ends(path: usize, device: &Choice) -> [Line; 2] {
     if path == 1 {
         return [near, far].map(|socket| Line::socket(socket.into()));
     }
-    let begun = [near, far].map(|socket| Met::from(Meeting::over_path(socket.into(), device)));
-    let met = rdma::meet(begun.into(), Instant::now() + Duration::from_secs(60), &|| false);
-    let lines: Vec<Line> = met
+    let begun =
+        [near, far].map(|socket| Handshake::from(Meeting::over_path(socket.into(), device)));
+    let handshake =
+        rdma::handshake(begun.into(), Instant::now() + Duration::from_secs(60), &|| false);
+    let lines: Vec<Line> = handshake
         .into_iter()
-        .map(|met| match met {
-            Met::Done(fd, stream) => Line::device(fd, stream),
-            Met::Failed(why) => panic!("{why}"),
-            Met::Waiting(_) => panic!("it still waits"),
+        .map(|handshake| match handshake {
+            Handshake::Done(fd, stream) => Line::device(fd, stream),
+            Handshake::Failed(why) => panic!("{why}"),
+            Handshake::Waiting(_) => panic!("it still waits"),
         })
         .collect();
     lines.try_into().ok().expect("two ends")

@@ -1,4 +1,4 @@
-//! What a rank sees and hears of the others while it waits for something outside plans: for its GPU, or for letters.
+//! What a rank sees and hears of the others while it waits for something outside plans: for its GPU, or for messages.
 
 use std::time::Duration;
 

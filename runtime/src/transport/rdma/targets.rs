@@ -1,8 +1,8 @@
 //! Places that wait for bytes: a peer that knows of one in time writes there at once.
 //!
-//! Who lands a message in registered memory *offers* the place: which bytes of the stream belong there, address
-//! and keys. The offer goes as a piece that no reader sees, so it comes once, whatever fails. It promises
-//! nothing: what the peer has sent already, or sends before it hears of the offer, goes through the ring.
+//! Who lands a message in registered memory announces the place as a *target*: which bytes of the stream belong there, address
+//! and keys. The target goes as a piece that no reader sees, so it comes once, whatever fails. It promises
+//! nothing: what the peer has sent already, or sends before it hears of the target, goes through the ring.
 //!
 //! **Invariant:** a piece is written to an offered place at most once. If its queue fails it goes through the ring, as
 //! any other, when both ends have ended that queue. So when all bytes of a place have been heard of nothing can
@@ -18,12 +18,12 @@ use super::stream::PIECE;
 
 /// The least that is offered.
 pub(super) const LEAST: usize = 2 * PIECE;
-/// Most offers whose bytes have not all come.
+/// Most targets whose bytes have not all come.
 const MOST: usize = 8;
 
 /// What is said of a place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Offer {
+pub(super) struct PutTarget {
     /// The first byte of the stream that belongs there, and how many do.
     pub(super) start: u64,
     pub(super) len: u64,
@@ -34,7 +34,7 @@ pub(super) struct Offer {
 
 /// Where a piece goes.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct RemoteAddress {
     pub(super) address: u64,
     /// By queue.
     pub(super) keys: Arc<[u32]>,
@@ -42,32 +42,33 @@ pub(super) struct Place {
 
 /// Offers of the peer.
 #[derive(Default)]
-pub(super) struct Theirs(VecDeque<Offer>);
+pub(super) struct Theirs(VecDeque<PutTarget>);
 
 impl Theirs {
     /// They come in any order.
-    pub(super) fn add(&mut self, offer: Offer) {
-        let at = self.0.partition_point(|known| known.start < offer.start);
-        self.0.insert(at, offer);
+    pub(super) fn add(&mut self, target: PutTarget) {
+        let at = self.0.partition_point(|known| known.start < target.start);
+        self.0.insert(at, target);
     }
 
     /// Most bytes of a piece that begins here: all of it goes to one place, or to none.
     pub(super) fn room(&mut self, start: u64) -> usize {
-        while self.0.front().is_some_and(|offer| offer.start.saturating_add(offer.len) <= start) {
+        while self.0.front().is_some_and(|target| target.start.saturating_add(target.len) <= start)
+        {
             self.0.pop_front();
         }
-        let next = self.0.front().map_or(u64::MAX, |offer| match offer.start > start {
-            true => offer.start,
-            false => offer.start.saturating_add(offer.len),
+        let next = self.0.front().map_or(u64::MAX, |target| match target.start > start {
+            true => target.start,
+            false => target.start.saturating_add(target.len),
         });
         (next - start).min(PIECE as u64) as usize
     }
 
     /// Where the piece goes that begins here, of no more bytes than there is [`Self::room`] for.
-    pub(super) fn place(&self, start: u64) -> Option<Place> {
-        let offer = self.0.front().filter(|offer| offer.start <= start)?;
-        let address = offer.address.wrapping_add(start - offer.start);
-        Some(Place { address, keys: offer.keys.clone() })
+    pub(super) fn place(&self, start: u64) -> Option<RemoteAddress> {
+        let target = self.0.front().filter(|target| target.start <= start)?;
+        let address = target.address.wrapping_add(start - target.start);
+        Some(RemoteAddress { address, keys: target.keys.clone() })
     }
 }
 
@@ -114,16 +115,16 @@ impl Ours {
 mod tests {
     use super::*;
 
-    fn offer(start: u64, len: u64) -> Offer {
-        Offer { start, len, address: 1 << 20, keys: Arc::new([7]) }
+    fn target(start: u64, len: u64) -> PutTarget {
+        PutTarget { start, len, address: 1 << 20, keys: Arc::new([7]) }
     }
 
     #[test]
     fn a_piece_goes_to_one_place_or_to_none() {
         let mut theirs = Theirs::default();
         assert!(theirs.room(5) == PIECE && theirs.place(5).is_none());
-        theirs.add(offer(100_000, 20_000));
-        theirs.add(offer(30_000, 40_000));
+        theirs.add(target(100_000, 20_000));
+        theirs.add(target(30_000, 40_000));
         for (start, room, place) in [
             (0, PIECE, None),
             (20_000, 10_000, None),
@@ -143,9 +144,9 @@ mod tests {
     #[test]
     fn an_offer_that_comes_too_late_is_of_what_is_left() {
         let mut theirs = Theirs::default();
-        theirs.add(offer(0, 50_000));
+        theirs.add(target(0, 50_000));
         assert_eq!(theirs.room(49_000), 1000);
-        theirs.add(offer(10, 10));
+        theirs.add(target(10, 10));
         assert_eq!(theirs.room(51_000), PIECE);
         assert!(theirs.place(51_000).is_none());
     }

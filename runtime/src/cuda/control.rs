@@ -1,11 +1,11 @@
-//! What ranks settle before a kernel runs: that all can, or who cannot and why; and letters with descriptors.
+//! What ranks settle before a kernel runs: that all can, or who cannot and why; and messages that carry descriptors.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use crate::comm::Core;
 use crate::error::Error;
-use crate::transport::nvlink::{Letter, Post};
+use crate::transport::nvlink::{DescriptorMessage, DescriptorSocket};
 
 /// Most bytes of a reason that go round.
 const REASON: usize = 600;
@@ -29,7 +29,7 @@ pub(super) fn agree<T>(core: &mut Core, own: Result<T, Error>) -> Result<T, Erro
         let mut bytes = [0; 8];
         let part = text.get(at * 8..text.len().min(at * 8 + 8)).unwrap_or_default();
         bytes[..part.len()].copy_from_slice(part);
-        core.meet(u64::from_le_bytes(bytes), |rank, word| {
+        core.control_all_gather(u64::from_le_bytes(bytes), |rank, word| {
             if rank as usize == failed {
                 told.extend(word.to_le_bytes());
             }
@@ -61,7 +61,7 @@ pub(super) fn same(core: &mut Core, word: u64) -> Result<Option<u32>, Error> {
     Ok((0u32..).zip(&words).find(|(_, theirs)| **theirs != word).map(|(rank, _)| rank))
 }
 
-/// Why letters did not come.
+/// Why messages did not come.
 enum Stop {
     /// What concerns all ranks: they know it, or are told.
     Ended(Error),
@@ -75,17 +75,17 @@ impl From<String> for Stop {
     }
 }
 
-/// A letter from every rank to every rank.
+/// A message from every rank to every rank.
 ///
 /// # Errors
 ///
 /// The outer one ends the communicator; the inner one is to be agreed on.
 pub(super) fn trade(
     core: &mut Core,
-    (post, tokens): (&mut Post, &[u64]),
+    (socket, tokens): (&mut DescriptorSocket, &[u64]),
     content: &[u8],
     descriptors: &[BorrowedFd<'_>],
-) -> Result<Result<Vec<Option<Letter>>, Error>, Error> {
+) -> Result<Result<Vec<Option<DescriptorMessage>>, Error>, Error> {
     let deadline = Instant::now() + core.timeout();
     let timeout = |awaited: u32| -> Result<(), Stop> {
         core.hear(None).map_err(Stop::Ended)?;
@@ -100,8 +100,8 @@ pub(super) fn trade(
             ))),
         }
     };
-    match post.exchange(tokens, content, descriptors, timeout) {
-        Ok(letters) => Ok(Ok(letters)),
+    match socket.exchange(tokens, content, descriptors, timeout) {
+        Ok(messages) => Ok(Ok(messages)),
         Err(Stop::Ended(error)) => Err(core.fail(error)),
         Err(Stop::Failed(what)) => {
             Ok(Err(Error::Cuda { rank: core.rank(), device: String::new(), what }))
@@ -136,7 +136,7 @@ mod tests {
                     rank => Ok(rank),
                 };
                 let first = agree(core, own);
-                // The next meeting is in step.
+                // The next control is in step.
                 (first, agree(core, Ok(7)))
             });
             for (first, second) in results {
@@ -171,17 +171,17 @@ mod tests {
     #[test]
     fn letters_go_round() {
         let results = everywhere(4, |core| {
-            let mut post = Post::open(core.rank()).expect("a socket");
-            let tokens = core.words(post.token()).expect("words");
+            let mut socket = DescriptorSocket::open(core.rank()).expect("a socket");
+            let tokens = core.words(socket.token()).expect("words");
             let own = core.rank().to_string();
-            let letters = trade(core, (&mut post, &tokens), own.as_bytes(), &[]);
-            let letters = letters.expect("all are there").expect("letters");
-            letters.into_iter().map(|l| l.map(|l| l.content)).collect::<Vec<_>>()
+            let messages = trade(core, (&mut socket, &tokens), own.as_bytes(), &[]);
+            let messages = messages.expect("all are there").expect("messages");
+            messages.into_iter().map(|l| l.map(|l| l.content)).collect::<Vec<_>>()
         });
-        for (own, letters) in results.iter().enumerate() {
-            for (from, letter) in letters.iter().enumerate() {
+        for (own, messages) in results.iter().enumerate() {
+            for (from, message) in messages.iter().enumerate() {
                 let wanted = (from != own).then(|| from.to_string().into_bytes());
-                assert_eq!(*letter, wanted);
+                assert_eq!(*message, wanted);
             }
         }
     }

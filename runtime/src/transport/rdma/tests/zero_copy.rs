@@ -12,19 +12,19 @@ use crate::transport::shm::{Layout, Segment};
 pub(super) const POISON: u8 = 0xee;
 
 /// Buffers, and what devices know of them.
-pub(super) struct Lender {
+pub(super) struct Registrant {
     pub(super) arena: Arc<Arena>,
     pub(super) registrations: Arc<Registrations>,
 }
 
-impl Lender {
+impl Registrant {
     /// With so many bytes, of which so many may be registered.
-    pub(super) fn new(bytes: u64, limit: u64) -> Lender {
+    pub(super) fn new(bytes: u64, limit: u64) -> Registrant {
         let layout = Layout { arena_bytes: bytes, slot_bytes: 64, ..Layout::new(1) };
         let segment = Segment::create(layout).expect("a small segment");
         let start = layout.arena(0);
         let registrations = Registrations::with_limit(segment.clone(), start, bytes, limit);
-        Lender { arena: Arena::new(segment, 0), registrations }
+        Registrant { arena: Arena::new(segment, 0), registrations }
     }
 
     pub(super) fn buffer(&self, len: usize) -> Buffer<u8> {
@@ -40,26 +40,26 @@ impl Lender {
 }
 
 /// Sends a part of a buffer; says how much was taken.
-fn lend(stream: &mut Stream, from: &[u8]) -> usize {
-    // SAFETY: tests write there when `lent` allows it, or to see what comes of it; nothing is unmapped.
-    unsafe { stream.write_lent([from].into_iter()) }
+fn zero_copy(stream: &mut Stream, from: &[u8]) -> usize {
+    // SAFETY: tests write there when `zero_copy` allows it, or to see what comes of it; nothing is unmapped.
+    unsafe { stream.write_zero_copy([from].into_iter()) }
 }
 
-/// A pair whose first end has lent all of this part of a buffer, 32 pieces, and whose second has one receive for each
+/// A pair whose first end has zero-copy all of this part of a buffer, 32 pieces, and whose second has one receive for each
 /// queue: most of it cannot have been read.
-fn all_lent() -> Option<(Stream, Stream, Buffer<u8>, std::ops::Range<usize>)> {
+fn all_registered() -> Option<(Stream, Stream, Buffer<u8>, std::ops::Range<usize>)> {
     let (mut a, b) = pair_with(usize::MAX, 1)?;
-    let lender = Lender::new(2 * BLOCK as u64, u64::MAX);
-    let (mut buffer, part) = lender.within(32 * PIECE);
-    a.lend(&lender.registrations);
+    let registrant = Registrant::new(2 * BLOCK as u64, u64::MAX);
+    let (mut buffer, part) = registrant.within(32 * PIECE);
+    a.register(&registrant.registrations);
     buffer[part.clone()].copy_from_slice(&bytes(0, 32 * PIECE));
-    assert_eq!(lend(&mut a, &buffer[part.clone()]), 32 * PIECE);
+    assert_eq!(zero_copy(&mut a, &buffer[part.clone()]), 32 * PIECE);
     Some((a, b, buffer, part))
 }
 
 /// Messages of random lengths at random places of a buffer, which is overwritten as soon as that is allowed, also
 /// while nobody has read them. `meanwhile` hears how many bytes have come.
-fn lends_while(
+fn sends_while(
     (a, b): (&mut Stream, &mut Stream),
     buffer: &mut Buffer<u8>,
     (total, seed): (usize, u64),
@@ -71,7 +71,7 @@ fn lends_while(
     let mut place = vec![0; 3 * PIECE];
     let deadline = Instant::now() + LIMIT;
     while got < total {
-        if taken == len && a.lent() == 0 {
+        if taken == len && a.zero_copy() == 0 {
             buffer[at..at + len].fill(POISON);
             len = match random.next() % 4 {
                 0 => random.next() % PIECE,
@@ -83,8 +83,8 @@ fn lends_while(
             buffer[at..at + len].copy_from_slice(&bytes(sent as u64, len));
             sent += len;
         }
-        taken += lend(a, &buffer[at + taken..at + len]);
-        most = most.max(a.pieces_lent());
+        taken += zero_copy(a, &buffer[at + taken..at + len]);
+        most = most.max(a.zero_copy_pieces());
         // A receiver that lags behind, and one that does not.
         if !random.next().is_multiple_of(4) {
             let len = 1 + random.next() % place.len();
@@ -96,34 +96,38 @@ fn lends_while(
         assert_eq!((a.trouble(), b.trouble()), (None, None), "after {got} of {total} bytes");
         assert!(Instant::now() < deadline, "{got} of {total} bytes came");
     }
-    assert!(most > 0 || a.registrations_used() == 0, "nothing was lent");
+    assert!(most > 0 || a.registrations_used() == 0, "nothing was zero_copy");
 }
 
 #[test]
-fn what_is_lent_arrives_as_it_was_while_it_was_lent() {
+fn what_is_sent_by_zero_copy_arrives_as_it_was() {
     let Some((mut a, mut b)) = pair() else { return };
     // Longer than two blocks: some messages cross from one into the next.
-    let lender = Lender::new(3 * BLOCK as u64, u64::MAX);
-    let mut buffer = lender.buffer(5 * BLOCK / 2);
-    a.lend(&lender.registrations);
-    lends_while((&mut a, &mut b), &mut buffer, (6 << 20, 1), |_, _, _| {});
-    assert!(lender.registrations.bytes() > 0);
+    let registrant = Registrant::new(3 * BLOCK as u64, u64::MAX);
+    let mut buffer = registrant.buffer(5 * BLOCK / 2);
+    a.register(&registrant.registrations);
+    sends_while((&mut a, &mut b), &mut buffer, (6 << 20, 1), |_, _, _| {});
+    assert!(registrant.registrations.bytes() > 0);
     // Other memory, and memory after the end of the other one's arena, is copied as ever.
     moves(&mut a, &mut b, 1 << 20, odd(2));
-    b.lend(&lender.registrations);
-    lends_while((&mut b, &mut a), &mut buffer, (2 << 20, 3), |_, _, _| {});
+    b.register(&registrant.registrations);
+    sends_while((&mut b, &mut a), &mut buffer, (2 << 20, 3), |_, _, _| {});
     assert_eq!((a.dead(), b.dead()), (vec![], vec![]));
 }
 
 #[test]
 fn what_changes_before_it_is_given_back_is_seen() {
     // Receives run out: the device cannot have read all that was taken for the last time.
-    let Some((mut a, mut b, mut buffer, part)) = all_lent() else { return };
+    let Some((mut a, mut b, mut buffer, part)) = all_registered() else { return };
     let buffer = &mut buffer[part];
     while a.complete() < a.rails() {
         a.progress();
     }
-    assert_eq!(a.lent() as usize, (32 - a.rails()) * PIECE, "what was delivered is given back");
+    assert_eq!(
+        a.zero_copy() as usize,
+        (32 - a.rails()) * PIECE,
+        "what was delivered is given back"
+    );
     buffer.fill(POISON);
     let (mut got, mut place) = (0, vec![0; 32 * PIECE]);
     let deadline = Instant::now() + LIMIT;
@@ -137,25 +141,25 @@ fn what_changes_before_it_is_given_back_is_seen() {
 }
 
 #[test]
-fn a_queue_that_dies_while_memory_is_lent_takes_nothing_with_it() {
+fn a_queue_that_dies_during_zero_copy_takes_nothing_with_it() {
     for seed in 0..6 {
         let devices = if seed < 3 { 1 } else { usize::MAX };
         let Some((mut a, mut b)) = pair_with(devices, DEPTH) else { return };
-        let lender = Lender::new(3 * BLOCK as u64, u64::MAX);
-        let mut buffer = lender.buffer(5 * BLOCK / 2);
-        a.lend(&lender.registrations);
-        b.lend(&lender.registrations);
+        let registrant = Registrant::new(3 * BLOCK as u64, u64::MAX);
+        let mut buffer = registrant.buffer(5 * BLOCK / 2);
+        a.register(&registrant.registrations);
+        b.register(&registrant.registrations);
         let (mut random, mut broken) = (Random(seed), false);
         (a.unruly, b.unruly) = (Some(Unruly::new(seed)), Some(Unruly::new(!seed)));
         let (at, victim) = (random.next() % (1 << 20), random.next() % a.rails());
-        lends_while((&mut a, &mut b), &mut buffer, (2 << 20, seed), |a, b, got| {
+        sends_while((&mut a, &mut b), &mut buffer, (2 << 20, seed), |a, b, got| {
             if got >= at && !broken {
                 broken = true;
                 if seed % 2 == 0 { a.break_rail(victim) } else { b.break_rail(victim) }
             }
         });
         assert!(broken);
-        lends_while((&mut b, &mut a), &mut buffer, (1 << 20, seed), |_, _, _| {});
+        sends_while((&mut b, &mut a), &mut buffer, (1 << 20, seed), |_, _, _| {});
         assert_eq!((a.dead(), b.dead()), (vec![victim], vec![victim]), "both know");
     }
 }
@@ -163,16 +167,16 @@ fn a_queue_that_dies_while_memory_is_lent_takes_nothing_with_it() {
 #[test]
 fn blocks_make_room_for_others_but_not_while_they_are_in_use() {
     let Some((mut a, mut b)) = pair_with(usize::MAX, 1) else { return };
-    let lender = Lender::new(6 * BLOCK as u64, 4 * BLOCK as u64);
-    let mut buffer = lender.buffer(6 * BLOCK - (1 << 16));
-    a.lend(&lender.registrations);
+    let registrant = Registrant::new(6 * BLOCK as u64, 4 * BLOCK as u64);
+    let mut buffer = registrant.buffer(6 * BLOCK - (1 << 16));
+    a.register(&registrant.registrations);
     // One piece in each block, of which receives are there for some only.
     let all = bytes(0, 6 * PIECE);
     for i in 0..6 {
         let at = (i * BLOCK).min(buffer.len() - PIECE);
         buffer[at..at + PIECE].copy_from_slice(&all[i * PIECE..(i + 1) * PIECE]);
-        assert_eq!(lend(&mut a, &buffer[at..at + PIECE]), PIECE);
-        assert!(lender.registrations.bytes() <= 4 * BLOCK as u64);
+        assert_eq!(zero_copy(&mut a, &buffer[at..at + PIECE]), PIECE);
+        assert!(registrant.registrations.bytes() <= 4 * BLOCK as u64);
     }
     let (mut got, mut place) = (0, vec![0; all.len()]);
     let deadline = Instant::now() + LIMIT;
@@ -182,40 +186,40 @@ fn blocks_make_room_for_others_but_not_while_they_are_in_use() {
         assert!(Instant::now() < deadline, "{got} bytes came");
     }
     assert!(place == all);
-    lends_while((&mut a, &mut b), &mut buffer, (2 << 20, 5), |_, _, _| {});
-    assert!(lender.registrations.bytes() <= 4 * BLOCK as u64);
+    sends_while((&mut a, &mut b), &mut buffer, (2 << 20, 5), |_, _, _| {});
+    assert!(registrant.registrations.bytes() <= 4 * BLOCK as u64);
     // Without any room all is copied.
     let Some((mut a, mut b)) = pair() else { return };
-    let lender = Lender::new(BLOCK as u64, PIECE as u64);
-    let mut buffer = lender.buffer(BLOCK / 2);
-    a.lend(&lender.registrations);
-    lends_while((&mut a, &mut b), &mut buffer, (1 << 20, 6), |_, _, _| {});
-    assert_eq!(lender.registrations.bytes(), 0);
+    let registrant = Registrant::new(BLOCK as u64, PIECE as u64);
+    let mut buffer = registrant.buffer(BLOCK / 2);
+    a.register(&registrant.registrations);
+    sends_while((&mut a, &mut b), &mut buffer, (1 << 20, 6), |_, _, _| {});
+    assert_eq!(registrant.registrations.bytes(), 0);
 }
 
 #[test]
 fn a_queue_through_which_nothing_is_delivered_is_given_up_for_the_others() {
     let Some((mut a, mut b)) = pair_with(usize::MAX, 4) else { return };
-    let lender = Lender::new(2 * BLOCK as u64, u64::MAX);
-    let mut buffer = lender.buffer(BLOCK);
-    a.lend(&lender.registrations);
+    let registrant = Registrant::new(2 * BLOCK as u64, u64::MAX);
+    let mut buffer = registrant.buffer(BLOCK);
+    a.register(&registrant.registrations);
     // The device waits for a receive, for ever.
     let victim = a.rails() - 1;
     b.starve(victim);
-    lends_while((&mut a, &mut b), &mut buffer, (4 << 20, 7), |_, _, _| {});
+    sends_while((&mut a, &mut b), &mut buffer, (4 << 20, 7), |_, _, _| {});
     assert_eq!((a.dead(), b.dead()), (vec![victim], vec![victim]), "both know");
     moves(&mut b, &mut a, 1 << 20, odd(8));
 }
 
 #[test]
 fn after_a_cut_nothing_is_read_and_nothing_comes() {
-    let Some((mut a, mut b, mut buffer, part)) = all_lent() else { return };
+    let Some((mut a, mut b, mut buffer, part)) = all_registered() else { return };
     let buffer = &mut buffer[part];
     a.cut();
     buffer.fill(POISON);
     let why = a.trouble().expect("it was cut");
     assert!(why.contains("a call has failed"), "{why}");
-    assert!(!a.settle() && lend(&mut a, buffer) == 0);
+    assert!(!a.settle() && zero_copy(&mut a, buffer) == 0);
     let mut place = vec![0; 32 * PIECE];
     let looks = Instant::now() + Duration::from_millis(200);
     let mut got = 0;

@@ -1,11 +1,11 @@
 //! Descriptors from process to process.
 //!
-//! Every rank has a socket for letters, whose name comes from a random number, its *token*. Ranks tell each other the tokens
-//! where strangers do not hear them; a letter carries the token of the rank that it is for, and so proves that its
+//! Every rank has a socket for messages, whose name comes from a random number, its *token*. Ranks tell each other the tokens
+//! where strangers do not hear them; a message carries the token of the rank that it is for, and so proves that its
 //! sender belongs here. The name is a digest of the token, since everybody on the machine can list names. The system says
 //! of which user the sender is. What proves nothing is dropped, with the descriptors that came along.
 //!
-//! All ranks exchange letters at the same time, one from each to each, in rounds that are counted: a rank may be a round
+//! All ranks exchange messages at the same time, one from each to each, in rounds that are counted: a rank may be a round
 //! ahead of another.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -22,19 +22,19 @@ use rustix::net::{
 };
 use sha2::{Digest, Sha256};
 
-/// Before every letter: this, the receiver's token, the sender, the round; 8 bytes each.
+/// Before every message: this, the receiver's token, the sender, the round; 8 bytes each.
 const MARK: u64 = 0x726f_756e_6465_6c01;
 const HEAD: usize = 32;
-/// Most bytes of a letter's content.
+/// Most bytes of a message's content.
 pub(crate) const CONTENT: usize = 1024;
-/// Most descriptors of a letter.
+/// Most descriptors of a message.
 const DESCRIPTORS: usize = 4;
 /// How long a rank sleeps until it looks up.
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// What one rank told another in a round.
 #[derive(Debug)]
-pub(crate) struct Letter {
+pub(crate) struct DescriptorMessage {
     from: u32,
     round: u64,
     /// Any bytes.
@@ -43,18 +43,18 @@ pub(crate) struct Letter {
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// A rank's socket for letters.
+/// A rank's socket for messages.
 #[derive(Debug)]
-pub(crate) struct Post {
+pub(crate) struct DescriptorSocket {
     socket: OwnedFd,
     rank: u32,
     token: u64,
     round: u64,
     /// Letters of ranks that are a round ahead.
-    early: Vec<Letter>,
+    early: Vec<DescriptorMessage>,
 }
 
-impl Post {
+impl DescriptorSocket {
     /// The socket of a rank.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl Post {
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
         sockopt::set_socket_passcred(&socket, true)?;
         bind(&socket, &address(token)?)?;
-        Ok(Post { socket, rank, token, round: 0, early: Vec::new() })
+        Ok(DescriptorSocket { socket, rank, token, round: 0, early: Vec::new() })
     }
 
     /// What the other ranks must know to write to this one, and nobody else may.
@@ -76,8 +76,8 @@ impl Post {
         self.token
     }
 
-    /// Sends a letter to every other rank and waits for one from each; `tokens` are those of all ranks. `go_on` is
-    /// asked about once a millisecond, with a rank whose letter is missing, whether to wait on.
+    /// Sends a message to every other rank and waits for one from each; `tokens` are those of all ranks. `go_on` is
+    /// asked about once a millisecond, with a rank whose message is missing, whether to wait on.
     ///
     /// # Errors
     ///
@@ -88,13 +88,13 @@ impl Post {
         content: &[u8],
         descriptors: &[BorrowedFd<'_>],
         mut go_on: impl FnMut(u32) -> Result<(), E>,
-    ) -> Result<Vec<Option<Letter>>, E> {
+    ) -> Result<Vec<Option<DescriptorMessage>>, E> {
         self.round += 1;
         let own = self.rank as usize;
-        let mut letters: Vec<Option<Letter>> = tokens.iter().map(|_| None).collect();
+        let mut messages: Vec<Option<DescriptorMessage>> = tokens.iter().map(|_| None).collect();
         let mut unsent: Vec<usize> = (0..tokens.len()).filter(|&r| r != own).collect();
-        for letter in std::mem::take(&mut self.early) {
-            self.sort(letter, &mut letters);
+        for message in std::mem::take(&mut self.early) {
+            self.sort(message, &mut messages);
         }
         loop {
             let mut refused = None;
@@ -112,25 +112,25 @@ impl Post {
             if let Some(refused) = refused {
                 return Err(refused.into());
             }
-            while let Some(letter) = self.receive().map_err(E::from)? {
-                self.sort(letter, &mut letters);
+            while let Some(message) = self.receive().map_err(E::from)? {
+                self.sort(message, &mut messages);
             }
-            let missing = (0..tokens.len()).find(|&r| r != own && letters[r].is_none());
-            let Some(awaited) = missing.or(unsent.first().copied()) else { return Ok(letters) };
+            let missing = (0..tokens.len()).find(|&r| r != own && messages[r].is_none());
+            let Some(awaited) = missing.or(unsent.first().copied()) else { return Ok(messages) };
             go_on(awaited as u32)?;
             let mut ready = [PollFd::new(&self.socket, PollFlags::IN)];
             let _ = poll(&mut ready, Some(&NAP));
         }
     }
 
-    fn sort(&mut self, letter: Letter, letters: &mut [Option<Letter>]) {
-        if letter.round > self.round {
-            self.early.push(letter);
-        } else if letter.round == self.round
-            && letter.from != self.rank
-            && let Some(place) = letters.get_mut(letter.from as usize)
+    fn sort(&mut self, message: DescriptorMessage, messages: &mut [Option<DescriptorMessage>]) {
+        if message.round > self.round {
+            self.early.push(message);
+        } else if message.round == self.round
+            && message.from != self.rank
+            && let Some(place) = messages.get_mut(message.from as usize)
         {
-            *place = Some(letter);
+            *place = Some(message);
         }
     }
 
@@ -158,8 +158,8 @@ impl Post {
         sendmsg_addr(&self.socket, &to, &parts, &mut control, SendFlags::NOSIGNAL).map(drop)
     }
 
-    /// The next letter that is for this rank, if one has come.
-    fn receive(&self) -> Result<Option<Letter>, String> {
+    /// The next message that is for this rank, if one has come.
+    fn receive(&self) -> Result<Option<DescriptorMessage>, String> {
         loop {
             let mut bytes = [0; HEAD + CONTENT];
             let mut space =
@@ -171,7 +171,7 @@ impl Post {
                 Ok(got) => got,
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => continue,
-                Err(errno) => return Err(format!("no letters can be received: {errno}")),
+                Err(errno) => return Err(format!("no messages can be received: {errno}")),
             };
             let (mut descriptors, mut user) = (Vec::new(), None);
             for message in control.drain() {
@@ -194,11 +194,11 @@ impl Post {
                 ));
             }
             let content = bytes[HEAD..got.bytes].to_vec();
-            return Ok(Some(Letter { from, round, content, descriptors }));
+            return Ok(Some(DescriptorMessage { from, round, content, descriptors }));
         }
     }
 
-    /// Sender and round of a letter, if it is for this rank.
+    /// Sender and round of a message, if it is for this rank.
     fn accept(&self, bytes: &[u8]) -> Option<(u32, u64)> {
         let head = bytes.get(..HEAD)?;
         let mut words = head.chunks_exact(8).map(|w| w.try_into().map_or(0, u64::from_le_bytes));
@@ -208,7 +208,7 @@ impl Post {
     }
 }
 
-/// Where letters to the rank with that token go: a name without a file, which goes with its socket.
+/// Where messages to the rank with that token go: a name without a file, which goes with its socket.
 fn address(token: u64) -> Result<SocketAddrUnix, Errno> {
     let digest = Sha256::digest(token.to_le_bytes());
     let hex: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -230,13 +230,13 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(seconds);
         move |rank| match Instant::now() < deadline {
             true => Ok(()),
-            false => Err(format!("no letter of rank {rank}")),
+            false => Err(format!("no message of rank {rank}")),
         }
     }
 
     fn memory(text: &str) -> OwnedFd {
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
-        let fd = rustix::fs::memfd_create("letter", flags).expect("a file in memory");
+        let fd = rustix::fs::memfd_create("message", flags).expect("a file in memory");
         let mut file = std::fs::File::from(fd);
         file.write_all(text.as_bytes()).expect("room");
         file.into()
@@ -251,21 +251,21 @@ mod tests {
     }
 
     /// Both ranks: three rounds, each with a descriptor, whose memory the other one reads and then writes.
-    fn play(post: &mut Post, tokens: &[u64], own: &str, other: &str) {
-        let peer = 1 - post.rank as usize;
+    fn play(socket: &mut DescriptorSocket, tokens: &[u64], own: &str, other: &str) {
+        let peer = 1 - socket.rank as usize;
         for round in 0..3 {
             let fd = memory(&format!("{own}{round}"));
             let content = format!("content of {own}{round}");
-            let letters = post
+            let messages = socket
                 .exchange(tokens, content.as_bytes(), &[fd.as_fd()], within(60))
-                .expect("letters");
-            let letter = letters[peer].as_ref().expect("of the other");
-            assert_eq!(letter.content, format!("content of {other}{round}").as_bytes());
-            assert_eq!(text(&letter.descriptors[0]), format!("{other}{round}"));
-            let mut theirs = std::fs::File::from(letter.descriptors[0].try_clone().expect("fd"));
+                .expect("messages");
+            let message = messages[peer].as_ref().expect("of the other");
+            assert_eq!(message.content, format!("content of {other}{round}").as_bytes());
+            assert_eq!(text(&message.descriptors[0]), format!("{other}{round}"));
+            let mut theirs = std::fs::File::from(message.descriptors[0].try_clone().expect("fd"));
             theirs.write_all(b"!").expect("their memory");
-            let letters = post.exchange(tokens, b"written", &[], within(60)).expect("letters");
-            assert!(letters[peer].as_ref().is_some_and(|l| l.descriptors.is_empty()));
+            let messages = socket.exchange(tokens, b"written", &[], within(60)).expect("messages");
+            assert!(messages[peer].as_ref().is_some_and(|l| l.descriptors.is_empty()));
             assert_eq!(text(&fd), format!("{own}{round}!"), "it is the same memory");
         }
     }
@@ -274,22 +274,22 @@ mod tests {
     #[test]
     fn child() {
         let Ok(parent) = std::env::var(CHILD) else { return };
-        let mut post = Post::open(1).expect("a socket");
+        let mut socket = DescriptorSocket::open(1).expect("a socket");
         // Apart from the lines of the test harness.
         let mut out = std::io::stdout();
-        writeln!(out, "\ntoken {}", post.token()).expect("a pipe");
+        writeln!(out, "\ntoken {}", socket.token()).expect("a pipe");
         out.flush().expect("a pipe");
-        let tokens = [parent.parse().expect("a number"), post.token()];
-        play(&mut post, &tokens, "child", "parent");
+        let tokens = [parent.parse().expect("a number"), socket.token()];
+        play(&mut socket, &tokens, "child", "parent");
     }
 
     #[test]
     fn two_processes_pass_descriptors() {
-        let mut post = Post::open(0).expect("a socket");
+        let mut socket = DescriptorSocket::open(0).expect("a socket");
         let name = module_path!().split_once("::").expect("a crate").1;
         let mut child = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", &format!("{name}::child"), "--nocapture", "--test-threads=1"])
-            .env(CHILD, post.token().to_string())
+            .env(CHILD, socket.token().to_string())
             .stdout(Stdio::piped())
             .spawn()
             .expect("a process");
@@ -299,8 +299,8 @@ mod tests {
             .map_while(Result::ok)
             .find_map(|line| line.strip_prefix("token ")?.parse().ok())
             .expect("its token");
-        let tokens = [post.token(), token];
-        play(&mut post, &tokens, "parent", "child");
+        let tokens = [socket.token(), token];
+        play(&mut socket, &tokens, "parent", "child");
         // Its last lines must not be written to a closed pipe.
         lines.by_ref().for_each(drop);
         assert!(child.wait().expect("its end").success());
@@ -308,10 +308,14 @@ mod tests {
 
     #[test]
     fn strangers_are_not_heard() {
-        let mut posts = [Post::open(0).expect("a socket"), Post::open(1).expect("a socket")];
+        let mut posts = [
+            DescriptorSocket::open(0).expect("a socket"),
+            DescriptorSocket::open(1).expect("a socket"),
+        ];
         let tokens = [posts[0].token(), posts[1].token()];
         // Somebody who found the name, but does not know the token.
-        let stranger = Post { token: 1, ..Post::open(0).expect("a socket") };
+        let stranger =
+            DescriptorSocket { token: 1, ..DescriptorSocket::open(0).expect("a socket") };
         let to = address(tokens[1]).expect("a name");
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         for bytes in [&b"?"[..], &[0; HEAD], &[0; HEAD + 8]] {
@@ -322,21 +326,21 @@ mod tests {
         }
         let [zero, one] = &mut posts;
         std::thread::scope(|scope| {
-            scope.spawn(|| zero.exchange(&tokens, b"zero", &[], within(60)).expect("letters"));
-            let letters = one.exchange(&tokens, b"one", &[], within(60)).expect("letters");
-            assert_eq!(letters[0].as_ref().expect("a letter").content, b"zero");
+            scope.spawn(|| zero.exchange(&tokens, b"zero", &[], within(60)).expect("messages"));
+            let messages = one.exchange(&tokens, b"one", &[], within(60)).expect("messages");
+            assert_eq!(messages[0].as_ref().expect("a message").content, b"zero");
         });
     }
 
     #[test]
     fn a_rank_that_is_silent_is_named_and_one_that_is_gone_too() {
-        let mut post = Post::open(0).expect("a socket");
-        let other = Post::open(1).expect("a socket");
-        let tokens = [post.token(), other.token()];
-        let error = post.exchange(&tokens, b"", &[], within(0)).expect_err("nobody answers");
-        assert_eq!(error, "no letter of rank 1");
+        let mut socket = DescriptorSocket::open(0).expect("a socket");
+        let other = DescriptorSocket::open(1).expect("a socket");
+        let tokens = [socket.token(), other.token()];
+        let error = socket.exchange(&tokens, b"", &[], within(0)).expect_err("nobody answers");
+        assert_eq!(error, "no message of rank 1");
         drop(other);
-        let error = post.exchange(&tokens, b"", &[], within(60)).expect_err("nobody is there");
+        let error = socket.exchange(&tokens, b"", &[], within(60)).expect_err("nobody is there");
         assert!(error.contains("rank 1 cannot be written to"), "{error}");
     }
 }

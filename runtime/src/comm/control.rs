@@ -40,12 +40,16 @@ impl Core {
 
     fn other_call(&self, peer: u32) -> Error {
         let what = self.current.map(|at| self.bounds[at].describe());
-        let what = what.unwrap_or_else(|| "a meeting of all ranks".into());
+        let what = what.unwrap_or_else(|| "a control of all ranks".into());
         watchdog::other_call(&self.group, peer, self.calls, &what)
     }
 
     /// A call without a plan: one word from every rank to every rank.
-    pub(crate) fn meet(&mut self, word: u64, each: impl FnMut(u32, u64)) -> Result<(), Error> {
+    pub(crate) fn control_all_gather(
+        &mut self,
+        word: u64,
+        each: impl FnMut(u32, u64),
+    ) -> Result<(), Error> {
         self.usable()?;
         self.current = None;
         let call_digest = self.enter(1, None);
@@ -55,7 +59,7 @@ impl Core {
     /// The word of every rank, by rank.
     pub(crate) fn words(&mut self, word: u64) -> Result<Vec<u64>, Error> {
         let mut words = vec![0; self.size() as usize];
-        self.meet(word, |rank, word| words[rank as usize] = word)?;
+        self.control_all_gather(word, |rank, word| words[rank as usize] = word)?;
         Ok(words)
     }
 
@@ -141,7 +145,7 @@ impl Core {
                     return Err(watchdog::aborted(&self.group, None));
                 }
                 Err(Error::Timeout {
-                    place: Box::new(self.meeting()),
+                    place: Box::new(self.control()),
                     awaited: format!("rank {peer} to make the same call"),
                     peer,
                     after: self.timeout,
@@ -191,7 +195,7 @@ impl Core {
         }
     }
 
-    fn meeting(&self) -> Place {
+    fn control(&self) -> Place {
         let name = match self.current {
             Some(at) => self.bounds[at].name(),
             None => "barrier".into(),

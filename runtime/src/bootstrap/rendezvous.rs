@@ -34,9 +34,9 @@ pub fn store(
     let client = match &membership.store {
         StoreAt::Alone => served(loopback()?, me(""), timeout),
         StoreAt::Address { host, port, job } => {
-            meet(At::Host(host.clone(), *port), me(job), timeout)
+            rendezvous(At::Host(host.clone(), *port), me(job), timeout)
         }
-        StoreAt::Local { job } => meet(At::Local(job.clone()), me(job), timeout),
+        StoreAt::Local { job } => rendezvous(At::Local(job.clone()), me(job), timeout),
         StoreAt::Pmi { fd, one_host } => {
             let pmi = Pmi::take(*fd, rank, timeout)?;
             let far = if *one_host { None } else { outward() };
@@ -63,7 +63,7 @@ fn loopback() -> Result<StoreListener, Error> {
 }
 
 /// All know where the store is.
-fn meet(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
+fn rendezvous(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
     if me.rank != 0 {
         return Client::connect(at, me, timeout);
     }
