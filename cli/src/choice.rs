@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use roundelay::choose::{Division, NVLINK, Why};
-use roundelay::fabric::{Fabric, RDMA, Way, system};
+use roundelay::fabric::{Fabric, NetworkPath, RDMA, system};
 use roundelay::hints::{Level, Merged};
 use roundelay::{Choice, Hints, Machine, Request, Resolver};
 use roundelay_compiler::cost::{Link, PathCost, Rates, Topology};
@@ -122,7 +122,7 @@ pub(crate) fn paths(hints: &Hints) -> Result<Vec<PathCost>, Failure> {
     if let Some(file) = hints.topology() {
         return load(file)?.costs(hints.paths(), &[]).map_err(Failure::Usage);
     }
-    let unknown = |way: Way| {
+    let unknown = |way: NetworkPath| {
         let link = if way.transport == RDMA { Link::DEVICE } else { Link::NETWORK };
         PathCost { name: way.name, link }
     };
@@ -130,21 +130,21 @@ pub(crate) fn paths(hints: &Hints) -> Result<Vec<PathCost>, Failure> {
 }
 
 /// The paths between hosts that hints name, and what they are.
-pub(crate) fn all_ways(hints: &Hints) -> Result<Vec<Way>, Failure> {
+pub(crate) fn all_ways(hints: &Hints) -> Result<Vec<NetworkPath>, Failure> {
     match (hints.paths(), hints.topology()) {
-        (Some(names), _) => ways(hints, names),
+        (Some(names), _) => named_paths(hints, names),
         (None, Some(file)) => Ok(load(file)?.paths),
         (None, None) => Ok(Vec::new()),
     }
 }
 
 /// What paths of these names are: as the topology file says, or else as they are called here.
-pub(crate) fn ways(hints: &Hints, names: &[String]) -> Result<Vec<Way>, Failure> {
-    let ways = match hints.topology() {
-        Some(file) => load(file)?.ways(names),
-        None => system::ways(names),
+pub(crate) fn named_paths(hints: &Hints, names: &[String]) -> Result<Vec<NetworkPath>, Failure> {
+    let paths = match hints.topology() {
+        Some(file) => load(file)?.named_paths(names),
+        None => system::named_paths(names),
     };
-    ways.map_err(Failure::Usage)
+    paths.map_err(Failure::Usage)
 }
 
 fn load(file: &str) -> Result<Fabric, Failure> {

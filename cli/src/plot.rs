@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::job::table::Line;
+use crate::job::table::ResultRow;
 use crate::values::size_text;
 
 /// Of a panel, without its labels.
@@ -61,7 +61,7 @@ struct Point {
 impl Plot {
     /// Adds a result. What has no place on a logarithmic axis is left out. Of several results of one name at one
     /// size, as a library has that was measured beside several algorithms, the fastest is drawn.
-    pub(crate) fn add(&mut self, title: &str, name: &str, line: &Line) {
+    pub(crate) fn add(&mut self, title: &str, name: &str, line: &ResultRow) {
         if line.bytes == 0 || line.time_us <= 0.0 {
             return;
         }

@@ -1,10 +1,10 @@
 //! `roundelay route`: which link each pair of ranks uses, and why.
 
 use roundelay::bootstrap::{Setup, membership};
-use roundelay::{Communicator, Error, Hints, Link, Transports};
+use roundelay::{Communicator, Error, Hints, Transport, Transports};
 use serde::Serialize;
 
-use crate::args::{Route, Way};
+use crate::args::{Route, TransportName};
 use crate::report::{Failure, Outcome, Report, fault};
 
 /// A way as programs read it.
@@ -37,8 +37,8 @@ pub(crate) fn route(args: &Route, report: Report) -> Outcome {
         }
     };
     for comm in &comms {
-        for way in comm.routes().iter().filter(|way| way.link != Link::Own) {
-            let (from, to, link) = (comm.rank(), way.rank, way.link.to_string());
+        for way in comm.routes().iter().filter(|way| way.transport != Transport::Own) {
+            let (from, to, link) = (comm.rank(), way.rank, way.transport.to_string());
             report.line(format!("rank {from} -> rank {to}: {link} ({})", way.why));
             report.result(&Row { from, to, link, why: &way.why });
         }
@@ -49,9 +49,9 @@ pub(crate) fn route(args: &Route, report: Report) -> Outcome {
 fn allowed(setup: Setup, args: &Route) -> Setup {
     match args.transport {
         None => setup,
-        Some(Way::Shm) => setup.transports(Transports::SHM),
-        Some(Way::Tcp) => setup.transports(Transports::TCP),
-        Some(Way::Rdma) => setup.transports(Transports::RDMA),
+        Some(TransportName::Shm) => setup.transports(Transports::SHM),
+        Some(TransportName::Tcp) => setup.transports(Transports::TCP),
+        Some(TransportName::Rdma) => setup.transports(Transports::RDMA),
         Some(_) => setup,
     }
 }

@@ -7,8 +7,8 @@ use roundelay_compiler::Shape;
 use crate::args::{Play, Run, Target};
 use crate::choice;
 use crate::job::joined::{membership, way};
-use crate::job::table::{Columns, Line, head, row};
-use crate::job::{self, Case, Gpu, Job, Proof, Start, Told};
+use crate::job::table::{Columns, ResultRow, head, row};
+use crate::job::{self, Case, Gpu, Job, JobEvent, Proof, Start};
 use crate::load::{default_shape, load_one};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report};
@@ -205,17 +205,17 @@ fn one_shape(
     let progress = Progress::new("run", job.cases.len());
     let bytes = |case: &Case| columns.line("", case.count, proofs[case.piece].blocks, 0.0, 0).bytes;
     job::play(&job, start, |told| match told {
-        Told::Now { case, what } => {
+        JobEvent::Now { case, what } => {
             progress.now(&format!("{}: {what}", size_text(bytes(&job.cases[case]))));
         }
-        Told::Done { case, time_us, wrong, how } => {
+        JobEvent::Done { case, time_us, wrong, how } => {
             let case = job.cases[case];
             let proof = &proofs[case.piece];
             let line = columns.line(&proof.algorithm, case.count, proof.blocks, time_us, wrong);
-            progress.aside(|| row(report, &Line { how, ..line }));
+            progress.aside(|| row(report, &ResultRow { how, ..line }));
             progress.step();
         }
-        Told::Remark(text) => progress.aside(|| report.line(text)),
-        Told::Lacks { .. } => {}
+        JobEvent::Remark(text) => progress.aside(|| report.line(text)),
+        JobEvent::Lacks { .. } => {}
     })
 }

@@ -10,7 +10,7 @@ use roundelay_dsl::span::{SourceId, Span};
 use serde::Serialize;
 
 use crate::collective::Kind;
-use crate::plan::{Protocol, Wire};
+use crate::plan::{Protocol, WireType};
 
 /// Index of a variable of one program.
 pub type Slot = u16;
@@ -171,7 +171,7 @@ pub struct Rule {
     /// Written at `dst`.
     pub to: Region,
     /// Narrower type on the wire.
-    pub wire: Option<Wire>,
+    pub wire: Option<WireType>,
     /// Of the statement.
     #[serde(skip)]
     pub span: Span,

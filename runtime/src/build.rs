@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::panic::Location;
 
-use roundelay_compiler::plan::Wire;
+use roundelay_compiler::plan::WireType;
 use roundelay_compiler::resolve_tree;
 use roundelay_dsl::ast::{self, BinOp, ExprKind, Index, Name, Op};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
@@ -26,7 +26,7 @@ pub struct Round<'b> {
 
 /// `round.to(a, b)`, before it is said what is moved.
 #[must_use = "say what is moved: `copy` or `reduce`"]
-pub struct Link<'r, 'b> {
+pub struct Hop<'r, 'b> {
     round: &'r mut Round<'b>,
     at: &'static Location<'static>,
     from: u32,
@@ -211,12 +211,12 @@ impl Builder {
 impl<'b> Round<'b> {
     /// Begins a transfer from one rank to another.
     #[track_caller]
-    pub fn to(&mut self, from: u32, to: u32) -> Link<'_, 'b> {
-        Link { round: self, at: Location::caller(), from, to }
+    pub fn to(&mut self, from: u32, to: u32) -> Hop<'_, 'b> {
+        Hop { round: self, at: Location::caller(), from, to }
     }
 }
 
-impl<'r> Link<'r, '_> {
+impl<'r> Hop<'r, '_> {
     /// Overwrites what the target has.
     pub fn copy(self, from: impl Into<Region>) -> Moved<'r> {
         self.moved(Op::Copy, from.into())
@@ -268,7 +268,7 @@ impl Moved<'_> {
     }
 
     /// The type on the wire. What is rounded is checked as such.
-    pub fn wire(self, wire: Wire) -> Self {
+    pub fn wire(self, wire: WireType) -> Self {
         let Moved { mut transfer } = self;
         if let Some(t) = &mut transfer {
             t.wire = Some(Name { text: wire.name().into(), span: t.span });

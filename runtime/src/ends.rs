@@ -13,9 +13,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::bind::Bound;
 use crate::error::Error;
 use crate::group::Group;
-use crate::net::{Deadline, Wire};
+use crate::net::{ConnectionId, Deadline};
 use crate::transport::shm::{self, Kind, Message, RING};
-use crate::transport::tcp::{self, Piece, Socket};
+use crate::transport::tcp::{self, IoVec, Socket};
 
 /// The sending end of a connection.
 pub(crate) enum Sender {
@@ -98,7 +98,7 @@ impl Sender {
         kind: Kind,
         (meta, len): (u64, usize),
         base: u64,
-        pieces: impl Iterator<Item = Piece>,
+        pieces: impl Iterator<Item = IoVec>,
     ) {
         match self {
             Sender::Mapped(s) if kind == Kind::ZeroCopy => s.post_pull(meta, base),
@@ -211,10 +211,10 @@ impl Receiver {
 }
 
 /// Memory that ranks share is the same on every path.
-fn shared(group: &Group, wire: Wire) -> Wire {
-    match group.local(wire.peer) {
-        Some(_) => Wire { path: 0, ..wire },
-        None => wire,
+fn shared(group: &Group, connection: ConnectionId) -> ConnectionId {
+    match group.local(connection.peer) {
+        Some(_) => ConnectionId { path: 0, ..connection },
+        None => connection,
     }
 }
 
@@ -223,9 +223,9 @@ fn shared(group: &Group, wire: Wire) -> Wire {
 pub(crate) struct Ends {
     pub(crate) senders: Vec<Sender>,
     pub(crate) receivers: Vec<Receiver>,
-    to: Vec<Wire>,
-    from: Vec<Wire>,
-    sockets: Vec<(Wire, Arc<Socket>)>,
+    to: Vec<ConnectionId>,
+    from: Vec<ConnectionId>,
+    sockets: Vec<(ConnectionId, Arc<Socket>)>,
 }
 
 impl Ends {
@@ -234,11 +234,11 @@ impl Ends {
     pub(crate) fn connect(
         &mut self,
         group: &mut Group,
-        wanted: impl Iterator<Item = Wire>,
+        wanted: impl Iterator<Item = ConnectionId>,
         deadline: Deadline<'_>,
     ) -> Result<(), Error> {
-        let mut missing: Vec<Wire> = wanted
-            .filter(|wire| group.local(wire.peer).is_none())
+        let mut missing: Vec<ConnectionId> = wanted
+            .filter(|connection| group.local(connection.peer).is_none())
             .filter(|to| self.sockets.iter().all(|(known, _)| known != to))
             .collect();
         missing.sort_unstable();
@@ -252,7 +252,7 @@ impl Ends {
     }
 
     /// The number of the end that sends to a peer, which is connected.
-    pub(crate) fn sender(&mut self, group: &Group, to: Wire) -> Result<u32, Error> {
+    pub(crate) fn sender(&mut self, group: &Group, to: ConnectionId) -> Result<u32, Error> {
         let to = shared(group, to);
         if let Some(at) = self.to.iter().position(|&known| known == to) {
             return Ok(at as u32);
@@ -271,7 +271,7 @@ impl Ends {
     }
 
     /// The number of the end that receives from a peer, which is connected.
-    pub(crate) fn receiver(&mut self, group: &Group, from: Wire) -> Result<u32, Error> {
+    pub(crate) fn receiver(&mut self, group: &Group, from: ConnectionId) -> Result<u32, Error> {
         let from = shared(group, from);
         if let Some(at) = self.from.iter().position(|&known| known == from) {
             return Ok(at as u32);
@@ -289,7 +289,7 @@ impl Ends {
         Ok(self.receivers.len() as u32 - 1)
     }
 
-    fn socket(&self, to: Wire) -> Result<Arc<Socket>, Error> {
+    fn socket(&self, to: ConnectionId) -> Result<Arc<Socket>, Error> {
         let found = self.sockets.iter().find(|(known, _)| *known == to);
         found.map(|(_, socket)| socket.clone()).ok_or_else(|| {
             Error::Plan(format!("it uses a connection to rank {} that was not announced", to.peer))

@@ -9,10 +9,10 @@ use roundelay_dsl::diag::{Code, codes};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A wait passed its deadline.
-    #[error("{place}: waited {after:?} for {awaited}{remark}")]
+    #[error("{location}: waited {after:?} for {awaited}{remark}")]
     Timeout {
         /// Who waited, and where in the algorithm.
-        place: Box<Place>,
+        location: Box<Location>,
         /// What did not come, and from whom.
         awaited: String,
         /// The rank that did not answer.
@@ -23,7 +23,7 @@ pub enum Error {
         remark: String,
     },
     /// A rank is gone.
-    #[error("rank {lost} is gone: {how}{}", at(.place))]
+    #[error("rank {lost} is gone: {how}{}", at(.location))]
     LostRank {
         /// Who reports.
         rank: u32,
@@ -32,7 +32,7 @@ pub enum Error {
         /// How it ended, as far as is known.
         how: String,
         /// What the reporting rank was doing, if it was in a call.
-        place: Option<Box<Place>>,
+        location: Option<Box<Location>>,
     },
     /// Two ranks play different plans, or the same with different arguments.
     #[error(
@@ -49,13 +49,13 @@ pub enum Error {
     },
     /// A message is not the one that its receiver waits for.
     #[error(
-        "{place}: rank {peer} sends {sent} instead; both ends of a message must name the same \
+        "{location}: rank {peer} sends {sent} instead; both ends of a message must name the same \
          length and element type, and messages between two ranks are received in the order in \
          which they are sent"
     )]
     MessageMismatch {
         /// Who reports, and what it receives.
-        place: Box<Place>,
+        location: Box<Location>,
         /// The sender.
         peer: u32,
         /// What it sends.
@@ -101,7 +101,7 @@ pub enum Error {
     #[error("the plan is damaged: {0}")]
     Plan(String),
     /// Another rank failed first, and everybody stopped.
-    #[error("rank {rank} stopped because rank {by} failed: {cause}{}", at(.place))]
+    #[error("rank {rank} stopped because rank {by} failed: {cause}{}", at(.location))]
     Aborted {
         /// Who reports.
         rank: u32,
@@ -112,7 +112,7 @@ pub enum Error {
         /// The code of its error.
         code: Code,
         /// What the reporting rank was doing, if it was in a call.
-        place: Option<Box<Place>>,
+        location: Option<Box<Location>>,
     },
     /// The ranks could not be started, or the environment does not describe a job.
     #[error("{0}")]
@@ -138,7 +138,7 @@ impl Error {
 
 /// Where in an algorithm a rank was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The rank.
     pub rank: u32,
     /// `collective.algorithm`, or what is played without one: `batch`, `send`, ...
@@ -151,7 +151,7 @@ pub struct Place {
     pub text: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {}, {}, step {}", self.rank, self.name, self.step)?;
         match (self.site.as_str(), self.text.as_str()) {
@@ -166,8 +166,8 @@ fn on(device: &str) -> String {
     if device.is_empty() { String::new() } else { format!(", GPU {device}") }
 }
 
-fn at(place: &Option<Box<Place>>) -> String {
-    place.as_ref().map(|p| format!("; {p}")).unwrap_or_default()
+fn at(location: &Option<Box<Location>>) -> String {
+    location.as_ref().map(|p| format!("; {p}")).unwrap_or_default()
 }
 
 /// A byte count as people read it.
@@ -206,7 +206,7 @@ mod tests {
             by: 0,
             cause: "out of patience".into(),
             code: codes::TIMEOUT,
-            place: None,
+            location: None,
         };
         assert_eq!(error.code(), codes::TIMEOUT);
         assert_eq!(error.to_string(), "rank 1 stopped because rank 0 failed: out of patience");

@@ -67,7 +67,7 @@ pub struct Fabric {
     /// Hosts, as far as they are known.
     pub hosts: Vec<Host>,
     /// The paths between hosts, the best first.
-    pub paths: Vec<Way>,
+    pub paths: Vec<NetworkPath>,
     /// Where a path is of another class than its own.
     pub links: Vec<Pair>,
 }
@@ -103,7 +103,7 @@ pub struct Device {
 
 /// A path between hosts.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Way {
+pub struct NetworkPath {
     /// Its name.
     pub name: String,
     /// `tcp` or `rdma`.
@@ -233,7 +233,7 @@ impl Fabric {
     }
 
     /// The path of that name.
-    pub fn path(&self, name: &str) -> Option<&Way> {
+    pub fn path(&self, name: &str) -> Option<&NetworkPath> {
         self.paths.iter().find(|path| path.name == name)
     }
 
@@ -242,11 +242,11 @@ impl Fabric {
     /// # Errors
     ///
     /// The name that no path has.
-    pub fn ways(&self, names: &[String]) -> Result<Vec<Way>, String> {
+    pub fn named_paths(&self, names: &[String]) -> Result<Vec<NetworkPath>, String> {
         names.iter().map(|name| self.known(name).cloned()).collect()
     }
 
-    fn known(&self, name: &str) -> Result<&Way, String> {
+    fn known(&self, name: &str) -> Result<&NetworkPath, String> {
         let unknown = || format!("the topology file has no path `{name}`; {}", self.near(name));
         self.path(name).ok_or_else(unknown)
     }
@@ -392,7 +392,7 @@ impl Reader<'_> {
         let transport = self.one_of(&path.transport, &[TCP, RDMA])?;
         let class = self.class(fabric, &path.class)?;
         let (name, devices) = (path.name.into_inner(), path.devices);
-        fabric.paths.push(Way { name, transport, class, devices });
+        fabric.paths.push(NetworkPath { name, transport, class, devices });
         Ok(())
     }
 

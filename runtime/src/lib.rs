@@ -61,11 +61,11 @@ mod watchdog;
 
 pub use algorithm::{Algorithm, Files, plan_of};
 pub use bootstrap::{Ending, Launcher, Outcome, Setup};
-pub use choose::{Choice, Machine, Request, Resolver, Source};
+pub use choose::{Choice, DecidedBy, Machine, Request, Resolver};
 pub use collectives::Reduction;
 pub use comm::{Args, Batch, Call, CallOptions, Communicator, Resources, Status, With, Work};
 pub use dtype::{DType, Element, RedOp, UnknownName};
-pub use error::{Error, Place};
+pub use error::{Error, Location};
 pub use executor::Stats;
 pub use hints::{HintError, Hints};
 pub use memory::Buffer;
@@ -73,7 +73,7 @@ pub use net::scale;
 pub use prototype::{Playable, Prototype};
 #[cfg(feature = "macros")]
 pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
-pub use route::{Link, Route, Transports};
+pub use route::{Route, Transport, Transports};
 pub use transport::shm::Layout;
 
 /// What the macros emit names; not for use.

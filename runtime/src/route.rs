@@ -39,7 +39,7 @@ impl Default for Transports {
 
 /// How a rank is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Link {
+pub enum Transport {
     /// It is this rank itself.
     Own,
     /// Load and store in memory that both map.
@@ -52,14 +52,14 @@ pub enum Link {
     Mixed,
 }
 
-impl fmt::Display for Link {
+impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Link::Own => "self",
-            Link::Shm => "shm",
-            Link::Tcp => "tcp",
-            Link::Rdma => "rdma",
-            Link::Mixed => "tcp+rdma",
+            Transport::Own => "self",
+            Transport::Shm => "shm",
+            Transport::Tcp => "tcp",
+            Transport::Rdma => "rdma",
+            Transport::Mixed => "tcp+rdma",
         })
     }
 }
@@ -70,7 +70,7 @@ pub struct Route {
     /// The rank.
     pub rank: u32,
     /// How it is reached.
-    pub link: Link,
+    pub transport: Transport,
     /// Why so.
     pub why: String,
 }
@@ -131,10 +131,10 @@ pub(crate) fn routes(
     let own = peers.get(rank as usize).copied();
     let way = |(r, peer): (u32, &Peer)| {
         if r == rank {
-            return Route { rank: r, link: Link::Own, why: String::new() };
+            return Route { rank: r, transport: Transport::Own, why: String::new() };
         }
         if seated(r) {
-            return Route { rank: r, link: Link::Shm, why: "same machine".into() };
+            return Route { rank: r, transport: Transport::Shm, why: "same machine".into() };
         }
         let here = own.is_some_and(|own| own.host == peer.host);
         let mut why = match here {
@@ -147,18 +147,18 @@ pub(crate) fn routes(
         };
         let both = own.is_some_and(|own| own.rdma) && peer.rdma;
         // Between ranks of one machine a device is a detour, unless that is all there may be.
-        let link = match both && allowed.rdma && !(here && allowed.tcp) {
-            true => Link::Rdma,
-            false => Link::Tcp,
+        let transport = match both && allowed.rdma && !(here && allowed.tcp) {
+            true => Transport::Rdma,
+            false => Transport::Tcp,
         };
-        match link {
-            Link::Rdma => why += ", both have RDMA",
+        match transport {
+            Transport::Rdma => why += ", both have RDMA",
             _ if allowed.rdma && !here && own.is_some_and(|own| own.rdma) && !peer.rdma => {
                 why += ", which has no RDMA";
             }
             _ => {}
         }
-        Route { rank: r, link, why }
+        Route { rank: r, transport, why }
     };
     (0u32..).zip(peers).map(way).collect()
 }
@@ -171,9 +171,9 @@ mod tests {
         [7, 7, 9, 7].into_iter().zip(rdma).map(|(host, rdma)| Peer { host, rdma }).collect()
     }
 
-    fn links(rank: u32, peers: &[Peer], allowed: Transports, seated: u32) -> Vec<Link> {
+    fn links(rank: u32, peers: &[Peer], allowed: Transports, seated: u32) -> Vec<Transport> {
         let seated = |r| r == seated;
-        routes(rank, peers, allowed, &seated, None).iter().map(|r| r.link).collect()
+        routes(rank, peers, allowed, &seated, None).iter().map(|r| r.transport).collect()
     }
 
     #[test]
@@ -190,10 +190,19 @@ mod tests {
     fn devices_are_used_between_those_that_have_them() {
         let peers = peers([true, true, true, false]);
         let all = Transports::default();
-        assert_eq!(links(1, &peers, all, 0), [Link::Shm, Link::Own, Link::Rdma, Link::Tcp]);
-        assert_eq!(links(3, &peers, all, 0), [Link::Shm, Link::Tcp, Link::Tcp, Link::Own]);
+        assert_eq!(
+            links(1, &peers, all, 0),
+            [Transport::Shm, Transport::Own, Transport::Rdma, Transport::Tcp]
+        );
+        assert_eq!(
+            links(3, &peers, all, 0),
+            [Transport::Shm, Transport::Tcp, Transport::Tcp, Transport::Own]
+        );
         let first = &peers[..3];
-        assert_eq!(links(1, first, Transports::RDMA, 9), [Link::Rdma, Link::Own, Link::Rdma]);
+        assert_eq!(
+            links(1, first, Transports::RDMA, 9),
+            [Transport::Rdma, Transport::Own, Transport::Rdma]
+        );
         assert_eq!(neighbours(1, first, Transports::RDMA), Ok(vec![1]));
         let error = neighbours(1, &peers, Transports::RDMA).map_err(|e| e.to_string());
         assert!(error.is_err_and(|e| e.contains("rank 3 has no RDMA")));
@@ -204,8 +213,8 @@ mod tests {
         let none = peers([false; 4]);
         let seated = |r| r == 3;
         let routes = routes(1, &none, Transports::default(), &seated, None);
-        let links: Vec<Link> = routes.iter().map(|r| r.link).collect();
-        assert_eq!(links, [Link::Tcp, Link::Own, Link::Tcp, Link::Shm]);
+        let links: Vec<Transport> = routes.iter().map(|r| r.transport).collect();
+        assert_eq!(links, [Transport::Tcp, Transport::Own, Transport::Tcp, Transport::Shm]);
         assert!(routes[0].why.contains("could not map"), "{routes:?}");
         assert_eq!(routes[2].why, "another machine");
     }

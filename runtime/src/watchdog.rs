@@ -7,7 +7,7 @@ use roundelay_compiler::plan::Site;
 use roundelay_dsl::diag::codes;
 
 use crate::bind::{Step, Transfer, tagged};
-use crate::error::{Error, Place};
+use crate::error::{Error, Location};
 use crate::executor::wait::Look;
 use crate::executor::{Blocked, Player};
 use crate::group::Group;
@@ -47,19 +47,19 @@ fn missing(pid: i32) -> Option<String> {
 }
 
 /// The error of a rank that stops because somebody failed.
-pub(crate) fn aborted(group: &Group, place: Option<Place>) -> Error {
+pub(crate) fn aborted(group: &Group, location: Option<Location>) -> Error {
     let rank = group.rank();
     let stopped = || AbortRecord { code: codes::TIMEOUT, rank, text: "stopped".into() };
-    consequence(rank, group.abort_record().unwrap_or_else(stopped), place)
+    consequence(rank, group.abort_record().unwrap_or_else(stopped), location)
 }
 
 /// The error of a rank that stops because of what another one recorded.
-pub(crate) fn consequence(rank: u32, cause: AbortRecord, place: Option<Place>) -> Error {
+pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Location>) -> Error {
     let AbortRecord { code, rank: by, text } = cause;
-    let place = place.map(Box::new);
+    let location = location.map(Box::new);
     match code == codes::LOST_RANK {
-        true => Error::LostRank { rank, lost: by, how: text, place },
-        false => Error::Aborted { rank, by, cause: text, code, place },
+        true => Error::LostRank { rank, lost: by, how: text, location },
+        false => Error::Aborted { rank, by, cause: text, code, location },
     }
 }
 
@@ -213,7 +213,7 @@ pub(crate) fn unexpected(player: &Player<'_>, step: &Step, receiver: u32, arrive
         return mismatch(player, receiver);
     };
     Error::MessageMismatch {
-        place: place(player, Some(step)).into(),
+        location: location(player, Some(step)).into(),
         peer: from.peer,
         sent: tagged((arrived >> 32) as u32 ^ player.digest),
     }
@@ -250,13 +250,13 @@ pub(crate) fn look(
     lane: Option<usize>,
     blocked: Option<Blocked>,
 ) -> Result<(), Error> {
-    let place = place(player, player.at(lane, blocked));
+    let location = location(player, player.at(lane, blocked));
     let waits = blocked.map(|b| waiting(player, lane, b)).transpose()?;
     if let Some(waits) = &waits {
         self::waits(player.group, player.recorder, waits);
     }
     if look == Look::Aborted {
-        return Err(aborted(player.group, Some(place)));
+        return Err(aborted(player.group, Some(location)));
     }
     let described = blocked.map(|b| describe(player, b)).zip(waits);
     let Some(((peer, awaited), waits)) = described else { return Ok(()) };
@@ -280,11 +280,16 @@ pub(crate) fn look(
         _ if !still => Ok(()),
         Some(Trouble::OtherCall) => Err(odd_one(player, peer)),
         Some(Trouble::Gone(_)) if player.group.is_aborted() => {
-            Err(aborted(player.group, Some(place)))
+            Err(aborted(player.group, Some(location)))
         }
         Some(Trouble::Gone(how)) => {
             let how = format!("{how} while rank {} waited for {awaited}", player.rank);
-            Err(Error::LostRank { rank: player.rank, lost: gone, how, place: Some(place.into()) })
+            Err(Error::LostRank {
+                rank: player.rank,
+                lost: gone,
+                how,
+                location: Some(location.into()),
+            })
         }
         None if look == Look::Expired => {
             let batch = player.bound.batch.as_ref();
@@ -298,10 +303,10 @@ pub(crate) fn look(
             // Others may have given up first, and a rank that did looks gone: theirs is the cause.
             player.group.listen();
             if player.group.is_aborted() {
-                return Err(aborted(player.group, Some(place)));
+                return Err(aborted(player.group, Some(location)));
             }
             let after: Duration = player.wait.timeout();
-            Err(Error::Timeout { place: place.into(), awaited, peer, after, remark })
+            Err(Error::Timeout { location: location.into(), awaited, peer, after, remark })
         }
         None => Ok(()),
     }
@@ -360,11 +365,11 @@ fn batch_remark(player: &Player<'_>, peer: u32, blocked: Blocked, known: &str) -
 }
 
 /// Where in its algorithm a rank is.
-pub(crate) fn place(player: &Player<'_>, step: Option<&Step>) -> Place {
+pub(crate) fn location(player: &Player<'_>, step: Option<&Step>) -> Location {
     if let Some(batch) = &player.bound.batch {
         let index = step.map_or(0, |s| s.round);
         let transfer = batch.transfers.get(index as usize);
-        return Place {
+        return Location {
             rank: player.rank,
             name: batch.name.into(),
             step: index,
@@ -373,7 +378,7 @@ pub(crate) fn place(player: &Player<'_>, step: Option<&Step>) -> Place {
         };
     }
     let site = step.and_then(|s| player.bound.sites.get(s.site as usize));
-    Place {
+    Location {
         rank: player.rank,
         name: player.bound.name(),
         step: step.map_or(0, |s| s.round),

@@ -2,7 +2,7 @@
 
 mod support;
 
-use roundelay::{CallOptions, Communicator, DType, Hints, RedOp, Source};
+use roundelay::{CallOptions, Communicator, DType, DecidedBy, Hints, RedOp};
 use support::{layout, threads};
 
 const SLOT: u64 = 64 << 10;
@@ -94,7 +94,7 @@ fn hints_of_a_communicator_decide_its_calls() {
         assert_eq!(chosen(comm, &none).expect("a choice").0, "circulant");
         let call = chosen(comm, &hints("algorithm=ring")).expect("a choice");
         assert_eq!(call.0, "ring");
-        assert!(matches!(call.1, Source::Hint(..)));
+        assert!(matches!(call.1, DecidedBy::Hint(..)));
         let mut data = vec![rank as f32; 10];
         comm.all_reduce(&mut data, RedOp::Sum).expect("a sum");
         assert_eq!(data, vec![3.0; 10]);

@@ -5,7 +5,7 @@ mod support;
 use roundelay::{Args, Call, DType, RedOp};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
-    Buf, Header, Out, Placement, Plan, Protocol, Region, Sizes, Store, Wire,
+    Buf, Header, Out, Placement, Plan, Protocol, Region, Sizes, Store, WireType,
 };
 use support::{
     Part, barrier, chunk, contribution, data, header, layout, local, one_shot, ring, send_recv,
@@ -155,7 +155,7 @@ fn messages_are_rounded_to_the_wire_type() {
             part.op(vec![local(data(all))], None, vec![out], all);
             let message = part.recv(peer, 0, None);
             part.op(vec![local(data(all)), message], Some(data(all)), vec![], all);
-            part.wire(Wire::Bf16).plan()
+            part.wire(WireType::Bf16).plan()
         };
         one_shot(header, false).into_iter().map(wired).collect()
     };

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use roundelay::{Communicator, Error, Link, RedOp};
+use roundelay::{Communicator, Error, RedOp, Transport};
 use support::{layout, threads};
 
 /// The sum of one number of each rank, through the book.
@@ -123,8 +123,8 @@ fn every_way_has_a_link_and_a_reason() {
         for (comm, own) in [(&*comm, rank), (&part, 2 - rank)] {
             for (r, route) in comm.routes().iter().enumerate() {
                 assert_eq!(route.rank as usize, r);
-                let link = if r == own { Link::Own } else { Link::Shm };
-                assert_eq!(route.link, link, "{route:?}");
+                let link = if r == own { Transport::Own } else { Transport::Shm };
+                assert_eq!(route.transport, link, "{route:?}");
                 assert!(r == own || route.why == "same machine", "{route:?}");
             }
         }

@@ -49,7 +49,7 @@ pub(crate) struct Play {
     pub(crate) slot_bytes: Option<u64>,
     /// How the data goes; --hint transport=… in short [default: shared memory where it can be]
     #[arg(long, value_enum)]
-    pub(crate) transport: Option<Way>,
+    pub(crate) transport: Option<TransportName>,
     /// Over how many machines the ranks shall believe to be spread: shared memory inside, TCP between
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) hosts: u32,
@@ -192,7 +192,7 @@ pub(crate) struct Run {
 
 /// How the data of a job goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Way {
+pub(crate) enum TransportName {
     /// Shared memory
     Shm,
     /// TCP
@@ -216,13 +216,13 @@ pub(crate) enum Way {
     Nvlink,
 }
 
-impl Way {
+impl TransportName {
     /// The same without shared memory, where no two ranks are on one host.
     pub(crate) fn between(self) -> Self {
         match self {
-            Way::Both => Way::Tcp,
-            Way::BothRdma => Way::Rdma,
-            Way::BothMixed => Way::Mixed,
+            TransportName::Both => TransportName::Tcp,
+            TransportName::BothRdma => TransportName::Rdma,
+            TransportName::BothMixed => TransportName::Mixed,
             other => other,
         }
     }
@@ -230,14 +230,14 @@ impl Way {
     /// As in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Way::Shm => "shm",
-            Way::Tcp => "tcp",
-            Way::Rdma => "rdma",
-            Way::Both => "shm+tcp",
-            Way::BothRdma => "shm+rdma",
-            Way::Mixed => "tcp+rdma",
-            Way::BothMixed => "shm+tcp+rdma",
-            Way::Nvlink => "nvlink",
+            TransportName::Shm => "shm",
+            TransportName::Tcp => "tcp",
+            TransportName::Rdma => "rdma",
+            TransportName::Both => "shm+tcp",
+            TransportName::BothRdma => "shm+rdma",
+            TransportName::Mixed => "tcp+rdma",
+            TransportName::BothMixed => "shm+tcp+rdma",
+            TransportName::Nvlink => "nvlink",
         }
     }
 }

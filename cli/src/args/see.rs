@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use roundelay::{DType, RedOp};
 use roundelay_compiler::device;
 
-use super::{Device, Target, Way};
+use super::{Device, Target, TransportName};
 use crate::values::{Ranks, Sizes, bytes};
 
 /// `roundelay check`
@@ -49,7 +49,7 @@ pub(crate) struct Route {
     pub(crate) n: u32,
     /// Links that may be used [default: shared memory where it can be, TCP elsewhere]
     #[arg(long, value_enum)]
-    pub(crate) transport: Option<Way>,
+    pub(crate) transport: Option<TransportName>,
     /// Over how many machines the ranks shall believe to be spread
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) hosts: u32,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Device, Way};
+use super::{Device, TransportName};
 use crate::values::{Ranks, Sizes, duration};
 
 /// Sizes of `roundelay tune`, where none are named.
@@ -43,7 +43,7 @@ pub(crate) struct Tune {
     pub(crate) n: Option<Ranks>,
     /// How the data goes: shm, tcp or both
     #[arg(long, value_enum, value_delimiter = ',', default_value = "shm")]
-    pub(crate) transport: Vec<Way>,
+    pub(crate) transport: Vec<TransportName>,
     /// Sizes [on GPUs: 1K to 256M by fours]
     #[arg(long, value_name = "SIZES", default_value = TUNE_SIZES)]
     pub(crate) bytes: Sizes,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use roundelay_dsl::diag::codes;
 
 use super::{Results, names, title};
-use crate::job::table::{Line, head};
+use crate::job::table::{ResultRow, head};
 use crate::report::{Failure, Outcome, Report, fault, refused};
 use crate::values::median;
 
@@ -20,13 +20,13 @@ pub(super) fn show(paths: &[PathBuf], report: Report, results: &mut Results) -> 
             return Err(failure(path, &why));
         }
     }
-    let lines: Vec<Line> = (0..first.len())
+    let lines: Vec<ResultRow> = (0..first.len())
         .map(|at| middle(&runs.iter().map(|run| &run[at]).collect::<Vec<_>>()))
         .collect();
     let mut about = String::new();
     // Ours begin a size, and the peers' follow.
-    let sizes: Vec<Vec<Line>> =
-        lines.chunk_by(|_, next| next.peer.is_some()).map(<[Line]>::to_vec).collect();
+    let sizes: Vec<Vec<ResultRow>> =
+        lines.chunk_by(|_, next| next.peer.is_some()).map(<[ResultRow]>::to_vec).collect();
     let names = names::of_rows(&sizes);
     for (size, name) in sizes.into_iter().zip(&names) {
         let next = title(&size[0]);
@@ -40,9 +40,9 @@ pub(super) fn show(paths: &[PathBuf], report: Report, results: &mut Results) -> 
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Vec<Line>, Failure> {
+fn read(path: &Path) -> Result<Vec<ResultRow>, Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| failure(path, &e.to_string()))?;
-    let lines: Vec<Line> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
+    let lines: Vec<ResultRow> = text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect();
     if lines.is_empty() {
         return Err(failure(path, "it has no row that `bench --json` or `run --json` printed"));
     }
@@ -50,17 +50,17 @@ fn read(path: &Path) -> Result<Vec<Line>, Failure> {
 }
 
 /// Whether both are of the same calls and library; which algorithm was chosen may differ.
-fn same(a: &Line, b: &Line) -> bool {
-    let of = |l: &Line| {
+fn same(a: &ResultRow, b: &ResultRow) -> bool {
+    let of = |l: &ResultRow| {
         let machine = (l.ranks, l.shape.clone(), l.beside);
         (machine, l.count, l.root, l.graph, l.peer.clone(), l.file.clone())
     };
-    let how = |l: &Line| [&l.collective, &l.dtype, &l.op, &l.transport].map(String::clone);
+    let how = |l: &ResultRow| [&l.collective, &l.dtype, &l.op, &l.transport].map(String::clone);
     of(a) == of(b) && how(a) == how(b)
 }
 
 /// A row of several runs as one: that of the first, with medians.
-fn middle(runs: &[&Line]) -> Line {
+fn middle(runs: &[&ResultRow]) -> ResultRow {
     let mut line = runs[0].clone();
     let time_us = median(runs.iter().map(|run| run.time_us)).unwrap_or_default();
     let scale = if time_us > 0.0 { line.time_us / time_us } else { 0.0 };

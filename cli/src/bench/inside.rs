@@ -2,9 +2,9 @@
 //! seconds to start. Every size is measured by turns.
 
 use super::{Results, Table, Times};
-use crate::args::Way;
+use crate::args::TransportName;
 use crate::job::table::head;
-use crate::job::{self, Case, Job, Told, Turn};
+use crate::job::{self, Case, Job, JobEvent, Turn};
 use crate::peer::Inside;
 use crate::progress::Progress;
 use crate::report::Outcome;
@@ -73,15 +73,15 @@ struct Filling<'a, 't> {
 }
 
 impl Filling<'_, '_> {
-    fn hear(&mut self, told: Told, progress: &mut Progress) {
+    fn hear(&mut self, told: JobEvent, progress: &mut Progress) {
         let (case, why) = match &told {
-            Told::Remark(text) => {
+            JobEvent::Remark(text) => {
                 let report = self.tables[0].report;
                 return progress.aside(|| report.line(text));
             }
-            Told::Now { .. } => return,
-            Told::Done { case, .. } => (*case, None),
-            Told::Lacks { case, why } => (*case, Some(why.clone())),
+            JobEvent::Now { .. } => return,
+            JobEvent::Done { case, .. } => (*case, None),
+            JobEvent::Lacks { case, why } => (*case, Some(why.clone())),
         };
         let Some(&part) = self.parts.get(case) else { return };
         if self.times.is_empty() {
@@ -112,7 +112,8 @@ impl Filling<'_, '_> {
         let times = std::mem::take(&mut self.times);
         let Some(((own, _), others)) = times.split_first() else { return };
         let names = self.inside.iter().map(|i| i.name());
-        let peers = names.clone().zip(others).map(|(name, (t, _))| (name, Way::Nvlink, t));
+        let peers =
+            names.clone().zip(others).map(|(name, (t, _))| (name, TransportName::Nvlink, t));
         let lines = table.lines(case, own, peers);
         let size = lines.first().map_or(0, |l| l.bytes);
         let at = format!("{} {}", table.columns.collective, size_text(size));

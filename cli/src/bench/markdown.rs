@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::names;
-use crate::job::table::{Beside, Line, time_text};
+use crate::job::table::{Beside, ResultRow, time_text};
 use crate::report::Report;
 use crate::values::size_text;
 
 /// Prints a table for each kind of calls.
-pub(super) fn show(sizes: &[Vec<Line>], report: Report) {
+pub(super) fn show(sizes: &[Vec<ResultRow>], report: Report) {
     report.line("");
     report.line(text(sizes).trim_end());
 }
@@ -18,7 +18,7 @@ pub(super) fn show(sizes: &[Vec<Line>], report: Report) {
 /// What makes a table of its own.
 type Kind<'a> = (u64, Option<&'a str>, &'a str, &'a str, bool, Option<Beside>);
 
-fn kind(line: &Line) -> Kind<'_> {
+fn kind(line: &ResultRow) -> Kind<'_> {
     (
         line.ranks,
         line.shape.as_deref(),
@@ -29,16 +29,17 @@ fn kind(line: &Line) -> Kind<'_> {
     )
 }
 
-fn text(sizes: &[Vec<Line>]) -> String {
+fn text(sizes: &[Vec<ResultRow>]) -> String {
     let names = rows_of(sizes);
     let named = || names.iter().zip(sizes);
-    let ours = |lines: &Vec<Line>| lines.first().filter(|l| l.peer.is_none()).cloned();
-    let firsts: Vec<Line> = sizes.iter().filter_map(ours).collect();
+    let ours = |lines: &Vec<ResultRow>| lines.first().filter(|l| l.peer.is_none()).cloned();
+    let firsts: Vec<ResultRow> = sizes.iter().filter_map(ours).collect();
     let kinds: BTreeSet<Kind<'_>> = firsts.iter().map(kind).collect();
     let mut text = String::new();
     for wanted in kinds {
-        let of = |l: &Vec<Line>| l.first().is_some_and(|l| l.peer.is_none() && kind(l) == wanted);
-        let all: Vec<(&str, &Vec<Line>)> =
+        let of =
+            |l: &Vec<ResultRow>| l.first().is_some_and(|l| l.peer.is_none() && kind(l) == wanted);
+        let all: Vec<(&str, &Vec<ResultRow>)> =
             named().filter(|(_, lines)| of(lines)).map(|(name, l)| (name.as_str(), l)).collect();
         let columns: BTreeSet<u64> = all.iter().map(|(_, lines)| lines[0].bytes).collect();
         let mut rows: Vec<&str> = Vec::new();
@@ -57,7 +58,8 @@ fn text(sizes: &[Vec<Line>]) -> String {
         let _ = writeln!(text, "|---|{}", "---|".repeat(columns.len()));
         for row in rows {
             let at = |bytes: &u64| {
-                let same = |(name, l): &&(&str, &Vec<Line>)| *name == row && l[0].bytes == *bytes;
+                let same =
+                    |(name, l): &&(&str, &Vec<ResultRow>)| *name == row && l[0].bytes == *bytes;
                 all.iter().find(same).map_or(String::new(), |(_, lines)| cell(lines))
             };
             let cells: Vec<String> = columns.iter().map(at).collect();
@@ -69,8 +71,8 @@ fn text(sizes: &[Vec<Line>]) -> String {
 }
 
 /// The names of the rows of sizes: collectives, with the algorithm where several were measured.
-fn rows_of(sizes: &[Vec<Line>]) -> Vec<String> {
-    let row = |(lines, name): (&Vec<Line>, String)| {
+fn rows_of(sizes: &[Vec<ResultRow>]) -> Vec<String> {
+    let row = |(lines, name): (&Vec<ResultRow>, String)| {
         let collective = lines.first().map_or("", |l| l.collective.as_str());
         match name.strip_prefix(names::CHOSEN).map(str::trim_start) {
             Some(algorithm) if !algorithm.is_empty() => format!("{collective}.{algorithm}"),
@@ -81,7 +83,7 @@ fn rows_of(sizes: &[Vec<Line>]) -> Vec<String> {
 }
 
 /// Our time, and the best peer's over it.
-fn cell(lines: &[Line]) -> String {
+fn cell(lines: &[ResultRow]) -> String {
     let ratios = lines.iter().filter_map(|l| Some((l.peer.as_deref()?, l.ratio?)));
     let time = time_text(lines[0].time_us);
     match ratios.min_by(|a, b| a.1.total_cmp(&b.1)) {
@@ -95,8 +97,8 @@ mod tests {
     use super::*;
     use crate::job::Verify;
 
-    fn line(bytes: u64, time_us: f64, peer: Option<(&str, f64)>) -> Line {
-        Line {
+    fn line(bytes: u64, time_us: f64, peer: Option<(&str, f64)>) -> ResultRow {
+        ResultRow {
             algorithm: "ring".into(),
             collective: "all_reduce".into(),
             ranks: 4,

@@ -17,8 +17,8 @@ use roundelay_dsl::diag::Diagnostic;
 
 use crate::args::{Bench, Target};
 use crate::job::joined::{membership, way};
-use crate::job::table::{Beside, Columns, Line, head, rooted, row};
-use crate::job::{self, Case, Job, Proof, Start, Told, gpu};
+use crate::job::table::{Beside, Columns, ResultRow, head, rooted, row};
+use crate::job::{self, Case, Job, JobEvent, Proof, Start, gpu};
 use crate::load::load_one;
 use crate::peer::Peers;
 use crate::plot::Plot;
@@ -208,12 +208,12 @@ struct Results {
     summary: Summary,
     plot: Plot,
     /// The rows of each size: ours, then the peers'.
-    sizes: Vec<Vec<Line>>,
+    sizes: Vec<Vec<ResultRow>>,
 }
 
 impl Results {
     /// Keeps the rows of a size, and prints them. `label` is what ours is called in a picture.
-    fn show(&mut self, report: Report, label: &str, lines: Vec<Line>) {
+    fn show(&mut self, report: Report, label: &str, lines: Vec<ResultRow>) {
         for line in &lines {
             row(report, line);
             self.plot.add(&title(line), line.peer.as_deref().unwrap_or(label), line);
@@ -226,8 +226,8 @@ impl Results {
 }
 
 /// What the picture that a row belongs to is about.
-fn title(line: &Line) -> String {
-    let Line { collective, ranks, dtype, op, transport, .. } = line;
+fn title(line: &ResultRow) -> String {
+    let ResultRow { collective, ranks, dtype, op, transport, .. } = line;
     let ranks = line.shape.clone().unwrap_or_else(|| ranks.to_string());
     let op = if op == "none" { String::new() } else { format!(", {op}") };
     let graph = if line.graph.is_some() { ", in a graph" } else { "" };
@@ -278,11 +278,11 @@ impl Table<'_> {
         let progress = Progress::new("bench", self.job.cases.len());
         self.ours(&self.job, |told| {
             let case = match &told {
-                Told::Now { case, what } => {
+                JobEvent::Now { case, what } => {
                     let bytes = size_text(self.bytes(&self.job.cases[*case]));
                     return progress.now(&format!("{bytes}: {what}"));
                 }
-                Told::Done { case, .. } => *case,
+                JobEvent::Done { case, .. } => *case,
                 _ => return,
             };
             let mut own = Times::default();
@@ -298,7 +298,7 @@ impl Table<'_> {
         self.columns.line("", case.count, self.proofs[case.piece].blocks, 0.0, 0).bytes
     }
 
-    fn ours(&self, job: &Job, tell: impl FnMut(Told)) -> Outcome {
+    fn ours(&self, job: &Job, tell: impl FnMut(JobEvent)) -> Outcome {
         job::play(job, self.start, tell)
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::title;
-use crate::job::table::Line;
+use crate::job::table::ResultRow;
 
 /// Ours, where an algorithm was chosen for each size.
 pub(super) const CHOSEN: &str = "roundelay";
 
 /// The name of an own result among those of other algorithms.
-fn full(line: &Line) -> String {
+fn full(line: &ResultRow) -> String {
     match (&line.file, line.chosen) {
         (_, true) => CHOSEN.into(),
         (Some(file), _) => format!("{CHOSEN} {} ({file})", line.algorithm),
@@ -46,7 +46,7 @@ pub(super) fn labels(asked: &[Asked<'_>]) -> Vec<String> {
 }
 
 /// The names of own rows that were printed before, by size: those of algorithms where several were measured.
-pub(super) fn of_rows(sizes: &[Vec<Line>]) -> Vec<String> {
+pub(super) fn of_rows(sizes: &[Vec<ResultRow>]) -> Vec<String> {
     let own = || sizes.iter().filter_map(|lines| lines.first());
     let (mut seen, mut several) = (BTreeSet::new(), BTreeSet::new());
     for line in own() {
@@ -54,7 +54,7 @@ pub(super) fn of_rows(sizes: &[Vec<Line>]) -> Vec<String> {
             several.insert(title(line));
         }
     }
-    let name = |line: &Line| match several.contains(&title(line)) {
+    let name = |line: &ResultRow| match several.contains(&title(line)) {
         true => full(line),
         false => CHOSEN.into(),
     };

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::job::table::Line;
+use crate::job::table::ResultRow;
 use crate::report::Report;
 use crate::values::size_text;
 
@@ -19,9 +19,9 @@ pub(super) struct Point {
 
 impl Point {
     /// The rows of a size: ours first, then the peers'.
-    pub(super) fn of(lines: &[Line]) -> Option<Self> {
+    pub(super) fn of(lines: &[ResultRow]) -> Option<Self> {
         let ours = lines.first().filter(|line| line.peer.is_none())?;
-        let ratio = |l: &Line| Some((l.peer.clone()?, l.ratio?));
+        let ratio = |l: &ResultRow| Some((l.peer.clone()?, l.ratio?));
         Some(Point {
             collective: ours.collective.clone(),
             algorithm: ours.algorithm.clone(),

@@ -2,10 +2,10 @@
 //! all alike.
 
 use super::{Results, Table};
-use crate::args::Way;
+use crate::args::TransportName;
 use crate::job::rank::checks;
-use crate::job::table::{Columns, Line, rooted};
-use crate::job::{Case, How, Job, Told, Verify};
+use crate::job::table::{Columns, ResultRow, rooted};
+use crate::job::{Case, How, Job, JobEvent, Verify};
 use crate::peer::{Answer, Order, Ready};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome};
@@ -112,15 +112,15 @@ impl Table<'_> {
         &self,
         case: &Case,
         own: &Times,
-        peers: impl Iterator<Item = (&'a str, Way, &'a Times)>,
-    ) -> Vec<Line> {
+        peers: impl Iterator<Item = (&'a str, TransportName, &'a Times)>,
+    ) -> Vec<ResultRow> {
         let proof = &self.proofs[case.piece];
         let time = own.median();
         let mut lines = Vec::new();
         if !own.times.is_empty() {
             let columns = &self.columns;
             let line = columns.line(&proof.algorithm, case.count, proof.blocks, time, own.wrong);
-            lines.push(Line { how: own.how.clone(), ..line });
+            lines.push(ResultRow { how: own.how.clone(), ..line });
         }
         for (name, way, times) in peers.filter(|(.., times)| !times.times.is_empty()) {
             // Its data may go another way.
@@ -165,8 +165,8 @@ pub(super) struct Times {
 
 impl Times {
     /// Adds what a job says of a case.
-    pub(super) fn hear(&mut self, told: Told) {
-        if let Told::Done { time_us, wrong, how, .. } = told {
+    pub(super) fn hear(&mut self, told: JobEvent) {
+        if let JobEvent::Done { time_us, wrong, how, .. } = told {
             self.add(time_us, wrong);
             self.how = how.or(self.how.take());
         }

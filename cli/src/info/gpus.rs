@@ -15,10 +15,10 @@ pub(super) struct Gpus {
     /// Version of the driver, and of CUDA that it has.
     #[serde(skip_serializing_if = "Option::is_none")]
     driver: Option<String>,
-    /// Version and place of the compiler; why there is none.
+    /// Version and setting of the compiler; why there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     nvrtc: Option<Found>,
-    /// Version and place of NCCL, with which `bench` compares; why there is none.
+    /// Version and setting of NCCL, with which `bench` compares; why there is none.
     nccl: Found,
     devices: Vec<Gpu>,
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use roundelay::cuda::probe;
-use roundelay::fabric::{Class, Device, Fabric, Host, RDMA, Way, system};
+use roundelay::fabric::{Class, Device, Fabric, Host, NetworkPath, RDMA, system};
 use roundelay_compiler::cost::Link;
 use roundelay_compiler::plan::MAX_PATHS;
 use serde::Serialize;
@@ -25,13 +25,13 @@ pub(super) fn topology(report: Report) -> Outcome {
     let text = fabric.text();
     if report.json {
         #[derive(Serialize)]
-        struct Line<'a> {
+        struct TopologyRow<'a> {
             host: String,
             paths: Vec<&'a str>,
             topology: &'a str,
         }
         let paths = fabric.paths.iter().map(|path| path.name.as_str()).collect();
-        report.result(&Line { host: host(), paths, topology: &text });
+        report.result(&TopologyRow { host: host(), paths, topology: &text });
         return Ok(());
     }
     print(&format!(
@@ -56,7 +56,7 @@ fn detected(sys: &Path) -> Fabric {
         let class = format!("{}-{:.0}", device.kind, gbs * 8000.0);
         fabric.classes.insert(class.clone(), Class { latency_us, gbs });
         let (name, transport) = (device.name.clone(), device.kind.clone());
-        fabric.paths.push(Way { name, transport, class, devices: Default::default() });
+        fabric.paths.push(NetworkPath { name, transport, class, devices: Default::default() });
     }
     if let Ok(machine) = probe() {
         devices.extend(machine.devices.iter().map(|gpu| Device {

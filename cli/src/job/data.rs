@@ -6,7 +6,7 @@
 
 use half::{bf16, f16};
 use roundelay::{DType, RedOp};
-use roundelay_compiler::plan::Wire;
+use roundelay_compiler::plan::WireType;
 
 use super::element::{Truth, Value};
 use super::places::{Part, Ranks};
@@ -18,11 +18,11 @@ pub(super) const BLOCK: usize = 1024;
 pub(crate) const FACTOR: f64 = 3.0;
 
 /// The rounding of a wire type, relative to the value.
-pub(crate) fn wire_epsilon(wire: Wire) -> f64 {
+pub(crate) fn wire_epsilon(wire: WireType) -> f64 {
     match wire {
-        Wire::F16 => f16::EPSILON.to_f64(),
-        Wire::Bf16 => bf16::EPSILON.to_f64(),
-        Wire::F32 => f32::EPSILON.into(),
+        WireType::F16 => f16::EPSILON.to_f64(),
+        WireType::Bf16 => bf16::EPSILON.to_f64(),
+        WireType::F32 => f32::EPSILON.into(),
     }
 }
 

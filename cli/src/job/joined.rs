@@ -10,8 +10,8 @@ use roundelay_compiler::cost::Topology;
 
 use super::launch::Start;
 use super::rank::work;
-use super::{Event, Job, Told};
-use crate::args::{Play, Way};
+use super::{Event, Job, JobEvent};
+use crate::args::{Play, TransportName};
 use crate::choice;
 use crate::report::{FAILED, Failure, fault};
 use roundelay_dsl::diag::codes;
@@ -32,7 +32,7 @@ pub(super) fn play(
     job: &Job,
     start: &Start,
     membership: &Membership,
-    mut tell: impl FnMut(Told),
+    mut tell: impl FnMut(JobEvent),
 ) -> Result<(), Failure> {
     COMM.with_borrow_mut(|kept| {
         let comm = joined(kept, start, membership)?;
@@ -42,7 +42,7 @@ pub(super) fn play(
         let mut wrong = 0;
         let mut remarks = Vec::new();
         let result = work(&job, comm, &mut |event| match event {
-            Event::Told(told) => {
+            Event::Job(told) => {
                 wrong += job.wrong(&told);
                 tell(told);
             }
@@ -69,13 +69,20 @@ pub(crate) fn topology(play: &Play) -> Result<Option<(Topology, &'static str)>, 
 }
 
 /// How the data of a job of so many ranks goes.
-pub(crate) fn way(play: &Play, ranks: u64) -> Result<Way, Failure> {
+pub(crate) fn way(play: &Play, ranks: u64) -> Result<TransportName, Failure> {
     if play.on.gpus() {
-        return Ok(Way::Nvlink);
+        return Ok(TransportName::Nvlink);
     }
     if let Some((topology, name)) = topology(play)? {
-        let ways = [Way::Shm, Way::Tcp, Way::Rdma, Way::BothRdma, Way::Mixed, Way::BothMixed];
-        let way = ways.into_iter().find(|way| way.name() == name).unwrap_or(Way::Both);
+        let ways = [
+            TransportName::Shm,
+            TransportName::Tcp,
+            TransportName::Rdma,
+            TransportName::BothRdma,
+            TransportName::Mixed,
+            TransportName::BothMixed,
+        ];
+        let way = ways.into_iter().find(|way| way.name() == name).unwrap_or(TransportName::Both);
         return Ok(if topology.ranks() > topology.hosts() { way } else { way.between() });
     }
     let merged = choice::merged(play)?;
@@ -94,17 +101,17 @@ pub(crate) fn way(play: &Play, ranks: u64) -> Result<Way, Failure> {
         all => (devices < all, devices > 0),
     };
     Ok(match (allowed("shm"), tcp, rdma) {
-        (true, ..) if play.hosts <= 1 => Way::Shm,
+        (true, ..) if play.hosts <= 1 => TransportName::Shm,
         // Each is alone on its host: nobody shares memory.
-        (true, true, true) if ranks <= play.hosts.into() => Way::Mixed,
-        (true, false, true) if ranks <= play.hosts.into() => Way::Rdma,
-        (true, ..) if ranks <= play.hosts.into() => Way::Tcp,
-        (true, true, true) => Way::BothMixed,
-        (true, false, true) => Way::BothRdma,
-        (true, ..) => Way::Both,
-        (false, true, true) => Way::Mixed,
-        (false, false, true) => Way::Rdma,
-        (false, ..) => Way::Tcp,
+        (true, true, true) if ranks <= play.hosts.into() => TransportName::Mixed,
+        (true, false, true) if ranks <= play.hosts.into() => TransportName::Rdma,
+        (true, ..) if ranks <= play.hosts.into() => TransportName::Tcp,
+        (true, true, true) => TransportName::BothMixed,
+        (true, false, true) => TransportName::BothRdma,
+        (true, ..) => TransportName::Both,
+        (false, true, true) => TransportName::Mixed,
+        (false, false, true) => TransportName::Rdma,
+        (false, ..) => TransportName::Tcp,
     })
 }
 

@@ -14,7 +14,7 @@ use super::cause::{Cause, FLIGHT};
 use super::handed::Handed;
 use super::joined::{self, membership};
 use super::traces::Traces;
-use super::{Event, Job, Output, Told};
+use super::{Event, Job, JobEvent, Output};
 use crate::args::Play;
 use crate::choice;
 use crate::peer::Inside;
@@ -103,7 +103,11 @@ struct Heard {
 }
 
 /// Starts the ranks and waits for their end. `tell` is called with what they say, as they say it.
-pub(crate) fn play(job: &Job, start: &Start, mut tell: impl FnMut(Told)) -> Result<(), Failure> {
+pub(crate) fn play(
+    job: &Job,
+    start: &Start,
+    mut tell: impl FnMut(JobEvent),
+) -> Result<(), Failure> {
     if let Some(membership) = &start.membership {
         return joined::play(job, start, membership, tell);
     }
@@ -129,7 +133,7 @@ pub(crate) fn play(job: &Job, start: &Start, mut tell: impl FnMut(Told)) -> Resu
     };
     let mut heard = Heard::default();
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
-        Ok(Event::Told(told)) => {
+        Ok(Event::Job(told)) => {
             heard.wrong += job.wrong(&told);
             tell(told);
         }

@@ -44,7 +44,7 @@ pub(crate) use traces::Output;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
     /// The algorithms.
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<JobEntry>,
     /// Ranks, as `8` or `2x4`.
     pub(crate) shape: String,
     /// The root of rooted collectives; if there is none, it turns with every call.
@@ -77,11 +77,11 @@ pub(crate) struct Job {
 impl Job {
     /// Wrong elements of which the job fails: of ours, if it is no try. What a peer gets wrong is said in
     /// its row.
-    fn wrong(&self, told: &Told) -> u64 {
+    fn wrong(&self, told: &JobEvent) -> u64 {
         let tries = self.gpu.as_ref().is_some_and(|gpu| gpu.tries);
         let ours = |case: usize| self.cases.get(case).is_none_or(|c| c.who.is_none());
         match *told {
-            Told::Done { case, wrong, .. } if !tries && ours(case) => wrong,
+            JobEvent::Done { case, wrong, .. } if !tries && ours(case) => wrong,
             _ => 0,
         }
     }
@@ -104,7 +104,7 @@ pub(crate) struct Gpu {
 
 /// One algorithm of a job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Piece {
+pub(crate) struct JobEntry {
     /// As the user named it.
     target: String,
     /// Which algorithm of a file.
@@ -121,7 +121,7 @@ pub(crate) struct Piece {
     wire: f64,
 }
 
-impl Piece {
+impl JobEntry {
     /// The algorithm with that root.
     fn target(&self, root: u32) -> Target {
         let paths = self.paths;
@@ -195,7 +195,7 @@ impl Case {
 
 /// What is told of a job while it is played.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum JobEvent {
     /// A case is done.
     Done {
         /// Which.
@@ -238,7 +238,7 @@ pub(crate) struct How {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Event {
     /// Says rank 0 of the job.
-    Told(Told),
+    Job(JobEvent),
     /// Something is wrong in the result of a case, in words.
     Wrong(String),
     /// The rank gives up.

@@ -1,14 +1,14 @@
 //! Before a job: which algorithm is meant, and its proof.
 
 use roundelay::choose::How;
-use roundelay::{DType, RedOp, Source};
+use roundelay::{DType, DecidedBy, RedOp};
 use roundelay_compiler::collective::Kind;
 use roundelay_compiler::postcondition;
 use roundelay_compiler::verify::Facts;
 use roundelay_compiler::{Placement, Plan, Program, Proved, Shape};
 use roundelay_dsl::diag::codes;
 
-use super::{Piece, data};
+use super::{JobEntry, data};
 use crate::args::{Play, Target};
 use crate::choice;
 use crate::load::{is_collective, is_file, load_one, placement, proved};
@@ -17,7 +17,7 @@ use crate::report::{Failure, fault, refused};
 /// An algorithm that was proved for a job.
 pub(crate) struct Proof {
     /// For the ranks.
-    pub(crate) piece: Piece,
+    pub(crate) piece: JobEntry,
     /// Its name.
     pub(crate) algorithm: String,
     /// The collective.
@@ -37,7 +37,7 @@ pub(crate) struct Proof {
 /// Why an algorithm is played.
 pub(crate) struct Chosen {
     /// What decided.
-    pub(crate) source: Source,
+    pub(crate) source: DecidedBy,
     /// The grid of the ranks.
     pub(crate) shape: Shape,
     /// How GPUs are to play it, if that is known.
@@ -115,7 +115,7 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
     }
     let facts = proved.facts();
     let words = words(&name, shape, facts, header.chunks);
-    let piece = Piece {
+    let piece = JobEntry {
         target: target.target.clone(),
         algorithm: target.algorithm.clone(),
         paths: target.paths,

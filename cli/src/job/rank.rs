@@ -14,7 +14,7 @@ use super::many::{fill_all, judge_all, threads};
 use super::measure::{Effort, measure_host};
 use super::places::Places;
 use super::sample::share;
-use super::{Event, Job, Piece, Told, Verify, gpu};
+use super::{Event, Job, JobEntry, JobEvent, Verify, gpu};
 use crate::load::load_one;
 use crate::report::{FAILED, Failure, Outcome, print};
 
@@ -68,7 +68,7 @@ pub(super) fn work(
         let check = !job.cases[..case].contains(c);
         match ready.play(job, comm, (case, c.count, check), &mut room, say) {
             Ok((time_us, wrong)) if comm.rank() == 0 => {
-                say(Event::Told(Told::Done { case, time_us, wrong, how: None }));
+                say(Event::Job(JobEvent::Done { case, time_us, wrong, how: None }));
             }
             Ok(_) => {}
             Err(error) => return Ok(Err(error)),
@@ -89,7 +89,7 @@ fn give_up(error: &Error, comm: Option<&mut Communicator>, say: &mut Say<'_>) ->
 
 /// An algorithm, compiled.
 struct Ready<'a> {
-    piece: &'a Piece,
+    piece: &'a JobEntry,
     /// One; or one for each root, if it turns.
     plans: Vec<Rooted>,
 }
@@ -103,7 +103,7 @@ struct Rooted {
 }
 
 impl Rooted {
-    fn new(piece: &Piece, shape: &Shape, root: u32, rank: u32) -> Result<Self, Failure> {
+    fn new(piece: &JobEntry, shape: &Shape, root: u32, rank: u32) -> Result<Self, Failure> {
         let target = piece.target(root);
         let (sources, program) = load_one(&target)?;
         let options = target.options();
@@ -136,7 +136,7 @@ pub(crate) fn checks(bytes: usize, roots: usize) -> u64 {
 }
 
 impl<'a> Ready<'a> {
-    fn new(job: &Job, piece: &'a Piece, rank: u32) -> Result<Self, Failure> {
+    fn new(job: &Job, piece: &'a JobEntry, rank: u32) -> Result<Self, Failure> {
         let shape: Shape = piece.shape.parse().map_err(Failure::Usage)?;
         let first = Rooted::new(piece, &shape, job.root.unwrap_or(0), rank)?;
         let mut plans = vec![first];
@@ -174,7 +174,7 @@ impl<'a> Ready<'a> {
         let before = if check { checks(lengths[0], self.plans.len()) } else { 0 };
         let now = |comm: &Communicator, what: &str, say: &mut Say<'_>| {
             if comm.rank() == 0 {
-                say(Event::Told(Told::Now { case, what: what.into() }));
+                say(Event::Job(JobEvent::Now { case, what: what.into() }));
             }
         };
         if check {

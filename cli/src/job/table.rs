@@ -4,12 +4,12 @@ use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
 
 use super::{How, Verify};
-use crate::args::Way;
+use crate::args::TransportName;
 use crate::report::Report;
 
 /// A result as programs read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Line {
+pub(crate) struct ResultRow {
     /// Name of the algorithm; of the peer's, what it chose itself.
     pub(crate) algorithm: String,
     /// Collective.
@@ -96,7 +96,7 @@ pub(crate) struct Columns {
     /// Root; if there is none, it turns with every call.
     pub(crate) root: Option<u32>,
     /// How the data goes.
-    pub(crate) way: Way,
+    pub(crate) way: TransportName,
     /// Calls in a CUDA graph.
     pub(crate) graph: Option<u32>,
     /// Busy programs beside the ranks.
@@ -120,11 +120,11 @@ impl Columns {
         blocks: u32,
         time_us: f64,
         wrong: u64,
-    ) -> Line {
+    ) -> ResultRow {
         let bytes = count * u64::from(blocks) * self.dtype.size() as u64;
         let algbw_gbs = if time_us > 0.0 { bytes as f64 / time_us / 1e3 } else { 0.0 };
         let rooted = rooted(&self.collective);
-        Line {
+        ResultRow {
             algorithm: algorithm.into(),
             collective: self.collective.clone(),
             ranks: self.ranks,
@@ -189,7 +189,7 @@ pub(crate) fn head(report: Report) {
 }
 
 /// One result, for people and for programs.
-pub(crate) fn row(report: Report, line: &Line) {
+pub(crate) fn row(report: Report, line: &ResultRow) {
     report.result(line);
     let who = match (&line.peer, line.ratio) {
         (Some(peer), Some(ratio)) => format!("{peer} (ratio {ratio:.2})"),
@@ -222,7 +222,7 @@ pub(crate) fn row(report: Report, line: &Line) {
 }
 
 /// Nothing that was not counted is told as none.
-fn wrong_text(line: &Line) -> String {
+fn wrong_text(line: &ResultRow) -> String {
     line.wrong.map_or("-".into(), |wrong| wrong.to_string())
 }
 
@@ -250,7 +250,7 @@ mod tests {
             op: RedOp::Sum,
             reduces: collective == "all_reduce",
             root: Some(0),
-            way: Way::Shm,
+            way: TransportName::Shm,
             graph: None,
             file: None,
             chosen: false,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{Library, Setting, installed};
-use crate::args::Way;
+use crate::args::TransportName;
 
 const SOURCE: (&str, &str) = ("gloo.cc", include_str!("../../peers/gloo.cc"));
 /// Where a compiler looks, without being told.
@@ -18,8 +18,8 @@ impl Library for Gloo {
         "gloo"
     }
 
-    fn way(&self, _: Way) -> Way {
-        Way::Tcp
+    fn way(&self, _: TransportName) -> TransportName {
+        TransportName::Tcp
     }
 
     fn source(&self) -> (&'static str, &'static str) {

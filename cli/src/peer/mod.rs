@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Peer, Way};
+use crate::args::{Peer, TransportName};
 use folder::Folder;
 use session::Session;
 
@@ -66,7 +66,7 @@ pub(crate) trait Library {
     fn name(&self) -> &'static str;
 
     /// The way that its data goes, where that one is asked for.
-    fn way(&self, asked: Way) -> Way;
+    fn way(&self, asked: TransportName) -> TransportName;
 
     /// Name and text of its program.
     fn source(&self) -> (&'static str, &'static str);
@@ -94,7 +94,7 @@ pub(crate) struct Setting<'a> {
     /// More ranks than cores.
     pub(crate) crowded: bool,
     /// How the data goes.
-    pub(crate) way: Way,
+    pub(crate) way: TransportName,
 }
 
 /// One size to be measured.
@@ -167,7 +167,7 @@ pub(crate) struct Ready {
     library: Box<dyn Library>,
     program: PathBuf,
     folder: PathBuf,
-    asked: Way,
+    asked: TransportName,
     /// Its running ranks, and how many.
     session: Option<(u64, Session)>,
     /// How often it was started.
@@ -181,7 +181,7 @@ impl Ready {
     }
 
     /// How its data goes.
-    pub(crate) fn way(&self) -> Way {
+    pub(crate) fn way(&self) -> TransportName {
         self.library.way(self.asked)
     }
 
@@ -251,10 +251,10 @@ pub(crate) struct Peers {
 
 impl Peers {
     /// Compiles the program for each peer; `says` is told which.
-    pub(crate) fn new(wanted: &[Peer], way: Way, mut says: impl FnMut(&str)) -> Peers {
+    pub(crate) fn new(wanted: &[Peer], way: TransportName, mut says: impl FnMut(&str)) -> Peers {
         let mut peers =
             Peers { ready: Vec::new(), inside: Vec::new(), missing: Vec::new(), _folder: None };
-        if way == Way::Nvlink {
+        if way == TransportName::Nvlink {
             peers.inside = inside(wanted);
             return peers;
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Library, Setting, environment, installed};
-use crate::args::{Peer, Way};
+use crate::args::{Peer, TransportName};
 
 const SOURCE: (&str, &str) = ("mpi.c", include_str!("../../peers/mpi.c"));
 
@@ -72,7 +72,7 @@ impl Library for &Mpi {
         self.name
     }
 
-    fn way(&self, asked: Way) -> Way {
+    fn way(&self, asked: TransportName) -> TransportName {
         asked
     }
 
@@ -156,7 +156,7 @@ impl Mpi {
 
     /// What sends the data its way. Ranks bind themselves, so no launcher does.
     fn variables(&self, setting: &Setting<'_>) -> Vec<(&'static str, &'static str)> {
-        let tcp = setting.way == Way::Tcp;
+        let tcp = setting.way == TransportName::Tcp;
         let mut set = Vec::new();
         match self.kind {
             Kind::OpenMpi => {
@@ -191,7 +191,7 @@ impl Mpi {
             Kind::Intel => {
                 set.push(("I_MPI_PIN", "0"));
                 match setting.way {
-                    Way::Shm => set.push(("I_MPI_FABRICS", "shm")),
+                    TransportName::Shm => set.push(("I_MPI_FABRICS", "shm")),
                     _ => set.extend([
                         ("I_MPI_FABRICS", "ofi"),
                         ("I_MPI_COLL_INTRANODE", "pt2pt"),

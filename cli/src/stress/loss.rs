@@ -8,7 +8,7 @@ use roundelay_algorithms::find;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::book::ready;
-use super::rank::{Line, Lost, say};
+use super::rank::{Lost, RankReport, say};
 use super::{Order, Played, Said};
 use crate::args::Part;
 use crate::job::gpu::buffers::room;
@@ -76,7 +76,7 @@ fn played(order: &Order, player: &mut Player<'_>, lose: impl FnOnce()) -> Result
         let mut now = [0; BEHIND];
         behind.copy_to(&mut now)?;
         lost.played_on = now != own;
-        say(&Line::Lost(lost));
+        say(&RankReport::Lost(lost));
     }
     Ok(Said { words: "it ended".into(), ..Said::default() })
 }

@@ -239,7 +239,7 @@ fn job(order: &Order, ranks: u32) -> Result<Played, String> {
         .grace(timeout * 2 + Duration::from_secs(10));
     let (mut said, mut errors) = (Said::default(), Vec::new());
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
-        Ok(rank::Line::End(end)) => {
+        Ok(rank::RankReport::End(end)) => {
             let Said { checks, faults, wrong, digest, words } = end;
             said.checks += if rank == 0 { checks } else { 0 };
             said.wrong += wrong;
@@ -252,7 +252,7 @@ fn job(order: &Order, ranks: u32) -> Result<Played, String> {
                 said.words = words;
             }
         }
-        Ok(rank::Line::Lost(lost)) => errors.push((rank, lost)),
+        Ok(rank::RankReport::Lost(lost)) => errors.push((rank, lost)),
         Err(_) => {}
     });
     let endings = outcome.map_err(|e| e.to_string())?.endings;

@@ -14,7 +14,7 @@ use crate::report::{FAILED, Failure, Outcome, print};
 
 /// What a rank says, a line of JSON each.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Line {
+pub(super) enum RankReport {
     /// It is done.
     End(Said),
     /// It gives up.
@@ -48,7 +48,7 @@ impl Lost {
     }
 }
 
-pub(super) fn say(line: &Line) {
+pub(super) fn say(line: &RankReport) {
     if let Ok(text) = serde_json::to_string(line) {
         print(&text);
     }
@@ -61,11 +61,11 @@ pub(crate) fn rank(order: &str) -> Outcome {
     let began = Instant::now();
     match part(&order) {
         Ok(said) => {
-            say(&Line::End(said));
+            say(&RankReport::End(said));
             Ok(())
         }
         Err(error) => {
-            say(&Line::Lost(Lost::of(&error, began)));
+            say(&RankReport::Lost(Lost::of(&error, began)));
             Err(Failure::Said(FAILED))
         }
     }

@@ -120,9 +120,9 @@ impl<'a> Sample<'a> {
         let (best, best_us) = times[0].clone();
         Point {
             group: group.to_string(),
-            collective: group.place.collective.clone(),
-            ranks: group.place.ranks,
-            transport: group.place.transport.clone(),
+            collective: group.setting.collective.clone(),
+            ranks: group.setting.ranks,
+            transport: group.setting.transport.clone(),
             placement: group.placement(),
             bytes: *bytes,
             chosen: choice.entry.name,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use roundelay::choose::{NVLINK, Place, Tuned};
+use roundelay::choose::{NVLINK, Setting, Tuned};
 use roundelay::cuda::{Way, probe};
 use roundelay::{DType, RedOp};
 use roundelay_algorithms::of;
@@ -12,7 +12,7 @@ use roundelay_dsl::diag::codes;
 
 use super::{plan, save, table};
 use crate::args::{Play, Target, Tune};
-use crate::job::{self, Case, Gpu, Job, Proof, Start, Told, Turn, Verify};
+use crate::job::{self, Case, Gpu, Job, JobEvent, Proof, Start, Turn, Verify};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, fault};
 use crate::values::{Sizes, size_text};
@@ -26,14 +26,14 @@ const KEPT: usize = 6;
 
 /// A case, for the table.
 struct Point {
-    place: usize,
+    setting: usize,
     bytes: u64,
     name: String,
 }
 
 /// What is measured at one number of ranks.
 struct Work {
-    places: Vec<Place>,
+    settings: Vec<Setting>,
     job: Job,
     points: Vec<Point>,
 }
@@ -98,7 +98,7 @@ fn work(args: &Tune, ranks: u32) -> Result<Work, Failure> {
     let sizes = if named { args.bytes.clone() } else { SIZES.parse().map_err(Failure::Usage)? };
     let sizes = sizes.list(args.factor);
     let shape = Shape::flat(ranks);
-    let mut work = Work { places: Vec::new(), job: empty(args, &shape), points: Vec::new() };
+    let mut work = Work { settings: Vec::new(), job: empty(args, &shape), points: Vec::new() };
     let mut playable = Vec::new();
     for collective in plan::collectives(args)? {
         if matches!(collective, "barrier" | "sendrecv") {
@@ -114,19 +114,19 @@ fn work(args: &Tune, ranks: u32) -> Result<Work, Failure> {
                 proofs.push((work.job.pieces.len() - 1, proof));
             }
         }
-        let place = work.places.len();
-        work.places.push(Place {
+        let setting = work.settings.len();
+        work.settings.push(Setting {
             collective: collective.into(),
             ranks,
             hosts: 1,
             transport: NVLINK.into(),
             in_place: args.in_place,
         });
-        playable.push((place, proofs));
+        playable.push((setting, proofs));
     }
     // Small sizes of everything come first: time may be short.
     for &bytes in &sizes {
-        for (place, proofs) in &playable {
+        for (setting, proofs) in &playable {
             for (piece, proof) in proofs {
                 let count = bytes / u64::from(proof.blocks.max(1)) / DType::F32.size() as u64;
                 for (way, blocks) in tries(bytes) {
@@ -134,7 +134,7 @@ fn work(args: &Tune, ranks: u32) -> Result<Work, Failure> {
                     let (way, blocks) = (Some(way), Some(blocks));
                     work.job.cases.push(Case { turn, way, blocks, ..Case::ours(*piece, count) });
                     let name = proof.algorithm.clone();
-                    work.points.push(Point { place: *place, bytes, name });
+                    work.points.push(Point { setting: *setting, bytes, name });
                 }
             }
         }
@@ -169,16 +169,16 @@ fn measure(work: &Work, report: Report) -> Result<Vec<Option<f64>>, Failure> {
     let start = Start::of(&Play::on_gpus(false), true)?;
     let mut wrongs = 0;
     job::play(&work.job, &start, |told| match told {
-        Told::Done { case, time_us, wrong, .. } => {
+        JobEvent::Done { case, time_us, wrong, .. } => {
             wrongs += usize::from(wrong > 0);
             if let Some(time) = times.get_mut(case).filter(|_| wrong == 0 && time_us > 0.0) {
                 *time = Some(time_us);
             }
             progress.step();
         }
-        Told::Remark(text) => progress.aside(|| report.line(text)),
-        Told::Now { .. } => {}
-        Told::Lacks { .. } => progress.step(),
+        JobEvent::Remark(text) => progress.aside(|| report.line(text)),
+        JobEvent::Now { .. } => {}
+        JobEvent::Lacks { .. } => progress.step(),
     })?;
     drop(progress);
     if wrongs > 0 {
@@ -197,10 +197,10 @@ fn keep(work: &Work, times: &[Option<f64>], tuned: &mut Tuned, report: Report) {
         .filter_map(|((point, case), us)| Some((point, case, (*us)?)))
         .collect();
     let same = |a: &(&Point, &Case, f64), b: &(&Point, &Case, f64)| {
-        (a.0.place, a.0.bytes) == (b.0.place, b.0.bytes)
+        (a.0.setting, a.0.bytes) == (b.0.setting, b.0.bytes)
     };
     for size in all.chunk_by(same) {
-        let place = &work.places[size[0].0.place];
+        let setting = &work.settings[size[0].0.setting];
         let mut best: Vec<(String, f64)> = size
             .iter()
             .map(|(point, case, us)| {
@@ -211,13 +211,13 @@ fn keep(work: &Work, times: &[Option<f64>], tuned: &mut Tuned, report: Report) {
         best.sort_by(|a, b| a.1.total_cmp(&b.1));
         best.truncate(KEPT);
         for (name, us) in &best {
-            tuned.insert(place, size[0].0.bytes, name, *us);
+            tuned.insert(setting, size[0].0.bytes, name, *us);
         }
         let list: Vec<String> = best.iter().map(|(name, us)| format!("{name} {us:.2}")).collect();
-        let (collective, bytes) = (&place.collective, size_text(size[0].0.bytes));
+        let (collective, bytes) = (&setting.collective, size_text(size[0].0.bytes));
         report.line(format!("{collective:14} {bytes:>5}  us: {}", list.join(", ")));
         report.result(&serde_json::json!({
-            "tune": collective, "ranks": place.ranks, "bytes": size[0].0.bytes, "us": best,
+            "tune": collective, "ranks": setting.ranks, "bytes": size[0].0.bytes, "us": best,
         }));
     }
 }

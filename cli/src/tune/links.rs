@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use roundelay::bootstrap::{Setup, membership};
-use roundelay::fabric::{Class, Fabric, Host, Pair, Way};
+use roundelay::fabric::{Class, Fabric, Host, NetworkPath, Pair};
 use roundelay::{Args, Call, Communicator, DType, Error, Hints, RedOp, plan_of};
 use roundelay_algorithms::find;
 use roundelay_compiler::plan::{Plan, Shares};
@@ -40,7 +40,7 @@ const ALIKE: f64 = 1.2;
 
 /// A link as programs read it.
 #[derive(Serialize)]
-struct Line<'a> {
+struct LinkRow<'a> {
     path: &'a str,
     between: [&'a str; 2],
     latency_us: Option<f64>,
@@ -74,10 +74,10 @@ pub(super) fn links(args: &Tune, report: Report) -> Outcome {
     let Some(member) = member else {
         return local(args, &environment, &names, report);
     };
-    let ways = choice::ways(&environment, &names)?;
+    let paths = choice::named_paths(&environment, &names)?;
     let setup = Setup::from_env().map_err(usage)?.hints(&environment).paths(names.clone());
     let mut comm = Communicator::join(&member, &setup).map_err(failed)?;
-    one(args, &ways, &mut comm, &host(), report)
+    one(args, &paths, &mut comm, &host(), report)
 }
 
 /// Ranks as threads of this process, each of which believes to be a host: to try it out.
@@ -90,7 +90,7 @@ fn local(args: &Tune, hints: &Hints, names: &[String], report: Report) -> Outcom
                 .into(),
         ));
     };
-    let ways = &choice::ways(hints, names)?;
+    let paths = &choice::named_paths(hints, names)?;
     let setup = |rank: u32| {
         let setup = Setup::new().hints(hints).host_label(format!("host{rank}"));
         setup.paths(names.to_vec())
@@ -100,7 +100,7 @@ fn local(args: &Tune, hints: &Hints, names: &[String], report: Report) -> Outcom
         let play = |mut comm: Communicator| {
             scope.spawn(move || {
                 let name = format!("host{}", comm.rank());
-                one(args, ways, &mut comm, &name, report)
+                one(args, paths, &mut comm, &name, report)
             })
         };
         let threads: Vec<_> = comms.into_iter().map(play).collect();
@@ -114,7 +114,13 @@ fn local(args: &Tune, hints: &Hints, names: &[String], report: Report) -> Outcom
 }
 
 /// One rank's part; rank 0 speaks and writes.
-fn one(args: &Tune, ways: &[Way], comm: &mut Communicator, name: &str, report: Report) -> Outcome {
+fn one(
+    args: &Tune,
+    paths: &[NetworkPath],
+    comm: &mut Communicator,
+    name: &str,
+    report: Report,
+) -> Outcome {
     let (topology, _) = comm.topology().map_err(failed)?;
     let hosts = topology.hosts() as usize;
     if hosts < 2 {
@@ -129,18 +135,18 @@ fn one(args: &Tune, ways: &[Way], comm: &mut Communicator, name: &str, report: R
     let speaks = comm.rank() == 0;
     if args.dry_run {
         if speaks {
-            planned(ways, &titles, &pairs, report);
+            planned(paths, &titles, &pairs, report);
         }
         return Ok(());
     }
-    let mut progress = speaks.then(|| Progress::new("links", pairs.len() * ways.len()));
+    let mut progress = speaks.then(|| Progress::new("links", pairs.len() * paths.len()));
     let mut all = Vec::new();
     for hosts in pairs {
-        let found = pair(comm, hosts.map(|h| leaders[h]), ways.len()).map_err(failed)?;
+        let found = pair(comm, hosts.map(|h| leaders[h]), paths.len()).map_err(failed)?;
         for (path, class) in found.into_iter().enumerate() {
             let found = Found { path, hosts, class };
             if let Some(progress) = &mut progress {
-                progress.aside(|| say(ways, &titles, found, report));
+                progress.aside(|| say(paths, &titles, found, report));
                 progress.step();
             }
             all.push(found);
@@ -150,7 +156,7 @@ fn one(args: &Tune, ways: &[Way], comm: &mut Communicator, name: &str, report: R
     if !speaks {
         return Ok(());
     }
-    let fabric = fabric(ways, &titles, &all);
+    let fabric = fabric(paths, &titles, &all);
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from("topology.toml"));
     let file = path.display().to_string();
     let text = format!(
@@ -158,8 +164,8 @@ fn one(args: &Tune, ways: &[Way], comm: &mut Communicator, name: &str, report: R
         fabric.text()
     );
     std::fs::write(&path, text).map_err(|e| unwritten("topology", &path, &e))?;
-    let paths = if ways.len() == 1 { "path" } else { "paths" };
-    report.line(format!("{} {paths} between {} hosts: {file}", ways.len(), titles.len()));
+    let paths = if paths.len() == 1 { "path" } else { "paths" };
+    report.line(format!("{} {paths} between {} hosts: {file}", paths.len(), titles.len()));
     Ok(())
 }
 
@@ -263,12 +269,12 @@ fn worst(comm: &mut Communicator, seconds: f64) -> Result<f64, Error> {
 }
 
 /// The file: the usual class of each path, and links that are not of it. The best path comes first.
-fn fabric(ways: &[Way], titles: &[String], all: &[Found]) -> Fabric {
+fn fabric(paths: &[NetworkPath], titles: &[String], all: &[Found]) -> Fabric {
     let host = |name: &String| Host { name: name.clone(), devices: Vec::new() };
     let hosts = titles.iter().map(host).collect();
     let mut fabric = Fabric { hosts, ..Fabric::default() };
-    let mut paths: Vec<(f64, Way)> = Vec::new();
-    for (path, way) in ways.iter().enumerate() {
+    let mut ranked: Vec<(f64, NetworkPath)> = Vec::new();
+    for (path, way) in paths.iter().enumerate() {
         let name = &way.name;
         let of_path: Vec<&Found> = all.iter().filter(|f| f.path == path).collect();
         let class = Class {
@@ -282,11 +288,11 @@ fn fabric(ways: &[Way], titles: &[String], all: &[Found]) -> Fabric {
             fabric.classes.insert(own.clone(), rounded(found.class));
             fabric.links.push(Pair { path: name.clone(), between, class: own });
         }
-        let way = Way { class: name.clone(), ..way.clone() };
-        paths.push((class.latency_us + 65.536 / class.gbs, way));
+        let way = NetworkPath { class: name.clone(), ..way.clone() };
+        ranked.push((class.latency_us + 65.536 / class.gbs, way));
     }
-    paths.sort_by(|a, b| a.0.total_cmp(&b.0));
-    fabric.paths = paths.into_iter().map(|(_, way)| way).collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+    fabric.paths = ranked.into_iter().map(|(_, way)| way).collect();
     fabric
 }
 
@@ -302,22 +308,22 @@ fn rounded(class: Class) -> Class {
     Class { latency_us: round(class.latency_us, 10.0), gbs }
 }
 
-fn planned(ways: &[Way], titles: &[String], pairs: &[[usize; 2]], report: Report) {
+fn planned(paths: &[NetworkPath], titles: &[String], pairs: &[[usize; 2]], report: Report) {
     for hosts in pairs {
-        for path in ways.iter().map(|way| way.name.as_str()) {
+        for path in paths.iter().map(|way| way.name.as_str()) {
             let between = hosts.map(|h| titles[h].as_str());
             report.line(format!("{path} between {} and {}", between[0], between[1]));
             let (latency_us, gbs, state) = (None, None, "planned");
-            report.result(&Line { path, between, latency_us, gbs, state });
+            report.result(&LinkRow { path, between, latency_us, gbs, state });
         }
     }
-    let links = pairs.len() * ways.len();
+    let links = pairs.len() * paths.len();
     report.line(format!("{links} links, about {:.0} s", links as f64 * 0.4));
 }
 
-fn say(ways: &[Way], titles: &[String], found: Found, report: Report) {
+fn say(paths: &[NetworkPath], titles: &[String], found: Found, report: Report) {
     let between = found.hosts.map(|h| titles[h].as_str());
-    let (path, Class { latency_us, gbs }) = (ways[found.path].name.as_str(), found.class);
+    let (path, Class { latency_us, gbs }) = (paths[found.path].name.as_str(), found.class);
     report.line(format!(
         "{path} between {} and {}: {}, {gbs:.3} GB/s",
         between[0],
@@ -325,7 +331,7 @@ fn say(ways: &[Way], titles: &[String], found: Found, report: Report) {
         time_text(latency_us)
     ));
     let (latency_us, gbs) = (Some(latency_us), Some(gbs));
-    report.result(&Line { path, between, latency_us, gbs, state: "measured" });
+    report.result(&LinkRow { path, between, latency_us, gbs, state: "measured" });
 }
 
 fn failed(error: Error) -> Failure {
@@ -340,9 +346,9 @@ mod tests {
     fn links_that_differ_have_a_class_of_their_own_and_the_best_path_is_first() {
         let way = |name: &str, transport: &str| {
             let (name, transport, class) = (name.into(), transport.into(), String::new());
-            Way { name, transport, class, devices: Default::default() }
+            NetworkPath { name, transport, class, devices: Default::default() }
         };
-        let ways = [way("slow", "tcp"), way("fast", "rdma")];
+        let paths = [way("slow", "tcp"), way("fast", "rdma")];
         let titles = ["a".to_string(), "b".to_string(), "c".to_string()];
         let found =
             |path, hosts, latency_us, gbs| Found { path, hosts, class: Class { latency_us, gbs } };
@@ -354,7 +360,7 @@ mod tests {
             found(1, [0, 2], 29.0, 0.5),
             found(1, [1, 2], 30.0, 0.51),
         ];
-        let fabric = fabric(&ways, &titles, &all);
+        let fabric = fabric(&paths, &titles, &all);
         let order: Vec<&str> = fabric.paths.iter().map(|p| p.name.as_str()).collect();
         assert_eq!(order, ["fast", "slow"]);
         assert_eq!(

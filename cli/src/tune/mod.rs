@@ -36,7 +36,7 @@ const NEAR: f64 = 1.1;
 
 /// A point as programs read it.
 #[derive(Serialize)]
-struct Line<'a> {
+struct PointRow<'a> {
     collective: &'a str,
     ranks: u32,
     transport: &'a str,
@@ -119,7 +119,7 @@ fn dry_run(args: &Tune, report: Report, groups: &[Group], sizes: &[u64], raw: &R
         for bytes in group.sizes(sizes) {
             let mut most = 0;
             for candidate in group.candidates(bytes) {
-                let times = raw.times(&group.place, bytes, candidate.name, args.rounds);
+                let times = raw.times(&group.setting, bytes, candidate.name, args.rounds);
                 let left = args.rounds - times.len() as u32;
                 let done = (left == 0).then(|| turns::middle(&times));
                 let predicted = candidate.predicted_us;
@@ -132,7 +132,7 @@ fn dry_run(args: &Tune, report: Report, groups: &[Group], sizes: &[u64], raw: &R
                 most = most.max(left);
                 let budget = args.budget / args.rounds;
                 seconds +=
-                    f64::from(left) * plan::seconds(budget, bytes, group.place.ranks, predicted);
+                    f64::from(left) * plan::seconds(budget, bytes, group.setting.ranks, predicted);
             }
             seconds += f64::from(most) * plan::START;
         }
@@ -208,18 +208,19 @@ impl Work<'_> {
         round: u32,
         names: &[&'static str],
     ) -> std::result::Result<Vec<(String, f64, bool)>, Failure> {
-        let (place, rounds) = (&group.place, self.args.rounds);
-        let lacks = |name: &&str| self.raw.times(place, bytes, name, rounds).len() < round as usize;
+        let (setting, rounds) = (&group.setting, self.args.rounds);
+        let lacks =
+            |name: &&str| self.raw.times(setting, bytes, name, rounds).len() < round as usize;
         let wanted: Vec<&'static str> = names.iter().copied().filter(lacks).collect();
         if !wanted.is_empty() {
             for (name, us) in turns::measure(self.args, group, bytes, &wanted)? {
-                self.raw.add(Result::new(place, bytes, &name, us)).map_err(|e| self.lost(&e))?;
+                self.raw.add(Result::new(setting, bytes, &name, us)).map_err(|e| self.lost(&e))?;
             }
         }
         let mut times: Vec<(String, f64, bool)> = Vec::new();
         for name in names {
-            let us = turns::middle(&self.raw.times(place, bytes, name, rounds));
-            self.table.insert(place, bytes, name, us);
+            let us = turns::middle(&self.raw.times(setting, bytes, name, rounds));
+            self.table.insert(setting, bytes, name, us);
             times.push(((*name).into(), us, !wanted.contains(name)));
         }
         times.sort_by(|a, b| a.1.total_cmp(&b.1));

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use roundelay::choose::{Place, this_host};
+use roundelay::choose::{Setting, this_host};
 use roundelay::{Choice, DType, Hints, Machine, RedOp, Request, Resolver};
 use roundelay_compiler::Placement;
 use roundelay_compiler::collective::NAMES;
 use roundelay_dsl::diag::similar;
 
-use super::Line;
+use super::PointRow;
 use super::turns::TURNS;
-use crate::args::{Tune, Way};
+use crate::args::{TransportName, Tune};
 use crate::choice::{self, in_place};
 use crate::report::Failure;
 
@@ -24,7 +24,7 @@ const MOST: u32 = 16;
 
 /// Calls of one kind.
 pub(super) struct Group {
-    pub(super) place: Place,
+    pub(super) setting: Setting,
 }
 
 /// An algorithm that could be fast.
@@ -35,7 +35,7 @@ pub(super) struct Candidate {
 
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { collective, ranks, transport, .. } = &self.place;
+        let Setting { collective, ranks, transport, .. } = &self.setting;
         let placement = self.placement().replace('_', " ");
         write!(f, "{collective:14} {ranks:>3} ranks  {transport:3}  {placement:12}")
     }
@@ -43,7 +43,7 @@ impl fmt::Display for Group {
 
 impl Group {
     pub(super) fn placement(&self) -> &'static str {
-        if self.place.in_place { "in_place" } else { "out_of_place" }
+        if self.setting.in_place { "in_place" } else { "out_of_place" }
     }
 
     pub(super) fn line<'a>(
@@ -52,11 +52,11 @@ impl Group {
         algorithm: &'a str,
         time_us: Option<f64>,
         state: &'static str,
-    ) -> Line<'a> {
-        Line {
-            collective: &self.place.collective,
-            ranks: self.place.ranks,
-            transport: &self.place.transport,
+    ) -> PointRow<'a> {
+        PointRow {
+            collective: &self.setting.collective,
+            ranks: self.setting.ranks,
+            transport: &self.setting.transport,
             placement: self.placement(),
             bytes,
             algorithm,
@@ -67,9 +67,9 @@ impl Group {
 
     /// The sizes at which every block has an element.
     pub(super) fn sizes(&self, sizes: &[u64]) -> Vec<u64> {
-        let kind = NAMES.iter().find(|(name, _)| *name == self.place.collective);
+        let kind = NAMES.iter().find(|(name, _)| *name == self.setting.collective);
         let blocks = match kind {
-            Some((_, kind)) if kind.blocked() => u64::from(self.place.ranks),
+            Some((_, kind)) if kind.blocked() => u64::from(self.setting.ranks),
             _ => 1,
         };
         let least = blocks * DType::F32.size() as u64;
@@ -80,12 +80,12 @@ impl Group {
 
     /// What a resolver chooses for calls of the group.
     pub(super) fn choice(&self, resolver: &mut Resolver, bytes: u64) -> Result<Choice, Failure> {
-        let topology = this_host(self.place.ranks);
+        let topology = this_host(self.setting.ranks);
         let placement =
-            if self.place.in_place { Placement::InPlace } else { Placement::OutOfPlace };
-        let transport = self.place.transport.as_str();
+            if self.setting.in_place { Placement::InPlace } else { Placement::OutOfPlace };
+        let transport = self.setting.transport.as_str();
         let request = Request {
-            collective: &self.place.collective,
+            collective: &self.setting.collective,
             topology: &topology,
             grid: None,
             root: 0,
@@ -133,7 +133,7 @@ pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
             counts
         }
     };
-    let mut transports: Vec<Way> = Vec::new();
+    let mut transports: Vec<TransportName> = Vec::new();
     for way in &args.transport {
         if !transports.contains(way) {
             transports.push(*way);
@@ -149,14 +149,14 @@ pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
         for &ranks in ranks.iter().filter(|&&n| n > 1 && (collective != "sendrecv" || n == 2)) {
             for in_place in [true, false] {
                 if both || in_place == inside {
-                    let place = Place {
+                    let setting = Setting {
                         collective: collective.into(),
                         ranks,
                         hosts: 1,
                         transport: transport.name().into(),
                         in_place,
                     };
-                    groups.push(Group { place });
+                    groups.push(Group { setting });
                 }
             }
         }

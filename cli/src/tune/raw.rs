@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use roundelay::Machine;
-use roundelay::choose::Place;
+use roundelay::choose::Setting;
 use serde::{Deserialize, Serialize};
 
 /// One measured point, of one round.
@@ -23,8 +23,8 @@ pub(super) struct Result {
 }
 
 impl Result {
-    pub(super) fn new(place: &Place, bytes: u64, algorithm: &str, us: f64) -> Self {
-        let Place { collective, ranks, hosts, transport, in_place } = place.clone();
+    pub(super) fn new(setting: &Setting, bytes: u64, algorithm: &str, us: f64) -> Self {
+        let Setting { collective, ranks, hosts, transport, in_place } = setting.clone();
         Result {
             machine: Machine::here(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -39,12 +39,13 @@ impl Result {
         }
     }
 
-    fn is(&self, place: &Place, bytes: u64, algorithm: &str) -> bool {
+    fn is(&self, setting: &Setting, bytes: u64, algorithm: &str) -> bool {
         self.bytes == bytes
             && self.algorithm == algorithm
-            && self.collective == place.collective
-            && (self.ranks, self.hosts, self.in_place) == (place.ranks, place.hosts, place.in_place)
-            && self.transport == place.transport
+            && self.collective == setting.collective
+            && (self.ranks, self.hosts, self.in_place)
+                == (setting.ranks, setting.hosts, setting.in_place)
+            && self.transport == setting.transport
     }
 }
 
@@ -69,8 +70,14 @@ impl Raw {
     }
 
     /// The latest times of a point, at most so many.
-    pub(super) fn times(&self, place: &Place, bytes: u64, algorithm: &str, most: u32) -> Vec<f64> {
-        let all = self.known.iter().rev().filter(|r| r.is(place, bytes, algorithm));
+    pub(super) fn times(
+        &self,
+        setting: &Setting,
+        bytes: u64,
+        algorithm: &str,
+        most: u32,
+    ) -> Vec<f64> {
+        let all = self.known.iter().rev().filter(|r| r.is(setting, bytes, algorithm));
         all.take(most as usize).map(|r| r.us).collect()
     }
 

@@ -1,11 +1,11 @@
 //! One size, played by several algorithms in turn, so that whatever else the machine does meets all alike.
 
-use roundelay::choose::Place;
+use roundelay::choose::Setting;
 use roundelay_compiler::Shape;
 
 use super::plan::Group;
-use crate::args::{Play, Target, Tune, Way};
-use crate::job::{self, Case, Job, Proof, Start, Told, Verify};
+use crate::args::{Play, Target, TransportName, Tune};
+use crate::job::{self, Case, Job, JobEvent, Proof, Start, Verify};
 use crate::report::Failure;
 use crate::values::median;
 
@@ -20,14 +20,14 @@ pub(super) fn measure(
     bytes: u64,
     names: &[&'static str],
 ) -> Result<Vec<(String, f64)>, Failure> {
-    let place = &group.place;
-    let shape = Shape::flat(place.ranks);
-    let play = play(place);
+    let setting = &group.setting;
+    let shape = Shape::flat(setting.ranks);
+    let play = play(setting);
     let mut proofs: Vec<Proof> = Vec::new();
     // Which of them each algorithm is: on few ranks several may do the same.
     let mut which = Vec::new();
     for name in names {
-        let target = Target::of(format!("{}.{name}", place.collective), None, 0);
+        let target = Target::of(format!("{}.{name}", setting.collective), None, 0);
         let proof = job::prove(&target, &shape, &play)?;
         let same = |p: &Proof| p.plans == proof.plans;
         let known = proofs.iter().position(same);
@@ -58,7 +58,7 @@ pub(super) fn measure(
     };
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); proofs.len()];
     job::play(&job, &Start::of(&play, true)?, |told| {
-        if let Told::Done { case, time_us, .. } = told {
+        if let JobEvent::Done { case, time_us, .. } = told {
             times[job.cases[case].piece].push(time_us);
         }
     })?;
@@ -72,11 +72,11 @@ pub(super) fn middle(times: &[f64]) -> f64 {
 }
 
 /// How points are measured: sums of f32 in memory that other ranks can read.
-fn play(place: &Place) -> Play {
+fn play(setting: &Setting) -> Play {
     Play {
-        in_place: place.in_place,
-        out_of_place: !place.in_place,
-        transport: (place.transport == "tcp").then_some(Way::Tcp),
+        in_place: setting.in_place,
+        out_of_place: !setting.in_place,
+        transport: (setting.transport == "tcp").then_some(TransportName::Tcp),
         ..Play::tuning()
     }
 }

@@ -7,7 +7,7 @@ use super::survey::Survey;
 use super::{Link, Topology};
 use crate::instance::Instance;
 use crate::num::{float, index, wide};
-use crate::plan::{Shares, Wire};
+use crate::plan::{Shares, WireType};
 
 /// A pass for pipelining alone moves at least so many bytes a message, as the runtime has it.
 const LEAST_PIECE: u64 = 16 << 10;
@@ -88,7 +88,7 @@ pub struct Profile {
     pub(super) ports: Most,
     /// What the busiest rank's ports need for a whole pass.
     pub(super) busy: Most,
-    pub(super) wires: Vec<Wire>,
+    pub(super) wires: Vec<WireType>,
     /// C, and the chunks of the longest message.
     pub(super) chunks: u64,
     pub(super) message: u64,
@@ -182,7 +182,7 @@ impl Profile {
     }
 
     /// Types narrower than the call's that messages are rounded to.
-    pub fn wires(&self) -> &[Wire] {
+    pub fn wires(&self) -> &[WireType] {
         &self.wires
     }
 }

@@ -9,7 +9,7 @@ use super::Topology;
 use super::profile::{Lane, Most, Profile, Step};
 use crate::instance::Instance;
 use crate::num::{count, float, index, whole};
-use crate::plan::{Region, Wire};
+use crate::plan::{Region, WireType};
 use crate::walk::{MAX_LANES, Round, Transfer, walk};
 
 /// Up to so many ranks all are looked at; beyond, a few stand for all.
@@ -397,10 +397,10 @@ impl Place {
 }
 
 /// Bytes of an element on the wire.
-fn bytes_of(wire: Wire) -> f64 {
+fn bytes_of(wire: WireType) -> f64 {
     match wire {
-        Wire::F16 | Wire::Bf16 => 2.0,
-        Wire::F32 => 4.0,
+        WireType::F16 | WireType::Bf16 => 2.0,
+        WireType::F32 => 4.0,
     }
 }
 

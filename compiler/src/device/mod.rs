@@ -42,7 +42,7 @@ pub use verify::{Fault, Programs, ProvedProgram, prove, verify};
 
 use serde::Serialize;
 
-use crate::plan::{Dir, Header, Region, Site, Sizes, Wire};
+use crate::plan::{Dir, Header, Region, Site, Sizes, WireType};
 
 /// How the messages of a program travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -172,9 +172,9 @@ pub enum Source {
     /// This rank's own memory. After a landed message, its place.
     Local(Region),
     /// Units in this rank's staging memory, each polled.
-    Packet(Message, Option<Wire>),
+    Packet(Message, Option<WireType>),
     /// A slot in this rank's staging memory.
-    Staged(Message, Option<Wire>),
+    Staged(Message, Option<WireType>),
     /// A region of the peer's buffers.
     Pulled(Message, Region),
 }
@@ -183,9 +183,9 @@ pub enum Source {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Target {
     /// Units in the peer's staging memory.
-    Packet(Message, Option<Wire>),
+    Packet(Message, Option<WireType>),
     /// A slot in the peer's staging memory.
-    Staged(Message, Option<Wire>),
+    Staged(Message, Option<WireType>),
     /// A region of the peer's buffers.
     Landed(Message, Region),
 }

@@ -4,7 +4,7 @@ use std::fmt::{Display, Formatter, Result};
 
 use super::{Arm, DeviceProgram, Event, Message, Source, Target, Wait, Way};
 use crate::num::index;
-use crate::plan::{Dir, Sizes, Wire};
+use crate::plan::{Dir, Sizes, WireType};
 
 impl Way {
     /// All of them.
@@ -126,7 +126,7 @@ impl DeviceProgram {
     }
 
     fn arm(&self, f: &mut Formatter<'_>, arm: &Arm) -> Result {
-        let wire = |w: &Option<Wire>| w.map_or(String::new(), |w| format!(" as {}", w.name()));
+        let wire = |w: &Option<WireType>| w.map_or(String::new(), |w| format!(" as {}", w.name()));
         let mut parts: Vec<String> = Vec::new();
         if !arm.waits.is_empty() {
             parts.push(format!("wait {}:", self.waits(&arm.waits)));

@@ -206,7 +206,7 @@ pub enum Input {
         /// Index into [`RankPlan::conns`], an end that receives.
         conn: u32,
         /// Element type on the wire, if not the buffer's.
-        wire: Option<Wire>,
+        wire: Option<WireType>,
         /// The region of the peer's memory that holds the content, if the peer may offer it.
         pull: Option<Region>,
     },
@@ -227,7 +227,7 @@ pub struct Out {
     /// Index into [`RankPlan::conns`], an end that sends.
     pub conn: u32,
     /// Element type on the wire, if not the buffer's.
-    pub wire: Option<Wire>,
+    pub wire: Option<WireType>,
     /// The region of this rank's memory that the peer may read in place of a copy: the local input
     /// of a send, or the store. It lies in one buffer.
     pub pull: Option<Region>,
@@ -295,7 +295,7 @@ pub enum Buf {
 
 /// Element types that a message may be rounded to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Wire {
+pub enum WireType {
     /// IEEE binary16.
     F16,
     /// bfloat16.
@@ -351,13 +351,13 @@ impl Sizes {
     }
 }
 
-impl Wire {
+impl WireType {
     /// As it is written after `as`.
     pub fn name(self) -> &'static str {
         match self {
-            Wire::F16 => "f16",
-            Wire::Bf16 => "bf16",
-            Wire::F32 => "f32",
+            WireType::F16 => "f16",
+            WireType::Bf16 => "bf16",
+            WireType::F32 => "f32",
         }
     }
 }

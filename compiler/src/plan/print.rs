@@ -3,7 +3,7 @@
 use crate::num::index;
 use std::fmt::{Display, Formatter, Result, Write};
 
-use super::{Buf, Dir, Input, Op, Plan, Region, Sizes, Weighted, Wire};
+use super::{Buf, Dir, Input, Op, Plan, Region, Sizes, Weighted, WireType};
 
 impl Display for Region {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -56,7 +56,7 @@ impl Display for Plan {
 
 impl Plan {
     fn op_text(&self, f: &mut Formatter<'_>, op: &Op) -> Result {
-        let wire = |w: Option<Wire>| w.map_or(String::new(), |w| format!(" as {}", w.name()));
+        let wire = |w: Option<WireType>| w.map_or(String::new(), |w| format!(" as {}", w.name()));
         let end = |conn: u32| {
             let c = self.part.conns[index(conn)];
             let lane = if c.channel == 0 { String::new() } else { format!("/{}", c.channel) };

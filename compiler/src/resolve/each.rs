@@ -7,7 +7,7 @@ use roundelay_dsl::span::Span;
 use super::Resolver;
 use super::region::depends;
 use super::stmt::Body;
-use crate::plan::Wire;
+use crate::plan::WireType;
 use crate::program::{Binder, Buffer, Each, Expr, Node, Rule, Slot};
 
 /// An `each` while its body is being flattened.
@@ -166,8 +166,9 @@ impl Body {
         let wire = match &t.wire {
             None => None,
             Some(w) => {
-                let wire =
-                    [Wire::F16, Wire::Bf16, Wire::F32].into_iter().find(|k| k.name() == w.text);
+                let wire = [WireType::F16, WireType::Bf16, WireType::F32]
+                    .into_iter()
+                    .find(|k| k.name() == w.text);
                 if wire.is_none() {
                     r.report(
                         Diagnostic::error(

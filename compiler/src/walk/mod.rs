@@ -24,7 +24,7 @@ use crate::collective::Spec;
 use crate::eval::eval;
 use crate::instance::{Instance, enter, environment, length_varies, split_range};
 use crate::num::{count, index, short, wide};
-use crate::plan::{Region, Weighted, Wire};
+use crate::plan::{Region, Weighted, WireType};
 use crate::program::{Program, Slot, Stmt};
 use frame::{Frame, Ride, Views};
 pub use round::Round;
@@ -59,7 +59,7 @@ pub struct Transfer {
     /// What is written.
     pub to: Region,
     /// Narrower type on the wire.
-    pub wire: Option<Wire>,
+    pub wire: Option<WireType>,
     /// Its statement.
     pub span: Span,
 }

@@ -16,7 +16,7 @@
 //!   ties to even; a NaN stays a NaN.
 //! - *Integers wrap.* `min` and `max` of floats are NaN if any operand is; of operands that compare
 //!   equal (the two zeros) they keep the first.
-//! - *Wire types.* A source or destination may hold another float type than the buffer's
+//! - *WireType types.* A source or destination may hold another float type than the buffer's
 //!   ([`Src::wire`], [`Dst::wire`]). It is converted when loaded and when stored; the arithmetic
 //!   between is the same. A value goes from the accumulator to each destination in one rounding.
 //! - *Memory is passed once.* Long folds go in blocks that stay in the first-level cache. Nothing is
@@ -37,7 +37,7 @@
 pub(crate) mod cuda;
 pub(crate) mod host;
 
-use roundelay_compiler::plan::Wire;
+use roundelay_compiler::plan::WireType;
 
 use crate::dtype::{DType, RedOp};
 
@@ -49,7 +49,7 @@ pub(crate) struct Src {
     /// The first element; no alignment needed.
     pub(crate) ptr: *const u8,
     /// Element type there, if not the kernel's.
-    pub(crate) wire: Option<Wire>,
+    pub(crate) wire: Option<WireType>,
 }
 
 /// Where the result of a fold is written.
@@ -58,9 +58,18 @@ pub(crate) struct Dst {
     /// The first element; no alignment needed.
     pub(crate) ptr: *mut u8,
     /// Element type there, if not the kernel's.
-    pub(crate) wire: Option<Wire>,
+    pub(crate) wire: Option<WireType>,
     /// Nobody reads the result soon: long ones may go past the caches.
     pub(crate) stream: bool,
+}
+
+/// Memory aligned as kernels read it best.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct CacheLine(#[allow(dead_code, reason = "only its address is used")] [u8; 64]);
+
+impl CacheLine {
+    pub(crate) const ZERO: CacheLine = CacheLine([0; 64]);
 }
 
 /// A combination of element type and operator, or of element type and wire type, without meaning.
@@ -76,11 +85,11 @@ pub(crate) enum Unsupported {
     },
     /// Only floats can be rounded on the wire.
     #[error("{dtype} cannot travel as {}: only f16, bf16, f32 and f64 are rounded on the wire", .wire.name())]
-    Wire {
+    WireType {
         /// The element type.
         dtype: DType,
         /// The wire type asked for.
-        wire: Wire,
+        wire: WireType,
     },
 }
 

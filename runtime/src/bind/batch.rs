@@ -25,7 +25,7 @@ use crate::dtype::{DType, RedOp};
 use crate::ends::Ends;
 use crate::error::{Bytes, Error};
 use crate::group::Group;
-use crate::net::{Deadline, Wire};
+use crate::net::{ConnectionId, Deadline};
 use crate::transport::shm::Layout;
 
 /// Pieces in flight on a connection: so many small messages may be sent before one is received.
@@ -119,8 +119,8 @@ pub(crate) fn bind_batch(
     let (own, channel) = (group.rank(), channel(group.layout()));
     let peers = batch.transfers.iter().map(|t| t.peer);
     let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
-    let wire = |peer| Wire { peer, channel, path: 0 };
-    ends.connect(group, peers.filter(|&peer| peer != own).map(wire), deadline)?;
+    let connection = |peer| ConnectionId { peer, channel, path: 0 };
+    ends.connect(group, peers.filter(|&peer| peer != own).map(connection), deadline)?;
     let slot_bytes = group.layout().slot_bytes;
     let mut builder = Builder { slot_bytes, bound: empty(batch) };
     let transfers = builder.bound.batch.as_ref().map(|b| b.transfers.clone()).unwrap_or_default();
@@ -144,13 +144,13 @@ pub(crate) fn bind_batch(
         let listed = listed.filter(|(_, t)| (t.peer, t.dir) == (peer, dir));
         match dir {
             Dir::Send => {
-                let sender = ends.sender(group, wire(peer))?;
+                let sender = ends.sender(group, connection(peer))?;
                 let end = SendEnd { sender, peer, channel, path: 0, messages: 0, posted };
                 listed.for_each(|(i, t)| builder.send(i, t, &end));
                 builder.bound.sends.push(end);
             }
             Dir::Recv => {
-                let receiver = ends.receiver(group, wire(peer))?;
+                let receiver = ends.receiver(group, connection(peer))?;
                 let end = RecvEnd { receiver, peer, channel, path: 0, posted };
                 listed.for_each(|(i, t)| builder.receive(i, t, &end));
                 builder.bound.froms.push(end);

@@ -16,7 +16,7 @@ use crate::ends::Ends;
 use crate::error::Error;
 use crate::executor::short;
 use crate::group::Group;
-use crate::net::{Deadline, Wire};
+use crate::net::{ConnectionId, Deadline};
 
 /// Messages of memory that peers do not map do without a slot from this size on: they come through a pipe, or are read
 /// through the kernel ([`crate::transport::shm`]). Slots are few, so the receiver still has their lines in its cache when
@@ -66,10 +66,10 @@ pub(crate) fn bind(
     bound.shares = shares.cloned();
     bound.widest = ops().map(|op| op.inputs.len().max(op.outs.len() + 1)).max().unwrap_or(0);
     let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
-    let wire = |c: &Conn| Wire { peer: c.peer, channel: c.channel, path: c.path };
+    let id = |c: &Conn| ConnectionId { peer: c.peer, channel: c.channel, path: c.path };
     let played = played(plan, &bound.shape);
     let wanted = part.conns.iter().zip(&played).filter(|(_, played)| **played);
-    ends.connect(group, wanted.map(|(c, _)| wire(c)), deadline)?;
+    ends.connect(group, wanted.map(|(c, _)| id(c)), deadline)?;
     let crowded = group.layout().crowded;
     let mut builder = Builder { plan, kernel, crowded, ends: Vec::new() };
     for (conn, played) in part.conns.iter().zip(played) {
@@ -81,13 +81,13 @@ pub(crate) fn bind(
         let posted = group.local(peer).is_none();
         builder.ends.push(match conn.dir {
             Dir::Send => {
-                let sender = ends.sender(group, wire(conn))?;
+                let sender = ends.sender(group, id(conn))?;
                 let messages = conn.messages.into();
                 bound.sends.push(SendEnd { sender, peer, channel, path, messages, posted });
                 bound.sends.len() - 1
             }
             Dir::Recv => {
-                let receiver = ends.receiver(group, wire(conn))?;
+                let receiver = ends.receiver(group, id(conn))?;
                 bound.froms.push(RecvEnd { receiver, peer, channel, path, posted });
                 bound.froms.len() - 1
             }
@@ -303,7 +303,7 @@ impl Builder<'_> {
         usize::try_from(least).unwrap_or(usize::MAX)
     }
 
-    fn wire_size(&self, wire: Option<roundelay_compiler::plan::Wire>) -> Result<u32, Error> {
+    fn wire_size(&self, wire: Option<roundelay_compiler::plan::WireType>) -> Result<u32, Error> {
         let size = self.kernel.wire_size(wire).map_err(|e| Error::Unsupported(e.to_string()))?;
         Ok(size as u32)
     }

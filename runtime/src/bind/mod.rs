@@ -19,7 +19,7 @@ pub(crate) use shape::{Pace, Shape, digest, mix};
 
 use std::ops::Range;
 
-use roundelay_compiler::plan::{Header, OpRef, Shares, Site, Wire};
+use roundelay_compiler::plan::{Header, OpRef, Shares, Site, WireType};
 
 use crate::backend::Kernel;
 use crate::dtype::{DType, RedOp};
@@ -140,7 +140,7 @@ pub(crate) struct Operand {
     /// Which place of each segment it is (of the peer's memory for a message), or [`NOWHERE`].
     pub(crate) place: u32,
     /// Type and bytes of an element of the message.
-    pub(crate) wire: Option<Wire>,
+    pub(crate) wire: Option<WireType>,
     pub(crate) size: u32,
     /// The lowest and the end of the highest byte of the peer's memory, from its base.
     pub(crate) span: (u64, u64),
@@ -154,7 +154,7 @@ pub(crate) struct OutEnd {
     /// Index into [`Bound::sends`].
     pub(crate) send: u32,
     pub(crate) sender: u32,
-    pub(crate) wire: Option<Wire>,
+    pub(crate) wire: Option<WireType>,
     /// Bytes of an element of the message.
     pub(crate) size: u32,
     /// The buffer in which the content may stay, or [`NOWHERE`].

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use roundelay_algorithms::{Book, CATALOGUE, Entry};
 use roundelay_compiler::collective::NAMES;
 use roundelay_compiler::cost::{Profile, Topology};
-use roundelay_compiler::plan::Wire;
+use roundelay_compiler::plan::WireType;
 use roundelay_compiler::{Instance, Options, Program, Shape, graph, resolve, verify};
 use roundelay_dsl::diag::{Code, Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceMap;
@@ -220,9 +220,9 @@ fn allowed(fit: &Fit, request: &Request<'_>, hints: &Hints) -> Result<(), Why> {
     }
     let permitted = match hints.lossy().unwrap_or(Lossy::None) {
         Lossy::None => None,
-        Lossy::F16 => Some(Wire::F16),
-        Lossy::Bf16 => Some(Wire::Bf16),
-        Lossy::F32 => Some(Wire::F32),
+        Lossy::F16 => Some(WireType::F16),
+        Lossy::Bf16 => Some(WireType::Bf16),
+        Lossy::F32 => Some(WireType::F32),
     };
     match wires.iter().all(|w| Some(*w) == permitted) {
         true => Ok(()),

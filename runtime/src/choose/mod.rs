@@ -37,7 +37,7 @@ pub use division::{Division, Part};
 pub use how::How;
 use how::fastest;
 pub use machine::Machine;
-pub use tuned::{Place, Times, Tuned, VARIABLE};
+pub use tuned::{Setting, Times, Tuned, VARIABLE};
 
 /// Measured times that differ by less than this factor are alike, and those that are predicted for crowded cores.
 const ALIKE: f64 = 1.03;
@@ -87,7 +87,7 @@ pub struct Choice {
     /// On which shape.
     pub shape: Shape,
     /// What decided.
-    pub source: Source,
+    pub source: DecidedBy,
     /// Microseconds by the cost model.
     pub predicted_us: f64,
     /// Microseconds by the tuned table.
@@ -104,7 +104,7 @@ pub struct Choice {
 
 /// What decided a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum DecidedBy {
     /// The hint `key` of a level.
     Hint(Level, &'static str),
     /// Measurements.
@@ -117,14 +117,14 @@ pub enum Source {
     Default,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for DecidedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Hint(level, key) => write!(f, "{level} ({key})"),
-            Source::Tuned => f.write_str("tuned table"),
-            Source::CostModel => f.write_str("cost model"),
-            Source::Rule => f.write_str("rule of this size for GPUs"),
-            Source::Default => f.write_str("default"),
+            DecidedBy::Hint(level, key) => write!(f, "{level} ({key})"),
+            DecidedBy::Tuned => f.write_str("tuned table"),
+            DecidedBy::CostModel => f.write_str("cost model"),
+            DecidedBy::Rule => f.write_str("rule of this size for GPUs"),
+            DecidedBy::Default => f.write_str("default"),
         }
     }
 }
@@ -271,14 +271,14 @@ impl Resolver {
                 Objective::Latency => 0,
                 Objective::Bandwidth => 1 << 30,
             };
-            let source = Source::Hint(level, "objective");
+            let source = DecidedBy::Hint(level, "objective");
             return Ok(self.predicted(&request, candidates, bytes, source));
         }
         match self.measured(&request, &candidates) {
             Some(times) => Ok(self.tuned(&request, candidates, &times)),
             #[cfg(feature = "cuda")]
             None if request.transport == NVLINK => self.ruled(&request, candidates),
-            None => Ok(self.predicted(&request, candidates, request.bytes, Source::CostModel)),
+            None => Ok(self.predicted(&request, candidates, request.bytes, DecidedBy::CostModel)),
         }
     }
 
@@ -292,7 +292,7 @@ impl Resolver {
                 .find_map(fits);
         match by_rule.or_else(|| candidates.iter().position(|c| c.fit.is_ok())) {
             Some(at) => {
-                Ok(self.choice(request, candidates, at, Source::Rule, None, |_, _| Why::Rule))
+                Ok(self.choice(request, candidates, at, DecidedBy::Rule, None, |_, _| Why::Rule))
             }
             None => Err(nothing(request, &candidates)),
         }
@@ -327,7 +327,7 @@ impl Resolver {
                 ),
             });
         }
-        let source = Source::Hint(level, "algorithm");
+        let source = DecidedBy::Hint(level, "algorithm");
         let times = self.table(request);
         Ok(self.choice(request, candidates, at, source, times.as_ref(), |_, _| Why::Overruled))
     }
@@ -342,8 +342,8 @@ impl Resolver {
     }
 
     fn table(&self, request: &Request<'_>) -> Option<Times> {
-        let place = place(request);
-        self.tuned.as_ref()?.times(&place, request.bytes)
+        let setting = setting(request);
+        self.tuned.as_ref()?.times(&setting, request.bytes)
     }
 
     fn tuned(&self, request: &Request<'_>, candidates: Vec<Candidate>, times: &Times) -> Choice {
@@ -354,7 +354,7 @@ impl Resolver {
         let all = candidates.iter().filter_map(time);
         let least_us = all.fold(f64::INFINITY, f64::min);
         let best = least(&candidates, ALIKE, |c| time(c).unwrap_or(f64::INFINITY));
-        self.choice(request, candidates, best, Source::Tuned, Some(times), |_, measured| {
+        self.choice(request, candidates, best, DecidedBy::Tuned, Some(times), |_, measured| {
             measured.map_or(Why::Unmeasured, |us| Why::Measured(us / least_us))
         })
     }
@@ -364,7 +364,7 @@ impl Resolver {
         request: &Request<'_>,
         candidates: Vec<Candidate>,
         bytes: u64,
-        source: Source,
+        source: DecidedBy,
     ) -> Choice {
         let time = |c: &Candidate| c.time_us(bytes, request.slots());
         // What the model does not know of ranks that take turns grows with the rounds.
@@ -372,7 +372,7 @@ impl Resolver {
         let best = least(&candidates, alike, time);
         let least = time(&candidates[best]);
         let moves = least > 0.0 && request.topology.ranks() > 1;
-        let source = if moves { source } else { Source::Default };
+        let source = if moves { source } else { DecidedBy::Default };
         let times = self.table(request);
         let all: Vec<f64> = candidates.iter().map(time).collect();
         self.choice(request, candidates, best, source, times.as_ref(), |at, _| {
@@ -386,7 +386,7 @@ impl Resolver {
         request: &Request<'_>,
         candidates: Vec<Candidate>,
         at: usize,
-        source: Source,
+        source: DecidedBy,
         times: Option<&Times>,
         why: impl Fn(usize, Option<f64>) -> Why,
     ) -> Choice {
@@ -413,7 +413,7 @@ impl Resolver {
             });
         }
         let key = |l: &Lost| match source {
-            Source::Tuned => l.measured_us.or(l.predicted_us.map(|us| us * 1e12)),
+            DecidedBy::Tuned => l.measured_us.or(l.predicted_us.map(|us| us * 1e12)),
             _ => l.predicted_us,
         };
         lost.sort_by(|a, b| {
@@ -441,8 +441,8 @@ pub fn this_host(ranks: u32) -> Topology {
 }
 
 /// The row of the table that a request would be found in.
-pub fn place(request: &Request<'_>) -> Place {
-    Place {
+pub fn setting(request: &Request<'_>) -> Setting {
+    Setting {
         collective: request.collective.into(),
         ranks: request.topology.ranks(),
         hosts: request.topology.hosts(),

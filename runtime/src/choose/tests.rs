@@ -75,7 +75,7 @@ fn every_collective_has_a_choice_at_every_count() {
                 let choice = resolver.choose(&request, &Hints::default(), &Hints::default());
                 let choice = choice.unwrap_or_else(|e| panic!("{collective} on {ranks}: {e}"));
                 assert_eq!(choice.lost.len() + 1, count);
-                let expected = if ranks == 1 { Source::Default } else { Source::CostModel };
+                let expected = if ranks == 1 { DecidedBy::Default } else { DecidedBy::CostModel };
                 assert_eq!(choice.source, expected, "{collective} on {ranks}");
             }
         }
@@ -98,7 +98,7 @@ fn a_named_algorithm_is_played_or_refused_with_its_clause() {
     let four = Topology::one_host(4);
     let choice = choose("all_reduce", &four, 1 << 20, "algorithm=ring");
     assert_eq!(choice.entry.name, "ring");
-    assert_eq!(choice.source, Source::Hint(Level::Call, "algorithm"));
+    assert_eq!(choice.source, DecidedBy::Hint(Level::Call, "algorithm"));
     assert_eq!(*why(&choice, "two_shot"), Why::Overruled);
     let six = Topology::one_host(6);
     let error = refused("all_reduce", &six, "algorithm=halving_doubling");
@@ -135,7 +135,7 @@ fn the_objective_overrules_the_size() {
     assert_ne!(name(4, 64 << 20, "objective=latency"), name(4, 64 << 20, ""));
     let four = Topology::one_host(4);
     let choice = choose("all_reduce", &four, 8, "objective=bandwidth");
-    assert_eq!(choice.source, Source::Hint(Level::Call, "objective"));
+    assert_eq!(choice.source, DecidedBy::Hint(Level::Call, "objective"));
 }
 
 #[test]
@@ -216,12 +216,12 @@ fn hosts_make_a_grid() {
 fn table() -> Tuned {
     let mut table = Tuned::new(machine());
     let four = Topology::one_host(4);
-    let place = place(&request("all_reduce", &four, 0));
+    let setting = setting(&request("all_reduce", &four, 0));
     for (algorithm, small, large) in
         [("ring", 9.0, 50.0), ("two_shot", 10.0, 100.0), ("halving_doubling", 5.0, 200.0)]
     {
-        table.insert(&place, 1 << 10, algorithm, small);
-        table.insert(&place, 1 << 20, algorithm, large);
+        table.insert(&setting, 1 << 10, algorithm, small);
+        table.insert(&setting, 1 << 20, algorithm, large);
     }
     table
 }
@@ -238,23 +238,23 @@ fn levels_go_in_order() {
         let choice = all.choose(&request, call, comm).expect("a choice");
         (choice.entry.name, choice.source)
     };
-    assert_eq!(run(&call, &comm), ("swing", Source::Hint(Level::Call, "algorithm")));
-    assert_eq!(run(&none, &comm), ("circulant", Source::Hint(Level::Communicator, "algorithm")));
-    let environment = Source::Hint(Level::Environment, "algorithm");
+    assert_eq!(run(&call, &comm), ("swing", DecidedBy::Hint(Level::Call, "algorithm")));
+    assert_eq!(run(&none, &comm), ("circulant", DecidedBy::Hint(Level::Communicator, "algorithm")));
+    let environment = DecidedBy::Hint(Level::Environment, "algorithm");
     assert_eq!(run(&none, &none), ("bidirectional_ring", environment));
     let mut tuned = Resolver::new(Hints::default(), Some(table()), &machine());
     let choice = tuned.choose(&request, &none, &none).expect("a choice");
-    assert_eq!((choice.entry.name, choice.source), ("ring", Source::Tuned));
+    assert_eq!((choice.entry.name, choice.source), ("ring", DecidedBy::Tuned));
     assert_eq!(choice.measured_us, Some(50.0));
     assert_eq!(*why(&choice, "two_shot"), Why::Measured(2.0));
     assert_eq!(*why(&choice, "circulant"), Why::Unmeasured);
     let mut model = resolver();
     let choice = model.choose(&request, &none, &none).expect("a choice");
-    assert_eq!((choice.entry.name, choice.source), ("two_shot", Source::CostModel));
+    assert_eq!((choice.entry.name, choice.source), ("two_shot", DecidedBy::CostModel));
     let one = Topology::one_host(1);
     let alone = Request { topology: &one, ..request };
     let choice = tuned.choose(&alone, &none, &none).expect("a choice");
-    assert_eq!(choice.source, Source::Default);
+    assert_eq!(choice.source, DecidedBy::Default);
 }
 
 #[test]
@@ -266,9 +266,9 @@ fn the_table_gives_way_to_what_hints_forbid() {
         let choice = tuned.choose(&request, &hints(text), &Hints::default()).expect(text);
         (choice.entry.name, choice.source)
     };
-    assert_eq!(run("deterministic=true"), ("two_shot", Source::Tuned));
-    assert_eq!(run("objective=latency").1, Source::Hint(Level::Call, "objective"));
-    assert_eq!(run("transport=tcp").1, Source::CostModel, "measured over shared memory");
+    assert_eq!(run("deterministic=true"), ("two_shot", DecidedBy::Tuned));
+    assert_eq!(run("objective=latency").1, DecidedBy::Hint(Level::Call, "objective"));
+    assert_eq!(run("transport=tcp").1, DecidedBy::CostModel, "measured over shared memory");
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn a_table_of_another_machine_does_not_apply_and_says_so() {
     let request = request("all_reduce", &four, 1 << 20);
     let choice = resolver.choose(&request, &Hints::default(), &Hints::default());
     let choice = choice.expect("a choice");
-    assert_eq!(choice.source, Source::CostModel);
+    assert_eq!(choice.source, DecidedBy::CostModel);
     assert!(choice.remarks[0].contains("measured on 64 cores of test, and this is 2 cores"));
 }
 
@@ -360,12 +360,12 @@ fn a_table_of_one_path_says_nothing_of_several() {
     let topology = two_paths(2, 1);
     let request = request("all_reduce", &topology, 64 << 20);
     let mut tuned = Tuned::new(machine());
-    tuned.insert(&place(&request), 64 << 20, "ring", 1.0);
+    tuned.insert(&setting(&request), 64 << 20, "ring", 1.0);
     let choose = |tuned: &Tuned| {
         let mut resolver = Resolver::new(Hints::default(), Some(tuned.clone()), &machine());
         resolver.choose(&request, &Hints::default(), &Hints::default()).expect("a choice")
     };
     assert_eq!(choose(&tuned).entry.name, "multipath");
-    tuned.insert(&place(&request), 64 << 20, "multipath", 3.0);
+    tuned.insert(&setting(&request), 64 << 20, "multipath", 3.0);
     assert_eq!(choose(&tuned).entry.name, "ring");
 }

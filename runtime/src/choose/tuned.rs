@@ -24,7 +24,7 @@ pub const VARIABLE: &str = "ROUNDELAY_TUNED";
 
 /// What a row was measured for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Setting {
     /// The collective.
     pub collective: String,
     /// Number of ranks.
@@ -45,7 +45,7 @@ pub type Times = BTreeMap<String, f64>;
 pub struct Tuned {
     /// Where they were made.
     pub machine: Machine,
-    rows: BTreeMap<Place, BTreeMap<u64, Times>>,
+    rows: BTreeMap<Setting, BTreeMap<u64, Times>>,
 }
 
 #[derive(Deserialize)]
@@ -151,16 +151,16 @@ impl Tuned {
             }
         }
         let Row { collective, ranks, hosts, transport, bytes, us, .. } = row;
-        let place = Place { collective, ranks, hosts, transport, in_place };
-        if self.rows.entry(place).or_default().insert(bytes, us).is_some() {
+        let setting = Setting { collective, ranks, hosts, transport, in_place };
+        if self.rows.entry(setting).or_default().insert(bytes, us).is_some() {
             return Err(format!("a second row of {bytes} bytes for the same calls"));
         }
         Ok(())
     }
 
     /// Adds a measurement, in place of an earlier one of the same algorithm at the same size.
-    pub fn insert(&mut self, place: &Place, bytes: u64, algorithm: &str, us: f64) {
-        let sizes = self.rows.entry(place.clone()).or_default();
+    pub fn insert(&mut self, setting: &Setting, bytes: u64, algorithm: &str, us: f64) {
+        let sizes = self.rows.entry(setting.clone()).or_default();
         sizes.entry(bytes).or_default().insert(algorithm.into(), us);
     }
 
@@ -175,15 +175,15 @@ impl Tuned {
     }
 
     /// The rows, in order.
-    pub fn rows(&self) -> impl Iterator<Item = (&Place, u64, &Times)> {
+    pub fn rows(&self) -> impl Iterator<Item = (&Setting, u64, &Times)> {
         self.rows.iter().flat_map(|(p, sizes)| sizes.iter().map(move |(b, t)| (p, *b, t)))
     }
 
     /// The times of a call of so many bytes: those of algorithms that were measured around that size.
     /// Calls in place and out of place stand for each other where only one was measured.
-    pub fn times(&self, place: &Place, bytes: u64) -> Option<Times> {
-        let other = Place { in_place: !place.in_place, ..place.clone() };
-        let sizes = self.rows.get(place).or_else(|| self.rows.get(&other))?;
+    pub fn times(&self, setting: &Setting, bytes: u64) -> Option<Times> {
+        let other = Setting { in_place: !setting.in_place, ..setting.clone() };
+        let sizes = self.rows.get(setting).or_else(|| self.rows.get(&other))?;
         let below = sizes.range(..=bytes).next_back();
         let above = sizes.range(bytes..).next();
         match (below, above) {
@@ -217,20 +217,20 @@ impl Tuned {
             quoted(&self.machine.cpu),
             self.machine.cores
         );
-        for (place, bytes, times) in self.rows() {
+        for (setting, bytes, times) in self.rows() {
             let mut times: Vec<(&String, &f64)> = times.iter().collect();
             times.sort_by(|a, b| a.1.total_cmp(b.1));
             let times: Vec<String> =
                 times.iter().map(|(name, us)| format!("{} = {us:?}", key(name))).collect();
-            let placement = if place.in_place { "in_place" } else { "out_of_place" };
+            let placement = if setting.in_place { "in_place" } else { "out_of_place" };
             let _ = write!(
                 text,
                 "\n[[rows]]\ncollective = {}\nranks = {}\nhosts = {}\ntransport = {}\nplacement = \
                  \"{placement}\"\nbytes = {bytes}\nus = {{ {} }}\n",
-                quoted(&place.collective),
-                place.ranks,
-                place.hosts,
-                quoted(&place.transport),
+                quoted(&setting.collective),
+                setting.ranks,
+                setting.hosts,
+                quoted(&setting.transport),
                 times.join(", ")
             );
         }
@@ -238,7 +238,7 @@ impl Tuned {
     }
 }
 
-impl Place {
+impl Setting {
     /// Whether calls are in place, as a plan says it.
     pub fn placed(placement: Placement) -> bool {
         placement == Placement::InPlace
@@ -265,8 +265,8 @@ fn line(text: &str, at: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        Place {
+    fn setting() -> Setting {
+        Setting {
             collective: "all_reduce".into(),
             ranks: 2,
             hosts: 1,
@@ -278,10 +278,10 @@ mod tests {
     fn table() -> Tuned {
         let mut table = Tuned::new(Machine { cpu: "a \"b\" \\ c".into(), cores: 2 });
         for (bytes, one, two) in [(8, 0.3, 0.6), (1024, 0.7, 0.8), (1 << 20, 400.0, 125.5)] {
-            table.insert(&place(), bytes, "one_shot", one);
-            table.insert(&place(), bytes, "two_shot", two);
+            table.insert(&setting(), bytes, "one_shot", one);
+            table.insert(&setting(), bytes, "two_shot", two);
         }
-        table.insert(&place(), 8, "ring", 0.9);
+        table.insert(&setting(), 8, "ring", 0.9);
         table
     }
 
@@ -295,27 +295,27 @@ mod tests {
     #[test]
     fn times_between_sizes_lie_on_a_line() {
         let table = table();
-        let times = |bytes| table.times(&place(), bytes).expect("times");
+        let times = |bytes| table.times(&setting(), bytes).expect("times");
         assert_eq!(times(8).len(), 3);
         assert_eq!(times(0), times(8), "below the smallest");
         let half = times((8 + 1024) / 2);
         assert!((half["one_shot"] - 0.5).abs() < 1e-9 && !half.contains_key("ring"), "{half:?}");
         assert_eq!(times(2 << 20)["two_shot"], 251.0);
-        let out = Place { in_place: false, ..place() };
-        assert_eq!(table.times(&out, 8), table.times(&place(), 8));
-        assert_eq!(table.times(&Place { ranks: 3, ..place() }, 8), None);
+        let out = Setting { in_place: false, ..setting() };
+        assert_eq!(table.times(&out, 8), table.times(&setting(), 8));
+        assert_eq!(table.times(&Setting { ranks: 3, ..setting() }, 8), None);
     }
 
     #[test]
     fn ways_of_gpus_are_kept_apart() {
-        let place = Place { transport: "nvlink".into(), ..place() };
+        let setting = Setting { transport: "nvlink".into(), ..setting() };
         let mut table = Tuned::new(Machine { cpu: "x".into(), cores: 2 });
-        table.insert(&place, 1024, "one_shot packet 8", 4.5);
-        table.insert(&place, 1 << 20, "ring put 64", 40.0);
+        table.insert(&setting, 1024, "one_shot packet 8", 4.5);
+        table.insert(&setting, 1 << 20, "ring put 64", 40.0);
         let text = table.text();
         assert!(text.contains("us = { \"one_shot packet 8\" = 4.5 }"), "{text}");
         assert_eq!(Tuned::parse(&text), Ok(table.clone()));
-        let near = |bytes| table.times(&place, bytes).expect("times").into_keys().next();
+        let near = |bytes| table.times(&setting, bytes).expect("times").into_keys().next();
         assert_eq!(near(8192).as_deref(), Some("one_shot packet 8"));
         assert_eq!(near(1 << 19).as_deref(), Some("ring put 64"));
         let damaged = text.replace("packet 8", "pocket 8");

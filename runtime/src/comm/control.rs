@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::core::Core;
 use crate::bind::mix;
-use crate::error::{Error, Place};
+use crate::error::{Error, Location};
 use crate::executor::wait::{Look, Wait};
 use crate::group::Shown;
 use crate::trace::{Waiting, What};
@@ -135,7 +135,7 @@ impl Core {
             Some(Trouble::OtherCall) => Err(self.other_call(peer)),
             Some(Trouble::Gone(_)) if group.is_aborted() => Err(watchdog::aborted(group, None)),
             Some(Trouble::Gone(how)) => {
-                Err(Error::LostRank { rank: self.rank(), lost: peer, how, place: None })
+                Err(Error::LostRank { rank: self.rank(), lost: peer, how, location: None })
             }
             None if look == Look::Expired => {
                 let remark = watchdog::remark(group, &waiting, sites);
@@ -145,7 +145,7 @@ impl Core {
                     return Err(watchdog::aborted(&self.group, None));
                 }
                 Err(Error::Timeout {
-                    place: Box::new(self.control()),
+                    location: Box::new(self.control()),
                     awaited: format!("rank {peer} to make the same call"),
                     peer,
                     after: self.timeout,
@@ -169,7 +169,7 @@ impl Core {
         match trouble {
             _ if self.group.is_aborted() => Some(watchdog::aborted(&self.group, None)),
             Some(Trouble::Gone(how)) => {
-                Some(Error::LostRank { rank: self.rank(), lost: peer, how, place: None })
+                Some(Error::LostRank { rank: self.rank(), lost: peer, how, location: None })
             }
             Some(Trouble::OtherCall) | None => None,
         }
@@ -182,7 +182,7 @@ impl Core {
 
     /// A connection did not come about in time: its other side may wait for a third rank.
     pub(super) fn explain(&mut self, error: Error) -> Error {
-        let Error::Timeout { place, awaited, peer, after, remark } = error else { return error };
+        let Error::Timeout { location, awaited, peer, after, remark } = error else { return error };
         let since = watchdog::began(&self.recorder, after);
         let waiting = Waiting::new(What::Meeting, peer, self.calls, 0, since);
         watchdog::waits(&mut self.group, &mut self.recorder, &waiting);
@@ -191,15 +191,15 @@ impl Core {
         self.group.listen();
         match self.group.is_aborted() {
             true => watchdog::aborted(&self.group, None),
-            false => Error::Timeout { place, awaited, peer, after, remark },
+            false => Error::Timeout { location, awaited, peer, after, remark },
         }
     }
 
-    fn control(&self) -> Place {
+    fn control(&self) -> Location {
         let name = match self.current {
             Some(at) => self.bounds[at].name(),
             None => "barrier".into(),
         };
-        Place { rank: self.rank(), name, step: 0, site: String::new(), text: String::new() }
+        Location { rank: self.rank(), name, step: 0, site: String::new(), text: String::new() }
     }
 }

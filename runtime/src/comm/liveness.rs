@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::core::Core;
-use crate::error::{Error, Place};
+use crate::error::{Error, Location};
 use crate::transport::shm::State;
 use crate::watchdog::{self, Trouble};
 
@@ -24,11 +24,11 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// That one of them failed, and why; `place` is where this rank is.
-    pub(crate) fn hear(&mut self, place: Option<&Place>) -> Result<(), Error> {
+    /// That one of them failed, and why; `location` is where this rank is.
+    pub(crate) fn hear(&mut self, location: Option<&Location>) -> Result<(), Error> {
         self.group.listen();
         match self.group.is_aborted() {
-            true => Err(watchdog::aborted(&self.group, place.cloned())),
+            true => Err(watchdog::aborted(&self.group, location.cloned())),
             false => Ok(()),
         }
     }
@@ -50,7 +50,7 @@ impl Core {
     }
 
     /// The error of a lost rank.
-    pub(crate) fn lost(&self, lost: u32, how: String, place: Option<Place>) -> Error {
-        Error::LostRank { rank: self.rank(), lost, how, place: place.map(Box::new) }
+    pub(crate) fn lost(&self, lost: u32, how: String, location: Option<Location>) -> Error {
+        Error::LostRank { rank: self.rank(), lost, how, location: location.map(Box::new) }
     }
 }

@@ -8,7 +8,7 @@ use roundelay_compiler::emit::cuda::{Element, KERNEL, aligned};
 
 use super::control::{agree, same};
 use super::cut::{Cut, Job};
-use super::engine::{Piece, pieces};
+use super::engine::{EngineCopy, pieces};
 use super::gpu::Gpu;
 use super::program::{BUFFERS, Lowered, WORDS, word, words};
 use super::region::Spot;
@@ -76,7 +76,7 @@ pub(super) struct Bound {
     kernels: [Option<Arc<Kernel>>; 2],
     params: Vec<u64>,
     /// What engines copy, where the way is theirs.
-    pieces: Option<Vec<Piece>>,
+    pieces: Option<Vec<EngineCopy>>,
 }
 
 /// What a call brings beside its key.

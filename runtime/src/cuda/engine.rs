@@ -15,7 +15,7 @@ use crate::backend::cuda::{CudaStream, Fault, Kernel};
 
 /// A copy into one of this rank's buffers, numbered as in `BUFFERS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct EngineCopy {
     /// Whose buffer is read.
     rank: u32,
     /// Which buffer is read and which is written, from which byte on.
@@ -26,7 +26,7 @@ pub(super) struct Piece {
 
 /// What engines copy of a program, for so many elements of `size` bytes: first from the rank after this one, so that
 /// not all read in one rank's memory at once, then from the next, and what stays on this rank last.
-pub(super) fn pieces(program: &DeviceProgram, count: u64, size: u64) -> Vec<Piece> {
+pub(super) fn pieces(program: &DeviceProgram, count: u64, size: u64) -> Vec<EngineCopy> {
     let (header, n) = (&program.header, program.header.ranks);
     let (elements, chunks) = (u64::from(header.blocks) * count, u64::from(header.chunks.max(1)));
     let begin = |c: u32| {
@@ -47,7 +47,7 @@ pub(super) fn pieces(program: &DeviceProgram, count: u64, size: u64) -> Vec<Piec
             let (Some(source), Some(target)) = (buffer(from.0), buffer(to.0)) else { continue };
             let bytes = begin(c + 1) - begin(c);
             let (from, to) = ((source, begin(from.1)), (target, begin(to.1)));
-            pieces.push(Piece { rank, from, to, bytes });
+            pieces.push(EngineCopy { rank, from, to, bytes });
         }
     }
     pieces.retain(|piece| piece.bytes > 0);
@@ -65,8 +65,8 @@ fn buffer(buf: Buf) -> Option<usize> {
 }
 
 /// Pieces that follow each other at both ends as one.
-fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
-    let mut joined: Vec<Piece> = Vec::new();
+fn joined(pieces: Vec<EngineCopy>) -> Vec<EngineCopy> {
+    let mut joined: Vec<EngineCopy> = Vec::new();
     for piece in pieces {
         let after = |(buffer, at): (usize, u64), bytes: u64| (buffer, at + bytes);
         match joined.last_mut() {
@@ -95,7 +95,7 @@ impl Gpu {
         stream: &CudaStream,
         grid: (u32, u32),
         params: &mut [u64],
-        pieces: &[Piece],
+        pieces: &[EngineCopy],
     ) -> Result<(), Fault> {
         params[word!(part)] = 0;
         // SAFETY: the caller's promise.
@@ -117,7 +117,7 @@ impl Gpu {
         &self,
         stream: &CudaStream,
         params: &[u64],
-        pieces: &[Piece],
+        pieces: &[EngineCopy],
     ) -> Result<(), Fault> {
         let at = |rank: u32, (buffer, offset): (usize, u64)| {
             params[WORDS + (buffer + 1) * self.ranks as usize + rank as usize] + offset
@@ -234,8 +234,8 @@ mod tests {
 
     #[test]
     fn neighbours_are_joined() {
-        let piece = |at, bytes| Piece { rank: 1, from: (1, at), to: (2, 100 + at), bytes };
-        let other = Piece { rank: 0, ..piece(24, 8) };
+        let piece = |at, bytes| EngineCopy { rank: 1, from: (1, at), to: (2, 100 + at), bytes };
+        let other = EngineCopy { rank: 0, ..piece(24, 8) };
         let all = joined(vec![piece(0, 8), piece(8, 16), other, piece(40, 8)]);
         assert_eq!(all, [piece(0, 24), other, piece(40, 8)]);
     }

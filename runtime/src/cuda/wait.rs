@@ -9,7 +9,7 @@ use super::comm::drain;
 use super::gpu::LEAVE;
 use super::program::Lowered;
 use crate::backend::cuda::{CudaStream, Fault};
-use crate::error::{Error, Place};
+use crate::error::{Error, Location};
 
 /// Polls without giving the core away.
 const SPINS: u32 = 2000;
@@ -112,20 +112,20 @@ impl CudaComm {
     /// The error of a wait that a kernel gave up.
     fn reported(&mut self, report: &Report) -> Result<Error, Error> {
         let call = self.gpu.journal.lock().call(report.epoch);
-        let place = place(self.rank(), call.as_deref(), report);
+        let location = location(self.rank(), call.as_deref(), report);
         let core = self.comm.core()?;
         // Somebody may have failed first, or be gone: that is the cause.
-        if let Err(error) = core.hear(Some(&place)) {
+        if let Err(error) = core.hear(Some(&location)) {
             return Ok(error);
         }
         if let Some(how) = core.gone(report.peer, true) {
             let how = format!("{how} while rank {} waited for {}", core.rank(), awaited(report));
-            return Ok(core.lost(report.peer, how, Some(place)));
+            return Ok(core.lost(report.peer, how, Some(location)));
         }
         Ok(match report.what {
             2 => self.gpu.failed("its kernels were told to leave".into()),
             _ => Error::Timeout {
-                place: Box::new(place),
+                location: Box::new(location),
                 awaited: awaited(report),
                 peer: report.peer,
                 after: core.timeout(),
@@ -136,9 +136,9 @@ impl CudaComm {
 }
 
 /// Where in an algorithm a kernel was.
-fn place(rank: u32, call: Option<&Lowered>, report: &Report) -> Place {
+fn location(rank: u32, call: Option<&Lowered>, report: &Report) -> Location {
     let site = call.and_then(|call| call.site(report.site));
-    Place {
+    Location {
         rank,
         name: call.map_or_else(|| "a call of a graph".into(), Lowered::name),
         step: if report.round == u32::MAX { 0 } else { report.round },
@@ -185,7 +185,7 @@ mod tests {
             reserved: 0,
         };
         assert_eq!(awaited(&report), "a message from rank 3");
-        let text = format!("{}{}", place(0, None, &report), remark(&report));
+        let text = format!("{}{}", location(0, None, &report), remark(&report));
         assert_eq!(
             text,
             "rank 0, a call of a graph, step 2 in block 7 of call 1 on the GPU (wanted 0x100000002, saw 0x100000001); \

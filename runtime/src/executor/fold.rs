@@ -2,23 +2,18 @@
 
 use std::ops::Range;
 
-use super::host::{Base, Player, Source, Work};
-use crate::backend::{Dst, Src};
+use super::host::{Base, OperandSource, Player, Work};
+use crate::backend::{CacheLine, Dst, Src};
 use crate::bind::{At, Bound, NOWHERE, Operand, Step};
 use crate::ends::Receiver;
 use crate::error::Error;
 use crate::transport::shm;
-use crate::transport::tcp::PieceMut;
+use crate::transport::tcp::IoVecMut;
 use crate::watchdog;
 
 /// Bytes of another process's memory that are copied at a time: few enough to stay in the cache until
 /// they are folded, enough to pay for the system call.
 const BLOCK: usize = 128 << 10;
-
-/// Memory aligned as kernels like it.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-pub(super) struct Line(#[allow(dead_code, reason = "only its place is used")] [u8; 64]);
 
 /// Which elements of a segment are moved.
 #[derive(Clone, Copy)]
@@ -70,8 +65,8 @@ impl Player<'_> {
             let content = part.wrapping_sub(before);
             self.work.sources.clear();
             self.work.sources.extend(inputs.iter().map(|operand| match operand.receiver {
-                NOWHERE => Source::Local,
-                _ => Source::Dense(content),
+                NOWHERE => OperandSource::Local,
+                _ => OperandSource::Dense(content),
             }));
             let (from, to) = (before as u64 / size, (before + bytes) as u64 / size);
             self.fold(step, pass, true, from..to);
@@ -90,9 +85,9 @@ impl Player<'_> {
             true => u64::MAX,
             false => (BLOCK as u64 / size).max(1),
         };
-        let lines = if straight { 0 } else { step.inputs.len() * BLOCK / size_of::<Line>() };
+        let lines = if straight { 0 } else { step.inputs.len() * BLOCK / size_of::<CacheLine>() };
         if self.work.bounce.len() < lines {
-            self.work.bounce.resize(lines, Line([0; 64]));
+            self.work.bounce.resize(lines, CacheLine::ZERO);
         }
         let mut done = 0;
         for segment in &bound.segments[step.segments.start as usize..step.segments.end as usize] {
@@ -116,7 +111,7 @@ impl Player<'_> {
         let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
         let place = |index: u32| bound.places[(span.places + index) as usize];
         for (i, operand) in inputs.iter().enumerate() {
-            let Source::Cma { pid, base, .. } = self.work.sources[i] else { continue };
+            let OperandSource::Cma { pid, base, .. } = self.work.sources[i] else { continue };
             let from = base.wrapping_add(place(operand.place).offset + span.skip);
             let to = match straight {
                 true => {
@@ -132,7 +127,7 @@ impl Player<'_> {
             if let Err(e) = unsafe { shm::read(pid, from, to, len) } {
                 return Err(self.unreadable(step, operand.receiver, &e));
             }
-            self.work.sources[i] = Source::Cma { pid, base, copy: to };
+            self.work.sources[i] = OperandSource::Cma { pid, base, copy: to };
         }
         Ok(())
     }
@@ -151,15 +146,15 @@ impl Player<'_> {
         srcs.clear();
         for (operand, source) in inputs.iter().zip(sources.iter()) {
             let ptr = match *source {
-                Source::Local => local(place(operand.place)).cast_const(),
-                Source::Landed => local(place(step.store)).cast_const(),
-                Source::Dense(content) => {
+                OperandSource::Local => local(place(operand.place)).cast_const(),
+                OperandSource::Landed => local(place(step.store)).cast_const(),
+                OperandSource::Dense(content) => {
                     content.wrapping_add(done as usize * operand.size as usize)
                 }
-                Source::ZeroCopy(base) => {
+                OperandSource::ZeroCopy(base) => {
                     base.wrapping_add((place(operand.place).offset + skip) as usize)
                 }
-                Source::Cma { copy, .. } => copy.cast_const(),
+                OperandSource::Cma { copy, .. } => copy.cast_const(),
             };
             srcs.push(Src { ptr, wire: operand.wire });
         }
@@ -182,15 +177,15 @@ impl Player<'_> {
 
     #[cold]
     fn unreadable(&self, step: &Step, receiver: u32, error: &std::io::Error) -> Error {
-        let place = watchdog::place(self, Some(step));
+        let location = watchdog::location(self, Some(step));
         // A rank that failed may have freed memory that its peers read; it raised the alarm before.
         if self.group.is_aborted() {
-            return watchdog::aborted(self.group, Some(place));
+            return watchdog::aborted(self.group, Some(location));
         }
         let from = self.bound.froms.iter().find(|f| f.receiver == receiver);
         let lost = from.map_or(self.rank, |f| f.peer);
         let how = format!("its memory can no longer be read ({error})");
-        Error::LostRank { rank: self.rank, lost, how, place: Some(place.into()) }
+        Error::LostRank { rank: self.rank, lost, how, location: Some(location.into()) }
     }
 }
 
@@ -222,6 +217,6 @@ pub(super) fn landing<'a>(
     step: &Step,
     pass: u32,
     bases: &'a [Base],
-) -> impl Iterator<Item = PieceMut> + 'a {
-    pieces(bound, step, step.store, pass, bases).map(|(ptr, len)| PieceMut { ptr, len })
+) -> impl Iterator<Item = IoVecMut> + 'a {
+    pieces(bound, step, step.store, pass, bases).map(|(ptr, len)| IoVecMut { ptr, len })
 }

@@ -6,8 +6,9 @@
 
 use roundelay_compiler::plan::OpRef;
 
-use super::fold::{Line, pieces};
+use super::fold::pieces;
 use super::wait::{Look, Wait};
+use crate::backend::CacheLine;
 use crate::backend::{Dst, Kernel, Src};
 use crate::bind::{Bound, NOWHERE, OutEnd, Step};
 use crate::ends::Ends;
@@ -16,7 +17,7 @@ use crate::group::Group;
 use crate::paths::Clock;
 use crate::trace::Recorder;
 use crate::transport::shm::{INLINE, Kind, meta};
-use crate::transport::tcp::Piece;
+use crate::transport::tcp::IoVec;
 use crate::watchdog;
 
 /// Where a buffer of the call lies.
@@ -31,12 +32,12 @@ pub(crate) struct Base {
 #[derive(Default)]
 pub(crate) struct Work {
     pub(super) cursors: Vec<Cursor>,
-    pub(super) sources: Vec<Source>,
+    pub(super) sources: Vec<OperandSource>,
     pub(super) targets: Vec<Dst>,
     pub(super) inputs: Vec<Src>,
     pub(super) outputs: Vec<Dst>,
     /// Where memory of other processes is copied to be folded.
-    pub(super) bounce: Vec<Line>,
+    pub(super) bounce: Vec<CacheLine>,
     /// Messages sent on each end before the call.
     pub(super) before: Vec<u64>,
     pub(crate) bases: Vec<Base>,
@@ -68,7 +69,7 @@ impl Cursor {
 
 /// Where an input of a step is read.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Source {
+pub(super) enum OperandSource {
     Local,
     /// The step's store, where all inputs went straight.
     Landed,
@@ -408,20 +409,20 @@ impl Player<'_> {
         let mut cma = false;
         self.work.sources.clear();
         if landed {
-            self.work.sources.push(Source::Landed);
+            self.work.sources.push(OperandSource::Landed);
             return Ok(false);
         }
         for operand in &bound.operands[step.inputs.start as usize..step.inputs.end as usize] {
             if operand.receiver == NOWHERE {
-                self.work.sources.push(Source::Local);
+                self.work.sources.push(OperandSource::Local);
                 continue;
             }
             let receiver = &self.ends.receivers[operand.receiver as usize];
             let slots = u64::from(bound.header.slots);
             let message = receiver.message(slots, operand.ahead.into());
             let source = match message.kind() {
-                _ if operand.posted => Source::Dense(message.content),
-                Kind::Inline | Kind::Slot => Source::Dense(message.content),
+                _ if operand.posted => OperandSource::Dense(message.content),
+                Kind::Inline | Kind::Slot => OperandSource::Dense(message.content),
                 Kind::ZeroCopy if operand.place != NOWHERE => {
                     let base = message.pulled_from();
                     // Wherever the peer says its buffer begins, what is read must lie in its arena.
@@ -429,13 +430,13 @@ impl Player<'_> {
                         return Err(watchdog::mismatch(self, operand.receiver));
                     }
                     self.reads_peer = true;
-                    Source::ZeroCopy(self.group.heap().at(base))
+                    OperandSource::ZeroCopy(self.group.heap().at(base))
                 }
                 Kind::Cma if operand.place != NOWHERE => match receiver.reach() {
                     Some(pid) => {
                         (cma, self.reads_peer) = (true, true);
                         let (base, copy) = (message.pulled_from(), std::ptr::null_mut());
-                        Source::Cma { pid, base, copy }
+                        OperandSource::Cma { pid, base, copy }
                     }
                     None => return Err(watchdog::mismatch(self, operand.receiver)),
                 },
@@ -473,7 +474,7 @@ impl Player<'_> {
                     _ => address as u64,
                 };
                 let pieces = pieces(self.bound, step, out.place, pass, bases)
-                    .map(|(ptr, len)| Piece { ptr, len });
+                    .map(|(ptr, len)| IoVec { ptr, len });
                 sender.rendezvous(kind, (meta, len), base.wrapping_sub(out.before), pieces);
                 self.stats.pulled += 1;
             }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Device, RDMA, TCP, Way};
+use super::{Device, NetworkPath, RDMA, TCP};
 
 /// Where the system lists them.
 pub const SYS: &str = "/sys/class";
@@ -27,11 +27,15 @@ pub(crate) fn rdma_names() -> Vec<String> {
 /// # Errors
 ///
 /// The name that an interface and a device have.
-pub fn ways(names: &[String]) -> Result<Vec<Way>, String> {
+pub fn named_paths(names: &[String]) -> Result<Vec<NetworkPath>, String> {
     named(names, &entries(&Path::new(SYS).join(NET)), &rdma_names())
 }
 
-fn named(names: &[String], interfaces: &[String], devices: &[String]) -> Result<Vec<Way>, String> {
+fn named(
+    names: &[String],
+    interfaces: &[String],
+    devices: &[String],
+) -> Result<Vec<NetworkPath>, String> {
     let way = |name: &String| {
         let transport = match (interfaces.contains(name), devices.contains(name)) {
             (true, true) => {
@@ -44,7 +48,7 @@ fn named(names: &[String], interfaces: &[String], devices: &[String]) -> Result<
             (_, false) => TCP,
         };
         let (name, transport) = (name.clone(), transport.to_owned());
-        Ok(Way { name, transport, class: String::new(), devices: Default::default() })
+        Ok(NetworkPath { name, transport, class: String::new(), devices: Default::default() })
     };
     names.iter().map(way).collect()
 }
@@ -122,8 +126,8 @@ mod tests {
         let list = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
         let (interfaces, devices) = (list(&["eth0", "odd"]), list(&["mlx5_0", "odd"]));
         let names = list(&["mlx5_0", "eth0", "10.0.0.0/8", "nothing"]);
-        let ways = named(&names, &interfaces, &devices).expect("paths");
-        let transports: Vec<&str> = ways.iter().map(|way| way.transport.as_str()).collect();
+        let named_paths = named(&names, &interfaces, &devices).expect("paths");
+        let transports: Vec<&str> = named_paths.iter().map(|way| way.transport.as_str()).collect();
         assert_eq!(transports, [RDMA, TCP, TCP, TCP]);
         let error = named(&list(&["odd"]), &interfaces, &devices).expect_err("both");
         assert!(error.contains("`odd` is a network interface"), "{error}");

@@ -43,12 +43,12 @@ fn paths_of_any_transport_are_chosen_by_name() {
         1,
     );
     let fabric = Fabric::parse(&text).expect("a topology");
-    let ways = fabric.ways(&names(&["eth1", "ib"])).expect("paths");
-    let transports: Vec<&str> = ways.iter().map(|way| way.transport.as_str()).collect();
+    let named_paths = fabric.named_paths(&names(&["eth1", "ib"])).expect("paths");
+    let transports: Vec<&str> = named_paths.iter().map(|way| way.transport.as_str()).collect();
     assert_eq!(transports, [TCP, RDMA]);
     assert_eq!((fabric.device("ib", "a"), fabric.device("ib", "b")), (Some("mlx5_0"), Some("ib")));
     assert_eq!(Fabric::parse(&fabric.text()), Ok(fabric.clone()));
-    let error = fabric.ways(&names(&["ib0"])).expect_err("no such path");
+    let error = fabric.named_paths(&names(&["ib0"])).expect_err("no such path");
     assert!(error.contains("no path `ib0`; did you mean `ib`?"), "{error}");
 }
 

@@ -16,7 +16,7 @@ use crate::bootstrap::Store;
 use crate::error::Error;
 use crate::net::{Deadline, EndpointAddress, Listener, Net, Options};
 use crate::paths;
-use crate::route::{Link, Peer, Transports, neighbours, routes};
+use crate::route::{Peer, Transport, Transports, neighbours, routes};
 use crate::transport;
 use crate::transport::shm::{Layout, Segment};
 use crate::watchdog;
@@ -161,8 +161,8 @@ impl Group {
         self.routes = routes(self.rank, peers, transports, &local_ranks, refusal);
         let Some(carried) = self.carried else { return };
         let over = self.paths.join(", ");
-        for route in self.routes.iter_mut().filter(|r| r.link == Link::Tcp) {
-            route.link = carried;
+        for route in self.routes.iter_mut().filter(|r| r.transport == Transport::Tcp) {
+            route.transport = carried;
             route.why += &format!("; over {over}, the first unless a plan says which");
         }
     }

@@ -7,8 +7,8 @@ use roundelay_compiler::cost::PathCost;
 
 use super::Group;
 use crate::error::Error;
-use crate::net::{Deadline, Wire};
-use crate::route::Link;
+use crate::net::{ConnectionId, Deadline};
+use crate::route::Transport;
 use crate::transport::rdma::{self, Handshake, Meeting};
 use crate::transport::tcp::Socket;
 use crate::watchdog;
@@ -21,7 +21,7 @@ impl Group {
     /// path. They do the same at the same time.
     pub(crate) fn connect(
         &mut self,
-        wanted: &[Wire],
+        wanted: &[ConnectionId],
         deadline: Deadline<'_>,
     ) -> Result<Vec<Arc<Socket>>, Error> {
         let Some(mut net) = self.net() else {
@@ -31,24 +31,24 @@ impl Group {
         let stopped = || self.is_aborted().then(|| watchdog::aborted(self, None));
         let watch = &mut |peer| watch(peer).or_else(stopped);
         let sockets = net.open(wanted, Deadline { timeout, watch, members })?;
-        let by_rails = |wire: &Wire| {
-            let route = self.routes.get(wire.peer as usize);
-            self.carried.is_none() && route.is_some_and(|route| route.link == Link::Rdma)
+        let by_rails = |connection: &ConnectionId| {
+            let route = self.routes.get(connection.peer as usize);
+            self.carried.is_none() && route.is_some_and(|route| route.transport == Transport::Rdma)
         };
         let (mut made, mut begun, mut meetings) = (Vec::new(), Vec::new(), Vec::new());
-        for (&wire, fd) in wanted.iter().zip(sockets) {
-            let meeting = match net.listener().device(wire.path.into()) {
+        for (&connection, fd) in wanted.iter().zip(sockets) {
+            let meeting = match net.listener().device(connection.path.into()) {
                 Some(device) => Meeting::over_path(fd, device),
-                None if by_rails(&wire) => Meeting::over_rails(fd, &self.devices),
+                None if by_rails(&connection) => Meeting::over_rails(fd, &self.devices),
                 None => {
-                    made.push(Some(match net.stream(wire, fd) {
+                    made.push(Some(match net.stream(connection, fd) {
                         Ok(stream) => Socket::over_paths(stream),
                         Err(fd) => Socket::new(fd),
                     }));
                     continue;
                 }
             };
-            begun.push((made.len(), wire));
+            begun.push((made.len(), connection));
             meetings.push(Handshake::from(meeting));
             made.push(None);
         }
@@ -58,8 +58,8 @@ impl Group {
             self.is_aborted()
         };
         let handshake = rdma::handshake(meetings, Instant::now() + timeout, &stopped);
-        for ((at, wire), handshake) in begun.into_iter().zip(handshake) {
-            made[at] = Some(self.handshake(wire, handshake)?);
+        for ((at, connection), handshake) in begun.into_iter().zip(handshake) {
+            made[at] = Some(self.handshake(connection, handshake)?);
         }
         let made: Vec<Arc<Socket>> = made.into_iter().flatten().map(Arc::new).collect();
         self.streamed.extend(made.iter().filter(|s| !s.is_plain()).map(Arc::downgrade));
@@ -67,9 +67,9 @@ impl Group {
     }
 
     /// A connection through devices. Without a rail there is none; a path may come to work later.
-    fn handshake(&self, wire: Wire, handshake: Handshake) -> Result<Socket, Error> {
+    fn handshake(&self, connection: ConnectionId, handshake: Handshake) -> Result<Socket, Error> {
         if self.carried.is_some() {
-            let stream = self.net().and_then(|net| net.stream_over_device(wire, handshake));
+            let stream = self.net().and_then(|net| net.stream_over_device(connection, handshake));
             let stream =
                 stream.ok_or_else(|| Error::Plan("it rides a path that is none".into()))?;
             return Ok(Socket::over_paths(stream));
@@ -87,7 +87,7 @@ impl Group {
                     if let Handshake::Failed(why) = handshake { why } else { "no answer".into() };
                 Err(Error::Start(format!(
                     "rank {} cannot reach rank {} by RDMA: {why}; without it: transport=shm,tcp",
-                    self.rank, wire.peer
+                    self.rank, connection.peer
                 )))
             }
         }

@@ -23,8 +23,8 @@ use roundelay_compiler::cost::PathCost;
 
 use crate::bind::{channel, mix};
 use crate::executor::contention::Contention;
-use crate::net::{Counts, LAST_WORDS, Net, Wire};
-use crate::route::{Link, Peer, Route, Transports};
+use crate::net::{ConnectionId, Counts, LAST_WORDS, Net};
+use crate::route::{Peer, Route, Transport, Transports};
 use crate::trace::Waiting;
 use crate::transport::rdma;
 use crate::transport::shm::{AbortRecord, Exchange, Layout, Segment, State};
@@ -123,7 +123,7 @@ pub(crate) struct Group {
     /// See [`Group::paths`].
     paths: Vec<String>,
     /// What carries data between hosts, if several paths say so.
-    carried: Option<Link>,
+    carried: Option<Transport>,
     /// See [`Group::path_costs`].
     costs: Vec<PathCost>,
     /// Connections that are not plain sockets: they move only while this process looks at them, whatever it waits
@@ -255,16 +255,16 @@ impl Group {
         let Transports { shm, tcp, rdma } = self.terms.transports;
         let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
         let link = match rdma && self.all_have_rdma && !(one_host && tcp) {
-            true => Link::Rdma,
-            false => Link::Tcp,
+            true => Transport::Rdma,
+            false => Transport::Tcp,
         };
         match (shm, self.carried.unwrap_or(link)) {
             (true, _) if one_host => "shm",
-            (true, Link::Rdma) => "shm+rdma",
-            (true, Link::Mixed) => "shm+tcp+rdma",
+            (true, Transport::Rdma) => "shm+rdma",
+            (true, Transport::Mixed) => "shm+tcp+rdma",
             (true, _) => "shm+tcp",
-            (false, Link::Rdma) => "rdma",
-            (false, Link::Mixed) => "tcp+rdma",
+            (false, Transport::Rdma) => "rdma",
+            (false, Transport::Mixed) => "tcp+rdma",
             (false, _) => "tcp",
         }
     }
@@ -288,7 +288,7 @@ impl Group {
     }
 
     /// The connections to open before they are needed.
-    pub(crate) fn links_at_once(&self) -> Vec<Wire> {
+    pub(crate) fn links_at_once(&self) -> Vec<ConnectionId> {
         if self.terms.lazy {
             return Vec::new();
         }
@@ -297,7 +297,7 @@ impl Group {
         // Those of plans, and the one of messages between single ranks.
         let channels = || (0..channels.min(last)).chain([last]);
         apart
-            .flat_map(|peer| channels().map(move |channel| Wire { peer, channel, path: 0 }))
+            .flat_map(|peer| channels().map(move |channel| ConnectionId { peer, channel, path: 0 }))
             .collect()
     }
 

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::event::{PollFd, PollFlags};
 
-use super::dial::{Dial, Turn, Way};
+use super::dial::{Dial, DialTarget, Turn};
 use super::hello::Name;
 use super::listener::Listener;
-use crate::error::{Error, Place};
+use crate::error::{Error, Location};
 
 /// How long after a connection ended its reason may arrive by another.
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(100);
@@ -19,7 +19,7 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_millis(100);
 pub(super) struct Wanted<'a> {
     pub(super) name: Name,
     /// Where the peer listens, if this rank connects; nothing if the peer does.
-    pub(super) dial: Option<&'a [Way]>,
+    pub(super) dial: Option<&'a [DialTarget]>,
 }
 
 /// How long to wait for others, and for how long that makes sense.
@@ -92,14 +92,14 @@ impl<'a> PendingConnections<'a> {
         let peer = self.name(peer);
         let name = self.what.into();
         let (site, text) = (String::new(), String::new());
-        let place = Place { rank: self.rank, name, step: 0, site, text };
+        let location = Location { rank: self.rank, name, step: 0, site, text };
         let remark = format!(
             "{remark}{}; make sure that rank {peer} runs and makes the same call; if it is only \
              slow, allow more time (`--timeout`)",
             self.listener.remark()
         );
         let after = self.deadline.timeout;
-        Error::Timeout { place: place.into(), awaited, peer, after, remark }
+        Error::Timeout { location: location.into(), awaited, peer, after, remark }
     }
 }
 
@@ -134,7 +134,7 @@ pub(super) fn connect(
 ) -> Result<(), Error> {
     let listener = pending.listener.clone();
     let open = |(at, w): (usize, &Wanted<'_>)| {
-        let dial = w.dial.map(|ways| Dial::new(w.name, ways.to_vec()));
+        let dial = w.dial.map(|targets| Dial::new(w.name, targets.to_vec()));
         Open { at, name: w.name, dial }
     };
     let mut missing: Vec<Open> = wanted.iter().enumerate().map(open).collect();

@@ -17,15 +17,15 @@ use super::secret::{NONCE, PROOF, Side, random};
 /// How long to wait before another attempt, at first; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// How long an attempt may take if there are other ways, or other times.
+/// How long an attempt may take if there are other addresses, or other times.
 const ATTEMPT: Duration = Duration::from_secs(1);
 /// How long nobody may be found at any address, at most. The peer announced that it listens, so it is
 /// gone, or a firewall stands between.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A way to a peer's listener.
+/// An address that a peer listens at, and from where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct DialTarget {
     /// This rank's own address, where that decides the path.
     pub(super) from: Option<IpAddr>,
     pub(super) to: SocketAddr,
@@ -34,7 +34,7 @@ pub(super) struct Way {
 /// A connection that this rank makes.
 pub(super) struct Dial {
     name: Name,
-    ways: Vec<Way>,
+    targets: Vec<DialTarget>,
     attempt: usize,
     state: State,
     failing_since: Option<Instant>,
@@ -81,11 +81,11 @@ impl Dial {
     /// Begins what is said of a listener that turned this rank away.
     pub(super) const REFUSED: &str = "refused: ";
 
-    pub(super) fn new(name: Name, ways: Vec<Way>) -> Self {
-        let (state, brief) = (State::Resting(Instant::now()), ways.len() > 1);
+    pub(super) fn new(name: Name, targets: Vec<DialTarget>) -> Self {
+        let (state, brief) = (State::Resting(Instant::now()), targets.len() > 1);
         Dial {
             name,
-            ways,
+            targets,
             attempt: 0,
             state,
             failing_since: None,
@@ -95,19 +95,19 @@ impl Dial {
         }
     }
 
-    /// The same, over ways that may come to work at any time: the system's own attempts become rare.
-    pub(super) fn again(name: Name, ways: Vec<Way>) -> Self {
-        Dial { brief: true, ..Dial::new(name, ways) }
+    /// The same, over targets that may come to work at any time: the system's own attempts become rare.
+    pub(super) fn again(name: Name, targets: Vec<DialTarget>) -> Self {
+        Dial { brief: true, ..Dial::new(name, targets) }
     }
 
     /// The address that is tried.
     pub(super) fn address(&self) -> Option<SocketAddr> {
-        Some(self.way()?.to)
+        Some(self.target()?.to)
     }
 
-    fn way(&self) -> Option<Way> {
-        let at = self.attempt.checked_rem(self.ways.len())?;
-        self.ways.get(at).copied()
+    fn target(&self) -> Option<DialTarget> {
+        let at = self.attempt.checked_rem(self.targets.len())?;
+        self.targets.get(at).copied()
     }
 
     /// Whether nobody listens where the last attempt went.
@@ -185,7 +185,7 @@ impl Dial {
     }
 
     fn connect(&mut self) -> Result<State, Trouble> {
-        let Some(Way { from, to: address }) = self.way() else {
+        let Some(DialTarget { from, to: address }) = self.target() else {
             return Err(Trouble::Final("it listens nowhere".into()));
         };
         let nobody = |e: Errno| match e {
@@ -240,7 +240,7 @@ impl Dial {
                 self.trouble = text;
             }
         }
-        let pause = PAUSE * (1 << (self.attempt / self.ways.len().max(1)).min(8)) as u32;
+        let pause = PAUSE * (1 << (self.attempt / self.targets.len().max(1)).min(8)) as u32;
         self.attempt += 1;
         self.state = State::Resting(now + pause.min(PAUSE_MAX));
         None

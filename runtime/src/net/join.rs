@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 
 use super::connect::{Connected, Deadline, PendingConnections, Wanted, called, connect};
-use super::dial::Way;
+use super::dial::DialTarget;
 use super::hello::{CONTROL, Name, lane};
 use super::link::{Frame, Link};
 use super::overlay::{Gather, connects, neighbours};
-use super::redial::{Redial, Ways};
+use super::redial::{DialTargets, Redial};
 use super::secret::random;
 use super::waits::Waits;
 use super::words::Words;
-use super::{Counts, EndpointAddress, Listener, NOTE_MAX, Net, Store, Wire, address};
+use super::{ConnectionId, Counts, EndpointAddress, Listener, NOTE_MAX, Net, Store, address};
 use crate::error::Error;
 use crate::transport::rdma::Handshake;
 use crate::transport::shm::AbortRecord;
@@ -159,7 +159,7 @@ impl Net {
         let tag = u32::from_le_bytes(std::array::from_fn(|at| digest[at]));
         let mut pending = PendingConnections::new(&self.listener, self.rank, "split", deadline);
         let peers = neighbours(self.rank, self.size);
-        let peers: Vec<_> = peers.into_iter().map(|peer| (peer, self.ways(peer))).collect();
+        let peers: Vec<_> = peers.into_iter().map(|peer| (peer, self.targets(peer))).collect();
         self.link(&mut pending, &peers)?;
         self.show_ways();
         self.gather_words((0, tag), &mut pending).map(drop)
@@ -173,25 +173,29 @@ impl Net {
     /// As [`Net::join`].
     pub(crate) fn open(
         &mut self,
-        wanted: &[Wire],
+        wanted: &[ConnectionId],
         deadline: Deadline<'_>,
     ) -> Result<Vec<OwnedFd>, Error> {
         let (rank, size) = (self.rank, self.size);
         let paths = self.listener.addresses().len();
-        if let Some(Wire { path, .. }) = wanted.iter().find(|w| usize::from(w.path) >= paths) {
+        if let Some(ConnectionId { path, .. }) =
+            wanted.iter().find(|w| usize::from(w.path) >= paths)
+        {
             return Err(Error::Usage(format!(
                 "the plan rides path {path} between hosts, and this communicator has {paths}: give all \
                  ranks the hint `paths` with as many interfaces or devices"
             )));
         }
-        if let Some(Wire { peer, .. }) = wanted.iter().find(|w| w.peer == rank || w.peer >= size) {
+        if let Some(ConnectionId { peer, .. }) =
+            wanted.iter().find(|w| w.peer == rank || w.peer >= size)
+        {
             let text = format!("rank {rank} cannot connect to rank {peer} of {size}");
             return Err(Error::Usage(text));
         }
         let mut sorted = wanted.to_vec();
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            let Wire { peer, channel, .. } = pair[0];
+            let ConnectionId { peer, channel, .. } = pair[0];
             return Err(Error::Usage(format!(
                 "rank {rank} asks twice for a connection to rank {peer} on channel {channel}"
             )));
@@ -199,10 +203,10 @@ impl Net {
         let mut pending = PendingConnections::new(&self.listener, rank, "connect", deadline);
         let named: Vec<Named> = wanted
             .iter()
-            .map(|&Wire { peer, channel, path }| Named {
+            .map(|&ConnectionId { peer, channel, path }| Named {
                 peer,
                 lane: lane(channel, path),
-                ways: (rank < peer).then(|| self.ways_over(peer, path)),
+                targets: (rank < peer).then(|| self.targets_over(peer, path)),
             })
             .collect();
         let mut all: Vec<Option<OwnedFd>> = wanted.iter().map(|_| None).collect();
@@ -234,56 +238,70 @@ impl Net {
         }
     }
 
-    /// The ways to a peer, by path.
-    fn ways(&self, peer: u32) -> Vec<Way> {
+    /// The addresses of a peer, by path.
+    fn targets(&self, peer: u32) -> Vec<DialTarget> {
         let all =
-            self.endpoints.get(peer as usize).map(|endpoint| self.ways_to(&endpoint.addresses));
+            self.endpoints.get(peer as usize).map(|endpoint| self.targets_to(&endpoint.addresses));
         all.unwrap_or_default()
     }
 
     /// The same, that of a path first.
-    fn ways_over(&self, peer: u32, path: u16) -> Vec<Way> {
-        let mut ways = self.ways(peer);
+    fn targets_over(&self, peer: u32, path: u16) -> Vec<DialTarget> {
+        let mut targets = self.targets(peer);
         let path = usize::from(path);
-        if path < ways.len() {
-            ways[..=path].rotate_right(1);
+        if path < targets.len() {
+            targets[..=path].rotate_right(1);
         }
-        ways
+        targets
     }
 
-    /// The ways to whoever listens there, by path.
-    fn ways_to(&self, addresses: &[SocketAddr]) -> Vec<Way> {
+    /// The addresses of whoever listens there, by path.
+    fn targets_to(&self, addresses: &[SocketAddr]) -> Vec<DialTarget> {
         let own = self.listener.addresses();
-        let way = |(&own, &to): (&SocketAddr, &SocketAddr)| {
+        let target = |(&own, &to): (&SocketAddr, &SocketAddr)| {
             let from = (self.listener.addresses().len() > 1).then(|| own.ip());
-            Way { from, to: address::reachable(to, own) }
+            DialTarget { from, to: address::reachable(to, own) }
         };
-        own.iter().zip(addresses).map(way).collect()
+        own.iter().zip(addresses).map(target).collect()
     }
 
     /// How a stream between this rank and a peer is made again, if there are several paths.
-    fn redial(&self, peer: u32, lane: u32, ways: &Ways) -> Option<Redial> {
+    fn redial(&self, peer: u32, lane: u32, targets: &DialTargets) -> Option<Redial> {
         let is_one = self.listener.options().paths.len() < 2;
         let name = Name { job: self.job, comm: self.id, to: peer, from: self.rank, lane };
-        (!is_one).then(|| Redial::new(&self.listener, name, ways.clone()))
+        (!is_one).then(|| Redial::new(&self.listener, name, targets.clone()))
     }
 
     /// A connection for data as a stream that survives the loss of its path, if there are several.
-    pub(crate) fn stream(&self, wire: Wire, fd: OwnedFd) -> Result<Resumable, OwnedFd> {
-        match self.redial_wire(wire) {
-            Some(redial) => Ok(redial.stream(fd, wire.path.into())),
+    pub(crate) fn stream(
+        &self,
+        connection: ConnectionId,
+        fd: OwnedFd,
+    ) -> Result<Resumable, OwnedFd> {
+        match self.redial_connection(connection) {
+            Some(redial) => Ok(redial.stream(fd, connection.path.into())),
             None => Err(fd),
         }
     }
 
     /// The same on a path that is a device, from how the two ends handshake there.
-    pub(crate) fn stream_over_device(&self, wire: Wire, handshake: Handshake) -> Option<Resumable> {
-        Some(self.redial_wire(wire)?.stream_over_device(handshake, wire.path.into()))
+    pub(crate) fn stream_over_device(
+        &self,
+        connection: ConnectionId,
+        handshake: Handshake,
+    ) -> Option<Resumable> {
+        Some(
+            self.redial_connection(connection)?
+                .stream_over_device(handshake, connection.path.into()),
+        )
     }
 
-    fn redial_wire(&self, Wire { peer, channel, path }: Wire) -> Option<Redial> {
-        let ways = Ways::new(self.ways(peer).into());
-        self.redial(peer, lane(channel, path), &ways)
+    fn redial_connection(
+        &self,
+        ConnectionId { peer, channel, path }: ConnectionId,
+    ) -> Option<Redial> {
+        let targets = DialTargets::new(self.targets(peer).into());
+        self.redial(peer, lane(channel, path), &targets)
     }
 
     /// Makes connections. `take` gets them as they are made.
@@ -296,15 +314,15 @@ impl Net {
         let (job, comm, rank) = (self.job, self.id, self.rank);
         let wanted: Vec<Wanted<'_>> = named
             .iter()
-            .map(|Named { peer, lane, ways }| {
-                let (from, to) = if ways.is_some() { (rank, *peer) } else { (*peer, rank) };
+            .map(|Named { peer, lane, targets }| {
+                let (from, to) = if targets.is_some() { (rank, *peer) } else { (*peer, rank) };
                 let name = Name { job, comm, to, from, lane: *lane };
-                Wanted { name, dial: ways.as_deref() }
+                Wanted { name, dial: targets.as_deref() }
             })
             .collect();
         let members = pending.members();
         connect(pending, &wanted, &mut |Connected { made, missing }| {
-            let dials = made.iter().filter(|(at, _)| named[*at].ways.is_some()).count();
+            let dials = made.iter().filter(|(at, _)| named[*at].targets.is_some()).count();
             self.counts.made += dials as u64;
             self.counts.accepted += (made.len() - dials) as u64;
             take(self, made);
@@ -321,7 +339,7 @@ impl Net {
     fn link(
         &mut self,
         pending: &mut PendingConnections<'_>,
-        peers: &[(u32, Vec<Way>)],
+        peers: &[(u32, Vec<DialTarget>)],
     ) -> Result<(), Error> {
         let (rank, size) = (self.rank, self.size);
         let named: Vec<Named> = peers
@@ -330,20 +348,20 @@ impl Net {
             .map(|(peer, to)| Named {
                 peer: *peer,
                 lane: CONTROL,
-                ways: connects(rank, *peer, size).then(|| to.clone()),
+                targets: connects(rank, *peer, size).then(|| to.clone()),
             })
             .collect();
         let limit = (CARD_MAX + NOTE_MAX).saturating_mul(size as usize).min(u32::MAX as usize);
         self.sockets(pending, &named, &mut |net, made| {
             for (at, stream) in made {
                 let peer = named[at].peer;
-                let ways = Ways::default();
-                let link = match net.redial(peer, CONTROL, &ways) {
+                let targets = DialTargets::default();
+                let link = match net.redial(peer, CONTROL, &targets) {
                     Some(redial) => Link::over_paths(peer, redial.stream(stream.into(), 0), limit),
                     None => Link::new(peer, stream, limit),
                 };
                 net.links.push(link);
-                net.unknown.push((peer, ways));
+                net.unknown.push((peer, targets));
             }
         })
     }
@@ -361,7 +379,7 @@ impl Net {
             let (step, source, target) = (gather.step(), gather.source(), gather.target());
             let mut peers = vec![source, target];
             peers.dedup();
-            let peers: Result<Vec<(u32, Vec<Way>)>, Error> = peers
+            let peers: Result<Vec<(u32, Vec<DialTarget>)>, Error> = peers
                 .into_iter()
                 .map(|peer| {
                     let at = (peer + size - rank) % size;
@@ -371,7 +389,7 @@ impl Net {
                         .transpose()?
                         .map(|endpoint| endpoint.addresses)
                         .unwrap_or_default();
-                    Ok((peer, self.ways_to(&to)))
+                    Ok((peer, self.targets_to(&to)))
                 })
                 .collect();
             self.link(pending, &peers?)?;
@@ -397,9 +415,9 @@ impl Net {
 
     /// Tells links where their peers are, which was not known of all when they were made.
     fn show_ways(&mut self) {
-        for (peer, ways) in std::mem::take(&mut self.unknown) {
+        for (peer, targets) in std::mem::take(&mut self.unknown) {
             // Nobody else sets it.
-            let _ = ways.set(self.ways(peer));
+            let _ = targets.set(self.targets(peer));
         }
     }
 
@@ -462,7 +480,7 @@ impl Net {
     fn lost(&self, peer: u32, members: &[u32]) -> Option<Error> {
         let how = self.gone(peer)?.to_owned();
         let (rank, lost) = (called(self.rank, members), called(peer, members));
-        Some(Error::LostRank { rank, lost, how, place: None })
+        Some(Error::LostRank { rank, lost, how, location: None })
     }
 }
 
@@ -474,7 +492,7 @@ struct Named {
     peer: u32,
     lane: u32,
     /// Where to, if this rank connects.
-    ways: Option<Vec<Way>>,
+    targets: Option<Vec<DialTarget>>,
 }
 
 /// The store as one rank of one communicator uses it.

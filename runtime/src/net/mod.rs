@@ -128,7 +128,7 @@ pub(crate) struct EndpointAddress {
 
 /// A connection for data: to whom, which of the parallel ones, and over which path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Wire {
+pub(crate) struct ConnectionId {
     pub(crate) peer: u32,
     pub(crate) channel: u16,
     pub(crate) path: u16,
@@ -176,8 +176,8 @@ pub(crate) struct Net {
     waits: Waits,
     /// Steps of gathering endpoints that came before their turn: sender, step, endpoints.
     early: Vec<(u32, u32, Vec<Vec<u8>>)>,
-    /// Links that do not know the ways to their peers yet.
-    unknown: Vec<(u32, redial::Ways)>,
+    /// Links that do not know the targets to their peers yet.
+    unknown: Vec<(u32, redial::DialTargets)>,
     alarmed: Option<AbortRecord>,
     gone: BTreeMap<u32, String>,
     counts: Counts,

@@ -7,20 +7,20 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::dial::{Dial, Turn, Way};
+use super::dial::{Dial, DialTarget, Turn};
 use super::hello::{Name, again};
 use super::listener::Listener;
 use crate::fabric::system;
 use crate::transport::rdma::{self, Handshake, Meeting};
-use crate::transport::tcp::{Dialed, Line, Reach, Resumable};
+use crate::transport::tcp::{ByteStream, Dialed, Reach, Resumable};
 
 /// After attempts that failed for good.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long two ends may take to meet. One of them may have to come out of a computation first.
 const MEETING: Duration = Duration::from_secs(5);
 
-/// The ways to a peer, by path. Links are made before all endpoints are known.
-pub(super) type Ways = Arc<OnceLock<Vec<Way>>>;
+/// The addresses of a peer, by path. Links are made before all endpoints are known.
+pub(super) type DialTargets = Arc<OnceLock<Vec<DialTarget>>>;
 
 /// An attempt to connect over a path.
 enum Attempt {
@@ -34,7 +34,7 @@ pub(super) struct Redial {
     /// What this rank is called where it dials.
     name: Name,
     /// By path, once the peer's endpoint is known.
-    ways: Ways,
+    targets: DialTargets,
     attempts: Vec<Option<Attempt>>,
     /// What the peer began: its path, how far it is, and since when.
     begun: Vec<(usize, Handshake, Instant)>,
@@ -43,10 +43,10 @@ pub(super) struct Redial {
 }
 
 impl Redial {
-    pub(super) fn new(listener: &Arc<Listener>, name: Name, ways: Ways) -> Self {
+    pub(super) fn new(listener: &Arc<Listener>, name: Name, targets: DialTargets) -> Self {
         let paths = listener.options().paths.len();
         let (attempts, failed) = ((0..paths).map(|_| None).collect(), vec![None; paths]);
-        Redial { listener: listener.clone(), name, ways, attempts, begun: Vec::new(), failed }
+        Redial { listener: listener.clone(), name, targets, attempts, begun: Vec::new(), failed }
     }
 
     /// A stream that is at home on that path. It begins on this connection, wherever that is.
@@ -59,23 +59,23 @@ impl Redial {
         };
         let sockets = (0..self.attempts.len()).filter(|&path| self.device(path).is_none());
         let path = [home].into_iter().chain(sockets).find(is_own).unwrap_or(home);
-        self.begin(Ok(Line::socket(fd)), (home, path))
+        self.begin(Ok(ByteStream::socket(fd)), (home, path))
     }
 
     /// The same of a path that is a device, from how the ends handshake there.
     pub(super) fn stream_over_device(self, handshake: Handshake, home: usize) -> Resumable {
-        let line = match handshake {
-            Handshake::Done(fd, stream) => Ok(Line::device(fd, stream)),
+        let stream = match handshake {
+            Handshake::Done(fd, stream) => Ok(ByteStream::device(fd, stream)),
             Handshake::Failed(why) => Err(why),
             Handshake::Waiting(_) => Err("it did not answer in time".into()),
         };
-        self.begin(line, (home, home))
+        self.begin(stream, (home, home))
     }
 
-    fn begin(self, line: Result<Line, String>, places: (usize, usize)) -> Resumable {
+    fn begin(self, stream: Result<ByteStream, String>, places: (usize, usize)) -> Resumable {
         let chooses = self.name.from < self.name.to;
         let timeout = self.listener.options().timeout / 2;
-        Resumable::new(line, places, chooses, timeout, Box::new(self))
+        Resumable::new(stream, places, chooses, timeout, Box::new(self))
     }
 
     /// The device that a path is. Links on which ranks only talk stay with sockets.
@@ -85,18 +85,18 @@ impl Redial {
 
     /// Begins an attempt, unless it can be seen to be in vain.
     fn attempt(&self, path: usize) -> Result<Attempt, String> {
-        let ways = self.ways.get().filter(|ways| path < ways.len());
-        let ways = ways.ok_or("nothing is known of it on this path")?;
+        let targets = self.targets.get().filter(|targets| path < targets.len());
+        let targets = targets.ok_or("nothing is known of it on this path")?;
         let name = Name { lane: again(self.name.lane, path), ..self.name };
         let Some(choice) = self.device(path) else {
-            return Ok(Attempt::Dial(Dial::again(name, vec![ways[path]])));
+            return Ok(Attempt::Dial(Dial::again(name, vec![targets[path]])));
         };
         if let Some(fault) = fault(choice) {
             return Err(fault);
         }
         // Devices are agreed on over whatever network there is.
-        let mut all = vec![ways[path]];
-        all.extend(ways.iter().filter(|way| **way != ways[path]));
+        let mut all = vec![targets[path]];
+        all.extend(targets.iter().filter(|target| **target != targets[path]));
         Ok(Attempt::Dial(Dial::again(name, all)))
     }
 
@@ -105,7 +105,7 @@ impl Redial {
         let waiting = || Dialed::Waiting { answers: true, trouble: String::new() };
         match attempt {
             Attempt::Meeting(handshake, since) => match handshake.turn() {
-                Handshake::Done(fd, stream) => (None, Dialed::Made(Line::device(fd, stream))),
+                Handshake::Done(fd, stream) => (None, Dialed::Made(ByteStream::device(fd, stream))),
                 Handshake::Failed(why) => (None, failed(why, false)),
                 Handshake::Waiting(_) if since.elapsed() > MEETING => {
                     (None, failed("it did not answer in time".into(), false))
@@ -122,7 +122,7 @@ impl Redial {
                         self.turn(path, Attempt::Meeting(handshake, Instant::now()))
                     }
                     (Turn::Connected(stream), None) => {
-                        (None, Dialed::Made(Line::socket(stream.into())))
+                        (None, Dialed::Made(ByteStream::socket(stream.into())))
                     }
                     (Turn::Failed(why), _) => {
                         let is_shut = is_shut || why.starts_with(Dial::REFUSED);
@@ -198,10 +198,10 @@ impl Reach for Redial {
         self.begun.clear();
     }
 
-    fn incoming(&mut self) -> Option<(usize, Line)> {
+    fn incoming(&mut self) -> Option<(usize, ByteStream)> {
         while let Some((path, fd)) = self.taken() {
             match self.device(path) {
-                None => return Some((path, Line::socket(fd))),
+                None => return Some((path, ByteStream::socket(fd))),
                 Some(choice) => self.begun.push((path, over(choice, fd), Instant::now())),
             }
         }
@@ -209,7 +209,7 @@ impl Reach for Redial {
         for (path, handshake, since) in std::mem::take(&mut self.begun) {
             match handshake.turn() {
                 Handshake::Done(fd, stream) if found.is_none() => {
-                    found = Some((path, Line::device(fd, stream)));
+                    found = Some((path, ByteStream::device(fd, stream)));
                 }
                 Handshake::Failed(_) => {}
                 Handshake::Waiting(_) if since.elapsed() > MEETING => {}

@@ -9,7 +9,7 @@ use crate::bind::mix;
 use crate::error::Error;
 use crate::fabric::{Fabric, RDMA, system};
 use crate::net::{Medium, Options};
-use crate::route::{Link as Kind, Transports};
+use crate::route::{Transport, Transports};
 use crate::transport::rdma::{self, Choice};
 
 /// A topology file, and what tells it from others.
@@ -39,13 +39,13 @@ pub(crate) fn settle(
         let digest = fabric.text().bytes().fold(1, |digest, byte| mix(digest, byte.into()));
         options.sheet = Some(Arc::new(Sheet { fabric, digest }));
     }
-    let ways = match &options.sheet {
-        Some(sheet) => sheet.fabric.ways(&options.paths),
-        None => system::ways(&options.paths),
+    let named_paths = match &options.sheet {
+        Some(sheet) => sheet.fabric.named_paths(&options.paths),
+        None => system::named_paths(&options.paths),
     };
     let host = host_name(options);
     let mut media: Vec<Medium> = Vec::new();
-    for way in ways.map_err(Error::Usage)? {
+    for way in named_paths.map_err(Error::Usage)? {
         let name = &way.name;
         let place = way.devices.get(&host).unwrap_or(name).clone();
         let medium = match way.transport == RDMA {
@@ -97,13 +97,13 @@ fn allowed(options: &Options, transports: Transports) -> Result<(), Error> {
 }
 
 /// What carries data between hosts, if that is said by several paths, and which of them are devices.
-pub(crate) fn carried(media: &[Medium]) -> Option<Kind> {
+pub(crate) fn carried(media: &[Medium]) -> Option<Transport> {
     let devices = media.iter().filter(|medium| medium.device().is_some()).count();
     match devices {
         _ if media.len() < 2 => None,
-        0 => Some(Kind::Tcp),
-        all if all == media.len() => Some(Kind::Rdma),
-        _ => Some(Kind::Mixed),
+        0 => Some(Transport::Tcp),
+        all if all == media.len() => Some(Transport::Rdma),
+        _ => Some(Transport::Mixed),
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
         settle(&mut two, Transports::default(), None).expect("settled");
         let media = ["other", "127.0.0.1"].map(|name| Medium::Interface(name.into()));
         assert_eq!(two.media, media);
-        assert_eq!(carried(&two.media), Some(Kind::Tcp));
+        assert_eq!(carried(&two.media), Some(Transport::Tcp));
         let all = text(settle(&mut given(&[]), Transports::default(), None));
         assert!(all.contains("path `fast` is the RDMA device `nowhere9` here: "), "{all}");
         let none = text(settle(&mut given(&["slow", "fest"]), Transports::default(), None));
@@ -202,6 +202,6 @@ mod tests {
         assert_eq!(said(&mixed[..1], no_tcp), None, "one interface is where ranks listen");
         assert!(said(&mixed[1..], no_rdma).is_some());
         let kinds = [&mixed[..], &[device("a"), device("b")], &mixed[1..]].map(carried);
-        assert_eq!(kinds, [Some(Kind::Mixed), Some(Kind::Rdma), None]);
+        assert_eq!(kinds, [Some(Transport::Mixed), Some(Transport::Rdma), None]);
     }
 }

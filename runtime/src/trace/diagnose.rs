@@ -328,7 +328,7 @@ impl<'a> Graph<'a> {
                 _ => write!(text, ", which waits for rank {to}"),
             };
             if let Some(wait) = self.wait(*from) {
-                text += &place(wait);
+                text += &location(wait);
             }
         }
         text
@@ -446,7 +446,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-fn place(wait: &Wait) -> String {
+fn location(wait: &Wait) -> String {
     match wait.site.as_str() {
         "" => format!(" (call {})", wait.call),
         site => format!(" (call {}, step {}, {site})", wait.call, wait.step),

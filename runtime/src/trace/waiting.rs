@@ -68,7 +68,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// A wait without a place in the algorithm.
+    /// A wait without a location in the algorithm.
     pub(crate) fn new(what: What, peer: u32, call: u64, digest: u32, since: u64) -> Self {
         Waiting {
             peer,

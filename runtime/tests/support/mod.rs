@@ -9,7 +9,7 @@ use roundelay::{Communicator, Layout, Setup, Transports};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
     Buf, Conn, Dir, Header, Input, Lane, MessageRef, Op, OpRef, Out, Placement, Plan, Protocol,
-    RankPlan, Region, Site, Sizes, Store, Wire,
+    RankPlan, Region, Site, Sizes, Store, WireType,
 };
 
 /// A header for `ranks` ranks and `chunks` chunks in place.
@@ -123,7 +123,7 @@ impl Part {
         self.lane(0).last_mut().expect("an operation")
     }
 
-    pub(crate) fn wire(mut self, wire: Wire) -> Self {
+    pub(crate) fn wire(mut self, wire: WireType) -> Self {
         self.header.lossy = true;
         for op in self.part.lanes.iter_mut().flat_map(|l| &mut l.ops) {
             for input in &mut op.inputs {

@@ -6,7 +6,7 @@ use roundelay_compiler::device::abi::mark;
 use roundelay_compiler::device::{
     Arm, DeviceProgram, Event, Link, Message, Source, Target, Wait, Way,
 };
-use roundelay_compiler::plan::{Buf, Dir, Plan, Region, Wire};
+use roundelay_compiler::plan::{Buf, Dir, Plan, Region, WireType};
 
 use super::memory::At;
 use super::reference::{Buffers, Cut};
@@ -53,7 +53,7 @@ pub(crate) struct Src {
 pub(crate) struct Dst {
     pub(crate) at: At,
     pub(crate) packet: bool,
-    pub(crate) wire: Option<Wire>,
+    pub(crate) wire: Option<WireType>,
 }
 
 /// One element of an arm.

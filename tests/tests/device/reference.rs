@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use roundelay_compiler::chunks::ChunkSet;
-use roundelay_compiler::plan::{Buf, Dir, Header, Input, Plan, Region, Sizes, Wire};
+use roundelay_compiler::plan::{Buf, Dir, Header, Input, Plan, Region, Sizes, WireType};
 
 /// Rounds as a wire type does, so that it is seen whether and where that happens.
-pub(crate) fn rounded(x: f32, wire: Option<Wire>) -> f32 {
+pub(crate) fn rounded(x: f32, wire: Option<WireType>) -> f32 {
     match wire {
         None => x,
-        Some(Wire::F32) => f32::from_bits(x.to_bits() & !0xff),
-        Some(Wire::F16) => f32::from_bits(x.to_bits() & !0x1fff),
-        Some(Wire::Bf16) => f32::from_bits(x.to_bits() & !0xffff),
+        Some(WireType::F32) => f32::from_bits(x.to_bits() & !0xff),
+        Some(WireType::F16) => f32::from_bits(x.to_bits() & !0x1fff),
+        Some(WireType::Bf16) => f32::from_bits(x.to_bits() & !0xffff),
     }
 }
 

@@ -1,11 +1,11 @@
 //! Jobs on buffers in the memory of GPUs, a process and a GPU for each rank.
 //!
 //! `rank` plays cases, ours and those of libraries inside the ranks, on the same buffers (`buffers`), with the
-//! same checks and the same clock (`measure`: events on the stream); `guest` joins those libraries. Contributions and
+//! same checks and the same clock (`measure`: events on the stream); `library` joins those libraries. Contributions and
 //! references are those of the host, by all cores (`data`). What never returns is ended by `time_limit`.
 
 pub(crate) mod buffers;
-mod guest;
+mod library;
 mod measure;
 pub(crate) mod piece;
 pub(crate) mod player;

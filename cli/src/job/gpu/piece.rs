@@ -6,10 +6,10 @@ use std::sync::Arc;
 use roundelay::cuda::CudaComm;
 use roundelay::{Algorithm, Error, RedOp, Reduction};
 use roundelay_compiler::collective::{Kind, Spec};
-use roundelay_compiler::plan::Wire;
+use roundelay_compiler::plan::WireType;
 use roundelay_compiler::{Instance, Placement, Shape};
 
-use super::super::Piece;
+use super::super::JobEntry;
 use super::super::data::{FACTOR, wire_epsilon};
 use super::super::places::Places;
 use crate::args::Target;
@@ -39,7 +39,7 @@ impl Ready {
     /// Loads it; `root` is the only one, or every rank is in turn.
     pub(crate) fn new(
         gpu: &mut CudaComm,
-        piece: &Piece,
+        piece: &JobEntry,
         root: Option<u32>,
     ) -> Result<Result<Self, Error>, Failure> {
         let shape: Shape = piece.shape.parse().map_err(Failure::Usage)?;
@@ -77,7 +77,7 @@ impl Ready {
         shape: &Shape,
         in_place: bool,
     ) -> Result<Option<Self>, Error> {
-        let piece = Piece {
+        let piece = JobEntry {
             target: name.into(),
             algorithm: None,
             paths: 1,
@@ -92,7 +92,7 @@ impl Ready {
         match gpu.host().plan(ready.algorithm(0), placement) {
             Ok(plan) => {
                 // As coarse as any.
-                ready.wire = if plan.header.lossy { wire_epsilon(Wire::Bf16) } else { 0.0 };
+                ready.wire = if plan.header.lossy { wire_epsilon(WireType::Bf16) } else { 0.0 };
                 Ok(Some(ready))
             }
             Err(Error::Refused { .. } | Error::Usage(_)) => Ok(None),

@@ -7,9 +7,9 @@ use roundelay::{Communicator, Error, Hints};
 
 use super::super::measure::Effort;
 use super::super::rank::{Say, checks};
-use super::super::{Case, Event, How, Job, Told, Verify};
+use super::super::{Case, Event, How, Job, JobEvent, Verify};
 use super::buffers::{View, room};
-use super::guest::Guests;
+use super::library::Libraries;
 use super::measure::measure_stream;
 use super::piece::Ready;
 use super::player::{Areas, Calls, Player};
@@ -54,7 +54,7 @@ fn hints(job: &Job) -> Result<Hints, Error> {
 fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> Result<(), Error> {
     let rank = gpu.rank();
     if rank == 0 {
-        shared(gpu.size()).into_iter().for_each(|text| say(Event::Told(Told::Remark(text))));
+        shared(gpu.size()).into_iter().for_each(|text| say(Event::Job(JobEvent::Remark(text))));
     }
     let rooms = rooms(job, gpu, ready);
     let buffers = [gpu.alloc::<u8>(rooms[0])?, gpu.alloc::<u8>(rooms[1])?];
@@ -67,9 +67,9 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
     };
     drop(time_limit);
     if let (0, Ok(opened)) = (rank, &opened) {
-        say(Event::Told(Told::Remark(opened.words())));
+        say(Event::Job(JobEvent::Remark(opened.words())));
     }
-    let mut guests = Guests::new(&opened, inside, rooms, areas);
+    let mut libraries = Libraries::new(&opened, inside, rooms, areas);
     let mut bench = Bench { job, player: Player::new(gpu), areas, input: Vec::new() };
     let time = SETUP + Duration::from_secs_f64(20.0 * job.budget.min(1e4));
     let (began, most) = (Instant::now(), job.gpu.as_ref().and_then(|gpu| gpu.seconds));
@@ -85,14 +85,14 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
         let calls = calls(job, case, ready);
         let came = match case.who {
             None => bench.ours(case, calls, say)?,
-            Some(who) => bench.guest(case, calls, &mut guests, who, say)?,
+            Some(who) => bench.library(case, calls, &mut libraries, who, say)?,
         };
         if rank == 0 {
-            say(Event::Told(came.of(index)));
+            say(Event::Job(came.of(index)));
         }
     }
     let _limit = TimeLimit::new(SETUP, rank, "NCCL's end");
-    guests.leave();
+    libraries.leave();
     Ok(())
 }
 
@@ -129,10 +129,10 @@ enum Came {
 }
 
 impl Came {
-    fn of(self, case: usize) -> Told {
+    fn of(self, case: usize) -> JobEvent {
         match self {
-            Came::Done(time_us, wrong, how) => Told::Done { case, time_us, wrong, how },
-            Came::Lacks(why) => Told::Lacks { case, why },
+            Came::Done(time_us, wrong, how) => JobEvent::Done { case, time_us, wrong, how },
+            Came::Lacks(why) => JobEvent::Lacks { case, why },
         }
     }
 }
@@ -167,17 +167,17 @@ impl Bench<'_> {
         Ok(Came::Done(time, wrong, Some(how)))
     }
 
-    fn guest(
+    fn library(
         &mut self,
         case: &Case,
         calls: Calls<'_>,
-        guests: &mut Guests<'_>,
+        libraries: &mut Libraries<'_>,
         who: usize,
         say: &mut Say<'_>,
     ) -> Result<Came, Error> {
         let Calls { ready, dtype, op, .. } = calls;
-        guests.join(ready.kind(), self.player.gpu.host())?;
-        let (joined, areas) = match guests.at(who) {
+        libraries.join(ready.kind(), self.player.gpu.host())?;
+        let (joined, areas) = match libraries.at(who) {
             Ok(at) => at,
             Err(why) => return Ok(Came::Lacks(why)),
         };
@@ -198,7 +198,7 @@ impl Bench<'_> {
         let all = player.gpu.host().all_gather_u64(u64::from(refused.is_some()))?;
         if let Some(other) = all.iter().position(|&refused| refused != 0) {
             let why = refused.unwrap_or_else(|| format!("rank {other} was refused"));
-            guests.refused(who, &why);
+            libraries.refused(who, &why);
             return Ok(Came::Lacks(why));
         }
         player.gpu.synchronize(&player.stream)?;

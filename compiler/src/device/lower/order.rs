@@ -42,7 +42,7 @@ pub(super) struct Order<'a> {
     /// By rank, lane, operation.
     pub(super) nodes: Vec<Node<'a>>,
     pub(super) wires: Vec<Wires>,
-    /// Wire of a connection of a rank.
+    /// WireType of a connection of a rank.
     pub(super) wire_of: Vec<Vec<u32>>,
     /// Message number of each input and out of each operation, `u32::MAX` for a local input.
     pub(super) numbers: Vec<[Vec<u32>; 2]>,

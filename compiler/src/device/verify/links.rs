@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Fault;
 use crate::device::{DeviceProgram, Message, Source, Target};
 use crate::num::{count, index};
-use crate::plan::{Dir, Wire};
+use crate::plan::{Dir, WireType};
 
 /// For each link of each rank: a number that both its ends have.
 pub(super) type Wires = Vec<Vec<u32>>;
@@ -14,8 +14,8 @@ pub(super) type Wires = Vec<Vec<u32>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Nothing,
-    Packet(Option<Wire>, u32),
-    Staged(Option<Wire>, u32),
+    Packet(Option<WireType>, u32),
+    Staged(Option<WireType>, u32),
     Placed(u32),
 }
 

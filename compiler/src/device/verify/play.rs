@@ -11,7 +11,7 @@ use crate::collective::Kind;
 use crate::device::{Arm, DeviceProgram, Event, Message, Source, Target, Wait};
 use crate::instance::Instance;
 use crate::num::{count, index};
-use crate::plan::{Buf, Dir, Placement, Region, Sizes, Wire};
+use crate::plan::{Buf, Dir, Placement, Region, Sizes, WireType};
 use crate::program::Buffer;
 use crate::verify::rounds::class_of;
 use crate::verify::value::{Clash, RankSet, Spoilt, Value};
@@ -380,7 +380,7 @@ fn add(
     rank: usize,
     sum: Option<Value>,
     operand: Option<Value>,
-    wire: Option<Wire>,
+    wire: Option<WireType>,
 ) -> Result<Value, Fault> {
     let Some(operand) = operand else {
         return Err(Fault(format!("rank {rank} reads what was never stored")));

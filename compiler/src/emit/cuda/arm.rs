@@ -12,7 +12,7 @@ use super::types::of_wire;
 use crate::device::abi::THREADS;
 use crate::device::{Arm, Message, Source, Target, Wait, Way};
 use crate::num::index;
-use crate::plan::{Buf, Region, Wire};
+use crate::plan::{Buf, Region, WireType};
 
 /// Most operands that a thread asks for at once.
 const AT_ONCE: usize = 8;
@@ -26,7 +26,7 @@ struct Operand {
     /// Its variable in the code.
     name: String,
     /// Element type there, if not the buffer's.
-    wire: Option<Wire>,
+    wire: Option<WireType>,
     /// The peer whose packets it is made of.
     packets: Option<u32>,
     /// To be multiplied by the factor, if it is read; to be divided, if it is written.
@@ -451,11 +451,11 @@ impl Body<'_> {
     }
 
     /// Bytes of a group in memory or on the wire.
-    fn bytes(&self, wire: Option<Wire>) -> u32 {
+    fn bytes(&self, wire: Option<WireType>) -> u32 {
         self.group * wire.map_or(self.spec.element.size(), |wire| of_wire(wire).0)
     }
 
-    fn format(&self, wire: Option<Wire>) -> &'static str {
+    fn format(&self, wire: Option<WireType>) -> &'static str {
         wire.map_or(self.spec.element.format(), |wire| of_wire(wire).1)
     }
 

@@ -11,7 +11,7 @@ use super::types::{of_wire, wires};
 use super::{INCLUDE, KERNEL, Operator, Spec, place};
 use crate::device::abi::THREADS;
 use crate::device::{Arm, DeviceProgram, Phase, Target, Way};
-use crate::plan::{Placement, Region, Wire};
+use crate::plan::{Placement, Region, WireType};
 
 /// A body that is being written.
 pub(super) struct Body<'a> {
@@ -67,7 +67,7 @@ impl Line<String> for Body<'_> {
 impl<'a> Body<'a> {
     pub(super) fn new(program: &'a DeviceProgram, spec: &'a Spec) -> Self {
         let size = spec.element.size();
-        let narrowest = wires(program).map(|wire: Wire| of_wire(wire).0).fold(size, u32::min);
+        let narrowest = wires(program).map(|wire: WireType| of_wire(wire).0).fold(size, u32::min);
         let group = match (program.way, spec.aligned) {
             (Way::Packet, _) => 8 / narrowest,
             (_, true) => 16 / size,

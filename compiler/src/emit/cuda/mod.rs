@@ -34,7 +34,7 @@ mod types;
 use std::fmt;
 
 use crate::device::ProvedProgram;
-use crate::plan::Wire;
+use crate::plan::WireType;
 
 pub use types::{Element, Operator};
 
@@ -91,7 +91,7 @@ pub enum Unsupported {
     /// The type has no such operator.
     Operator(Element, Operator),
     /// Only floats are rounded on the wire.
-    Wire(Element, Wire),
+    WireType(Element, WireType),
     /// More ranks than a kernel's parameters have room for.
     Ranks(u32),
 }
@@ -102,7 +102,7 @@ impl fmt::Display for Unsupported {
             Unsupported::Operator(element, operator) => {
                 write!(f, "`{}` of {} has no meaning", operator.name(), element.name())
             }
-            Unsupported::Wire(element, wire) => write!(
+            Unsupported::WireType(element, wire) => write!(
                 f,
                 "{} cannot travel as {}: only f16, bf16, f32 and f64 are rounded on the wire",
                 element.name(),
@@ -132,7 +132,7 @@ pub fn cuda(program: &ProvedProgram, spec: &Spec) -> Result<Source, Unsupported>
         return Err(Unsupported::Operator(spec.element, spec.operator));
     }
     if let Some(wire) = types::wires(program).find(|_| !spec.element.is_float()) {
-        return Err(Unsupported::Wire(spec.element, wire));
+        return Err(Unsupported::WireType(spec.element, wire));
     }
     Ok(Source { body: body::Body::new(program, spec).write() })
 }

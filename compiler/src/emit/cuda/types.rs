@@ -3,7 +3,7 @@
 //! The names are those of the runtime's types, so that one becomes the other by its name.
 
 use crate::device::{DeviceProgram, Source, Target};
-use crate::plan::Wire;
+use crate::plan::WireType;
 
 /// Enums with a name for each variant.
 macro_rules! named {
@@ -117,7 +117,7 @@ impl Element {
     }
 
     /// The wire type, unless it is the element type itself.
-    pub(super) fn wire(self, wire: Option<Wire>) -> Option<Wire> {
+    pub(super) fn wire(self, wire: Option<WireType>) -> Option<WireType> {
         wire.filter(|wire| wire.name() != self.name())
     }
 }
@@ -138,16 +138,16 @@ impl Operator {
 }
 
 /// Bytes of an element on the wire, and its format in the prelude.
-pub(super) fn of_wire(wire: Wire) -> (u32, &'static str) {
+pub(super) fn of_wire(wire: WireType) -> (u32, &'static str) {
     match wire {
-        Wire::F16 => (2, "F16"),
-        Wire::Bf16 => (2, "Bf16"),
-        Wire::F32 => (4, "F32"),
+        WireType::F16 => (2, "F16"),
+        WireType::Bf16 => (2, "Bf16"),
+        WireType::F32 => (4, "F32"),
     }
 }
 
 /// The wire types of a program's messages.
-pub(super) fn wires(program: &DeviceProgram) -> impl Iterator<Item = Wire> + '_ {
+pub(super) fn wires(program: &DeviceProgram) -> impl Iterator<Item = WireType> + '_ {
     program.phases.iter().flat_map(|phase| &phase.arms).flat_map(|arm| {
         let inputs = arm.inputs.iter().filter_map(|source| match source {
             Source::Packet(_, wire) | Source::Staged(_, wire) => *wire,

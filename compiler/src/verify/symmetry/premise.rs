@@ -11,7 +11,7 @@ use super::group::{Action, Element, Group, Rotation};
 use super::owners::Images;
 use crate::instance::Instance;
 use crate::num::wide;
-use crate::plan::{Buf, Wire};
+use crate::plan::{Buf, WireType};
 use crate::walk::{Round, Transfer, walk};
 
 /// More transfers than this are not compared, in all rounds together.
@@ -36,7 +36,7 @@ pub(super) struct Norm {
     pub(super) dst: u32,
     pub(super) src: u32,
     reduce: bool,
-    wire: Option<Wire>,
+    wire: Option<WireType>,
     lane: (u16, u16, Option<u16>),
     runs: SmallVec<[Run; 1]>,
 }

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use roundelay_compiler::plan::Wire;
+use roundelay_compiler::plan::WireType;
 
 use super::copy::{LINE, copy, fence, stream};
 use super::level::Level;
@@ -16,7 +16,7 @@ pub(crate) struct Kernel {
     loops: &'static Loops,
     dtype: DType,
     /// The wire type that is the element type itself.
-    own: Option<Wire>,
+    own: Option<WireType>,
 }
 
 /// The kernel of a type and an operator. `avg` and `premul_sum` fold like `sum`.
@@ -68,9 +68,9 @@ struct Part {
 impl Kernel {
     fn of(loops: &'static Loops, dtype: DType) -> Kernel {
         let own = match dtype {
-            DType::F16 => Some(Wire::F16),
-            DType::Bf16 => Some(Wire::Bf16),
-            DType::F32 => Some(Wire::F32),
+            DType::F16 => Some(WireType::F16),
+            DType::Bf16 => Some(WireType::Bf16),
+            DType::F32 => Some(WireType::F32),
             _ => None,
         };
         Kernel { loops, dtype, own }
@@ -83,11 +83,11 @@ impl Kernel {
 
     /// Bytes of an element in memory (`None`) or on the wire. An error if the element type cannot
     /// be rounded on the wire.
-    pub(crate) fn wire_size(&self, wire: Option<Wire>) -> Result<usize, Unsupported> {
+    pub(crate) fn wire_size(&self, wire: Option<WireType>) -> Result<usize, Unsupported> {
         let floats = [DType::F16, DType::Bf16, DType::F32, DType::F64];
         match wire {
             Some(wire) if !floats.contains(&self.dtype) => {
-                Err(Unsupported::Wire { dtype: self.dtype, wire })
+                Err(Unsupported::WireType { dtype: self.dtype, wire })
             }
             _ => Ok(self.format(wire).size),
         }
@@ -149,18 +149,18 @@ impl Kernel {
 
     /// Whether elements there are of the kernel's own type.
     #[inline(always)]
-    fn plain(&self, wire: Option<Wire>) -> bool {
+    fn plain(&self, wire: Option<WireType>) -> bool {
         wire.is_none() || wire == self.own
     }
 
     #[inline(always)]
-    fn format(&self, wire: Option<Wire>) -> &'static Conversions {
+    fn format(&self, wire: Option<WireType>) -> &'static Conversions {
         let [own, f16, bf16, f32] = &self.loops.formats;
         match wire {
             _ if self.plain(wire) => own,
-            Some(Wire::F16) => f16,
-            Some(Wire::Bf16) => bf16,
-            Some(Wire::F32) => f32,
+            Some(WireType::F16) => f16,
+            Some(WireType::Bf16) => bf16,
+            Some(WireType::F32) => f32,
             None => own,
         }
     }
@@ -260,7 +260,7 @@ impl Kernel {
 
     /// Whether two formats are one.
     #[inline(always)]
-    fn same(&self, a: Option<Wire>, b: Option<Wire>) -> bool {
+    fn same(&self, a: Option<WireType>, b: Option<WireType>) -> bool {
         a == b || self.plain(a) && self.plain(b)
     }
 

@@ -1,7 +1,7 @@
 //! Kernels against a reference that handles one element after the other, in other arithmetic.
 
 use proptest::prelude::*;
-use roundelay_compiler::plan::Wire;
+use roundelay_compiler::plan::WireType;
 
 use super::format::{Brain, Format, Half};
 use super::kernel::kernel_at;
@@ -18,12 +18,12 @@ enum Value {
 }
 
 /// The type that lies in memory where `wire` is asked of `dtype`.
-fn lies_as(dtype: DType, wire: Option<Wire>) -> DType {
+fn lies_as(dtype: DType, wire: Option<WireType>) -> DType {
     match wire {
         None => dtype,
-        Some(Wire::F16) => DType::F16,
-        Some(Wire::Bf16) => DType::Bf16,
-        Some(Wire::F32) => DType::F32,
+        Some(WireType::F16) => DType::F16,
+        Some(WireType::Bf16) => DType::Bf16,
+        Some(WireType::F32) => DType::F32,
     }
 }
 
@@ -188,12 +188,13 @@ impl Region {
     }
 }
 
-const WIRES: [Option<Wire>; 4] = [None, Some(Wire::F16), Some(Wire::Bf16), Some(Wire::F32)];
+const WIRES: [Option<WireType>; 4] =
+    [None, Some(WireType::F16), Some(WireType::Bf16), Some(WireType::F32)];
 
 /// One fold with random operands, some of the outputs in the place of inputs, on every level.
 fn check_fold(random: &mut Random, kernels: &[Kernel], dtype: DType, op: RedOp, shape: [usize; 3]) {
     let [inputs, outputs, count] = shape;
-    let converts = kernels[0].wire_size(Some(Wire::F16)).is_ok() && random.below(3) == 0;
+    let converts = kernels[0].wire_size(Some(WireType::F16)).is_ok() && random.below(3) == 0;
     let wire = |random: &mut Random| if converts { WIRES[random.below(4)] } else { None };
     let sources: Vec<_> = (0..inputs)
         .map(|_| {
@@ -293,7 +294,7 @@ fn classes_have_their_operators() {
                 !(float && bitwise.contains(&op) || dtype == DType::Bool && sums.contains(&op));
             assert_eq!(kernel(dtype, op).is_ok(), has, "{dtype} {op}");
         }
-        assert_eq!(Kernel::copies(dtype).wire_size(Some(Wire::Bf16)).is_ok(), float);
+        assert_eq!(Kernel::copies(dtype).wire_size(Some(WireType::Bf16)).is_ok(), float);
         assert_eq!(Kernel::copies(dtype).wire_size(None), Ok(dtype.size()));
     }
     assert_eq!(
@@ -303,7 +304,7 @@ fn classes_have_their_operators() {
 }
 
 /// Rounds to 16 bits through the kernels of every level, in both the wide loop and its rest.
-fn round_everywhere(dtype: DType, wire: Wire, value: Value) -> Vec<u16> {
+fn round_everywhere(dtype: DType, wire: WireType, value: Value) -> Vec<u16> {
     let values: Vec<u8> = std::iter::repeat_n(write(dtype, value), 9).flatten().collect();
     let mut rounded = Vec::new();
     for &level in Level::available() {
@@ -321,19 +322,19 @@ fn round_everywhere(dtype: DType, wire: Wire, value: Value) -> Vec<u16> {
 #[test]
 fn sixteen_bits_round_to_the_nearest_even() {
     let value = |wire, bits: u16| match wire {
-        Wire::F16 if bits == 0x7c00 => 65536.0,
-        Wire::F16 => half::f16::from_bits(bits).to_f64(),
+        WireType::F16 if bits == 0x7c00 => 65536.0,
+        WireType::F16 => half::f16::from_bits(bits).to_f64(),
         _ if bits == 0x7f80 => 2_f64.powi(128),
         _ => half::bf16::from_bits(bits).to_f64(),
     };
-    for (wire, infinity) in [(Wire::F16, 0x7c00_u16), (Wire::Bf16, 0x7f80)] {
+    for (wire, infinity) in [(WireType::F16, 0x7c00_u16), (WireType::Bf16, 0x7f80)] {
         for low in 0..infinity {
             let middle = (value(wire, low) + value(wire, low + 1)) / 2.0;
             let even = low + (low & 1);
             for sign in [0, 0x8000] {
                 let signed = |v: f64| if sign == 0 { v } else { -v };
                 let store = |v: f64| match wire {
-                    Wire::F16 => <Half as Format<f64>>::store(signed(v)),
+                    WireType::F16 => <Half as Format<f64>>::store(signed(v)),
                     _ => <Brain as Format<f64>>::store(signed(v)),
                 };
                 assert_eq!(store(value(wire, low)), low | sign);
@@ -376,7 +377,7 @@ proptest! {
     fn any_f32_rounds_as_in_the_half_crate(bits: u32) {
         let value = f32::from_bits(bits);
         let (f16, bf16) = (half::f16::from_f32(value), half::bf16::from_f32(value));
-        for (wire, want) in [(Wire::F16, f16.to_bits()), (Wire::Bf16, bf16.to_bits())] {
+        for (wire, want) in [(WireType::F16, f16.to_bits()), (WireType::Bf16, bf16.to_bits())] {
             for got in round_everywhere(DType::F32, wire, Value::Single(value)) {
                 prop_assert!(value.is_nan() || got == want);
             }
@@ -386,14 +387,14 @@ proptest! {
     #[test]
     fn nan_stays_nan(payload in 1_u32..0x80_0000, sign: bool) {
         let value = f32::from_bits(0x7f80_0000 | payload | u32::from(sign) << 31);
-        for bits in round_everywhere(DType::F32, Wire::F16, Value::Single(value)) {
+        for bits in round_everywhere(DType::F32, WireType::F16, Value::Single(value)) {
             prop_assert!(half::f16::from_bits(bits).is_nan());
         }
-        for bits in round_everywhere(DType::F32, Wire::Bf16, Value::Single(value)) {
+        for bits in round_everywhere(DType::F32, WireType::Bf16, Value::Single(value)) {
             prop_assert!(half::bf16::from_bits(bits).is_nan());
         }
         let double = f64::from_bits(0x7ff0_0000_0000_0000 | u64::from(payload) << 3 | 1);
-        for bits in round_everywhere(DType::F64, Wire::Bf16, Value::Double(double)) {
+        for bits in round_everywhere(DType::F64, WireType::Bf16, Value::Double(double)) {
             prop_assert!(half::bf16::from_bits(bits).is_nan());
         }
     }

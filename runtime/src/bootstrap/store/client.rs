@@ -138,7 +138,7 @@ impl Client {
                 let how = format!(
                     "it ended its store at {at} while rank {rank} was {doing}; see what rank 0 says"
                 );
-                return Error::LostRank { rank, lost: 0, how, place: None };
+                return Error::LostRank { rank, lost: 0, how, location: None };
             }
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 format!("rank 0 does not answer within {:?}; see what it is doing", self.timeout)

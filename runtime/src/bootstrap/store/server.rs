@@ -262,7 +262,7 @@ impl Core {
         if self.all_done() || self.ranks.get(&rank).filter(is_here).is_none() {
             return;
         }
-        self.place(rank, At::Gone);
+        self.location(rank, At::Gone);
         // One that has said nothing may be started again: nobody knows of it. Rank 0 goes with its store.
         if session.spoke && rank > 0 {
             let text = "its connection to the store ended before all had joined".into();
@@ -271,7 +271,7 @@ impl Core {
     }
 
     /// Notes where a rank is.
-    fn place(&mut self, rank: u32, at: At) {
+    fn location(&mut self, rank: u32, at: At) {
         let before = self.ranks.insert(rank, at);
         self.done += usize::from(matches!(at, At::Done(_)));
         self.done -= usize::from(matches!(before, Some(At::Done(_))));
@@ -375,7 +375,7 @@ impl Core {
         if verdict == Verdict::Ok {
             session.stage = Stage::Rank(rank);
             self.strangers.remove(&token);
-            self.place(rank, At::Here(token));
+            self.location(rank, At::Here(token));
             if let Some(failure) = &self.failure {
                 let body = failure_body(failure);
                 self.tell(token, Verdict::Failed, 0, &body);
@@ -413,7 +413,7 @@ impl Core {
             Op::Finish => {
                 let session = self.sessions.get_mut(&token).ok_or(Broken)?;
                 (session.finish, session.spoke) = (Some(number), true);
-                self.place(rank, At::Done(token));
+                self.location(rank, At::Done(token));
                 if self.all_done() {
                     self.end_wait();
                 }

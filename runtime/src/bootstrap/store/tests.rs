@@ -440,7 +440,7 @@ fn the_first_failure_is_what_all_report() {
             by: 0,
             cause: cause.to_string(),
             code: cause.code(),
-            place: None,
+            location: None,
         };
         assert_eq!(seen(&mut one), wanted(1));
         // Also whoever comes only now.

@@ -186,7 +186,7 @@ fn an_expected_connection_that_does_not_come_is_named() {
         if net.rank == 1 {
             let deadline = |watch| Deadline { timeout: moment, watch, members: &[] };
             let error = net
-                .open(&[Wire { peer: 0, channel: 3, path: 0 }], deadline(&mut |_| None))
+                .open(&[ConnectionId { peer: 0, channel: 3, path: 0 }], deadline(&mut |_| None))
                 .expect_err("nobody connects");
             let text = error.to_string();
             assert!(text.contains("a connection from rank 0 to 127.0.0.1"), "{text}");
@@ -197,8 +197,9 @@ fn an_expected_connection_that_does_not_come_is_named() {
                 watch: &mut |peer| Some(enough(peer)),
                 members: &[70, 71],
             };
-            let error =
-                net.open(&[Wire { peer: 0, channel: 3, path: 0 }], deadline).expect_err("stopped");
+            let error = net
+                .open(&[ConnectionId { peer: 0, channel: 3, path: 0 }], deadline)
+                .expect_err("stopped");
             assert_eq!(error, enough(70));
         }
         check_words(&mut net, 1);

@@ -88,8 +88,8 @@ fn soon() -> Instant {
 
 /// Opens connections, with nobody else to ask.
 fn open(net: &mut Net, wanted: &[(u32, u16)]) -> Result<Vec<OwnedFd>, Error> {
-    let wire = |&(peer, channel): &(u32, u16)| Wire { peer, channel, path: 0 };
-    let wanted: Vec<Wire> = wanted.iter().map(wire).collect();
+    let connection = |&(peer, channel): &(u32, u16)| ConnectionId { peer, channel, path: 0 };
+    let wanted: Vec<ConnectionId> = wanted.iter().map(connection).collect();
     net.open(&wanted, Deadline { timeout: PATIENCE, watch: &mut |_| None, members: &[] })
 }
 

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::PollFd;
 
 use super::super::connect::pause;
-use super::super::dial::{Dial, Turn, Way};
+use super::super::dial::{Dial, DialTarget, Turn};
 use super::super::hello::{CONTROL, HELLO, Hello, Name, Reply};
 use super::super::secret::{Side, random};
 use super::*;
 
 /// Dials until that ends.
 fn dial(name: Name, to: SocketAddr, options: &Options) -> Result<TcpStream, String> {
-    let mut dial = Dial::new(name, vec![Way { from: None, to }]);
+    let mut dial = Dial::new(name, vec![DialTarget { from: None, to }]);
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         match dial.turn(options) {
@@ -269,7 +269,7 @@ fn silent_strangers_are_few() {
     listener.expect(9);
     let name = Name { job: 9, comm: 7, to: 1, from: 0, lane: 3 };
     let options = with_secret("swordfish");
-    let mut rank = Dial::new(name, vec![Way { from: None, to }]);
+    let mut rank = Dial::new(name, vec![DialTarget { from: None, to }]);
     let mut stream = loop {
         listener.progress();
         match rank.turn(&options) {
@@ -290,7 +290,7 @@ fn silent_strangers_are_few() {
     assert_eq!(&data, b"data");
     // Closed communicators take nobody in.
     listener.close(9, 7, 1);
-    let mut late = Dial::new(name, vec![Way { from: None, to }]);
+    let mut late = Dial::new(name, vec![DialTarget { from: None, to }]);
     let why = loop {
         listener.progress();
         match late.turn(&options) {

@@ -10,11 +10,11 @@
 
 mod cma;
 mod control;
+mod copy_path;
 mod layout;
 mod limits;
 mod pipe;
 mod slots;
-mod ways;
 
 pub(crate) use cma::read;
 pub(crate) use control::{AbortRecord, Exchange, State};

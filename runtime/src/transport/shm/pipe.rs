@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Segment;
 use crate::backend::host::copy;
 use crate::error::Error;
-use crate::transport::tcp::Piece;
+use crate::transport::tcp::IoVec;
 
 /// Bytes handed over at a time, a quarter of a message: enough to pay for the exchange of a line, and for the processor
 /// to get into its stride.
@@ -108,7 +108,7 @@ pub(super) struct Pusher {
     pushed: u64,
     seen: u64,
     /// What has yet to be pushed, and of which messages.
-    queue: VecDeque<Piece>,
+    queue: VecDeque<IoVec>,
     rests: VecDeque<Rest>,
 }
 
@@ -135,7 +135,7 @@ impl Pusher {
         &mut self,
         message: u64,
         len: usize,
-        pieces: impl Iterator<Item = Piece>,
+        pieces: impl Iterator<Item = IoVec>,
         past: bool,
     ) -> u64 {
         let left = len as u64;
@@ -311,8 +311,8 @@ mod tests {
     const SIZE: usize = 32 << 10;
     const TURN_: usize = if SIZE < TURN as usize { SIZE } else { TURN as usize };
 
-    fn piece(part: &[u8]) -> Piece {
-        Piece { ptr: part.as_ptr(), len: part.len() }
+    fn piece(part: &[u8]) -> IoVec {
+        IoVec { ptr: part.as_ptr(), len: part.len() }
     }
 
     #[test]

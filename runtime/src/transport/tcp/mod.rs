@@ -45,7 +45,7 @@ mod socket;
 mod tests;
 
 pub(crate) use receiver::Receiver;
-pub(crate) use resume::{Dialed, Line, Reach, Resumable};
+pub(crate) use resume::{ByteStream, Dialed, Reach, Resumable};
 pub(crate) use sender::Sender;
 pub(crate) use socket::Socket;
 
@@ -62,7 +62,7 @@ const IOV_MAX: usize = 1024;
 
 /// Memory that is sent from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Piece {
+pub(crate) struct IoVec {
     pub(crate) ptr: *const u8,
     /// In bytes.
     pub(crate) len: usize,
@@ -70,7 +70,7 @@ pub(crate) struct Piece {
 
 /// Memory that is received to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct PieceMut {
+pub(crate) struct IoVecMut {
     pub(crate) ptr: *mut u8,
     /// In bytes.
     pub(crate) len: usize,

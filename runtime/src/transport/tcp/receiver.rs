@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::transport::shm::Message;
 
 use super::ring::Ring;
-use super::{HEADER, IOV_MAX, PieceMut, Socket, announced, header};
+use super::{HEADER, IOV_MAX, IoVecMut, Socket, announced, header};
 
 /// Whether the next message is staged or landed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Receiver {
     pub(crate) unsafe fn land(
         &mut self,
         len: usize,
-        pieces: impl Iterator<Item = PieceMut>,
+        pieces: impl Iterator<Item = IoVecMut>,
     ) -> bool {
         if self.socket.is_faulty() || self.landing == Landing::Done {
             return !self.socket.is_faulty();
@@ -179,7 +179,7 @@ impl Receiver {
     /// Finds out where the rest of the next message is to be, of whose content `had` bytes were read
     /// already; copies these, unless they are there.
     #[inline]
-    fn place(&mut self, had: usize, len: usize, pieces: impl Iterator<Item = PieceMut>) {
+    fn place(&mut self, had: usize, len: usize, pieces: impl Iterator<Item = IoVecMut>) {
         if self.here < header(len) && self.ring.used() == 0 {
             let rest = &mut self.ring.next(header(len), 0)[self.here..];
             // SAFETY: the header of the next slot, which stays where it is while `places` holds it:

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use super::ring::Ring;
-use super::{HEADER, IOV_MAX, LONGEST, Piece, Socket, announced, header};
+use super::{HEADER, IOV_MAX, IoVec, LONGEST, Socket, announced, header};
 
 /// The sending end of a connection.
 pub(crate) struct Sender {
@@ -126,7 +126,7 @@ impl Sender {
     /// Every piece is readable, and neither freed nor written until [`Self::is_consumed`] has said
     /// yes of this message, or until this end is dropped or never called again.
     #[inline]
-    pub(crate) unsafe fn post_from(&mut self, meta: u64, pieces: impl Iterator<Item = Piece>) {
+    pub(crate) unsafe fn post_from(&mut self, meta: u64, pieces: impl Iterator<Item = IoVec>) {
         self.ring.rewind();
         self.ring.make_room(1, 0);
         let header = self.enqueue(meta, 0);

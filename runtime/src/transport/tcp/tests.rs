@@ -67,13 +67,13 @@ fn cuts(dice: &mut Dice, len: usize, longest: usize) -> Vec<std::ops::Range<usiz
     cuts
 }
 
-fn pieces(from: &[u8], cuts: &[std::ops::Range<usize>]) -> Vec<Piece> {
-    cuts.iter().map(|cut| Piece { ptr: from[cut.clone()].as_ptr(), len: cut.len() }).collect()
+fn pieces(from: &[u8], cuts: &[std::ops::Range<usize>]) -> Vec<IoVec> {
+    cuts.iter().map(|cut| IoVec { ptr: from[cut.clone()].as_ptr(), len: cut.len() }).collect()
 }
 
-fn places(to: &mut [u8], cuts: &[std::ops::Range<usize>]) -> Vec<PieceMut> {
+fn places(to: &mut [u8], cuts: &[std::ops::Range<usize>]) -> Vec<IoVecMut> {
     let base = to.as_mut_ptr();
-    let place = |cut: &std::ops::Range<usize>| PieceMut {
+    let place = |cut: &std::ops::Range<usize>| IoVecMut {
         ptr: base.wrapping_add(cut.start),
         len: cut.len(),
     };
@@ -81,8 +81,8 @@ fn places(to: &mut [u8], cuts: &[std::ops::Range<usize>]) -> Vec<PieceMut> {
 }
 
 /// All of some memory as one place.
-fn whole(to: &mut [u8]) -> impl Iterator<Item = PieceMut> + use<> {
-    std::iter::once(PieceMut { ptr: to.as_mut_ptr(), len: to.len() })
+fn whole(to: &mut [u8]) -> impl Iterator<Item = IoVecMut> + use<> {
+    std::iter::once(IoVecMut { ptr: to.as_mut_ptr(), len: to.len() })
 }
 
 fn stage(sender: &mut Sender, content: &[u8]) {

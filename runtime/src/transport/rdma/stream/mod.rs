@@ -1,6 +1,6 @@
 //! A stream of bytes in each direction over the queues of a connection.
 //!
-//! What is sent is cut into *pieces*, numbered from 0. Piece s is written into slot `s % SLOTS` of the
+//! What is sent is cut into *pieces*, numbered from 0. IoVec s is written into slot `s % SLOTS` of the
 //! receiver's ring by one RDMA write, whose immediate value says so, over any of the queues: they may be
 //! of different devices, and pieces may arrive in any order. The receiver hands out the bytes in the
 //! order of the numbers, and from time to time tells how many pieces it has read, in the immediate value
@@ -312,7 +312,7 @@ impl Stream {
     /// The peer wrote.
     fn heard(&mut self, immediate: u32, len: u32) {
         match Word::decode(immediate) {
-            Some(Word::Piece(number)) => self.came(number, Arrived::Slot(len)),
+            Some(Word::IoVec(number)) => self.came(number, Arrived::Slot(len)),
             Some(Word::Placed(number)) => self.came(number, Arrived::Placed(len)),
             Some(Word::Note(number)) => self.note_came(number, len),
             Some(Word::Read(number)) => {

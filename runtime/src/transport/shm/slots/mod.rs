@@ -21,16 +21,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::control::wake;
+use super::copy_path::CopyPath;
 use super::layout::{HEADER_PAYLOAD, HEADS, Layout, RING};
-use super::ways::Way;
 use super::{INLINE, Segment};
 use crate::error::Error;
 
 /// The word of a connection's first page by which the receiver says how it wishes to have private memory: whether
-/// it can read it through the kernel, above that bit the ways of all lengths, and in the upper half how many samples
+/// it can read it through the kernel, above that bit the paths of all lengths, and in the upper half how many samples
 /// these rest on.
 const WISHES: u64 = 64;
-/// The word of a header that says, of private memory, which way it comes, and where in the pipe it begins.
+/// The word of a header that says, of private memory, which path it comes, and where in the pipe it begins.
 const PUSHED: u64 = HEADER_PAYLOAD + 8;
 /// The word of a header that says, of private memory, when it was handed over: nanoseconds of the machine's clock. From
 /// then on both ends are at work on it.
@@ -42,15 +42,15 @@ fn now() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
-/// The way and the place in the pipe that [`PUSHED`] says; messages begin at multiples of a line there.
+/// The path and the place in the pipe that [`PUSHED`] says; messages begin at multiples of a line there.
 #[inline]
-fn way_of(word: u64) -> (Way, u64) {
-    let way = match word % 64 {
-        0 => Way::Kernel,
-        1 => Way::Pipe,
-        _ => Way::Past,
+fn path_of(word: u64) -> (CopyPath, u64) {
+    let path = match word % 64 {
+        0 => CopyPath::Kernel,
+        1 => CopyPath::Pipe,
+        _ => CopyPath::Past,
     };
-    (way, word / 64 * 64)
+    (path, word / 64 * 64)
 }
 
 /// How a message carries its content.
@@ -167,7 +167,7 @@ const _: () =
 mod tests {
     use super::super::pipe::Taker;
     use super::*;
-    use crate::transport::tcp::Piece;
+    use crate::transport::tcp::IoVec;
 
     fn pair() -> (Sender, Receiver) {
         let layout = Layout { arena_bytes: 4096, slot_bytes: 128, ..Layout::new(2) };
@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn rendezvous(sender: &mut Sender, content: &[u8]) {
-        let piece = Piece { ptr: content.as_ptr(), len: content.len() };
+        let piece = IoVec { ptr: content.as_ptr(), len: content.len() };
         let meta = meta(5, content.len(), Kind::Cma);
         // SAFETY: the content outlives the pair.
         unsafe { sender.post_private(meta, 0, content.len(), std::iter::once(piece)) };
@@ -302,20 +302,21 @@ mod tests {
         let segment = &receiver.end.segment;
         let mut back = Sender::open(segment, 1, 0, 3).expect("the sender");
         let own = Receiver::open(segment, 1, 0, 3).expect("the receiver");
-        let all =
-            |way: Way| (0..9).fold(0, |bits, class| bits | (way as u64) << (2 * class + 1)) | 1;
+        let all = |path: CopyPath| {
+            (0..9).fold(0, |bits, class| bits | (path as u64) << (2 * class + 1)) | 1
+        };
         let (theirs, wished) = (receiver.end.word(WISHES), own.end.word(WISHES));
-        theirs.store(all(Way::Pipe), Ordering::Relaxed);
-        wished.store(all(Way::Past) | 1 << 32, Ordering::Relaxed);
-        let way = |sender: &mut Sender, end: &End| {
+        theirs.store(all(CopyPath::Pipe), Ordering::Relaxed);
+        wished.store(all(CopyPath::Past) | 1 << 32, Ordering::Relaxed);
+        let path = |sender: &mut Sender, end: &End| {
             let at = Layout::header(sender.sent());
             sender.learn();
             rendezvous(sender, &[1; 9000]);
-            way_of(end.word(at + PUSHED).load(Ordering::Relaxed)).0
+            path_of(end.word(at + PUSHED).load(Ordering::Relaxed)).0
         };
-        assert_eq!(way(&mut there, &receiver.end), Way::Past, "as this rank wishes");
-        assert_eq!(way(&mut back, &own.end), Way::Past, "as the lower one wishes");
+        assert_eq!(path(&mut there, &receiver.end), CopyPath::Past, "as this rank wishes");
+        assert_eq!(path(&mut back, &own.end), CopyPath::Past, "as the lower one wishes");
         (0..40).for_each(|_| there.learn());
-        assert_eq!(way(&mut there, &receiver.end), Way::Pipe, "nothing comes back any more");
+        assert_eq!(path(&mut there, &receiver.end), CopyPath::Pipe, "nothing comes back any more");
     }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::super::cma;
+use super::super::copy_path::{CopyPath, CopyPaths};
 use super::super::pipe::Taker;
-use super::super::ways::{Way, Ways};
 use super::*;
+use crate::backend::CacheLine;
 
 /// The receiving end of a connection.
 pub(crate) struct Receiver {
@@ -15,7 +16,7 @@ pub(crate) struct Receiver {
     /// The sender's process, once it is known that its memory can be read.
     reach: Option<i32>,
     from: u32,
-    ways: Box<Ways>,
+    paths: Box<CopyPaths>,
     /// When the last message of private memory was consumed.
     last: u64,
     /// None where ranks outnumber cores: two that are to copy at the same time would wait for each other.
@@ -32,14 +33,9 @@ pub(crate) struct Receiver {
 /// Memory for a message, and whether it is all there.
 #[derive(Default)]
 struct Stage {
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
     whole: bool,
 }
-
-/// Aligned as kernels like it.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line(#[allow(dead_code, reason = "only its place is used")] [u8; 64]);
 
 impl Receiver {
     pub(crate) fn open(
@@ -55,7 +51,7 @@ impl Receiver {
             reach: None,
             from,
             last: 0,
-            ways: Box::new(Ways::new(false)),
+            paths: Box::new(CopyPaths::new(false)),
             taker: None,
             stage: Vec::new(),
             given: 0,
@@ -73,15 +69,15 @@ impl Receiver {
         if !self.end.segment.layout().crowded {
             self.taker = Some(Taker::new(&self.end.segment, self.end.pipe));
         }
-        *self.ways = Ways::new(self.reach.is_some());
+        *self.paths = CopyPaths::new(self.reach.is_some());
         self.wish();
     }
 
     /// Tells the sender what this end wishes for.
     pub(super) fn wish(&self) {
-        let ways = if self.taker.is_some() { self.ways.wishes() } else { 0 };
-        let samples = u64::from(self.ways.samples()) << 32;
-        let wishes = samples | ways << 1 | u64::from(self.reach.is_some());
+        let paths = if self.taker.is_some() { self.paths.wishes() } else { 0 };
+        let samples = u64::from(self.paths.samples()) << 32;
+        let wishes = samples | paths << 1 | u64::from(self.reach.is_some());
         let word = self.end.word(WISHES);
         if word.load(Ordering::Relaxed) != wishes {
             word.store(wishes, Ordering::Relaxed);
@@ -131,8 +127,8 @@ impl Receiver {
         if meta & 3 != Kind::Cma as u64 {
             return None;
         }
-        let (way, start) = way_of(self.end.word(at + PUSHED).load(Ordering::Relaxed));
-        (way != Way::Kernel).then_some((start, (meta as u32 >> 2) as usize))
+        let (path, start) = path_of(self.end.word(at + PUSHED).load(Ordering::Relaxed));
+        (path != CopyPath::Kernel).then_some((start, (meta as u32 >> 2) as usize))
     }
 
     /// Whether a message that comes through the pipe can be read: there, if it is the next one and fits.
@@ -155,9 +151,9 @@ impl Receiver {
         }
         let stage = &mut self.stage[at];
         if !stage.whole {
-            let lines = len.div_ceil(size_of::<Line>());
+            let lines = len.div_ceil(size_of::<CacheLine>());
             if stage.lines.len() < lines {
-                stage.lines.resize(lines, Line([0; 64]));
+                stage.lines.resize(lines, CacheLine::ZERO);
             }
             let to = stage.lines.as_mut_ptr().cast();
             // SAFETY: memory of this end, which nobody reads before it is whole.
@@ -245,23 +241,23 @@ impl Receiver {
         self.end.wake();
     }
 
-    /// Gives back the next message's place in the pipe, and notes how long it took if it could have come another way.
+    /// Gives back the next message's place in the pipe, and notes how long it took if it could have come another path.
     fn note(&mut self) {
         let at = Layout::header(self.received);
         let meta = self.end.word(at + 8).load(Ordering::Relaxed);
         if meta & 3 != Kind::Cma as u64 {
             return;
         }
-        let (way, start) = way_of(self.end.word(at + PUSHED).load(Ordering::Relaxed));
+        let (path, start) = path_of(self.end.word(at + PUSHED).load(Ordering::Relaxed));
         let len = meta as u32 >> 2;
-        if let Some(taker) = self.taker.as_mut().filter(|_| way != Way::Kernel) {
+        if let Some(taker) = self.taker.as_mut().filter(|_| path != CopyPath::Kernel) {
             taker.release(start + u64::from(len));
         }
         let posted = self.end.word(at + POSTED).load(Ordering::Relaxed);
         // A sender may be ahead: its message waits while this end is busy with the one before.
         let (now, began) = (now(), posted.max(self.last));
         self.last = now;
-        self.ways.note(way, len as usize, Duration::from_nanos(now.saturating_sub(began)));
+        self.paths.note(path, len as usize, Duration::from_nanos(now.saturating_sub(began)));
         self.wish();
     }
 }

@@ -1,9 +1,9 @@
 //! The sending end of a connection.
 
+use super::super::copy_path;
 use super::super::pipe::Pusher;
-use super::super::ways;
 use super::*;
-use crate::transport::tcp::Piece;
+use crate::transport::tcp::IoVec;
 
 /// Calls without a new sample after which messages no longer go both ways.
 const LATELY: u32 = 32;
@@ -136,7 +136,7 @@ impl Sender {
             self.pusher = Pusher::open(&self.end.segment, self.end.pipe).ok();
         }
         if self.pusher.is_none() {
-            // Without memory for a pipe there are still the other ways.
+            // Without memory for a pipe there are still the other paths.
             self.wishes &= 1;
         }
     }
@@ -211,20 +211,20 @@ impl Sender {
         meta: u64,
         address: u64,
         len: usize,
-        pieces: impl Iterator<Item = Piece>,
+        pieces: impl Iterator<Item = IoVec>,
     ) {
-        let way = ways::wanted(self.wishes >> 1, len);
-        let pusher = self.pusher.as_mut().filter(|_| way != Way::Kernel);
+        let path = copy_path::wanted(self.wishes >> 1, len);
+        let pusher = self.pusher.as_mut().filter(|_| path != CopyPath::Kernel);
         let at = Layout::header(self.sent);
         self.end.word(at + POSTED).store(now(), Ordering::Relaxed);
         let place = self.end.word(at + PUSHED);
         let Some(pusher) = pusher else {
-            place.store(Way::Kernel as u64, Ordering::Relaxed);
+            place.store(CopyPath::Kernel as u64, Ordering::Relaxed);
             return self.post_pull(meta, address);
         };
         // SAFETY: the caller promises it.
-        let start = unsafe { pusher.add(self.sent, len, pieces, way == Way::Past) };
-        place.store(start | way as u64, Ordering::Relaxed);
+        let start = unsafe { pusher.add(self.sent, len, pieces, path == CopyPath::Past) };
+        place.store(start | path as u64, Ordering::Relaxed);
         self.post(meta);
         self.pushed = self.sent;
         self.push();

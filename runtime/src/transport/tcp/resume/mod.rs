@@ -34,15 +34,15 @@
 //! no path is left, the fault names what was found on each.
 //!
 //! **Which connections.** A connection is a TCP socket, or devices that both ends agreed on over one
-//! ([`Line`]). All of the above holds of both; acknowledged is then what the peer's memory has, where it stays
+//! ([`ByteStream`]). All of the above holds of both; acknowledged is then what the peer's memory has, where it stays
 //! to be read though the devices fail, and a stall takes two seconds.
 //!
 //! Nothing moves by itself here either: [`Resumable::tend`] must be called by whoever waits, for
 //! whatever it waits.
 
-mod conn;
+mod byte_stream;
+mod connection;
 mod kept;
-mod line;
 mod seek;
 #[cfg(test)]
 mod tests;
@@ -52,9 +52,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use conn::{Conn, Stage, Word};
+pub(crate) use byte_stream::ByteStream;
+use connection::{Connection, Stage, Word};
 use kept::Kept;
-pub(crate) use line::Line;
 
 /// Where new connections to the peer come from.
 pub(crate) trait Reach: Send {
@@ -65,7 +65,7 @@ pub(crate) trait Reach: Send {
     /// Gives up all attempts.
     fn rest(&mut self);
     /// A connection that the peer made, and its path.
-    fn incoming(&mut self) -> Option<(usize, Line)>;
+    fn incoming(&mut self) -> Option<(usize, ByteStream)>;
 }
 
 /// What an attempt led to.
@@ -73,7 +73,7 @@ pub(crate) enum Dialed {
     /// Nothing yet: whether the peer's system is there, and what went wrong so far.
     Waiting { answers: bool, trouble: String },
     /// A connection that the peer's listener has let in.
-    Made(Line),
+    Made(ByteStream),
     /// The peer's listener is closed, or refuses this rank.
     Refused(String),
 }
@@ -100,9 +100,9 @@ pub(crate) struct Resumable {
     chooses: bool,
     home: usize,
     /// Connections that bytes may come from, the oldest first.
-    conns: Vec<Conn>,
+    conns: Vec<Connection>,
     /// Connections on which nothing was offered yet.
-    hopes: Vec<Conn>,
+    hopes: Vec<Connection>,
     received: u64,
     kept: Kept,
     /// The byte that is written next.
@@ -125,7 +125,7 @@ impl Resumable {
     /// A stream that is at home on the first of these paths, and begins on a connection of the second; or without
     /// one, if that was not to be had.
     pub(crate) fn new(
-        line: Result<Line, String>,
+        stream: Result<ByteStream, String>,
         (home, path): (usize, usize),
         chooses: bool,
         timeout: Duration,
@@ -133,8 +133,8 @@ impl Resumable {
     ) -> Self {
         let now = Instant::now();
         let mut troubles: Vec<String> = reach.paths().iter().map(|_| String::new()).collect();
-        let (conns, lost) = match line {
-            Ok(line) => (vec![Conn::new(line, path, Stage::Open)], None),
+        let (conns, lost) = match stream {
+            Ok(stream) => (vec![Connection::new(stream, path, Stage::Open)], None),
             Err(why) => {
                 troubles.iter_mut().skip(path).take(1).for_each(|at| at.clone_from(&why));
                 (Vec::new(), Some(Lost { since: now, why, silent: None }))
@@ -195,22 +195,22 @@ impl Resumable {
 
     /// Bytes of memory that devices keep in place for it.
     pub(crate) fn pinned(&self) -> u64 {
-        self.conns.iter().map(|conn| conn.line.pinned()).sum()
+        self.conns.iter().map(|conn| conn.stream.pinned()).sum()
     }
 
     /// What to sleep on.
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
-        self.conns.last().map(|conn| conn.line.fd().clone())
+        self.conns.last().map(|conn| conn.stream.fd().clone())
     }
 
     /// Nothing more is written. The peer can still read what was.
     pub(crate) fn shut(&self) {
-        self.conns.iter().for_each(|conn| conn.line.shut());
+        self.conns.iter().for_each(|conn| conn.stream.shut());
     }
 
     /// The connection that takes bytes.
     fn carrier(&self) -> Option<usize> {
-        self.conns.iter().rposition(Conn::carries)
+        self.conns.iter().rposition(Connection::carries)
     }
 
     /// Reads what is there; 0 if nothing is.
@@ -321,9 +321,9 @@ impl Resumable {
             self.looked = now;
             self.examine(now);
         }
-        while let Some((path, line)) = self.reach.incoming() {
+        while let Some((path, stream)) = self.reach.incoming() {
             let stage = if self.chooses { Stage::Knocking } else { Stage::Hoping };
-            self.hopes.push(Conn::new(line, path, stage));
+            self.hopes.push(Connection::new(stream, path, stage));
         }
         self.hear(now);
         self.notice();
@@ -409,7 +409,7 @@ impl Resumable {
     }
 
     /// Answers an offer, and goes on there.
-    fn answer(&mut self, mut conn: Conn, now: Instant) {
+    fn answer(&mut self, mut conn: Connection, now: Instant) {
         let received = conn.offered;
         let begins = received.max(self.kept.base());
         if received > self.kept.end() {
@@ -448,7 +448,7 @@ impl Resumable {
     }
 
     /// Offers to go on over a connection.
-    fn offer(&mut self, mut conn: Conn, now: Instant) {
+    fn offer(&mut self, mut conn: Connection, now: Instant) {
         self.offers += 1;
         conn.number = self.offers;
         (conn.stage, conn.since) = (Stage::Offered, now);
@@ -467,7 +467,7 @@ impl Resumable {
             self.conns.drain(..newest);
         }
         // An offer that came to nothing: all that had come there was read.
-        let over = |c: &Conn| c.stage == Stage::Offered && c.ended;
+        let over = |c: &Connection| c.stage == Stage::Offered && c.ended;
         self.conns.retain(|c| !over(c));
     }
 

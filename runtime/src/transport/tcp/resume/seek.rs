@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::conn::{Conn, Stage, Word};
+use super::connection::{Connection, Stage, Word};
 use super::{Dialed, HOME, Lost, REPLY, Resumable};
 
 /// How long other paths may still show that the peer is there if one refuses.
@@ -25,7 +25,7 @@ impl Resumable {
 
     /// Looks for another connection.
     pub(super) fn seek(&mut self, now: Instant) {
-        let waits = |c: &Conn| c.stage == Stage::Offered && now - c.since < REPLY;
+        let waits = |c: &Connection| c.stage == Stage::Offered && now - c.since < REPLY;
         if self.conns.last().is_some_and(waits) {
             return;
         }
@@ -39,7 +39,8 @@ impl Resumable {
         let (since, silent) = (lost.since, lost.silent);
         let (mut refused, mut is_there) = (0, false);
         for path in 0..self.troubles.len() {
-            let knocked = |hope: &Conn| hope.own && hope.path == path && now - hope.since < REPLY;
+            let knocked =
+                |hope: &Connection| hope.own && hope.path == path && now - hope.since < REPLY;
             if self.hopes.iter().any(knocked) {
                 is_there = true;
                 continue;
@@ -59,8 +60,8 @@ impl Resumable {
                     refused += 1;
                     self.troubles[path] = why;
                 }
-                Dialed::Made(line) => {
-                    let mut conn = Conn::new(line, path, Stage::Hoping);
+                Dialed::Made(stream) => {
+                    let mut conn = Connection::new(stream, path, Stage::Hoping);
                     conn.own = true;
                     if self.chooses {
                         self.reach.rest();
@@ -102,10 +103,10 @@ impl Resumable {
         match self.reach.dial(self.home) {
             Dialed::Waiting { .. } => {}
             Dialed::Refused(_) => self.homing.0 = now + HOME.1,
-            Dialed::Made(line) => {
+            Dialed::Made(stream) => {
                 self.reach.rest();
                 self.homing = (now + pause.max(REPLY), (pause * 2).min(HOME.1), stayed);
-                self.offer(Conn::new(line, self.home, Stage::Hoping), now);
+                self.offer(Connection::new(stream, self.home, Stage::Hoping), now);
             }
         }
     }

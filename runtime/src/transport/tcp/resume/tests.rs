@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
 
-use super::{Dialed, Line, Reach, Resumable};
+use super::{ByteStream, Dialed, Reach, Resumable};
 
 /// The same numbers for the same seed.
 struct Dice(u64);
@@ -151,14 +151,14 @@ impl Reach for Rank {
         }
         let [near, far] = world.cable();
         world.listeners[1 - self.0].push_back((path, far));
-        Dialed::Made(Line::socket(near))
+        Dialed::Made(ByteStream::socket(near))
     }
 
     fn rest(&mut self) {}
 
-    fn incoming(&mut self) -> Option<(usize, Line)> {
+    fn incoming(&mut self) -> Option<(usize, ByteStream)> {
         let (path, fd) = self.1.lock().expect("the world").listeners[self.0].pop_front()?;
-        Some((path, Line::socket(fd)))
+        Some((path, ByteStream::socket(fd)))
     }
 }
 
@@ -166,8 +166,8 @@ impl Reach for Rank {
 fn streams(world: &Arc<Mutex<World>>, timeout: Duration) -> [Resumable; 2] {
     let [near, far] = world.lock().expect("the world").cable();
     let stream = |rank, fd| {
-        let line = Ok(Line::socket(fd));
-        Resumable::new(line, (0, 0), rank == 0, timeout, Rank::boxed(rank, world))
+        let stream = Ok(ByteStream::socket(fd));
+        Resumable::new(stream, (0, 0), rank == 0, timeout, Rank::boxed(rank, world))
     };
     [stream(0, near), stream(1, far)]
 }

@@ -10,31 +10,31 @@ use crate::transport::rdma::{self, Choice, Handshake, Meeting};
 const CUTS: u64 = 24;
 
 /// Two ends of one path: a device, or a socket.
-fn ends(path: usize, device: &Choice) -> [Line; 2] {
+fn ends(path: usize, device: &Choice) -> [ByteStream; 2] {
     let (near, far) = pair();
     if path == 1 {
-        return [near, far].map(|socket| Line::socket(socket.into()));
+        return [near, far].map(|socket| ByteStream::socket(socket.into()));
     }
     let begun =
         [near, far].map(|socket| Handshake::from(Meeting::over_path(socket.into(), device)));
     let handshake =
         rdma::handshake(begun.into(), Instant::now() + Duration::from_secs(60), &|| false);
-    let lines: Vec<Line> = handshake
+    let streams: Vec<ByteStream> = handshake
         .into_iter()
         .map(|handshake| match handshake {
-            Handshake::Done(fd, stream) => Line::device(fd, stream),
+            Handshake::Done(fd, stream) => ByteStream::device(fd, stream),
             Handshake::Failed(why) => panic!("{why}"),
             Handshake::Waiting(_) => panic!("it still waits"),
         })
         .collect();
-    lines.try_into().ok().expect("two ends")
+    streams.try_into().ok().expect("two ends")
 }
 
 /// The listeners of both ranks.
 struct Doors {
     device: Choice,
     dice: Dice,
-    listeners: [VecDeque<(usize, Line)>; 2],
+    listeners: [VecDeque<(usize, ByteStream)>; 2],
 }
 
 struct Side(usize, Arc<Mutex<Doors>>, [String; 2]);
@@ -57,7 +57,7 @@ impl Reach for Side {
 
     fn rest(&mut self) {}
 
-    fn incoming(&mut self) -> Option<(usize, Line)> {
+    fn incoming(&mut self) -> Option<(usize, ByteStream)> {
         self.1.lock().expect("the listeners").listeners[self.0].pop_front()
     }
 }
@@ -65,8 +65,8 @@ impl Reach for Side {
 /// The first device, if there is one.
 fn device() -> Option<Choice> {
     match rdma::probe() {
-        Ok(lines) => {
-            let name = lines[0].split(':').next().unwrap_or_default().to_owned();
+        Ok(streams) => {
+            let name = streams[0].split(':').next().unwrap_or_default().to_owned();
             Some(Choice { devices: vec![name], gid: None })
         }
         Err(why) => {
@@ -83,10 +83,10 @@ fn every_byte_comes_once_whether_devices_or_sockets_are_cut() {
     let listeners = Doors { device, dice: Dice(11), listeners: Default::default() };
     let listeners = Arc::new(Mutex::new(listeners));
     let mut rank = 0;
-    let mut streams = first.map(|line| {
+    let mut streams = first.map(|stream| {
         let side = Side(rank, listeners.clone(), ["device".into(), "socket".into()]);
         rank += 1;
-        Resumable::new(Ok(line), (0, 0), rank == 1, Duration::from_secs(60), Box::new(side))
+        Resumable::new(Ok(stream), (0, 0), rank == 1, Duration::from_secs(60), Box::new(side))
     });
     let (mut tallies, mut dice) = ([Tally::default(); 2], Dice(7));
     let (mut cuts, mut total, mut until) = ([0u64; 2], u64::MAX, 20_000);
@@ -101,7 +101,7 @@ fn every_byte_comes_once_whether_devices_or_sockets_are_cut() {
         let (passed, now) = (tallies[0].read + tallies[1].read, cuts.iter().sum::<u64>());
         if now < CUTS && passed >= until && streams[rank].path().is_some() {
             let conn = streams[rank].conns.last_mut().expect("a connection");
-            conn.line.cut();
+            conn.stream.cut();
             cuts[conn.path] += 1;
             until = passed + dice.roll(60_000);
         } else if now == CUTS && total == u64::MAX {

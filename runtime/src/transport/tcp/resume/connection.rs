@@ -3,7 +3,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Instant;
 
-use super::line::Line;
+use super::byte_stream::ByteStream;
 
 /// Bytes of what is said outside the stream.
 const WORD: usize = 24;
@@ -65,8 +65,8 @@ impl Word {
 }
 
 /// See above.
-pub(super) struct Conn {
-    pub(super) line: Line,
+pub(super) struct Connection {
+    pub(super) stream: ByteStream,
     pub(super) path: usize,
     pub(super) since: Instant,
     pub(super) stage: Stage,
@@ -87,11 +87,11 @@ pub(super) struct Conn {
     heard: Vec<u8>,
 }
 
-impl Conn {
-    pub(super) fn new(line: Line, path: usize, stage: Stage) -> Self {
-        let dead = line.tune().err().map(|e| format!("its connection could not be set up: {e}"));
-        Conn {
-            line,
+impl Connection {
+    pub(super) fn new(stream: ByteStream, path: usize, stage: Stage) -> Self {
+        let dead = stream.tune().err().map(|e| format!("its connection could not be set up: {e}"));
+        Connection {
+            stream,
             path,
             since: Instant::now(),
             stage,
@@ -162,7 +162,7 @@ impl Conn {
         if self.ended {
             return 0;
         }
-        match self.line.read(places) {
+        match self.stream.read(places) {
             Ok(n) => {
                 self.position += n as u64;
                 n
@@ -175,10 +175,10 @@ impl Conn {
         }
     }
 
-    /// Hands over what the line takes.
+    /// Hands over what the stream takes.
     #[inline]
     pub(super) fn write(&mut self, places: &[IoSlice<'_>]) -> usize {
-        self.line.write(places).unwrap_or_else(|why| {
+        self.stream.write(places).unwrap_or_else(|why| {
             self.dead.get_or_insert(why);
             0
         })
@@ -186,7 +186,7 @@ impl Conn {
 
     /// Whether this process need not look at it for what was written here to arrive.
     pub(super) fn settle(&mut self) -> bool {
-        self.line.settle().unwrap_or_else(|why| {
+        self.stream.settle().unwrap_or_else(|why| {
             self.dead.get_or_insert(why);
             false
         })
@@ -194,15 +194,15 @@ impl Conn {
 
     /// The end of what the peer's system has, of the bytes up to `at` that this one has taken.
     pub(super) fn acknowledged(&self, at: u64) -> u64 {
-        at.saturating_sub(self.line.unacknowledged())
+        at.saturating_sub(self.stream.unacknowledged())
     }
 
     /// Finds out, now and then, what reads and writes do not show.
     pub(super) fn examine(&mut self, now: Instant) {
         if self.dead.is_none() {
-            let silence = self.line.silence(now);
+            let silence = self.stream.silence(now);
             self.silent = silence.is_some();
-            self.dead = silence.or_else(|| self.line.over());
+            self.dead = silence.or_else(|| self.stream.over());
         }
     }
 }

@@ -22,7 +22,7 @@ const ATTEMPTS: u8 = 4;
 const IDLE: u32 = 256;
 
 /// See above. Nothing here waits; where something has failed its words are said of the peer.
-pub(crate) struct Line {
+pub(crate) struct ByteStream {
     fd: Arc<OwnedFd>,
     /// If there is one the socket carries nothing: it is how the end of the peer shows.
     stream: Option<Box<Stream>>,
@@ -34,15 +34,15 @@ pub(crate) struct Line {
     waits: (u64, Instant),
 }
 
-impl Line {
+impl ByteStream {
     /// A socket.
-    pub(crate) fn socket(fd: OwnedFd) -> Line {
-        Line { fd: Arc::new(fd), stream: None, idle: 0, taken: 0, waits: (0, Instant::now()) }
+    pub(crate) fn socket(fd: OwnedFd) -> ByteStream {
+        ByteStream { fd: Arc::new(fd), stream: None, idle: 0, taken: 0, waits: (0, Instant::now()) }
     }
 
     /// Devices, and the socket over which their two ends met.
-    pub(crate) fn device(fd: OwnedFd, stream: Box<Stream>) -> Line {
-        Line { stream: Some(stream), ..Line::socket(fd) }
+    pub(crate) fn device(fd: OwnedFd, stream: Box<Stream>) -> ByteStream {
+        ByteStream { stream: Some(stream), ..ByteStream::socket(fd) }
     }
 
     /// The socket.
@@ -200,9 +200,9 @@ impl Line {
     }
 }
 
-/// What tests do to a line.
+/// What tests do to a stream.
 #[cfg(all(test, feature = "rdma"))]
-impl Line {
+impl ByteStream {
     /// Ends it as a failure of a device does, or the loss of a connection.
     pub(super) fn cut(&mut self) {
         match &mut self.stream {

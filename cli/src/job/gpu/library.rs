@@ -1,4 +1,4 @@
-//! NCCL as a guest of a rank: in the same process, on the same stream.
+//! NCCL as a library of a rank: in the same process, on the same stream.
 //!
 //! It joins anew for every collective, as a program of its own tests would. NCCL 2.28.3 must: a broadcast in windows that
 //! were used for sends and receives before ends with an illegal access, or never, in a program of NCCL alone, too
@@ -15,7 +15,7 @@ use crate::peer::Inside;
 use crate::peer::nccl::{Joined, Opened, Windows};
 
 /// The libraries inside a rank.
-pub(super) struct Guests<'a> {
+pub(super) struct Libraries<'a> {
     opened: Result<&'a Opened, String>,
     which: &'a [Inside],
     /// Bytes of windows, and the memory of calls that have none.
@@ -24,17 +24,17 @@ pub(super) struct Guests<'a> {
     /// What they have joined for.
     kind: Option<Kind>,
     joined: Result<Joined<'a>, String>,
-    guests: Vec<Guest>,
+    libraries: Vec<LibraryRank>,
 }
 
 /// One that has joined.
-struct Guest {
+struct LibraryRank {
     windows: Option<Windows>,
     /// Why it has none, or what it refused.
     fault: Option<String>,
 }
 
-impl<'a> Guests<'a> {
+impl<'a> Libraries<'a> {
     pub(super) fn new(
         opened: &'a Result<Opened, String>,
         which: &'a [Inside],
@@ -43,7 +43,7 @@ impl<'a> Guests<'a> {
     ) -> Self {
         let opened = opened.as_ref().map_err(String::clone);
         let joined = Err(String::new());
-        Guests { opened, which, rooms, ours, kind: None, joined, guests: Vec::new() }
+        Libraries { opened, which, rooms, ours, kind: None, joined, libraries: Vec::new() }
     }
 
     /// Joins for a collective, together with all ranks.
@@ -64,19 +64,19 @@ impl<'a> Guests<'a> {
                 Inside::Nccl => Ok(None),
                 Inside::NcclSym => joined.windows(host, &self.rooms)?.map(Some),
             };
-            self.guests.push(match made {
-                Ok(windows) => Guest { windows, fault: None },
-                Err(why) => Guest { windows: None, fault: Some(why) },
+            self.libraries.push(match made {
+                Ok(windows) => LibraryRank { windows, fault: None },
+                Err(why) => LibraryRank { windows: None, fault: Some(why) },
             });
         }
         Ok(())
     }
 
-    /// What a guest calls, and the memory of its calls; or why it does not.
+    /// What a library calls, and the memory of its calls; or why it does not.
     pub(super) fn at(&self, who: usize) -> Result<(&Joined<'a>, Areas), String> {
         let joined = self.joined.as_ref().map_err(String::clone)?;
-        let guest = self.guests.get(who).ok_or("it has not joined")?;
-        match (&guest.fault, &guest.windows) {
+        let library = self.libraries.get(who).ok_or("it has not joined")?;
+        match (&library.fault, &library.windows) {
             (Some(why), _) => Err(why.clone()),
             (None, None) => Ok((joined, self.ours)),
             (None, Some(windows)) => {
@@ -85,19 +85,19 @@ impl<'a> Guests<'a> {
         }
     }
 
-    /// A guest is not asked any more for this collective.
+    /// A library is not asked any more for this collective.
     pub(super) fn refused(&mut self, who: usize, why: &str) {
-        if let Some(guest) = self.guests.get_mut(who) {
-            guest.fault = Some(why.into());
+        if let Some(library) = self.libraries.get_mut(who) {
+            library.fault = Some(why.into());
         }
     }
 
     /// Gives memory back and leaves, together with all ranks.
     pub(super) fn leave(&mut self) {
-        let guests = std::mem::take(&mut self.guests);
+        let libraries = std::mem::take(&mut self.libraries);
         let left = std::mem::replace(&mut self.joined, Err("it has left".into()));
         if let Ok(joined) = left {
-            for windows in guests.into_iter().filter_map(|guest| guest.windows) {
+            for windows in libraries.into_iter().filter_map(|library| library.windows) {
                 let _ = joined.close(windows);
             }
             let _ = joined.leave();

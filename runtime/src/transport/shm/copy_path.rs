@@ -1,0 +1,241 @@
+//! Which path private memory comes sooner: read through the kernel, or pushed through a pipe, the stores staying in the
+//! caches or going past them.
+//!
+//! That depends on the size of a message, on the caches that the two cores share, and on what else they do; on virtual
+//! machines it changes while a job runs. So the receiver of a connection notes how long each path takes,
+//! for each order of magnitude by itself, and tells the sender in one word what it wishes for. Which path a
+//! message comes changes no result.
+//!
+//! Where messages go both ways between two ranks, one of them wishes for both: a rank that reads through the kernel
+//! does not push meanwhile, so a path that is tried in one direction alone looks slower than it is.
+
+use std::time::Duration;
+
+/// How a message of private memory comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CopyPath {
+    /// The receiver reads it through the kernel.
+    Kernel = 0,
+    /// Its sender copies it into the pipe.
+    Pipe = 1,
+    /// The same with stores past the caches: cores that share none hand lines over slowly.
+    Past = 2,
+}
+
+const PATHS: [CopyPath; 3] = [CopyPath::Kernel, CopyPath::Pipe, CopyPath::Past];
+/// The shortest messages are of the first class, each further one has twice the length.
+const FIRST: u32 = 12;
+const CLASSES: usize = 10;
+/// So many messages in a row are one sample of a path, without the slowest: a rank that was not running says nothing of
+/// the path.
+const SAMPLE: u32 = 4;
+/// Before these come so many bytes that no message counts: memory that was not used for long is cold.
+const WARM: usize = 2 << 20;
+const WARM_MESSAGES: usize = 14;
+/// First there is a sample of each path. Then one of so many is of another path; of paths that were much slower one of four
+/// times as many.
+const TRIAL: u32 = 32;
+const RARE: u32 = 4;
+/// Another path must be so much faster to be preferred.
+const BETTER: f32 = 0.9;
+const WORSE: f32 = 2.0;
+
+/// What is known of the messages of a class.
+#[derive(Debug, Clone, Copy)]
+struct Class {
+    /// Times of the paths, a byte, of the last samples.
+    times: [f32; 3],
+    /// The path that is preferred, and the one that is sampled now.
+    best: CopyPath,
+    next: CopyPath,
+    /// Samples taken; messages of the one at hand, the sum of their times and the longest.
+    samples: u32,
+    messages: u32,
+    sum: f32,
+    longest: f32,
+}
+
+/// What a receiver knows, and which paths there are.
+#[derive(Debug)]
+pub(super) struct CopyPaths {
+    classes: [Class; CLASSES],
+    from: usize,
+}
+
+/// The class of a message, of so many bytes.
+#[inline]
+fn class(len: usize) -> usize {
+    (len.max(1).ilog2().saturating_sub(FIRST) as usize).min(CLASSES - 1)
+}
+
+/// Messages of a class that are one sample, with those that do not count.
+fn burst(class: usize) -> u32 {
+    (WARM >> (FIRST as usize + class)).min(WARM_MESSAGES) as u32 + SAMPLE
+}
+
+/// The path that a receiver wishes for messages of so many bytes.
+#[inline]
+pub(super) fn wanted(wishes: u64, len: usize) -> CopyPath {
+    PATHS[(wishes >> (2 * class(len)) & 3).min(2) as usize]
+}
+
+impl CopyPaths {
+    /// Nothing is known; the kernel may or may not let one process read the other's memory.
+    pub(super) fn new(kernel: bool) -> CopyPaths {
+        let from = usize::from(!kernel);
+        let path = PATHS[from];
+        let times = [0.0; 3];
+        let class = Class {
+            times,
+            best: path,
+            next: path,
+            samples: 0,
+            messages: 0,
+            sum: 0.0,
+            longest: 0.0,
+        };
+        CopyPaths { classes: [class; CLASSES], from }
+    }
+
+    /// What is to be wished for: two bits a class.
+    pub(super) fn wishes(&self) -> u64 {
+        let bits = self.classes.iter().enumerate().map(|(i, class)| (class.next as u64) << (2 * i));
+        bits.fold(0, |all, bit| all | bit)
+    }
+
+    /// Samples of all classes: while they grow, messages come.
+    pub(super) fn samples(&self) -> u32 {
+        self.classes.iter().fold(0, |all, class| all.wrapping_add(class.samples))
+    }
+
+    /// Notes how long a message took that came some path.
+    #[inline]
+    pub(super) fn note(&mut self, path: CopyPath, len: usize, took: Duration) {
+        let burst = burst(class(len));
+        let class = &mut self.classes[class(len)];
+        // Others were under way already when this one was wished for.
+        if path == class.next {
+            class.messages += 1;
+            if class.messages > burst - SAMPLE {
+                let time = took.as_nanos().max(1) as f32 / len.max(1) as f32;
+                (class.sum, class.longest) = (class.sum + time, class.longest.max(time));
+            }
+            if class.messages == burst {
+                class.sampled(&PATHS[self.from..]);
+            }
+        }
+    }
+}
+
+impl Class {
+    /// A sample is complete: what comes next?
+    fn sampled(&mut self, paths: &[CopyPath]) {
+        self.times[self.next as usize] = (self.sum - self.longest) / (SAMPLE - 1) as f32;
+        self.samples = self.samples.wrapping_add(1);
+        (self.messages, self.sum, self.longest) = (0, 0.0, 0.0);
+        if self.samples < paths.len() as u32 {
+            self.next = paths[self.samples as usize % paths.len()];
+            return;
+        }
+        let time = |path: CopyPath| self.times[path as usize];
+        let fastest = paths.iter().copied().min_by(|&a, &b| time(a).total_cmp(&time(b)));
+        let fastest = fastest.unwrap_or(self.best);
+        if time(fastest) < BETTER * time(self.best) {
+            self.best = fastest;
+        }
+        self.next = self.best;
+        if self.samples.is_multiple_of(TRIAL) {
+            let trial = self.samples / TRIAL;
+            let others: [CopyPath; 2] = match self.best {
+                CopyPath::Kernel => [CopyPath::Pipe, CopyPath::Past],
+                CopyPath::Pipe => [CopyPath::Past, CopyPath::Kernel],
+                CopyPath::Past => [CopyPath::Pipe, CopyPath::Kernel],
+            };
+            let other = others[trial as usize % 2];
+            let slow = time(other) > WORSE * time(self.best);
+            if paths.contains(&other) && (!slow || (trial / 2).is_multiple_of(RARE / 2)) {
+                self.next = other;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays so many messages of a length; says how many came each path.
+    fn play(paths: &mut CopyPaths, len: usize, times: [u64; 3], messages: u32) -> [u32; 3] {
+        let mut came = [0; 3];
+        for _ in 0..messages {
+            let path = wanted(paths.wishes(), len);
+            came[path as usize] += 1;
+            paths.note(path, len, Duration::from_nanos(times[path as usize]));
+        }
+        came
+    }
+
+    #[test]
+    fn the_fastest_way_is_found_and_found_again() {
+        for best in PATHS {
+            let mut paths = CopyPaths::new(true);
+            let mut times = [6000, 5000, 7000];
+            times[best as usize] = 3000;
+            let came = play(&mut paths, 40_000, times, 4000);
+            assert!((3800..4000).contains(&came[best as usize]), "{came:?}");
+            // The machine has changed.
+            times = [4000, 6000, 6500];
+            times[best as usize] = 18_000;
+            let next = if best == CopyPath::Kernel { CopyPath::Pipe } else { CopyPath::Kernel };
+            let came = play(&mut paths, 40_000, times, 8000);
+            assert!(came[next as usize] >= 6000, "{best:?}: {came:?}");
+            // Other sizes know nothing of it.
+            let came = play(&mut paths, 400_000, [50_000, 30_000, 40_000], 1000);
+            assert!(came[CopyPath::Pipe as usize] >= 950, "{came:?}");
+        }
+    }
+
+    #[test]
+    fn a_way_that_was_bad_is_found_when_it_is_good() {
+        let mut paths = CopyPaths::new(true);
+        play(&mut paths, 1 << 15, [5000, 20_000, 9000], 1000);
+        let came = play(&mut paths, 1 << 15, [5000, 3000, 9000], 10_000);
+        assert!(came[CopyPath::Pipe as usize] > 5000, "{came:?}");
+    }
+
+    #[test]
+    fn without_the_kernel_there_are_two_ways() {
+        let mut paths = CopyPaths::new(false);
+        assert_eq!(wanted(paths.wishes(), 1 << 20), CopyPath::Pipe);
+        let came = play(&mut paths, 1 << 20, [0, 4000, 1000], 1000);
+        assert!(came[0] == 0 && came[CopyPath::Past as usize] > 900, "{came:?}");
+    }
+
+    #[test]
+    fn ways_that_are_alike_are_not_changed_all_the_time() {
+        let mut paths = CopyPaths::new(true);
+        play(&mut paths, 1 << 20, [1000; 3], 100);
+        let first = wanted(paths.wishes(), 1 << 20);
+        let mut times = [950; 3];
+        times[first as usize] = 1000;
+        let came = play(&mut paths, 1 << 20, times, 640);
+        assert!(came[first as usize] >= 600, "{came:?}");
+    }
+
+    #[test]
+    fn a_message_that_comes_late_the_old_way_is_no_trial() {
+        let mut paths = CopyPaths::new(true);
+        play(&mut paths, 1 << 16, [1000, 1200, 1300], burst(class(1 << 16)) * TRIAL - 1);
+        let next = |paths: &CopyPaths| wanted(paths.wishes(), 1 << 16);
+        assert_eq!(next(&paths), CopyPath::Kernel);
+        let note = |paths: &mut CopyPaths, path, time| {
+            paths.note(path, 1 << 16, Duration::from_nanos(time))
+        };
+        note(&mut paths, CopyPath::Kernel, 1000);
+        assert_eq!(next(&paths), CopyPath::Past);
+        note(&mut paths, CopyPath::Kernel, 1000);
+        assert_eq!(next(&paths), CopyPath::Past, "it was under way already");
+        (0..burst(class(1 << 16))).for_each(|_| note(&mut paths, CopyPath::Past, 2000));
+        assert_eq!(next(&paths), CopyPath::Kernel, "now it was tried");
+    }
+}
