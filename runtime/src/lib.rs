@@ -43,7 +43,7 @@ mod comm;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod dtype;
-mod ends;
+mod endpoints;
 mod error;
 mod executor;
 pub mod fabric;

@@ -261,9 +261,9 @@ pub(crate) fn look(
     let described = blocked.map(|b| describe(player, b)).zip(waits);
     let Some(((peer, awaited), waits)) = described else { return Ok(()) };
     let trouble = examine(player.group, peer, player.call, player.entered)
-        .or_else(|| player.ends.fault(peer).map(Trouble::Gone));
+        .or_else(|| player.endpoints.fault(peer).map(Trouble::Gone));
     // Whoever waits for that may be somebody else, who cannot know why it does not come.
-    let elsewhere = if trouble.is_none() { player.ends.lost(player.bound) } else { None };
+    let elsewhere = if trouble.is_none() { player.endpoints.lost(player.bound) } else { None };
     let (gone, trouble) = match elsewhere {
         Some((gone, how)) => (gone, Some(Trouble::Gone(how))),
         None => (peer, trouble),

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::backend::Kernel;
 use crate::dtype::{DType, RedOp};
-use crate::ends::Ends;
+use crate::endpoints::Endpoints;
 use crate::error::{Bytes, Error};
 use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
@@ -113,14 +113,14 @@ impl std::fmt::Display for Transfer {
 pub(crate) fn bind_batch(
     batch: Batch,
     group: &mut Group,
-    ends: &mut Ends,
+    endpoints: &mut Endpoints,
     timeout: Duration,
 ) -> Result<Bound, Error> {
     let (own, channel) = (group.rank(), channel(group.layout()));
     let peers = batch.transfers.iter().map(|t| t.peer);
     let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
     let connection = |peer| ConnectionId { peer, channel, path: 0 };
-    ends.connect(group, peers.filter(|&peer| peer != own).map(connection), deadline)?;
+    endpoints.connect(group, peers.filter(|&peer| peer != own).map(connection), deadline)?;
     let slot_bytes = group.layout().slot_bytes;
     let mut builder = Builder { slot_bytes, bound: empty(batch) };
     let transfers = builder.bound.batch.as_ref().map(|b| b.transfers.clone()).unwrap_or_default();
@@ -144,13 +144,13 @@ pub(crate) fn bind_batch(
         let listed = listed.filter(|(_, t)| (t.peer, t.dir) == (peer, dir));
         match dir {
             Dir::Send => {
-                let sender = ends.sender(group, connection(peer))?;
+                let sender = endpoints.sender(group, connection(peer))?;
                 let end = SendEnd { sender, peer, channel, path: 0, messages: 0, posted };
                 listed.for_each(|(i, t)| builder.send(i, t, &end));
                 builder.bound.sends.push(end);
             }
             Dir::Recv => {
-                let receiver = ends.receiver(group, connection(peer))?;
+                let receiver = endpoints.receiver(group, connection(peer))?;
                 let end = RecvEnd { receiver, peer, channel, path: 0, posted };
                 listed.for_each(|(i, t)| builder.receive(i, t, &end));
                 builder.bound.froms.push(end);
@@ -158,7 +158,7 @@ pub(crate) fn bind_batch(
         }
         builder.bound.lanes.push(first..builder.bound.steps.len() as u32);
     }
-    ends.try_reach();
+    endpoints.try_reach();
     Ok(builder.bound)
 }
 

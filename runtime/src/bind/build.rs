@@ -12,7 +12,7 @@ use super::{
     Sizing, Step, digest, mix,
 };
 use crate::backend::Kernel;
-use crate::ends::Ends;
+use crate::endpoints::Endpoints;
 use crate::error::Error;
 use crate::executor::short;
 use crate::group::Group;
@@ -44,7 +44,7 @@ pub(crate) fn bind(
     sizing: Sizing<'_>,
     kernel: Kernel,
     group: &mut Group,
-    ends: &mut Ends,
+    endpoints: &mut Endpoints,
     timeout: Duration,
 ) -> Result<Bound, Error> {
     references(plan, group)?;
@@ -69,25 +69,25 @@ pub(crate) fn bind(
     let id = |c: &Conn| ConnectionId { peer: c.peer, channel: c.channel, path: c.path };
     let played = played(plan, &bound.shape);
     let wanted = part.conns.iter().zip(&played).filter(|(_, played)| **played);
-    ends.connect(group, wanted.map(|(c, _)| id(c)), deadline)?;
+    endpoints.connect(group, wanted.map(|(c, _)| id(c)), deadline)?;
     let crowded = group.layout().crowded;
-    let mut builder = Builder { plan, kernel, crowded, ends: Vec::new() };
+    let mut builder = Builder { plan, kernel, crowded, connections: Vec::new() };
     for (conn, played) in part.conns.iter().zip(played) {
         if !played {
-            builder.ends.push(NOWHERE);
+            builder.connections.push(NOWHERE);
             continue;
         }
         let Conn { peer, channel, path, .. } = *conn;
         let posted = group.local(peer).is_none();
-        builder.ends.push(match conn.dir {
+        builder.connections.push(match conn.dir {
             Dir::Send => {
-                let sender = ends.sender(group, id(conn))?;
+                let sender = endpoints.sender(group, id(conn))?;
                 let messages = conn.messages.into();
                 bound.sends.push(SendEnd { sender, peer, channel, path, messages, posted });
                 bound.sends.len() - 1
             }
             Dir::Recv => {
-                let receiver = ends.receiver(group, id(conn))?;
+                let receiver = endpoints.receiver(group, id(conn))?;
                 bound.froms.push(RecvEnd { receiver, peer, channel, path, posted });
                 bound.froms.len() - 1
             }
@@ -130,7 +130,7 @@ struct Builder<'a> {
     /// Whether ranks share cores.
     crowded: bool,
     /// For each connection end of the plan, its index in `sends` or `froms`.
-    ends: Vec<u32>,
+    connections: Vec<u32>,
 }
 
 impl Builder<'_> {
@@ -168,9 +168,9 @@ impl Builder<'_> {
         bound.after.extend(&op.after);
         let drained = bound.drained.len() as u32;
         let refs = op.drained.iter();
-        bound
-            .drained
-            .extend(refs.map(|r| Drained { send: self.ends[r.conn as usize], message: r.message }));
+        bound.drained.extend(
+            refs.map(|r| Drained { send: self.connections[r.conn as usize], message: r.message }),
+        );
         let segments = bound.segments.len() as u32;
         segment(bound, pace, &lens, &regions);
         let messages = |operand: &&Operand| operand.receiver != NOWHERE;
@@ -223,7 +223,7 @@ impl Builder<'_> {
             }
             Input::Message { conn, wire, pull } => {
                 let RecvEnd { receiver, posted, .. } =
-                    bound.froms[self.ends[*conn as usize] as usize];
+                    bound.froms[self.connections[*conn as usize] as usize];
                 let size = self.wire_size(*wire)?;
                 let none = Operand { receiver, wire: *wire, size, posted, ..none };
                 let Some(region) = pull.as_ref().filter(|_| !posted) else {
@@ -247,7 +247,7 @@ impl Builder<'_> {
         regions: &mut Vec<Vec<(usize, u64)>>,
     ) -> Result<OutEnd, Error> {
         let shape = &bound.shape;
-        let send = self.ends[out.conn as usize];
+        let send = self.connections[out.conn as usize];
         let SendEnd { sender, posted, .. } = bound.sends[send as usize];
         let (mut buffer, mut before, mut place) = (NOWHERE, 0, NOWHERE);
         if let Some(region) = out.pull.as_ref().filter(|_| out.wire.is_none()) {

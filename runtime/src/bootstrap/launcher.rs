@@ -358,7 +358,7 @@ impl Job {
         }
     }
 
-    /// Ends the processes that are left, all of them children of this one.
+    /// Endpoints the processes that are left, all of them children of this one.
     fn end(&mut self) {
         for rank in &mut self.ranks {
             if rank.ending.is_none() {

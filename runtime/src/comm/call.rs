@@ -55,7 +55,8 @@ impl Core {
         sizing: Sizing<'_>,
     ) -> Result<usize, Error> {
         let kernel = kernel_for(plan, key.dtype, key.op)?;
-        let bound = bind(plan, key, sizing, kernel, &mut self.group, &mut self.ends, self.timeout);
+        let bound =
+            bind(plan, key, sizing, kernel, &mut self.group, &mut self.endpoints, self.timeout);
         let bound = match bound {
             Ok(bound) => bound,
             // All ranks find that alike, before anything has moved.
@@ -165,7 +166,7 @@ impl Core {
         if !self.bounds[at].agreed {
             self.agree(at, call_digest)?;
             self.bounds[at].agreed = true;
-            self.ends.try_reach();
+            self.endpoints.try_reach();
         }
         if premul {
             scale(&self.bounds[at], &mut self.work, factor, in_place);
@@ -194,7 +195,7 @@ impl Core {
         let mut done = 0;
         if let (Some(stats), None) = (&bound.short, &self.recorder.tracer) {
             let polls = Wait::polls(yields);
-            done = run_ahead(bound, &mut self.work, &mut self.ends, call_digest, polls);
+            done = run_ahead(bound, &mut self.work, &mut self.endpoints, call_digest, polls);
             if done as usize == bound.steps.len() {
                 return Ok(*stats);
             }
@@ -202,7 +203,7 @@ impl Core {
         let mut player = Player {
             bound,
             work: &mut self.work,
-            ends: &mut self.ends,
+            endpoints: &mut self.endpoints,
             kernel: bound.kernel,
             rank: self.group.rank(),
             call: self.calls,

@@ -14,7 +14,7 @@ use super::p2p::Batches;
 use crate::bind::{Bound, Key, Sizing};
 use crate::choose::Machine;
 use crate::collectives::{Plans, Staging};
-use crate::ends::Ends;
+use crate::endpoints::Endpoints;
 use crate::error::Error;
 use crate::executor::{Stats, Work};
 use crate::group::Group;
@@ -31,7 +31,7 @@ pub(crate) struct Core {
     pub(super) timeout: Duration,
     pub(crate) arena: Arc<Arena>,
     pub(super) scratch: Option<Cut>,
-    pub(super) ends: Ends,
+    pub(super) endpoints: Endpoints,
     pub(super) work: Work,
     pub(super) bounds: Vec<Bound>,
     pub(super) next_bound: usize,
@@ -62,7 +62,7 @@ impl Core {
             timeout,
             arena,
             scratch: None,
-            ends: Ends::default(),
+            endpoints: Endpoints::default(),
             work: Work::default(),
             bounds: Vec::new(),
             next_bound: 0,
@@ -84,7 +84,7 @@ impl Core {
     /// Opens the connections that calls will need, unless that is to be done when they need them.
     pub(super) fn open_links(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
         let wanted = self.group.links_at_once();
-        self.ends.connect(&mut self.group, wanted.into_iter(), deadline)
+        self.endpoints.connect(&mut self.group, wanted.into_iter(), deadline)
     }
 
     /// The ranks, their machines and links, as far as all ranks know them alike.
@@ -189,7 +189,7 @@ impl Core {
     pub(crate) fn fail(&mut self, error: Error) -> Error {
         self.look_around(&error);
         self.group.abort(&watchdog::record(self.rank(), &error));
-        self.ends.cut();
+        self.endpoints.cut();
         self.failed = Some(error.to_string());
         error
     }

@@ -198,7 +198,7 @@ impl Core {
         let mut player = Player {
             bound,
             work: &mut self.work,
-            ends: &mut self.ends,
+            endpoints: &mut self.endpoints,
             kernel: bound.kernel,
             rank: self.group.rank(),
             call: self.calls,
@@ -219,7 +219,7 @@ impl Core {
     fn bind_batch(&mut self, name: &'static str, messages: &[Message<'_>]) -> Result<usize, Error> {
         let transfers = messages.iter().map(Message::transfer).collect();
         let batch = bind::Batch { name, transfers };
-        match bind_batch(batch, &mut self.group, &mut self.ends, self.timeout) {
+        match bind_batch(batch, &mut self.group, &mut self.endpoints, self.timeout) {
             Ok(bound) => Ok(self.batches.keep(bound)),
             Err(error @ Error::Usage(_)) => Err(error),
             // The peers must not wait for a rank that has no memory or no connection.

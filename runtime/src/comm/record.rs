@@ -61,7 +61,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Ends what [`Communicator::start_trace`] began, and hands out the spans of this rank;
+    /// Endpoints what [`Communicator::start_trace`] began, and hands out the spans of this rank;
     /// [`trace::write`](crate::trace::write) makes a file of those of all ranks.
     pub fn take_trace(&mut self) -> Option<Trace> {
         let tracer = self.core().ok()?.recorder.tracer.take();

@@ -23,7 +23,7 @@ pub struct Resources {
     /// Descriptors: shared memory, connections for data, control links, and the listening socket with
     /// what watches it.
     pub descriptors: u64,
-    /// Ends of connections over shared memory, one for each peer, channel and direction in use; a
+    /// Endpoints of connections over shared memory, one for each peer, channel and direction in use; a
     /// connection takes a page and its slots, and no descriptor.
     pub memory_ends: u64,
     /// Connections for data over sockets, one for each peer and channel.
@@ -54,14 +54,14 @@ impl Communicator {
     pub fn resources(&mut self) -> Result<Resources, Error> {
         let core = self.core()?;
         let counts = core.group.counts();
-        let data_sockets = core.ends.sockets();
+        let data_sockets = core.endpoints.sockets();
         Ok(Resources {
             shared_bytes: core.group.reserved(),
             arena_bytes: core.arena.in_use(),
-            staging_bytes: core.ends.kept(),
-            pinned_bytes: core.ends.pinned() + core.group.registered(),
+            staging_bytes: core.endpoints.kept(),
+            pinned_bytes: core.endpoints.pinned() + core.group.registered(),
             descriptors: core.group.descriptors() + data_sockets,
-            memory_ends: core.ends.mapped(),
+            memory_ends: core.endpoints.mapped(),
             data_sockets,
             control_links: counts.links,
             control_bytes: counts.bytes_in + counts.bytes_out,

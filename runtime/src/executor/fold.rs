@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::host::{Base, OperandSource, Player, Work};
 use crate::backend::{CacheLine, Dst, Src};
 use crate::bind::{At, Bound, NOWHERE, Operand, Step};
-use crate::ends::Receiver;
+use crate::endpoints::Receiver;
 use crate::error::Error;
 use crate::transport::shm;
 use crate::transport::tcp::IoVecMut;
@@ -52,14 +52,14 @@ impl Player<'_> {
         let (bound, size) = (self.bound, self.bound.shape.size);
         let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
         let at = message.receiver as usize;
-        if let Receiver::Posted(receiver) = &mut self.ends.receivers[at] {
+        if let Receiver::Posted(receiver) = &mut self.endpoints.receivers[at] {
             let places = landing(bound, step, pass, &self.work.bases);
             // SAFETY: the places are the store of the step at hand, which `bind` checked, and which nobody else
             // touches until the step is done.
             return unsafe { receiver.land(len, places) };
         }
         self.work.targets.clear();
-        while let Receiver::Mapped(receiver) = &mut self.ends.receivers[at]
+        while let Receiver::Mapped(receiver) = &mut self.endpoints.receivers[at]
             && let Some((part, before, bytes)) = receiver.part()
         {
             let content = part.wrapping_sub(before);
@@ -71,7 +71,7 @@ impl Player<'_> {
             let (from, to) = (before as u64 / size, (before + bytes) as u64 / size);
             self.fold(step, pass, true, from..to);
         }
-        self.ends.receivers[at].has_landed(true)
+        self.endpoints.receivers[at].has_landed(true)
     }
 
     /// The same where inputs are other processes' own memory: copied block by block and folded from

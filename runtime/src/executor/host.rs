@@ -11,7 +11,7 @@ use super::wait::{Look, Wait};
 use crate::backend::CacheLine;
 use crate::backend::{Dst, Kernel, Src};
 use crate::bind::{Bound, NOWHERE, OutEnd, Step};
-use crate::ends::Ends;
+use crate::endpoints::Endpoints;
 use crate::error::Error;
 use crate::group::Group;
 use crate::paths::Clock;
@@ -116,7 +116,7 @@ pub struct Stats {
 pub(crate) struct Player<'a> {
     pub(crate) bound: &'a Bound,
     pub(crate) work: &'a mut Work,
-    pub(crate) ends: &'a mut Ends,
+    pub(crate) endpoints: &'a mut Endpoints,
     pub(crate) group: &'a mut Group,
     pub(crate) kernel: Kernel,
     pub(crate) rank: u32,
@@ -212,11 +212,11 @@ impl Player<'_> {
         }
         if bound.cma {
             for send in &bound.sends {
-                self.ends.senders[send.sender as usize].learn();
+                self.endpoints.senders[send.sender as usize].learn();
             }
         }
         work.before.clear();
-        let senders = &self.ends.senders;
+        let senders = &self.endpoints.senders;
         work.before.extend(bound.sends.iter().map(|s| senders[s.sender as usize].sent()));
     }
 
@@ -272,7 +272,7 @@ impl Player<'_> {
             if operand.receiver != NOWHERE {
                 let len = elements as usize * operand.size as usize;
                 let wanted = meta(self.digest ^ step.tag, len, Kind::Inline);
-                let receiver = &self.ends.receivers[operand.receiver as usize];
+                let receiver = &self.endpoints.receivers[operand.receiver as usize];
                 let lands = match step.lands && elements > 0 {
                     true => receiver.lands(wanted, step.inputs.len() == 1),
                     false => Some(false),
@@ -287,7 +287,7 @@ impl Player<'_> {
                 }
                 let ready = match lands {
                     true => self.land(step, pass, operand, len),
-                    false => self.ends.receivers[operand.receiver as usize]
+                    false => self.endpoints.receivers[operand.receiver as usize]
                         .is_ready(operand.ahead.into(), len),
                 };
                 if !ready {
@@ -295,7 +295,7 @@ impl Player<'_> {
                     return Ok(Some(Blocked::Message(operand.receiver)));
                 }
                 let slots = u64::from(bound.header.slots);
-                let receiver = &self.ends.receivers[operand.receiver as usize];
+                let receiver = &self.endpoints.receivers[operand.receiver as usize];
                 let arrived = receiver.message(slots, operand.ahead.into()).meta;
                 if (arrived ^ wanted) >> 2 != 0 {
                     return Err(watchdog::unexpected(self, step, operand.receiver, arrived));
@@ -313,7 +313,7 @@ impl Player<'_> {
         let slots = u64::from(bound.header.slots);
         for out in &bound.outs[step.outs.start as usize..step.outs.end as usize] {
             let kind = self.kind(out, elements);
-            if !self.ends.senders[out.sender as usize].has_room(kind, slots) {
+            if !self.endpoints.senders[out.sender as usize].has_room(kind, slots) {
                 return Some(Blocked::Room(out.send));
             }
         }
@@ -321,7 +321,7 @@ impl Player<'_> {
             let send = &bound.sends[drained.send as usize];
             let first = self.work.before[drained.send as usize];
             let message = first + u64::from(pass) * send.messages + u64::from(drained.message);
-            let sender = &mut self.ends.senders[send.sender as usize];
+            let sender = &mut self.endpoints.senders[send.sender as usize];
             // Only memory that was not copied is still being read after a message was sent.
             if sender.zero_copied() > message && !sender.is_consumed(message) {
                 return Some(Blocked::Drained(drained.send));
@@ -340,7 +340,7 @@ impl Player<'_> {
             if mapped && len >= out.direct {
                 return Kind::ZeroCopy;
             }
-            if !mapped && len >= out.cma && self.ends.senders[out.sender as usize].reads() {
+            if !mapped && len >= out.cma && self.endpoints.senders[out.sender as usize].reads() {
                 return Kind::Cma;
             }
         }
@@ -367,7 +367,7 @@ impl Player<'_> {
         }
         for operand in &bound.operands[step.inputs.start as usize..step.inputs.end as usize] {
             if operand.receiver != NOWHERE {
-                self.ends.receivers[operand.receiver as usize].consume();
+                self.endpoints.receivers[operand.receiver as usize].consume();
             }
         }
         Ok(())
@@ -378,7 +378,7 @@ impl Player<'_> {
     fn has_landed(&self, step: &Step) -> bool {
         let operands = &self.bound.operands[step.inputs.start as usize..step.inputs.end as usize];
         operands.iter().filter(|operand| operand.receiver != NOWHERE).any(|operand| {
-            self.ends.receivers[operand.receiver as usize].has_landed(operands.len() == 1)
+            self.endpoints.receivers[operand.receiver as usize].has_landed(operands.len() == 1)
         })
     }
 
@@ -391,7 +391,7 @@ impl Player<'_> {
         self.work.targets.clear();
         for out in &bound.outs[step.outs.start as usize..step.outs.end as usize] {
             let kind = self.kind(out, elements);
-            let sender = &mut self.ends.senders[out.sender as usize];
+            let sender = &mut self.endpoints.senders[out.sender as usize];
             if matches!(kind, Kind::ZeroCopy | Kind::Cma) {
                 zero_copy = true;
                 continue;
@@ -417,7 +417,7 @@ impl Player<'_> {
                 self.work.sources.push(OperandSource::Local);
                 continue;
             }
-            let receiver = &self.ends.receivers[operand.receiver as usize];
+            let receiver = &self.endpoints.receivers[operand.receiver as usize];
             let slots = u64::from(bound.header.slots);
             let message = receiver.message(slots, operand.ahead.into());
             let source = match message.kind() {
@@ -463,7 +463,7 @@ impl Player<'_> {
         let meta = meta(self.digest ^ step.tag, len, kind);
         self.stats.messages += 1;
         self.stats.bytes += len as u64;
-        let sender = &mut self.ends.senders[out.sender as usize];
+        let sender = &mut self.endpoints.senders[out.sender as usize];
         match kind {
             Kind::Inline | Kind::Slot => sender.post(meta, len),
             Kind::ZeroCopy | Kind::Cma => {

@@ -11,7 +11,7 @@ impl Player<'_> {
     /// Whether the peer of a send may still read memory of this call that was not copied, or a
     /// socket has not taken all yet.
     pub(super) fn is_read(&mut self, send: usize) -> bool {
-        let sender = &mut self.ends.senders[self.bound.sends[send].sender as usize];
+        let sender = &mut self.endpoints.senders[self.bound.sends[send].sender as usize];
         let zero_copied = sender.zero_copied();
         !sender.flush()
             || zero_copied > self.work.before[send] && !sender.is_consumed(zero_copied - 1)
@@ -21,10 +21,10 @@ impl Player<'_> {
     fn push(&mut self) -> bool {
         let mut moved = false;
         for send in &self.bound.sends {
-            moved |= self.ends.senders[send.sender as usize].push();
+            moved |= self.endpoints.senders[send.sender as usize].push();
         }
         let receivers = self.bound.froms.iter().map(|from| from.receiver as usize);
-        let taken = receivers.map(|at| self.ends.receivers[at].taken()).sum();
+        let taken = receivers.map(|at| self.endpoints.receivers[at].taken()).sum();
         moved | (std::mem::replace(&mut self.taken, taken) != taken)
     }
 
@@ -44,19 +44,19 @@ impl Player<'_> {
         }
         if self.bound.posted {
             for send in self.bound.sends.iter().filter(|send| send.posted) {
-                self.ends.senders[send.sender as usize].flush();
+                self.endpoints.senders[send.sender as usize].flush();
             }
         }
         match self.wait.pause(self.group) {
             Look::Again => Ok(()),
             Look::Doze => {
-                self.ends.tend();
+                self.endpoints.tend();
                 self.attend();
-                self.ends.doze(self.bound);
+                self.endpoints.doze(self.bound);
                 Ok(())
             }
             look => {
-                self.ends.tend();
+                self.endpoints.tend();
                 if self.bound.posted {
                     self.attend();
                 }
@@ -69,12 +69,12 @@ impl Player<'_> {
     /// come comes through sockets, the processor is left to others.
     #[cold]
     fn attend(&mut self) {
-        let moved = self.ends.moved(self.bound);
+        let moved = self.endpoints.moved(self.bound);
         if moved != self.moved {
             self.moved = moved;
             self.wait.progress();
         } else if self.wait.is_long() && self.bound.froms.iter().all(|from| from.posted) {
-            self.ends.doze(self.bound);
+            self.endpoints.doze(self.bound);
         }
     }
 

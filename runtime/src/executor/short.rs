@@ -8,7 +8,7 @@
 use super::host::{Stats, Work};
 use crate::backend::{Dst, Src};
 use crate::bind::{Bound, NOWHERE, Operand, OutEnd, Step};
-use crate::ends::{Ends, Receiver, Sender};
+use crate::endpoints::{Endpoints, Receiver, Sender};
 use crate::transport::shm::{INLINE, Kind, RING, meta};
 
 /// What a call of a bound plan moves, if it is short.
@@ -40,24 +40,24 @@ pub(crate) fn short(bound: &Bound) -> Option<Stats> {
 pub(crate) fn run_ahead(
     bound: &Bound,
     work: &mut Work,
-    ends: &mut Ends,
+    endpoints: &mut Endpoints,
     digest: u32,
     mut polls: u32,
 ) -> u32 {
     for (index, step) in bound.steps.iter().enumerate() {
-        if !is_ready(bound, step, ends, digest, &mut polls) {
+        if !is_ready(bound, step, endpoints, digest, &mut polls) {
             return index as u32;
         }
         let (inputs, outs) = operands(bound, step);
-        fold(bound, step, work, ends);
+        fold(bound, step, work, endpoints);
         for out in outs {
-            if let Sender::Mapped(sender) = &mut ends.senders[out.sender as usize] {
+            if let Sender::Mapped(sender) = &mut endpoints.senders[out.sender as usize] {
                 let len = step.elements as usize * out.size as usize;
                 sender.post(meta(digest, len, Kind::Inline));
             }
         }
         for input in inputs.iter().filter(|input| input.receiver != NOWHERE) {
-            ends.receivers[input.receiver as usize].consume();
+            endpoints.receivers[input.receiver as usize].consume();
         }
     }
     bound.steps.len() as u32
@@ -73,10 +73,16 @@ fn operands<'a>(bound: &'a Bound, step: &Step) -> (&'a [Operand], &'a [OutEnd]) 
 
 /// Whether the messages of a step are here, and as they should be, and there is room for its own.
 #[inline(always)]
-fn is_ready(bound: &Bound, step: &Step, ends: &mut Ends, digest: u32, polls: &mut u32) -> bool {
+fn is_ready(
+    bound: &Bound,
+    step: &Step,
+    endpoints: &mut Endpoints,
+    digest: u32,
+    polls: &mut u32,
+) -> bool {
     let (inputs, outs) = operands(bound, step);
     for input in inputs.iter().filter(|input| input.receiver != NOWHERE) {
-        let Receiver::Mapped(receiver) = &ends.receivers[input.receiver as usize] else {
+        let Receiver::Mapped(receiver) = &endpoints.receivers[input.receiver as usize] else {
             return false;
         };
         let ahead = input.ahead.into();
@@ -91,12 +97,12 @@ fn is_ready(bound: &Bound, step: &Step, ends: &mut Ends, digest: u32, polls: &mu
             return false;
         }
     }
-    outs.iter().all(|out| ends.senders[out.sender as usize].has_room(Kind::Inline, RING))
+    outs.iter().all(|out| endpoints.senders[out.sender as usize].has_room(Kind::Inline, RING))
 }
 
 /// As the fold of any step, with one segment at the most and all content in headers.
 #[inline(always)]
-fn fold(bound: &Bound, step: &Step, work: &mut Work, ends: &Ends) {
+fn fold(bound: &Bound, step: &Step, work: &mut Work, endpoints: &Endpoints) {
     let stores = step.store != NOWHERE && !step.dead;
     let (inputs, outs) = operands(bound, step);
     if step.elements == 0 || !stores && outs.is_empty() {
@@ -110,7 +116,7 @@ fn fold(bound: &Bound, step: &Step, work: &mut Work, ends: &Ends) {
     };
     srcs.clear();
     for input in inputs {
-        let ptr = match ends.receivers.get(input.receiver as usize) {
+        let ptr = match endpoints.receivers.get(input.receiver as usize) {
             Some(receiver) => receiver.message(1, input.ahead.into()).content,
             None => local(input.place).cast_const(),
         };
@@ -121,7 +127,7 @@ fn fold(bound: &Bound, step: &Step, work: &mut Work, ends: &Ends) {
         dsts.push(Dst { ptr: local(step.store), wire: None, stream: false });
     }
     for out in outs {
-        if let Sender::Mapped(sender) = &ends.senders[out.sender as usize] {
+        if let Sender::Mapped(sender) = &endpoints.senders[out.sender as usize] {
             dsts.push(Dst { ptr: sender.inline(), wire: out.wire, stream: false });
         }
     }

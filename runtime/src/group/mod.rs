@@ -53,7 +53,7 @@ pub(crate) enum Shown {
     OtherCall(u32),
 }
 
-/// Ends what a part is told of a failure of its whole.
+/// Endpoints what a part is told of a failure of its whole.
 const OF_WHOLE: &str = "; these are numbers in the whole of this part";
 
 /// Who stops when a part fails.

@@ -168,7 +168,7 @@ impl Net {
         }
     }
 
-    /// Ends the link to a peer that does not keep to the protocol.
+    /// Endpoints the link to a peer that does not keep to the protocol.
     pub(super) fn refuse(&mut self, peer: u32) {
         if let Some(link) = self.links.iter_mut().find(|link| link.peer == peer) {
             link.refuse();

@@ -163,7 +163,7 @@ impl Listener {
         self.pending.load(Ordering::Relaxed) > 0
     }
 
-    /// Lets the ranks of a job in. Ends with [`Listener::close`].
+    /// Lets the ranks of a job in. Endpoints with [`Listener::close`].
     pub(super) fn expect(&self, job: u128) {
         *self.lock().jobs.entry(job).or_default() += 1;
     }

@@ -88,7 +88,7 @@ pub struct Trace {
     pub names: Vec<String>,
     /// In the order in which they ended.
     pub spans: Vec<Span>,
-    /// Ends of messages.
+    /// Endpoints of messages.
     pub flows: Vec<Flow>,
     /// Spans that found no room.
     pub missing: u64,
@@ -211,7 +211,7 @@ impl Tracer {
         }
     }
 
-    /// Ends the wait of a lane.
+    /// Endpoints the wait of a lane.
     fn waited(&mut self, bound: &Bound, lane: usize, end: u64, (step, pass): (u32, u32)) {
         let state = &mut self.lanes[lane];
         let begin = std::mem::replace(&mut state.idle, end);

@@ -18,14 +18,14 @@
 //!
 //! * Between GPUs (`nvlink`) links are mapped too, but kernels move the data: there the transport only shares memory.
 //!
-//! `ends` gives both kinds one face for the executor.
+//! `endpoints` gives both kinds one face for the executor.
 //!
 //! Nothing here blocks. Every operation returns at once and says whether it could be done; waiting,
 //! deadlines and giving up belong to `executor::wait`. After setup nothing allocates or locks, except
 //! that the first message of a new size on a connection reserves its memory; nothing calls the system
 //! but the reads and writes of sockets, and the reading of a peer's private memory.
 //!
-//! To add a transport: one folder here, an arm in `ends`, a rule in `route`, and a line
+//! To add a transport: one folder here, an arm in `endpoints`, a rule in `route`, and a line
 //! `conformance!(...)` in `tests/conformance`, which plays the same suite over every transport.
 
 #[cfg(feature = "cuda")]

@@ -50,7 +50,7 @@ impl Core {
         }
     }
 
-    /// Ends soon: see [`Core::is_over`].
+    /// Endpoints soon: see [`Core::is_over`].
     pub(super) fn close(&mut self) {
         // It would be woken for ever.
         let _ = epoll::delete(&self.poll, &self.woken);
@@ -91,7 +91,7 @@ impl Core {
         }
     }
 
-    /// Ends an inquiry: who has not come, has gone or does not answer, in words.
+    /// Endpoints an inquiry: who has not come, has gone or does not answer, in words.
     pub(super) fn report(&mut self) {
         let Some(Inquiry { asking, silent, .. }) = self.inquiry.take() else { return };
         let at = |is: fn(&At) -> bool| {

@@ -218,9 +218,9 @@ fn shared(group: &Group, connection: ConnectionId) -> ConnectionId {
     }
 }
 
-/// All open ends of one rank. Ends stay open: messages are numbered over the whole job.
+/// All open ends of one rank. Endpoints stay open: messages are numbered over the whole job.
 #[derive(Default)]
-pub(crate) struct Ends {
+pub(crate) struct Endpoints {
     pub(crate) senders: Vec<Sender>,
     pub(crate) receivers: Vec<Receiver>,
     to: Vec<ConnectionId>,
@@ -228,7 +228,7 @@ pub(crate) struct Ends {
     sockets: Vec<(ConnectionId, Arc<Socket>)>,
 }
 
-impl Ends {
+impl Endpoints {
     /// Connects to peers that do not share memory with this rank, where that was not done before.
     /// They do the same at the same time.
     pub(crate) fn connect(
