@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::bind::Bound;
 use crate::error::Error;
 use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
@@ -218,6 +217,32 @@ fn shared(group: &Group, connection: ConnectionId) -> ConnectionId {
     }
 }
 
+/// A sending end that the plan uses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendEnd {
+    pub(crate) sender: u32,
+    pub(crate) peer: u32,
+    pub(crate) channel: u16,
+    /// The path between hosts.
+    pub(crate) path: u16,
+    /// Messages a pass.
+    pub(crate) messages: u64,
+    /// Whether the link is a socket.
+    pub(crate) posted: bool,
+}
+
+/// A receiving end that the plan uses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecvEnd {
+    pub(crate) receiver: u32,
+    pub(crate) peer: u32,
+    pub(crate) channel: u16,
+    /// The path between hosts.
+    pub(crate) path: u16,
+    /// Whether the link is a socket.
+    pub(crate) posted: bool,
+}
+
 /// All open ends of one rank. Endpoints stay open: messages are numbered over the whole job.
 #[derive(Default)]
 pub(crate) struct Endpoints {
@@ -306,30 +331,33 @@ impl Endpoints {
     }
 
     /// Bytes that the sockets of a plan have moved, ever.
-    pub(crate) fn moved(&self, bound: &Bound) -> u64 {
-        let sent = bound.sends.iter().map(|send| match &self.senders[send.sender as usize] {
+    pub(crate) fn moved(&self, (sends, froms): (&[SendEnd], &[RecvEnd])) -> u64 {
+        let sent = sends.iter().map(|send| match &self.senders[send.sender as usize] {
             Sender::Posted(s) => s.bytes(),
             Sender::Mapped(_) => 0,
         });
-        let received =
-            bound.froms.iter().map(|from| match &self.receivers[from.receiver as usize] {
-                Receiver::Posted(r) => r.bytes(),
-                Receiver::Mapped(_) => 0,
-            });
+        let received = froms.iter().map(|from| match &self.receivers[from.receiver as usize] {
+            Receiver::Posted(r) => r.bytes(),
+            Receiver::Mapped(_) => 0,
+        });
         sent.chain(received).sum()
     }
 
     /// Of each path, the bytes that the sockets of a plan have sent and received over it, ever.
-    pub(crate) fn moved_over(&self, bound: &Bound, moved: &mut [(u64, u64)]) {
+    pub(crate) fn moved_over(
+        &self,
+        (sends, froms): (&[SendEnd], &[RecvEnd]),
+        moved: &mut [(u64, u64)],
+    ) {
         moved.fill((0, 0));
-        for send in &bound.sends {
+        for send in sends {
             if let Sender::Posted(s) = &self.senders[send.sender as usize]
                 && let Some(path) = moved.get_mut(usize::from(send.path))
             {
                 path.0 += s.bytes();
             }
         }
-        for from in &bound.froms {
+        for from in froms {
             if let Receiver::Posted(r) = &self.receivers[from.receiver as usize]
                 && let Some(path) = moved.get_mut(usize::from(from.path))
             {
@@ -340,9 +368,9 @@ impl Endpoints {
 
     /// Sleeps until a socket of a plan has something, for a millisecond at the most; for a twentieth of one
     /// where something may come that is seen on no socket.
-    pub(crate) fn doze(&self, bound: &Bound) {
+    pub(crate) fn doze(&self, (sends, froms): (&[SendEnd], &[RecvEnd])) {
         let (mut awaited, mut unseen) = (Vec::new(), false);
-        for from in &bound.froms {
+        for from in froms {
             let Receiver::Posted(r) = &self.receivers[from.receiver as usize] else {
                 unseen = true;
                 continue;
@@ -350,7 +378,7 @@ impl Endpoints {
             unseen |= !r.socket().wakes();
             awaited.extend(r.socket().fd().map(|fd| (fd, PollFlags::IN)));
         }
-        for send in &bound.sends {
+        for send in sends {
             match &self.senders[send.sender as usize] {
                 Sender::Posted(s) if s.has_backlog() => {
                     unseen |= !s.socket().wakes();
@@ -413,8 +441,8 @@ impl Endpoints {
     }
 
     /// A peer that will never have what a plan has sent to it, and why.
-    pub(crate) fn lost(&self, bound: &Bound) -> Option<(u32, String)> {
-        bound.sends.iter().find_map(|send| match &self.senders[send.sender as usize] {
+    pub(crate) fn lost(&self, sends: &[SendEnd]) -> Option<(u32, String)> {
+        sends.iter().find_map(|send| match &self.senders[send.sender as usize] {
             Sender::Posted(s) => Some((send.peer, s.lost()?)),
             Sender::Mapped(_) => None,
         })

@@ -32,6 +32,7 @@
 //! * [`cuda`]: the same on GPUs.
 //! * [`Error`]: what can go wrong, with stable codes.
 
+mod abort;
 mod algorithm;
 mod backend;
 mod bind;
@@ -40,8 +41,10 @@ pub mod build;
 pub mod choose;
 mod collectives;
 mod comm;
+mod contention;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod digest;
 mod dtype;
 mod endpoints;
 mod error;
@@ -55,18 +58,20 @@ mod net;
 mod paths;
 mod prototype;
 mod route;
+mod secret;
+mod store;
 pub mod trace;
 pub mod transport;
-mod watchdog;
+mod waiting;
 
 pub use algorithm::{Algorithm, Files, plan_of};
+pub use bind::Stats;
 pub use bootstrap::{Ending, Launcher, Outcome, Setup};
 pub use choose::{Choice, DecidedBy, Machine, Request, Resolver};
 pub use collectives::Reduction;
 pub use comm::{Args, Batch, Call, CallOptions, Communicator, Resources, Status, With, Work};
 pub use dtype::{DType, Element, RedOp, UnknownName};
 pub use error::{Error, Location};
-pub use executor::Stats;
 pub use hints::{HintError, Hints};
 pub use memory::Buffer;
 pub use net::scale;

@@ -26,7 +26,6 @@ use crate::endpoints::Endpoints;
 use crate::error::{Bytes, Error};
 use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
-use crate::transport::shm::Layout;
 
 /// Pieces in flight on a connection: so many small messages may be sent before one is received.
 const SLOTS: u32 = 8;
@@ -62,18 +61,13 @@ pub(crate) struct Batch {
     pub(crate) transfers: Vec<Transfer>,
 }
 
-/// The channel of batches, the last one.
-pub(crate) fn channel(layout: &Layout) -> u16 {
-    (layout.channels - 1) as u16
-}
-
 impl Transfer {
     /// What every piece of the message carries in place of a digest.
     pub(crate) fn tag(&self) -> u32 {
         let mask = (1 << LENGTH_BITS) - 1;
         let length = match u32::try_from(self.bytes) {
             Ok(bytes) if bytes <= mask => bytes,
-            _ => (super::mix(0, self.bytes) as u32 & mask) | 1 << LENGTH_BITS,
+            _ => (crate::digest::mix(0, self.bytes) as u32 & mask) | 1 << LENGTH_BITS,
         };
         TAG ^ ((self.dtype as u32) << (LENGTH_BITS + 1) | length)
     }
@@ -116,7 +110,7 @@ pub(crate) fn bind_batch(
     endpoints: &mut Endpoints,
     timeout: Duration,
 ) -> Result<Bound, Error> {
-    let (own, channel) = (group.rank(), channel(group.layout()));
+    let (own, channel) = (group.rank(), group.layout().batch_channel());
     let peers = batch.transfers.iter().map(|t| t.peer);
     let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
     let connection = |peer| ConnectionId { peer, channel, path: 0 };

@@ -7,14 +7,15 @@ use roundelay_compiler::plan::{
 };
 
 use super::check::{chunk_by_chunk, damaged, lanes_apart, places, references};
+use super::short::short;
 use super::{
     At, Bound, Drained, Key, NOWHERE, Operand, OutEnd, Pace, RecvEnd, Segment, SendEnd, Shape,
-    Sizing, Step, digest, mix,
+    Sizing, Step, digest,
 };
 use crate::backend::Kernel;
+use crate::digest::mix;
 use crate::endpoints::Endpoints;
 use crate::error::Error;
-use crate::executor::short;
 use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
 

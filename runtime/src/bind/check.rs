@@ -29,7 +29,7 @@ pub(crate) fn references(plan: &Plan, group: &Group) -> Result<(), Error> {
         if conn.peer >= header.ranks {
             return damaged(format!("it has a connection to rank {}", conn.peer));
         }
-        let last = super::channel(layout);
+        let last = layout.batch_channel();
         if conn.channel >= last {
             return Err(Error::Usage(format!(
                 "{}.{} uses channel {}, and plans may use those below {last}: schedule fewer \

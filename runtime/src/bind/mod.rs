@@ -12,10 +12,12 @@ mod batch;
 mod build;
 mod check;
 mod shape;
+mod short;
 
-pub(crate) use batch::{Batch, Transfer, bind_batch, channel, tagged};
+pub(crate) use batch::{Batch, Transfer, bind_batch, tagged};
 pub(crate) use build::bind;
-pub(crate) use shape::{Pace, Shape, digest, mix};
+pub(crate) use shape::{Pace, Shape, digest};
+pub use short::Stats;
 
 use std::ops::Range;
 
@@ -23,8 +25,8 @@ use roundelay_compiler::plan::{Header, OpRef, Shares, Site, WireType};
 
 use crate::backend::Kernel;
 use crate::dtype::{DType, RedOp};
-use crate::executor::{Blocked, Stats};
-use crate::trace::What;
+use crate::endpoints::{RecvEnd, SendEnd};
+use crate::waiting::What;
 
 /// No address in this rank's memory.
 pub(crate) const NOWHERE: u32 = u32::MAX;
@@ -179,32 +181,6 @@ pub(crate) struct Drained {
     pub(crate) message: u32,
 }
 
-/// A sending end that the plan uses.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SendEnd {
-    pub(crate) sender: u32,
-    pub(crate) peer: u32,
-    pub(crate) channel: u16,
-    /// The path between hosts.
-    pub(crate) path: u16,
-    /// Messages a pass.
-    pub(crate) messages: u64,
-    /// Whether the link is a socket.
-    pub(crate) posted: bool,
-}
-
-/// A receiving end that the plan uses.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RecvEnd {
-    pub(crate) receiver: u32,
-    pub(crate) peer: u32,
-    pub(crate) channel: u16,
-    /// The path between hosts.
-    pub(crate) path: u16,
-    /// Whether the link is a socket.
-    pub(crate) posted: bool,
-}
-
 /// Elements that lie together in every operand of a step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
@@ -291,6 +267,21 @@ impl Bound {
         if steps.is_empty() { 0 } else { self.steps[steps.start as usize].pace.passes }
     }
 
+    /// What a step reads and what it sends.
+    #[inline(always)]
+    pub(crate) fn operands_of(&self, step: &Step) -> (&[Operand], &[OutEnd]) {
+        (
+            &self.operands[step.inputs.start as usize..step.inputs.end as usize],
+            &self.outs[step.outs.start as usize..step.outs.end as usize],
+        )
+    }
+
+    /// The connection ends that it uses.
+    #[inline]
+    pub(crate) fn ends(&self) -> (&[SendEnd], &[RecvEnd]) {
+        (&self.sends, &self.froms)
+    }
+
     /// What a blocked lane of a rank waits for, and for whom.
     pub(crate) fn awaited(&self, blocked: Blocked, own: u32) -> (What, u32) {
         let to = |send: u32| self.sends.get(send as usize).map_or(own, |s| s.peer);
@@ -313,4 +304,17 @@ impl Bound {
         let segments = &self.segments[step.segments.start as usize..step.segments.end as usize];
         segments.iter().map(|s| step.pace.piece(s.elements, pass).1).sum()
     }
+}
+
+/// What a lane waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blocked {
+    /// An operation of another lane.
+    After(OpRef),
+    /// A message, by receiver.
+    Message(u32),
+    /// Room for a message, by index into the sends.
+    Room(u32),
+    /// That the peer has read this rank's memory, by index into the sends.
+    Drained(u32),
 }

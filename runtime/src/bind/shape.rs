@@ -20,6 +20,7 @@
 use roundelay_compiler::plan::{Buf, Header, LEAST_PIECE, Shares, WHOLE};
 
 use super::{Key, Sizing};
+use crate::digest::mix;
 use crate::dtype::DType;
 use crate::error::Error;
 
@@ -336,13 +337,6 @@ pub(crate) fn digest(key: &Key) -> u64 {
     let (low, high) = key.hash.split_at(8);
     let word = |bytes: &[u8]| bytes.iter().fold(0u64, |w, &b| (w << 8) | u64::from(b));
     [word(low), word(high), key.count, key.dtype as u64, key.op as u64].into_iter().fold(0, mix)
-}
-
-/// Mixes a word into a digest.
-#[inline]
-pub(crate) fn mix(digest: u64, word: u64) -> u64 {
-    let x = (digest.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x ^ (x >> 29)
 }
 
 #[cfg(test)]

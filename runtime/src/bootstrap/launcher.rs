@@ -18,9 +18,11 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::lines::Lines;
 use super::{HOST, RANK, SHM_FD, SIZE, STORE, TIMEOUT_MS};
+use crate::abort::AbortRecord;
 use crate::error::Error;
-use crate::net::random;
-use crate::transport::shm::{AbortRecord, Layout, Segment, State, cores};
+use crate::secret::random;
+use crate::trace::Ending;
+use crate::transport::shm::{Layout, Segment, State, cores};
 
 /// How long the other ranks may take to report after one has died.
 const GRACE: Duration = Duration::from_secs(2);
@@ -48,34 +50,10 @@ pub struct Outcome {
     pub cause: Option<String>,
 }
 
-/// How a rank's process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// It ended by itself, with that status.
-    Exited(i32),
-    /// That signal ended it.
-    Signalled(i32),
-    /// It was still there when the job was over, and the launcher ended it.
-    Killed,
-}
-
 impl Outcome {
     /// Whether all ranks ended with status 0.
     pub fn success(&self) -> bool {
         self.endings.iter().all(|&ending| ending == Ending::Exited(0))
-    }
-}
-
-impl std::fmt::Display for Ending {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Ending::Exited(status) => write!(f, "its process ended with status {status}"),
-            Ending::Signalled(9) => write!(f, "signal 9 (SIGKILL) ended its process"),
-            Ending::Signalled(11) => write!(f, "signal 11 (SIGSEGV) ended its process"),
-            Ending::Signalled(6) => write!(f, "signal 6 (SIGABRT) ended its process"),
-            Ending::Signalled(signal) => write!(f, "signal {signal} ended its process"),
-            Ending::Killed => write!(f, "its process did not end and was killed"),
-        }
     }
 }
 
@@ -358,7 +336,7 @@ impl Job {
         }
     }
 
-    /// Endpoints the processes that are left, all of them children of this one.
+    /// Ends the processes that are left, all of them children of this one.
     fn end(&mut self) {
         for rank in &mut self.ranks {
             if rank.ending.is_none() {

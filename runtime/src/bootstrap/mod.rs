@@ -20,13 +20,14 @@ mod store;
 mod tests;
 mod torch;
 
-pub use launcher::{Ending, Launcher, Outcome};
+pub use crate::store::Store;
+pub use crate::trace::Ending;
+pub use launcher::{Launcher, Outcome};
 pub use membership::{ByHand, Launched, Membership, StoreAt, membership, membership_with};
 pub use rendezvous::{secret, store};
 pub use setup::Setup;
 #[cfg(test)]
 pub(crate) use store::InProcessStore;
-pub use store::Store;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

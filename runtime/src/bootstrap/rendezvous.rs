@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::SECRET;
 use super::membership::{Membership, StoreAt};
 use super::pmi::Pmi;
-use super::store::Store;
 use super::store::client::outward;
 use super::store::protocol::digest;
 use super::store::server::Job;
 use super::store::{At, Client, Me, Server, StoreListener};
 use super::torch::TorchStore;
 use crate::error::Error;
-use crate::net::random;
+use crate::secret::random;
+use crate::store::Store;
 
 /// The store of that job. Rank 0 serves it, unless the launcher does, until its store is dropped.
 ///

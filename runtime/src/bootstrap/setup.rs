@@ -10,9 +10,11 @@ use crate::comm::Communicator;
 use crate::error::Error;
 use crate::group::{Group, Note, Terms};
 use crate::hints::Hints;
-use crate::net::{Listener, Medium, Net, Options, Secret};
+use crate::net::{Listener, Net};
 use crate::paths;
+use crate::paths::{Medium, Options};
 use crate::route::Transports;
+use crate::secret::Secret;
 use crate::transport::rdma;
 
 /// How the ranks of a job are brought together. All ranks are given the same.

@@ -7,13 +7,6 @@ use crate::dtype::Element;
 use crate::error::Error;
 use crate::memory::{Buffer, bytes, bytes_mut};
 
-/// Memory that calls keep for the next.
-#[derive(Debug, Default)]
-pub(crate) struct Staging {
-    pub(super) input: Option<Buffer<u8>>,
-    pub(super) output: Option<Buffer<u8>>,
-}
-
 impl Core {
     /// At least so many bytes, out of what is kept; to be put back.
     pub(super) fn stage_input(&mut self, len: usize) -> Result<Buffer<u8>, Error> {

@@ -8,7 +8,6 @@
 
 mod lists;
 mod nonblocking;
-mod plans;
 mod play;
 mod ragged;
 mod reduction;
@@ -16,13 +15,9 @@ mod reduction;
 use roundelay_compiler::Plan;
 use roundelay_compiler::plan::{Buf, Placement};
 
-pub(crate) use lists::Staging;
-#[cfg(all(test, feature = "cuda"))]
-pub(crate) use plans::SERVED;
-pub(crate) use plans::{Named, Plans};
 pub use reduction::Reduction;
 
-use crate::comm::{Args, Call, Communicator, Core};
+use crate::comm::{Args, Call, Communicator, Core, Named};
 use crate::dtype::{DType, Element};
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};

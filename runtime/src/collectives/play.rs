@@ -8,10 +8,10 @@ use roundelay_compiler::plan::{Header, Placement};
 
 use super::Reduction;
 use crate::algorithm::Algorithm;
+use crate::bind::Stats;
 use crate::comm::{Args, Call, Communicator};
 use crate::dtype::Element;
 use crate::error::Error;
-use crate::executor::Stats;
 use crate::memory::{bytes, bytes_mut};
 use crate::prototype::Playable;
 

@@ -7,9 +7,9 @@
 use roundelay_compiler::plan::Placement;
 
 use super::Reduction;
-use super::plans::Named;
-use crate::bind::mix;
+use crate::comm::Named;
 use crate::comm::{Args, Call, Communicator, Message};
+use crate::digest::mix;
 use crate::dtype::{Element, RedOp};
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};

@@ -5,11 +5,12 @@ use roundelay_compiler::plan::{Placement, Plan};
 
 use super::core::Core;
 use crate::backend::{Dst, Kernel, Src, kernel};
+use crate::bind::Stats;
 use crate::bind::{Bound, Key, Sizing, bind};
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::executor::wait::Wait;
-use crate::executor::{Base, Player, Stats, Work, run_ahead};
+use crate::executor::{Base, Player, Work, run_ahead};
 
 /// Bound plans that are kept. All ranks forget the same ones, for they make the same calls.
 const KEPT: usize = 256;

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use super::core::Core;
-use crate::bind::mix;
+use crate::digest::mix;
 use crate::error::{Error, Location};
 use crate::executor::wait::{Look, Wait};
+use crate::executor::watchdog::{self, Trouble};
 use crate::group::Shown;
 use crate::trace::{Waiting, What};
-use crate::watchdog::{self, Trouble};
 
 impl Core {
     /// Counts a call; the result tells it, with all before it, from others.
@@ -117,7 +117,7 @@ impl Core {
         }
         watchdog::waits(&mut self.group, &mut self.recorder, &waiting);
         if look == Look::Aborted {
-            return Err(watchdog::aborted(&self.group, None));
+            return Err(self.group.aborted(None));
         }
         let trouble = watchdog::examine(&self.group, peer, self.calls, Some(call_digest));
         match trouble {
@@ -133,7 +133,7 @@ impl Core {
         }
         match trouble {
             Some(Trouble::OtherCall) => Err(self.other_call(peer)),
-            Some(Trouble::Gone(_)) if group.is_aborted() => Err(watchdog::aborted(group, None)),
+            Some(Trouble::Gone(_)) if group.is_aborted() => Err(group.aborted(None)),
             Some(Trouble::Gone(how)) => {
                 Err(Error::LostRank { rank: self.rank(), lost: peer, how, location: None })
             }
@@ -142,7 +142,7 @@ impl Core {
                 // Others may have given up first, and a rank that did looks gone.
                 self.group.listen();
                 if self.group.is_aborted() {
-                    return Err(watchdog::aborted(&self.group, None));
+                    return Err(self.group.aborted(None));
                 }
                 Err(Error::Timeout {
                     location: Box::new(self.control()),
@@ -167,7 +167,7 @@ impl Core {
             self.group.hear_out();
         }
         match trouble {
-            _ if self.group.is_aborted() => Some(watchdog::aborted(&self.group, None)),
+            _ if self.group.is_aborted() => Some(self.group.aborted(None)),
             Some(Trouble::Gone(how)) => {
                 Some(Error::LostRank { rank: self.rank(), lost: peer, how, location: None })
             }
@@ -190,7 +190,7 @@ impl Core {
         let remark = remark + &watchdog::remark(&self.group, &waiting, &[]);
         self.group.listen();
         match self.group.is_aborted() {
-            true => watchdog::aborted(&self.group, None),
+            true => self.group.aborted(None),
             false => Error::Timeout { location, awaited, peer, after, remark },
         }
     }

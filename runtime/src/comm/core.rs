@@ -11,18 +11,27 @@ use roundelay_compiler::plan::{Plan, Shares};
 
 use super::call::{Args, Call};
 use super::p2p::Batches;
+use super::plans::Plans;
+use crate::abort;
+use crate::bind::Stats;
 use crate::bind::{Bound, Key, Sizing};
 use crate::choose::Machine;
-use crate::collectives::{Plans, Staging};
 use crate::endpoints::Endpoints;
 use crate::error::Error;
-use crate::executor::{Stats, Work};
+use crate::executor::Work;
 use crate::group::Group;
+use crate::memory::Buffer;
 use crate::memory::{Arena, Cut};
 use crate::net::Deadline;
 use crate::paths::Balance;
 use crate::trace::{Recorder, Standing};
-use crate::watchdog;
+
+/// Memory that calls keep for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Staging {
+    pub(crate) input: Option<Buffer<u8>>,
+    pub(crate) output: Option<Buffer<u8>>,
+}
 
 /// See above.
 pub(crate) struct Core {
@@ -188,7 +197,7 @@ impl Core {
     #[cold]
     pub(crate) fn fail(&mut self, error: Error) -> Error {
         self.look_around(&error);
-        self.group.abort(&watchdog::record(self.rank(), &error));
+        self.group.abort(&abort::record(self.rank(), &error));
         self.endpoints.cut();
         self.failed = Some(error.to_string());
         error

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::core::Core;
 use crate::error::{Error, Location};
+use crate::executor::watchdog::{self, Trouble};
 use crate::transport::shm::State;
-use crate::watchdog::{self, Trouble};
 
 impl Core {
     /// How long nothing may move.
@@ -28,7 +28,7 @@ impl Core {
     pub(crate) fn hear(&mut self, location: Option<&Location>) -> Result<(), Error> {
         self.group.listen();
         match self.group.is_aborted() {
-            true => Err(watchdog::aborted(&self.group, location.cloned())),
+            true => Err(self.group.aborted(location.cloned())),
             false => Ok(()),
         }
     }

@@ -17,6 +17,7 @@ mod core;
 mod liveness;
 mod options;
 mod p2p;
+mod plans;
 mod record;
 mod resources;
 mod share;
@@ -36,18 +37,21 @@ use options::Settings;
 pub use options::{CallOptions, With};
 pub use p2p::Batch;
 pub(crate) use p2p::Message;
+pub(crate) use plans::Named;
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) use plans::SERVED;
 pub use resources::Resources;
 pub use work::{Status, Work};
 use worker::Worker;
 
-use crate::bootstrap::Store;
+use crate::bind::Stats;
 use crate::dtype::{Element, RedOp};
 use crate::error::Error;
-use crate::executor::Stats;
 use crate::group::Group;
 use crate::memory::{Arena, Buffer, bytes, bytes_mut};
 use crate::net::Deadline;
 use crate::route::Route;
+use crate::store::Store;
 use crate::transport::shm::{Layout, Segment};
 
 /// A rank of a job. Calls are collective: all ranks make the same ones in the same order, on the

@@ -6,11 +6,12 @@
 //! are sent, whatever batches they are in.
 
 use super::{Communicator, Core};
+use crate::bind::Stats;
 use crate::bind::{self, Bound, Transfer, bind_batch};
 use crate::dtype::{DType, Element};
 use crate::error::Error;
 use crate::executor::wait::Wait;
-use crate::executor::{Base, Player, Stats};
+use crate::executor::{Base, Player};
 use crate::memory::{bytes, bytes_mut};
 use roundelay_compiler::plan::Dir;
 

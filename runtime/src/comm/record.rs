@@ -2,8 +2,8 @@
 
 use super::{Communicator, Core};
 use crate::error::Error;
+use crate::executor::watchdog;
 use crate::trace::{Flight, Trace, Tracer, now};
-use crate::watchdog;
 
 impl Core {
     fn flight(&self) -> Flight {
@@ -61,7 +61,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Endpoints what [`Communicator::start_trace`] began, and hands out the spans of this rank;
+    /// Ends what [`Communicator::start_trace`] began, and hands out the spans of this rank;
     /// [`trace::write`](crate::trace::write) makes a file of those of all ranks.
     pub fn take_trace(&mut self) -> Option<Trace> {
         let tracer = self.core().ok()?.recorder.tracer.take();

@@ -68,7 +68,7 @@ impl Core {
         let bound = &self.bounds[at];
         if let (Some(shares), Some(_)) = (&bound.shares, &self.balance) {
             self.moved.resize(shares.parts() as usize, (0, 0));
-            self.endpoints.moved_over(bound, &mut self.moved);
+            self.endpoints.moved_over(bound.ends(), &mut self.moved);
         }
     }
 
@@ -77,7 +77,7 @@ impl Core {
         let bound = &self.bounds[at];
         let (Some(shares), Some(balance)) = (&bound.shares, &mut self.balance) else { return };
         let mut now = vec![(0, 0); shares.parts() as usize];
-        self.endpoints.moved_over(bound, &mut now);
+        self.endpoints.moved_over(bound.ends(), &mut now);
         let parts = self.moved.iter().zip(&now).zip(self.work.clock.parts());
         let parts = parts.map(|((before, now), time): (_, &Duration)| {
             let bytes = (now.0 - before.0).max(now.1 - before.1);

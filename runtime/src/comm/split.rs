@@ -1,7 +1,7 @@
 //! Communicators of a part of the ranks.
 
 use super::Communicator;
-use crate::bind::mix;
+use crate::digest::mix;
 use crate::error::Error;
 use crate::group::Part;
 use crate::net::Deadline;

@@ -181,7 +181,7 @@ impl<R> Promise<R> {
         self.shared.lock().status = Status::InProgress;
     }
 
-    /// Endpoints the work: first whoever waits sees it, then the callbacks are called.
+    /// Ends the work: first whoever waits sees it, then the callbacks are called.
     pub(super) fn end(&self, result: Result<R, Error>) {
         let mut state = self.shared.lock();
         if state.status.is_final() {

@@ -13,8 +13,8 @@ use super::gpu::Gpu;
 use super::program::{BUFFERS, Lowered, WORDS, word, words};
 use super::region::Spot;
 use crate::backend::cuda::{Aside, CudaStream, Kernel};
-use crate::bind::mix;
 use crate::comm::Core;
+use crate::digest::mix;
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 

@@ -8,7 +8,8 @@ use super::call::{CudaArgs, CudaBuffers};
 use super::comm::CudaComm;
 use super::{CudaStream, DevicePtr};
 use crate::choose::How;
-use crate::collectives::{Named, Reduction};
+use crate::collectives::Reduction;
+use crate::comm::Named;
 use crate::dtype::DType;
 use crate::error::Error;
 

@@ -95,7 +95,7 @@ impl CudaComm {
         }
     }
 
-    /// Endpoints the communicator: the others are told, kernels leave.
+    /// Ends the communicator: the others are told, kernels leave.
     pub(super) fn end(&mut self, error: Error) -> Error {
         let error = match self.comm.core() {
             Ok(core) => core.fail(error),

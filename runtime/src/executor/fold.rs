@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::host::{Base, OperandSource, Player, Work};
+use super::player::{Base, OperandSource, Player, Work};
+use super::watchdog;
 use crate::backend::{CacheLine, Dst, Src};
 use crate::bind::{At, Bound, NOWHERE, Operand, Step};
 use crate::endpoints::Receiver;
 use crate::error::Error;
 use crate::transport::shm;
 use crate::transport::tcp::IoVecMut;
-use crate::watchdog;
 
 /// Bytes of another process's memory that are copied at a time: few enough to stay in the cache until
 /// they are folded, enough to pay for the system call.
@@ -180,7 +180,7 @@ impl Player<'_> {
         let location = watchdog::location(self, Some(step));
         // A rank that failed may have freed memory that its peers read; it raised the alarm before.
         if self.group.is_aborted() {
-            return watchdog::aborted(self.group, Some(location));
+            return self.group.aborted(Some(location));
         }
         let from = self.bound.froms.iter().find(|f| f.receiver == receiver);
         let lost = from.map_or(self.rank, |f| f.peer);

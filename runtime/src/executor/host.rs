@@ -4,135 +4,15 @@
 //! whose slots are not free or whose predecessors are not done lets the next lane have its turn.
 //! When no lane can move, the rank waits (`idle`).
 
-use roundelay_compiler::plan::OpRef;
-
 use super::fold::pieces;
-use super::wait::{Look, Wait};
-use crate::backend::CacheLine;
-use crate::backend::{Dst, Kernel, Src};
-use crate::bind::{Bound, NOWHERE, OutEnd, Step};
-use crate::endpoints::Endpoints;
+use super::player::{Base, Cursor, OperandSource, Player};
+use super::wait::Look;
+use super::watchdog;
+use crate::backend::Dst;
+use crate::bind::{Blocked, NOWHERE, OutEnd, Stats, Step};
 use crate::error::Error;
-use crate::group::Group;
-use crate::paths::Clock;
-use crate::trace::Recorder;
 use crate::transport::shm::{INLINE, Kind, meta};
 use crate::transport::tcp::IoVec;
-use crate::watchdog;
-
-/// Where a buffer of the call lies.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Base {
-    pub(crate) address: *mut u8,
-    /// Its offset in the shared file, if peers can read it.
-    pub(crate) mapped: Option<u64>,
-}
-
-/// Memory that calls use again and again.
-#[derive(Default)]
-pub(crate) struct Work {
-    pub(super) cursors: Vec<Cursor>,
-    pub(super) sources: Vec<OperandSource>,
-    pub(super) targets: Vec<Dst>,
-    pub(super) inputs: Vec<Src>,
-    pub(super) outputs: Vec<Dst>,
-    /// Where memory of other processes is copied to be folded.
-    pub(super) bounce: Vec<CacheLine>,
-    /// Messages sent on each end before the call.
-    pub(super) before: Vec<u64>,
-    pub(crate) bases: Vec<Base>,
-    /// When the parts of a split by bandwidth were there.
-    pub(crate) clock: Clock,
-}
-
-// SAFETY: the addresses inside are used only within a call, which fills them in anew.
-unsafe impl Send for Work {}
-
-/// Where a lane is.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Cursor {
-    pass: u32,
-    /// Index into the steps of all lanes.
-    pub(super) step: u32,
-    /// Conditions of the step already seen to hold, in the order in which they are tested.
-    satisfied: u32,
-    /// Elements that the step moves in this pass.
-    elements: u64,
-}
-
-impl Cursor {
-    /// Step and pass.
-    fn at(self) -> (u32, u32) {
-        (self.step, self.pass)
-    }
-}
-
-/// Where an input of a step is read.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum OperandSource {
-    Local,
-    /// The step's store, where all inputs went straight.
-    Landed,
-    /// A message's content, without gaps.
-    Dense(*const u8),
-    /// The peer's memory, from the base of its buffer.
-    ZeroCopy(*const u8),
-    /// Memory of the peer's own, from the base of its buffer, to be read through the kernel.
-    Cma {
-        pid: i32,
-        base: u64,
-        /// Where the part at hand was copied to.
-        copy: *mut u8,
-    },
-}
-
-/// What a lane waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Blocked {
-    /// An operation of another lane.
-    After(OpRef),
-    /// A message, by receiver.
-    Message(u32),
-    /// Room for a message, by index into the sends.
-    Room(u32),
-    /// That the peer has read this rank's memory, by index into the sends.
-    Drained(u32),
-}
-
-/// What a call moved.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// How often the plan was played, each time on a part of every chunk.
-    pub passes: u32,
-    /// Messages sent.
-    pub messages: u64,
-    /// Of these, messages whose content was not copied on its way out.
-    pub pulled: u64,
-    /// Bytes of content sent.
-    pub bytes: u64,
-}
-
-/// A call in progress.
-pub(crate) struct Player<'a> {
-    pub(crate) bound: &'a Bound,
-    pub(crate) work: &'a mut Work,
-    pub(crate) endpoints: &'a mut Endpoints,
-    pub(crate) group: &'a mut Group,
-    pub(crate) kernel: Kernel,
-    pub(crate) rank: u32,
-    pub(crate) call: u64,
-    pub(crate) digest: u32,
-    /// What the peers compare with their calls; nothing of messages between some ranks.
-    pub(crate) entered: Option<u32>,
-    pub(crate) wait: Wait,
-    pub(crate) stats: Stats,
-    /// Whether memory of other ranks was read.
-    pub(crate) reads_peer: bool,
-    /// Bytes that sockets had moved when that was last looked at, and pipes up to where they were taken.
-    pub(crate) moved: u64,
-    pub(crate) taken: u64,
-    pub(crate) recorder: &'a mut Recorder,
-}
 
 impl Player<'_> {
     /// Plays the plan to its end, all lanes from their beginning, or its only lane from a step on.

@@ -1,11 +1,12 @@
 //! What a rank does while none of its lanes can move: it looks after sockets, sees what each lane waits
 //! for, and asks the watchdog whether to go on.
 
-use super::host::{Blocked, Player};
+use super::player::Player;
 use super::wait::Look;
+use super::watchdog;
+use crate::bind::Blocked;
 use crate::bind::{Bound, Step};
 use crate::error::Error;
-use crate::watchdog;
 
 impl Player<'_> {
     /// Whether the peer of a send may still read memory of this call that was not copied, or a
@@ -52,7 +53,7 @@ impl Player<'_> {
             Look::Doze => {
                 self.endpoints.tend();
                 self.attend();
-                self.endpoints.doze(self.bound);
+                self.endpoints.doze(self.bound.ends());
                 Ok(())
             }
             look => {
@@ -69,12 +70,12 @@ impl Player<'_> {
     /// come comes through sockets, the processor is left to others.
     #[cold]
     fn attend(&mut self) {
-        let moved = self.endpoints.moved(self.bound);
+        let moved = self.endpoints.moved(self.bound.ends());
         if moved != self.moved {
             self.moved = moved;
             self.wait.progress();
         } else if self.wait.is_long() && self.bound.froms.iter().all(|from| from.posted) {
-            self.endpoints.doze(self.bound);
+            self.endpoints.doze(self.bound.ends());
         }
     }
 

@@ -1,13 +1,13 @@
 //! Playing bound plans. `host` moves the data, `idle` and `wait` spin and give up, without lock,
 //! allocation or system call while all goes well.
 
-pub(crate) mod contention;
 mod fold;
 mod host;
 mod idle;
+mod player;
 mod short;
 pub(crate) mod wait;
+pub(crate) mod watchdog;
 
-pub use host::Stats;
-pub(crate) use host::{Base, Blocked, Player, Work};
-pub(crate) use short::{run_ahead, short};
+pub(crate) use player::{Base, Player, Work};
+pub(crate) use short::run_ahead;

@@ -5,34 +5,11 @@
 //! one after the other, while what they need is there or comes soon. Where that ends `host` goes on,
 //! with all that it has for waits, deadlines, faults and spans.
 
-use super::host::{Stats, Work};
+use super::player::Work;
 use crate::backend::{Dst, Src};
-use crate::bind::{Bound, NOWHERE, Operand, OutEnd, Step};
+use crate::bind::{Bound, NOWHERE, Step};
 use crate::endpoints::{Endpoints, Receiver, Sender};
-use crate::transport::shm::{INLINE, Kind, RING, meta};
-
-/// What a call of a bound plan moves, if it is short.
-pub(crate) fn short(bound: &Bound) -> Option<Stats> {
-    let [lane] = &bound.lanes[..] else { return None };
-    if bound.posted || bound.shape.passes() != 1 || lane.len() != bound.steps.len() {
-        return None;
-    }
-    let mut stats = Stats { passes: 1, ..Stats::default() };
-    for step in &bound.steps {
-        let len = |size: u32| step.elements.saturating_mul(size.into());
-        let inline = |size| len(size) <= INLINE as u64;
-        let (inputs, outs) = operands(bound, step);
-        let fits = inputs.iter().all(|i| i.receiver == NOWHERE || inline(i.size))
-            && outs.iter().all(|o| inline(o.size) && len(o.size) < o.direct.min(o.cma) as u64)
-            && step.segments.len() == usize::from(step.elements > 0);
-        if !fits {
-            return None;
-        }
-        stats.messages += outs.len() as u64;
-        stats.bytes += outs.iter().map(|o| len(o.size)).sum::<u64>();
-    }
-    Some(stats)
-}
+use crate::transport::shm::{Kind, RING, meta};
 
 /// Plays a short call as far as it goes without long waits: until something has been missing for so
 /// many polls. Says how many steps are done.
@@ -48,7 +25,7 @@ pub(crate) fn run_ahead(
         if !is_ready(bound, step, endpoints, digest, &mut polls) {
             return index as u32;
         }
-        let (inputs, outs) = operands(bound, step);
+        let (inputs, outs) = bound.operands_of(step);
         fold(bound, step, work, endpoints);
         for out in outs {
             if let Sender::Mapped(sender) = &mut endpoints.senders[out.sender as usize] {
@@ -63,14 +40,6 @@ pub(crate) fn run_ahead(
     bound.steps.len() as u32
 }
 
-#[inline(always)]
-fn operands<'a>(bound: &'a Bound, step: &Step) -> (&'a [Operand], &'a [OutEnd]) {
-    (
-        &bound.operands[step.inputs.start as usize..step.inputs.end as usize],
-        &bound.outs[step.outs.start as usize..step.outs.end as usize],
-    )
-}
-
 /// Whether the messages of a step are here, and as they should be, and there is room for its own.
 #[inline(always)]
 fn is_ready(
@@ -80,7 +49,7 @@ fn is_ready(
     digest: u32,
     polls: &mut u32,
 ) -> bool {
-    let (inputs, outs) = operands(bound, step);
+    let (inputs, outs) = bound.operands_of(step);
     for input in inputs.iter().filter(|input| input.receiver != NOWHERE) {
         let Receiver::Mapped(receiver) = &endpoints.receivers[input.receiver as usize] else {
             return false;
@@ -104,7 +73,7 @@ fn is_ready(
 #[inline(always)]
 fn fold(bound: &Bound, step: &Step, work: &mut Work, endpoints: &Endpoints) {
     let stores = step.store != NOWHERE && !step.dead;
-    let (inputs, outs) = operands(bound, step);
+    let (inputs, outs) = bound.operands_of(step);
     if step.elements == 0 || !stores && outs.is_empty() {
         return;
     }

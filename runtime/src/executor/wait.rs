@@ -172,7 +172,8 @@ impl Wait {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::shm::{AbortRecord, Layout, Segment};
+    use crate::abort::AbortRecord;
+    use crate::transport::shm::{Layout, Segment};
     use roundelay_dsl::diag::codes;
 
     /// As if others had the rank's core twice.

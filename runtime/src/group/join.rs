@@ -12,14 +12,15 @@ use roundelay_compiler::cost::PathCost;
 use serde::{Deserialize, Serialize};
 
 use super::{Group, LocalRank};
-use crate::bootstrap::Store;
+use crate::abort;
 use crate::error::Error;
-use crate::net::{Deadline, EndpointAddress, Listener, Net, Options};
+use crate::net::{Deadline, EndpointAddress, Listener, Net};
 use crate::paths;
+use crate::paths::Options;
 use crate::route::{Peer, Transport, Transports, neighbours, routes};
+use crate::store::Store;
 use crate::transport;
 use crate::transport::shm::{Layout, Segment};
-use crate::watchdog;
 
 /// What the ranks of a job must have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +115,7 @@ impl Group {
             Err(error) => {
                 // The others have this rank, and must hear why it leaves.
                 let error = store.fail(error);
-                net.give_up(&watchdog::record(rank, &error));
+                net.give_up(&abort::record(rank, &error));
                 return Err(error);
             }
         };

@@ -11,7 +11,6 @@ use crate::net::{ConnectionId, Deadline};
 use crate::route::Transport;
 use crate::transport::rdma::{self, Handshake, Meeting};
 use crate::transport::tcp::Socket;
-use crate::watchdog;
 
 /// How long a rank stays until its peers' systems have what it sent over several paths.
 const LINGER: Duration = Duration::from_secs(2);
@@ -28,7 +27,7 @@ impl Group {
             return Err(Error::Plan("it names a rank that cannot be reached".into()));
         };
         let Deadline { timeout, watch, members } = deadline;
-        let stopped = || self.is_aborted().then(|| watchdog::aborted(self, None));
+        let stopped = || self.is_aborted().then(|| self.aborted(None));
         let watch = &mut |peer| watch(peer).or_else(stopped);
         let sockets = net.open(wanted, Deadline { timeout, watch, members })?;
         let by_rails = |connection: &ConnectionId| {
@@ -80,7 +79,7 @@ impl Group {
                 Ok(Socket::with_stream(fd, *stream))
             }
             Handshake::Failed(_) | Handshake::Waiting(_) if self.is_aborted() => {
-                Err(watchdog::aborted(self, None))
+                Err(self.aborted(None))
             }
             handshake => {
                 let why =

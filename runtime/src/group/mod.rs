@@ -20,15 +20,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use roundelay_compiler::cost::PathCost;
+use roundelay_dsl::diag::codes;
 
-use crate::bind::{channel, mix};
-use crate::executor::contention::Contention;
+use crate::abort::{self, AbortRecord};
+use crate::contention::Contention;
+use crate::digest::mix;
+use crate::error::{Error, Location};
 use crate::net::{ConnectionId, Counts, LAST_WORDS, Net};
 use crate::route::{Peer, Route, Transport, Transports};
-use crate::trace::Waiting;
 use crate::transport::rdma;
-use crate::transport::shm::{AbortRecord, Exchange, Layout, Segment, State};
+use crate::transport::shm::{Exchange, Layout, Segment, State};
 use crate::transport::tcp::Socket;
+use crate::waiting::Waiting;
 
 /// How long ranks elsewhere may take to say what they wait for. They look up once a millisecond.
 const ANSWERS: Duration = Duration::from_millis(200);
@@ -53,7 +56,7 @@ pub(crate) enum Shown {
     OtherCall(u32),
 }
 
-/// Endpoints what a part is told of a failure of its whole.
+/// Ends what a part is told of a failure of its whole.
 const OF_WHOLE: &str = "; these are numbers in the whole of this part";
 
 /// Who stops when a part fails.
@@ -293,7 +296,7 @@ impl Group {
             return Vec::new();
         }
         let apart = (0..self.size()).filter(|&peer| self.local(peer).is_none());
-        let (channels, last) = (self.terms.channels as u16, channel(self.layout()));
+        let (channels, last) = (self.terms.channels as u16, self.layout().batch_channel());
         // Those of plans, and the one of messages between single ranks.
         let channels = || (0..channels.min(last)).chain([last]);
         apart
@@ -396,6 +399,13 @@ impl Group {
     #[inline]
     pub(crate) fn is_aborted(&self) -> bool {
         self.control.is_aborted()
+    }
+
+    /// The error of a rank that stops because somebody failed.
+    pub(crate) fn aborted(&self, location: Option<Location>) -> Error {
+        let stopped =
+            || AbortRecord { code: codes::TIMEOUT, rank: self.rank, text: "stopped".into() };
+        abort::consequence(self.rank, self.abort_record().unwrap_or_else(stopped), location)
     }
 
     /// Why everybody stops.

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use roundelay_dsl::diag::codes;
 
 use super::{Above, Group, LocalRank, OF_WHOLE};
+use crate::abort;
+use crate::abort::AbortRecord;
 use crate::error::Error;
 use crate::net::Net;
-use crate::transport::shm::{AbortRecord, Layout, PAGE, Segment};
-use crate::watchdog;
+use crate::transport::shm::{Layout, PAGE, Segment};
 
 /// A part being split off: what its ranks tell each other through the whole group.
 pub(crate) struct Part {
@@ -110,7 +111,7 @@ impl Part {
 
     /// What the part is told of a failure of this rank of the whole.
     pub(crate) fn record(&self, own: u32, error: &Error) -> AbortRecord {
-        let AbortRecord { code, rank, text } = watchdog::record(own, error);
+        let AbortRecord { code, rank, text } = abort::record(own, error);
         match self.members.contains(&rank) {
             true => AbortRecord { code, rank: self.at(rank), text: text + OF_WHOLE },
             // A rank that the part does not have.

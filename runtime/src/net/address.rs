@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use if_addrs::Interface;
 use sha2::{Digest, Sha256};
 
-use super::secret::random;
 use super::{Medium, Options};
 use crate::error::Error;
 use crate::fabric::system;
+use crate::secret::random;
 
 /// The addresses to listen at, with any free ports, by path; without paths there is one.
 pub(super) fn all(options: &Options, seen: IpAddr) -> Result<Vec<SocketAddr>, Error> {

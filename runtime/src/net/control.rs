@@ -12,7 +12,7 @@ use super::connect::pause;
 use super::link::{Frame, Link};
 use super::overlay::steps;
 use super::waits::WaitReport;
-use crate::transport::shm::AbortRecord;
+use crate::abort::AbortRecord;
 
 /// The longest text of an alarm, in bytes.
 const TEXT_MAX: usize = 2048;
@@ -168,7 +168,7 @@ impl Net {
         }
     }
 
-    /// Endpoints the link to a peer that does not keep to the protocol.
+    /// Ends the link to a peer that does not keep to the protocol.
     pub(super) fn refuse(&mut self, peer: u32) {
         if let Some(link) = self.links.iter_mut().find(|link| link.peer == peer) {
             link.refuse();

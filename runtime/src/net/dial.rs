@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use super::Options;
 use super::hello::{HELLO, Hello, Name, REPLY, Reply};
 use super::listener::tune;
-use super::secret::{NONCE, PROOF, Side, random};
+use crate::secret::{NONCE, PROOF, Side, random};
 
 /// How long to wait before another attempt, at first; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(10);

@@ -13,7 +13,7 @@
 //! Whoever is not asked to prove anything must name the job, 128 random bits that ranks get from the
 //! rendezvous store. The first ten bytes of `Hello` and the form of `Reply` are the same in all versions.
 
-use super::secret::{NONCE, PROOF};
+use crate::secret::{NONCE, PROOF};
 
 /// Version of this exchange and of everything that follows on a connection.
 const VERSION: u16 = 2;

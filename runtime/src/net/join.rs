@@ -13,15 +13,15 @@ use super::hello::{CONTROL, Name, lane};
 use super::link::{Frame, Link};
 use super::overlay::{Gather, connects, neighbours};
 use super::redial::{DialTargets, Redial};
-use super::secret::random;
 use super::waits::Waits;
 use super::words::Words;
 use super::{ConnectionId, Counts, EndpointAddress, Listener, NOTE_MAX, Net, Store, address};
+use crate::abort;
+use crate::abort::AbortRecord;
 use crate::error::Error;
+use crate::secret::random;
 use crate::transport::rdma::Handshake;
-use crate::transport::shm::AbortRecord;
 use crate::transport::tcp::Resumable;
-use crate::watchdog;
 
 /// Between two looks, while nothing comes.
 const TICK: Duration = Duration::from_millis(5);
@@ -92,7 +92,7 @@ impl Net {
             Ok(()) => Ok(net),
             Err(error) => {
                 let error = store.fail(error);
-                net.give_up(&watchdog::record(rank, &error));
+                net.give_up(&abort::record(rank, &error));
                 Err(error)
             }
         }
@@ -473,7 +473,7 @@ impl Net {
         let rank = called(self.rank, members);
         let cause = self.alarmed.clone()?;
         let cause = AbortRecord { rank: called(cause.rank, members), ..cause };
-        Some(watchdog::consequence(rank, cause, None))
+        Some(abort::consequence(rank, cause, None))
     }
 
     /// The error if a peer that this rank waits for is gone.

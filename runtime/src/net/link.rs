@@ -247,7 +247,7 @@ impl Link {
         self.taken = 0;
     }
 
-    /// Endpoints the link because the peer does not keep to the protocol.
+    /// Ends the link because the peer does not keep to the protocol.
     pub(super) fn refuse(&mut self) {
         self.finish("it sent a message out of turn");
     }

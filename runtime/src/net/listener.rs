@@ -17,10 +17,10 @@ use rustix::event::epoll;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::hello::{HELLO, Hello, Name, Refusal, Reply};
-use super::secret::{NONCE, PROOF, Side, random};
 use super::{Medium, Options, address};
 use crate::error::Error;
 use crate::fabric::system;
+use crate::secret::{NONCE, PROOF, Side, random};
 use crate::transport::rdma;
 
 /// Connections that may wait, at one time, to be heard. A flood of strangers pushes out the oldest;
@@ -163,7 +163,7 @@ impl Listener {
         self.pending.load(Ordering::Relaxed) > 0
     }
 
-    /// Lets the ranks of a job in. Endpoints with [`Listener::close`].
+    /// Lets the ranks of a job in. Ends with [`Listener::close`].
     pub(super) fn expect(&self, job: u128) {
         *self.lock().jobs.entry(job).or_default() += 1;
     }

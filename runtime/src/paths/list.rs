@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use roundelay_compiler::cost::{Link, PathCost};
 
-use crate::bind::mix;
+use super::options::{Medium, Options};
+use crate::digest::mix;
 use crate::error::Error;
 use crate::fabric::{Fabric, RDMA, system};
-use crate::net::{Medium, Options};
 use crate::route::{Transport, Transports};
 use crate::transport::rdma::{self, Choice};
 

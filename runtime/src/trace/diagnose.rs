@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::waiting::Wait;
+use crate::waiting::Wait;
 
 /// Ranks that a list names before it only counts.
 const NAMED: usize = 8;

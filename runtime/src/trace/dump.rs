@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::diagnose::{Condition, Seen, Standing};
 use super::flight::{Event, Recorder};
-use super::waiting::{Wait, What};
-use crate::bootstrap::Ending;
+use crate::waiting::{Wait, What};
 
 /// Events that a dump has at most.
 const ENTRIES: usize = 128;
@@ -178,4 +177,28 @@ pub fn merge(ranks: u32, flights: &[Flight], endings: &[Ending]) -> Vec<Standing
         Standing { condition, ..seen }
     };
     (0..ranks).map(standing).collect()
+}
+
+/// How a rank's process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It ended by itself, with that status.
+    Exited(i32),
+    /// That signal ended it.
+    Signalled(i32),
+    /// It was still there when the job was over, and the launcher ended it.
+    Killed,
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ending::Exited(status) => write!(f, "its process ended with status {status}"),
+            Ending::Signalled(9) => write!(f, "signal 9 (SIGKILL) ended its process"),
+            Ending::Signalled(11) => write!(f, "signal 11 (SIGSEGV) ended its process"),
+            Ending::Signalled(6) => write!(f, "signal 6 (SIGABRT) ended its process"),
+            Ending::Signalled(signal) => write!(f, "signal {signal} ended its process"),
+            Ending::Killed => write!(f, "its process did not end and was killed"),
+        }
+    }
 }

@@ -1,10 +1,10 @@
 //! The flight recorder: a ring of the latest calls and long waits.
 
 use super::spans::Tracer;
-use super::waiting::Waiting;
 use super::{coarse, now};
 use crate::bind::Bound;
 use crate::dtype::{DType, RedOp};
+use crate::waiting::Waiting;
 
 /// Events that a rank remembers.
 pub const EVENTS: usize = 1024;

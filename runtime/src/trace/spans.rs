@@ -6,9 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::now;
-use super::waiting::What;
-use crate::bind::{Bound, NOWHERE};
-use crate::executor::Blocked;
+use crate::bind::{Blocked, Bound, NOWHERE};
+use crate::waiting::What;
 
 /// Spans that a rank keeps at most by default.
 pub const SPANS: usize = 16 << 10;
@@ -211,7 +210,7 @@ impl Tracer {
         }
     }
 
-    /// Endpoints the wait of a lane.
+    /// Ends the wait of a lane.
     fn waited(&mut self, bound: &Bound, lane: usize, end: u64, (step, pass): (u32, u32)) {
         let state = &mut self.lanes[lane];
         let begin = std::mem::replace(&mut state.idle, end);

@@ -1,4 +1,4 @@
-//! Endpoints that come in the middle: of a thread's call, and of whole processes.
+//! Ends that come in the middle: of a thread's call, and of whole processes.
 
 use std::time::{Duration, Instant};
 

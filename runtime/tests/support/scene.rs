@@ -9,7 +9,7 @@ use rustix::process::{Pid, test_kill_process};
 /// Which scene a rank plays. Where it is not set, the process is no rank.
 const SCENE: &str = "TEST_SCENE";
 
-/// Endpoints this process as a rank, if it is one: it plays the scene, and says what came of it.
+/// Ends this process as a rank, if it is one: it plays the scene, and says what came of it.
 pub(crate) fn rank(play: impl FnOnce(&str) -> Result<(), Error>) {
     let Ok(scene) = std::env::var(SCENE) else { return };
     let status = match play(&scene) {

@@ -12,12 +12,12 @@ use super::protocol::{
 };
 use super::server::Server;
 use super::stream::{At, Stream};
-use crate::bootstrap::store::Store;
+use crate::abort;
+use crate::abort::AbortRecord;
 use crate::error::Error;
-use crate::net::random;
-use crate::net::secret::{Side, accepts, proof};
-use crate::transport::shm::AbortRecord;
-use crate::watchdog;
+use crate::secret::random;
+use crate::secret::{Side, accepts, proof};
+use crate::store::Store;
 
 /// How long one try to get in may take before the next one.
 const TRY: Duration = Duration::from_secs(10);
@@ -245,7 +245,7 @@ impl Client {
 
     /// The error if the job has failed.
     fn failed(&self) -> Option<Error> {
-        self.failure.clone().map(|failure| watchdog::consequence(self.rank, failure, None))
+        self.failure.clone().map(|failure| abort::consequence(self.rank, failure, None))
     }
 }
 
@@ -312,7 +312,7 @@ impl Store for Client {
         if let Some(first) = self.failed() {
             return first;
         }
-        let own = watchdog::record(self.rank, &error);
+        let own = abort::record(self.rank, &error);
         if self.is_deaf {
             return error;
         }
@@ -320,7 +320,7 @@ impl Store for Client {
         let first = answer.ok().flatten().and_then(|(_, body)| failure(&body));
         let is_other = |first: &AbortRecord| (first.rank, first.code) != (own.rank, own.code);
         match first.or_else(|| self.failure.clone()).filter(is_other) {
-            Some(first) => watchdog::consequence(self.rank, first, None),
+            Some(first) => abort::consequence(self.rank, first, None),
             None => error,
         }
     }

@@ -8,7 +8,7 @@ use rustix::event::epoll;
 use super::protocol::{Verdict, failure_body};
 use super::server::{At, Core};
 use super::session::{Session, Stage};
-use crate::transport::shm::AbortRecord;
+use crate::abort::AbortRecord;
 
 /// How long ranks may take to say that they are there. Those that join look up every few milliseconds.
 const ANSWERS: Duration = Duration::from_millis(200);
@@ -50,7 +50,7 @@ impl Core {
         }
     }
 
-    /// Endpoints soon: see [`Core::is_over`].
+    /// Ends soon: see [`Core::is_over`].
     pub(super) fn close(&mut self) {
         // It would be woken for ever.
         let _ = epoll::delete(&self.poll, &self.woken);
@@ -91,7 +91,7 @@ impl Core {
         }
     }
 
-    /// Endpoints an inquiry: who has not come, has gone or does not answer, in words.
+    /// Ends an inquiry: who has not come, has gone or does not answer, in words.
     pub(super) fn report(&mut self) {
         let Some(Inquiry { asking, silent, .. }) = self.inquiry.take() else { return };
         let at = |is: fn(&At) -> bool| {

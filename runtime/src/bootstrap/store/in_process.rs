@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::Store;
+use crate::abort;
+use crate::abort::AbortRecord;
 use crate::error::Error;
-use crate::transport::shm::AbortRecord;
-use crate::watchdog;
+use crate::store::Store;
 
 #[derive(Default)]
 struct Notes {
@@ -45,7 +45,7 @@ impl InProcessStore {
 
 impl Notes {
     fn failed(&self, rank: u32) -> Option<Error> {
-        self.failure.clone().map(|failure| watchdog::consequence(rank, failure, None))
+        self.failure.clone().map(|failure| abort::consequence(rank, failure, None))
     }
 }
 
@@ -78,13 +78,13 @@ impl Store for InProcessStore {
     }
 
     fn fail(&mut self, error: Error) -> Error {
-        let own = watchdog::record(self.rank, &error);
+        let own = abort::record(self.rank, &error);
         let mut notes = self.lock();
         let first = notes.failure.get_or_insert_with(|| own.clone()).clone();
         self.notes.1.notify_all();
         match (first.rank, first.code) == (own.rank, own.code) {
             true => error,
-            false => watchdog::consequence(self.rank, first, None),
+            false => abort::consequence(self.rank, first, None),
         }
     }
 

@@ -2,9 +2,9 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::abort::AbortRecord;
 use crate::net::known;
-use crate::net::secret::{NONCE, PROOF};
-use crate::transport::shm::AbortRecord;
+use crate::secret::{NONCE, PROOF};
 
 /// The last byte is the version.
 pub(crate) const MAGIC: [u8; 8] = *b"rndlst\0\x02";

@@ -19,8 +19,8 @@ use super::protocol::{
 };
 use super::session::{Broken, Session, Stage};
 use super::stream::StoreListener;
-use crate::net::secret::{PROOF, Side, accepts, proof};
-use crate::transport::shm::AbortRecord;
+use crate::abort::AbortRecord;
+use crate::secret::{PROOF, Side, accepts, proof};
 
 /// How long somebody may take to show that it belongs to the job.
 const HANDSHAKE: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ const RESERVE: u64 = 512;
 const LISTENER: u64 = 0;
 const WAKE: u64 = 1;
 
-/// A store that is being served. Endpoints when dropped, whoever is still connected.
+/// A store that is being served. Ends when dropped, whoever is still connected.
 pub(crate) struct Server {
     thread: Option<JoinHandle<()>>,
     wake: UnixStream,
@@ -198,7 +198,7 @@ impl Core {
         self.sessions.get(&token).map(|session| (token, session.since))
     }
 
-    /// Endpoints strangers that take too long and inquiries, and listens again after a pause.
+    /// Ends strangers that take too long and inquiries, and listens again after a pause.
     fn tidy(&mut self) {
         let now = Instant::now();
         if self.inquiry.as_ref().is_some_and(|i| i.until <= now || i.silent.is_empty()) {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::protocol::{CHALLENGE, HELLO, MAGIC, MAX_FRAME};
 use super::stream::Stream;
-use crate::net::random;
+use crate::secret::random;
 
 /// How far a connection has come.
 pub(super) enum Stage {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::protocol::{HELLO, Hello, MAGIC, MAX_FRAME, MAX_KEY, MAX_VALUE, Op, digest, push_frame};
 use super::server::Job;
 use super::{At, Client, Me, Server, StoreListener};
-use crate::bootstrap::store::Store;
 use crate::error::Error;
+use crate::store::Store;
 
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(60);

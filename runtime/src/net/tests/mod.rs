@@ -103,7 +103,7 @@ fn meet(mut part: Net, members: &[u32], rank: u32) -> Result<Net, Error> {
     match part.connect_part(Deadline { timeout: PATIENCE, watch: &mut |_| None, members }) {
         Ok(()) => Ok(part),
         Err(error) => {
-            part.give_up(&crate::watchdog::record(rank, &error));
+            part.give_up(&crate::abort::record(rank, &error));
             Err(error)
         }
     }

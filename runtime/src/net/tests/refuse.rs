@@ -9,8 +9,8 @@ use rustix::event::PollFd;
 use super::super::connect::pause;
 use super::super::dial::{Dial, DialTarget, Turn};
 use super::super::hello::{CONTROL, HELLO, Hello, Name, Reply};
-use super::super::secret::{Side, random};
 use super::*;
+use crate::secret::{Secret, Side, random};
 
 /// Dials until that ends.
 fn dial(name: Name, to: SocketAddr, options: &Options) -> Result<TcpStream, String> {

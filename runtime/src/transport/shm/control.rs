@@ -6,11 +6,12 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use roundelay_dsl::diag::{Code, codes};
+use roundelay_dsl::diag::codes;
 
 use rustix::thread::futex::{self, Timespec};
 
 use super::Segment;
+use crate::abort::AbortRecord;
 
 /// Calls of a rank that others can still compare with theirs.
 const CALLS: u64 = 4;
@@ -41,17 +42,6 @@ pub(crate) enum State {
     Present,
     /// It has left.
     Left,
-}
-
-/// Why all ranks stop.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AbortRecord {
-    /// What kind of failure.
-    pub(crate) code: Code,
-    /// Whose failure it is: who reported it, or who is gone.
-    pub(crate) rank: u32,
-    /// The failure in words.
-    pub(crate) text: String,
 }
 
 /// Wakes whoever sleeps on a word.

@@ -130,6 +130,11 @@ impl Layout {
         self.slot(RING).next_multiple_of(PAGE) + self.pipe()
     }
 
+    /// The channel of batches, the last one.
+    pub(crate) fn batch_channel(&self) -> u16 {
+        (self.channels - 1) as u16
+    }
+
     pub(crate) fn abort(&self) -> u64 {
         ABORT
     }

@@ -393,7 +393,7 @@ impl Stream {
         }
     }
 
-    /// Endpoints all that goes on: when this returns no device reads or writes for this stream, and none of it
+    /// Ends all that goes on: when this returns no device reads or writes for this stream, and none of it
     /// is of any use. For calls that have failed, whose memory goes back to the caller.
     pub(crate) fn cut(&mut self) {
         self.renewals.clear();

@@ -224,7 +224,7 @@ impl Queue {
         )
     }
 
-    /// Endpoints the connection: all its work fails.
+    /// Ends the connection: all its work fails.
     pub(crate) fn end(&self) {
         let mut attr =
             ffi::ibv_qp_attr { qp_state: ffi::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };

@@ -203,7 +203,7 @@ impl ByteStream {
 /// What tests do to a stream.
 #[cfg(all(test, feature = "rdma"))]
 impl ByteStream {
-    /// Endpoints it as a failure of a device does, or the loss of a connection.
+    /// Ends it as a failure of a device does, or the loss of a connection.
     pub(super) fn cut(&mut self) {
         match &mut self.stream {
             Some(stream) => stream.break_all(),

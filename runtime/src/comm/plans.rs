@@ -7,12 +7,12 @@ use roundelay_algorithms::Entry;
 use roundelay_compiler::Plan;
 use roundelay_compiler::plan::Placement;
 
+use super::{Communicator, Core};
 use crate::algorithm::Algorithm;
-use crate::bind::mix;
 use crate::choose::{Choice, Request, Resolver};
 #[cfg(feature = "cuda")]
 use crate::choose::{How, NVLINK};
-use crate::comm::{Communicator, Core};
+use crate::digest::mix;
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::hints::Hints;
@@ -111,7 +111,7 @@ impl Core {
     /// Plays a call by its plan, which is out of place where an installed algorithm cannot do it in
     /// place. The plans of calls made before are lent, not counted: to count is an atomic operation,
     /// and waits until the message just sent has left the processor.
-    pub(super) fn with_plan<R>(
+    pub(crate) fn with_plan<R>(
         &mut self,
         call: Named,
         play: impl FnOnce(&mut Core, &Plan) -> Result<R, Error>,
@@ -207,7 +207,7 @@ impl Core {
         }
     }
 
-    pub(super) fn is_installed(&self, collective: &str) -> bool {
+    pub(crate) fn is_installed(&self, collective: &str) -> bool {
         self.plans.installed(collective).is_some()
     }
 

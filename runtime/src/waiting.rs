@@ -1,6 +1,7 @@
 //! What a rank waits for, in the form of one cache line, and spelled out.
 
 use roundelay_compiler::plan::Site;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// No rank.
@@ -178,6 +179,21 @@ impl Wait {
     pub(crate) fn peers(&self, own: u32) -> impl Iterator<Item = u32> {
         std::iter::once(self.peer).chain(self.others.iter().copied()).filter(move |&p| p != own)
     }
+}
+
+/// Nanoseconds of the clock that all processes of a machine share.
+pub(crate) fn now() -> u64 {
+    nanos(clock_gettime(ClockId::Monotonic))
+}
+
+/// The same clock as of its latest tick, a few milliseconds ago: a load instead of a measurement.
+#[inline]
+pub(crate) fn coarse() -> u64 {
+    nanos(clock_gettime(ClockId::MonotonicCoarse))
+}
+
+fn nanos(time: Timespec) -> u64 {
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
 #[cfg(test)]

@@ -4,15 +4,15 @@
 use std::time::Duration;
 
 use roundelay_compiler::plan::Site;
-use roundelay_dsl::diag::codes;
 
+use super::player::Player;
+use super::wait::Look;
+use crate::bind::Blocked;
 use crate::bind::{Step, Transfer, tagged};
 use crate::error::{Error, Location};
-use crate::executor::wait::Look;
-use crate::executor::{Blocked, Player};
 use crate::group::Group;
 use crate::trace::{Condition, Looks, PAUSE, Recorder, Seen, Standing, Wait, Waiting, now};
-use crate::transport::shm::{AbortRecord, State};
+use crate::transport::shm::State;
 
 /// What is wrong with a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,33 +44,6 @@ fn missing(pid: i32) -> Option<String> {
     let pid = rustix::process::Pid::from_raw(pid)?;
     let gone = rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
     gone.then(|| format!("its process {} no longer exists", pid.as_raw_nonzero()))
-}
-
-/// The error of a rank that stops because somebody failed.
-pub(crate) fn aborted(group: &Group, location: Option<Location>) -> Error {
-    let rank = group.rank();
-    let stopped = || AbortRecord { code: codes::TIMEOUT, rank, text: "stopped".into() };
-    consequence(rank, group.abort_record().unwrap_or_else(stopped), location)
-}
-
-/// The error of a rank that stops because of what another one recorded.
-pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Location>) -> Error {
-    let AbortRecord { code, rank: by, text } = cause;
-    let location = location.map(Box::new);
-    match code == codes::LOST_RANK {
-        true => Error::LostRank { rank, lost: by, how: text, location },
-        false => Error::Aborted { rank, by, cause: text, code, location },
-    }
-}
-
-/// What the others are told of a rank's error.
-pub(crate) fn record(rank: u32, error: &Error) -> AbortRecord {
-    match error {
-        Error::LostRank { lost, how, .. } => {
-            AbortRecord { code: codes::LOST_RANK, rank: *lost, text: how.clone() }
-        }
-        _ => AbortRecord { code: error.code(), rank, text: error.to_string() },
-    }
 }
 
 /// Why a rank waits in vain, as far as that can be seen from here, and the remedy.
@@ -236,7 +209,7 @@ fn odd_one(player: &Player<'_>, peer: u32) -> Error {
 pub(crate) fn other_call(group: &Group, peer: u32, call: u64, what: &str) -> Error {
     group.listen();
     if group.is_aborted() {
-        return aborted(group, None);
+        return group.aborted(None);
     }
     let rank = group.rank();
     Error::PlanMismatch { rank, peer, detail: format!("call {call} of rank {rank} is {what}") }
@@ -256,14 +229,15 @@ pub(crate) fn look(
         self::waits(player.group, player.recorder, waits);
     }
     if look == Look::Aborted {
-        return Err(aborted(player.group, Some(location)));
+        return Err(player.group.aborted(Some(location)));
     }
     let described = blocked.map(|b| describe(player, b)).zip(waits);
     let Some(((peer, awaited), waits)) = described else { return Ok(()) };
     let trouble = examine(player.group, peer, player.call, player.entered)
         .or_else(|| player.endpoints.fault(peer).map(Trouble::Gone));
     // Whoever waits for that may be somebody else, who cannot know why it does not come.
-    let elsewhere = if trouble.is_none() { player.endpoints.lost(player.bound) } else { None };
+    let elsewhere =
+        if trouble.is_none() { player.endpoints.lost(&player.bound.sends) } else { None };
     let (gone, trouble) = match elsewhere {
         Some((gone, how)) => (gone, Some(Trouble::Gone(how))),
         None => (peer, trouble),
@@ -280,7 +254,7 @@ pub(crate) fn look(
         _ if !still => Ok(()),
         Some(Trouble::OtherCall) => Err(odd_one(player, peer)),
         Some(Trouble::Gone(_)) if player.group.is_aborted() => {
-            Err(aborted(player.group, Some(location)))
+            Err(player.group.aborted(Some(location)))
         }
         Some(Trouble::Gone(how)) => {
             let how = format!("{how} while rank {} waited for {awaited}", player.rank);
@@ -303,7 +277,7 @@ pub(crate) fn look(
             // Others may have given up first, and a rank that did looks gone: theirs is the cause.
             player.group.listen();
             if player.group.is_aborted() {
-                return Err(aborted(player.group, Some(location)));
+                return Err(player.group.aborted(Some(location)));
             }
             let after: Duration = player.wait.timeout();
             Err(Error::Timeout { location: location.into(), awaited, peer, after, remark })

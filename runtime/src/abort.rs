@@ -1,0 +1,36 @@
+//! Why all ranks stop: what a rank that fails tells the others, and the error that they report.
+
+use roundelay_dsl::diag::{Code, codes};
+
+use crate::error::{Error, Location};
+
+/// Why all ranks stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AbortRecord {
+    /// What kind of failure.
+    pub(crate) code: Code,
+    /// Whose failure it is: who reported it, or who is gone.
+    pub(crate) rank: u32,
+    /// The failure in words.
+    pub(crate) text: String,
+}
+
+/// The error of a rank that stops because of what another one recorded.
+pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Location>) -> Error {
+    let AbortRecord { code, rank: by, text } = cause;
+    let location = location.map(Box::new);
+    match code == codes::LOST_RANK {
+        true => Error::LostRank { rank, lost: by, how: text, location },
+        false => Error::Aborted { rank, by, cause: text, code, location },
+    }
+}
+
+/// What the others are told of a rank's error.
+pub(crate) fn record(rank: u32, error: &Error) -> AbortRecord {
+    match error {
+        Error::LostRank { lost, how, .. } => {
+            AbortRecord { code: codes::LOST_RANK, rank: *lost, text: how.clone() }
+        }
+        _ => AbortRecord { code: error.code(), rank, text: error.to_string() },
+    }
+}
