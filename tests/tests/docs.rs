@@ -45,6 +45,8 @@ fn root() -> PathBuf {
 fn pages() -> Vec<PathBuf> {
     let named = [
         "README.md",
+        "CONTRIBUTING.md",
+        "docs/cli.md",
         "docs/language.md",
         "docs/paths.md",
         "docs/rust.md",

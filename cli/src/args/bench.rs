@@ -37,10 +37,11 @@ Examples:
   roundelay bench all_reduce -n 4 --hint objective=bandwidth
   roundelay bench all_reduce,all_gather --device cuda -n 4 -b 4M -e 1G --vs nccl
   roundelay bench all_reduce --device cuda -n 4 -b 1K -e 512K --graph 20 --vs nccl --json > rows.json
-  roundelay bench --rows rows.jsonl --markdown --plot gpus.svg")]
+  roundelay bench --rows rows.jsonl --markdown --plot gpus.svg
+  roundelay bench --fill README.md,docs/performance.md")]
 pub(crate) struct Bench {
     /// `collective.name` of the book, collectives, or files: what has a `/`, or ends in `.algo`, is always a file
-    #[arg(value_name = "FILE|NAME", required_unless_present = "rows", value_delimiter = ',')]
+    #[arg(value_name = "FILE|NAME", required_unless_present_any = ["rows", "fill"], value_delimiter = ',')]
     pub(crate) names: Vec<String>,
     /// The root of a rooted collective [default: turns with every call]
     #[arg(long, value_name = "RANK")]
@@ -84,6 +85,10 @@ pub(crate) struct Bench {
     /// At the end a table as documents have it: our time, and the best peer's over ours
     #[arg(long)]
     pub(crate) markdown: bool,
+    /// Measure nothing: make the tables and charts of these documents anew, from the rows that their regions name
+    #[arg(long, value_name = "FILES", value_delimiter = ',',
+        conflicts_with_all = ["names", "vs", "rows", "plot", "markdown"])]
+    pub(crate) fill: Vec<PathBuf>,
 }
 
 /// Other libraries.

@@ -9,24 +9,10 @@ use crate::job::table::{ResultRow, head};
 use crate::report::{Failure, Outcome, Report, fault, refused};
 use crate::values::median;
 
-/// Reads and shows the rows of a file; other lines are passed over. Several files are runs of the same bench: of each
-/// row the median of the times counts, and that of the ratios.
+/// Shows the rows of files.
 pub(super) fn show(paths: &[PathBuf], report: Report, results: &mut Results) -> Outcome {
-    let runs = paths.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
-    let Some((first, others)) = runs.split_first() else { return Ok(()) };
-    for (path, run) in paths.iter().skip(1).zip(others) {
-        if run.len() != first.len() || !run.iter().zip(first).all(|(a, b)| same(a, b)) {
-            let why = format!("its rows are not those of {}", paths[0].display());
-            return Err(failure(path, &why));
-        }
-    }
-    let lines: Vec<ResultRow> = (0..first.len())
-        .map(|at| middle(&runs.iter().map(|run| &run[at]).collect::<Vec<_>>()))
-        .collect();
+    let sizes = sizes(paths)?;
     let mut about = String::new();
-    // Ours begin a size, and the peers' follow.
-    let sizes: Vec<Vec<ResultRow>> =
-        lines.chunk_by(|_, next| next.peer.is_some()).map(<[ResultRow]>::to_vec).collect();
     let names = names::of_rows(&sizes);
     for (size, name) in sizes.into_iter().zip(&names) {
         let next = title(&size[0]);
@@ -38,6 +24,24 @@ pub(super) fn show(paths: &[PathBuf], report: Report, results: &mut Results) -> 
         results.show(report, name, size);
     }
     Ok(())
+}
+
+/// Reads the rows of a file, by size: ours, then the peers'; other lines are passed over. Several files are runs of the
+/// same bench: of each row the median of the times counts, and that of the ratios.
+pub(super) fn sizes(paths: &[PathBuf]) -> Result<Vec<Vec<ResultRow>>, Failure> {
+    let runs = paths.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let Some((first, others)) = runs.split_first() else { return Ok(Vec::new()) };
+    for (path, run) in paths.iter().skip(1).zip(others) {
+        if run.len() != first.len() || !run.iter().zip(first).all(|(a, b)| same(a, b)) {
+            let why = format!("its rows are not those of {}", paths[0].display());
+            return Err(failure(path, &why));
+        }
+    }
+    let lines: Vec<ResultRow> = (0..first.len())
+        .map(|at| middle(&runs.iter().map(|run| &run[at]).collect::<Vec<_>>()))
+        .collect();
+    // Ours begin a size, and the peers' follow.
+    Ok(lines.chunk_by(|_, next| next.peer.is_some()).map(<[ResultRow]>::to_vec).collect())
 }
 
 fn read(path: &Path) -> Result<Vec<ResultRow>, Failure> {

@@ -29,18 +29,22 @@ fn kind(line: &ResultRow) -> Kind<'_> {
     )
 }
 
-fn text(sizes: &[Vec<ResultRow>]) -> String {
-    let names = rows_of(sizes);
-    let named = || names.iter().zip(sizes);
-    let ours = |lines: &Vec<ResultRow>| lines.first().filter(|l| l.peer.is_none()).cloned();
-    let firsts: Vec<ResultRow> = sizes.iter().filter_map(ours).collect();
-    let kinds: BTreeSet<Kind<'_>> = firsts.iter().map(kind).collect();
+/// The sizes that belong into one table, for each table.
+pub(super) fn by_kind(sizes: &[Vec<ResultRow>]) -> Vec<Vec<Vec<ResultRow>>> {
+    let own = |lines: &Vec<ResultRow>| lines.first().is_some_and(|l| l.peer.is_none());
+    let own = || sizes.iter().filter(|lines| own(lines));
+    let kinds: BTreeSet<Kind<'_>> = own().map(|lines| kind(&lines[0])).collect();
+    let of = |wanted| own().filter(|lines| kind(&lines[0]) == wanted).cloned().collect();
+    kinds.into_iter().map(of).collect()
+}
+
+/// A table for each kind of calls, with its title.
+pub(super) fn text(sizes: &[Vec<ResultRow>]) -> String {
     let mut text = String::new();
-    for wanted in kinds {
-        let of =
-            |l: &Vec<ResultRow>| l.first().is_some_and(|l| l.peer.is_none() && kind(l) == wanted);
+    for sizes in by_kind(sizes) {
+        let names = rows_of(&sizes);
         let all: Vec<(&str, &Vec<ResultRow>)> =
-            named().filter(|(_, lines)| of(lines)).map(|(name, l)| (name.as_str(), l)).collect();
+            names.iter().map(String::as_str).zip(&sizes).collect();
         let columns: BTreeSet<u64> = all.iter().map(|(_, lines)| lines[0].bytes).collect();
         let mut rows: Vec<&str> = Vec::new();
         for (name, _) in &all {
@@ -48,7 +52,7 @@ fn text(sizes: &[Vec<ResultRow>]) -> String {
                 rows.push(name);
             }
         }
-        let (ranks, shape, dtype, transport, graph, beside) = wanted;
+        let (ranks, shape, dtype, transport, graph, beside) = kind(&sizes[0][0]);
         let ranks = shape.map_or(ranks.to_string(), str::to_owned);
         let graph = if graph { ", in a CUDA graph" } else { "" };
         let beside = beside.map_or(String::new(), |b| format!(", {b}"));

@@ -1,10 +1,11 @@
 //! `roundelay bench`: how fast algorithms are, and other libraries beside them.
 //!
 //! `turns` measures one size after the other, ours and every peer's by turns; `inside` does that in the same
-//! ranks, on GPUs; `summary` says how they compare over all sizes, `markdown` makes a table for documents, and
-//! `again` shows results of before.
+//! ranks, on GPUs; `summary` says how they compare over all sizes, `markdown` makes a table for documents,
+//! `again` shows results of before, and `fill` writes them into documents.
 
 mod again;
+mod fill;
 mod inside;
 mod markdown;
 mod names;
@@ -37,6 +38,9 @@ const PICTURE: &str = "picture";
 
 /// Runs the verb.
 pub(crate) fn bench(args: &Bench, report: Report) -> Outcome {
+    if !args.fill.is_empty() {
+        return fill::fill(&args.fill, report);
+    }
     if let Some(path) = args.plot.as_deref().filter(|_| !report.quiet) {
         writable(PICTURE, path)?;
     }

@@ -52,25 +52,49 @@ pub(super) struct Against {
     /// Of one collective; `all` if there were several.
     collective: String,
     /// Number of points.
-    points: usize,
+    pub(super) points: usize,
     /// Geometric mean of the ratios, the peer's time over ours.
-    geomean: f64,
+    pub(super) geomean: f64,
     /// Where ours does worst.
-    worst: Worst,
+    pub(super) worst: Worst,
     /// Points at which ours is slower.
-    slower: Vec<Worst>,
+    pub(super) slower: Vec<Worst>,
+}
+
+impl Against {
+    /// The comparison as a sentence of a document.
+    pub(super) fn sentence(&self) -> String {
+        let Against { points, geomean, worst, slower, .. } = self;
+        let point = |w: &Worst| {
+            let Worst { collective, peer, ratio, .. } = w;
+            format!("{collective} {} ({ratio:.2}, {peer})", size_text(w.bytes))
+        };
+        let slower = match slower.len() {
+            0 => "ours is slower at none of them".into(),
+            n => {
+                let all: Vec<String> = slower.iter().map(point).collect();
+                format!("ours is slower at {n}: {}", all.join(", "))
+            }
+        };
+        let (least, unit) = (worst.ratio, if *points == 1 { "point" } else { "points" });
+        format!(
+            "The time of the best peer over ours is {geomean:.2} in the geometric mean of {points} {unit} \
+             and {least:.2} at the least; {slower}."
+        )
+    }
 }
 
 /// A point, and the ratio there.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Worst {
+pub(super) struct Worst {
     collective: String,
     algorithm: String,
     ranks: u64,
     bytes: u64,
     /// Whose ratio it is.
     peer: String,
-    ratio: f64,
+    /// The peer's time over ours.
+    pub(super) ratio: f64,
 }
 
 impl std::fmt::Display for Worst {
@@ -88,6 +112,18 @@ struct Json<'a> {
 }
 
 impl Summary {
+    /// The summary of sizes.
+    pub(super) fn of(sizes: &[Vec<ResultRow>]) -> Self {
+        let mut summary = Summary::default();
+        sizes.iter().filter_map(|lines| Point::of(lines)).for_each(|point| summary.add(point));
+        summary
+    }
+
+    /// Ours against the best peer at each point, if there is any.
+    pub(super) fn best(&self) -> Option<Against> {
+        self.against().pop()
+    }
+
     /// Adds a point; one without peers says nothing.
     pub(super) fn add(&mut self, point: Point) {
         if !point.ratios.is_empty() {

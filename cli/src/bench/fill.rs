@@ -1,0 +1,195 @@
+//! Documents whose tables and charts are made from kept rows. A region of a document names what it shows:
+//!
+//! ```text
+//! <!-- begin: table results/shm2-*.jsonl -->
+//! <!-- begin: chart results/shm2.svg all_reduce results/shm2-*.jsonl -->
+//! <!-- begin: summary
+//! two ranks, shared memory: results/shm2-*.jsonl
+//! two ranks, TCP: results/tcp2-*.jsonl
+//! -->
+//! ```
+//!
+//! and ends with the line `<!-- end -->`. Paths start at the document's folder; a `*` stands for any part of a file's
+//! name, and several files are runs of one bench. Only sizes that were measured beside peers are shown.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use roundelay_dsl::diag::codes;
+
+use super::summary::{Against, Summary};
+use super::{again, markdown, names, title};
+use crate::job::table::ResultRow;
+use crate::plot::Plot;
+use crate::report::{Failure, Outcome, Report, fault, refused, unwritten};
+
+const BEGIN: &str = "<!-- begin: ";
+const END: &str = "<!-- end -->";
+/// Lines of text are broken before this column.
+const COLUMNS: usize = 110;
+
+/// Rewrites the regions of documents, and the charts that they name.
+pub(super) fn fill(paths: &[PathBuf], report: Report) -> Outcome {
+    for path in paths {
+        let text =
+            std::fs::read_to_string(path).map_err(|e| failure(path, None, &e.to_string()))?;
+        let made = filled(path, &text)?;
+        if made != text {
+            std::fs::write(path, &made).map_err(|e| unwritten("document", path, &e))?;
+        }
+        let said = if made == text { "as it was" } else { "rewritten" };
+        report.line(format!("{}: {said}", path.display()));
+    }
+    Ok(())
+}
+
+/// A document with its regions made anew.
+fn filled(path: &Path, text: &str) -> Result<String, Failure> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut out = String::new();
+    let mut lines = text.lines().enumerate();
+    while let Some((at, line)) = lines.next() {
+        let _ = writeln!(out, "{line}");
+        let Some(mut asked) = line.strip_prefix(BEGIN).map(str::to_owned) else { continue };
+        let fail = |why: &str| failure(path, Some(at + 1), why);
+        while !asked.contains("-->") {
+            let (_, more) = lines.next().ok_or_else(|| fail("the comment has no end"))?;
+            let _ = writeln!(out, "{more}");
+            let _ = write!(asked, "\n{more}");
+        }
+        let asked = asked.split("-->").next().unwrap_or_default();
+        let region = region(folder, asked, &fail)?;
+        let next = lines.find(|(_, line)| *line == END || line.starts_with(BEGIN));
+        if next.is_none_or(|(_, line)| line != END) {
+            return Err(fail(&format!("the region has no end: `{END}`")));
+        }
+        let _ = writeln!(out, "\n{}\n\n{END}", region.trim_end());
+    }
+    Ok(out)
+}
+
+/// The text of a region.
+fn region(folder: &Path, asked: &str, fail: &dyn Fn(&str) -> Failure) -> Result<String, Failure> {
+    let mut words = asked.split_whitespace();
+    match words.next() {
+        Some("table") => {
+            table(&rows(folder, words, fail)?).ok_or_else(|| fail("no row has a peer"))
+        }
+        Some("chart") => {
+            let (Some(picture), Some(collective)) = (words.next(), words.next()) else {
+                return Err(fail("a chart has a file, a collective, and rows"));
+            };
+            chart(&folder.join(picture), collective, &rows(folder, words, fail)?)?
+                .map(|about| format!("![{about}]({picture})"))
+                .ok_or_else(|| fail(&format!("no row is of {collective}")))
+        }
+        Some("summary") => {
+            let mut text =
+                "| | points | mean | least | ours slower |\n|---|---|---|---|---|\n".to_owned();
+            for line in asked.lines().skip(1).filter(|line| !line.trim().is_empty()) {
+                let (label, files) =
+                    line.split_once(": ").ok_or_else(|| fail("a line is no `label: files`"))?;
+                let sizes = rows(folder, files.split_whitespace(), fail)?;
+                let Against { points, geomean, worst, slower, .. } =
+                    Summary::of(&sizes).best().ok_or_else(|| fail("no row has a peer"))?;
+                let slower = slower.len();
+                let _ = writeln!(
+                    text,
+                    "| {label} | {points} | {geomean:.2} | {:.2} | {slower} |",
+                    worst.ratio
+                );
+            }
+            Ok(text)
+        }
+        _ => Err(fail("a region is a table, a chart or a summary")),
+    }
+}
+
+/// The sizes of the files that were measured beside peers, as medians of the runs.
+fn rows<'a>(
+    folder: &Path,
+    files: impl Iterator<Item = &'a str>,
+    fail: &dyn Fn(&str) -> Failure,
+) -> Result<Vec<Vec<ResultRow>>, Failure> {
+    let mut paths = Vec::new();
+    for file in files {
+        let before = paths.len();
+        paths.extend(matching(&folder.join(file)));
+        if paths.len() == before {
+            return Err(fail(&format!("there is no file {file}")));
+        }
+    }
+    let mut sizes = again::sizes(&paths)?;
+    sizes.retain(|lines| lines.iter().any(|line| line.ratio.is_some()));
+    Ok(sizes)
+}
+
+/// The files that a path stands for, in order.
+fn matching(path: &Path) -> Vec<PathBuf> {
+    let name = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+    let Some((before, after)) = name.split_once('*') else {
+        return path.exists().then(|| path.to_owned()).into_iter().collect();
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = std::fs::read_dir(folder.unwrap_or(Path::new("."))).into_iter();
+    let fits = |path: &PathBuf| {
+        let name =
+            path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+        name.strip_prefix(before).is_some_and(|rest| rest.ends_with(after))
+    };
+    let mut paths: Vec<PathBuf> =
+        folder.flatten().flatten().map(|entry| entry.path()).filter(fits).collect();
+    paths.sort();
+    paths
+}
+
+/// A table for each kind of calls, with its summary.
+fn table(sizes: &[Vec<ResultRow>]) -> Option<String> {
+    let mut text = String::new();
+    for sizes in markdown::by_kind(sizes) {
+        let best = Summary::of(&sizes).best()?;
+        text += &markdown::text(&sizes);
+        let _ = writeln!(text, "{}\n", wrapped(&best.sentence()));
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+/// Draws the rows of a collective; gives what the picture is about.
+fn chart(
+    path: &Path,
+    collective: &str,
+    sizes: &[Vec<ResultRow>],
+) -> Result<Option<String>, Failure> {
+    let of: Vec<&Vec<ResultRow>> =
+        sizes.iter().filter(|l| l.first().is_some_and(|l| l.collective == collective)).collect();
+    let mut plot = Plot::default();
+    for line in of.iter().copied().flatten() {
+        plot.add(&title(line), line.peer.as_deref().unwrap_or(names::CHOSEN), line);
+    }
+    let Some(picture) = plot.draw() else { return Ok(None) };
+    std::fs::write(path, picture).map_err(|e| unwritten("picture", path, &e))?;
+    Ok(of.first().and_then(|lines| lines.first()).map(title))
+}
+
+/// A text in lines.
+fn wrapped(text: &str) -> String {
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split(' ') {
+        if column > 0 && column + 1 + word.len() > COLUMNS {
+            out.push('\n');
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += word.len();
+    }
+    out
+}
+
+fn failure(path: &Path, line: Option<usize>, why: &str) -> Failure {
+    let line = line.map_or(String::new(), |line| format!(":{line}"));
+    refused(fault(codes::FILE, format!("{}{line}: {why}", path.display())))
+}

@@ -1,0 +1,172 @@
+//! The pages themselves: links resolve, the front page is short, lines can be read.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Words that the front page may have, code and tables counted.
+const WORDS: usize = 900;
+/// Columns of a line that is no table, no link and no region's name.
+const COLUMNS: usize = 120;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Every page below a folder, by its path from the root.
+fn below(folder: &str) -> Vec<PathBuf> {
+    let mut pages = Vec::new();
+    let mut folders = vec![PathBuf::from(folder)];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(root().join(&folder)).into_iter().flatten().flatten();
+        for entry in entries {
+            let path = folder.join(entry.file_name());
+            match path.extension() {
+                _ if entry.path().is_dir() => folders.push(path),
+                Some(extension) if extension == "md" => pages.push(path),
+                _ => {}
+            }
+        }
+    }
+    pages.sort();
+    pages
+}
+
+fn pages() -> Vec<PathBuf> {
+    let named = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(PathBuf::from);
+    [named.to_vec(), below("docs"), below(".github")].concat()
+}
+
+/// The lines outside of fenced and indented blocks, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    text.lines().enumerate().filter_map(move |(at, line)| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        (!fence && !fenced && !line.starts_with("    ")).then_some((at + 1, line))
+    })
+}
+
+/// A line without what stands between backticks.
+fn plain(line: &str) -> String {
+    line.split('`').step_by(2).collect::<Vec<_>>().join("`")
+}
+
+/// The targets of `[text](target)` in a line.
+fn targets(line: &str) -> Vec<String> {
+    let ends = |rest: &str| rest.split(')').next().unwrap_or_default().to_owned();
+    plain(line).split("](").skip(1).map(ends).collect()
+}
+
+/// What a title is called in links, as GitHub makes it.
+fn anchor(title: &str) -> String {
+    let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.collect::<String>().trim().to_lowercase().replace(' ', "-")
+}
+
+fn anchors(text: &str) -> BTreeSet<String> {
+    let title = |(_, line): (usize, &str)| {
+        let rest = line.trim_start_matches('#');
+        (rest.len() < line.len() && rest.starts_with(' ')).then(|| anchor(rest))
+    };
+    prose(text).filter_map(title).collect()
+}
+
+#[test]
+fn links_resolve() {
+    let mut wrong = Vec::new();
+    for page in pages() {
+        let text = read(&root().join(&page));
+        for (at, line) in prose(&text) {
+            for target in targets(line) {
+                if target.contains("://") || target.starts_with("mailto:") {
+                    continue;
+                }
+                let (file, title) = target.split_once('#').unwrap_or((target.as_str(), ""));
+                let folder = page.parent().unwrap_or(Path::new(""));
+                let path = if file.is_empty() { page.clone() } else { folder.join(file) };
+                if !root().join(&path).exists() {
+                    wrong.push(format!("{}:{at}: there is no {target}", page.display()));
+                } else if !title.is_empty() && !anchors(&read(&root().join(&path))).contains(title)
+                {
+                    wrong.push(format!("{}:{at}: {target} is no title", page.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// `docs/x.md` in backticks is a link for people.
+#[test]
+fn pages_that_are_named_exist() {
+    let mut wrong = Vec::new();
+    for page in pages() {
+        for (at, line) in prose(&read(&root().join(&page))) {
+            for code in line.split('`').skip(1).step_by(2) {
+                let is_page = code.starts_with("docs/") && !code.contains([' ', '<', '*', '…']);
+                if is_page && !root().join(code).exists() {
+                    wrong.push(format!("{}:{at}: there is no {code}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_front_page_is_short_and_says_what_the_gate_runs() {
+    let text = read(&root().join("README.md"));
+    let words = text.split_whitespace().count();
+    assert!(words <= WORDS, "README.md has {words} words, of {WORDS}");
+    let gate = read(&root().join(".ci/run"));
+    for (command, run) in [
+        ("cargo test --workspace", "cargo test --workspace --locked"),
+        (
+            "cargo run --release -- run examples/01_ring.algo -n 4",
+            " run examples/01_ring.algo -n 4",
+        ),
+    ] {
+        assert!(text.lines().any(|line| line == command), "README.md has no `{command}`");
+        assert!(gate.contains(run), ".ci/run does not run `{run}`");
+    }
+}
+
+#[test]
+fn lines_can_be_read() {
+    let mut wrong = Vec::new();
+    let named = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/README.md"];
+    let named = named.into_iter().chain(["docs/cli.md", "docs/glossary.md", "docs/performance.md"]);
+    let folders = ["docs/notes", "docs/results", ".github"].into_iter().flat_map(below);
+    // What programs printed stays as it is.
+    let printed = |page: &PathBuf| page.starts_with("docs/results") && !page.ends_with("README.md");
+    let folders = folders.filter(|page| !printed(page));
+    for page in named.map(PathBuf::from).chain(folders) {
+        let text = read(&root().join(&page));
+        assert!(!text.is_empty(), "there is no {}", page.display());
+        for (at, line) in text.lines().enumerate() {
+            let table = line.trim_start().starts_with('|');
+            if !table && line.chars().count() > COLUMNS {
+                wrong.push(format!("{}:{}", page.display(), at + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "more than {COLUMNS} columns: {}", wrong.join(", "));
+}
+
+#[test]
+fn every_page_of_docs_is_named_in_its_index() {
+    let index = read(&root().join("docs/README.md"));
+    let apart = ["docs/errors", "docs/results"];
+    let folder = Path::new("docs");
+    for page in below("docs") {
+        let name = page.strip_prefix(folder).unwrap_or(&page).display().to_string();
+        if apart.iter().any(|apart| page.starts_with(apart)) || name == "README.md" {
+            continue;
+        }
+        assert!(index.contains(&format!("]({name})")), "docs/README.md does not name {name}");
+    }
+}
