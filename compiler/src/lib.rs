@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
+mod bounds;
 mod budget;
 mod cells;
 pub mod chunks;
