@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
+mod bounds;
 mod budget;
 mod cells;
 pub mod chunks;
@@ -94,11 +95,21 @@ pub fn compile(
     placement: Placement,
 ) -> Result<Proved, Diagnostics> {
     let instance = Arc::new(Instance::new(program, shape, options)?);
-    let graph = graph::unroll(&instance)?;
-    let graph = verify::verify(graph)?;
-    let mut plans = lower::plans(&graph, &instance, sources, placement)?;
-    let least_slots = verify::plan::verify(&instance, sources, &mut plans)?;
+    let graph = verify::verify(graph::unroll(&instance)?)?;
+    let (plans, least_slots) = lowered(&graph, sources, placement)?;
     Ok(Proved { graph, plans, least_slots })
+}
+
+/// Lowers a proved graph to proved plans of all ranks; gives the fewest slots with which they cannot deadlock, too.
+fn lowered(
+    graph: &Verified<graph::StepGraph>,
+    sources: &SourceMap,
+    placement: Placement,
+) -> Result<(Vec<Plan>, u32), Diagnostics> {
+    let instance = &graph.get().instance;
+    let mut plans = lower::plans(graph, instance, sources, placement)?;
+    let least_slots = verify::plan::verify(instance, sources, &mut plans)?;
+    Ok((plans, least_slots))
 }
 
 /// How a shape was proved.
@@ -173,26 +184,19 @@ fn judge(
             Err(_) => {}
         }
     }
-    let beyond = instance.ranks() > UNROLL;
-    drop(instance);
-    let mut checked: Option<Checked> = None;
+    let told = |d| match &why {
+        Some(why) if instance.ranks() > UNROLL => reach(d, program, options, why),
+        _ => d,
+    };
+    // One graph serves all placements.
+    let graph = graph::unroll(&instance).and_then(verify::verify).map_err(told)?;
+    let mut least_slots = None;
     for &placement in verify::plan::placements(program.style) {
-        let proved = compile(program, sources, shape, options, placement);
-        let proved = proved.map_err(|d| match (&why, beyond) {
-            (Some(why), true) => reach(d, program, options, why),
-            _ => d,
-        })?;
-        let (plans, known) = (proved.plans(), proved.least_slots());
-        let least = verify::plan::least(&proved.graph, sources, placement, plans, known)?;
-        let first = checked.get_or_insert(Checked {
-            facts: proved.facts().clone(),
-            method: Method::Unrolled,
-            least_slots: Some(least),
-            chunks,
-        });
-        first.least_slots = first.least_slots.max(Some(least));
+        let (plans, known) = lowered(&graph, sources, placement).map_err(told)?;
+        let least = verify::plan::least(&graph, sources, placement, &plans, known)?;
+        least_slots = least_slots.max(Some(least));
     }
-    checked.ok_or_else(Vec::new)
+    Ok(Checked { facts: graph.facts().clone(), method: Method::Unrolled, least_slots, chunks })
 }
 
 /// Whether unrolling takes so many steps and moves that looking for a symmetry costs less: those of rank 0,

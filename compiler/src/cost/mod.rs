@@ -15,6 +15,7 @@
 //! the instance alone: every rank comes to the same bits.
 
 pub mod balance;
+mod fresh;
 mod loads;
 mod profile;
 mod survey;

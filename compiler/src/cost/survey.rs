@@ -6,6 +6,7 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics};
 
 use super::Topology;
+use super::fresh::Fresh;
 use super::profile::{Lane, Most, Profile, Step};
 use crate::instance::Instance;
 use crate::num::{count, float, index, whole};
@@ -51,7 +52,7 @@ struct Place {
     /// First and one past the last step of a lane that bind the rank.
     bound: Vec<Option<(u32, u32)>>,
     /// Written since the last round that waited for a message.
-    fresh: Vec<Vec<Region>>,
+    fresh: Vec<Fresh>,
 }
 
 pub(super) struct Survey<'a> {
@@ -210,11 +211,11 @@ impl<'a> Survey<'a> {
         let reads_fresh = found.iter().any(|t| {
             let Some(at) = self.place(t.src) else { return false };
             let fresh = self.places[at].fresh.get(lane);
-            fresh.is_some_and(|list| list.iter().any(|r| r.overlaps(&t.from)))
+            fresh.is_some_and(|fresh| fresh.overlaps(&t.from))
         });
         if reads_fresh {
             for place in &mut self.places {
-                place.fresh.iter_mut().for_each(Vec::clear);
+                place.fresh.iter_mut().for_each(Fresh::clear);
             }
         }
         reads_fresh
@@ -388,11 +389,9 @@ impl Place {
 
     fn write(&mut self, lane: usize, region: &Region) {
         if self.fresh.len() <= lane {
-            self.fresh.resize(lane + 1, Vec::new());
+            self.fresh.resize(lane + 1, Fresh::default());
         }
-        if self.fresh[lane].last() != Some(region) {
-            self.fresh[lane].push(region.clone());
-        }
+        self.fresh[lane].write(region);
     }
 }
 

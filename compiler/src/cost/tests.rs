@@ -238,3 +238,23 @@ fn parts_know_what_they_take() {
     near(profile.time_us(1 << 30, SLOT), time(&shares), 1e-9);
     assert_eq!(profile.shares(1 << 4).expect("shares").only(), Some(0));
 }
+
+/// Rounds that wait for no message take as much each, however many there are.
+#[test]
+fn the_work_grows_with_the_rounds() {
+    let looked = |rounds: u32, apart: u32| {
+        let text = format!(
+            "algorithm a implements all_reduce on n ranks {{ chunks {}
+                for t in 0..{rounds} {{ each r {{ r -> (r + 1) % n : copy data[{apart} * t] }} }} }}",
+            apart * rounds
+        );
+        super::fresh::LOOKED.set(0);
+        let found = profile(&text, "4", &Topology::one_host(4));
+        assert_eq!(found.rounds(), rounds as usize);
+        super::fresh::LOOKED.get()
+    };
+    for apart in [1, 2] {
+        let (few, many) = (looked(256, apart), looked(1024, apart));
+        assert!(few > 256 && many < few * 9 / 2, "{apart} apart: {many} looks, and {few} before");
+    }
+}

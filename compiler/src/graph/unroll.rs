@@ -126,6 +126,8 @@ fn count_all(instance: &Instance) -> Result<(), Box<Diagnostic>> {
 
 /// Unrolls an instance. Faults of evaluation (indices, ranks, arithmetic) are found here.
 pub fn unroll(instance: &Arc<Instance>) -> Result<StepGraph, Diagnostics> {
+    #[cfg(test)]
+    UNROLLED.with(|n| n.set(n.get() + 1));
     let places = Places::new(instance);
     let limit = instance.options.limit;
     let asked = asked(instance);
@@ -245,4 +247,32 @@ fn too_big(instance: &Instance, what: String) -> Diagnostic {
     )
     .label(instance.program.header, format!("on {} ranks", instance.shape))
     .help("check it at fewer ranks; `show --stage plan --rank R` needs no unrolling")
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Instances that were unrolled, counted by tests.
+    static UNROLLED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+mod tests {
+    use roundelay_dsl::span::SourceMap;
+
+    use super::*;
+    use crate::{Method, NoLibrary, Options, Shape, check, resolve};
+
+    /// Plans of both placements are made of one graph.
+    #[test]
+    fn a_check_unrolls_once() {
+        let mut sources = SourceMap::new();
+        let text = "algorithm a implements broadcast on n ranks {
+            each r where r != root { root -> r : copy data } }";
+        let id = sources.add("a.algo", text);
+        let programs = resolve(&mut sources, id, &NoLibrary).expect("the text resolves");
+        UNROLLED.set(0);
+        let found = check(&programs[0], &sources, &Shape::flat(4), &Options::default());
+        assert_eq!(found.expect("it is right").method, Method::Unrolled);
+        assert_eq!(UNROLLED.get(), 1);
+    }
 }

@@ -6,9 +6,9 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::{Fail, MAX_CHUNKS, chunks, custom_sizes, environment, index_set, requires, value};
+use crate::bounds::Bounds;
 use crate::budget::{Budget, ENTERED};
 use crate::collective::{CustomSpec, Kind, Spec};
-use crate::eval::Bounds;
 use crate::num::{count, index, wide};
 use crate::program::{Buffer, Expr, Index, Program, Region, Slot, Split, Stmt, Style, Use};
 

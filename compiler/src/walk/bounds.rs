@@ -2,7 +2,7 @@
 
 use super::Fail;
 use super::round::Round;
-use crate::eval::Bounds;
+use crate::bounds::Bounds;
 use crate::num::count;
 use crate::program::{Binder, Expr, Index};
 

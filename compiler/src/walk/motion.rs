@@ -10,7 +10,8 @@
 use roundelay_dsl::ast::{BinOp, UnOp};
 
 use super::round::Round;
-use crate::eval::{Bounds, operate};
+use crate::bounds::Bounds;
+use crate::eval::operate;
 use crate::plan::Buf;
 use crate::program::{Binder, Builtin, Expr, Index, Node, Rank, Region, Rule, Slot};
 

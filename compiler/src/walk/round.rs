@@ -7,11 +7,12 @@ use roundelay_dsl::span::Span;
 use super::frame::{Frame, Ride};
 use super::view::View;
 use super::{Fail, Key, Transfer, Turns};
+use crate::bounds::Bounds;
 use crate::budget::Budget;
 use crate::chunks::ChunkSet;
-use crate::eval::{Bounds, eval};
+use crate::eval::eval;
 use crate::instance::index_set;
-use crate::num::{count, index, signed, wide};
+use crate::num::{count, index, signed};
 use crate::program::{Binder, Each, Expr, Rule, Slot};
 
 /// One execution of an `each`.
@@ -288,14 +289,11 @@ impl Round<'_> {
                     }
                 }
                 None => {
-                    search(
-                        &bounds,
-                        target,
-                        self.each.var,
-                        i64::from(place),
-                        whole,
-                        &mut candidates,
-                    );
+                    let conditions = scene.rule.binders.iter().filter_map(|b| match b {
+                        Binder::Where(e) => Some(e),
+                        Binder::Let(..) | Binder::For(..) => None,
+                    });
+                    bounds.search(target, self.each.var, place.into(), conditions, &mut candidates);
                 }
             }
         }
@@ -433,34 +431,4 @@ fn from_start(from: ChunkSet, to: ChunkSet) -> (ChunkSet, ChunkSet) {
 
 fn blank() -> Diagnostic {
     Diagnostic::error(codes::SYNTAX, "")
-}
-
-/// Ranks for which `e` may be `target`, by halving: branches whose bounds exclude it are cut.
-fn search(
-    bounds: &Bounds<'_>,
-    e: &Expr,
-    var: Slot,
-    target: i64,
-    whole: (i64, i64),
-    out: &mut Vec<i64>,
-) {
-    let mut stack = vec![whole];
-    while let Some((lo, hi)) = stack.pop() {
-        if lo > hi {
-            continue;
-        }
-        let vary = [(var, (lo, hi))];
-        let range = Bounds { env: bounds.env, vary: &vary, defs: bounds.defs }.range(e);
-        if target < range.0 || target > range.1 {
-            continue;
-        }
-        if hi - lo < 4 {
-            out.extend(lo..=hi);
-        } else {
-            let half = wide(hi - lo + 1);
-            let step = signed(half.next_power_of_two() / 2);
-            stack.push((lo, lo + step - 1));
-            stack.push((lo + step, hi));
-        }
-    }
 }
