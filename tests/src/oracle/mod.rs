@@ -80,6 +80,8 @@ struct Frame<'a> {
     axes: Vec<(String, i64)>,
     /// Its ranks, as ranks of the whole.
     ranks: Vec<usize>,
+    /// The root, if its collective has one.
+    root: Option<usize>,
     /// The pieces of each buffer, as places in the memory of a rank.
     views: BTreeMap<String, Vec<usize>>,
     /// Pieces of a chunk.
@@ -98,8 +100,19 @@ impl<'a> Frame<'a> {
         env: Env<'a>,
         axes: Vec<(String, i64)>,
     ) -> Frame<'a> {
-        let (ranks, views) = (Vec::new(), BTreeMap::new());
-        Frame { world, collective, kind, axes, ranks, views, unit: 0, block: 0, env, depth: 0 }
+        Frame {
+            world,
+            collective,
+            kind,
+            axes,
+            ranks: Vec::new(),
+            root: None,
+            views: BTreeMap::new(),
+            unit: 0,
+            block: 0,
+            env,
+            depth: 0,
+        }
     }
 }
 
@@ -166,7 +179,7 @@ fn once(
     let n: usize = shape.iter().product();
     let world = World { shelves, text, paths, left: Cell::new(EFFORT) };
     let mut frame = Frame::of(&world, &text.file, algorithm, shape, (0..n).collect())?;
-    frame.enter(algorithm, Some(root))?;
+    frame.enter(algorithm, root)?;
     let declared = match frame.kind {
         Kind::Declared => {
             let found = world.collective(&text.file, &algorithm.collective.text)?;
@@ -175,7 +188,7 @@ fn once(
         _ => None,
     };
     let blocks = frame.kind.blocks(n, declared.as_ref());
-    let data = declared.is_none() && play::in_place(algorithm)?;
+    let data = world.in_place((&text.file, algorithm))?;
     let pieces = blocks * block;
     if pieces > 4096 {
         return Err(Stop::Unsupported("very fine cuts"));

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use roundelay_dsl::ast::{Algorithm, Axes, Split, Use};
+use roundelay_dsl::ast::{Algorithm, Axes, File, Region, Split, Use};
 
 use super::collective::Kind;
 use super::number::Datum;
-use super::play::{cut, in_place, size};
+use super::play::{cut, size};
 use super::round::Memory;
 use super::{Frame, Stop, wrong};
 
@@ -73,11 +73,14 @@ impl<'a> Frame<'a> {
             for (name, c) in &group.fixed {
                 self.env.push(name, Datum::Int(*c));
             }
-            let views = self.handed(part, algorithm)?;
+            let views = self.handed(part, (file, algorithm))?;
             self.env.truncate(known);
-            let root = part.root.as_ref().map(|e| self.int(e)).transpose()?;
-            let root = root.map(|r| size(r, "RL0605 no root")).transpose()?;
-            if root.is_some_and(|r| r >= group.ranks.len()) {
+            let root = match (&part.root, self.root) {
+                (Some(e), _) => size(self.int(e)?, "RL0605 no root")?,
+                (None, Some(root)) if part.over.is_none() => root,
+                (None, _) => 0,
+            };
+            if root >= group.ranks.len() {
                 return Err(wrong("RL0605 no root"));
             }
             let path = part.via.as_ref().map(|e| self.int(e)).transpose()?;
@@ -103,24 +106,21 @@ impl<'a> Frame<'a> {
     fn handed(
         &self,
         part: &Use,
-        algorithm: &Algorithm,
+        used: (&'a File, &'a Algorithm),
     ) -> Result<BTreeMap<String, Vec<usize>>, Stop> {
-        let own = |name: &str| {
-            let all = self.views.get(name).cloned();
-            all.ok_or(Stop::Unsupported("parts without a buffer"))
+        let region = |of: Option<&Region>, name: &str| match (of, self.views.get(name)) {
+            (Some(region), _) => self.region(region),
+            (None, Some(all)) => Ok(all.clone()),
+            (None, None) => Err(wrong("RL0211 both kinds of buffers")),
         };
-        if in_place(algorithm)? {
+        if self.world.in_place(used)? {
             if part.to.is_some() {
                 return Err(Stop::Unsupported("two regions for one buffer"));
             }
-            let data = part.on.as_ref().map_or_else(|| own("data"), |r| self.region(r))?;
-            return Ok([("data".to_string(), data)].into());
+            return Ok([("data".to_string(), region(part.on.as_ref(), "data")?)].into());
         }
-        let (input, output) = match (&part.on, &part.to) {
-            (Some(on), Some(to)) => (self.region(on)?, self.region(to)?),
-            (None, None) => (own("input")?, own("output")?),
-            _ => return Err(Stop::Unsupported("one region for two buffers")),
-        };
+        let input = region(part.on.as_ref(), "input")?;
+        let output = region(part.to.as_ref().or(part.on.as_ref()), "output")?;
         Ok([("input".to_string(), input), ("output".to_string(), output)].into())
     }
 

@@ -8,38 +8,57 @@ use super::number::{Datum, Env};
 use super::round::{Memory, Move};
 use super::{Frame, Stop, axes_of, wrong};
 
-/// All regions that statements name, of what they use too.
-fn buffers<'a>(body: &'a [Stmt], found: &mut Vec<&'a str>) {
-    for stmt in body {
-        match stmt {
-            Stmt::For(f) => buffers(&f.body, found),
-            Stmt::If(i) => {
-                buffers(&i.then, found);
-                buffers(&i.otherwise, found);
+impl<'a> World<'a> {
+    /// All buffers that statements of a file name, those of parts that are given none too.
+    fn buffers(
+        &self,
+        file: &'a File,
+        of: &'a Algorithm,
+        body: &'a [Stmt],
+        found: &mut Vec<&'a str>,
+    ) -> Result<(), Stop> {
+        self.spend(1)?;
+        for stmt in body {
+            match stmt {
+                Stmt::For(f) => self.buffers(file, of, &f.body, found)?,
+                Stmt::If(i) => {
+                    self.buffers(file, of, &i.then, found)?;
+                    self.buffers(file, of, &i.otherwise, found)?;
+                }
+                Stmt::Each(e) => self.buffers(file, of, &e.body, found)?,
+                Stmt::Transfer(t) => {
+                    found.push(&t.from.buffer.text);
+                    found.extend(t.to.as_ref().map(|r| r.buffer.text.as_str()));
+                }
+                Stmt::Use(u) => {
+                    found.extend(u.on.as_ref().map(|r| r.buffer.text.as_str()));
+                    found.extend(u.to.as_ref().map(|r| r.buffer.text.as_str()));
+                    let collective = u.collective.as_ref().unwrap_or(&of.collective);
+                    if u.on.is_none() {
+                        let used = self.algorithm(file, &collective.text, &u.name.text)?;
+                        found.push(if self.in_place(used)? { "data" } else { "input" });
+                    }
+                }
+                Stmt::Split(s) => self.buffers(file, of, &s.body, found)?,
+                Stmt::Let(..) | Stmt::Ensure(_) => {}
             }
-            Stmt::Each(e) => buffers(&e.body, found),
-            Stmt::Transfer(t) => {
-                found.push(&t.from.buffer.text);
-                found.extend(t.to.as_ref().map(|r| r.buffer.text.as_str()));
-            }
-            Stmt::Use(u) => {
-                found.extend(u.on.as_ref().map(|r| r.buffer.text.as_str()));
-                found.extend(u.to.as_ref().map(|r| r.buffer.text.as_str()));
-            }
-            Stmt::Split(s) => buffers(&s.body, found),
-            Stmt::Let(..) | Stmt::Ensure(_) => {}
         }
+        Ok(())
     }
-}
 
-/// Whether an algorithm uses `data`; one that names no buffer does.
-pub(super) fn in_place(algorithm: &Algorithm) -> Result<bool, Stop> {
-    let mut found = Vec::new();
-    buffers(&algorithm.body, &mut found);
-    let apart = found.iter().any(|b| *b == "input" || *b == "output");
-    match (found.contains(&"data"), apart) {
-        (true, true) => Err(wrong("both kinds of buffers")),
-        (_, apart) => Ok(!apart),
+    /// Whether an algorithm of a file uses `data`; one that names no buffer does, but of a declared
+    /// collective.
+    pub(super) fn in_place(
+        &self,
+        (file, algorithm): (&'a File, &'a Algorithm),
+    ) -> Result<bool, Stop> {
+        let mut found = Vec::new();
+        self.buffers(file, algorithm, &algorithm.body, &mut found)?;
+        let apart = found.iter().any(|b| *b == "input" || *b == "output");
+        match (found.contains(&"data"), apart) {
+            (true, true) => Err(wrong("RL0211 both kinds of buffers")),
+            (_, apart) => Ok(!apart && Kind::of(&algorithm.collective.text) != Kind::Declared),
+        }
     }
 }
 
@@ -83,10 +102,10 @@ impl<'a> Frame<'a> {
     }
 
     /// Names what every statement sees, and asks whether the ranks fit.
-    pub(super) fn enter(&mut self, algorithm: &Algorithm, root: Option<usize>) -> Result<(), Stop> {
+    pub(super) fn enter(&mut self, algorithm: &Algorithm, root: usize) -> Result<(), Stop> {
         self.name_size();
         if self.kind.rooted() {
-            let root = root.ok_or(Stop::Unsupported("a part without its root"))?;
+            self.root = Some(root);
             self.env.push("root", Datum::Int(small(root)));
         }
         for e in &algorithm.requires {
