@@ -211,3 +211,18 @@ fn sums_are_compared_with_those_of_the_same_contributions() {
     assert_eq!(claims("n", &added("n - 1 - p")), (Some(true), Some(false)));
     assert_eq!(claims("n", &added("(r + p) % n")), (Some(false), Some(false)));
 }
+
+/// A part on an empty region had scratch of which chunks were longer than those of its vector.
+#[test]
+fn parts_on_empty_regions_move_nothing() {
+    let source = source(
+        "algorithm a implements all_reduce on n ranks { chunks 2
+            use helper on data[0..0]  use all_reduce.ring }
+        algorithm helper implements all_reduce on n ranks { scratch g[2]
+            each r { r -> r : copy data[0] -> g[1] }  use all_reduce.ring }",
+    );
+    for n in 1..=5 {
+        assert!(matches!(at(&source, n).judge(), Ok(Verdict::Right(..))), "on {n}");
+        assert!(at(&source, n).symmetry().is_ok(), "on {n}");
+    }
+}
