@@ -170,7 +170,7 @@ impl CustomSpec {
 }
 
 /// What a place must hold at the end.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Expected {
     /// Which chunk; the lowest one of a sum of different chunks.
     pub chunk: u32,
@@ -179,7 +179,7 @@ pub struct Expected {
 }
 
 /// A set of ranks as specifications need it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ranks {
     /// All.
     All,

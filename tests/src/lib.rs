@@ -1,6 +1,7 @@
 //! Helpers of the suite that crosses packages.
 #![forbid(unsafe_code)]
 
+pub mod declared;
 pub mod fuzz;
 pub mod mutate;
 pub mod oracle;
@@ -33,15 +34,18 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("suite")
 }
 
-/// The book, and the files of `suite/` for those that import them.
-pub struct Shelf;
+/// The book, further files by the paths that imports name them by, and the files of `suite/`.
+pub struct Shelf<'a>(pub &'a [(String, String)]);
 
-impl Library for Shelf {
+impl Library for Shelf<'_> {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
         Book.algorithm(collective, name)
     }
 
     fn file(&self, _: &str, path: &str) -> Option<(String, String)> {
+        if let Some(file) = self.0.iter().find(|file| file.0 == path) {
+            return Some(file.clone());
+        }
         Some((path.to_string(), std::fs::read_to_string(folder().join(path)).ok()?))
     }
 }
@@ -59,9 +63,21 @@ pub struct Source {
 /// # Errors
 /// Whatever is wrong with the text.
 pub fn read(name: &str, text: &str) -> Result<Source, (SourceMap, Diagnostics)> {
+    read_with(name, text, &[])
+}
+
+/// Parses and resolves a text that may import others, which are given with their paths.
+///
+/// # Errors
+/// Whatever is wrong with the texts.
+pub fn read_with(
+    name: &str,
+    text: &str,
+    files: &[(String, String)],
+) -> Result<Source, (SourceMap, Diagnostics)> {
     let mut sources = SourceMap::new();
     let id = sources.add(name, text);
-    match resolve(&mut sources, id, &Shelf) {
+    match resolve(&mut sources, id, &Shelf(files)) {
         Ok(programs) => Ok(Source { sources, programs }),
         Err(faults) => Err((sources, faults)),
     }

@@ -64,7 +64,7 @@ fn holds(path: &Path) -> Result<(), Failed> {
     let place = |sources: &SourceMap, d: &Diagnostic| {
         (d.code.to_string(), d.span().map_or(0, |s| sources.line_column(s).0))
     };
-    let programs = match resolve(&mut sources, id, &Shelf) {
+    let programs = match resolve(&mut sources, id, &Shelf(&[])) {
         Ok(programs) => programs,
         Err(faults) => {
             let found: BTreeSet<(String, u32)> =

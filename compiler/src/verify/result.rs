@@ -1,5 +1,7 @@
 //! After the last round: does every rank hold what the collective asks for?
 
+use std::collections::BTreeMap;
+
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 
@@ -8,14 +10,13 @@ use super::value::{Spoilt, Value, ordered_tree};
 use crate::collective::{Expected, Kind, Ranks};
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
-use crate::num::index;
 use crate::plan::Buf;
 use crate::program::{Buffer, Style};
 
 /// What is known of the sums that ranks end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sums {
-    /// They are bitwise equal on all ranks that hold them.
+    /// Each is bitwise equal on all ranks that hold it.
     pub equal: bool,
     /// Each is of all ranks in ascending order, one after the other.
     pub ordered: bool,
@@ -32,7 +33,7 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnosti
         Style::InputOutput => (Buffer::Output, Buf::Output),
     };
     let n = instance.ranks();
-    let mut trees: Vec<Option<u64>> = vec![None; index(instance.spec.chunks)];
+    let mut trees: BTreeMap<Expected, u64> = BTreeMap::new();
     let (mut equal, mut ordered) = (true, true);
     let mut wrong = None;
     for rank in 0..n {
@@ -42,11 +43,12 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnosti
             let place = state.places.of(rank, buf, chunk);
             match state.value(place) {
                 Some(value) if value.is(&expected, n) => {
-                    let tree = trees[index(expected.chunk)].get_or_insert_with(|| {
-                        ordered &= value.tree == in_order(&expected, n);
-                        value.tree
-                    });
-                    equal &= *tree == value.tree;
+                    let known = trees.get(&expected).copied();
+                    equal &= known.is_none_or(|tree| tree == value.tree);
+                    if known.is_none() {
+                        ordered = ordered && value.tree == in_order(&expected, n);
+                        trees.insert(expected, value.tree);
+                    }
                 }
                 Some(Value { spoilt: Some(spoilt), .. }) => {
                     return Err(vec![unmeant(graph, state, place, spoilt)]);

@@ -87,7 +87,7 @@ impl Frame<'_> {
         };
         let view = self.view(buffer, base)?;
         Ok(match view.total() {
-            0 if view.units > 0 && self.varied => 0,
+            0 if view.units > 0 => 0,
             total => (total / view.units.max(1)).max(1),
         })
     }
@@ -95,7 +95,7 @@ impl Frame<'_> {
     /// The most that this is, of all groups.
     pub(super) fn finest(&self) -> Result<u32, Fail> {
         if !self.varied {
-            return self.fine(0);
+            return Ok(self.fine(0)?.max(1));
         }
         self.bases().try_fold(1, |most, base| Ok(self.fine(base)?.max(most)))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Stop;
+use super::declared::Declared;
 
 /// One of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,11 +17,13 @@ pub(super) enum Kind {
     Scatter,
     AllToAll,
     Barrier,
+    /// Declared in a file.
+    Declared,
 }
 
 impl Kind {
-    pub(super) fn of(name: &str) -> Result<Kind, Stop> {
-        Ok(match name {
+    pub(super) fn of(name: &str) -> Kind {
+        match name {
             "all_reduce" => Kind::AllReduce,
             "reduce" => Kind::Reduce,
             "broadcast" => Kind::Broadcast,
@@ -32,8 +34,8 @@ impl Kind {
             "scatter" => Kind::Scatter,
             "all_to_all" => Kind::AllToAll,
             "barrier" => Kind::Barrier,
-            _ => return Err(Stop::Unsupported("declared collectives")),
-        })
+            _ => Kind::Declared,
+        }
     }
 
     pub(super) fn blocked(self) -> bool {
@@ -47,8 +49,13 @@ impl Kind {
         matches!(self, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter)
     }
 
-    pub(super) fn sums(self) -> bool {
-        matches!(self, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter)
+    /// Blocks of the whole vector; of a declared collective, chunks of the declaration.
+    pub(super) fn blocks(self, n: usize, declared: Option<&Declared>) -> usize {
+        match declared {
+            Some(declared) => declared.blocks(),
+            None if self.blocked() => n,
+            None => 1,
+        }
     }
 }
 
@@ -61,17 +68,33 @@ pub(super) struct Task {
     pub(super) n: usize,
     pub(super) root: usize,
     pub(super) pieces: usize,
+    /// Blocks of the whole vector.
+    pub(super) blocks: usize,
     /// Whether the algorithm uses `data`.
     pub(super) data: bool,
+    /// What it is, if it is declared.
+    pub(super) declared: Option<Declared>,
 }
 
 impl Task {
-    fn block(&self) -> usize {
-        self.pieces / self.n
+    /// Pieces of a block.
+    pub(super) fn block(&self) -> usize {
+        (self.pieces / self.blocks).max(1)
+    }
+
+    /// Whether contributions are summed.
+    pub(super) fn sums(&self) -> bool {
+        match &self.declared {
+            Some(declared) => declared.sums,
+            None => matches!(self.kind, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter),
+        }
     }
 
     /// Pieces of what it begins with: in `data`, or in `input`.
     fn input(&self) -> usize {
+        if let Some(declared) = &self.declared {
+            return declared.input * self.block();
+        }
         match self.kind {
             Kind::AllGather | Kind::Gather if !self.data => self.block(),
             _ => self.pieces,
@@ -79,6 +102,9 @@ impl Task {
     }
 
     fn output(&self) -> usize {
+        if let Some(declared) = &self.declared {
+            return declared.output * self.block();
+        }
         match self.kind {
             _ if self.data => 0,
             Kind::ReduceScatter | Kind::Scatter => self.block(),
@@ -119,10 +145,15 @@ impl Task {
     /// What a place must end with: these contributions, each once. `None` asks for nothing.
     pub(super) fn ends(&self, rank: usize, place: usize) -> Option<Vec<Leaf>> {
         let at = if self.data { place } else { place.checked_sub(self.input())? };
+        if let Some(declared) = &self.declared {
+            let asked = declared.asked[rank][at / self.block()].as_ref()?;
+            let cut = |(r, c): &(usize, usize)| (*r, c * self.block() + at % self.block());
+            return Some(asked.iter().map(cut).collect());
+        }
         let all = |piece| (0..self.n).map(|r| (r, piece)).collect();
         // The piece of the vector whose block is this rank's, where only that is asked for.
         let own = match self.data {
-            true => (at / self.block().max(1) == rank).then_some(at),
+            true => (at / self.block() == rank).then_some(at),
             false => Some(rank * self.block() + at),
         };
         match self.kind {
@@ -137,7 +168,7 @@ impl Task {
             Kind::AllToAll => {
                 Some(vec![(at / self.block(), rank * self.block() + at % self.block())])
             }
-            Kind::Barrier => None,
+            Kind::Barrier | Kind::Declared => None,
         }
     }
 }

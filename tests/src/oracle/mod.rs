@@ -5,17 +5,23 @@
 //! starts again with more pieces. What it does not cover it says.
 
 mod collective;
+mod declared;
+mod files;
 mod number;
+mod part;
 mod play;
 mod round;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use roundelay_algorithms::CATALOGUE;
-use roundelay_dsl::ast::{Algorithm, Axes, File, Item};
-use roundelay_dsl::span::SourceMap;
+use roundelay_dsl::ast::{Algorithm, Axes, Item};
 
-use collective::Kind;
+pub use declared::{Asked, Declared};
+pub use files::{Shelves, Text};
+
+use collective::{Kind, Task};
+use files::World;
 use number::Env;
 use round::Memory;
 
@@ -53,61 +59,61 @@ pub struct Told {
     pub pieces: u64,
 }
 
-/// The parsed files of the book.
-#[derive(Debug, Default)]
-pub struct Shelves {
-    files: BTreeMap<(String, String), File>,
-}
-
-impl Shelves {
-    /// All of them.
-    pub fn new() -> Shelves {
-        let mut files = BTreeMap::new();
-        for e in CATALOGUE {
-            if let Some(file) = parsed(e.text) {
-                files.insert((e.collective.to_string(), e.name.to_string()), file);
-            }
-        }
-        Shelves { files }
-    }
-}
-
-/// A text as a syntax tree.
-pub fn parsed(text: &str) -> Option<File> {
-    let mut sources = SourceMap::new();
-    let id = sources.add("oracle.algo", text);
-    roundelay_dsl::parse(&sources, id).ok()
+/// Where a program is evaluated.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// Ranks along each axis.
+    pub shape: &'a [usize],
+    /// The root of a rooted collective.
+    pub root: usize,
+    /// Paths between hosts.
+    pub paths: usize,
 }
 
 /// What an algorithm is played with, at one place of the program.
 struct Frame<'a> {
-    file: &'a File,
-    algorithm: &'a Algorithm,
-    shelves: &'a Shelves,
+    world: &'a World<'a>,
+    /// The collective that it implements.
+    collective: &'a str,
+    kind: Kind,
     /// Names and lengths of the axes.
     axes: Vec<(String, i64)>,
     /// Its ranks, as ranks of the whole.
     ranks: Vec<usize>,
+    /// The root, if its collective has one.
+    root: Option<usize>,
     /// The pieces of each buffer, as places in the memory of a rank.
     views: BTreeMap<String, Vec<usize>>,
     /// Pieces of a chunk.
     unit: usize,
-    /// Blocks of its vector.
-    blocks: usize,
-    env: Env,
+    /// Pieces of a block of its vector.
+    block: usize,
+    env: Env<'a>,
     depth: u32,
 }
 
-/// The algorithm of that name in a file.
-fn find<'a>(file: &'a File, name: &str, collective: Option<&str>) -> Option<&'a Algorithm> {
-    file.items.iter().find_map(|i| match i {
-        Item::Algorithm(a)
-            if a.name.text == name && collective.is_none_or(|c| a.collective.text == c) =>
-        {
-            Some(a)
+impl<'a> Frame<'a> {
+    fn new(
+        world: &'a World<'a>,
+        collective: &'a str,
+        kind: Kind,
+        env: Env<'a>,
+        axes: Vec<(String, i64)>,
+    ) -> Frame<'a> {
+        Frame {
+            world,
+            collective,
+            kind,
+            axes,
+            ranks: Vec::new(),
+            root: None,
+            views: BTreeMap::new(),
+            unit: 0,
+            block: 0,
+            env,
+            depth: 0,
         }
-        _ => None,
-    })
+    }
 }
 
 /// The names of axes with their lengths.
@@ -117,32 +123,30 @@ fn axes_of(axes: &Axes, shape: &[usize]) -> Result<Vec<(String, i64)>, Stop> {
         Axes::Grid(names, _) => names.iter().map(|n| n.text.clone()).collect(),
     };
     if names.len() != shape.len() {
-        return Err(Stop::Unfit);
+        return Err(wrong("RL0602 as many axes as another number"));
     }
     let sizes = shape.iter().map(|s| i64::try_from(*s).unwrap_or(0));
     Ok(names.into_iter().zip(sizes).collect())
 }
 
-/// Evaluates the algorithm of a file on so many ranks along each axis.
+/// The algorithm of that name that a file declares itself.
+fn named<'t>(text: &'t Text, name: &str) -> Result<&'t Algorithm, Stop> {
+    let found = text.file.items.iter().find_map(|i| match i {
+        Item::Algorithm(a) if a.name.text == name => Some(a),
+        _ => None,
+    });
+    found.ok_or(Stop::Unsupported("no such algorithm"))
+}
+
+/// Evaluates the algorithm of that name in a text.
 ///
 /// # Errors
 /// That it is wrong, or cannot be told.
-pub fn tell(
-    shelves: &Shelves,
-    file: &File,
-    name: &str,
-    shape: &[usize],
-    root: usize,
-) -> Result<Told, Stop> {
-    if file.items.iter().any(|i| matches!(i, Item::Import(_))) {
-        return Err(Stop::Unsupported("imports"));
-    }
-    let algorithm = find(file, name, None).ok_or(Stop::Unsupported("no such algorithm"))?;
-    let n: usize = shape.iter().product();
-    let kind = Kind::of(&algorithm.collective.text)?;
-    let mut pieces = if kind.blocked() { n } else { 1 };
+pub fn tell(shelves: &Shelves, text: &Text, name: &str, at: Place<'_>) -> Result<Told, Stop> {
+    let algorithm = named(text, name)?;
+    let mut pieces = 1;
     for _ in 0..8 {
-        match once(shelves, file, algorithm, shape, root, pieces) {
+        match once(shelves, text, algorithm, at, pieces) {
             Err(Stop::Finer(by)) if pieces * by <= 4096 => pieces *= by,
             Err(Stop::Finer(_)) => break,
             told => return told,
@@ -151,17 +155,45 @@ pub fn tell(
     Err(Stop::Unsupported("very fine cuts"))
 }
 
+/// What the declared collective of an algorithm asks for.
+///
+/// # Errors
+/// That its postconditions have no meaning, or that it is none.
+pub fn asked(shelves: &Shelves, text: &Text, name: &str, at: Place<'_>) -> Result<Declared, Stop> {
+    let world = World { shelves, text, paths: at.paths, left: Cell::new(EFFORT) };
+    let declared = world.collective(&text.file, &named(text, name)?.collective.text)?;
+    Declared::at(&world, declared, at.shape)
+}
+
+/// What is done of a program before it is too long.
+const EFFORT: u64 = 400_000;
+
+/// Evaluates with so many pieces a block.
 fn once(
     shelves: &Shelves,
-    file: &File,
+    text: &Text,
     algorithm: &Algorithm,
-    shape: &[usize],
-    root: usize,
-    pieces: usize,
+    Place { shape, root, paths }: Place<'_>,
+    block: usize,
 ) -> Result<Told, Stop> {
     let n: usize = shape.iter().product();
-    let kind = Kind::of(&algorithm.collective.text)?;
-    let task = collective::Task { kind, n, root, pieces, data: play::in_place(algorithm)? };
+    let world = World { shelves, text, paths, left: Cell::new(EFFORT) };
+    let mut frame = Frame::of(&world, &text.file, algorithm, shape, (0..n).collect())?;
+    frame.enter(algorithm, root)?;
+    let declared = match frame.kind {
+        Kind::Declared => {
+            let found = world.collective(&text.file, &algorithm.collective.text)?;
+            Some(Declared::at(&world, found, shape)?)
+        }
+        _ => None,
+    };
+    let blocks = frame.kind.blocks(n, declared.as_ref());
+    let data = world.in_place((&text.file, algorithm))?;
+    let pieces = blocks * block;
+    if pieces > 4096 {
+        return Err(Stop::Unsupported("very fine cuts"));
+    }
+    let task = Task { kind: frame.kind, n, root, pieces, blocks, data, declared };
     let mut memory = Memory::new(&task);
     for rank in 0..n {
         for place in 0..task.size() {
@@ -170,19 +202,8 @@ fn once(
             }
         }
     }
-    let mut frame = Frame {
-        file,
-        algorithm,
-        shelves,
-        axes: axes_of(&algorithm.axes, shape)?,
-        ranks: (0..n).collect(),
-        views: task.views(),
-        unit: 0,
-        blocks: 1,
-        env: Env::new(),
-        depth: 0,
-    };
-    frame.play(&mut memory, Some(root), pieces)?;
+    frame.views = task.views();
+    frame.play(&mut memory, algorithm, pieces, blocks)?;
     let sums = memory.judge(&task)?;
     Ok(Told {
         messages: memory.messages * memory.channels,

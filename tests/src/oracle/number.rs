@@ -1,6 +1,6 @@
 //! Numbers and truth values, as docs/language.md defines them.
 
-use roundelay_dsl::ast::{BinOp, Expr, ExprKind, FnDef, Item, UnOp};
+use roundelay_dsl::ast::{BinOp, Expr, ExprKind, File, FnDef, UnOp};
 
 use super::{Frame, Stop, wrong};
 
@@ -11,8 +11,34 @@ pub(super) enum Datum {
     Truth(bool),
 }
 
-/// A name and its value; later ones shadow earlier ones.
-pub(super) type Env = Vec<(String, Datum)>;
+/// Names and their values; later ones shadow earlier ones.
+pub(super) struct Env<'a> {
+    /// The file in which functions are looked up.
+    pub(super) file: &'a File,
+    names: Vec<(String, Datum)>,
+}
+
+impl<'a> Env<'a> {
+    pub(super) fn new(file: &'a File) -> Env<'a> {
+        Env { file, names: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, name: &str, value: Datum) {
+        self.names.push((name.to_string(), value));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.names.truncate(len);
+    }
+
+    fn get(&self, name: &str) -> Option<Datum> {
+        self.names.iter().rev().find(|(n, _)| n == name).map(|found| found.1)
+    }
+}
 
 fn some(value: Option<i64>) -> Result<Datum, Stop> {
     value.map(Datum::Int).ok_or_else(|| wrong("RL0409 arithmetic without a result"))
@@ -50,7 +76,7 @@ fn log2(x: i64) -> Option<i64> {
     (x > 0).then(|| (0..63).take_while(|k| x >> k > 1).count()).and_then(|k| i64::try_from(k).ok())
 }
 
-impl Frame<'_> {
+impl<'a> Frame<'a> {
     /// A number.
     pub(super) fn int(&self, e: &Expr) -> Result<i64, Stop> {
         match self.value(&self.env, e, 0)? {
@@ -64,7 +90,7 @@ impl Frame<'_> {
         self.truth_in(&self.env, e, 0)
     }
 
-    fn truth_in(&self, env: &Env, e: &Expr, depth: u32) -> Result<bool, Stop> {
+    fn truth_in(&self, env: &Env<'a>, e: &Expr, depth: u32) -> Result<bool, Stop> {
         match self.value(env, e, depth)? {
             Datum::Truth(v) => Ok(v),
             Datum::Int(_) => Err(wrong("a number where a truth value is needed")),
@@ -72,7 +98,7 @@ impl Frame<'_> {
     }
 
     /// Either.
-    pub(super) fn value(&self, env: &Env, e: &Expr, depth: u32) -> Result<Datum, Stop> {
+    pub(super) fn value(&self, env: &Env<'a>, e: &Expr, depth: u32) -> Result<Datum, Stop> {
         if depth > 200 {
             return Err(Stop::Unsupported("deep expressions"));
         }
@@ -84,8 +110,7 @@ impl Frame<'_> {
         match &e.kind {
             ExprKind::Int(v) => Ok(Datum::Int(*v)),
             ExprKind::Name(name) => {
-                let found = env.iter().rev().find(|(n, _)| n == name);
-                found.map(|f| f.1).ok_or(Stop::Unsupported("names that it does not know"))
+                env.get(name).ok_or(Stop::Unsupported("names that it does not know"))
             }
             ExprKind::Field(axis, _) => {
                 let found = self.axes.iter().find(|(n, _)| *n == axis.text);
@@ -108,23 +133,28 @@ impl Frame<'_> {
                 }
                 let args: Vec<Datum> =
                     args.iter().map(|a| self.value(env, a, depth)).collect::<Result<_, _>>()?;
-                let own = self.file.items.iter().find_map(|i| match i {
-                    Item::Fn(f) if f.name.text == name.text => Some(f),
-                    _ => None,
-                });
-                match own {
-                    Some(f) => self.called(f, &args, depth),
+                match self.world.function(env.file, &name.text)? {
+                    Some((file, f)) => self.called(file, f, &args, depth),
                     None => builtin(&name.text, &args),
                 }
             }
         }
     }
 
-    fn called(&self, f: &FnDef, args: &[Datum], depth: u32) -> Result<Datum, Stop> {
-        let mut env: Env = f.params.iter().zip(args).map(|(p, a)| (p.text.clone(), *a)).collect();
+    fn called(
+        &self,
+        file: &'a File,
+        f: &'a FnDef,
+        args: &[Datum],
+        depth: u32,
+    ) -> Result<Datum, Stop> {
+        let mut env = Env::new(file);
+        for (param, value) in f.params.iter().zip(args) {
+            env.push(&param.text, *value);
+        }
         for (name, e) in &f.lets {
             let value = self.value(&env, e, depth)?;
-            env.push((name.text.clone(), value));
+            env.push(&name.text, value);
         }
         self.value(&env, &f.value, depth)
     }

@@ -1,57 +1,77 @@
 //! Statements: what outside of rounds happens in order, and what a round gathers.
 
-use roundelay_dsl::ast::{Algorithm, Each, Expr, Index, Rank, Region, Split, Stmt, Transfer, Use};
+use roundelay_dsl::ast::{Algorithm, Each, Expr, File, Index, Rank, Region, Stmt, Transfer};
 
 use super::collective::Kind;
-use super::number::Datum;
+use super::files::World;
+use super::number::{Datum, Env};
 use super::round::{Memory, Move};
-use super::{Frame, Stop, axes_of, find, wrong};
+use super::{Frame, Stop, axes_of, wrong};
 
-/// All regions that statements name, of what they use too.
-fn buffers<'a>(body: &'a [Stmt], found: &mut Vec<&'a str>) {
-    for stmt in body {
-        match stmt {
-            Stmt::For(f) => buffers(&f.body, found),
-            Stmt::If(i) => {
-                buffers(&i.then, found);
-                buffers(&i.otherwise, found);
+impl<'a> World<'a> {
+    /// All buffers that statements of a file name, those of parts that are given none too.
+    fn buffers(
+        &self,
+        file: &'a File,
+        of: &'a Algorithm,
+        body: &'a [Stmt],
+        found: &mut Vec<&'a str>,
+    ) -> Result<(), Stop> {
+        self.spend(1)?;
+        for stmt in body {
+            match stmt {
+                Stmt::For(f) => self.buffers(file, of, &f.body, found)?,
+                Stmt::If(i) => {
+                    self.buffers(file, of, &i.then, found)?;
+                    self.buffers(file, of, &i.otherwise, found)?;
+                }
+                Stmt::Each(e) => self.buffers(file, of, &e.body, found)?,
+                Stmt::Transfer(t) => {
+                    found.push(&t.from.buffer.text);
+                    found.extend(t.to.as_ref().map(|r| r.buffer.text.as_str()));
+                }
+                Stmt::Use(u) => {
+                    found.extend(u.on.as_ref().map(|r| r.buffer.text.as_str()));
+                    found.extend(u.to.as_ref().map(|r| r.buffer.text.as_str()));
+                    let collective = u.collective.as_ref().unwrap_or(&of.collective);
+                    if u.on.is_none() {
+                        let used = self.algorithm(file, &collective.text, &u.name.text)?;
+                        found.push(if self.in_place(used)? { "data" } else { "input" });
+                    }
+                }
+                Stmt::Split(s) => self.buffers(file, of, &s.body, found)?,
+                Stmt::Let(..) | Stmt::Ensure(_) => {}
             }
-            Stmt::Each(e) => buffers(&e.body, found),
-            Stmt::Transfer(t) => {
-                found.push(&t.from.buffer.text);
-                found.extend(t.to.as_ref().map(|r| r.buffer.text.as_str()));
-            }
-            Stmt::Use(u) => {
-                found.extend(u.on.as_ref().map(|r| r.buffer.text.as_str()));
-                found.extend(u.to.as_ref().map(|r| r.buffer.text.as_str()));
-            }
-            Stmt::Split(s) => buffers(&s.body, found),
-            Stmt::Let(..) | Stmt::Ensure(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Whether an algorithm of a file uses `data`; one that names no buffer does, but of a declared
+    /// collective.
+    pub(super) fn in_place(
+        &self,
+        (file, algorithm): (&'a File, &'a Algorithm),
+    ) -> Result<bool, Stop> {
+        let mut found = Vec::new();
+        self.buffers(file, algorithm, &algorithm.body, &mut found)?;
+        let apart = found.iter().any(|b| *b == "input" || *b == "output");
+        match (found.contains(&"data"), apart) {
+            (true, true) => Err(wrong("RL0211 both kinds of buffers")),
+            (_, apart) => Ok(!apart && Kind::of(&algorithm.collective.text) != Kind::Declared),
         }
     }
 }
 
-/// Whether an algorithm uses `data`; one that names no buffer does.
-pub(super) fn in_place(algorithm: &Algorithm) -> Result<bool, Stop> {
-    let mut found = Vec::new();
-    buffers(&algorithm.body, &mut found);
-    let apart = found.iter().any(|b| *b == "input" || *b == "output");
-    match (found.contains(&"data"), apart) {
-        (true, true) => Err(wrong("both kinds of buffers")),
-        (_, apart) => Ok(!apart),
-    }
-}
-
-fn size(v: i64, why: &str) -> Result<usize, Stop> {
+pub(super) fn size(v: i64, why: &str) -> Result<usize, Stop> {
     usize::try_from(v).map_err(|_| wrong(why))
 }
 
-fn small(v: usize) -> i64 {
+pub(super) fn small(v: usize) -> i64 {
     i64::try_from(v).unwrap_or(i64::MAX)
 }
 
 /// How much finer `pieces` must be cut to give `parts` of the same length.
-fn cut(pieces: usize, parts: usize) -> Result<usize, Stop> {
+pub(super) fn cut(pieces: usize, parts: usize) -> Result<usize, Stop> {
     let (mut a, mut b) = (pieces, parts);
     while b != 0 {
         (a, b) = (b, a % b);
@@ -59,98 +79,186 @@ fn cut(pieces: usize, parts: usize) -> Result<usize, Stop> {
     if a == parts { Ok(pieces / parts) } else { Err(Stop::Finer(parts / a.max(1))) }
 }
 
-impl Frame<'_> {
-    /// Plays an algorithm on a vector of so many pieces.
-    pub(super) fn play(
-        &mut self,
-        memory: &mut Memory,
-        root: Option<usize>,
-        pieces: usize,
-    ) -> Result<(), Stop> {
-        let algorithm = self.algorithm;
-        let kind = Kind::of(&algorithm.collective.text)?;
-        let n = self.ranks.len();
-        self.env = match self.axes.as_slice() {
-            [(name, n)] => vec![(name.clone(), Datum::Int(*n))],
-            _ => Vec::new(),
-        };
-        if kind.rooted() {
-            let root = root.ok_or(Stop::Unsupported("a part without its root"))?;
-            self.env.push(("root".to_string(), Datum::Int(small(root))));
+impl<'a> Frame<'a> {
+    /// An algorithm of a file, with nothing to play on yet.
+    pub(super) fn of(
+        world: &'a World<'a>,
+        file: &'a File,
+        algorithm: &'a Algorithm,
+        shape: &[usize],
+        ranks: Vec<usize>,
+    ) -> Result<Frame<'a>, Stop> {
+        let collective = algorithm.collective.text.as_str();
+        let axes = axes_of(&algorithm.axes, shape)?;
+        let frame = Frame::new(world, collective, Kind::of(collective), Env::new(file), axes);
+        Ok(Frame { ranks, ..frame })
+    }
+
+    /// Names the number of ranks, where there is one axis.
+    pub(super) fn name_size(&mut self) {
+        if let [(name, n)] = self.axes.as_slice() {
+            self.env.push(name, Datum::Int(*n));
+        }
+    }
+
+    /// Names what every statement sees, and asks whether the ranks fit.
+    pub(super) fn enter(&mut self, algorithm: &Algorithm, root: usize) -> Result<(), Stop> {
+        self.name_size();
+        if self.kind.rooted() {
+            self.root = Some(root);
+            self.env.push("root", Datum::Int(small(root)));
         }
         for e in &algorithm.requires {
             if !self.truth(e)? {
                 return Err(Stop::Unfit);
             }
         }
+        // A sendrecv is between two ranks.
+        if self.kind == Kind::SendRecv && self.ranks.len() != 2 {
+            return Err(Stop::Unfit);
+        }
+        Ok(())
+    }
+
+    /// Plays an algorithm on a vector of so many pieces and blocks.
+    pub(super) fn play(
+        &mut self,
+        memory: &mut Memory,
+        algorithm: &'a Algorithm,
+        pieces: usize,
+        blocks: usize,
+    ) -> Result<(), Stop> {
         for (key, e) in algorithm.schedule.iter().flat_map(|s| &s.entries) {
             // Copies side by side, each with a part of the data: as many times the messages.
             if key.text == "channels" && self.depth == 0 {
-                memory.channels = u64::try_from(self.int(e)?).map_err(|_| wrong("channels"))?;
+                let channels = u64::try_from(self.int(e)?).ok().filter(|c| (1..=64).contains(c));
+                memory.channels = channels.ok_or_else(|| wrong("RL0209 channels"))?;
             }
         }
-        // A sendrecv is between two ranks.
-        if kind == Kind::SendRecv && n != 2 {
-            return Err(Stop::Unfit);
-        }
-        self.blocks = if kind.blocked() { n } else { 1 };
         let chunks = match &algorithm.chunks {
+            Some(_) if self.kind == Kind::Declared => {
+                return Err(Stop::Unsupported("chunks of a declared collective"));
+            }
             Some(e) => size(self.int(e)?, "RL0604 chunks")?,
-            None => self.blocks,
+            None => blocks,
         };
-        if chunks == 0 || chunks % self.blocks != 0 {
+        if chunks == 0 || chunks % blocks != 0 {
             return Err(wrong("RL0604 chunks"));
         }
         self.unit = cut(pieces, chunks)?;
+        self.block = pieces / blocks;
+        self.scratch(memory, algorithm)?;
+        self.block(memory, algorithm, &algorithm.body)
+    }
+
+    /// Scratch that holds nothing yet.
+    pub(super) fn scratch(
+        &mut self,
+        memory: &mut Memory,
+        algorithm: &Algorithm,
+    ) -> Result<(), Stop> {
         for s in &algorithm.scratch {
             let count = size(self.int(&s.chunks)?, "scratch of less than nothing")?;
             let count = count.checked_mul(self.unit).ok_or_else(|| wrong("much scratch"))?;
-            let places = memory.more(count)?;
-            self.views.insert(s.name.text.clone(), places);
+            self.world.spend(u64::try_from(count).unwrap_or(u64::MAX))?;
+            self.views.insert(s.name.text.clone(), memory.more(count));
         }
-        self.block(memory, &algorithm.body)
+        Ok(())
     }
 
-    fn block(&mut self, memory: &mut Memory, body: &[Stmt]) -> Result<(), Stop> {
+    /// Statements outside of rounds.
+    pub(super) fn block(
+        &mut self,
+        memory: &mut Memory,
+        algorithm: &'a Algorithm,
+        body: &'a [Stmt],
+    ) -> Result<(), Stop> {
+        self.walk(body, &mut |frame, stmt| match stmt {
+            Stmt::Each(each) => {
+                let mut moves = Vec::new();
+                frame.ranks_of(each, &mut |frame, _, stmt| match stmt {
+                    Stmt::Transfer(t) => {
+                        moves.push(frame.transfer(t)?);
+                        Ok(())
+                    }
+                    _ => Err(wrong("no statement of a round")),
+                })?;
+                memory.round(&moves)
+            }
+            Stmt::Transfer(t) => memory.round(&[frame.transfer(t)?]),
+            Stmt::Use(u) => frame.part(memory, u),
+            Stmt::Split(s) => frame.split(memory, algorithm, s),
+            _ => Err(wrong("a postcondition in an algorithm")),
+        })
+    }
+
+    /// Follows `let`, `for` and `if`, and hands over every other statement that it comes to.
+    pub(super) fn walk(
+        &mut self,
+        body: &'a [Stmt],
+        act: &mut dyn FnMut(&mut Self, &'a Stmt) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
         let known = self.env.len();
         for stmt in body {
-            memory.spend(1)?;
+            self.world.spend(1)?;
             match stmt {
                 Stmt::Let(name, e) => {
                     let value = self.value(&self.env, e, 0)?;
-                    self.env.push((name.text.clone(), value));
+                    self.env.push(&name.text, value);
                 }
                 Stmt::For(f) => {
                     let at = self.env.len();
                     for v in self.int(&f.from)?..self.int(&f.to)? {
-                        memory.spend(1)?;
-                        self.env.push((f.var.text.clone(), Datum::Int(v)));
-                        if f.filter.as_ref().map_or(Ok(true), |e| self.truth(e))? {
-                            self.block(memory, &f.body)?;
+                        self.world.spend(1)?;
+                        self.env.push(&f.var.text, Datum::Int(v));
+                        if self.passes(&f.filter)? {
+                            self.walk(&f.body, act)?;
                         }
                         self.env.truncate(at);
                     }
                 }
                 Stmt::If(i) => {
                     let arm = if self.truth(&i.cond)? { &i.then } else { &i.otherwise };
-                    self.block(memory, arm)?;
+                    self.walk(arm, act)?;
                 }
-                Stmt::Each(e) => self.each(memory, e)?,
-                Stmt::Transfer(t) => {
-                    let m = self.transfer(t)?;
-                    memory.round(&[m])?;
-                }
-                Stmt::Use(u) => self.part(memory, u)?,
-                Stmt::Split(s) => self.split(memory, s)?,
-                Stmt::Ensure(_) => return Err(wrong("a postcondition in an algorithm")),
+                other => act(self, other)?,
             }
         }
         self.env.truncate(known);
         Ok(())
     }
 
+    /// Walks what an `each` says of each of its ranks.
+    pub(super) fn ranks_of(
+        &mut self,
+        each: &'a Each,
+        act: &mut dyn FnMut(&mut Self, usize, &'a Stmt) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let known = self.env.len();
+        for rank in 0..self.ranks.len() {
+            match each.vars.as_slice() {
+                [name] => self.env.push(&name.text, Datum::Int(small(rank))),
+                names => {
+                    for (c, name) in self.coordinates(rank).into_iter().zip(names) {
+                        self.env.push(&name.text, Datum::Int(c));
+                    }
+                }
+            }
+            if self.passes(&each.filter)? {
+                self.walk(&each.body, &mut |frame, stmt| act(frame, rank, stmt))?;
+            }
+            self.env.truncate(known);
+        }
+        Ok(())
+    }
+
+    /// Whether a `where`, if there is one, holds.
+    pub(super) fn passes(&self, filter: &Option<Expr>) -> Result<bool, Stop> {
+        filter.as_ref().map_or(Ok(true), |e| self.truth(e))
+    }
+
     /// The coordinates of a rank, slowest first.
-    fn coordinates(&self, mut rank: usize) -> Vec<i64> {
+    pub(super) fn coordinates(&self, mut rank: usize) -> Vec<i64> {
         let mut all = Vec::new();
         for (_, length) in self.axes.iter().rev() {
             let length = usize::try_from(*length).unwrap_or(1).max(1);
@@ -160,64 +268,7 @@ impl Frame<'_> {
         all
     }
 
-    fn each(&mut self, memory: &mut Memory, each: &Each) -> Result<(), Stop> {
-        let known = self.env.len();
-        let mut moves = Vec::new();
-        for rank in 0..self.ranks.len() {
-            match each.vars.as_slice() {
-                [name] => self.env.push((name.text.clone(), Datum::Int(small(rank)))),
-                names => {
-                    let all = self.coordinates(rank).into_iter().zip(names);
-                    self.env.extend(all.map(|(c, name)| (name.text.clone(), Datum::Int(c))));
-                }
-            }
-            if each.filter.as_ref().map_or(Ok(true), |e| self.truth(e))? {
-                self.gather(memory, &each.body, &mut moves)?;
-            }
-            self.env.truncate(known);
-        }
-        memory.round(&moves)
-    }
-
-    /// The transfers of one rank in a round.
-    fn gather(
-        &mut self,
-        memory: &mut Memory,
-        body: &[Stmt],
-        moves: &mut Vec<Move>,
-    ) -> Result<(), Stop> {
-        let known = self.env.len();
-        for stmt in body {
-            memory.spend(1)?;
-            match stmt {
-                Stmt::Let(name, e) => {
-                    let value = self.value(&self.env, e, 0)?;
-                    self.env.push((name.text.clone(), value));
-                }
-                Stmt::For(f) => {
-                    let at = self.env.len();
-                    for v in self.int(&f.from)?..self.int(&f.to)? {
-                        memory.spend(1)?;
-                        self.env.push((f.var.text.clone(), Datum::Int(v)));
-                        if f.filter.as_ref().map_or(Ok(true), |e| self.truth(e))? {
-                            self.gather(memory, &f.body, moves)?;
-                        }
-                        self.env.truncate(at);
-                    }
-                }
-                Stmt::If(i) => {
-                    let arm = if self.truth(&i.cond)? { &i.then } else { &i.otherwise };
-                    self.gather(memory, arm, moves)?;
-                }
-                Stmt::Transfer(t) => moves.push(self.transfer(t)?),
-                _ => return Err(wrong("no statement of a round")),
-            }
-        }
-        self.env.truncate(known);
-        Ok(())
-    }
-
-    fn rank(&self, rank: &Rank) -> Result<usize, Stop> {
+    pub(super) fn rank(&self, rank: &Rank) -> Result<usize, Stop> {
         let none = || wrong("RL0402 no rank");
         let local = match rank {
             Rank::One(e) => usize::try_from(self.int(e)?).map_err(|_| none())?,
@@ -237,11 +288,13 @@ impl Frame<'_> {
     }
 
     fn transfer(&self, t: &Transfer) -> Result<Move, Stop> {
+        let from = self.region(&t.from)?;
+        self.world.spend(1 + u64::try_from(from.len()).unwrap_or(u64::MAX))?;
         Ok(Move {
             src: self.rank(&t.src)?,
             dst: self.rank(&t.dst)?,
             op: t.op,
-            from: self.region(&t.from)?,
+            from,
             to: self.region(t.to.as_ref().unwrap_or(&t.from))?,
             rounded: t.wire.is_some(),
         })
@@ -253,7 +306,7 @@ impl Frame<'_> {
     }
 
     /// The places of a region, in its order.
-    fn region(&self, region: &Region) -> Result<Vec<usize>, Stop> {
+    pub(super) fn region(&self, region: &Region) -> Result<Vec<usize>, Stop> {
         let view = self.views.get(&region.buffer.text);
         let view = view.ok_or(Stop::Unsupported("a buffer that the part does not have"))?;
         let Some(index) = &region.index else { return Ok(view.clone()) };
@@ -304,122 +357,5 @@ impl Frame<'_> {
             places.extend_from_slice(&view[first..first + self.unit]);
         }
         Ok(places)
-    }
-
-    /// A part for each value; in it `data` is a part of every block.
-    fn split(&mut self, memory: &mut Memory, split: &Split) -> Result<(), Stop> {
-        let (Some((from, to)), None) = (&split.range, &split.by) else {
-            return Err(Stop::Unsupported("splits in paths or by weight"));
-        };
-        let (from, to) = (self.int(from)?, self.int(to)?);
-        if self.algorithm.collective.text == "barrier" {
-            return Err(Stop::Unsupported("parts of a barrier"));
-        }
-        let whole = self.views.clone();
-        let data = whole.get("data").ok_or(Stop::Unsupported("splits of other buffers"))?;
-        let parts = size(to.saturating_sub(from), "no parts")?;
-        if parts == 0 {
-            return Ok(());
-        }
-        let (unit, known) = (self.unit, self.env.len());
-        let block = data.len() / self.blocks;
-        let (short, of) = (cut(block, parts)?, data.len() / unit.max(1));
-        for (i, value) in (from..to).enumerate() {
-            let part: Vec<usize> =
-                data.chunks(block).flat_map(|b| b[i * short..(i + 1) * short].to_vec()).collect();
-            self.unit = cut(part.len(), of)?;
-            self.views = [("data".to_string(), part)].into();
-            self.env.push((split.var.text.clone(), Datum::Int(value)));
-            self.block(memory, &split.body)?;
-            self.env.truncate(known);
-        }
-        (self.unit, self.views) = (unit, whole);
-        Ok(())
-    }
-
-    /// Another algorithm, in every group one after the other: groups share nothing.
-    fn part(&mut self, memory: &mut Memory, part: &Use) -> Result<(), Stop> {
-        if part.via.is_some() || self.depth > 8 {
-            return Err(Stop::Unsupported("paths and deep uses"));
-        }
-        let collective = part.collective.as_ref().unwrap_or(&self.algorithm.collective);
-        let (of, name) = (collective.text.as_str(), part.name.text.as_str());
-        let (file, algorithm) = match find(self.file, name, Some(of)) {
-            Some(algorithm) => (self.file, algorithm),
-            None => {
-                let file = self.shelves.files.get(&(of.to_string(), name.to_string()));
-                let file = file.ok_or(Stop::Unsupported("algorithms that it does not find"))?;
-                (file, find(file, name, Some(of)).ok_or(Stop::Unsupported("no such algorithm"))?)
-            }
-        };
-        if !in_place(algorithm)? || part.to.is_some() {
-            return Err(Stop::Unsupported("parts with two buffers"));
-        }
-        let known = self.env.len();
-        for (shape, ranks, fixed) in self.groups(part)? {
-            self.env.extend(fixed);
-            let data = match &part.on {
-                Some(region) => self.region(region)?,
-                None => {
-                    let all = self.views.get("data").cloned();
-                    all.ok_or(Stop::Unsupported("parts without a buffer"))?
-                }
-            };
-            let root = part.root.as_ref().map(|e| self.int(e)).transpose()?;
-            let root = root.map(|r| size(r, "RL0605 no root")).transpose()?;
-            if root.is_some_and(|r| r >= ranks.len()) {
-                return Err(wrong("RL0605 no root"));
-            }
-            self.env.truncate(known);
-            if data.is_empty() {
-                continue;
-            }
-            let pieces = data.len();
-            let mut frame = Frame {
-                file,
-                algorithm,
-                shelves: self.shelves,
-                axes: axes_of(&algorithm.axes, &shape)?,
-                ranks,
-                views: [("data".to_string(), data)].into(),
-                unit: 0,
-                blocks: 1,
-                env: Vec::new(),
-                depth: self.depth + 1,
-            };
-            frame.play(memory, root, pieces)?;
-        }
-        Ok(())
-    }
-
-    /// The groups along an axis: their shape, their ranks, and the coordinates that are fixed.
-    #[allow(clippy::type_complexity, reason = "it is used once")]
-    fn groups(
-        &self,
-        part: &Use,
-    ) -> Result<Vec<(Vec<usize>, Vec<usize>, Vec<(String, Datum)>)>, Stop> {
-        let Some(over) = &part.over else {
-            let shape = match self.algorithm.axes {
-                roundelay_dsl::ast::Axes::Flat(_) => vec![self.ranks.len()],
-                roundelay_dsl::ast::Axes::Grid(..) => {
-                    return Err(Stop::Unsupported("parts on a whole grid"));
-                }
-            };
-            return Ok(vec![(shape, self.ranks.clone(), Vec::new())]);
-        };
-        let axis = self.axes.iter().position(|(n, _)| *n == over.text);
-        let axis = axis.ok_or(Stop::Unsupported("groups along no axis"))?;
-        let mut groups = std::collections::BTreeMap::<Vec<i64>, Vec<usize>>::new();
-        for (local, rank) in self.ranks.iter().enumerate() {
-            let mut fixed = self.coordinates(local);
-            fixed.remove(axis);
-            groups.entry(fixed).or_default().push(*rank);
-        }
-        let others: Vec<&String> =
-            self.axes.iter().map(|a| &a.0).filter(|n| **n != over.text).collect();
-        let named = |fixed: Vec<i64>| {
-            others.iter().zip(fixed).map(|(n, c)| ((*n).clone(), Datum::Int(c))).collect()
-        };
-        Ok(groups.into_iter().map(|(f, ranks)| (vec![ranks.len()], ranks, named(f))).collect())
     }
 }

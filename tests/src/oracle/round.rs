@@ -45,8 +45,6 @@ pub(super) struct Memory {
     pub(super) received: Vec<u64>,
     /// Copies of the algorithm that run side by side.
     pub(super) channels: u64,
-    /// What may still be done before it is too much.
-    pub(super) left: u64,
 }
 
 impl Memory {
@@ -54,7 +52,7 @@ impl Memory {
         let n = task.n;
         Memory {
             seen: task.size(),
-            block: if task.kind.blocked() { task.pieces / n } else { task.pieces }.max(1),
+            block: task.block(),
             places: vec![vec![None; task.size()]; n],
             numbers: BTreeMap::new(),
             leaves: Vec::new(),
@@ -63,7 +61,6 @@ impl Memory {
             sent: vec![0; n],
             received: vec![0; n],
             channels: 1,
-            left: 400_000,
         }
     }
 
@@ -73,18 +70,12 @@ impl Memory {
     }
 
     /// Places that hold nothing yet, the same on all ranks.
-    pub(super) fn more(&mut self, count: usize) -> Result<Vec<usize>, Stop> {
-        self.spend(u64::try_from(count).unwrap_or(u64::MAX))?;
+    pub(super) fn more(&mut self, count: usize) -> Vec<usize> {
         let first = self.places.first().map_or(0, Vec::len);
         for places in &mut self.places {
             places.resize(first + count, None);
         }
-        Ok((first..first + count).collect())
-    }
-
-    pub(super) fn spend(&mut self, what: u64) -> Result<(), Stop> {
-        self.left = self.left.checked_sub(what).ok_or(Stop::Unsupported("very long programs"))?;
-        Ok(())
+        (first..first + count).collect()
     }
 
     fn number(&mut self, node: Node) -> Tree {
@@ -114,7 +105,6 @@ impl Memory {
                 return Err(wrong("RL0406 regions of different lengths"));
             }
             let chunks = u64::try_from(m.from.len()).unwrap_or(0);
-            self.spend(1 + chunks)?;
             if m.src != m.dst && chunks > 0 {
                 self.messages += 1;
                 self.sent[m.src] += chunks;
@@ -208,7 +198,7 @@ impl Memory {
                 }
             }
         }
-        Ok(task.kind.sums().then_some((equal, equal && ordered)))
+        Ok(task.sums().then_some((equal, equal && ordered)))
     }
 
     /// The sum of contributions, one after the other.

@@ -8,9 +8,10 @@ use roundelay_compiler::plan::{Protocol, Shares, WHOLE};
 use roundelay_compiler::{Options, Placement, Plan, Program, Shape, compile};
 use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::SourceMap;
+use roundelay_tests::oracle::Declared;
 use roundelay_tests::{Dice, of_book, say};
 
-use crate::reference::{Block, Collective, From};
+use crate::reference::{Block, Collective};
 use crate::values::{Data, epsilon, factor, number, pairs, random, reduce};
 
 /// The plans of an algorithm of the book, at one shape.
@@ -64,10 +65,37 @@ impl Plans {
         let collective = roundelay_compiler::collective::NAMES
             .iter()
             .find(|(_, kind)| *kind == program.kind)
-            .map(|(name, _)| Collective { name, ranks: shape.ranks() as u32, root })
+            .map(|(name, _)| Collective { name, ranks: shape.ranks() as u32, root, declared: None })
             .expect("a collective of the book");
         let options = Options { root, paths, ..Options::default() };
-        let proved = match compile(program, sources, shape, &options, placement) {
+        Plans::of_collective(name, collective, program, sources, shape, placement, &options)
+    }
+
+    /// Compiles an algorithm of a declared collective, of which the oracle says what it asks for.
+    pub(crate) fn declared(
+        name: &str,
+        declared: Declared,
+        program: &Arc<Program>,
+        sources: &SourceMap,
+        shape: &Shape,
+    ) -> Result<Option<Plans>, String> {
+        let (ranks, declared) = (shape.ranks() as u32, Some(declared));
+        let collective = Collective { name: "declared", ranks, root: 0, declared };
+        let (apart, options) = (Placement::OutOfPlace, Options::default());
+        Plans::of_collective(name, collective, program, sources, shape, apart, &options)
+    }
+
+    fn of_collective(
+        name: &str,
+        collective: Collective,
+        program: &Arc<Program>,
+        sources: &SourceMap,
+        shape: &Shape,
+        placement: Placement,
+        options: &Options,
+    ) -> Result<Option<Plans>, String> {
+        let Options { root, paths, .. } = *options;
+        let proved = match compile(program, sources, shape, options, placement) {
             Ok(proved) => proved,
             Err(d) if d.iter().any(|d| d.code == codes::REQUIRES) => return Ok(None),
             Err(d) => return Err(say(sources, &d)),
@@ -101,10 +129,13 @@ impl Plans {
     }
 
     /// Whether a call of that type and operator is one. What is rounded on the wire must be sums of
-    /// floats.
+    /// floats. Nothing says what an average or a factor of a declared collective is.
     pub(crate) fn takes(&self, dtype: DType, op: RedOp) -> bool {
         let sum = matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum);
-        pairs().contains(&(dtype, op)) && (!self.lossy || sum && epsilon(dtype).is_some())
+        let plain = !matches!(op, RedOp::Avg | RedOp::PremulSum);
+        pairs().contains(&(dtype, op))
+            && (self.collective.declared.is_none() || plain)
+            && (!self.lossy || sum && epsilon(dtype).is_some())
     }
 
     /// Shares at random: nothing, everything and next to nothing among them.
@@ -174,7 +205,7 @@ impl std::fmt::Display for Case<'_> {
 impl Case<'_> {
     /// The vectors of all ranks.
     pub(crate) fn vectors(&self) -> Vec<Vec<u8>> {
-        let Collective { ranks, .. } = self.plans.collective;
+        let ranks = self.plans.collective.ranks;
         let len = self.plans.collective.input() as usize * self.count;
         let vector = |rank: u32| {
             let mut dice = Dice(self.seed ^ u64::from(rank + 1) << 40);
@@ -190,7 +221,7 @@ impl Case<'_> {
         manner: Manner,
         vectors: &[Vec<u8>],
     ) -> Result<Played, roundelay::Error> {
-        let Plans { collective, in_place, plans, .. } = self.plans;
+        let Plans { collective, in_place, plans, .. } = &self.plans;
         let rank = comm.rank();
         let block = self.count * self.dtype.size();
         let mut dice = Dice(self.seed ^ u64::from(rank));
@@ -202,7 +233,7 @@ impl Case<'_> {
             &mut dice,
         )?;
         for b in collective.before(rank, *in_place) {
-            let from = &vectors[rank as usize][b.index as usize * block..][..block];
+            let from = &vectors[rank as usize][b.of[0].1 as usize * block..][..block];
             first.body_mut()[b.at as usize * block..][..block].copy_from_slice(from);
         }
         let mut second = match in_place {
@@ -259,16 +290,18 @@ impl Case<'_> {
         let size = self.dtype.size();
         let bytes = self.count * size;
         let got = &result[block.at as usize * bytes..][..bytes];
-        let of = |rank: usize| &vectors[rank][block.index as usize * bytes..][..bytes];
-        if let From::One(rank) = block.from {
-            return match got.iter().zip(of(rank as usize)).position(|(a, b)| a != b) {
+        let of = |&(rank, index): &(u32, u32)| {
+            &vectors[rank as usize][index as usize * bytes..][..bytes]
+        };
+        if let ([one], false) = (block.of.as_slice(), block.reduced) {
+            return match got.iter().zip(of(one)).position(|(a, b)| a != b) {
                 None => Ok(()),
-                Some(at) => Err(format!("element {} is not rank {rank}'s", at / size)),
+                Some(at) => Err(format!("element {} is not rank {}'s", at / size, one.0)),
             };
         }
         let wire = if self.plans.lossy { epsilon(DType::Bf16) } else { None };
         let precision = epsilon(self.dtype).unwrap_or(0.0).max(wire.unwrap_or(0.0));
-        let from: Vec<&[u8]> = (0..vectors.len()).map(of).collect();
+        let from: Vec<&[u8]> = block.of.iter().map(of).collect();
         let mut numbers = Vec::with_capacity(from.len());
         for (i, got) in got.chunks_exact(size).enumerate() {
             let at = i * size..(i + 1) * size;

@@ -1,9 +1,9 @@
-//! Every algorithm of the book, played on real data by the runtime, and compared with a reference
-//! that knows nothing of plans: `reference` says what the collectives are, `values` what the operators
+//! Every algorithm of the book, and random ones of declared collectives, played on real data by the runtime,
+//! and compared with a reference that knows nothing of plans: `reference` says what the collectives are, `values` what the operators
 //! do, `case` plays a call and judges it, `job` holds the ranks.
 //!
 //! Types, operators, data, memory and schedules are drawn from a seed. `SEED=7` draws others,
-//! `PLAYS=20` more, `ONLY=all_reduce.ring` plays one algorithm.
+//! `PLAYS=20` more, `ONLY=all_reduce.ring` plays one algorithm; `ROUNDS=20` draws more declared collectives.
 
 mod case;
 mod job;
@@ -23,7 +23,8 @@ use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::collective::Kind;
 use roundelay_compiler::{Placement, Program, Shape};
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::{Dice, is_grid, of_book, read, say as explain, suite};
+use roundelay_tests::oracle::{self, Place, Shelves, Stop, Text};
+use roundelay_tests::{Dice, declared, is_grid, of_book, read, say as explain, suite};
 use values::{Data, epsilon, pairs};
 
 const COUNTS: [usize; 5] = [0, 1, 7, 1023, 5003];
@@ -190,6 +191,76 @@ fn the_book_is_right_on_real_data() {
         }
     }
     tally.report(&jobs, began);
+}
+
+/// A declared collective as the oracle reads it, and its algorithm, with the plans if it is right.
+fn own(text: &str, asked: &str, shape: &Shape) -> Result<Option<Plans>, Stop> {
+    let source = read("own.algo", text).unwrap_or_else(|(s, d)| panic!("{}", explain(&s, &d)));
+    let program = source.programs.iter().find(|p| p.name == "main").expect("an algorithm");
+    let asked = Text::parsed(asked, &[]).expect("a program");
+    let lengths: Vec<usize> = shape.axes.iter().map(|a| *a as usize).collect();
+    let at = Place { shape: &lengths, root: 0, paths: 1 };
+    let declared = oracle::asked(&Shelves::default(), &asked, "main", at)?;
+    Ok(Plans::declared(text, declared, program, &source.sources, shape).ok().flatten())
+}
+
+#[test]
+fn declared_collectives_are_right_on_real_data() {
+    let began = Instant::now();
+    let seed = setting("SEED", 1);
+    let mut deck = Deck { cards: vec![], dice: Dice(seed) };
+    let (mut jobs, mut tally) = (Jobs::default(), Tally::default());
+    let (mut wrong, mut meaningless) = (0, 0);
+    for i in 0..60 * setting("ROUNDS", 1) {
+        let (text, grid) = declared::program(&mut Dice(seed << 32 ^ i));
+        let shapes: Vec<Shape> = match grid {
+            true => [[1, 2], [2, 2], [2, 3]].map(|axes| Shape { axes: axes.to_vec() }).to_vec(),
+            false => [1, 2, 3, 5].map(Shape::flat).to_vec(),
+        };
+        for shape in shapes {
+            match own(&text, &text, &shape) {
+                Err(Stop::Wrong(_)) => meaningless += 1,
+                Err(e) => panic!("{e:?}: {text}"),
+                Ok(None) => wrong += 1,
+                Ok(Some(plans)) => {
+                    tally.plans += 1;
+                    tally.algorithms.insert(text.clone());
+                    for count in [0, 1, 7, 1023] {
+                        let case = deck.case(&plans, count);
+                        play_twice(&case, &mut jobs, &mut tally, &mut deck.dice);
+                    }
+                }
+            }
+        }
+    }
+    say(&format!("{wrong} wrong, {meaningless} without a meaning; "));
+    tally.report(&jobs, began);
+    assert!(tally.plans > 80, "{} sets of plans", tally.plans);
+}
+
+/// Results are judged by what the oracle reads: by other postconditions they are wrong.
+#[test]
+fn results_that_were_not_asked_for_are_reported() {
+    let text = |sum: &str, source: &str, from: &str| {
+        format!(
+            "collective own on n ranks {{ input 2 output 2
+    each r {{ output[0] = reduce p in 0..{sum} : input[p % 2] at p
+        output[1] = input[{source}] at (r - {from}) % n }} }}
+algorithm main implements own on n ranks {{
+    each r {{ r -> r : copy input[r % 2] -> output[0]  r -> (r + 1) % n : copy input[0] -> output[1] }}
+    each r {{ for q in 0..n where q != r {{ r -> q : reduce input[r % 2] -> output[0] }} }} }}"
+        )
+    };
+    let right = text("n", "0", "1");
+    let others = [text("n - 1", "0", "1"), text("n", "1", "1"), text("n", "0", "2")];
+    let (mut jobs, mut deck) = (Jobs::default(), Deck { cards: vec![], dice: Dice(1) });
+    for (asked, is_right) in [(&right, true)].into_iter().chain(others.iter().map(|o| (o, false))) {
+        let plans = own(&right, asked, &Shape::flat(3)).expect("it is asked").expect("it is right");
+        let case = Case { dtype: DType::U32, op: RedOp::Sum, ..deck.case(&plans, 100) };
+        let manner = Manner { schedule: 0, slot_bytes: 0, shared: true, guard: 1 };
+        let found = jobs.play(&case, manner, &case.vectors());
+        assert_eq!(found.is_ok(), is_right, "{:?}: {asked}", found.err());
+    }
 }
 
 /// Plays a call in two manners; the results must be right, and equal.

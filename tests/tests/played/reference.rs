@@ -1,46 +1,45 @@
 //! What each collective takes and must leave, by its plain definition, in blocks of `count` elements.
-//! Nothing here knows of chunks or plans.
+//! Nothing here knows of chunks or plans. Declared ones are read by the oracle.
 //!
 //! Every rank has a vector, from which its contributions come: one block of it in the collectives whose
 //! blocks are one a rank and begin there (`all_gather`, `gather`), all blocks in the others.
 
-/// Whose contributions a block holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum From {
-    /// Those of all ranks, reduced.
-    All,
-    /// One rank's.
-    One(u32),
-}
+use roundelay_tests::oracle::{Asked, Declared};
 
 /// A block of a buffer, and what it holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Block {
     /// Which block of the buffer.
     pub(crate) at: u32,
-    /// Whose contributions.
-    pub(crate) from: From,
-    /// Which block of the contributors' vectors.
-    pub(crate) index: u32,
+    /// The contributions: ranks, and blocks of their vectors.
+    pub(crate) of: Vec<(u32, u32)>,
+    /// Whether they are reduced; a single one is copied otherwise.
+    pub(crate) reduced: bool,
 }
 
 /// A collective on so many ranks.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Collective {
     pub(crate) name: &'static str,
     pub(crate) ranks: u32,
     pub(crate) root: u32,
+    /// What it asks for, if it is declared.
+    pub(crate) declared: Option<Declared>,
 }
 
 impl Collective {
     /// Whether contributions are reduced.
     pub(crate) fn reduces(&self) -> bool {
-        ["all_reduce", "reduce", "reduce_scatter"].contains(&self.name)
+        match &self.declared {
+            Some(declared) => declared.sums,
+            None => ["all_reduce", "reduce", "reduce_scatter"].contains(&self.name),
+        }
     }
 
     /// Blocks of the buffer of a call in place.
     pub(crate) fn data(&self) -> u32 {
         match self.name {
+            _ if self.declared.is_some() => 0,
             "barrier" => 0,
             "all_reduce" | "reduce" | "broadcast" | "sendrecv" => 1,
             _ => self.ranks,
@@ -49,17 +48,25 @@ impl Collective {
 
     /// Blocks of the input; also of a rank's vector.
     pub(crate) fn input(&self) -> u32 {
-        if ["all_gather", "gather"].contains(&self.name) { 1 } else { self.data() }
+        match &self.declared {
+            Some(declared) => declared.input as u32,
+            None if ["all_gather", "gather"].contains(&self.name) => 1,
+            None => self.data(),
+        }
     }
 
     /// Blocks of the output.
     pub(crate) fn output(&self) -> u32 {
-        if ["reduce_scatter", "scatter"].contains(&self.name) { 1 } else { self.data() }
+        match &self.declared {
+            Some(declared) => declared.output as u32,
+            None if ["reduce_scatter", "scatter"].contains(&self.name) => 1,
+            None => self.data(),
+        }
     }
 
     /// What the data, or the input, of a rank holds at the start; anything elsewhere.
     pub(crate) fn before(&self, rank: u32, in_place: bool) -> Vec<Block> {
-        let own = |at, index| Block { at, from: From::One(rank), index };
+        let own = |at, index| Block { at, of: vec![(rank, index)], reduced: false };
         let all = (0..self.input()).map(|b| own(b, b)).collect();
         match self.name {
             "all_gather" | "gather" if in_place => vec![own(rank, 0)],
@@ -71,19 +78,32 @@ impl Collective {
 
     /// What the data, or the output, of a rank holds at the end; anything elsewhere.
     pub(crate) fn after(&self, rank: u32, in_place: bool) -> Vec<Block> {
-        let block = |at, from, index| Block { at, from, index };
+        if let Some(declared) = &self.declared {
+            let asked = (0..).zip(&declared.asked[rank as usize]);
+            let block = |(at, of): (u32, &Asked)| {
+                let of: Vec<(u32, u32)> =
+                    of.as_ref()?.iter().map(|(r, c)| (*r as u32, *c as u32)).collect();
+                Some(Block { at, reduced: of.len() > 1, of })
+            };
+            return asked.filter_map(block).collect();
+        }
+        let one = |at, from, index| Block { at, of: vec![(from, index)], reduced: false };
+        let sum = |at, index| {
+            let of = (0..self.ranks).map(|r| (r, index)).collect();
+            Block { at, of, reduced: true }
+        };
         let mine = if in_place { rank } else { 0 };
-        let gathered = (0..self.ranks).map(|p| block(p, From::One(p), 0)).collect();
+        let gathered = (0..self.ranks).map(|p| one(p, p, 0)).collect();
         match self.name {
-            "all_reduce" => vec![block(0, From::All, 0)],
-            "reduce" if rank == self.root => vec![block(0, From::All, 0)],
-            "broadcast" => vec![block(0, From::One(self.root), 0)],
-            "sendrecv" if rank == 1 => vec![block(0, From::One(0), 0)],
+            "all_reduce" => vec![sum(0, 0)],
+            "reduce" if rank == self.root => vec![sum(0, 0)],
+            "broadcast" => vec![one(0, self.root, 0)],
+            "sendrecv" if rank == 1 => vec![one(0, 0, 0)],
             "all_gather" => gathered,
             "gather" if rank == self.root => gathered,
-            "reduce_scatter" => vec![block(mine, From::All, rank)],
-            "scatter" => vec![block(mine, From::One(self.root), rank)],
-            "all_to_all" => (0..self.ranks).map(|p| block(p, From::One(p), rank)).collect(),
+            "reduce_scatter" => vec![sum(mine, rank)],
+            "scatter" => vec![one(mine, self.root, rank)],
+            "all_to_all" => (0..self.ranks).map(|p| one(p, p, rank)).collect(),
             _ => vec![],
         }
     }

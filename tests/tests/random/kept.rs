@@ -1,6 +1,6 @@
 //! Programs on which something went wrong once.
 
-use roundelay_compiler::{Options, Shape, check};
+use roundelay_compiler::{Options, Placement, Shape, check, compile};
 use roundelay_tests::{Dice, Source, read, say};
 
 use crate::judge::{At, Verdict};
@@ -179,5 +179,50 @@ fn turns_of_unequal_loops_are_told_apart() {
             Ok(_) => panic!("it is right on {n}"),
             Err(why) => panic!("{why}"),
         }
+    }
+}
+
+/// Sums of different contributions were compared with each other, where ranks hold them in one place.
+#[test]
+fn sums_are_compared_with_those_of_the_same_contributions() {
+    let claims = |of: &str, rounds: &str| {
+        let source = source(&format!(
+            "collective own on n ranks {{ each r {{ output[0] = reduce p in 0..{of} : input[0] at p }} }}
+            algorithm a implements own on n ranks {{ scratch t[n]
+                each r {{ for p in 0..n {{ r -> p : copy input -> t[r] }} }} {rounds} }}"
+        ));
+        let (program, shape) = (&source.programs[0], Shape::flat(4));
+        let options = Options::default();
+        let proved = compile(program, &source.sources, &shape, &options, Placement::OutOfPlace);
+        let proved = proved.unwrap_or_else(|d| panic!("{}", say(&source.sources, &d)));
+        (proved.facts().bitwise, proved.facts().ordered)
+    };
+    let added = |order: &str| {
+        format!(
+            "each r {{ r -> r : copy t[{}] -> output }}
+            for p in 1..n {{ each r {{ r -> r : reduce t[{order}] -> output }} }}",
+            order.replace('p', "0")
+        )
+    };
+    let prefix = "each r { r -> r : copy t[0] -> output }
+        for p in 1..n { each r where p <= r { r -> r : reduce t[p] -> output } }";
+    assert_eq!(claims("r + 1", prefix), (Some(true), Some(true)));
+    assert_eq!(claims("n", &added("p")), (Some(true), Some(true)));
+    assert_eq!(claims("n", &added("n - 1 - p")), (Some(true), Some(false)));
+    assert_eq!(claims("n", &added("(r + p) % n")), (Some(false), Some(false)));
+}
+
+/// A part on an empty region had scratch of which chunks were longer than those of its vector.
+#[test]
+fn parts_on_empty_regions_move_nothing() {
+    let source = source(
+        "algorithm a implements all_reduce on n ranks { chunks 2
+            use helper on data[0..0]  use all_reduce.ring }
+        algorithm helper implements all_reduce on n ranks { scratch g[2]
+            each r { r -> r : copy data[0] -> g[1] }  use all_reduce.ring }",
+    );
+    for n in 1..=5 {
+        assert!(matches!(at(&source, n).judge(), Ok(Verdict::Right(..))), "on {n}");
+        assert!(at(&source, n).symmetry().is_ok(), "on {n}");
     }
 }

@@ -13,6 +13,7 @@
 
 mod alike;
 mod declared;
+mod files;
 mod grid;
 mod judge;
 mod kept;
@@ -87,12 +88,14 @@ fn changed(made: make::Made, dice: &mut Dice) -> make::Made {
 }
 
 /// The verdict on the same program if its schedule asks for no number of slots.
-fn with_any_slots(text: &str, at: &At<'_>) -> Result<Verdict, String> {
+fn with_any_slots(made: &make::Made, at: &At<'_>) -> Result<Verdict, String> {
     let (before, after) =
-        text.split_once(" slots ").ok_or("refused for slots it did not ask for")?;
+        made.text.split_once(" slots ").ok_or("refused for slots it did not ask for")?;
     let text = format!("{before} {}", after.trim_start_matches(|c: char| c.is_ascii_digit()));
-    let source = read("random.algo", &text).map_err(|(s, d)| say(&s, &d))?;
-    let program = source.programs.iter().find(|p| p.name == "main").ok_or("no algorithm")?;
+    let made = make::Made { text, grid: made.grid, files: made.files.clone() };
+    let source = made.read().map_err(|(s, d)| say(&s, &d))?;
+    let name = &at.program.name;
+    let program = source.programs.iter().find(|p| p.name == *name).ok_or("no algorithm")?;
     At { program, sources: &source.sources, shape: at.shape.clone(), root: at.root }.judge()
 }
 
@@ -106,9 +109,9 @@ fn verdicts_on_random_programs_equal_the_oracles() {
     let mut count = Count::default();
     for i in 0..400 * number("ROUNDS", 1) {
         let mut dice = dice(i);
-        let made = make::program(&mut dice);
+        let (_, made) = make::any(i, &mut dice);
         let made = changed(made, &mut dice);
-        let source = match read("random.algo", &made.text) {
+        let source = match made.read() {
             Ok(source) => source,
             Err((sources, faults)) => {
                 count.add("not resolved", 1);
@@ -123,9 +126,9 @@ fn verdicts_on_random_programs_equal_the_oracles() {
                 continue;
             }
         };
-        let Some(program) = source.programs.iter().find(|p| p.name == "main") else { continue };
+        let Some(program) = source.programs.iter().find(|p| p.name != "helper") else { continue };
         count.add("programs", 1);
-        let shapes: Vec<Shape> = match made.grid {
+        let shapes: Vec<Shape> = match is_grid(program) {
             true => [[2, 2], [2, 3], [3, 2]].map(|axes| Shape { axes: axes.to_vec() }).to_vec(),
             false => (2..=6).map(Shape::flat).collect(),
         };
@@ -139,7 +142,7 @@ fn verdicts_on_random_programs_equal_the_oracles() {
                 Ok(Verdict::Refuted) => count.add("refuted", 1),
                 Ok(Verdict::Refused) => {
                     count.add("refused for slots", 1);
-                    match guarded(|| with_any_slots(&made.text, &at)) {
+                    match guarded(|| with_any_slots(&made, &at)) {
                         Ok(Verdict::Right(..)) => {}
                         Ok(_) => count.differs(i, &made.text, "refused with any number of slots"),
                         Err(why) => count.differs(i, &made.text, &why),

@@ -3,25 +3,85 @@
 //! and of the book, parts, schedules. So a good part of them is right whatever the dice say; the rest is
 //! wrong in ways that nobody thought of.
 
-use roundelay_tests::Dice;
+use roundelay_algorithms::CATALOGUE;
+use roundelay_dsl::diag::Diagnostics;
+use roundelay_dsl::span::SourceMap;
+use roundelay_tests::mutate::mutants;
+use roundelay_tests::{Dice, Source, declared, read_with};
 
 /// A program as text; the algorithm is called `main`.
 pub(crate) struct Made {
     pub(crate) text: String,
     pub(crate) grid: bool,
+    /// What it imports, by the paths that it names.
+    pub(crate) files: Vec<(String, String)>,
 }
 
-/// Makes a program.
+impl Made {
+    /// A program of one file.
+    pub(crate) fn alone(text: String, grid: bool) -> Made {
+        Made { text, grid, files: Vec::new() }
+    }
+
+    /// Resolves it.
+    pub(crate) fn read(&self) -> Result<Source, (SourceMap, Diagnostics)> {
+        read_with("random.algo", &self.text, &self.files)
+    }
+}
+
+/// A generator, by its name.
+pub(crate) type Generator = (&'static str, fn(&mut Dice) -> Made);
+
+/// All of them.
+pub(crate) const GENERATORS: [Generator; 6] = [
+    ("words", words),
+    ("grids", |dice| Made::alone(crate::grid::program(dice), true)),
+    ("ranks", crate::ranks::program),
+    ("declared", own),
+    ("files", crate::files::program),
+    ("mutants of the book", mutant),
+];
+
+/// Makes the `i`-th program: generators take turns.
+pub(crate) fn any(i: u64, dice: &mut Dice) -> (&'static str, Made) {
+    let turn = usize::try_from(i % GENERATORS.len() as u64).unwrap_or(0);
+    let (name, make) = GENERATORS[turn];
+    (name, make(dice))
+}
+
+/// A mutant of an algorithm of the book.
+fn mutant(dice: &mut Dice) -> Made {
+    let entry = CATALOGUE[dice.below(CATALOGUE.len())];
+    let mut all = mutants(entry.text);
+    let text = match all.is_empty() {
+        true => entry.text.to_string(),
+        false => all.swap_remove(dice.below(all.len())).text,
+    };
+    Made::alone(text, entry.text.contains(") ranks"))
+}
+
+/// Makes a program, one in eight on a grid, one in ten of a declared collective.
 pub(crate) fn program(dice: &mut Dice) -> Made {
     if dice.below(8) == 0 {
-        return Made { text: crate::grid::program(dice), grid: true };
+        return Made::alone(crate::grid::program(dice), true);
     }
     if dice.below(10) == 0 {
-        return crate::declared::program(dice);
+        return own(dice);
     }
+    words(dice)
+}
+
+/// Makes a program of a declared collective.
+fn own(dice: &mut Dice) -> Made {
+    let (text, grid) = declared::program(dice);
+    Made::alone(text, grid)
+}
+
+/// Makes a program on one axis.
+fn words(dice: &mut Dice) -> Made {
     let k = 1 + dice.below(3);
     let mut maker = Maker { dice, k, by_rank: true, input: None, relabel: (0, 0) };
-    Made { text: maker.file(), grid: false }
+    Made::alone(maker.file(), false)
 }
 
 /// Rounds of transfers, one a line.

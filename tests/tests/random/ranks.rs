@@ -130,7 +130,7 @@ pub(crate) fn program(dice: &mut Dice) -> Made {
     let base = &BASES[dice.below(BASES.len())];
     let tame = dice.below(3) > 0;
     let mut maker = Maker { dice, base, vars: Vec::new(), grid, tame };
-    Made { text: maker.file(), grid }
+    Made::alone(maker.file(), grid)
 }
 
 struct Maker<'d> {

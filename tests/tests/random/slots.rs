@@ -8,10 +8,11 @@ use roundelay_compiler::{Method, Options, Placement, Program, Proved, Shape, che
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::queues::play;
-use roundelay_tests::{Dice, read, roots, say};
+use roundelay_tests::{Dice, is_grid, read, roots, say};
 
 use crate::judge::PLACEMENTS;
-use crate::{Count, dice, guarded, make, number, ranks};
+use crate::make::{self, Made};
+use crate::{Count, dice, guarded, number};
 
 /// A program whose schedule may ask for other slots.
 struct Asking<'a> {
@@ -46,9 +47,8 @@ impl Asking<'_> {
         checked.least_slots
     }
 
-    /// Schedules may ask for the least number and for more, not for one less.
-    fn asked(&self) -> Result<Option<u32>, String> {
-        let Some(least) = self.least(None) else { return Ok(None) };
+    /// Schedules may ask for so many and for more, not for one less.
+    fn asked(&self, least: u32) -> Result<(), String> {
         let all = |k| PLACEMENTS.map(|p| self.compile(Some(k), p));
         for k in (1..least.saturating_add(4)).filter(|k| *k <= 32) {
             let found = all(k);
@@ -70,44 +70,59 @@ impl Asking<'_> {
                 }
             }
         }
-        Ok(Some(least))
+        Ok(())
     }
 
     /// Plans end with the slots that they are proved to need, and deadlock with one less.
     fn played(&self, slots: Option<u32>, dice: &mut Dice) -> Result<(), String> {
         for p in PLACEMENTS {
             let Ok(proved) = self.compile(slots, p) else { continue };
-            let least = proved.least_slots();
-            for k in [least, proved.plans()[0].header.slots] {
-                for _ in 0..3 {
-                    play(proved.plans(), k, dice).map_err(|why| {
-                        format!("asked for {slots:?}, {p:?}: with {k} of {least} slots: {why}")
-                    })?;
-                }
-            }
-            let sends = proved.plans().iter().any(|plan| !plan.part.conns.is_empty());
-            if sends && play(proved.plans(), least - 1, dice).is_ok() {
-                return Err(format!("asked for {slots:?}, {p:?}: {least} slots, one less plays"));
-            }
+            needed(&proved, proved.least_slots(), dice)
+                .map_err(|why| format!("asked for {slots:?}, {p:?}: {why}"))?;
         }
         Ok(())
     }
 }
 
+/// Plans end with so many slots, and deadlock with one less.
+fn needed(proved: &Proved, least: u32, dice: &mut Dice) -> Result<(), String> {
+    for k in [least, proved.plans()[0].header.slots] {
+        for _ in 0..3 {
+            play(proved.plans(), k, dice)
+                .map_err(|why| format!("with {k} of {least} slots: {why}"))?;
+        }
+    }
+    let sends = proved.plans().iter().any(|plan| !plan.part.conns.is_empty());
+    if sends && play(proved.plans(), least - 1, dice).is_ok() {
+        return Err(format!("{least} slots, and one less plays"));
+    }
+    Ok(())
+}
+
 /// Compares at all shapes, and counts.
-fn all(count: &mut Count, i: u64, text: &str, dice: &mut Dice) {
-    let Ok(source) = read("random.algo", text) else { return };
-    let Some(program) = source.programs.iter().find(|p| p.name == "main") else { return };
-    for n in 2..=6 {
-        let roots = roots(program, n);
-        let options = Options { root: roots[dice.below(roots.len())], ..Options::default() };
-        let shape = Shape::flat(n);
+fn all(count: &mut Count, i: u64, made: &Made, dice: &mut Dice) {
+    let Ok(source) = made.read() else { return };
+    let Some(program) = source.programs.iter().find(|p| p.name != "helper") else { return };
+    let shapes: Vec<Shape> = match is_grid(program) {
+        true => [[2, 2], [2, 3], [3, 2]].map(|axes| Shape { axes: axes.to_vec() }).to_vec(),
+        false => (2..=6).map(Shape::flat).collect(),
+    };
+    for shape in shapes {
+        let roots = roots(program, u32::try_from(shape.ranks()).unwrap_or(0));
+        let root = roots[dice.below(roots.len())];
+        let paths = if made.text.contains("paths") { 1 + dice.below(3) as u32 } else { 1 };
+        let options = Options { root, paths, ..Options::default() };
+        let at = format!("on {shape}, {paths} paths");
         let asking = Asking { program, sources: &source.sources, shape, options };
         if asking.compile(None, PLACEMENTS[0]).is_err() {
             continue;
         }
-        match guarded(|| asking.asked()) {
-            Err(why) => count.differs(i, text, &format!("on {n}: {why}")),
+        let found = guarded(|| match asking.least(None) {
+            Some(least) => asking.asked(least).map(|()| Some(least)),
+            None => Ok(None),
+        });
+        match found {
+            Err(why) => count.differs(i, &made.text, &format!("{at}: {why}")),
             Ok(least) => {
                 count.add("programs", 1);
                 count.add("need more than one", u64::from(least > Some(1)));
@@ -118,7 +133,7 @@ fn all(count: &mut Count, i: u64, text: &str, dice: &mut Dice) {
         }
         for slots in [None, Some(1), Some(2), Some(3)] {
             match guarded(|| asking.played(slots, dice)) {
-                Err(why) => count.differs(i, text, &format!("on {n}: {why}")),
+                Err(why) => count.differs(i, &made.text, &format!("{at}: {why}")),
                 Ok(()) => count.add("played", 1),
             }
         }
@@ -128,13 +143,11 @@ fn all(count: &mut Count, i: u64, text: &str, dice: &mut Dice) {
 #[test]
 fn the_least_number_of_slots_is_the_least() {
     let mut count = Count::default();
-    for i in 0..300 * number("ROUNDS", 1) {
+    for i in 0..360 * number("ROUNDS", 1) {
         let mut dice = dice(i);
-        let text = match dice.below(2) {
-            0 => make::program(&mut dice).text,
-            _ => ranks::program(&mut dice).text,
-        };
-        all(&mut count, i, &text, &mut dice);
+        let (name, made) = make::any(i, &mut dice);
+        count.add(name, 1);
+        all(&mut count, i, &made, &mut dice);
     }
     count.finish("slots", &[("programs", 300), ("need more than one", 30)]);
 }
@@ -155,5 +168,11 @@ fn plans_of_fewer_slots_may_need_fewer() {
     let asking = Asking { program, sources: &source.sources, shape: Shape::flat(2), options };
     let of_plans = |slots| asking.compile(slots, Placement::InPlace).map(|p| p.least_slots()).ok();
     assert_eq!((of_plans(None), of_plans(Some(2))), (Some(3), Some(2)));
-    assert_eq!(asking.asked(), Ok(Some(2)));
+    assert_eq!((asking.least(None), asking.asked(2)), (Some(2), Ok(())));
+    // Another number than the least is noticed, of what schedules may ask for and of what plans need.
+    assert!(asking.asked(1).is_err() && asking.asked(3).is_err());
+    let proved = asking.compile(None, Placement::InPlace).unwrap_or_else(|d| panic!("{d:?}"));
+    let dice = &mut Dice(1);
+    assert_eq!(needed(&proved, 3, dice), Ok(()));
+    assert!(needed(&proved, 2, dice).is_err() && needed(&proved, 4, dice).is_err());
 }

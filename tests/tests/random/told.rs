@@ -1,19 +1,21 @@
 //! What the compiler says of a program, against an oracle that shares only the syntax tree with it: the
-//! verdict, the messages, the chunks sent and received, and whether sums are bitwise equal.
+//! verdict, the messages, the chunks sent and received, and whether sums are bitwise equal and in order. What
+//! it says of slots is compared in `slots`.
 
 use std::io::Write;
 use std::sync::Arc;
 
 use roundelay_algorithms::CATALOGUE;
+use roundelay_compiler::verify::Facts;
 use roundelay_compiler::{Options, Placement, Program, Shape, compile};
-use roundelay_dsl::ast::File;
 use roundelay_dsl::diag::Diagnostic;
 use roundelay_dsl::diag::codes::{self, Code};
 use roundelay_tests::mutate::mutants;
-use roundelay_tests::oracle::{Shelves, Stop, parsed, tell};
-use roundelay_tests::{Source, is_grid, read, roots, say};
+use roundelay_tests::oracle::{Place, Shelves, Stop, Text, Told, tell};
+use roundelay_tests::{Source, is_grid, roots, say};
 
-use crate::{Count, changed, dice, guarded, make, number, ranks};
+use crate::make::{self, Made};
+use crate::{Count, changed, dice, guarded, number};
 
 const PLACEMENT: Placement = Placement::InPlace;
 
@@ -33,47 +35,66 @@ fn fits(why: &str, code: &str) -> bool {
 /// A text, parsed by both.
 struct Both<'a> {
     shelves: &'a Shelves,
-    file: File,
+    text: Text,
     source: Source,
 }
 
-impl Both<'_> {
+/// The first property in which what is told differs from what the compiler proved.
+fn difference(told: &Told, facts: &Facts, chunks: u64) -> Option<&'static str> {
+    let same = |a: u64, b: u64| a * chunks == b * told.pieces;
+    let properties = [
+        ("messages", told.messages == facts.messages),
+        ("chunks sent", same(told.sent, facts.sent)),
+        ("chunks received", same(told.received, facts.received)),
+        ("bitwise", told.bitwise == facts.bitwise),
+        ("order", told.ordered == facts.ordered),
+    ];
+    properties.into_iter().find(|(_, same)| !same).map(|(name, _)| name)
+}
+
+impl<'a> Both<'a> {
+    /// A program that the compiler reads, and another one, or the same, that the oracle does.
+    fn new(shelves: &'a Shelves, compiled: &Made, told: &Made) -> Option<Both<'a>> {
+        let (source, text) = (compiled.read().ok()?, Text::parsed(&told.text, &told.files)?);
+        Some(Both { shelves, text, source })
+    }
+
+    /// The algorithm that is meant.
+    fn program(&self) -> Option<Arc<Program>> {
+        self.source.programs.iter().find(|p| p.name != "helper").cloned()
+    }
+
     /// Compares at one shape; gives the word under which it counts.
     fn compare(
         &self,
         program: &Arc<Program>,
         axes: &[u32],
         root: u32,
+        paths: u32,
     ) -> Result<&'static str, String> {
         let shape = Shape { axes: axes.to_vec() };
-        let options = Options { root, ..Options::default() };
+        let options = Options { root, paths, ..Options::default() };
         let sources = &self.source.sources;
-        let lengths: Vec<usize> = axes.iter().filter_map(|a| usize::try_from(*a).ok()).collect();
-        let at = usize::try_from(root).map_err(|e| e.to_string())?;
-        let told = tell(self.shelves, &self.file, &program.name, &lengths, at);
+        let size = |v: u32| usize::try_from(v).unwrap_or(0);
+        let lengths: Vec<usize> = axes.iter().map(|a| size(*a)).collect();
+        let at = Place { shape: &lengths, root: size(root), paths: size(paths) };
+        let told = tell(self.shelves, &self.text, &program.name, at);
         if let Err(Stop::Unsupported(what)) = told {
             return Ok(what);
         }
         let found = compile(program, sources, &shape, &options, PLACEMENT);
-        let differ = |what: &str| Err(format!("on {shape} root {root}: {what}"));
+        let differ = |what: &str| Err(format!("on {shape} root {root}, {paths} paths: {what}"));
         match (told, found) {
             (Ok(told), Ok(proved)) => {
                 let facts = proved.facts();
                 let chunks = u64::from(proved.graph().instance.spec.chunks);
-                let same = |a: u64, b: u64| a * chunks == b * told.pieces;
-                let equal = told.messages == facts.messages
-                    && same(told.sent, facts.sent)
-                    && same(told.received, facts.received)
-                    && told.bitwise == facts.bitwise
-                    && told.ordered == facts.ordered;
-                if equal {
-                    return Ok(if told.bitwise == Some(false) {
-                        "right, not bitwise"
-                    } else {
-                        "right"
-                    });
+                match (difference(&told, facts, chunks), told.bitwise) {
+                    (Some(what), _) => {
+                        differ(&format!("{what}: {told:?}; {facts:?} of {chunks} chunks"))
+                    }
+                    (None, Some(false)) => Ok("right, not bitwise"),
+                    (None, _) => Ok("right"),
                 }
-                differ(&format!("{told:?}; {facts:?} of {chunks} chunks"))
             }
             (Err(Stop::Unfit), Err(d)) if d.iter().all(|d| d.code == codes::REQUIRES) => {
                 Ok("unfit")
@@ -88,30 +109,35 @@ impl Both<'_> {
             (Ok(_), Err(d)) if d.iter().all(refused) => Ok(d.first().map_or("", |d| d.code.0)),
             (told, found) => {
                 let found = found.map_or_else(|d| say(sources, &d), |p| format!("{:?}", p.facts()));
-                differ(&format!("oracle: {told:?}; compiler: {found}"))
+                differ(&format!("verdict: oracle: {told:?}; compiler: {found}"))
             }
         }
     }
 }
 
 /// Compares at all shapes, and counts.
-fn all(count: &mut Count, shelves: &Shelves, i: u64, text: &str, name: Option<&str>) {
-    let (Ok(source), Some(file)) = (read("random.algo", text), parsed(text)) else {
+fn all(count: &mut Count, shelves: &Shelves, i: u64, made: &Made, name: Option<&str>) {
+    let Some(both) = Both::new(shelves, made, made) else {
         return count.add("not resolved", 1);
     };
-    let wanted = |p: &&Arc<Program>| name.map_or(p.name != "helper", |n| p.name == n);
-    let Some(program) = source.programs.iter().find(wanted).cloned() else { return };
-    let both = Both { shelves, file, source };
+    let named = |n| both.source.programs.iter().find(|p| p.name == n).cloned();
+    let Some(program) = name.map_or_else(|| both.program(), named) else { return };
     let shapes: Vec<Vec<u32>> = match is_grid(&program) {
         true => [[2, 2], [2, 3], [3, 2], [2, 4]].map(|s| s.to_vec()).to_vec(),
         false => (2..=9).map(|n| vec![n]).collect(),
     };
-    for axes in shapes {
+    for (axes, turn) in shapes.into_iter().zip(i..) {
         let all = roots(&program, axes.iter().product());
         let root = all[usize::try_from(i).unwrap_or(0) % all.len()];
-        match guarded(|| both.compare(&program, &axes, root)) {
+        let over = made.text.contains("paths");
+        let paths = if over { 1 + u32::try_from(turn % 3).unwrap_or(0) } else { 1 };
+        match guarded(|| both.compare(&program, &axes, root, paths)) {
             Ok(what) => count.add(what, 1),
-            Err(why) => count.differs(i, text, &why),
+            Err(why) => {
+                let files: String =
+                    made.files.iter().map(|(p, t)| format!("-- {p}\n{t}")).collect();
+                count.differs(i, &format!("{}{files}", made.text), &why);
+            }
         }
     }
 }
@@ -120,34 +146,124 @@ fn all(count: &mut Count, shelves: &Shelves, i: u64, text: &str, name: Option<&s
 fn the_compiler_says_of_the_book_what_the_oracle_says() {
     let (mut count, shelves) = (Count::default(), Shelves::new());
     for (i, e) in (0..).zip(CATALOGUE) {
-        all(&mut count, &shelves, i, e.text, Some(e.name));
+        let made = Made::alone(e.text.to_string(), false);
+        all(&mut count, &shelves, i, &made, Some(e.name));
     }
-    count.finish("told of the book", &[("right", 250), ("right, not bitwise", 5)]);
+    count.finish("told of the book", &[("right", 300), ("right, not bitwise", 5)]);
 }
 
 #[test]
 fn the_compiler_says_of_random_programs_what_the_oracle_says() {
     let (mut count, shelves) = (Count::default(), Shelves::new());
-    for i in 0..1000 * number("ROUNDS", 1) {
+    for i in 0..1200 * number("ROUNDS", 1) {
         let mut dice = dice(i);
-        let text = match dice.below(5) {
-            0 | 1 => changed(make::program(&mut dice), &mut dice).text,
-            2 | 3 => changed(ranks::program(&mut dice), &mut dice).text,
-            _ => {
-                let mut all = mutants(CATALOGUE[dice.below(CATALOGUE.len())].text);
-                all.swap_remove(dice.below(all.len())).text
-            }
-        };
-        all(&mut count, &shelves, i, &text, None);
+        let (name, made) = make::any(i, &mut dice);
+        let made = changed(made, &mut dice);
+        count.add(name, 1);
+        all(&mut count, &shelves, i, &made, None);
     }
     count.finish("told", &[("right", 1500), ("wrong", 1500)]);
 }
 
-/// A text that the compiler reads, and another one that the oracle does.
-fn apart<'s>(shelves: &'s Shelves, compiled: &str, told: &str) -> Option<(Both<'s>, Arc<Program>)> {
-    let (source, file) = (read("random.algo", compiled).ok()?, parsed(told)?);
-    let program = source.programs.iter().find(|p| p.name != "helper")?.clone();
-    Some((Both { shelves, file, source }, program))
+/// What every rank begins with is in `t` on all ranks, by rank.
+const GATHERED: &str = "chunks 2 scratch t[2 * n] scratch u[2]
+    each r { for p in 0..n { r -> p : copy data -> t[2 * r ..+ 2] } }
+";
+
+/// Sums in the order of ranks.
+const SUMMED: &str = "each r { r -> r : copy t[0..2] -> data }
+    for p in 1..n { each r { r -> r : reduce t[2 * p ..+ 2] -> data } }
+";
+
+/// Every property is compared: programs that differ in one only are told apart by it.
+#[test]
+fn each_property_is_compared() {
+    let shelves = Shelves::new();
+    let last = |text: &str| format!("{SUMMED}    {text}");
+    let turned = |first: &str, next: &str| {
+        format!(
+            "each r {{ r -> r : copy t[2 * ({first}) ..+ 2] -> data }}
+    for p in 1..n {{ each r {{ r -> r : reduce t[2 * ({next}) ..+ 2] -> data }} }}"
+        )
+    };
+    let pairs = [
+        ("verdict", SUMMED.to_string(), SUMMED.replace("1..n", "2..n")),
+        (
+            "messages",
+            last("each r { r -> (r + 1) % n : copy data -> u }"),
+            last("each r { for q in 0..2 { r -> (r + 1) % n : copy data[q] -> u[q] } }"),
+        ),
+        (
+            "chunks sent",
+            last("0 -> 1 : copy data -> u 0 -> 2 : copy data -> u"),
+            last("0 -> 1 : copy data -> u 1 -> 2 : copy data -> u"),
+        ),
+        (
+            "chunks received",
+            last("0 -> 2 : copy data -> u 1 -> 2 : copy data -> u"),
+            last("0 -> 2 : copy data -> u 1 -> 0 : copy data -> u"),
+        ),
+        ("bitwise", SUMMED.to_string(), turned("r", "(r + p) % n")),
+        ("order", SUMMED.to_string(), turned("n - 1", "n - 1 - p")),
+    ];
+    let made = |body: &str| {
+        let text =
+            format!("algorithm main implements all_reduce on n ranks {{ {GATHERED}    {body} }}");
+        Made::alone(text, false)
+    };
+    for (property, one, other) in &pairs {
+        for (a, b) in [(one, other), (other, one), (one, one), (other, other)] {
+            let both = Both::new(&shelves, &made(a), &made(b)).expect("both are programs");
+            let program = both.program().expect("an algorithm");
+            let found = both.compare(&program, &[3], 0, 1);
+            match (a == b, found) {
+                (true, found) => assert!(found.is_ok(), "{property}: {found:?}"),
+                (false, Ok(found)) => panic!("{property}: {found}"),
+                (false, Err(why)) => {
+                    assert!(why.contains(&format!("paths: {property}: ")), "{why}");
+                }
+            }
+        }
+    }
+}
+
+/// An oracle that reads other postconditions, other imports or other paths than the compiler differs.
+#[test]
+fn declarations_and_imports_are_compared() {
+    let shelves = Shelves::new();
+    let made = |asked: &str, step: &str, path: &str| Made {
+        text: format!(
+            "import \"tools.algo\"
+fn next(r, n) = (r + 2) % n
+collective own on n ranks {{ input 2 output 2
+    each r {{ output[0] = reduce p in 0..{asked} : input[p % 2] at p
+        output[1] = input[0] at (r - 1) % n }} }}
+algorithm main implements own on n ranks {{
+    each r {{ r -> r : copy input[r % 2] -> output[0] }}
+    each r {{ for q in 0..n where q != r {{ r -> q : reduce input[r % 2] -> output[0] }} }}
+    each r {{ r -> after(r, n) : copy input[0] -> output[1] }}
+    split data over p in paths {{ use all_reduce.ring on output[0..0] via {path} }} }}"
+        ),
+        grid: false,
+        files: vec![(
+            "tools.algo".into(),
+            format!("fn after(r, n) = next(r, n) fn next(r, n) = (r + {step}) % n"),
+        )],
+    };
+    let right = made("n", "1", "p");
+    let others = [
+        made("r + 1", "1", "p"),
+        made("n - 1", "1", "p"),
+        made("n", "2", "p"),
+        made("n", "1", "2"),
+    ];
+    for (same, told) in [(true, &right)].into_iter().chain(others.iter().map(|o| (false, o))) {
+        let both = Both::new(&shelves, &right, told).expect("both are programs");
+        let program = both.program().expect("an algorithm");
+        let found = both.compare(&program, &[4], 0, 2);
+        assert_eq!(found == Ok("right"), same, "{found:?}: {}", told.text);
+        assert_eq!(found.is_err(), !same, "{found:?}: {}", told.text);
+    }
 }
 
 /// The comparison finds differences where there are some: an oracle that takes sums for copies, or that reads
@@ -156,12 +272,14 @@ fn apart<'s>(shelves: &'s Shelves, compiled: &str, told: &str) -> Option<(Both<'
 fn the_comparison_can_fail() {
     let (mut count, shelves) = (Count::default(), Shelves::new());
     for (i, e) in (0..).zip(CATALOGUE) {
+        let made = |text: &str| Made::alone(text.to_string(), false);
         let deaf = e.text.replace(": reduce ", ": copy ");
-        let Some((both, program)) = apart(&shelves, e.text, &deaf) else { continue };
+        let Some(both) = Both::new(&shelves, &made(e.text), &made(&deaf)) else { continue };
+        let Some(program) = both.program() else { continue };
         if is_grid(&program) {
             continue;
         }
-        let differs = |both: &Both<'_>, n| both.compare(&program, &[n], 0).is_err();
+        let differs = |both: &Both<'_>, n| both.compare(&program, &[n], 0, 1).is_err();
         if deaf != e.text {
             let missed = !(2..=9).any(|n| differs(&both, n));
             count.add("deaf", 1);
@@ -173,8 +291,9 @@ fn the_comparison_can_fail() {
         for _ in 0..8 {
             let mut all = mutants(e.text);
             let other = all.swap_remove(dice.below(all.len())).text;
-            let Some((own, mutant)) = apart(&shelves, &other, &other) else { continue };
-            let Some((both, _)) = apart(&shelves, e.text, &other) else { continue };
+            let Some(own) = Both::new(&shelves, &made(&other), &made(&other)) else { continue };
+            let Some(both) = Both::new(&shelves, &made(e.text), &made(&other)) else { continue };
+            let Some(mutant) = own.program() else { continue };
             for n in 2..=6 {
                 // What both say of the mutant, and of the program.
                 let shape = Shape::flat(n);
@@ -184,7 +303,7 @@ fn the_comparison_can_fail() {
                 };
                 let told = found(&program, &both.source.sources);
                 let others = found(&mutant, &own.source.sources);
-                let fits = own.compare(&mutant, &[n], 0);
+                let fits = own.compare(&mutant, &[n], 0, 1);
                 let covered = ["right", "right, not bitwise", "wrong"].map(Ok).contains(&fits);
                 if !covered || told == Err(true) || told.is_err() == others.is_err() {
                     continue;

@@ -1,0 +1,116 @@
+//! What declared collectives ask for: their postconditions, one after the other.
+
+use roundelay_dsl::ast::{Collective, Ensure, File, Stmt};
+
+use super::collective::Kind;
+use super::files::World;
+use super::number::{Datum, Env};
+use super::play::size;
+use super::{Frame, Stop, axes_of, wrong};
+
+/// The contributions that a place must hold, as ranks and chunks of their inputs, ascending; `None` where
+/// nothing is asked for.
+pub type Asked = Option<Vec<(usize, usize)>>;
+
+/// A declared collective at one shape, in the chunks of its declaration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declared {
+    /// Chunks of every rank's input.
+    pub input: usize,
+    /// Chunks of every rank's output.
+    pub output: usize,
+    /// What it asks for, by rank and chunk of the output.
+    pub asked: Vec<Vec<Asked>>,
+    /// Whether it has sums.
+    pub sums: bool,
+}
+
+impl Declared {
+    /// Its blocks: a chunk of the declaration each.
+    pub(super) fn blocks(&self) -> usize {
+        self.input.max(self.output).max(1)
+    }
+
+    /// All that it asks for at a shape.
+    pub(super) fn at<'a>(
+        world: &'a World<'a>,
+        (file, of): (&'a File, &'a Collective),
+        shape: &[usize],
+    ) -> Result<Declared, Stop> {
+        let n = shape.iter().product();
+        let axes = axes_of(&of.axes, shape)?;
+        let mut frame = Frame::new(world, &of.name.text, Kind::Declared, Env::new(file), axes);
+        frame.ranks = (0..n).collect();
+        frame.unit = 1;
+        frame.name_size();
+        let count = |e: &Option<_>| match e {
+            Some(e) => size(frame.int(e)?, "RL0604 chunks of a declared collective"),
+            None => Ok(1),
+        };
+        let (input, output) = (count(&of.input)?, count(&of.output)?);
+        world.spend(u64::try_from(input.saturating_add(output)).unwrap_or(u64::MAX))?;
+        let asked = vec![vec![None; output]; n];
+        let mut found = Declared { input, output, asked, sums: sums(&of.body) };
+        let view = |name: &str, chunks| (name.to_string(), (0..chunks).collect());
+        frame.views = [view("input", found.input), view("output", found.output)].into();
+        frame.walk(&of.body, &mut |frame, stmt| match stmt {
+            Stmt::Each(each) => frame.ranks_of(each, &mut |frame, rank, stmt| match stmt {
+                Stmt::Ensure(ensure) => frame.ensure(ensure, &mut found.asked[rank]),
+                _ => Err(wrong("no statement of a postcondition")),
+            }),
+            _ => Err(wrong("no statement of a collective")),
+        })?;
+        Ok(found)
+    }
+}
+
+fn sums(body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| match stmt {
+        Stmt::For(f) => sums(&f.body),
+        Stmt::If(i) => sums(&i.then) || sums(&i.otherwise),
+        Stmt::Each(e) => sums(&e.body),
+        Stmt::Ensure(e) => e.reduce.is_some(),
+        _ => false,
+    })
+}
+
+impl Frame<'_> {
+    /// One postcondition of one rank.
+    fn ensure(&mut self, ensure: &Ensure, asked: &mut [Asked]) -> Result<(), Stop> {
+        let targets = self.region(&ensure.target)?;
+        let mut all: Vec<Vec<(usize, usize)>> = vec![Vec::new(); targets.len()];
+        let known = self.env.len();
+        let (from, to) = match &ensure.reduce {
+            Some(sum) => (self.int(&sum.from)?, self.int(&sum.to)?),
+            None => (0, 1),
+        };
+        for value in from..to {
+            self.world.spend(1)?;
+            if let Some(sum) = &ensure.reduce {
+                self.env.push(&sum.var.text, Datum::Int(value));
+                if !self.passes(&sum.filter)? {
+                    self.env.truncate(known);
+                    continue;
+                }
+            }
+            let (rank, sources) = (self.rank(&ensure.at)?, self.region(&ensure.source)?);
+            if sources.len() != targets.len() {
+                return Err(wrong("RL0406 regions of different lengths"));
+            }
+            for (all, source) in all.iter_mut().zip(sources) {
+                all.push((rank, source));
+            }
+            self.env.truncate(known);
+        }
+        for (target, mut all) in targets.into_iter().zip(all) {
+            all.sort_unstable();
+            if all.windows(2).any(|pair| pair[0] == pair[1]) {
+                return Err(wrong("RL0502 a contribution is asked for twice"));
+            }
+            if !all.is_empty() && asked[target].replace(all).is_some() {
+                return Err(wrong("RL0505 a place has two postconditions"));
+            }
+        }
+        Ok(())
+    }
+}
