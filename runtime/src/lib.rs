@@ -32,7 +32,6 @@
 //! * [`cuda`]: the same on GPUs.
 //! * [`Error`]: what can go wrong, with stable codes.
 
-mod algorithm;
 mod backend;
 mod bind;
 pub mod bootstrap;
@@ -52,6 +51,7 @@ pub mod hints;
 pub mod lang;
 mod memory;
 mod net;
+mod own;
 mod paths;
 mod prototype;
 mod route;
@@ -59,7 +59,6 @@ pub mod trace;
 pub mod transport;
 mod watchdog;
 
-pub use algorithm::{Algorithm, Files, plan_of};
 pub use bootstrap::{Ending, Launcher, Outcome, Setup};
 pub use choose::{Choice, Machine, Request, Resolver, Source};
 pub use collectives::Reduction;
@@ -70,7 +69,9 @@ pub use executor::Stats;
 pub use hints::{HintError, Hints};
 pub use memory::Buffer;
 pub use net::scale;
+pub use own::{Algorithm, Files, plan_of};
 pub use prototype::{Playable, Prototype};
+// No item may have the name of one of these: without the feature, it would hide rustc's note that names it.
 #[cfg(feature = "macros")]
 pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
 pub use route::{Link, Route, Transports};

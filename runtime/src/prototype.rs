@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use roundelay_dsl::diag::codes;
 
-use crate::algorithm::Algorithm;
 use crate::error::Error;
+use crate::own::Algorithm;
 
 /// What can be given where an algorithm is played, installed or planned.
 pub trait Playable {

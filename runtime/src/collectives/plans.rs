@@ -7,7 +7,6 @@ use roundelay_algorithms::Entry;
 use roundelay_compiler::Plan;
 use roundelay_compiler::plan::Placement;
 
-use crate::algorithm::Algorithm;
 use crate::bind::mix;
 use crate::choose::{Choice, Request, Resolver};
 #[cfg(feature = "cuda")]
@@ -16,6 +15,7 @@ use crate::comm::{Communicator, Core};
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::hints::Hints;
+use crate::own::Algorithm;
 use crate::prototype::Playable;
 
 /// Calls whose plan is remembered.

@@ -7,12 +7,12 @@ use roundelay_compiler::Plan;
 use roundelay_compiler::plan::{Header, Placement};
 
 use super::Reduction;
-use crate::algorithm::Algorithm;
 use crate::comm::{Args, Call, Communicator};
 use crate::dtype::Element;
 use crate::error::Error;
 use crate::executor::Stats;
 use crate::memory::{bytes, bytes_mut};
+use crate::own::Algorithm;
 use crate::prototype::Playable;
 
 impl Communicator {

@@ -11,11 +11,11 @@ use super::bound::{Key, Lent};
 use super::comm::CudaComm;
 use super::program::Lowered;
 use super::{CudaStream, DevicePtr, Way};
-use crate::algorithm::Algorithm;
 use crate::choose::{How, device};
 use crate::collectives::Reduction;
 use crate::dtype::DType;
 use crate::error::Error;
+use crate::own::Algorithm;
 
 /// The buffers of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
