@@ -174,24 +174,24 @@ fn report(
     if found.iter().any(|f| f.span() == Some(t.span)) {
         return;
     }
-    let d = d();
-    found.push(match values(instance, t) {
-        Some(note) => d.note(note),
-        None => d,
-    });
+    found.push(told(instance, t, d()));
 }
 
-/// The values of the variables that made a transfer.
-pub(crate) fn values(instance: &Instance, t: &Transfer) -> Option<String> {
-    let mut note = None;
+/// A finding about a transfer, with the values of the variables that made it, and behind the `use` lines that
+/// lead to it.
+pub(crate) fn told(instance: &Instance, t: &Transfer, d: Diagnostic) -> Diagnostic {
+    // What ends a walk comes back through every `use` that it was in.
     let done = walk(instance, &mut |round| {
-        if round.index == t.round {
-            note = round.values(&t.key);
-            return Ok(ControlFlow::Break(()));
+        if round.index != t.round {
+            return Ok(ControlFlow::Continue(()));
         }
-        Ok(ControlFlow::Continue(()))
+        let d = d.clone();
+        Err(Box::new(match round.values(&t.key) {
+            Some(note) => d.note(note),
+            None => d,
+        }))
     });
-    done.ok().and(note)
+    done.map_or_else(|told| *told, |()| d)
 }
 
 /// Which transfers of the round write which region, as numbers to compare.
