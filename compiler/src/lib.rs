@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
+mod advice;
 mod budget;
 mod cells;
 pub mod chunks;

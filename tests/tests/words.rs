@@ -115,6 +115,67 @@ fn a_fault_in_what_is_used_names_the_lines_that_use_it() {
 }
 
 #[test]
+fn a_missing_clause_is_asked_for() {
+    let help = |text: &str, shape: &str| {
+        let (source, program) = last(text);
+        let shape = shape.parse().expect("a shape");
+        let found = check(&program, &source.sources, &shape, &Options::default());
+        found.expect_err("the text is wrong")[0].helps.join("; ")
+    };
+    let ring = body("all_reduce on n", "each r { r -> (r + 1) % n : reduce data[(r - 1) % n] }");
+    let grid = "each (i, g) { (i, g) -> (i, g) : copy data[(g + 1) % gpu.size] }";
+    let grid = body("all_reduce on (node, gpu)", grid);
+    let plain = body("broadcast on k", "each r { r -> r : copy data[r] }");
+    for (text, shape, clause) in [(ring, "3", "n"), (grid, "2x3", "gpu.size"), (plain, "3", "k")] {
+        let asked = format!("so the vector is one chunk: write `chunks {clause}` before");
+        assert!(help(&text, shape).contains(&asked), "{}", help(&text, shape));
+    }
+    // Scratch has a size of its own, and a vector of blocks is cut already.
+    let scratch = body(
+        "all_reduce on n",
+        "scratch t[1]
+    each r { r -> r : copy data -> t[r] }",
+    );
+    assert_eq!(help(&scratch, "3"), "the buffer has 1 chunk; write `%` to wrap around");
+    let blocks = body("all_gather on n", "each r { r -> r : copy data[r + 1] }");
+    assert_eq!(help(&blocks, "3"), "the buffer has 3 chunks; write `%` to wrap around");
+}
+
 #[test]
+fn a_remainder_that_binds_too_tightly_is_told() {
+    let grid = "each (i, g) { (i, g) -> (i, g + 1 % gpu.size) : copy data[g] }";
+    said(
+        &body("all_gather on (node, gpu)", grid),
+        "2x2",
+        expect![[r#"
+        error[RL0402]: coordinate 2 is not one of the 2 along `gpu`
+         --> mine.algo:2:33
+          |
+        2 |     each (i, g) { (i, g) -> (i, g + 1 % gpu.size) : copy data[g] }
+          |                                 ^^^^^^^^^^^^^^^^ out of bounds
+          |
+          = note: with node.size = 2, gpu.size = 2, i = 0, g = 1
+          = help: `%` binds tighter than `+`: write `(g + 1) % gpu.size`
+    "#]],
+    );
+    let help = |text: &str| {
+        let (source, program) = last(&body("all_gather on n", text));
+        let found = check(&program, &source.sources, &Shape::flat(4), &Options::default());
+        found.expect_err("the text is wrong")[0].helps.join("; ")
+    };
+    for (text, meant) in [
+        ("each r { r -> r + 1 % n : copy data[r] }", "`(r + 1) % n`"),
+        ("each r { r -> 2 * r + 1 % n : copy data[r] }", "`(2 * r + 1) % n`"),
+        ("each r { r -> (r + 1) % n : copy data[r - 1 % n] }", "`(r - 1) % n`"),
+        ("each r { let p = r + (1 << 1) % n r -> p : copy data[r] }", "`(r + (1 << 1)) % n`"),
+    ] {
+        assert!(help(text).contains("`%` binds tighter than"), "{text}: {}", help(text));
+        assert!(help(text).ends_with(&format!("write {meant}")), "{text}: {}", help(text));
+    }
+    // Here `%` wraps around something else.
+    let other = help("each r { r -> r + 3 % 2 : copy data[r] }");
+    assert_eq!(other, "write `%` to wrap around, or exclude it with `where`");
+}
+
 #[test]
 #[test]

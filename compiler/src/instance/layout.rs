@@ -6,6 +6,7 @@ use roundelay_dsl::diag::{Diagnostic, Label, codes};
 use roundelay_dsl::span::Span;
 
 use super::{Fail, MAX_CHUNKS, chunks, custom_sizes, environment, index_set, requires, value};
+use crate::advice::Indexed;
 use crate::budget::{Budget, ENTERED};
 use crate::collective::{CustomSpec, Kind, Spec};
 use crate::eval::Bounds;
@@ -146,7 +147,7 @@ impl Layout {
                 env[index(c)] = 0;
             }
             loop {
-                let set = index_set(&r.index, env, size, r.span);
+                let set = index_set(&r.index, env, &Indexed::new(p, r.buf, size, &[]), r.span);
                 need(
                     set.map_err(|d| match axis {
                         Some(_) => Box::new(d.note(group_note(p, env))),
