@@ -178,4 +178,33 @@ fn a_remainder_that_binds_too_tightly_is_told() {
 }
 
 #[test]
+fn a_deadlock_is_told_wait_by_wait() {
+    let pieces = body(
+        "all_gather on n",
+        "chunks 4 * n
+    each r { for p in 0..n where p != r { for j in 0..4 { r -> p : copy data[4 * r + j] } } }
+    schedule { slots 1 }",
+    );
+    said(
+        &pieces,
+        "3",
+        expect![[r#"
+            error[RL0301]: with 1 slot the schedule deadlocks; 4 are enough
+             --> mine.algo:4:5
+              |
+            4 |     schedule { slots 1 }
+              |     ^^^^^^^^^^^^^^^^^^^^ asked for here
+              |
+              = note: on 3 ranks, each waits for the next in a circle:
+              = note: rank 0 waits for a free slot, once rank 2 has taken a message (round 0, line 3: r -> p : copy data[4 * r + j])
+              = note: rank 2 waits for its step before (round 0, line 3)
+              = note: rank 2 waits for a free slot, once rank 1 has taken a message (round 0, line 3)
+              = note: rank 1 waits for its step before (round 0, line 3)
+              = note: rank 1 waits for a message from rank 0 (round 0, line 3)
+              = note: rank 0 waits for its step before (round 0, line 3)
+              = help: write `slots 4`, or leave `slots` out
+        "#]],
+    );
+}
+
 #[test]
