@@ -27,6 +27,12 @@ fn said(text: &str, shape: &str, expected: Expect) {
 }
 
 /// What is said of a text that is refused at every shape.
+fn refused(text: &str, expected: Expect) {
+    let Err((sources, faults)) = read("mine.algo", text) else { panic!("the text is sound") };
+    let pictures = faults.iter().map(|d| render::human(&sources, d, false) + "\n");
+    expected.assert_eq(&pictures.collect::<String>());
+}
+
 fn body(of: &str, body: &str) -> String {
     format!("algorithm mine implements {of} ranks {{\n    {body}\n}}\n")
 }
@@ -208,3 +214,32 @@ fn a_deadlock_is_told_wait_by_wait() {
 }
 
 #[test]
+fn what_commutes_is_the_operator_of_the_call() {
+    let of = |clause: &str| body("all_reduce on n", &format!("{clause}\n    each r {{ }}"));
+    refused(
+        &of("requires commutative(sum)"),
+        expect![[r#"
+        error[RL0201]: `commutative` asks for the operator of the call, which is named `op`
+         --> mine.algo:2:26
+          |
+        2 |     requires commutative(sum)
+          |                          ^^^ not `op`
+          |
+          = note: an algorithm names no operator: `sum`, `max` and the others belong to the call
+          = help: write `requires commutative(op)`; any other `requires` is a condition on the ranks, such as `pow2(n)`
+    "#]],
+    );
+    refused(
+        &of("requires pow2(n) && commutative(op)"),
+        expect![[r#"
+        error[RL0208]: `commutative(op)` is a clause of its own, and no value
+         --> mine.algo:2:25
+          |
+        2 |     requires pow2(n) && commutative(op)
+          |                         ^^^^^^^^^^^^^^^ misplaced
+          |
+          = note: an algorithm names no operator: `sum`, `max` and the others belong to the call
+          = help: write `requires commutative(op)`; any other `requires` is a condition on the ranks, such as `pow2(n)`
+    "#]],
+    );
+}
