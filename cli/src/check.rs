@@ -337,9 +337,13 @@ pub(crate) fn time_text(us: f64) -> String {
 }
 
 fn order(checked: &Checked, kind: &Kind) -> &'static str {
+    let declared = matches!(kind, Kind::Custom(_));
     match (kind.reduces(), checked.facts.bitwise, checked.facts.lossy) {
         (false, _, true) => "rounded on the wire",
         (false, ..) => "nothing is reduced",
+        // Ranks of a declared collective may be meant to hold different sums.
+        (_, Some(true), _) if declared => "equal sums, equal bits",
+        (_, Some(false), _) if declared => "equal sums differ in bits",
         (_, Some(true), _) => "bitwise equal on all ranks",
         (_, Some(false), _) => "differs between ranks",
         (_, None, _) => "not compared",

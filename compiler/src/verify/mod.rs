@@ -58,8 +58,8 @@ pub struct Facts {
     pub sent: u64,
     /// Most chunks that one rank receives from others.
     pub received: u64,
-    /// Whether every rank that holds a sum holds the same tree of additions, so that results are
-    /// bitwise equal; `None` where the proof does not tell.
+    /// Whether all ranks that are to hold the same sum hold the same tree of additions, so that they hold
+    /// the same bits; `None` where the proof does not tell.
     pub bitwise: Option<bool>,
     /// Whether every sum is one of all ranks in ascending order, whatever the chunk and whoever holds
     /// it, so that an element's bits depend on the contributions alone; `None` where the proof does

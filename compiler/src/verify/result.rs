@@ -1,10 +1,12 @@
 //! After the last round: does every rank hold what the collective asks for?
 
+use std::collections::BTreeMap;
+
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 
 use super::rounds::{State, initial, place_name, told};
-use super::value::{Spoilt, Value, ordered_tree};
+use super::value::{RankSet, Spoilt, Value, ordered_tree};
 use crate::collective::{Expected, Kind, Ranks};
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
@@ -15,9 +17,9 @@ use crate::program::{Buffer, Style};
 /// What is known of the sums that ranks end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sums {
-    /// They are bitwise equal on all ranks that hold them.
+    /// Ranks that are to hold the same sum hold the same bits of it.
     pub equal: bool,
-    /// Each is of all ranks in ascending order, one after the other.
+    /// They are, and each takes its ranks in ascending order, one after the other.
     pub ordered: bool,
 }
 
@@ -32,7 +34,8 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnosti
         Style::InputOutput => (Buffer::Output, Buf::Output),
     };
     let n = instance.ranks();
-    let mut trees: Vec<Option<u64>> = vec![None; index(instance.spec.chunks)];
+    let mut trees: Vec<BTreeMap<Parts<'_>, u64>> =
+        vec![BTreeMap::new(); index(instance.spec.chunks)];
     let (mut equal, mut ordered) = (true, true);
     let mut wrong = None;
     for rank in 0..n {
@@ -42,7 +45,8 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnosti
             let place = state.places.of(rank, buf, chunk);
             match state.value(place) {
                 Some(value) if value.is(&expected, n) => {
-                    let tree = trees[index(expected.chunk)].get_or_insert_with(|| {
+                    let sums = &mut trees[index(expected.chunk)];
+                    let tree = sums.entry(value.parts.as_slice()).or_insert_with(|| {
                         ordered &= value.tree == in_order(&expected, n);
                         value.tree
                     });
@@ -63,6 +67,9 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnosti
     let sums = Sums { equal, ordered: equal && ordered };
     Ok(instance.spec.kind.reduces().then_some(sums))
 }
+
+/// The contributions that make up a sum.
+type Parts<'v> = &'v [(u32, RankSet)];
 
 /// The tree of the sum that takes contributions in ascending order of rank.
 fn in_order(expected: &Expected, n: u32) -> u64 {
