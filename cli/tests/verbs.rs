@@ -49,6 +49,26 @@ fn check_passes_over_what_requires_forbids() {
     assert_eq!(shapes, [r#""2x2""#, r#""2x3""#, r#""3x2""#, r#""2x4""#]);
 }
 
+/// A warning is said once, is in the object of each count, and fails nothing; `run` does not know of it.
+#[test]
+fn check_warns_of_what_is_not_needed() {
+    let text = "algorithm a implements all_gather on n ranks {
+    for s in 0..n { each r { r -> (r + 1) % n : copy data[(r - s) % n] } }
+}";
+    let path = file("wasteful.algo", text);
+    let ran = roundelay(&["check", &path, "-n", "2..5"]).ok();
+    assert_eq!(ran.err.matches("warning[RL0506]").count(), 1, "{}", ran.err);
+    assert!(ran.err.contains("on 2 ranks, 2 of 4 transfers"), "{}", ran.err);
+    assert_eq!(ran.out.matches("proved").count(), 4, "{}", ran.out);
+    for line in roundelay(&["check", &path, "-n", "2..5", "--json"]).ok().json() {
+        let found = &line["diagnostics"][0];
+        assert_eq!((&line["verdict"], &found["code"]), (&"proved".into(), &"RL0506".into()));
+        assert_eq!((&found["severity"], &found["line"]), (&"warning".into(), &2.into()), "{line}");
+    }
+    let ran = roundelay(&["run", &path, "-n", "2", "--bytes", "8", "--iters", "1"]).ok();
+    assert!(!(ran.err + &ran.out).contains("RL0506"));
+}
+
 /// Ranks of a declared collective may be meant to hold different sums, which are not compared.
 #[test]
 fn check_compares_sums_that_are_to_be_the_same() {

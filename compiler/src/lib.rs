@@ -138,6 +138,8 @@ pub struct Checked {
     pub least_slots: Option<u32>,
     /// Chunks of the whole vector; the facts count in these.
     pub chunks: u32,
+    /// Warnings of what is right and could be better; looked for where the proof is unrolled.
+    pub warnings: Diagnostics,
 }
 
 /// Proves a program at a shape, without keeping plans: by symmetry where there is one and unrolling would
@@ -166,7 +168,8 @@ fn judge(
         match verify::symmetry::prove(&instance, sources) {
             Ok(verify::symmetry::Attempt::Proved { facts, group, orbits }) => {
                 let method = Method::Symmetry { group, orbits };
-                return Ok(Checked { facts, method, least_slots: None, chunks });
+                let warnings = Vec::new();
+                return Ok(Checked { facts, method, least_slots: None, chunks, warnings });
             }
             Ok(verify::symmetry::Attempt::Unknown(reason)) => why = Some(reason),
             // Unrolled, faults come with a full trace, and waits are not judged by a clock.
@@ -185,11 +188,12 @@ fn judge(
         })?;
         let (plans, known) = (proved.plans(), proved.least_slots());
         let least = verify::plan::least(&proved.graph, sources, placement, plans, known)?;
-        let first = checked.get_or_insert(Checked {
+        let first = checked.get_or_insert_with(|| Checked {
             facts: proved.facts().clone(),
             method: Method::Unrolled,
             least_slots: Some(least),
             chunks,
+            warnings: verify::waste::find(&proved.graph),
         });
         first.least_slots = first.least_slots.max(Some(least));
     }
