@@ -64,10 +64,15 @@ pub(crate) fn check(args: &Check, report: Report) -> Outcome {
     for program in &loaded.programs {
         ends.push(Table::new(args, report, &loaded, program).fill());
     }
+    for end in &ends {
+        if let End::Proved(warnings) = end {
+            report.diagnostics(&loaded.sources, warnings);
+        }
+    }
     // Of several algorithms some need not allow the ranks: that is no fault of theirs.
-    let passes = ends.iter().any(|end| matches!(end, End::Proved));
+    let passes = ends.iter().any(|end| matches!(end, End::Proved(_)));
     let faults = ends.into_iter().filter_map(|end| match end {
-        End::Proved => None,
+        End::Proved(_) => None,
         End::NotAllowed(_) if passes => None,
         End::NotAllowed(found) | End::Failed(found) => Some(found),
     });
@@ -124,7 +129,8 @@ struct Table<'a> {
 
 /// The outcome of all rank counts of an algorithm; the first that did not go well says why.
 enum End {
-    Proved,
+    /// With the warnings of the first rank count that has some.
+    Proved(Vec<Diagnostic>),
     /// It allows none of them.
     NotAllowed(Vec<Diagnostic>),
     Failed(Vec<Diagnostic>),
@@ -149,6 +155,7 @@ impl<'a> Table<'a> {
         self.head(&name);
         let progress = Progress::new(&name, ranks.shapes.len());
         let (mut skipped, mut shown) = (Vec::new(), 0);
+        let mut warnings = Vec::new();
         let mut failed: Option<Vec<Diagnostic>> = None;
         for shape in &ranks.shapes {
             let found = self.one(shape);
@@ -159,6 +166,11 @@ impl<'a> Table<'a> {
                 found => {
                     shown += 1;
                     progress.aside(|| self.row(shape, &found));
+                    if let Found::Proved(proved) = &found
+                        && warnings.is_empty()
+                    {
+                        warnings.clone_from(&proved.checked.warnings);
+                    }
                     if let Found::Failed(found) = found
                         && failed.as_ref().is_none_or(|f| not_allowed(f) && !not_allowed(&found))
                     {
@@ -178,7 +190,7 @@ impl<'a> Table<'a> {
             self.name_skipped(&name, &skipped);
         }
         match failed {
-            None => End::Proved,
+            None => End::Proved(warnings),
             Some(found) if not_allowed(&found) => End::NotAllowed(found),
             Some(found) => End::Failed(found),
         }
@@ -305,6 +317,7 @@ impl<'a> Table<'a> {
                 line.bitwise = checked.facts.bitwise;
                 line.lossy = Some(checked.facts.lossy);
                 line.time_us = *time_us;
+                line.diagnostics = checked.warnings.iter().map(|d| json(self.sources, d)).collect();
             }
         }
         line
@@ -337,9 +350,13 @@ pub(crate) fn time_text(us: f64) -> String {
 }
 
 fn order(checked: &Checked, kind: &Kind) -> &'static str {
+    let declared = matches!(kind, Kind::Custom(_));
     match (kind.reduces(), checked.facts.bitwise, checked.facts.lossy) {
         (false, _, true) => "rounded on the wire",
         (false, ..) => "nothing is reduced",
+        // Ranks of a declared collective may be meant to hold different sums.
+        (_, Some(true), _) if declared => "equal sums, equal bits",
+        (_, Some(false), _) if declared => "equal sums differ in bits",
         (_, Some(true), _) => "bitwise equal on all ranks",
         (_, Some(false), _) => "differs between ranks",
         (_, None, _) => "not compared",

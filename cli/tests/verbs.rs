@@ -49,6 +49,56 @@ fn check_passes_over_what_requires_forbids() {
     assert_eq!(shapes, [r#""2x2""#, r#""2x3""#, r#""3x2""#, r#""2x4""#]);
 }
 
+/// A warning is said once, is in the object of each count, and fails nothing; `run` does not know of it.
+#[test]
+fn check_warns_of_what_is_not_needed() {
+    let text = "algorithm a implements all_gather on n ranks {
+    for s in 0..n { each r { r -> (r + 1) % n : copy data[(r - s) % n] } }
+}";
+    let path = file("wasteful.algo", text);
+    let ran = roundelay(&["check", &path, "-n", "2..5"]).ok();
+    assert_eq!(ran.err.matches("warning[RL0506]").count(), 1, "{}", ran.err);
+    assert!(ran.err.contains("on 2 ranks, 2 of 4 transfers"), "{}", ran.err);
+    assert_eq!(ran.out.matches("proved").count(), 4, "{}", ran.out);
+    for line in roundelay(&["check", &path, "-n", "2..5", "--json"]).ok().json() {
+        let found = &line["diagnostics"][0];
+        assert_eq!((&line["verdict"], &found["code"]), (&"proved".into(), &"RL0506".into()));
+        assert_eq!((&found["severity"], &found["line"]), (&"warning".into(), &2.into()), "{line}");
+    }
+    let ran = roundelay(&["run", &path, "-n", "2", "--bytes", "8", "--iters", "1"]).ok();
+    assert!(!(ran.err + &ran.out).contains("RL0506"));
+}
+
+/// Ranks of a declared collective may be meant to hold different sums, which are not compared.
+#[test]
+fn check_compares_sums_that_are_to_be_the_same() {
+    let of = |to: &str, body: &str| {
+        let text = format!(
+            "collective sums on n ranks {{
+    input 1
+    output 1
+    each r {{ output[0] = reduce p in 0..{to} : input[0] at p }}
+}}
+algorithm a implements sums on n ranks {{
+    each r {{ r -> r : copy input -> output }}
+    {body}
+}}"
+        );
+        let path = file(&format!("sums_{}.algo", to.len()), &text);
+        roundelay(&["check", &path, "-n", "4"]).ok().out
+    };
+    let prefix =
+        "for k in 0..2 { let d = 1 << k each r where r + d < n { r -> r + d : reduce output } }";
+    assert!(of("r+1", prefix).contains("equal sums, equal bits"));
+    let all = "each r { for p in 0..n where p != r { r -> p : reduce input -> output } }";
+    assert!(of("n", all).contains("equal sums, equal bits"));
+    let around = "0 -> 1 : reduce output  2 -> 3 : reduce output  1 -> 3 : reduce output
+    0 -> 2 : reduce output  1 -> 0 : reduce input -> output
+    for p in 2..4 { p -> 0 : reduce input -> output }
+    3 -> 1 : copy output  1 -> 2 : copy output";
+    assert!(of("n   ", around).contains("equal sums differ in bits"));
+}
+
 #[test]
 fn check_shows_the_smallest_failing_count() {
     let text = "algorithm a implements all_reduce on n ranks {

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
+mod advice;
 mod bounds;
 mod budget;
 mod cells;
@@ -148,6 +149,8 @@ pub struct Checked {
     pub least_slots: Option<u32>,
     /// Chunks of the whole vector; the facts count in these.
     pub chunks: u32,
+    /// Warnings of what is right and could be better; looked for where the proof is unrolled.
+    pub warnings: Diagnostics,
 }
 
 /// Proves a program at a shape, without keeping plans: by symmetry where there is one and unrolling would
@@ -176,7 +179,8 @@ fn judge(
         match verify::symmetry::prove(&instance, sources) {
             Ok(verify::symmetry::Attempt::Proved { facts, group, orbits }) => {
                 let method = Method::Symmetry { group, orbits };
-                return Ok(Checked { facts, method, least_slots: None, chunks });
+                let warnings = Vec::new();
+                return Ok(Checked { facts, method, least_slots: None, chunks, warnings });
             }
             Ok(verify::symmetry::Attempt::Unknown(reason)) => why = Some(reason),
             // Unrolled, faults come with a full trace, and waits are not judged by a clock.
@@ -196,7 +200,8 @@ fn judge(
         let least = verify::plan::least(&graph, sources, placement, &plans, known)?;
         least_slots = least_slots.max(Some(least));
     }
-    Ok(Checked { facts: graph.facts().clone(), method: Method::Unrolled, least_slots, chunks })
+    let (facts, warnings) = (graph.facts().clone(), verify::waste::find(&graph));
+    Ok(Checked { facts, method: Method::Unrolled, least_slots, chunks, warnings })
 }
 
 /// Whether unrolling takes so many steps and moves that looking for a symmetry costs less: those of rank 0,

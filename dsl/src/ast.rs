@@ -456,4 +456,25 @@ impl BinOp {
             BinOp::Mod => "%",
         }
     }
+
+    /// How closely it binds: operators of a higher number come first.
+    pub fn tightness(self) -> u8 {
+        use BinOp::*;
+        match self {
+            Or => 0,
+            And => 1,
+            Eq | Ne | Lt | Le | Gt | Ge => 2,
+            BitOr => 3,
+            BitXor => 4,
+            BitAnd => 5,
+            Shl | Shr => 6,
+            Add | Sub => 7,
+            Mul | Div | Mod => 8,
+        }
+    }
+
+    /// Whether it compares numbers.
+    pub fn compares(self) -> bool {
+        self.tightness() == BinOp::Eq.tightness()
+    }
 }

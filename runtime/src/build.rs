@@ -9,7 +9,7 @@ use roundelay_compiler::resolve_tree;
 use roundelay_dsl::ast::{self, BinOp, ExprKind, Index, Name, Op};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
-use crate::algorithm::{Algorithm, Files};
+use crate::custom::{Algorithm, Files};
 use crate::error::Error;
 
 /// What moves, in the making. Diagnostics point at the lines of Rust that called it.

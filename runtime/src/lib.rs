@@ -33,7 +33,6 @@
 //! * [`Error`]: what can go wrong, with stable codes.
 
 mod abort;
-mod algorithm;
 mod backend;
 mod bind;
 pub mod bootstrap;
@@ -44,6 +43,7 @@ mod comm;
 mod contention;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod custom;
 mod digest;
 mod dtype;
 mod endpoints;
@@ -64,18 +64,19 @@ pub mod trace;
 pub mod transport;
 mod waiting;
 
-pub use algorithm::{Algorithm, Files, plan_of};
 pub use bind::Stats;
 pub use bootstrap::{Ending, Launcher, Outcome, Setup};
 pub use choose::{Choice, DecidedBy, Machine, Request, Resolver};
 pub use collectives::Reduction;
 pub use comm::{Args, Batch, Call, CallOptions, Communicator, Resources, Status, With, Work};
+pub use custom::{Algorithm, Files, plan_of};
 pub use dtype::{DType, Element, RedOp, UnknownName};
 pub use error::{Error, Location};
 pub use hints::{HintError, Hints};
 pub use memory::Buffer;
 pub use net::scale;
 pub use prototype::{Playable, Prototype};
+// No item may have the name of one of these: without the feature, it would hide rustc's note that names it.
 #[cfg(feature = "macros")]
 pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
 pub use route::{Route, Transport, Transports};

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use roundelay_dsl::diag::codes;
 
-use crate::algorithm::Algorithm;
+use crate::custom::Algorithm;
 use crate::error::Error;
 
 /// What can be given where an algorithm is played, installed or planned.

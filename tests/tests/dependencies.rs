@@ -36,6 +36,21 @@ fn nothing_of_the_macros_is_linked_into_what_runs() {
     }
 }
 
+/// Without the feature, rustc says of a macro that it is gated behind it, unless the crate has another item of
+/// that name: then it says that this one is private.
+#[test]
+fn nothing_hides_that_the_macros_need_the_feature() {
+    let text = include_str!("../../runtime/src/lib.rs");
+    let (_, exported) = text.split_once("pub use roundelay_macros::{").expect("the macros");
+    let (names, _) = exported.split_once('}').expect("a list");
+    let names: Vec<&str> = names.split(',').map(str::trim).collect();
+    assert!(names.contains(&"algorithm"), "{names:?}");
+    for name in names {
+        let hides = |line: &str| line.trim_end_matches(';').ends_with(&format!("mod {name}"));
+        assert!(!text.lines().any(hides), "a module is named `{name}`");
+    }
+}
+
 #[test]
 fn the_feature_brings_them_as_procedural_macros_alone() {
     let compiled = tree("roundelay", "macros", "normal,build");

@@ -152,7 +152,8 @@ fn words(name: &str, shape: &Shape, facts: &Facts, chunks: u32) -> String {
         let sent = facts.sent as f64 / f64::from(chunks.max(1));
         words += &format!(", a rank sends at most {sent:.3} vectors");
     }
-    if facts.bitwise == Some(true) {
+    let declared = !name.split_once('.').is_some_and(|(collective, _)| is_collective(collective));
+    if facts.bitwise == Some(true) && !declared {
         words += ", bitwise equal on all ranks";
     }
     words

@@ -7,6 +7,7 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::{Fail, MAX_CHUNKS, index_set, value};
+use crate::advice::{Indexed, Words, no_rank};
 use crate::chunks::ChunkSet;
 use crate::collective::{CustomSpec, Run};
 use crate::program::{Binder, Custom, Ensure, Expr, Index, Node, Rank, Slot};
@@ -137,8 +138,13 @@ impl Table<'_> {
 
     fn leaf(&mut self, number: usize, rank: u32, env: &mut [i64]) -> Result<(), Fail> {
         let ensure = &self.custom.ensures[number];
-        let target = index_set(&ensure.target, env, self.spec.output, ensure.span)
-            .map_err(|d| self.note(d, ensure, env))?;
+        let target = index_set(
+            &ensure.target,
+            env,
+            &buffer(self.custom, ensure, self.spec.output),
+            ensure.span,
+        )
+        .map_err(|d| self.note(d, ensure, env))?;
         let operands = self.operands(ensure, env)?;
         if operands.is_empty() {
             return Ok(());
@@ -212,7 +218,8 @@ impl Table<'_> {
 
     /// What a turn of a postcondition sums, or copies.
     fn operands(&mut self, ensure: &Ensure, env: &mut [i64]) -> Result<Vec<Operand>, Fail> {
-        let source = |env: &mut [i64]| index_set(&ensure.source, env, self.spec.input, ensure.span);
+        let input = buffer(self.custom, ensure, self.spec.input);
+        let source = |env: &mut [i64]| index_set(&ensure.source, env, &input, ensure.span);
         let Some((slot, from, to, filter)) = &ensure.reduce else {
             let at = self.rank(ensure, env)?;
             let set = source(env).map_err(|d| self.note(d, ensure, env))?;
@@ -241,8 +248,7 @@ impl Table<'_> {
                 continue;
             }
             let at = self.rank(ensure, env)?;
-            let set = index_set(&ensure.source, env, self.spec.input, ensure.span)
-                .map_err(|d| self.note(d, ensure, env))?;
+            let set = source(env).map_err(|d| self.note(d, ensure, env))?;
             operands.push((at, at + 1, set));
         }
         Ok(operands)
@@ -251,22 +257,20 @@ impl Table<'_> {
     /// Whose input: every coordinate is one of its axis.
     fn rank(&self, ensure: &Ensure, env: &mut [i64]) -> Result<u32, Fail> {
         let Rank { linear, coordinates, span } = &ensure.at;
-        let out_of = |v: i64, n: i64, span: Span, env: &[i64]| {
-            let d = Diagnostic::error(codes::RANK, format!("rank {v} is not one of {n}"))
-                .label(span, "out of bounds")
-                .help("write `%` to wrap around, or exclude it with `where`");
+        let out_of = |of: (i64, i64), axis: Option<&str>, e: &Expr, span: Span, env: &[i64]| {
+            let d = no_rank(of, axis, (e, span), words(self.custom, ensure), env);
             self.note(Box::new(d), ensure, env)
         };
-        for (e, size) in coordinates {
+        for ((e, size), axis) in coordinates.iter().zip(&self.custom.axes.names) {
             let (v, n) = (self.value(ensure, e, env)?, env[usize::from(*size)]);
             if !(0..n).contains(&v) {
-                return Err(out_of(v, n, e.span, env));
+                return Err(out_of((v, n), Some(axis), e, e.span, env));
             }
         }
         let v = self.value(ensure, linear, env)?;
         match u32::try_from(v) {
             Ok(rank) if rank < self.n => Ok(rank),
-            _ => Err(out_of(v, self.n.into(), *span, env)),
+            _ => Err(out_of((v, self.n.into()), None, linear, *span, env)),
         }
     }
 
@@ -290,6 +294,15 @@ impl Table<'_> {
         }
         if parts.is_empty() { d } else { Box::new(d.note(format!("with {}", parts.join(", ")))) }
     }
+}
+
+fn words<'c>(custom: &'c Custom, ensure: &'c Ensure) -> Words<'c> {
+    Words { slots: &custom.slots, binders: &ensure.binders }
+}
+
+/// The input or the output that a postcondition names, of so many chunks.
+fn buffer<'c>(custom: &'c Custom, ensure: &'c Ensure, size: u32) -> Indexed<'c> {
+    Indexed { size, words: words(custom, ensure), uncut: None }
 }
 
 /// Whether an index reads a variable.

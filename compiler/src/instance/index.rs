@@ -4,6 +4,7 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::{Fail, value};
+use crate::advice::Indexed;
 use crate::chunks::ChunkSet;
 use crate::num::narrow;
 use crate::program::{Expr, Index};
@@ -11,24 +12,17 @@ use crate::program::{Expr, Index};
 /// Longer strides are refused.
 const MOST_STRIDE: u32 = u32::MAX / 2;
 
-/// The chunks that an index names in a buffer of `size` chunks.
+/// The chunks that an index names in a buffer.
 pub(crate) fn index_set(
     index: &Index,
     env: &mut [i64],
-    size: u32,
+    of: &Indexed<'_>,
     span: Span,
 ) -> Result<ChunkSet, Fail> {
+    let size = of.size;
     // Said only where it is wrong: this is asked for every transfer.
-    let bound = |ok: bool, message: &dyn Fn() -> String, at: Span| {
-        if ok {
-            return Ok(());
-        }
-        Err(Box::new(Diagnostic::error(codes::INDEX, message()).label(at, "out of bounds").help(
-            format!(
-                "the buffer has {size} chunk{}; write `%` to wrap around",
-                if size == 1 { "" } else { "s" }
-            ),
-        )))
+    let bound = |ok: bool, message: &dyn Fn() -> String, e: &Expr, env: &[i64]| {
+        if ok { Ok(()) } else { Err(Box::new(of.no_chunk(message(), e, env))) }
     };
     let step = |by: &Option<Expr>,
                 take: &Option<Expr>,
@@ -61,17 +55,18 @@ pub(crate) fn index_set(
         Index::All => Ok(ChunkSet::all(size)),
         Index::At(e) => {
             let v = value(e, env)?;
-            bound((0..i64::from(size)).contains(&v), &|| format!("chunk {v} of {size}"), e.span)?;
+            bound((0..i64::from(size)).contains(&v), &|| format!("chunk {v} of {size}"), e, env)?;
             Ok(ChunkSet::interval(narrow(v).unwrap_or(0), 1, size))
         }
         Index::Range { from, to, by, take } => {
             let (a, b) = (value(from, env)?, value(to, env)?);
             let empty = a >= b;
-            bound(empty || a >= 0, &|| format!("chunks {a}..{b} of {size}"), from.span)?;
+            bound(empty || a >= 0, &|| format!("chunks {a}..{b} of {size}"), from, env)?;
             bound(
                 empty || b <= i64::from(size),
                 &|| format!("chunks {a}..{b} of {size}"),
-                to.span,
+                to,
+                env,
             )?;
             if empty {
                 return Ok(ChunkSet::interval(0, 0, size.max(1)));
@@ -94,9 +89,10 @@ pub(crate) fn index_set(
             bound(
                 (0..i64::from(size)).contains(&a),
                 &|| format!("chunk {a} of {size}"),
-                from.span,
+                from,
+                env,
             )?;
-            bound(k <= i64::from(size), &|| format!("{k} chunks of {size}"), count.span)?;
+            bound(k <= i64::from(size), &|| format!("{k} chunks of {size}"), count, env)?;
             let (first, count) = (narrow(a).unwrap_or(0), narrow(k).unwrap_or(0));
             let set = match step(by, take, env)? {
                 None => ChunkSet::interval(first, count, size),

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use roundelay_dsl::diag::{Diagnostic, codes};
+use roundelay_dsl::diag::{Diagnostic, Label, codes};
 use roundelay_dsl::span::Span;
 
 use super::{Fail, MAX_CHUNKS, chunks, custom_sizes, environment, index_set, requires, value};
+use crate::advice::Indexed;
 use crate::bounds::Bounds;
 use crate::budget::{Budget, ENTERED};
 use crate::collective::{CustomSpec, Kind, Spec};
@@ -102,7 +103,8 @@ impl Layout {
     ) -> Result<u32, Fail> {
         self.enters(u.span)?;
         let (sub_axes, mut sub_env, sub_units) = enter(p, axes, env, u)?;
-        let inner = self.program(&u.program, &sub_axes, &mut sub_env, sub_units, 1)?;
+        let inner = self.program(&u.program, &sub_axes, &mut sub_env, sub_units, 1);
+        let inner = inner.map_err(|d| Box::new(used(u, *d)))?;
         let part = |p: &Program, axes: &[u32], chunks, custom| Spec {
             kind: p.kind.clone(),
             ranks: axes.iter().product(),
@@ -145,7 +147,7 @@ impl Layout {
                 env[index(c)] = 0;
             }
             loop {
-                let set = index_set(&r.index, env, size, r.span);
+                let set = index_set(&r.index, env, &Indexed::new(p, r.buf, size, &[]), r.span);
                 need(
                     set.map_err(|d| match axis {
                         Some(_) => Box::new(d.note(group_note(p, env))),
@@ -213,6 +215,22 @@ pub(crate) fn sub_regions(u: &Use) -> Vec<(Option<&Region>, Buffer)> {
     }
 }
 
+/// A finding in what is used, behind the line that uses it: the user's own comes first.
+pub(crate) fn used(u: &Use, mut d: Diagnostic) -> Diagnostic {
+    let own = |l: &Label| {
+        let (line, place) = (u.span, l.span);
+        line.source == place.source && line.start <= place.start && place.end <= line.end
+    };
+    if let Some(at) = d.labels.iter().position(own) {
+        // The place is in the line itself; what stands before it are lines of what is used.
+        d.labels.drain(..at);
+        return d;
+    }
+    let name = format!("in `{}.{}`, used here", u.program.kind.name(), u.program.name);
+    d.labels.insert(0, Label { span: u.span, text: name });
+    d
+}
+
 /// The buffer of the using program that stands for a buffer of the used one by default.
 pub(crate) fn parent_buffer(p: &Program, buffer: Buffer) -> Buffer {
     match (p.style, buffer) {
@@ -258,7 +276,7 @@ pub(crate) fn enter(
         ));
     }
     let mut sub_env = environment(sub, &sub_axes, count(root));
-    let located = |d: Fail| Box::new(d.label(u.span, "used here"));
+    let located = |d: Fail| Box::new(used(u, *d));
     requires(sub, &mut sub_env).map_err(located)?;
     let units = chunks(sub, &mut sub_env, m).map_err(located)?;
     Ok((sub_axes, sub_env, units))

@@ -22,7 +22,7 @@ use crate::program::{Expr, Program};
 use custom::{custom_sizes, custom_spec};
 pub(crate) use index::index_set;
 use layout::Layout;
-pub(crate) use layout::{enter, length_varies, parent_buffer, split_range, sub_regions};
+pub(crate) use layout::{enter, length_varies, parent_buffer, split_range, sub_regions, used};
 pub use shape::{MAX_RANKS, Shape};
 
 /// More chunks than this in one buffer are refused.

@@ -25,6 +25,21 @@ pub(super) struct Expansion {
 /// More nodes than this in one expression are refused: nested calls multiply.
 const MAX_NODES: usize = 20_000;
 
+/// The condition on the operator, written otherwise than `requires commutative(op)`.
+fn commutative(name: &ast::Name, args: &[ast::Expr], e: &ast::Expr) -> Diagnostic {
+    let whole = matches!(args, [ast::Expr { kind: ExprKind::Name(op), .. }] if op == "op");
+    let d = if whole {
+        let message = "`commutative(op)` is a clause of its own, and no value";
+        Diagnostic::error(codes::MISPLACED, message).label(e.span, "misplaced")
+    } else {
+        let given = args.first().map_or(name.span, |arg| arg.span);
+        let message = "`commutative` asks for the operator of the call, which is named `op`";
+        Diagnostic::error(codes::UNKNOWN_NAME, message).label(given, "not `op`")
+    };
+    d.note("an algorithm names no operator: `sum`, `max` and the others belong to the call")
+        .help("write `requires commutative(op)`; any other `requires` is a condition on the ranks, such as `pow2(n)`")
+}
+
 impl Resolver<'_> {
     /// A number.
     pub(super) fn number(
@@ -173,6 +188,10 @@ impl Resolver<'_> {
                 bound.push(self.expr(id, names, arg, Want::Number, x)?.0);
             }
             return self.expand(names, &f, bound, x);
+        }
+        if name.text == "commutative" {
+            self.report(commutative(name, args, e));
+            return None;
         }
         let Some(&(_, builtin, arity, truth)) = BUILTINS.iter().find(|b| b.0 == name.text) else {
             let scope = self.scope(id);

@@ -10,6 +10,7 @@
 //! * `plan`: the same again on the lowered plans: matching, deadlock with bounded slots, races with
 //!   peers that read this rank's memory, and the result, replayed from the operations that will run.
 //! * `blame`: no proof; names the place of a refuted program that one small change would set right.
+//! * `waste`: no proof; names the transfers of a right program that could be left out.
 //! * `symmetry`: one rank stands for all, where the program maps onto itself.
 //!
 //! Only [`verify`] makes a [`Verified`] graph; only a verified graph becomes plans.
@@ -22,8 +23,12 @@ pub mod result;
 pub mod rounds;
 pub mod symmetry;
 pub mod value;
+pub mod waste;
+
+use std::collections::BTreeSet;
 
 use roundelay_dsl::diag::Diagnostics;
+use roundelay_dsl::span::Span;
 
 use crate::graph::StepGraph;
 use crate::num::index;
@@ -33,6 +38,8 @@ use crate::num::index;
 pub struct Verified<T> {
     inner: T,
     facts: Facts,
+    /// See [`rounds::State::idle`].
+    idle: BTreeSet<(u32, Span)>,
 }
 
 impl<T> Verified<T> {
@@ -58,8 +65,8 @@ pub struct Facts {
     pub sent: u64,
     /// Most chunks that one rank receives from others.
     pub received: u64,
-    /// Whether every rank that holds a sum holds the same tree of additions, so that results are
-    /// bitwise equal; `None` where the proof does not tell.
+    /// Whether all ranks that are to hold the same sum hold the same tree of additions, so that they hold
+    /// the same bits; `None` where the proof does not tell.
     pub bitwise: Option<bool>,
     /// Whether every sum is one of all ranks in ascending order, whatever the chunk and whoever holds
     /// it, so that an element's bits depend on the contributions alone; `None` where the proof does
@@ -76,7 +83,7 @@ pub fn verify(graph: StepGraph) -> Result<Verified<StepGraph>, Diagnostics> {
     race::check(&graph)?;
     let depth = deadlock::check(&graph)?;
     let facts = facts(&graph, depth, sums);
-    Ok(Verified { inner: graph, facts })
+    Ok(Verified { inner: graph, facts, idle: state.idle })
 }
 
 fn facts(graph: &StepGraph, depth: u32, sums: Option<result::Sums>) -> Facts {

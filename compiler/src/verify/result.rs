@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 
-use super::rounds::{State, initial, place_name, values};
+use super::rounds::{State, initial, place_name, told};
 use super::value::{Spoilt, Value, ordered_tree};
 use crate::collective::{Expected, Kind, Ranks};
 use crate::graph::{StepGraph, Transfer};
@@ -18,7 +18,7 @@ use crate::program::{Buffer, Style};
 pub struct Sums {
     /// Each is bitwise equal on all ranks that hold it.
     pub equal: bool,
-    /// Each is of all ranks in ascending order, one after the other.
+    /// They are, and each takes its ranks in ascending order, one after the other.
     pub ordered: bool,
 }
 
@@ -110,8 +110,10 @@ pub(super) fn asked(expected: &Expected, n: u32) -> String {
 /// A result that holds a sum of what does not go together.
 fn unmeant(graph: &StepGraph, state: &State, place: usize, spoilt: &Spoilt) -> Diagnostic {
     let instance = &graph.instance;
-    let mut d = spoilt.reason.clone();
-    d.notes.extend(spoilt.step.as_ref().and_then(|step| values(instance, step)));
+    let d = match &spoilt.step {
+        Some(step) => told(instance, step, spoilt.reason.clone()),
+        None => spoilt.reason.clone(),
+    };
     d.note(format!("{} ends with that sum", place_name(instance, &state.places, place)))
 }
 
@@ -177,9 +179,10 @@ fn explain(
         None => d,
     };
     let d = match (history.is_empty(), sibling(graph, state, place)) {
-        (true, Some(t)) => d
-            .label(t.span, "nothing is ever stored there; this stores beside it")
-            .help("should this have sent it there, too?"),
+        (true, Some(t)) => {
+            let d = d.label(t.span, "nothing is ever stored there; this stores beside it");
+            told(instance, t, d).help("should this have sent it there, too?")
+        }
         _ => place_label(instance, d, &history, &missing),
     };
     let steps = journey(graph, place);
@@ -329,9 +332,6 @@ fn place_label(
             &last.step,
         ),
     };
-    let d = match values(instance, at) {
-        Some(note) => d.note(note),
-        None => d,
-    };
-    d.help("follow the missing contribution from its rank: who should have sent it on?")
+    told(instance, at, d)
+        .help("follow the missing contribution from its rank: who should have sent it on?")
 }

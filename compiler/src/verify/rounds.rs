@@ -3,7 +3,7 @@
 //! A sum that counts a contribution twice, or adds different chunks, is no fault of its round: nobody
 //! may ask for it. It is remembered as spoilt, with the reason, and reported if a result holds it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -29,6 +29,8 @@ pub struct State {
     pub(crate) places: Places,
     /// The ranks that each rank of a barrier has heard of.
     pub(crate) heard: Vec<RankSet>,
+    /// Rounds with statements of them that changed nothing: every place held what was copied there.
+    pub(crate) idle: BTreeSet<(u32, Span)>,
 }
 
 impl State {
@@ -83,7 +85,8 @@ pub(crate) fn initial(instance: &Instance) -> State {
             }
         }
     }
-    State { values, places, heard: (0..n).map(RankSet::one).collect() }
+    let heard = (0..n).map(RankSet::one).collect();
+    State { values, places, heard, idle: BTreeSet::new() }
 }
 
 /// Chunks of one class have the same number of elements, whatever the count.
@@ -148,8 +151,18 @@ pub(crate) fn round_of(
     }
     let shapes = targets(round);
     let mut reasons = BTreeMap::new();
+    let mut changing: Vec<Span> = Vec::new();
     for (to, list) in writes {
         let rank = state.places.rank(to);
+        let span = |write: &Write| round[write.step].span;
+        // Once a statement is known to change something, its other places need not be compared.
+        if list.iter().any(|write| !changing.contains(&span(write)))
+            && !matches!(list.as_slice(), [write] if write.op == Op::Copy && state.value(to) == Some(&write.value))
+        {
+            changing.extend(list.iter().map(span));
+            changing.sort_unstable();
+            changing.dedup();
+        }
         if let Some(d) = conflict(instance, state, round, to, &list, &shapes) {
             report(found, instance, round[list[0].step], || d);
             continue;
@@ -162,6 +175,8 @@ pub(crate) fn round_of(
             return;
         }
     }
+    let idle = round.iter().filter(|t| !changing.contains(&t.span));
+    state.idle.extend(idle.map(|t| (t.round, t.span)));
 }
 
 /// Adds a finding with the values of the variables, unless its line has one already.
@@ -174,24 +189,24 @@ fn report(
     if found.iter().any(|f| f.span() == Some(t.span)) {
         return;
     }
-    let d = d();
-    found.push(match values(instance, t) {
-        Some(note) => d.note(note),
-        None => d,
-    });
+    found.push(told(instance, t, d()));
 }
 
-/// The values of the variables that made a transfer.
-pub(crate) fn values(instance: &Instance, t: &Transfer) -> Option<String> {
-    let mut note = None;
+/// A finding about a transfer, with the values of the variables that made it, and behind the `use` lines that
+/// lead to it.
+pub(crate) fn told(instance: &Instance, t: &Transfer, d: Diagnostic) -> Diagnostic {
+    // What ends a walk comes back through every `use` that it was in.
     let done = walk(instance, &mut |round| {
-        if round.index == t.round {
-            note = round.values(&t.key);
-            return Ok(ControlFlow::Break(()));
+        if round.index != t.round {
+            return Ok(ControlFlow::Continue(()));
         }
-        Ok(ControlFlow::Continue(()))
+        let d = d.clone();
+        Err(Box::new(match round.values(&t.key) {
+            Some(note) => d.note(note),
+            None => d,
+        }))
     });
-    done.ok().and(note)
+    done.map_or_else(|told| *told, |()| d)
 }
 
 /// Which transfers of the round write which region, as numbers to compare.

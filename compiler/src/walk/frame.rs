@@ -4,6 +4,7 @@ use roundelay_dsl::diag::Diagnostic;
 
 use super::Fail;
 use super::view::View;
+use crate::advice::Indexed;
 use crate::chunks::ChunkSet;
 use crate::collective::Spec;
 use crate::eval::eval;
@@ -186,7 +187,8 @@ impl Frame<'_> {
                         let mut env = outer.env.clone();
                         outer.coordinates(base, &mut env);
                         let view = outer.view(r.buf, outer_base)?;
-                        let set = index_set(&r.index, &mut env, view.units, r.span)
+                        let of = Indexed::new(outer.program, r.buf, view.units, &[]);
+                        let set = index_set(&r.index, &mut env, &of, r.span)
                             .map_err(|d| outer.note(*d, &env, &outer.program.coordinates))?;
                         view.map(&set, r.span)?.pieces
                     }

@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use crate::budget::{Budget, ENTERED};
 use crate::collective::Spec;
 use crate::eval::eval;
-use crate::instance::{Instance, enter, environment, length_varies, split_range};
+use crate::instance::{Instance, enter, environment, length_varies, split_range, used};
 use crate::num::{count, index, short, wide};
 use crate::plan::{Region, Weighted, WireType};
 use crate::program::{Program, Slot, Stmt};
@@ -414,7 +414,7 @@ impl Walk<'_, '_> {
             Err(e) => Err(e),
         };
         self.path.pop();
-        done
+        done.map_err(|d| Box::new(used(u, *d)))
     }
 }
 

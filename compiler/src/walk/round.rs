@@ -7,13 +7,14 @@ use roundelay_dsl::span::Span;
 use super::frame::{Frame, Ride};
 use super::view::View;
 use super::{Fail, Key, Transfer, Turns};
+use crate::advice::{Indexed, Words, no_rank};
 use crate::bounds::Bounds;
 use crate::budget::Budget;
 use crate::chunks::ChunkSet;
 use crate::eval::eval;
 use crate::instance::index_set;
 use crate::num::{count, index, signed};
-use crate::program::{Binder, Each, Expr, Rule, Slot};
+use crate::program::{Binder, Each, Expr, Region, Rule, Slot};
 
 /// One execution of an `each`.
 pub struct Round<'a> {
@@ -336,22 +337,21 @@ impl Round<'_> {
         rank: &crate::program::Rank,
         env: &mut [i64],
     ) -> Result<u32, Fail> {
-        let out_of = |v: i64, n: i64, span: Span, env: &[i64]| {
-            let d = Diagnostic::error(codes::RANK, format!("rank {v} is not one of {n}"))
-                .label(span, "out of bounds")
-                .help("write `%` to wrap around, or exclude it with `where`");
+        let words = Words { slots: &self.frame.program.slots, binders: &scene.rule.binders };
+        let out_of = |of: (i64, i64), axis: Option<&str>, e: &Expr, span: Span, env: &[i64]| {
+            let d = no_rank(of, axis, (e, span), words, env);
             self.frame.note(d, env, &self.slots(scene.rule))
         };
-        for (e, size) in &rank.coordinates {
+        for ((e, size), axis) in rank.coordinates.iter().zip(&self.frame.program.axes.names) {
             let v = self.value(scene.rule, e, env)?;
             let n = env[index(*size)];
             if !(0..n).contains(&v) {
-                return Err(out_of(v, n, e.span, env));
+                return Err(out_of((v, n), Some(axis), e, e.span, env));
             }
         }
-        let v = self.value(scene.rule, &rank.linear, env)?;
-        if !(0..i64::from(self.frame.size)).contains(&v) {
-            return Err(out_of(v, i64::from(self.frame.size), rank.span, env));
+        let (v, n) = (self.value(scene.rule, &rank.linear, env)?, i64::from(self.frame.size));
+        if !(0..n).contains(&v) {
+            return Err(out_of((v, n), None, &rank.linear, rank.span, env));
         }
         Ok(count(v))
     }
@@ -373,10 +373,12 @@ impl Round<'_> {
             return Ok(());
         }
         let located = |d: Fail, env: &[i64]| self.frame.note(*d, env, &self.slots(rule));
-        let from = index_set(&rule.from.index, env, scene.from.units, rule.from.span)
-            .map_err(|d| located(d, env))?;
-        let to = index_set(&rule.to.index, env, scene.to.units, rule.to.span)
-            .map_err(|d| located(d, env))?;
+        let set = |region: &Region, size: u32, env: &mut [i64]| {
+            let of = Indexed::new(self.frame.program, region.buf, size, &rule.binders);
+            index_set(&region.index, env, &of, region.span).map_err(|d| located(d, env))
+        };
+        let from = set(&rule.from, scene.from.units, env)?;
+        let to = set(&rule.to, scene.to.units, env)?;
         let (a, b) = (
             u64::from(from.total) * u64::from(scene.from.total() / scene.from.units.max(1)),
             u64::from(to.total) * u64::from(scene.to.total() / scene.to.units.max(1)),

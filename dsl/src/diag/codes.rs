@@ -58,6 +58,7 @@ codes! {
     WRONG_VALUE "RL0503" "a place ends with something it should not hold";
     MIXED "RL0504" "chunks of different index are reduced into one";
     ASKED_TWICE "RL0505" "a collective asks twice of one place";
+    WASTED "RL0506" "a transfer moves what no result needs";
     // 06xx: the shape at hand
     REQUIRES "RL0601" "the rank count is not one that the algorithm allows";
     SHAPE "RL0602" "the ranks given do not fit the algorithm";

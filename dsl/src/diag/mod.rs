@@ -9,7 +9,7 @@ pub mod render;
 mod similar;
 
 pub use codes::Code;
-pub use similar::similar;
+pub use similar::{keyword, similar};
 
 use crate::span::Span;
 

@@ -10,6 +10,17 @@ pub fn similar<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) ->
         .map(|(_, c)| c)
 }
 
+/// The keyword that a word was meant to be: one that looks like it, or the only one that it begins.
+pub fn keyword<'c>(word: &str, keywords: &[&'c str]) -> Option<&'c str> {
+    let mut longer = keywords.iter().copied().filter(|k| k.starts_with(word));
+    let begun = longer.next().filter(|_| longer.next().is_none());
+    let long = word.chars().count() >= SHORTEST;
+    similar(word, keywords.iter().copied()).or(begun).filter(|_| long)
+}
+
+/// Shorter words are near to every short keyword.
+const SHORTEST: usize = 3;
+
 /// Insertions, deletions, replacements and swaps of neighbours between two words.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
@@ -31,7 +42,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::similar;
+    use super::{keyword, similar};
 
     #[test]
     fn slips_are_found_and_strangers_are_not() {
@@ -41,5 +52,19 @@ mod tests {
         assert_eq!(similar("tree", names), None);
         assert_eq!(similar("m", names), None);
         assert_eq!(similar("", names), None);
+    }
+
+    #[test]
+    fn keywords_are_found_by_their_beginning_too() {
+        let words = ["each", "if", "schedule", "scratch"];
+        for (word, meant) in
+            [("eech", Some("each")), ("sched", Some("schedule")), ("scratches", Some("scratch"))]
+        {
+            assert_eq!(keyword(word, &words), meant, "{word}");
+        }
+        for word in ["sc", "i", "sch", "loop"] {
+            let meant = (word == "sch").then_some("schedule");
+            assert_eq!(keyword(word, &words), meant, "{word}");
+        }
     }
 }

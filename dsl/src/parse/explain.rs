@@ -5,7 +5,7 @@ use std::ops::Range;
 use pest::error::{Error, ErrorVariant, InputLocation};
 
 use super::{Input, Rule};
-use crate::diag::{Diagnostic, codes};
+use crate::diag::{Diagnostic, codes, keyword};
 use crate::lex::{Kind, Token};
 use crate::span::Span;
 
@@ -21,6 +21,23 @@ pub(super) fn explain(input: &Input, range: Range<usize>, error: &Error<Rule>) -
     let index = input.words.partition_point(|t| t.start < at);
     let fault = Fault { input, range, rules, index };
     fault.slip().unwrap_or_else(|| fault.plain())
+}
+
+/// Keywords that statements and clauses begin with, or go on with where they need not.
+const BEGINNINGS: &[&str] = &[
+    "let", "for", "if", "each", "use", "split", "else", "requires", "chunks", "scratch",
+    "schedule", "over", "root", "via",
+];
+
+/// The operation that a word means elsewhere, or nearly is.
+fn operation(word: &str) -> Option<&'static str> {
+    match word {
+        "send" | "recv" | "receive" | "put" | "get" | "move" | "store" | "write" | "read" => {
+            Some("copy")
+        }
+        "add" | "sum" | "accumulate" => Some("reduce"),
+        _ => keyword(word, &["copy", "reduce"]),
+    }
 }
 
 struct Fault<'i, 't> {
@@ -68,6 +85,9 @@ impl Fault<'_, '_> {
         if wants_name && is_keyword(found) {
             fault = fault.note(format!("`{found}` is a keyword and cannot be a name"));
         }
+        if let Some(near) = self.meant() {
+            fault = fault.help(format!("did you mean `{near}`?"));
+        }
         fault
     }
 
@@ -111,7 +131,11 @@ impl Fault<'_, '_> {
             _ if self.wants(Rule::op) && token.kind == Kind::Word => {
                 error(format!("unknown operation `{found}`"))
                     .label(here, "expected `copy` or `reduce`")
-                    .help("did you mean `copy` or `reduce`?")
+                    .help(match operation(found) {
+                        Some("reduce") => "did you mean `reduce`, which adds to what is there?",
+                        Some(_) => "did you mean `copy`, which overwrites what is there?",
+                        None => "did you mean `copy` or `reduce`?",
+                    })
             }
             "copy" | "reduce" if self.wants(Rule::colon) => {
                 error(format!("expected `:` before `{found}`"))
@@ -136,8 +160,57 @@ impl Fault<'_, '_> {
             "}" if !self.wants(Rule::stmt) && self.wants(Rule::EOI) => {
                 error("unexpected `}`".into()).label(here, "no `{` is open here")
             }
-            _ => return None,
+            _ => return self.misspelt(),
         })
+    }
+
+    /// A statement that begins with a word that is no keyword, and was therefore taken for a rank.
+    fn misspelt(&self) -> Option<Diagnostic> {
+        let at = self.index.checked_sub(1).filter(|_| self.wants(Rule::arrow))?;
+        let word = self.input.words.get(at).filter(|t| t.kind == Kind::Word)?;
+        let before = at.checked_sub(1).and_then(|i| self.input.words.get(i));
+        let ends = |t: &Token| {
+            t.kind == Kind::Word || matches!(t.text(self.input.text), "{" | "}" | ")" | "]")
+        };
+        if !before.is_none_or(ends) {
+            return None;
+        }
+        let (name, span) = (word.text(self.input.text), self.span(word));
+        let fault = |message| Diagnostic::error(codes::SYNTAX, message);
+        if let Some(op) = operation(name) {
+            let message = format!("a transfer begins with its ranks, not with `{name}`");
+            return Some(fault(message).label(span, "expected a rank").help(format!(
+                "write `from -> to : {op} region`, as in `r -> (r + 1) % n : {op} data`"
+            )));
+        }
+        let near = keyword(name, BEGINNINGS).filter(|near| match *near {
+            "let" => self.text(1) == "=",
+            "each" => self.text(0) == "(" || matches!(self.text(1), "{" | "where"),
+            _ => true,
+        })?;
+        let message = format!("no statement begins with `{name}`");
+        Some(fault(message).label(span, "not a keyword").help(format!("did you mean `{near}`?")))
+    }
+
+    /// The keyword that was meant by what stands there, of those that could have stood there.
+    fn meant(&self) -> Option<String> {
+        let mut words: Vec<String> = Vec::new();
+        for rule in self.rules {
+            let known: &[&str] = match rule {
+                Rule::file | Rule::item => &["algorithm", "collective", "fn", "import"],
+                Rule::stmt => &["let", "for", "if", "each", "use", "split"],
+                Rule::clause => &["requires", "chunks", "scratch"],
+                Rule::schedule => &["schedule"],
+                Rule::filter => &["where"],
+                Rule::input_clause => &["input"],
+                Rule::output_clause => &["output"],
+                _ => &[],
+            };
+            words.extend(known.iter().map(|word| (*word).to_owned()));
+            words.extend(format!("{rule:?}").strip_prefix("kw_").map(str::to_owned));
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        keyword(self.text(0), &words).map(str::to_owned)
     }
 
     fn misplaced(&self, message: String, span: Span, help: &str) -> Diagnostic {

@@ -28,9 +28,9 @@ impl Builder<'_, '_> {
             let op = binary(sign.as_str())?;
             let span = self.span(&sign);
             while let Some(&(top, place)) =
-                operators.last().filter(|(top, _)| tightness(*top) >= tightness(op))
+                operators.last().filter(|(top, _)| top.tightness() >= op.tightness())
             {
-                if tightness(top) == COMPARISON && tightness(op) == COMPARISON {
+                if top.compares() && op.compares() {
                     self.faults.push(chained(op, place, span));
                 }
                 operators.pop();
@@ -172,22 +172,4 @@ fn binary(sign: &str) -> Option<BinOp> {
     let all =
         [Or, And, Eq, Ne, Lt, Le, Gt, Ge, BitOr, BitXor, BitAnd, Shl, Shr, Add, Sub, Mul, Div, Mod];
     all.into_iter().find(|op| op.symbol() == sign)
-}
-
-const COMPARISON: u8 = 2;
-
-/// How closely an operator binds.
-fn tightness(op: BinOp) -> u8 {
-    use BinOp::*;
-    match op {
-        Or => 0,
-        And => 1,
-        Eq | Ne | Lt | Le | Gt | Ge => COMPARISON,
-        BitOr => 3,
-        BitXor => 4,
-        BitAnd => 5,
-        Shl | Shr => 6,
-        Add | Sub => 7,
-        Mul | Div | Mod => 8,
-    }
 }

@@ -312,6 +312,57 @@ fn what_was_expected_is_said_in_words() {
 }
 
 #[test]
+fn keywords_that_were_meant_are_proposed() {
+    let inside = |text: &str| {
+        let (sources, id) = source(&format!("algorithm a implements b on n ranks {{ {text} }}"));
+        let faults = parse(&sources, id).expect_err("the text is wrong");
+        format!("{}: {}\n", faults[0].message, faults[0].helps.join(", "))
+    };
+    let words = [
+        "eech r { r -> 0 : copy data }",
+        "each r wher r > 0 { r -> 0 : copy data }",
+        "chunk n",
+        "fro s in 0..n { }",
+        "lett x = 3",
+        "sched { slots 2 }",
+        "each r { send root, data }",
+        "each r { copy data from r to 0 }",
+        "each r { r -> 0 : redcue data }",
+        "each r { r -> 0 : send data }",
+        "each r { left right : copy data }",
+        "each r { let x = r + lett 1 }",
+        "} algoritm b implements b on n ranks {",
+    ];
+    expect![[r#"
+        no statement begins with `eech`: did you mean `each`?
+        expected `where` or `{`, found `wher`: did you mean `where`?
+        no statement begins with `chunk`: did you mean `chunks`?
+        no statement begins with `fro`: did you mean `for`?
+        no statement begins with `lett`: did you mean `let`?
+        no statement begins with `sched`: did you mean `schedule`?
+        a transfer begins with its ranks, not with `send`: write `from -> to : copy region`, as in `r -> (r + 1) % n : copy data`
+        a transfer begins with its ranks, not with `copy`: write `from -> to : copy region`, as in `r -> (r + 1) % n : copy data`
+        unknown operation `redcue`: did you mean `reduce`, which adds to what is there?
+        unknown operation `send`: did you mean `copy`, which overwrites what is there?
+        expected `->`, found `right`: 
+        expected `->`, found `}`: 
+        expected a declaration (`algorithm`, `collective`, `fn` or `import`), found `algoritm`: did you mean `algorithm`?
+    "#]].assert_eq(&words.map(inside).concat());
+    pictured(
+        "algorithm a implement b on n rank { }",
+        expect![[r#"
+        error[RL0101]: expected `implements`, found `implement`
+         --> test.algo:1:13
+          |
+        1 | algorithm a implement b on n rank { }
+          |             ^^^^^^^^^ expected `implements`
+          |
+          = help: did you mean `implements`?
+    "#]],
+    );
+}
+
+#[test]
 fn declarations_fail_one_by_one() {
     refused(
         "import 3\nalgorithm a implements b on n ranks { each r { }\n\nfn f(a) = a\n/// c\ncollective c on n { }\nfn g( = 1 fn h() = 2 }\nalgorithm x",

@@ -85,6 +85,9 @@ fn in_rust(help: &str) -> String {
     if let Some((known, _)) = help.split_once("; or declare `collective") {
         return format!("{known}; or declare it in a file, and `import(…)` that");
     }
+    if let Some((before, clause)) = help.split_once("one chunk: write `chunks ") {
+        return format!("{before}one chunk: write `chunks({}", clause.replacen("`", ");`", 1));
+    }
     help.replace("exclude it with `where`", "exclude it with an `if`")
 }
 

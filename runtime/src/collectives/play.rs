@@ -7,9 +7,9 @@ use roundelay_compiler::Plan;
 use roundelay_compiler::plan::{Header, Placement};
 
 use super::Reduction;
-use crate::algorithm::Algorithm;
 use crate::bind::Stats;
 use crate::comm::{Args, Call, Communicator};
+use crate::custom::Algorithm;
 use crate::dtype::Element;
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};

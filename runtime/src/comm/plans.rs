@@ -8,10 +8,10 @@ use roundelay_compiler::Plan;
 use roundelay_compiler::plan::Placement;
 
 use super::{Communicator, Core};
-use crate::algorithm::Algorithm;
 use crate::choose::{Choice, Request, Resolver};
 #[cfg(feature = "cuda")]
 use crate::choose::{How, NVLINK};
+use crate::custom::Algorithm;
 use crate::digest::mix;
 use crate::dtype::{DType, RedOp};
 use crate::error::Error;

@@ -11,9 +11,9 @@ use super::bound::{Key, Lent};
 use super::comm::CudaComm;
 use super::program::Lowered;
 use super::{CudaStream, DevicePtr, Way};
-use crate::algorithm::Algorithm;
 use crate::choose::{How, device};
 use crate::collectives::Reduction;
+use crate::custom::Algorithm;
 use crate::dtype::DType;
 use crate::error::Error;
 

@@ -13,12 +13,12 @@ mod edits;
 
 use std::sync::Arc;
 
-use roundelay_dsl::diag::{Diagnostic, Diagnostics, Label, codes};
+use roundelay_dsl::diag::{Diagnostics, Label, codes};
 
 use crate::graph;
 use crate::instance::{Instance, Options, Shape};
 use crate::num::wide;
-use crate::program::{Program, Stmt, Use};
+use crate::program::Program;
 use edits::Edit;
 
 /// No trial may move more chunks than this.
@@ -38,7 +38,6 @@ pub fn sharpen(
     if !first.code.0.starts_with("RL04") && !first.code.0.starts_with("RL05") {
         return found;
     }
-    through_use(program, first);
     if let Some(edit) = repair(program, shape, options) {
         let label = Label { span: edit.span, text: edit.text };
         first.labels.retain(|l| l.span != edit.span);
@@ -138,40 +137,4 @@ impl Work {
             verdict != Some(false)
         }) && kept
     }
-}
-
-/// Puts the user's own `use` before a place in what it uses.
-fn through_use(program: &Program, found: &mut Diagnostic) {
-    let Some(span) = found.span() else { return };
-    let mut chain = Vec::new();
-    if span.source == program.header.source || !leads(&program.body, span.source, &mut chain) {
-        return;
-    }
-    let labels = chain.iter().map(|u| Label {
-        span: u.span,
-        text: format!("in `{}.{}`, used here", u.program.kind.name(), u.program.name),
-    });
-    found.labels.splice(0..0, labels);
-}
-
-/// The chain of `use` that leads to an algorithm of that text.
-fn leads<'p>(
-    body: &'p [Stmt],
-    to: roundelay_dsl::span::SourceId,
-    chain: &mut Vec<&'p Use>,
-) -> bool {
-    body.iter().any(|s| match s {
-        Stmt::Use(u) => {
-            chain.push(u);
-            let found = u.program.header.source == to || leads(&u.program.body, to, chain);
-            if !found {
-                chain.pop();
-            }
-            found
-        }
-        Stmt::For { body, .. } => leads(body, to, chain),
-        Stmt::If { then, otherwise, .. } => leads(then, to, chain) || leads(otherwise, to, chain),
-        Stmt::Split(s) => leads(&s.body, to, chain),
-        Stmt::Let(..) | Stmt::Each(_) => false,
-    })
 }

@@ -1,5 +1,6 @@
 //! All operations of all ranks, and who waits for whom.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use roundelay_dsl::diag::{Diagnostic, codes};
@@ -171,57 +172,39 @@ impl Events {
         stuck: &[u32],
         slots: Option<(u32, u32)>,
     ) -> Diagnostic {
-        let k = slots.map_or(u32::MAX, |s| s.0);
-        let mut before: BTreeMap<u32, (u32, String)> = BTreeMap::new();
-        let waits = |v: u32| stuck.binary_search(&v).is_ok();
-        for &(a, b) in &self.edges {
-            if waits(a) && waits(b) {
-                before.entry(b).or_insert((a, "what comes before it".into()));
-            }
-        }
-        for (sent, received) in &self.messages {
-            for (i, (&s, &r)) in sent.iter().zip(received).enumerate() {
-                if waits(s) && waits(r) && s != r {
-                    before.insert(r, (s, format!("a message from rank {}", self.at[index(s)].0)));
-                }
-                if let Some(&later) = sent.get(i + index(k.min(u32::MAX - 1)))
-                    && waits(r)
-                    && waits(later)
-                {
-                    before.insert(
-                        later,
-                        (
-                            r,
-                            format!(
-                                "a free slot, once rank {} has taken a message",
-                                self.at[index(r)].0
-                            ),
-                        ),
-                    );
-                }
-            }
-        }
-        let mut path: Vec<u32> = Vec::new();
-        let mut v = stuck.first().copied().unwrap_or(0);
-        while !path.contains(&v) {
-            path.push(v);
-            match before.get(&v) {
-                Some((next, _)) => v = *next,
-                None => break,
-            }
-        }
-        let cycle: Vec<u32> = path.iter().copied().skip_while(|&x| x != v).collect();
-        let mut notes = Vec::new();
-        for &x in cycle.iter().take(6) {
-            let (rank, at) = self.at[index(x)];
+        let waits = self.waits(stuck, slots.map_or(u32::MAX, |s| s.0));
+        let circle = circle(&waits, stuck);
+        let op = |event: u32| {
+            let (rank, at) = self.at[index(event)];
             let part = &plans[index(rank)].part;
-            let op = &part.lanes[index(at.lane)].ops[index(at.op)];
-            let site = &part.sites[index(op.site)];
-            let what = before.get(&x).map_or("…", |b| b.1.as_str());
-            notes.push(format!(
-                "rank {rank}, round {} (line {}: {}) waits for {what}",
-                op.round, site.line, site.text
-            ));
+            (part, &part.lanes[index(at.lane)].ops[index(at.op)])
+        };
+        // Steps of one rank that only come before each other say nothing new.
+        let mut told = circle.clone();
+        told.dedup_by_key(|(event, (_, why))| match why {
+            Wait::Order => (self.at[index(*event)].0, None),
+            _ => (0, Some(*event)),
+        });
+        let (mut lines, mut last) = (Vec::new(), None);
+        for &(event, (before, why)) in told.iter().take(MOST_WAITS) {
+            let (part, op) = op(event);
+            let (other, site) = (self.at[index(before)].0, &part.sites[index(op.site)]);
+            let what = match why {
+                Wait::Order => "its step before".into(),
+                Wait::Message => format!("a message from rank {other}"),
+                Wait::Slot => format!("a free slot, once rank {other} has taken a message"),
+                Wait::Drained => format!("rank {other}, which may still read what it writes"),
+            };
+            let place = (&site.file, site.line);
+            let text = match last.replace(place) == Some(place) {
+                true => String::new(),
+                false => format!(": {}", site.text),
+            };
+            let (rank, round, line) = (part.rank, op.round, site.line);
+            lines.push(format!("rank {rank} waits for {what} (round {round}, line {line}{text})"));
+        }
+        if told.len() > MOST_WAITS {
+            lines.push(format!("and {} more", told.len() - MOST_WAITS));
         }
         let message = match slots {
             Some((k, least)) => format!(
@@ -236,16 +219,99 @@ impl Events {
                 .label(span, "asked for here")
                 .help(format!("write `slots {least}`, or leave `slots` out")),
             _ => {
-                let op = cycle.first().or(stuck.first()).map(|&x| {
-                    let (rank, at) = self.at[index(x)];
-                    let part = &plans[index(rank)].part;
-                    span(sources, part, &part.lanes[index(at.lane)].ops[index(at.op)])
+                let first = circle.first().map(|c| c.0).or(stuck.first().copied());
+                let place = first.and_then(|event| {
+                    let (part, op) = op(event);
+                    span(sources, part, op)
                 });
-                d.label(op.flatten().unwrap_or(instance.program.header), "waits here")
+                d.label(place.unwrap_or(instance.program.header), "waits here")
             }
         };
-        d.note(format!("on {} ranks: {}", instance.shape, notes.join("; ")))
+        let d =
+            d.note(format!("on {} ranks, each waits for the next in a circle:", instance.shape));
+        lines.into_iter().fold(d, Diagnostic::note)
     }
+
+    /// The events that each of the stuck ones waits for, of those that are stuck.
+    fn waits(&self, stuck: &[u32], slots: u32) -> Waits {
+        let mut waits = Waits::new();
+        let mut add = |before: u32, event: u32, why: Wait| {
+            let both = [before, event].iter().all(|e| stuck.binary_search(e).is_ok());
+            if both && before != event {
+                waits.entry(event).or_default().push((before, why));
+            }
+        };
+        for (sent, received) in &self.messages {
+            for (i, (&s, &r)) in sent.iter().zip(received).enumerate() {
+                add(s, r, Wait::Message);
+                if let Some(&later) = index(slots).checked_add(i).and_then(|i| sent.get(i)) {
+                    add(r, later, Wait::Slot);
+                }
+            }
+        }
+        for &(a, b) in &self.edges {
+            let same = self.at[index(a)].0 == self.at[index(b)].0;
+            add(a, b, if same { Wait::Order } else { Wait::Drained });
+        }
+        waits
+    }
+}
+
+/// Waits of a circle that are told.
+const MOST_WAITS: usize = 6;
+
+/// Stuck events from which a circle is looked for.
+const MOST_STARTS: usize = 8;
+
+/// Why an event waits for another.
+#[derive(Debug, Clone, Copy)]
+enum Wait {
+    /// The other comes before it on its rank.
+    Order,
+    /// The other sends what it receives.
+    Message,
+    /// The other takes the message whose slot it needs.
+    Slot,
+    /// The other takes a message that may be read where this one writes.
+    Drained,
+}
+
+/// By event, what it waits for.
+type Waits = BTreeMap<u32, Vec<(u32, Wait)>>;
+
+/// The shortest circle through one of the first stuck events that are in one: each waits for the next.
+fn circle(waits: &Waits, stuck: &[u32]) -> Vec<(u32, (u32, Wait))> {
+    let mut best: Vec<(u32, (u32, Wait))> = Vec::new();
+    for &start in stuck.iter().take(MOST_STARTS) {
+        // The event by which each was reached, and what it waits for there.
+        let mut reached: BTreeMap<u32, (u32, (u32, Wait))> = BTreeMap::new();
+        let mut queue = VecDeque::from([start]);
+        while let Some(event) = queue.pop_front() {
+            if reached.contains_key(&start) {
+                break;
+            }
+            for &(before, why) in waits.get(&event).into_iter().flatten() {
+                if let Entry::Vacant(new) = reached.entry(before) {
+                    new.insert((event, (before, why)));
+                    queue.push_back(before);
+                }
+            }
+        }
+        let mut found = Vec::new();
+        let mut at = start;
+        while let Some(&step) = reached.get(&at).filter(|_| reached.contains_key(&start)) {
+            found.push(step);
+            at = step.0;
+            if at == start {
+                break;
+            }
+        }
+        found.reverse();
+        if !found.is_empty() && (best.is_empty() || found.len() < best.len()) {
+            best = found;
+        }
+    }
+    best
 }
 
 #[cfg(test)]

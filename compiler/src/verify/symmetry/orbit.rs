@@ -1,6 +1,6 @@
 //! Replays the ranks that stand for all, whose peers are images of them, and looks at their results.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -191,7 +191,8 @@ fn start(instance: &Instance, action: &Action, least: &[u32], spacing: u32) -> S
             }
         }
     }
-    State { values, places, heard: least.iter().map(|&r| RankSet::one(r)).collect() }
+    let heard = least.iter().map(|&r| RankSet::one(r)).collect();
+    State { values, places, heard, idle: BTreeSet::new() }
 }
 
 /// Whether a declared collective asks of the image of every place the image of what it asks of the place. The

@@ -5,7 +5,7 @@
 //! the rest may rely on; what only some hold is forgotten, which cannot make a wrong proof, but can fail to
 //! make a right one. Contributions are all of the root, so values move by their chunks alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -187,5 +187,10 @@ fn alike(instance: &Instance, action: &Action, state: &State) -> Option<State> {
         }
     }
     let spacing = instance.ranks();
-    some.then(|| State { values, places: places.spaced(spacing), heard: vec![RankSet::one(0)] })
+    some.then(|| State {
+        values,
+        places: places.spaced(spacing),
+        heard: vec![RankSet::one(0)],
+        idle: BTreeSet::new(),
+    })
 }

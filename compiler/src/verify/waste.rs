@@ -1,0 +1,112 @@
+//! Transfers that could be left out: no result is made of what they store, or it was there already.
+//!
+//! No proof: a program that moves too much is right. A transfer is wasted if no chunk that it stores flows
+//! into a place of which the collective asks something, found by going over the rounds backwards; or if
+//! no transfer of its statement in its round changes anything. (That a few ranks are sent what they have is
+//! what uniform algorithms do.) The messages of a barrier are empty, and never wasted.
+
+use std::collections::BTreeMap;
+
+use roundelay_dsl::ast::Op;
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
+use roundelay_dsl::span::Span;
+
+use super::Verified;
+use super::rounds::told;
+use crate::cells::Cells;
+use crate::collective::Kind;
+use crate::graph::{StepGraph, Transfer};
+use crate::instance::Instance;
+use crate::places::Places;
+use crate::plan::Buf;
+use crate::program::{Buffer, Style};
+
+/// At most so many statements are named.
+const MOST: usize = 10;
+
+/// The wasted transfers of one statement.
+struct Wasted<'g> {
+    /// The first one.
+    first: &'g Transfer,
+    count: usize,
+}
+
+/// Warnings of transfers that are wasted, one a statement.
+pub fn find(graph: &Verified<StepGraph>) -> Diagnostics {
+    let instance = &graph.get().instance;
+    if instance.spec.kind == Kind::Barrier {
+        return Vec::new();
+    }
+    let steps: Vec<&Transfer> = graph.get().graph.node_weights().collect();
+    let places = Places::new(instance);
+    let mut live = asked(instance, &places);
+    let mut wasted: BTreeMap<Span, Wasted<'_>> = BTreeMap::new();
+    let mut reads = Vec::new();
+    let rounds: Vec<&[&Transfer]> = steps.chunk_by(|a, b| a.round == b.round).collect();
+    for round in rounds.into_iter().rev() {
+        let idle = |t: &Transfer| !graph.idle.is_empty() && graph.idle.contains(&(t.round, t.span));
+        let is_live = |live: &Cells<bool>, place| live.get(place).is_some_and(|l| *l);
+        for t in round.iter().rev() {
+            let before = reads.len();
+            if !idle(t) {
+                let ends = places.region(t.src, &t.from).zip(places.region(t.dst, &t.to));
+                reads.extend(ends.filter(|(_, to)| is_live(&live, *to)).map(|(from, _)| from));
+            }
+            if reads.len() == before {
+                let of = wasted.entry(t.span).or_insert(Wasted { first: t, count: 0 });
+                (of.first, of.count) = (t, of.count + 1);
+            }
+        }
+        for t in round.iter().filter(|t| t.op == Op::Copy && !idle(t)) {
+            for to in places.region(t.dst, &t.to) {
+                if is_live(&live, to) {
+                    *live.at(to) = false;
+                }
+            }
+        }
+        reads.drain(..).for_each(|from| *live.at(from) = true);
+    }
+    let mut found: Vec<Wasted<'_>> = wasted.into_values().collect();
+    found.sort_by(|a, b| (a.first.round, &a.first.key).cmp(&(b.first.round, &b.first.key)));
+    let of = |span| steps.iter().filter(|t| t.span == span).count();
+    let idle = |t: &Transfer| graph.idle.contains(&(t.round, t.span));
+    let warn = |w: &Wasted<'_>| warning(instance, w, of(w.first.span), idle(w.first));
+    found.iter().take(MOST).map(warn).collect()
+}
+
+/// The places of which the collective asks something.
+fn asked(instance: &Instance, places: &Places) -> Cells<bool> {
+    let (buffer, buf) = match instance.program.style {
+        Style::Data => (Buffer::Data, Buf::Data),
+        Style::InputOutput => (Buffer::Output, Buf::Output),
+    };
+    let mut live = Cells::new(places.all(instance.ranks()));
+    for rank in 0..instance.ranks() {
+        let result = instance.spec.result(instance.program.style, rank);
+        for chunk in result.iter().flat_map(|(_, set)| set.iter()) {
+            if instance.spec.expected(buffer, rank, chunk).is_some() {
+                *live.at(places.of(rank, buf, chunk)) = true;
+            }
+        }
+    }
+    live
+}
+
+fn warning(instance: &Instance, wasted: &Wasted<'_>, all: usize, idle: bool) -> Diagnostic {
+    let (t, count) = (wasted.first, wasted.count);
+    let why = match idle {
+        true => "holds what it is sent already",
+        false => "is sent what no result is made of",
+    };
+    let which = match (count, all) {
+        (1, 1) => "the transfer of this statement is".into(),
+        (1, _) => format!("1 of {all} transfers of this statement is"),
+        _ => format!("{count} of {all} transfers of this statement are"),
+    };
+    let message = format!("on {} ranks, {which} not needed", instance.shape);
+    let place = format!("in round {}, rank {} {why}", t.round, t.dst);
+    let d = Diagnostic::warning(codes::WASTED, message).label(t.span, place);
+    told(instance, t, d).help(
+        "leave out what moves too much: a loop may be a turn too long, or a condition missing",
+    )
+}
