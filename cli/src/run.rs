@@ -129,7 +129,7 @@ pub(crate) fn plan_job(
         let barrier = proof.collective == "barrier";
         let count = bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64;
         let case = Case {
-            way: play.on.way.or(how.map(|how| how.way)),
+            protocol: play.on.protocol.or(how.map(|how| how.protocol)),
             blocks: play.on.blocks.or(how.map(|how| how.blocks)),
             ..Case::ours(piece, if barrier { 0 } else { count })
         };

@@ -72,7 +72,7 @@ fn with_gpus_a_call_is_right() {
 #[test]
 fn options_that_do_not_go_together_are_refused() {
     let wrong: [(&[&str], &str); 7] = [
-        (&["run", "all_reduce", "--way", "put"], "--way is for --device cuda"),
+        (&["run", "all_reduce", "--protocol", "put"], "--protocol is for --device cuda"),
         (&["run", "all_reduce", "--blocks", "4"], "--blocks is for --device cuda"),
         (&["bench", "all_reduce", "--graph", "4"], "--graph is for --device cuda"),
         (&["run", "all_reduce", "--device", "cuda", "--private"], "--private is not for --device"),

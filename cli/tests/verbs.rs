@@ -196,12 +196,14 @@ fn show_prints_every_stage() {
     assert!(show("graph", &["-n", "2"]).contains("r0 -> r1 : reduce data[0]"));
     assert!(show("graph", &["-n", "2", "--dot"]).starts_with("digraph"));
     assert_eq!(show("plan", &["-n", "3"]).matches("plan all_reduce.ring rank").count(), 3);
-    let device = show("device", &["-n", "3", "--way", "put", "--rank", "1"]);
+    let device = show("device", &["-n", "3", "--protocol", "put", "--rank", "1"]);
+    let older = show("device", &["-n", "3", "--way", "put", "--rank", "1"]);
+    assert_eq!(older, device, "the flag's older name is an alias");
     assert!(device.starts_with("device program all_reduce.ring rank 1 of 3, put"), "{device}");
     assert!(device.contains("=> <data[2], #2 to r2>"), "{device}");
-    roundelay(&["show", "all_reduce.ring", "--stage", "device", "--way", "pull"])
+    roundelay(&["show", "all_reduce.ring", "--stage", "device", "--protocol", "pull"])
         .fails(2, &["`pull` is none of packet, staged, put, get, engine"]);
-    roundelay(&["show", "barrier.dissemination", "--stage", "device", "--way", "packet"])
+    roundelay(&["show", "barrier.dissemination", "--stage", "device", "--protocol", "packet"])
         .fails(1, &["RL0706", "a barrier's messages are empty"]);
     let one = show("plan", &["-n", "131072", "--rank", "7"]);
     assert!(one.starts_with("plan all_reduce.ring rank 7 of 131072"), "{}", &one[..80]);

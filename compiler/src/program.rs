@@ -10,7 +10,7 @@ use roundelay_dsl::span::{SourceId, Span};
 use serde::Serialize;
 
 use crate::collective::Kind;
-use crate::plan::{Protocol, WireType};
+use crate::plan::{CopyPolicy, WireType};
 
 /// Index of a variable of one program.
 pub type Slot = u16;
@@ -98,7 +98,7 @@ pub struct Schedule {
     /// Messages in flight a connection.
     pub slots: Option<Expr>,
     /// How messages travel.
-    pub protocol: Protocol,
+    pub protocol: CopyPolicy,
     /// Of the block.
     #[serde(skip)]
     pub span: Option<Span>,

@@ -5,7 +5,7 @@ mod support;
 use roundelay::{Args, Call, DType, RedOp};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
-    Buf, Header, Out, Placement, Plan, Protocol, Region, Sizes, Store, WireType,
+    Buf, CopyPolicy, Header, Out, Placement, Plan, Region, Sizes, Store, WireType,
 };
 use support::{
     Part, barrier, chunk, contribution, data, header, layout, local, one_shot, ring, send_recv,
@@ -43,7 +43,7 @@ fn check_all_reduce(plans: &[Plan], slot_bytes: u64) {
 }
 
 fn with_protocols(header: &Header, make: impl Fn(&Header) -> Vec<Plan>) {
-    for protocol in [Protocol::Auto, Protocol::Staged, Protocol::Direct] {
+    for protocol in [CopyPolicy::Auto, CopyPolicy::Staged, CopyPolicy::Direct] {
         for slot_bytes in [256, 64 << 10] {
             check_all_reduce(&make(&Header { protocol, ..header.clone() }), slot_bytes);
         }
@@ -169,7 +169,7 @@ fn messages_are_rounded_to_the_wire_type() {
 }
 
 /// Everybody's block to everybody, out of place; a short input is offered for pulling.
-fn all_gather(n: u32, per_rank: u32, protocol: Protocol) -> Vec<Plan> {
+fn all_gather(n: u32, per_rank: u32, protocol: CopyPolicy) -> Vec<Plan> {
     let chunks = n * per_rank;
     let header = Header {
         placement: Placement::OutOfPlace,
@@ -201,7 +201,7 @@ fn all_gather(n: u32, per_rank: u32, protocol: Protocol) -> Vec<Plan> {
 
 #[test]
 fn a_short_input_is_read_where_it_lies() {
-    for (protocol, pulled) in [(Protocol::Direct, true), (Protocol::Staged, false)] {
+    for (protocol, pulled) in [(CopyPolicy::Direct, true), (CopyPolicy::Staged, false)] {
         let plans = all_gather(3, 2, protocol);
         threads(layout(3, 512), |comm, rank| {
             for count in [1usize, 5, 1001] {
@@ -248,7 +248,7 @@ fn a_rank_may_send_to_itself_through_scratch() {
 #[test]
 fn dead_stores_are_left_out_unless_offered() {
     let n = 3;
-    for (protocol, left_out) in [(Protocol::Staged, true), (Protocol::Direct, false)] {
+    for (protocol, left_out) in [(CopyPolicy::Staged, true), (CopyPolicy::Direct, false)] {
         let plans = ring(&Header { protocol, ..header("all_reduce", "ring", n, n) });
         threads(layout(n, 4096), |comm, rank| {
             // Without the last part of the ring: what is dead shows.

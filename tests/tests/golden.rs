@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use expect_test::{ExpectFile, expect_file};
 use roundelay_algorithms::find;
-use roundelay_compiler::device::{Way, prove};
+use roundelay_compiler::device::{Protocol, prove};
 use roundelay_compiler::{Options, Placement, Shape, compile, graph, project};
 use roundelay_tests::{instance, of_book};
 
@@ -27,10 +27,10 @@ fn golden(collective: &str, name: &str, n: u32, rank: u32, text: ExpectFile) {
 }
 
 /// Where sums can be played.
-const KERNELS: [Way; 4] = [Way::Packet, Way::Staged, Way::Put, Way::Get];
+const KERNELS: [Protocol; 4] = [Protocol::Packet, Protocol::Staged, Protocol::Put, Protocol::Get];
 
 /// What the blocks of one rank play.
-fn device(collective: &str, name: &str, n: u32, rank: usize, ways: &[Way], text: ExpectFile) {
+fn device(collective: &str, name: &str, n: u32, rank: usize, ways: &[Protocol], text: ExpectFile) {
     let entry = find(collective, name).expect("the book has it");
     let (sources, program) = of_book(entry).expect("the book resolves");
     let proved =
@@ -70,14 +70,14 @@ fn two_shot_on_devices() {
 #[test]
 fn chain_on_devices() {
     let text = expect_file!["../golden/device_chain_3.txt"];
-    device("broadcast", "chain", 3, 1, &[Way::Staged, Way::Put, Way::Engine], text);
+    device("broadcast", "chain", 3, 1, &[Protocol::Staged, Protocol::Put, Protocol::Engine], text);
 }
 
 /// Copies apart from waits and signals; peers are told before what a rank copies for itself.
 #[test]
 fn all_gather_by_engines() {
     let text = expect_file!["../golden/device_all_gather_3.txt"];
-    device("all_gather", "direct", 3, 1, &[Way::Engine], text);
+    device("all_gather", "direct", 3, 1, &[Protocol::Engine], text);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use expect_test::{ExpectFile, expect_file};
 use roundelay_algorithms::{CATALOGUE, Entry, find};
-use roundelay_compiler::device::{Options as Lower, ProvedProgram, Way, prove};
+use roundelay_compiler::device::{Options as Lower, Protocol, ProvedProgram, prove};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, Unsupported, cuda};
 use roundelay_compiler::{Options, Placement, Shape, compile};
 use roundelay_tests::{is_grid, of_book};
@@ -12,71 +12,80 @@ use roundelay_tests::{is_grid, of_book};
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
 
 /// What a device plays of an algorithm, by rank; nothing if there are no such plans, or it cannot.
-fn programs(entry: &Entry, n: u32, placement: Placement, way: Way) -> Vec<ProvedProgram> {
+fn programs(entry: &Entry, n: u32, placement: Placement, protocol: Protocol) -> Vec<ProvedProgram> {
     let (sources, program) = of_book(entry).expect("the book resolves");
     let shape = if is_grid(&program) { Shape { axes: vec![2, n / 2] } } else { Shape::flat(n) };
     let proved = compile(&program, &sources, &shape, &Options::default(), placement);
-    let programs = proved.ok().and_then(|proved| prove(&proved, way, &Lower::default()).ok());
+    let programs = proved.ok().and_then(|proved| prove(&proved, protocol, &Lower::default()).ok());
     let programs = programs.iter().flat_map(|all| (0..n).filter_map(|rank| all.of(rank)));
     programs.collect()
 }
 
-fn golden(name: (&str, &str), n: u32, rank: usize, way: Way, spec: Spec, text: ExpectFile) {
+fn golden(
+    name: (&str, &str),
+    n: u32,
+    rank: usize,
+    protocol: Protocol,
+    spec: Spec,
+    text: ExpectFile,
+) {
     let entry = find(name.0, name.1).expect("the book has it");
-    let programs = programs(entry, n, Placement::InPlace, way);
+    let programs = programs(entry, n, Placement::InPlace, protocol);
     text.assert_eq(&cuda(&programs[rank], &spec).expect("there is a kernel").to_string());
 }
 
 #[test]
 fn ring() {
     let text = expect_file!["../golden/kernel_ring_4_put.txt"];
-    golden(("all_reduce", "ring"), 4, 1, Way::Put, SUM, text);
+    golden(("all_reduce", "ring"), 4, 1, Protocol::Put, SUM, text);
 }
 
 #[test]
 fn two_shot() {
     let text = expect_file!["../golden/kernel_two_shot_4_packet.txt"];
-    golden(("all_reduce", "two_shot"), 4, 1, Way::Packet, SUM, text);
+    golden(("all_reduce", "two_shot"), 4, 1, Protocol::Packet, SUM, text);
 }
 
 #[test]
 fn one_shot() {
     let spec = Spec { element: Element::Bf16, operator: Operator::Avg, aligned: false };
     let text = expect_file!["../golden/kernel_one_shot_4_packet_unaligned.txt"];
-    golden(("all_reduce", "one_shot"), 4, 1, Way::Packet, spec, text);
+    golden(("all_reduce", "one_shot"), 4, 1, Protocol::Packet, spec, text);
 }
 
 #[test]
 fn two_shot_pulled() {
     let text = expect_file!["../golden/kernel_two_shot_4_get.txt"];
-    golden(("all_reduce", "two_shot"), 4, 1, Way::Get, SUM, text);
+    golden(("all_reduce", "two_shot"), 4, 1, Protocol::Get, SUM, text);
 }
 
 #[test]
 fn all_to_all() {
     let text = expect_file!["../golden/kernel_all_to_all_4_staged.txt"];
-    golden(("all_to_all", "direct"), 4, 1, Way::Staged, SUM, text);
+    golden(("all_to_all", "direct"), 4, 1, Protocol::Staged, SUM, text);
 }
 
 /// Two parts, between which engines copy.
 #[test]
 fn all_gather_by_engines() {
     let text = expect_file!["../golden/kernel_all_gather_4_engine.txt"];
-    golden(("all_gather", "direct"), 4, 1, Way::Engine, SUM, text);
+    golden(("all_gather", "direct"), 4, 1, Protocol::Engine, SUM, text);
 }
 
 #[test]
 fn chain() {
     let text = expect_file!["../golden/kernel_chain_4_staged.txt"];
-    golden(("broadcast", "chain"), 4, 1, Way::Staged, SUM, text);
+    golden(("broadcast", "chain"), 4, 1, Protocol::Staged, SUM, text);
 }
 
 #[test]
 fn every_kernel_of_the_book_is_whole() {
     for entry in CATALOGUE {
         for placement in [Placement::InPlace, Placement::OutOfPlace] {
-            for (way, n) in Way::ALL.into_iter().flat_map(|way| [(way, 2), (way, 4)]) {
-                for program in programs(entry, n, placement, way) {
+            for (protocol, n) in
+                Protocol::ALL.into_iter().flat_map(|protocol| [(protocol, 2), (protocol, 4)])
+            {
+                for program in programs(entry, n, placement, protocol) {
                     for spec in [SUM, Spec { aligned: false, ..SUM }] {
                         let source = cuda(&program, &spec).expect("there is a kernel");
                         whole(&source.text());
@@ -111,11 +120,11 @@ fn whole(text: &str) {
 #[test]
 fn what_has_no_meaning_is_refused() {
     let ring = find("all_reduce", "ring").expect("the book has it");
-    let program = &programs(ring, 2, Placement::InPlace, Way::Put)[0];
+    let program = &programs(ring, 2, Placement::InPlace, Protocol::Put)[0];
     let xor = Spec { operator: Operator::Xor, ..SUM };
     assert_eq!(cuda(program, &xor), Err(Unsupported::Operator(Element::F32, Operator::Xor)));
     let compressed = find("all_reduce", "compressed").expect("the book has it");
-    let program = &programs(compressed, 2, Placement::InPlace, Way::Put)[0];
+    let program = &programs(compressed, 2, Placement::InPlace, Protocol::Put)[0];
     let error = cuda(program, &Spec { element: Element::I32, ..SUM }).expect_err("no float");
     assert!(error.to_string().contains("i32 cannot travel as bf16"), "{error}");
 }

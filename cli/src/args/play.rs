@@ -126,8 +126,8 @@ pub(crate) struct On {
     #[arg(long, value_enum, default_value_t = Device::Host)]
     pub(crate) device: Device,
     /// How messages travel between GPUs: packet, staged, put, get, engine; --hint protocol=… in short [default: chosen]
-    #[arg(long, value_name = "WAY")]
-    pub(crate) way: Option<device::Way>,
+    #[arg(long, alias = "way", value_name = "PROTOCOL")]
+    pub(crate) protocol: Option<device::Protocol>,
     /// Blocks of a kernel [default: chosen]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
     pub(crate) blocks: Option<u32>,
@@ -174,7 +174,7 @@ Examples:
   roundelay run all_reduce.ring -n 4 --bytes 4G --verify sample
   roundelay run all_reduce.ring -n 4 --transport tcp
   roundelay run all_reduce.ring -n 4 --hosts 2
-  roundelay run all_reduce.ring -n 4 --device cuda --way put --blocks 32
+  roundelay run all_reduce.ring -n 4 --device cuda --protocol put --blocks 32
   mpirun -n 4 roundelay run all_reduce    also mpiexec, srun, torchrun --no-python (docs/running.md)
   roundelay run all_reduce --rank 0 --size 2 --store 127.0.0.1:29500     and with --rank 1")]
 pub(crate) struct Run {

@@ -1,4 +1,4 @@
-//! Verbs that look at algorithms, choices and ways, and play nothing.
+//! Verbs that look at algorithms, choices and routes, and play nothing.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub(crate) struct Check {
 /// `roundelay route`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Under another launcher every rank says its own ways.
+Under another launcher every rank says its own routes.
 
 Examples:
   roundelay route -n 4 --hosts 2
@@ -63,7 +63,7 @@ Examples:
   roundelay show all_reduce.ring --stage graph -n 4
   roundelay show all_reduce.ring --stage plan -n 131072 --rank 7
   roundelay show all_reduce.ring --stage plan -n 4 --rank 0 -o rank0.plan
-  roundelay show all_reduce.ring --stage device --way put -n 4 --rank 0")]
+  roundelay show all_reduce.ring --stage device --protocol put -n 4 --rank 0")]
 pub(crate) struct Show {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -83,8 +83,8 @@ pub(crate) struct Show {
     #[arg(long)]
     pub(crate) out_of_place: bool,
     /// How messages travel on the device: packet, staged, put, get, engine
-    #[arg(long, value_name = "WAY", default_value = "packet")]
-    pub(crate) way: device::Way,
+    #[arg(long, alias = "way", value_name = "PROTOCOL", default_value = "packet")]
+    pub(crate) protocol: device::Protocol,
     /// Element type of a kernel
     #[arg(long, default_value_t = DType::F32)]
     pub(crate) dtype: DType,

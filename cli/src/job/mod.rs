@@ -26,7 +26,7 @@ mod sample;
 pub(crate) mod table;
 mod traces;
 
-use roundelay::cuda::Way;
+use roundelay::cuda::Protocol;
 use roundelay::trace::{Flight, Trace};
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
@@ -148,8 +148,8 @@ pub(crate) struct Case {
     #[serde(default)]
     pub(crate) turn: Turn,
     /// How messages travel between GPUs, if that is not left to the ranks.
-    #[serde(default, with = "way_text")]
-    pub(crate) way: Option<Way>,
+    #[serde(default, rename = "way", with = "protocol_text")]
+    pub(crate) protocol: Option<Protocol>,
     /// Blocks of a kernel, likewise.
     #[serde(default)]
     pub(crate) blocks: Option<u32>,
@@ -169,18 +169,23 @@ impl Default for Turn {
     }
 }
 
-/// A way by its name.
-mod way_text {
-    use roundelay::cuda::Way;
+/// A protocol by its name.
+mod protocol_text {
+    use roundelay::cuda::Protocol;
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[expect(clippy::ref_option, reason = "serde calls it so")]
-    pub(super) fn serialize<S: Serializer>(way: &Option<Way>, to: S) -> Result<S::Ok, S::Error> {
-        way.map(Way::name).serialize(to)
+    pub(super) fn serialize<S: Serializer>(
+        protocol: &Option<Protocol>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        protocol.map(Protocol::name).serialize(to)
     }
 
-    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Option<Way>, D::Error> {
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(
+        from: D,
+    ) -> Result<Option<Protocol>, D::Error> {
         let name = Option::<String>::deserialize(from)?;
         name.map(|name| name.parse().map_err(D::Error::custom)).transpose()
     }
@@ -189,7 +194,7 @@ mod way_text {
 impl Case {
     /// Calls of ours.
     pub(crate) fn ours(piece: usize, count: u64) -> Self {
-        Case { piece, count, who: None, turn: Turn::default(), way: None, blocks: None }
+        Case { piece, count, who: None, turn: Turn::default(), protocol: None, blocks: None }
     }
 }
 
@@ -229,7 +234,8 @@ pub(crate) enum JobEvent {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct How {
     /// How messages travel.
-    pub(crate) way: String,
+    #[serde(rename = "way")]
+    pub(crate) protocol: String,
     /// Blocks of the kernel.
     pub(crate) blocks: u32,
 }

@@ -201,7 +201,7 @@ pub(crate) fn row(report: Report, line: &ResultRow) {
         _ => who,
     };
     let who = match &line.how {
-        Some(how) => format!("{who} {} x{}", how.way, how.blocks),
+        Some(how) => format!("{who} {} x{}", how.protocol, how.blocks),
         None => who,
     };
     let turns = line.root < 0 && rooted(&line.collective);

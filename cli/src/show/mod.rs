@@ -142,7 +142,7 @@ fn stage(
     }
     if matches!(args.stage, Stage::Device | Stage::Cuda) {
         let proved = proved(program, sources, &shape, &options, placement)?;
-        let programs = device::prove(&proved, args.way, &device::Options::default());
+        let programs = device::prove(&proved, args.protocol, &device::Options::default());
         let programs =
             programs.map_err(|e| fault(codes::UNSUPPORTED, e.to_string())).map_err(refused)?;
         let ranks = (0..).map_while(|rank| programs.of(rank));
@@ -150,7 +150,7 @@ fn stage(
             let stage = if args.stage == Stage::Cuda { "cuda" } else { "device" };
             let mut data = data(stage, program.kind.name(), &program.name);
             (data["ranks"], data["rank"]) = (json!(n), json!(p.rank));
-            data["way"] = json!(args.way.name());
+            data["way"] = json!(args.protocol.name());
             if args.stage == Stage::Cuda {
                 let kernel = kernel(args, &p)?;
                 say(report, &kernel, || {

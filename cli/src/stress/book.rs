@@ -1,10 +1,10 @@
-//! Algorithms of the book, on every way, type and operator that they are offered with: exact on whole numbers, and
+//! Algorithms of the book, on every protocol, type and operator that they are offered with: exact on whole numbers, and
 //! with the host's bits on others.
 
 use std::ops::Range;
 use std::time::Instant;
 
-use roundelay::cuda::Way;
+use roundelay::cuda::Protocol;
 use roundelay::{Args, Call, DType, Error, RedOp};
 use roundelay_algorithms::{CATALOGUE, Entry};
 use roundelay_compiler::{Placement, Shape};
@@ -50,11 +50,11 @@ fn goes_on(player: &mut Player<'_>, began: Instant, order: &Order) -> Result<boo
 /// What is played with an algorithm.
 struct Plays<'a> {
     kinds: &'a [(DType, RedOp)],
-    ways: &'a [Way],
+    protocols: &'a [Protocol],
     counts: &'a [u64],
-    /// Both placements of each way; otherwise one of them, which depends on the seed.
+    /// Both placements of each protocol; otherwise one of them, which depends on the seed.
     placements: bool,
-    /// Each kind is played by one of so many combinations of algorithm, placement and way.
+    /// Each kind is played by one of so many combinations of algorithm, placement and protocol.
     share: usize,
 }
 
@@ -71,7 +71,7 @@ fn all(
     let (mut played, mut refused, mut left, mut number) = (0, 0, 0, order.seed as usize % 64);
     for entry in CATALOGUE.iter().filter(|e| names(e)) {
         let (inside, outside) = (ready(player, entry, true)?, ready(player, entry, false)?);
-        for &way in plays.ways {
+        for &protocol in plays.protocols {
             number += 1;
             let both = [inside.as_ref(), outside.as_ref()].into_iter().flatten();
             let both: Vec<&Ready> = both.collect();
@@ -83,24 +83,24 @@ fn all(
                     left += 1;
                     continue;
                 }
-                let combination = Combination { ready, way, number: number + at };
+                let combination = Combination { ready, protocol, number: number + at };
                 let done = combination.play(order, player, areas, plays, began, &mut said)?;
                 played += usize::from(done);
                 refused += usize::from(!done);
             }
         }
     }
-    said.words = format!("{played} algorithms and ways, {refused} not offered");
+    said.words = format!("{played} algorithms and protocols, {refused} not offered");
     if left > 0 {
         said.words += &format!(", {left} left out for lack of time");
     }
     Ok(said)
 }
 
-/// An algorithm, its placement, and a way.
+/// An algorithm, its placement, and a protocol.
 struct Combination<'a> {
     ready: &'a Ready,
-    way: Way,
+    protocol: Protocol,
     number: usize,
 }
 
@@ -122,8 +122,8 @@ impl Combination<'_> {
                 continue;
             }
             for &count in plays.counts {
-                let (ready, way) = (self.ready, Some(self.way));
-                let calls = Calls { ready, count, dtype, op, way, blocks: None };
+                let (ready, protocol) = (self.ready, Some(self.protocol));
+                let calls = Calls { ready, count, dtype, op, protocol, blocks: None };
                 offered |= checked(order, player, calls, areas, said)?;
             }
         }
@@ -145,7 +145,7 @@ fn checked(
         return Ok(false);
     }
     let args = calls.args(&view);
-    let (way, _) = match player.tried(calls, &args) {
+    let (protocol, _) = match player.tried(calls, &args) {
         Ok(how) => how,
         Err(Error::Unsupported(_) | Error::Usage(_)) => return Ok(false),
         Err(error) => return Err(error),
@@ -166,7 +166,7 @@ fn checked(
         for bytes in meant(player, calls, turn) {
             said.digest = said.digest.rotate_left(1) ^ digest(&player.output.data()[bytes]);
         }
-        let at = format!("{} {way} {count} {dtype} {op}", ready.algorithm(turn));
+        let at = format!("{} {protocol} {count} {dtype} {op}", ready.algorithm(turn));
         said.add(wrong, words.into_iter().map(|w| format!("{at}: {w}")));
     }
     Ok(true)
@@ -209,14 +209,20 @@ fn meant(player: &Player<'_>, calls: Calls<'_>, turn: u64) -> Vec<Range<usize>> 
     after.map(|part| part.at * size..(part.at + part.len) * size).collect()
 }
 
-/// The whole book, by every way.
+/// The whole book, by every protocol.
 pub(super) fn book(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let kinds = [(DType::F32, RedOp::Sum)];
     all(
         order,
         player,
         |_| true,
-        &Plays { kinds: &kinds, ways: &Way::ALL, counts: &COUNTS, placements: false, share: 1 },
+        &Plays {
+            kinds: &kinds,
+            protocols: &Protocol::ALL,
+            counts: &COUNTS,
+            placements: false,
+            share: 1,
+        },
     )
 }
 
@@ -226,8 +232,9 @@ pub(super) fn types(order: &Order, player: &mut Player<'_>) -> Result<Said, Erro
     let kinds: Vec<(DType, RedOp)> = DType::ALL.iter().flat_map(pairs).collect();
     let sums = |e: &Entry| e.collective == "all_reduce" && matches!(e.name, "one_shot" | "ring");
     let names = |e: &Entry| sums(e) || e.collective == "all_gather" && e.name == "direct";
-    let ways = [Way::Packet, Way::Put, Way::Engine];
-    let plays = Plays { kinds: &kinds, ways: &ways, counts: &[4099], placements: true, share: 4 };
+    let protocols = [Protocol::Packet, Protocol::Put, Protocol::Engine];
+    let plays =
+        Plays { kinds: &kinds, protocols: &protocols, counts: &[4099], placements: true, share: 4 };
     all(order, player, names, &plays)
 }
 
@@ -235,9 +242,14 @@ pub(super) fn types(order: &Order, player: &mut Player<'_>) -> Result<Said, Erro
 pub(super) fn bits(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let kinds = [(DType::F32, RedOp::Sum), (DType::F16, RedOp::Avg)];
     let sums = |e: &Entry| matches!(e.collective, "all_reduce" | "reduce_scatter");
-    let ways = [Way::Packet, Way::Staged];
-    let plays =
-        Plays { kinds: &kinds, ways: &ways, counts: &[10_007], placements: false, share: 1 };
+    let protocols = [Protocol::Packet, Protocol::Staged];
+    let plays = Plays {
+        kinds: &kinds,
+        protocols: &protocols,
+        counts: &[10_007],
+        placements: false,
+        share: 1,
+    };
     all(order, player, sums, &plays)
 }
 
@@ -245,7 +257,12 @@ pub(super) fn bits(order: &Order, player: &mut Player<'_>) -> Result<Said, Error
 pub(super) fn few(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let names = |e: &Entry| e.collective == "all_reduce" && e.name == "one_shot";
     let kinds = [(DType::F32, RedOp::Sum)];
-    let plays =
-        Plays { kinds: &kinds, ways: &Way::ALL, counts: &COUNTS, placements: true, share: 1 };
+    let plays = Plays {
+        kinds: &kinds,
+        protocols: &Protocol::ALL,
+        counts: &COUNTS,
+        placements: true,
+        share: 1,
+    };
     all(order, player, names, &plays)
 }

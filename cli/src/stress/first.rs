@@ -47,18 +47,18 @@ fn round(
         count: 0,
         dtype: DType::F32,
         reduction: RedOp::Sum.into(),
-        way: None,
+        protocol: None,
         blocks: None,
     };
     let stream = gpu.stream();
     gpu.call(&barrier, args, &stream)?;
     times[2].0.push(began.elapsed().as_secs_f64() * 1e3);
     args.buffers = CudaBuffers::OutOfPlace { input: input.ptr(), output: output.ptr() };
-    for (collective, name, way) in MENU {
+    for (collective, name, protocol) in MENU {
         if find(collective, name).is_none() {
             continue;
         }
-        args.way = Some(way);
+        args.protocol = Some(protocol);
         for (of, count) in COUNTS.into_iter().enumerate() {
             args.count = count;
             one(&mut gpu, (collective, name), args, &mut times[of], said)?;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use roundelay::cuda::Way;
+use roundelay::cuda::Protocol;
 use roundelay::{DType, Ending, Error, RedOp};
 use roundelay_algorithms::find;
 use rustix::process::{Signal, getpid, kill_process};
@@ -26,17 +26,19 @@ const BEHIND: usize = 64;
 
 /// What is called in turn: by kernels alone, and with copy engines between their parts. The seed says which is first,
 /// and so finds a rank lost.
-const CALLS: [(&str, &str, bool, Way); 2] =
-    [("all_reduce", "ring", true, Way::Staged), ("all_gather", "direct", false, Way::Engine)];
+const CALLS: [(&str, &str, bool, Protocol); 2] = [
+    ("all_reduce", "ring", true, Protocol::Staged),
+    ("all_gather", "direct", false, Protocol::Engine),
+];
 
-fn named(player: &mut Player<'_>, at: u64) -> Result<(Ready, Way), Error> {
-    let (collective, name, in_place, way) = CALLS[(at % 2) as usize];
+fn named(player: &mut Player<'_>, at: u64) -> Result<(Ready, Protocol), Error> {
+    let (collective, name, in_place, protocol) = CALLS[(at % 2) as usize];
     let found = match find(collective, name) {
         Some(entry) => ready(player, entry, in_place)?,
         None => None,
     };
     let none = || Error::Usage(format!("the book has no {collective}.{name}"));
-    Ok((found.ok_or_else(none)?, way))
+    Ok((found.ok_or_else(none)?, protocol))
 }
 
 /// Calls as `lose` says: the last rank ends itself in the middle, or stays away.
@@ -45,8 +47,8 @@ fn played(order: &Order, player: &mut Player<'_>, lose: impl FnOnce()) -> Result
     let both = [named(player, order.seed)?, named(player, order.seed + 1)?];
     let (dtype, op, stream) = (DType::F32, RedOp::Sum, player.stream.clone());
     let (mut kept, mut calls) = (Vec::new(), Vec::new());
-    for (ready, way) in &both {
-        let one = Calls { ready, count: COUNT, dtype, op, way: Some(*way), blocks: None };
+    for (ready, protocol) in &both {
+        let one = Calls { ready, count: COUNT, dtype, op, protocol: Some(*protocol), blocks: None };
         let room = one.lens(player.gpu).map(room);
         let buffers = [player.gpu.alloc::<u8>(room[0])?, player.gpu.alloc::<u8>(room[1])?];
         let view = one.view(player.gpu, Areas::of(&buffers, 0)?);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use roundelay::cuda::Way;
+use roundelay::cuda::Protocol;
 use roundelay::{DType, Error, RedOp};
 use roundelay_algorithms::find;
 
@@ -14,24 +14,24 @@ use crate::job::gpu::piece::Ready;
 use crate::job::gpu::player::{Areas, Calls, Player};
 
 /// What calls are drawn from.
-pub(super) const MENU: [(&str, &str, Way); 17] = [
-    ("all_reduce", "one_shot", Way::Packet),
-    ("all_reduce", "two_shot", Way::Packet),
-    ("all_reduce", "two_shot", Way::Get),
-    ("all_reduce", "ring", Way::Put),
-    ("all_reduce", "ring", Way::Staged),
-    ("all_gather", "direct", Way::Packet),
-    ("all_gather", "direct", Way::Put),
-    ("all_gather", "direct", Way::Engine),
-    ("reduce_scatter", "direct", Way::Packet),
-    ("reduce_scatter", "direct", Way::Get),
-    ("all_to_all", "direct", Way::Packet),
-    ("all_to_all", "direct", Way::Put),
-    ("all_to_all", "direct", Way::Engine),
-    ("broadcast", "binomial", Way::Staged),
-    ("broadcast", "chain", Way::Put),
-    ("broadcast", "chain", Way::Engine),
-    ("broadcast", "scatter_all_gather", Way::Packet),
+pub(super) const MENU: [(&str, &str, Protocol); 17] = [
+    ("all_reduce", "one_shot", Protocol::Packet),
+    ("all_reduce", "two_shot", Protocol::Packet),
+    ("all_reduce", "two_shot", Protocol::Get),
+    ("all_reduce", "ring", Protocol::Put),
+    ("all_reduce", "ring", Protocol::Staged),
+    ("all_gather", "direct", Protocol::Packet),
+    ("all_gather", "direct", Protocol::Put),
+    ("all_gather", "direct", Protocol::Engine),
+    ("reduce_scatter", "direct", Protocol::Packet),
+    ("reduce_scatter", "direct", Protocol::Get),
+    ("all_to_all", "direct", Protocol::Packet),
+    ("all_to_all", "direct", Protocol::Put),
+    ("all_to_all", "direct", Protocol::Engine),
+    ("broadcast", "binomial", Protocol::Staged),
+    ("broadcast", "chain", Protocol::Put),
+    ("broadcast", "chain", Protocol::Engine),
+    ("broadcast", "scatter_all_gather", Protocol::Packet),
 ];
 const KINDS: [(DType, RedOp); 4] = [
     (DType::F32, RedOp::Sum),
@@ -67,12 +67,12 @@ impl Dice {
 }
 
 /// The menu, as far as it is offered here.
-fn menu(player: &mut Player<'_>) -> Result<Vec<(Ready, Way)>, Error> {
+fn menu(player: &mut Player<'_>) -> Result<Vec<(Ready, Protocol)>, Error> {
     let mut menu = Vec::new();
-    for (collective, name, way) in MENU {
+    for (collective, name, protocol) in MENU {
         let Some(entry) = find(collective, name) else { continue };
         if let Some(ready) = ready(player, entry, false)? {
-            menu.push((ready, way));
+            menu.push((ready, protocol));
         }
     }
     Ok(menu)
@@ -80,12 +80,12 @@ fn menu(player: &mut Player<'_>) -> Result<Vec<(Ready, Way)>, Error> {
 
 /// The largest count of a call.
 fn most(player: &Player<'_>, ready: &Ready, dtype: DType) -> u64 {
-    let one = Calls { ready, count: 1, dtype, op: RedOp::Sum, way: None, blocks: None };
+    let one = Calls { ready, count: 1, dtype, op: RedOp::Sum, protocol: None, blocks: None };
     let lens = one.lens(player.gpu);
     MOST / (lens[0].max(lens[1]) as u64).max(1)
 }
 
-/// The call with as much of its count as there is staging memory for, by its way between so many ranks.
+/// The call with as much of its count as there is staging memory for, by its protocol between so many ranks.
 fn offered<'a>(
     player: &mut Player<'_>,
     mut calls: Calls<'a>,
@@ -114,10 +114,10 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
     while made < order.calls && !menu.is_empty() {
         let mut batch = Vec::new();
         for (i, input) in inputs.iter_mut().enumerate() {
-            let (ready, way) = &menu[dice.throw(menu.len() as u64) as usize];
+            let (ready, protocol) = &menu[dice.throw(menu.len() as u64) as usize];
             let (dtype, op) = KINDS[dice.throw(KINDS.len() as u64) as usize];
             let count = dice.size(most(player, ready, dtype));
-            let calls = Calls { ready, count, dtype, op, way: Some(*way), blocks: None };
+            let calls = Calls { ready, count, dtype, op, protocol: Some(*protocol), blocks: None };
             // Off the usual alignment now and then, by whole elements.
             let off = if dice.throw(4) == 0 { dtype.size() } else { 0 };
             let mut areas = Areas::of(&buffers, i * slot)?;
@@ -138,9 +138,9 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
         player.gpu.synchronize(&stream)?;
         for ((calls, view, turn, rule), input) in batch.iter().zip(&inputs) {
             let (wrong, words) = player.verify(*calls, view, *turn, rule, input)?;
-            let way = calls.way.map_or("", Way::name);
+            let protocol = calls.protocol.map_or("", Protocol::name);
             let name = calls.ready.algorithm(*turn);
-            let at = format!("{name} {way} {} {}", calls.count, calls.dtype);
+            let at = format!("{name} {protocol} {} {}", calls.count, calls.dtype);
             said.add(wrong, words.into_iter().map(|w| format!("{at}: {w}")));
         }
         made += TOGETHER as u64;
@@ -165,11 +165,11 @@ pub(super) fn graph(order: &Order, player: &mut Player<'_>) -> Result<Said, Erro
     let buffers = [player.gpu.alloc::<u8>(bytes)?, player.gpu.alloc::<u8>(bytes)?];
     let mut inputs: Vec<Vec<u8>> = vec![Vec::new(); menu.len()];
     let mut calls = Vec::new();
-    for (i, (ready, way)) in menu.iter().enumerate() {
+    for (i, (ready, protocol)) in menu.iter().enumerate() {
         let (dtype, op) = KINDS[i % KINDS.len()];
         // Small ones, and those of several passes.
         let count = (most(player, ready, dtype) >> (i % 5 * 3)).max(1);
-        let one = Calls { ready, count, dtype, op, way: Some(*way), blocks: None };
+        let one = Calls { ready, count, dtype, op, protocol: Some(*protocol), blocks: None };
         let (one, view) = offered(player, one, 0, Areas::of(&buffers, i * slot)?)?;
         let rule = one.rule(player.gpu, order.seed ^ i as u64, true);
         calls.push((one, view, rule));

@@ -1,10 +1,10 @@
-//! The book on GPUs: every algorithm by every way, in several numbers of blocks, on all collectives and sizes in one
+//! The book on GPUs: every algorithm by every protocol, in several numbers of blocks, on all collectives and sizes in one
 //! job. What the ranks have no time for any more is left out; rows are those of before then.
 
 use std::path::Path;
 
 use roundelay::choose::{NVLINK, Setting, Tuned};
-use roundelay::cuda::{Way, probe};
+use roundelay::cuda::{Protocol, probe};
 use roundelay::{DType, RedOp};
 use roundelay_algorithms::of;
 use roundelay_compiler::Shape;
@@ -38,8 +38,8 @@ struct Work {
     points: Vec<Point>,
 }
 
-/// Numbers of blocks, and whether a way is worth trying, by the size of the vector.
-fn tries(bytes: u64) -> Vec<(Way, u32)> {
+/// Numbers of blocks, and whether a protocol is worth trying, by the size of the vector.
+fn tries(bytes: u64) -> Vec<(Protocol, u32)> {
     let blocks: &[u32] = match bytes {
         0..=0x2000 => &[1, 2, 4],
         0x2001..=0x2_0000 => &[4, 8, 16],
@@ -47,15 +47,15 @@ fn tries(bytes: u64) -> Vec<(Way, u32)> {
         0x10_0001..=0x80_0000 => &[16, 32, 64, 128],
         _ => &[32, 64, 128],
     };
-    let worth = |way: &Way| match way {
-        Way::Packet => bytes <= 2 << 20,
-        Way::Engine => bytes >= 16 << 20,
+    let worth = |protocol: &Protocol| match protocol {
+        Protocol::Packet => bytes <= 2 << 20,
+        Protocol::Engine => bytes >= 16 << 20,
         _ => bytes >= 8 << 10,
     };
-    let ways = Way::ALL.into_iter().filter(worth);
+    let protocols = Protocol::ALL.into_iter().filter(worth);
     // Kernels beside engines have nothing to divide.
-    let of = |way| if way == Way::Engine { &[1] } else { blocks };
-    ways.flat_map(|way| of(way).iter().map(move |&b| (way, b))).collect()
+    let of = |protocol| if protocol == Protocol::Engine { &[1] } else { blocks };
+    protocols.flat_map(|protocol| of(protocol).iter().map(move |&b| (protocol, b))).collect()
 }
 
 /// Runs the verb on GPUs.
@@ -129,10 +129,15 @@ fn work(args: &Tune, ranks: u32) -> Result<Work, Failure> {
         for (setting, proofs) in &playable {
             for (piece, proof) in proofs {
                 let count = bytes / u64::from(proof.blocks.max(1)) / DType::F32.size() as u64;
-                for (way, blocks) in tries(bytes) {
+                for (protocol, blocks) in tries(bytes) {
                     let turn = Turn { first: bytes <= 1 << 20, last: false };
-                    let (way, blocks) = (Some(way), Some(blocks));
-                    work.job.cases.push(Case { turn, way, blocks, ..Case::ours(*piece, count) });
+                    let (protocol, blocks) = (Some(protocol), Some(blocks));
+                    work.job.cases.push(Case {
+                        turn,
+                        protocol,
+                        blocks,
+                        ..Case::ours(*piece, count)
+                    });
                     let name = proof.algorithm.clone();
                     work.points.push(Point { setting: *setting, bytes, name });
                 }
@@ -204,8 +209,8 @@ fn keep(work: &Work, times: &[Option<f64>], tuned: &mut Tuned, report: Report) {
         let mut best: Vec<(String, f64)> = size
             .iter()
             .map(|(point, case, us)| {
-                let way = case.way.map_or("", Way::name);
-                (format!("{} {way} {}", point.name, case.blocks.unwrap_or(1)), *us)
+                let protocol = case.protocol.map_or("", Protocol::name);
+                (format!("{} {protocol} {}", point.name, case.blocks.unwrap_or(1)), *us)
             })
             .collect();
         best.sort_by(|a, b| a.1.total_cmp(&b.1));

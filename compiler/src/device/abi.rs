@@ -13,7 +13,7 @@
 //! memories, of two halves each, and the scratch buffers.
 //!
 //! **Staging memory.** Packets have their own, apart from slots, so that no content of a slot is ever taken for
-//! a packet: [`Params::staging`] says where that of the kernel's way begins. There, chunk k of a message in slot s
+//! a packet: [`Params::staging`] says where that of the kernel's protocol begins. There, chunk k of a message in slot s
 //! of a link is, on its receiver, at
 //! `half * halves + ((link.base * B) + (b * link.slots + s) * link.chunks + k) * unit`, for block b of B. The
 //! half is the lowest bit of the epoch. `unit` is [`Params::unit`]: the bytes of a chunk's slice of one pass in the
@@ -109,11 +109,11 @@ pub struct Params {
     pub groups: u64,
     /// Bytes of a chunk in a slot.
     pub unit: u64,
-    /// Where the staging memory of the kernel's way begins in the arena, in bytes.
+    /// Where the staging memory of the kernel's protocol begins in the arena, in bytes.
     pub staging: u64,
     /// Bytes of a half of it.
     pub halves: u64,
-    /// Where the staging memory of packets begins in the arena, in bytes, whatever the kernel's way.
+    /// Where the staging memory of packets begins in the arena, in bytes, whatever the kernel's protocol.
     pub packets: u64,
     /// Bytes of a half of it, a multiple of 16.
     pub packet_half: u64,

@@ -10,7 +10,7 @@
 //! threads of the block wait for each other), and then signal. An arm is a fold, element by element and in
 //! the order listed, like an operation of a plan; what it reads and writes says how its messages travel:
 //!
-//! | way | sender | receiver |
+//! | protocol | sender | receiver |
 //! |---|---|---|
 //! | packet | writes units of 8 bytes, each beside the call's epoch, into the receiver's staging memory | polls each unit: no flag, no fence, no meeting |
 //! | staged | writes the content into a slot of the receiver's staging memory, then signals `Sent` | waits for `Sent`, folds from the slot, signals `Consumed` |
@@ -46,7 +46,7 @@ use crate::plan::{Dir, Header, Region, Site, Sizes, WireType};
 
 /// How the messages of a program travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum Way {
+pub enum Protocol {
     /// All as packets: for latency.
     Packet,
     /// All through slots: needs nothing of the callers' buffers.
@@ -59,10 +59,10 @@ pub enum Way {
     Engine,
 }
 
-impl Way {
+impl Protocol {
     /// Whether a call is played in one pass, whatever its size.
     pub const fn is_one_pass(self) -> bool {
-        matches!(self, Way::Packet | Way::Engine)
+        matches!(self, Protocol::Packet | Protocol::Engine)
     }
 }
 
@@ -74,7 +74,8 @@ pub struct DeviceProgram {
     /// Which rank.
     pub rank: u32,
     /// How messages travel.
-    pub way: Way,
+    #[serde(rename = "way")]
+    pub protocol: Protocol,
     /// Connection ends that this rank uses; arms refer to them by index.
     pub links: Vec<Link>,
     /// Peers that land in this rank's buffers and hear nothing else of it before: told at entry that it has

@@ -2,36 +2,39 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use super::{Arm, DeviceProgram, Event, Message, Source, Target, Wait, Way};
+use super::{Arm, DeviceProgram, Event, Message, Protocol, Source, Target, Wait};
 use crate::num::index;
 use crate::plan::{Dir, Sizes, WireType};
 
-impl Way {
+impl Protocol {
     /// All of them.
-    pub const ALL: [Way; 5] = [Way::Packet, Way::Staged, Way::Put, Way::Get, Way::Engine];
+    pub const ALL: [Protocol; 5] =
+        [Protocol::Packet, Protocol::Staged, Protocol::Put, Protocol::Get, Protocol::Engine];
 
     /// As it is written in hints and programs.
     pub fn name(self) -> &'static str {
         match self {
-            Way::Packet => "packet",
-            Way::Staged => "staged",
-            Way::Put => "put",
-            Way::Get => "get",
-            Way::Engine => "engine",
+            Protocol::Packet => "packet",
+            Protocol::Staged => "staged",
+            Protocol::Put => "put",
+            Protocol::Get => "get",
+            Protocol::Engine => "engine",
         }
     }
 }
 
-impl std::str::FromStr for Way {
+impl std::str::FromStr for Protocol {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let found = Way::ALL.into_iter().find(|w| w.name() == text);
-        found.ok_or_else(|| format!("`{text}` is none of {}", Way::ALL.map(Way::name).join(", ")))
+        let found = Protocol::ALL.into_iter().find(|w| w.name() == text);
+        found.ok_or_else(|| {
+            format!("`{text}` is none of {}", Protocol::ALL.map(Protocol::name).join(", "))
+        })
     }
 }
 
-impl Display for Way {
+impl Display for Protocol {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         f.write_str(self.name())
     }
@@ -43,7 +46,7 @@ impl Display for DeviceProgram {
         writeln!(
             f,
             "device program {}.{} rank {} of {}, {}",
-            h.collective, h.algorithm, self.rank, h.ranks, self.way
+            h.collective, h.algorithm, self.rank, h.ranks, self.protocol
         )?;
         writeln!(
             f,

@@ -116,7 +116,7 @@
   svg.addEventListener("keydown", (e) => {
     const all = arrows.filter(open);
     const at = all.indexOf(current);
-    const way = {
+    const protocol = {
       ArrowDown: () => all[at + 1],
       ArrowUp: () => all[at - 1],
       ArrowRight: () => beside(1),
@@ -125,9 +125,9 @@
       End: () => all[all.length - 1],
       Enter: () => (pin(current), null),
     }[e.key];
-    if (!way) return;
+    if (!protocol) return;
     e.preventDefault();
-    go(way());
+    go(protocol());
   });
 
   // One chunk alone.

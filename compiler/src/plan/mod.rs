@@ -101,8 +101,8 @@ pub struct Header {
     pub reduces: bool,
     /// Whether messages are ever rounded to a narrower type.
     pub lossy: bool,
-    /// Protocol asked for by the schedule.
-    pub protocol: Protocol,
+    /// CopyPolicy asked for by the schedule.
+    pub protocol: CopyPolicy,
     /// What shares cut, where the program splits the vector by bandwidth.
     pub split: Option<Weighted>,
 }
@@ -118,7 +118,7 @@ pub enum Placement {
 
 /// How messages travel where memory could be shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Protocol {
+pub enum CopyPolicy {
     /// The runtime decides by size and memory.
     Auto,
     /// Always through slots.

@@ -1,7 +1,7 @@
 //! How messages travel: from which size on one stays where it lies, to be read there, and how short the pieces
 //! of a pipeline may be. The runtime decides by it.
 
-use super::Protocol;
+use super::CopyPolicy;
 
 /// Memory that the call also writes is read in place from this size on: below, copying into a slot costs
 /// less than having the sender wait until the peer has read.
@@ -30,19 +30,19 @@ pub const CACHED_VECTOR: u64 = 8 << 20;
 /// of flags (about 0.3 us) than they gain in overlap.
 pub const LEAST_PIECE: u64 = 16 << 10;
 
-impl Protocol {
+impl CopyPolicy {
     /// The least bytes of a message that is read in place where both ranks map one memory: one of the input, or
     /// of other memory of a call with so many bytes in all, whose ranks share cores or not, sent by a rank that also
     /// receives or does not.
     pub fn direct_from(self, input: bool, vector: u64, crowded: bool, receives: bool) -> u64 {
         match (self, input) {
-            (Protocol::Staged, _) => u64::MAX,
-            (Protocol::Direct, _) => 1,
-            (Protocol::Auto, true) if crowded => CROWDED_INPUT_BYTES,
-            (Protocol::Auto, true) if receives => EXCHANGED_INPUT_BYTES,
-            (Protocol::Auto, true) => INPUT_BYTES,
-            (Protocol::Auto, false) if crowded || vector >= KEPT_VECTOR => KEPT_BYTES,
-            (Protocol::Auto, false) => u64::MAX,
+            (CopyPolicy::Staged, _) => u64::MAX,
+            (CopyPolicy::Direct, _) => 1,
+            (CopyPolicy::Auto, true) if crowded => CROWDED_INPUT_BYTES,
+            (CopyPolicy::Auto, true) if receives => EXCHANGED_INPUT_BYTES,
+            (CopyPolicy::Auto, true) => INPUT_BYTES,
+            (CopyPolicy::Auto, false) if crowded || vector >= KEPT_VECTOR => KEPT_BYTES,
+            (CopyPolicy::Auto, false) => u64::MAX,
         }
     }
 }

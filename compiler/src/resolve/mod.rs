@@ -17,7 +17,7 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes, similar};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
 use crate::collective::{Kind, NAMES};
-use crate::plan::Protocol;
+use crate::plan::CopyPolicy;
 use crate::program::{Axes, Custom, Program, Schedule, Slot, Style};
 
 /// Where `use` and `import` find other texts. The compiler itself does no I/O.
@@ -332,7 +332,7 @@ impl Resolver<'_> {
 
 /// The default schedule.
 fn no_schedule() -> Schedule {
-    Schedule { pipeline: None, channels: None, slots: None, protocol: Protocol::Auto, span: None }
+    Schedule { pipeline: None, channels: None, slots: None, protocol: CopyPolicy::Auto, span: None }
 }
 
 /// Allocates slots and finds variables by name, innermost first.

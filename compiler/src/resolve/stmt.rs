@@ -10,7 +10,7 @@ use super::each::Flat;
 use super::{Names, Resolver, axes, no_schedule, style, weighted};
 use crate::collective::Kind;
 use crate::num::short;
-use crate::plan::Protocol;
+use crate::plan::CopyPolicy;
 use crate::program::{Axes, Each, Program, Schedule, Slot, Split, Stmt, Style, Use};
 
 /// What statements of one algorithm share.
@@ -329,9 +329,9 @@ impl Body {
             };
             match key.text.as_str() {
                 "protocol" => match &value.kind {
-                    ExprKind::Name(n) if n == "auto" => out.protocol = Protocol::Auto,
-                    ExprKind::Name(n) if n == "staged" => out.protocol = Protocol::Staged,
-                    ExprKind::Name(n) if n == "direct" => out.protocol = Protocol::Direct,
+                    ExprKind::Name(n) if n == "auto" => out.protocol = CopyPolicy::Auto,
+                    ExprKind::Name(n) if n == "staged" => out.protocol = CopyPolicy::Staged,
+                    ExprKind::Name(n) if n == "direct" => out.protocol = CopyPolicy::Direct,
                     _ => bad(r, "no such protocol".into(), "protocols are auto, staged and direct"),
                 },
                 "pipeline" => out.pipeline = r.number(self.id, &mut self.names, value),

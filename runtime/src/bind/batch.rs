@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use roundelay_compiler::plan::{Dir, Header, KEPT_BYTES, Placement, Protocol};
+use roundelay_compiler::plan::{CopyPolicy, Dir, Header, KEPT_BYTES, Placement};
 
 use super::build::{DIRECT_POSTED, STREAM_BYTES};
 use super::{
@@ -185,7 +185,7 @@ fn header(name: &str) -> Header {
         message: 1,
         reduces: false,
         lossy: false,
-        protocol: Protocol::Auto,
+        protocol: CopyPolicy::Auto,
         split: None,
     }
 }

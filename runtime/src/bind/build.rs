@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roundelay_compiler::plan::{
-    Buf, CACHED_VECTOR, Conn, Dir, Input, Op, Out, Plan, Protocol, Region, Sizes,
+    Buf, CACHED_VECTOR, Conn, CopyPolicy, Dir, Input, Op, Out, Plan, Region, Sizes,
 };
 
 use super::check::{chunk_by_chunk, damaged, lanes_apart, places, references};
@@ -261,7 +261,7 @@ impl Builder<'_> {
                 before = shape.origin(index, out.origin.into()) * shape.size;
                 buffer = index as u32;
             }
-            if posted || self.plan.header.protocol != Protocol::Staged {
+            if posted || self.plan.header.protocol != CopyPolicy::Staged {
                 place = regions.len() as u32;
                 regions.push(at);
             }

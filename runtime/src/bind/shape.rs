@@ -342,7 +342,7 @@ pub(crate) fn digest(key: &Key) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roundelay_compiler::plan::{Placement, Protocol, Weighted};
+    use roundelay_compiler::plan::{CopyPolicy, Placement, Weighted};
 
     pub(crate) fn header() -> Header {
         Header {
@@ -362,7 +362,7 @@ mod tests {
             message: 2,
             reduces: true,
             lossy: false,
-            protocol: Protocol::Auto,
+            protocol: CopyPolicy::Auto,
             split: None,
         }
     }

@@ -1,9 +1,9 @@
-//! What is played on GPUs where nothing else decides: the algorithm, the way its messages travel, how many blocks.
+//! What is played on GPUs where nothing else decides: the algorithm, the protocol its messages travel, how many blocks.
 //!
 //! Rules by size, from measurements on two, four and eight H200 without multicast (docs/performance.md). A tuned table goes before them, hints
 //! before that. All of it is a function of what all ranks have in common.
 
-use roundelay_compiler::device::{Way, abi};
+use roundelay_compiler::device::{Protocol, abi};
 
 /// A rule holds for calls of at most so many bytes of the whole vector.
 struct Rule {
@@ -13,7 +13,7 @@ struct Rule {
     up_to: u64,
     algorithm: &'static str,
     /// The best first; what the buffers do not allow is passed over, and `staged` takes any.
-    ways: &'static [Way],
+    protocols: &'static [Protocol],
 }
 
 const K: u64 = 1 << 10;
@@ -26,9 +26,9 @@ const fn rule(
     collective: &'static str,
     up_to: u64,
     algorithm: &'static str,
-    ways: &'static [Way],
+    protocols: &'static [Protocol],
 ) -> Rule {
-    Rule { collective, ranks: u32::MAX, up_to, algorithm, ways }
+    Rule { collective, ranks: u32::MAX, up_to, algorithm, protocols }
 }
 
 const fn on(ranks: u32, rule: Rule) -> Rule {
@@ -37,55 +37,55 @@ const fn on(ranks: u32, rule: Rule) -> Rule {
 
 /// By collective, in ascending order of size.
 const RULES: &[Rule] = &[
-    rule("all_reduce", 32 * K, "one_shot", &[Way::Packet]),
-    rule("all_reduce", M, "two_shot", &[Way::Packet]),
-    rule("all_reduce", 16 * M, "two_shot", &[Way::Get, Way::Staged]),
-    rule("all_reduce", ANY, "ring", &[Way::Put, Way::Staged]),
-    on(4, rule("all_reduce", 64 * K, "one_shot", &[Way::Packet])),
-    on(4, rule("all_reduce", M, "two_shot", &[Way::Packet])),
-    on(4, rule("all_reduce", 8 * M, "two_shot", &[Way::Get, Way::Staged])),
-    on(4, rule("all_reduce", ANY, "ring", &[Way::Put, Way::Staged])),
-    on(2, rule("all_reduce", M, "one_shot", &[Way::Packet])),
-    on(2, rule("all_reduce", 16 * M, "two_shot", &[Way::Get, Way::Staged])),
-    on(2, rule("all_reduce", ANY, "ring", &[Way::Put, Way::Staged])),
-    rule("all_gather", 512 * K, "direct", &[Way::Packet]),
-    rule("all_gather", 16 * M, "direct", &[Way::Staged]),
-    rule("all_gather", ANY, "direct", &[Way::Put, Way::Staged]),
-    on(4, rule("all_gather", 512 * K, "direct", &[Way::Packet])),
-    on(4, rule("all_gather", 8 * M, "direct", &[Way::Staged])),
-    on(4, rule("all_gather", ANY, "direct", &[Way::Put, Way::Staged])),
-    on(2, rule("all_gather", M, "direct", &[Way::Packet])),
-    on(2, rule("all_gather", ANY, "direct", &[Way::Put, Way::Staged])),
-    rule("reduce_scatter", 512 * K, "direct", &[Way::Packet]),
-    rule("reduce_scatter", 8 * M, "direct", &[Way::Staged]),
-    rule("reduce_scatter", 32 * M, "direct", &[Way::Get, Way::Staged]),
-    rule("reduce_scatter", ANY, "ring", &[Way::Put, Way::Staged]),
-    on(2, rule("reduce_scatter", M, "direct", &[Way::Packet])),
-    on(2, rule("reduce_scatter", 64 * M, "direct", &[Way::Get, Way::Staged])),
-    on(2, rule("reduce_scatter", ANY, "ring", &[Way::Put, Way::Staged])),
-    rule("all_to_all", 512 * K, "direct", &[Way::Packet]),
-    rule("all_to_all", 16 * M, "direct", &[Way::Staged]),
-    rule("all_to_all", ANY, "direct", &[Way::Put, Way::Staged]),
-    on(4, rule("all_to_all", 512 * K, "direct", &[Way::Packet])),
-    on(4, rule("all_to_all", 8 * M, "direct", &[Way::Staged])),
-    on(4, rule("all_to_all", ANY, "direct", &[Way::Put, Way::Staged])),
-    on(2, rule("all_to_all", M, "direct", &[Way::Packet])),
-    on(2, rule("all_to_all", ANY, "direct", &[Way::Put, Way::Staged])),
-    rule("broadcast", 64 * K, "binomial", &[Way::Packet]),
-    rule("broadcast", 512 * K, "chain", &[Way::Packet]),
-    rule("broadcast", ANY, "chain", &[Way::Staged]),
-    on(2, rule("broadcast", 64 * K, "binomial", &[Way::Packet])),
-    on(2, rule("broadcast", 512 * K, "chain", &[Way::Packet])),
-    on(2, rule("broadcast", 16 * M, "chain", &[Way::Staged])),
-    on(2, rule("broadcast", ENGINES, "chain", &[Way::Put, Way::Staged])),
-    on(2, rule("broadcast", ANY, "chain", &[Way::Engine, Way::Put, Way::Staged])),
-    rule("reduce", 512 * K, "linear", &[Way::Packet]),
-    rule("reduce", ANY, "chain", &[Way::Put, Way::Staged]),
-    rule("gather", 512 * K, "linear", &[Way::Packet]),
-    rule("gather", ANY, "linear", &[Way::Get, Way::Staged]),
-    rule("scatter", 512 * K, "linear", &[Way::Packet]),
-    rule("scatter", ANY, "linear", &[Way::Put, Way::Staged]),
-    rule("barrier", ANY, "dissemination", &[Way::Staged]),
+    rule("all_reduce", 32 * K, "one_shot", &[Protocol::Packet]),
+    rule("all_reduce", M, "two_shot", &[Protocol::Packet]),
+    rule("all_reduce", 16 * M, "two_shot", &[Protocol::Get, Protocol::Staged]),
+    rule("all_reduce", ANY, "ring", &[Protocol::Put, Protocol::Staged]),
+    on(4, rule("all_reduce", 64 * K, "one_shot", &[Protocol::Packet])),
+    on(4, rule("all_reduce", M, "two_shot", &[Protocol::Packet])),
+    on(4, rule("all_reduce", 8 * M, "two_shot", &[Protocol::Get, Protocol::Staged])),
+    on(4, rule("all_reduce", ANY, "ring", &[Protocol::Put, Protocol::Staged])),
+    on(2, rule("all_reduce", M, "one_shot", &[Protocol::Packet])),
+    on(2, rule("all_reduce", 16 * M, "two_shot", &[Protocol::Get, Protocol::Staged])),
+    on(2, rule("all_reduce", ANY, "ring", &[Protocol::Put, Protocol::Staged])),
+    rule("all_gather", 512 * K, "direct", &[Protocol::Packet]),
+    rule("all_gather", 16 * M, "direct", &[Protocol::Staged]),
+    rule("all_gather", ANY, "direct", &[Protocol::Put, Protocol::Staged]),
+    on(4, rule("all_gather", 512 * K, "direct", &[Protocol::Packet])),
+    on(4, rule("all_gather", 8 * M, "direct", &[Protocol::Staged])),
+    on(4, rule("all_gather", ANY, "direct", &[Protocol::Put, Protocol::Staged])),
+    on(2, rule("all_gather", M, "direct", &[Protocol::Packet])),
+    on(2, rule("all_gather", ANY, "direct", &[Protocol::Put, Protocol::Staged])),
+    rule("reduce_scatter", 512 * K, "direct", &[Protocol::Packet]),
+    rule("reduce_scatter", 8 * M, "direct", &[Protocol::Staged]),
+    rule("reduce_scatter", 32 * M, "direct", &[Protocol::Get, Protocol::Staged]),
+    rule("reduce_scatter", ANY, "ring", &[Protocol::Put, Protocol::Staged]),
+    on(2, rule("reduce_scatter", M, "direct", &[Protocol::Packet])),
+    on(2, rule("reduce_scatter", 64 * M, "direct", &[Protocol::Get, Protocol::Staged])),
+    on(2, rule("reduce_scatter", ANY, "ring", &[Protocol::Put, Protocol::Staged])),
+    rule("all_to_all", 512 * K, "direct", &[Protocol::Packet]),
+    rule("all_to_all", 16 * M, "direct", &[Protocol::Staged]),
+    rule("all_to_all", ANY, "direct", &[Protocol::Put, Protocol::Staged]),
+    on(4, rule("all_to_all", 512 * K, "direct", &[Protocol::Packet])),
+    on(4, rule("all_to_all", 8 * M, "direct", &[Protocol::Staged])),
+    on(4, rule("all_to_all", ANY, "direct", &[Protocol::Put, Protocol::Staged])),
+    on(2, rule("all_to_all", M, "direct", &[Protocol::Packet])),
+    on(2, rule("all_to_all", ANY, "direct", &[Protocol::Put, Protocol::Staged])),
+    rule("broadcast", 64 * K, "binomial", &[Protocol::Packet]),
+    rule("broadcast", 512 * K, "chain", &[Protocol::Packet]),
+    rule("broadcast", ANY, "chain", &[Protocol::Staged]),
+    on(2, rule("broadcast", 64 * K, "binomial", &[Protocol::Packet])),
+    on(2, rule("broadcast", 512 * K, "chain", &[Protocol::Packet])),
+    on(2, rule("broadcast", 16 * M, "chain", &[Protocol::Staged])),
+    on(2, rule("broadcast", ENGINES, "chain", &[Protocol::Put, Protocol::Staged])),
+    on(2, rule("broadcast", ANY, "chain", &[Protocol::Engine, Protocol::Put, Protocol::Staged])),
+    rule("reduce", 512 * K, "linear", &[Protocol::Packet]),
+    rule("reduce", ANY, "chain", &[Protocol::Put, Protocol::Staged]),
+    rule("gather", 512 * K, "linear", &[Protocol::Packet]),
+    rule("gather", ANY, "linear", &[Protocol::Get, Protocol::Staged]),
+    rule("scatter", 512 * K, "linear", &[Protocol::Packet]),
+    rule("scatter", ANY, "linear", &[Protocol::Put, Protocol::Staged]),
+    rule("barrier", ANY, "dissemination", &[Protocol::Staged]),
 ];
 
 /// The rules of a collective, in ascending order of size.
@@ -109,17 +109,18 @@ pub(crate) fn algorithms(
     order.into_iter()
 }
 
-/// The ways for a call, the best first: any algorithm's.
-pub(crate) fn ways(collective: &str, bytes: u64, ranks: u32) -> Vec<Way> {
+/// The protocols for a call, the best first: any algorithm's.
+pub(crate) fn protocols(collective: &str, bytes: u64, ranks: u32) -> Vec<Protocol> {
     let rule = rules(collective, ranks).find(|r| bytes <= r.up_to);
-    let mut ways = rule.map(|r| r.ways.to_vec()).unwrap_or_else(|| match bytes <= 512 * K {
-        true => vec![Way::Packet],
-        false => vec![Way::Put],
-    });
-    if !ways.contains(&Way::Staged) {
-        ways.push(Way::Staged);
+    let mut protocols =
+        rule.map(|r| r.protocols.to_vec()).unwrap_or_else(|| match bytes <= 512 * K {
+            true => vec![Protocol::Packet],
+            false => vec![Protocol::Put],
+        });
+    if !protocols.contains(&Protocol::Staged) {
+        protocols.push(Protocol::Staged);
     }
-    ways
+    protocols
 }
 
 /// Blocks for a call on so many ranks: enough to keep the links busy, few where meeting costs more than moving.
@@ -128,22 +129,22 @@ pub(crate) fn ways(collective: &str, bytes: u64, ranks: u32) -> Vec<Way> {
 /// with 128. A broadcast goes down a chain, whose ranks send to one each.
 pub(crate) fn blocks(
     collective: &str,
-    way: Way,
+    protocol: Protocol,
     bytes: u64,
     ranks: u32,
     sms: u32,
     most: Option<u32>,
 ) -> u32 {
-    let each = match way {
+    let each = match protocol {
         // 128 packets of 8 bytes: a thread waits for one or two of each peer.
-        Way::Packet => K,
-        Way::Staged | Way::Put | Way::Get if ranks <= 2 => 64 * K,
-        Way::Staged | Way::Put | Way::Get => 16 * K,
+        Protocol::Packet => K,
+        Protocol::Staged | Protocol::Put | Protocol::Get if ranks <= 2 => 64 * K,
+        Protocol::Staged | Protocol::Put | Protocol::Get => 16 * K,
         // Its kernel only waits and tells.
-        Way::Engine => ANY,
+        Protocol::Engine => ANY,
     };
-    let useful = match way {
-        Way::Packet => abi::BLOCKS,
+    let useful = match protocol {
+        Protocol::Packet => abi::BLOCKS,
         _ if ranks <= 2 || bytes > 32 * M || collective == "broadcast" => abi::BLOCKS,
         _ => 64,
     };
@@ -156,9 +157,9 @@ const SIDE_BY_SIDE: u64 = 32 * K;
 
 /// Groups of warps that play arms side by side: as many as a phase has arms where chunks are small; one where they
 /// are large, so that all ranks send to one peer each at a time.
-pub(crate) fn groups(way: Way, arms: u32, pass_bytes: u64) -> u64 {
-    match way {
-        Way::Staged | Way::Put | Way::Get if pass_bytes > SIDE_BY_SIDE => 1,
+pub(crate) fn groups(protocol: Protocol, arms: u32, pass_bytes: u64) -> u64 {
+    match protocol {
+        Protocol::Staged | Protocol::Put | Protocol::Get if pass_bytes > SIDE_BY_SIDE => 1,
         _ => arms.clamp(1, abi::THREADS / 32).into(),
     }
 }
@@ -190,8 +191,8 @@ mod tests {
     fn the_rule_of_the_size_comes_first() {
         let names: Vec<_> = algorithms("all_reduce", M, 4).collect();
         assert_eq!(names, ["two_shot", "two_shot", "ring", "one_shot"]);
-        assert_eq!(ways("all_reduce", 8 * M, 4), [Way::Get, Way::Staged]);
-        assert_eq!(ways("mine", 8, 2), [Way::Packet, Way::Staged]);
+        assert_eq!(protocols("all_reduce", 8 * M, 4), [Protocol::Get, Protocol::Staged]);
+        assert_eq!(protocols("mine", 8, 2), [Protocol::Packet, Protocol::Staged]);
     }
 
     #[test]
@@ -201,28 +202,31 @@ mod tests {
             [2, 3, 4, 5, 8].map(|n| first(16 * M, n)),
             ["two_shot", "ring", "ring", "two_shot", "two_shot"].map(Some)
         );
-        assert_eq!(ways("broadcast", 2 * M, 2), [Way::Staged]);
-        assert_eq!(ways("broadcast", 512 * K, 3), [Way::Packet, Way::Staged]);
+        assert_eq!(protocols("broadcast", 2 * M, 2), [Protocol::Staged]);
+        assert_eq!(protocols("broadcast", 512 * K, 3), [Protocol::Packet, Protocol::Staged]);
         let names: Vec<_> = algorithms("broadcast", 2 * M, 2).collect();
         assert_eq!(names, ["chain", "chain", "chain", "chain", "binomial"]);
-        assert_eq!(ways("gather", ANY, 2), ways("gather", ANY, 3), "those of all others");
-        assert_eq!(ways("broadcast", ENGINES, 2), [Way::Put, Way::Staged]);
-        assert_eq!(ways("broadcast", ENGINES + 1, 2), [Way::Engine, Way::Put, Way::Staged]);
-        assert_eq!(ways("broadcast", ANY, 4), [Way::Staged], "not on more");
+        assert_eq!(protocols("gather", ANY, 2), protocols("gather", ANY, 3), "those of all others");
+        assert_eq!(protocols("broadcast", ENGINES, 2), [Protocol::Put, Protocol::Staged]);
+        assert_eq!(
+            protocols("broadcast", ENGINES + 1, 2),
+            [Protocol::Engine, Protocol::Put, Protocol::Staged]
+        );
+        assert_eq!(protocols("broadcast", ANY, 4), [Protocol::Staged], "not on more");
     }
 
     #[test]
     fn blocks_stay_within_what_there_is() {
-        assert_eq!(blocks("all_gather", Way::Packet, 0, 4, 132, None), 1);
-        assert_eq!(blocks("all_gather", Way::Packet, 8 * K, 4, 132, None), 8);
-        assert_eq!(blocks("all_gather", Way::Put, M, 2, 132, None), 16);
-        assert_eq!(blocks("all_gather", Way::Put, M, 4, 132, None), 64);
-        assert_eq!(blocks("broadcast", Way::Staged, 2 * M, 4, 132, None), 128);
-        assert_eq!(blocks("all_gather", Way::Get, 1 << 30, 2, 132, None), 128);
-        assert_eq!(blocks("all_gather", Way::Put, 32 << 20, 4, 132, None), 64);
-        assert_eq!(blocks("all_gather", Way::Put, 1 << 30, 4, 132, None), 128);
-        assert_eq!(blocks("all_gather", Way::Put, 1 << 30, 4, 20, None), 20);
-        assert_eq!(blocks("all_gather", Way::Put, 1 << 30, 4, 132, Some(8)), 8);
-        assert_eq!(blocks("all_gather", Way::Engine, 1 << 40, 2, 132, None), 1);
+        assert_eq!(blocks("all_gather", Protocol::Packet, 0, 4, 132, None), 1);
+        assert_eq!(blocks("all_gather", Protocol::Packet, 8 * K, 4, 132, None), 8);
+        assert_eq!(blocks("all_gather", Protocol::Put, M, 2, 132, None), 16);
+        assert_eq!(blocks("all_gather", Protocol::Put, M, 4, 132, None), 64);
+        assert_eq!(blocks("broadcast", Protocol::Staged, 2 * M, 4, 132, None), 128);
+        assert_eq!(blocks("all_gather", Protocol::Get, 1 << 30, 2, 132, None), 128);
+        assert_eq!(blocks("all_gather", Protocol::Put, 32 << 20, 4, 132, None), 64);
+        assert_eq!(blocks("all_gather", Protocol::Put, 1 << 30, 4, 132, None), 128);
+        assert_eq!(blocks("all_gather", Protocol::Put, 1 << 30, 4, 20, None), 20);
+        assert_eq!(blocks("all_gather", Protocol::Put, 1 << 30, 4, 132, Some(8)), 8);
+        assert_eq!(blocks("all_gather", Protocol::Engine, 1 << 40, 2, 132, None), 1);
     }
 }

@@ -3,22 +3,22 @@
 use std::fmt;
 use std::str::FromStr;
 
-use roundelay_compiler::device::Way;
+use roundelay_compiler::device::Protocol;
 
 use super::Times;
 
-/// A way for messages, and the blocks of a kernel.
+/// A protocol for messages, and the blocks of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct How {
     /// How messages travel.
-    pub way: Way,
+    pub protocol: Protocol,
     /// Blocks of the kernel.
     pub blocks: u32,
 }
 
 impl fmt::Display for How {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.way, self.blocks)
+        write!(f, "{} {}", self.protocol, self.blocks)
     }
 }
 
@@ -26,15 +26,16 @@ impl FromStr for How {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is not a way and a number of blocks, such as `packet 8`");
-        let (way, blocks) = text.split_once(' ').ok_or_else(wrong)?;
-        let way = way.parse().map_err(|_| wrong())?;
+        let wrong =
+            || format!("`{text}` is not a protocol and a number of blocks, such as `packet 8`");
+        let (protocol, blocks) = text.split_once(' ').ok_or_else(wrong)?;
+        let protocol = protocol.parse().map_err(|_| wrong())?;
         let blocks = blocks.parse().ok().filter(|&b| b > 0).ok_or_else(wrong)?;
-        Ok(How { way, blocks })
+        Ok(How { protocol, blocks })
     }
 }
 
-/// Algorithm and way of a name in a table.
+/// Algorithm and protocol of a name in a table.
 pub(super) fn parts(name: &str) -> Result<(&str, Option<How>), String> {
     match name.split_once(' ') {
         None => Ok((name, None)),
@@ -60,7 +61,7 @@ mod tests {
         let times: Times = [("ring put 32", 9.0), ("ring packet 4", 7.0), ("ring_x", 1.0)]
             .map(|(name, us)| (name.to_string(), us))
             .into();
-        let how = How { way: Way::Packet, blocks: 4 };
+        let how = How { protocol: Protocol::Packet, blocks: 4 };
         assert_eq!(fastest(&times, "ring"), Some((7.0, Some(how))));
         assert_eq!(fastest(&times, "ring_x"), Some((1.0, None)));
         assert_eq!(fastest(&times, "one_shot"), None);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use roundelay_compiler::Proved;
-use roundelay_compiler::device::{Way, abi};
+use roundelay_compiler::device::{Protocol, abi};
 use roundelay_compiler::emit::cuda::{Element, KERNEL, aligned};
 
 use super::control::{agree, same};
@@ -28,7 +28,7 @@ pub(super) struct Key {
     pub(super) hash: [u8; 16],
     pub(super) dtype: DType,
     pub(super) op: RedOp,
-    pub(super) way: Way,
+    pub(super) protocol: Protocol,
     pub(super) blocks: u32,
     /// Where those of the user's buffers lie that peers address.
     pub(super) spots: [Option<Spot>; 3],
@@ -45,7 +45,7 @@ impl Key {
             self.count,
             self.dtype as u64,
             self.op as u64,
-            self.way as u64,
+            self.protocol as u64,
             self.blocks.into(),
         ];
         let spots = self.spots.iter().flat_map(|spot| match spot {
@@ -75,7 +75,7 @@ pub(super) struct Bound {
     /// For memory at any address, and at multiples of 16 bytes.
     kernels: [Option<Arc<Kernel>>; 2],
     params: Vec<u64>,
-    /// What engines copy, where the way is theirs.
+    /// What engines copy, where the protocol is theirs.
     pieces: Option<Vec<EngineCopy>>,
 }
 
@@ -90,14 +90,18 @@ pub(super) struct Lent {
 }
 
 impl Gpu {
-    /// What a rank plays of plans, in a way.
-    pub(super) fn lower(&mut self, plans: &Proved, way: Way) -> Result<Arc<Lowered>, String> {
+    /// What a rank plays of plans, in a protocol.
+    pub(super) fn lower(
+        &mut self,
+        plans: &Proved,
+        protocol: Protocol,
+    ) -> Result<Arc<Lowered>, String> {
         let Some(first) = plans.plans().first() else { return Err("there are no plans".into()) };
-        let key = (first.header.hash, way);
+        let key = (first.header.hash, protocol);
         if let Some(known) = self.lowered.get(&key) {
             return known.clone();
         }
-        let lowered = Lowered::new(plans, self.rank, way);
+        let lowered = Lowered::new(plans, self.rank, protocol);
         self.lowered.insert(key, lowered.clone());
         lowered
     }
@@ -105,7 +109,7 @@ impl Gpu {
     /// The sizes of a call.
     pub(super) fn cut(&self, lowered: &Lowered, key: &Key) -> Result<(Cut, u64), String> {
         let job = job(lowered, key);
-        let (_, half) = self.layout.staging(key.way);
+        let (_, half) = self.layout.staging(key.protocol);
         Ok((job.cut(key.blocks, half)?, job.scratch(abi::ALIGN)?))
     }
 
@@ -126,7 +130,7 @@ impl Gpu {
                 "rank {} plays {} as `{}` of {} x {} with {} in {} blocks{}",
                 self.rank,
                 lowered.name(),
-                key.way.name(),
+                key.protocol.name(),
                 key.count,
                 key.dtype,
                 key.op,
@@ -165,9 +169,9 @@ impl Gpu {
                     "{} as `{}`: peers address the {name}, which is not memory of `CudaComm::alloc` or \
                      `CudaComm::register` on rank {}{}; `staged` and `packet` take any memory",
                     lowered.name(),
-                    key.way.name(),
+                    key.protocol.name(),
                     self.rank,
-                    if key.way == Way::Engine { ", or lies in the output" } else { "" }
+                    if key.protocol == Protocol::Engine { ", or lies in the output" } else { "" }
                 )));
             }
         }
@@ -192,7 +196,7 @@ impl Gpu {
         let params = self.params(key, cut, &lowered);
         let (dtype, op) = (key.dtype, key.op);
         let kernels = [None, None];
-        let pieces = (key.way == Way::Engine)
+        let pieces = (key.protocol == Protocol::Engine)
             .then(|| pieces(&lowered.program, key.count, key.dtype.size() as u64));
         let mut bound =
             Bound { lowered, cut, even, peers_even, dtype, op, kernels, params, pieces };
@@ -203,14 +207,14 @@ impl Gpu {
 
     /// The parameters that do not change from call to call.
     fn params(&self, key: &Key, cut: Cut, lowered: &Lowered) -> Vec<u64> {
-        let (staging, halves) = self.layout.staging(key.way);
+        let (staging, halves) = self.layout.staging(key.protocol);
         let (abort, report) = self.mailbox.addresses();
         let size = key.dtype.size() as u64;
         let mut params = words(&abi::Params {
             count: key.count,
             pass: cut.pass,
             passes: cut.passes,
-            groups: crate::choose::device::groups(key.way, lowered.arms, cut.pass * size),
+            groups: crate::choose::device::groups(key.protocol, lowered.arms, cut.pass * size),
             unit: cut.unit,
             staging,
             halves,
@@ -237,7 +241,7 @@ impl Gpu {
     fn kernel(&mut self, bound: &mut Bound, even: bool) -> Result<Arc<Kernel>, Error> {
         let program = &bound.lowered.program;
         // Counts are parameters: calls of all sizes share a kernel.
-        let which = (program.header.hash, program.way, bound.dtype, bound.op, even);
+        let which = (program.header.hash, program.protocol, bound.dtype, bound.op, even);
         let kernel = match self.compiled.get(&which) {
             Some(kernel) => kernel.clone(),
             None => {
@@ -318,7 +322,7 @@ impl Bound {
 pub(super) fn job<'a>(lowered: &'a Lowered, key: &Key) -> Job<'a> {
     Job {
         header: &lowered.program.header,
-        way: key.way,
+        protocol: key.protocol,
         staging: lowered.program.staging,
         messages: lowered.messages,
         count: key.count,

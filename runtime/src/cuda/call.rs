@@ -10,7 +10,7 @@ use roundelay_compiler::plan::{Header, Placement, Plan};
 use super::bound::{Key, Lent};
 use super::comm::CudaComm;
 use super::program::Lowered;
-use super::{CudaStream, DevicePtr, Way};
+use super::{CudaStream, DevicePtr, Protocol};
 use crate::choose::{How, device};
 use crate::collectives::Reduction;
 use crate::custom::Algorithm;
@@ -48,10 +48,10 @@ pub struct CudaArgs {
     pub reduction: Reduction,
     /// How messages travel; by size and memory if left out. The same on all ranks.
     ///
-    /// [`Way::Put`], [`Way::Get`] and [`Way::Engine`] ask that what peers address is memory of [`CudaComm::alloc`] or
-    /// [`CudaComm::register`], at the same place of it on every rank. Where the way is left out that decides it: then all
+    /// [`Protocol::Put`], [`Protocol::Get`] and [`Protocol::Engine`] ask that what peers address is memory of [`CudaComm::alloc`] or
+    /// [`CudaComm::register`], at the same place of it on every rank. Where the protocol is left out that decides it: then all
     /// ranks must give such memory, or none.
-    pub way: Option<Way>,
+    pub protocol: Option<Protocol>,
     /// Blocks of the kernel; by size if left out. The same on all ranks.
     pub blocks: Option<u32>,
 }
@@ -122,16 +122,20 @@ impl CudaComm {
         launched.map(drop).map_err(|error| self.end(error))
     }
 
-    /// How a call would be played: the way, and the number of blocks, those that are left out filled in.
+    /// How a call would be played: the protocol, and the number of blocks, those that are left out filled in.
     ///
     /// # Errors
     ///
     /// As [`CudaComm::call`].
-    pub fn how(&mut self, algorithm: &Algorithm, args: &CudaArgs) -> Result<(Way, u32), Error> {
+    pub fn how(
+        &mut self,
+        algorithm: &Algorithm,
+        args: &CudaArgs,
+    ) -> Result<(Protocol, u32), Error> {
         let plans = self.plans(algorithm, args.buffers.placement())?;
         let (key, lowered) = self.key(&plans, args, None)?;
         self.gpu.cut(&lowered, &key).map_err(Error::Unsupported)?;
-        Ok((key.way, key.blocks))
+        Ok((key.protocol, key.blocks))
     }
 
     /// An algorithm of the book, by collective and name.
@@ -182,41 +186,42 @@ impl CudaComm {
         let merged = self.comm.core()?.plans.merged_hints()?;
         let (sms, most) = (self.gpu.sms, merged.max_sms());
         let ranks = header.ranks;
-        let by_size = |way| device::blocks(&header.collective, way, bytes, ranks, sms, most);
-        let hinted = args.way.or(merged.protocol());
-        let how = |way| (way, args.blocks.unwrap_or_else(|| by_size(way)));
-        let mut hows: Vec<(Way, u32)> = match (hinted, measured) {
-            (Some(way), _) => vec![how(way)],
+        let by_size =
+            |protocol| device::blocks(&header.collective, protocol, bytes, ranks, sms, most);
+        let hinted = args.protocol.or(merged.protocol());
+        let how = |protocol| (protocol, args.blocks.unwrap_or_else(|| by_size(protocol)));
+        let mut hows: Vec<(Protocol, u32)> = match (hinted, measured) {
+            (Some(protocol), _) => vec![how(protocol)],
             (None, measured) => {
-                let measured = measured.map(|m| (m.way, m.blocks.min(abi::BLOCKS)));
+                let measured = measured.map(|m| (m.protocol, m.blocks.min(abi::BLOCKS)));
                 measured
                     .into_iter()
-                    .chain(device::ways(&header.collective, bytes, ranks).into_iter().map(how))
+                    .chain(device::protocols(&header.collective, bytes, ranks).into_iter().map(how))
                     .collect()
             }
         };
         // One block has the largest slots.
-        hows.extend(hinted.is_none().then_some((Way::Staged, 1)));
+        hows.extend(hinted.is_none().then_some((Protocol::Staged, 1)));
         let mut refused = String::new();
-        for (way, blocks) in hows {
-            let lowered = match self.gpu.lower(plans, way) {
+        for (protocol, blocks) in hows {
+            let lowered = match self.gpu.lower(plans, protocol) {
                 Ok(lowered) => lowered,
                 Err(why) => {
-                    refused = format!("as `{}`: {why}", way.name());
+                    refused = format!("as `{}`: {why}", protocol.name());
                     continue;
                 }
             };
             let spots = self.spots(header, &lowered, args);
             let (op, hash) = (args.reduction.op, header.hash);
             let (count, dtype) = (args.count, args.dtype);
-            let key = Key { count, hash, dtype, op, way, blocks, spots };
+            let key = Key { count, hash, dtype, op, protocol, blocks, spots };
             let hidden =
                 |i: usize| lowered.remote[i] && (spots[i].is_none() || optional(header, i));
             if hinted.is_some() {
                 return Ok((key, lowered));
             }
             if (0..3).any(hidden) {
-                refused = format!("as `{}`: peers would address the buffers", way.name());
+                refused = format!("as `{}`: peers would address the buffers", protocol.name());
                 continue;
             }
             match self.gpu.cut(&lowered, &key) {
@@ -249,7 +254,10 @@ impl CudaComm {
             }
             // A part of the output, as callers of NCCL give it: at another place of it on each rank.
             let output = addresses[2]..addresses[2].saturating_add(bytes(2)?);
-            if lowered.program.way == Way::Engine && i == 1 && output.contains(&addresses[1]) {
+            if lowered.program.protocol == Protocol::Engine
+                && i == 1
+                && output.contains(&addresses[1])
+            {
                 return None;
             }
             self.gpu.regions.find(addresses[i], bytes(i)?)

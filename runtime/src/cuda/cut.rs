@@ -1,7 +1,7 @@
 //! How a call is cut: which elements a block plays in which pass, and what a slot holds. A function of what all ranks
 //! have in common, so that all cut alike.
 
-use roundelay_compiler::device::Way;
+use roundelay_compiler::device::Protocol;
 use roundelay_compiler::plan::Header;
 
 use crate::dtype::DType;
@@ -34,7 +34,7 @@ pub(crate) struct Cut {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub(crate) header: &'a Header,
-    pub(crate) way: Way,
+    pub(crate) protocol: Protocol,
     /// Chunks of staging memory that a block needs.
     pub(crate) staging: u32,
     /// Most messages a pass of a connection.
@@ -56,19 +56,19 @@ impl Job<'_> {
         let whole = ceil.div_ceil(b).next_multiple_of(group).max(group);
         // A message may be wider than the element: f32 on the wire of f16. Packets carry a number beside their data.
         let wide = if header.lossy { size.max(4) } else { size };
-        let on_the_wire = if self.way == Way::Packet { 2 * wide } else { wide };
+        let on_the_wire = if self.protocol == Protocol::Packet { 2 * wide } else { wide };
         let staging = u64::from(self.staging);
         let fits = match staging.checked_mul(b) {
             Some(0) => whole,
             Some(units) => half / units / GROUP * GROUP / on_the_wire / group * group,
             None => 0,
         };
-        if fits == 0 || self.way.is_one_pass() && fits < whole {
+        if fits == 0 || self.protocol.is_one_pass() && fits < whole {
             return Err(format!(
                 "{}.{} as `{}` needs {} of staging memory for {ceil} elements of {} a chunk, and half of it has {}",
                 header.collective,
                 header.algorithm,
-                self.way.name(),
+                self.protocol.name(),
                 crate::error::Bytes(units(staging, b, whole * on_the_wire)),
                 self.dtype,
                 crate::error::Bytes(half)
@@ -79,11 +79,11 @@ impl Job<'_> {
             0 | 1 => 1,
             _ => self.pieces(ceil * u64::from(header.message.max(1)) * wide).min(worthwhile),
         };
-        let pipelined = match self.way.is_one_pass() {
+        let pipelined = match self.protocol.is_one_pass() {
             true => whole,
             false => ceil.div_ceil(b * wanted).next_multiple_of(group).max(group),
         };
-        let bounded = match self.way.is_one_pass() {
+        let bounded = match self.protocol.is_one_pass() {
             true => whole,
             false => whole.div_ceil((whole * size).div_ceil(MOST_PIECE)).next_multiple_of(group),
         };
@@ -129,7 +129,7 @@ fn units(staging: u64, blocks: u64, bytes: u64) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use roundelay_compiler::plan::{Placement, Protocol};
+    use roundelay_compiler::plan::{CopyPolicy, Placement};
 
     fn header(chunks: u32, blocks: u32, pipeline: u32, lossy: bool) -> Header {
         Header {
@@ -149,7 +149,7 @@ mod tests {
             message: 2,
             reduces: true,
             lossy,
-            protocol: Protocol::Auto,
+            protocol: CopyPolicy::Auto,
             split: None,
         }
     }
@@ -162,20 +162,20 @@ mod tests {
         fn every_element_is_played_once_and_fits(
             (chunks, blocks, pipeline, lossy) in (1u32..40, 1u32..9, 1u32..9, any::<bool>()),
             (count, grid, staging) in (0u64..3000, 1u32..130, 0u32..50),
-            (half, way, dtype) in (1u64 << 10..1 << 18, 0..Way::ALL.len(), 0usize..4),
+            (half, protocol, dtype) in (1u64 << 10..1 << 18, 0..Protocol::ALL.len(), 0usize..4),
         ) {
             let header = header(chunks, blocks, pipeline, lossy);
-            let (way, dtype) = (Way::ALL[way], TYPES[dtype]);
-            let job = Job { header: &header, way, staging, messages: 7, count, dtype };
+            let (protocol, dtype) = (Protocol::ALL[protocol], TYPES[dtype]);
+            let job = Job { header: &header, protocol, staging, messages: 7, count, dtype };
             let Ok(cut) = job.cut(grid, half) else {
                 prop_assert!(staging > 0, "only staging memory can be short");
                 return Ok(());
             };
             let size = dtype.size() as u64;
             prop_assert_eq!(cut.pass * size % 16, 0);
-            prop_assert!(!way.is_one_pass() || cut.passes == 1);
+            prop_assert!(!protocol.is_one_pass() || cut.passes == 1);
             let wire = if lossy { size.max(4) } else { size };
-            let bytes = cut.pass * wire * if way == Way::Packet { 2 } else { 1 };
+            let bytes = cut.pass * wire * if protocol == Protocol::Packet { 2 } else { 1 };
             prop_assert!(bytes <= cut.unit && cut.unit % 16 == 0);
             prop_assert!(u64::from(staging) * u64::from(cut.blocks) * cut.unit <= half || staging == 0);
             let all = count * u64::from(blocks);
@@ -201,7 +201,7 @@ mod tests {
         let header = header(4, 1, 1, false);
         let job = Job {
             header: &header,
-            way: Way::Packet,
+            protocol: Protocol::Packet,
             staging: 6,
             messages: 3,
             count: 1 << 20,
@@ -209,7 +209,7 @@ mod tests {
         };
         let error = job.cut(8, 1 << 20).expect_err("12 MiB in 1 MiB");
         assert!(error.contains("all_reduce.a as `packet` needs 12 MiB"), "{error}");
-        let staged = Job { way: Way::Staged, ..job };
+        let staged = Job { protocol: Protocol::Staged, ..job };
         assert!(staged.cut(8, 1 << 20).is_ok_and(|cut| cut.passes > 1));
         assert!(staged.cut(128, 1 << 10).is_err());
         assert!(Job { count: 1 << 60, ..job }.cut(1, 1 << 20).is_err());
@@ -219,20 +219,23 @@ mod tests {
     #[test]
     fn a_pass_is_not_too_long() {
         let header = header(1, 1, 1, false);
-        let job = |count, way| Job {
+        let job = |count, protocol| Job {
             header: &header,
-            way,
+            protocol,
             staging: 0,
             messages: 1,
             count,
             dtype: DType::F32,
         };
-        let cut = |count, way| job(count, way).cut(128, 1 << 26).expect("room");
-        let passes = |count, way| cut(count, way).passes;
-        assert_eq!((passes(1 << 26, Way::Put), passes((1 << 26) + 1, Way::Put)), (1, 2));
-        assert_eq!((passes(1 << 28, Way::Get), cut(1 << 28, Way::Get).pass * 4), (4, 2 << 20));
-        assert_eq!(passes(1 << 28, Way::Packet), 1, "packets are played in one");
-        assert_eq!(passes(1 << 28, Way::Engine), 1, "engines know no passes");
+        let cut = |count, protocol| job(count, protocol).cut(128, 1 << 26).expect("room");
+        let passes = |count, protocol| cut(count, protocol).passes;
+        assert_eq!((passes(1 << 26, Protocol::Put), passes((1 << 26) + 1, Protocol::Put)), (1, 2));
+        assert_eq!(
+            (passes(1 << 28, Protocol::Get), cut(1 << 28, Protocol::Get).pass * 4),
+            (4, 2 << 20)
+        );
+        assert_eq!(passes(1 << 28, Protocol::Packet), 1, "packets are played in one");
+        assert_eq!(passes(1 << 28, Protocol::Engine), 1, "engines know no passes");
     }
 
     #[test]
@@ -240,7 +243,7 @@ mod tests {
         let header = header(1, 1, 8, false);
         let job = |count| Job {
             header: &header,
-            way: Way::Staged,
+            protocol: Protocol::Staged,
             staging: 2,
             messages: 1,
             count,

@@ -148,7 +148,7 @@ impl Gpu {
 mod tests {
     use super::*;
     use roundelay_algorithms::{Book, find};
-    use roundelay_compiler::device::{Options as Lower, Programs, Way, prove};
+    use roundelay_compiler::device::{Options as Lower, Programs, Protocol, prove};
     use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
     use roundelay_dsl::span::SourceMap;
 
@@ -161,7 +161,7 @@ mod tests {
         let shape = Shape::flat(n);
         let proved = compile(program, &sources, &shape, &Options::default(), placement);
         let proved = proved.expect("it is proved");
-        prove(&proved, Way::Engine, &Lower::default()).expect("it only copies")
+        prove(&proved, Protocol::Engine, &Lower::default()).expect("it only copies")
     }
 
     /// Buffers of all ranks, of different bytes each, after what the pieces say.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use roundelay_compiler::device::Way;
+use roundelay_compiler::device::Protocol;
 
 use super::bound::{Bound, Key};
 use super::comm::drain;
@@ -22,8 +22,8 @@ use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::transport::nvlink::Shared;
 
-/// Plan, way, type, operator, and whether memory lies at multiples of 16 bytes.
-type Compiled = ([u8; 16], Way, DType, RedOp, bool);
+/// Plan, protocol, type, operator, and whether memory lies at multiples of 16 bytes.
+type Compiled = ([u8; 16], Protocol, DType, RedOp, bool);
 
 /// See above.
 pub(super) struct Gpu {
@@ -32,8 +32,8 @@ pub(super) struct Gpu {
     /// Of the GPU with the fewest multiprocessors, so that all ranks choose alike.
     pub(super) sms: u32,
     pub(super) layout: Layout,
-    /// Calls of which the compiler knows: by plan and way.
-    pub(super) lowered: BTreeMap<([u8; 16], Way), Result<Arc<Lowered>, String>>,
+    /// Calls of which the compiler knows: by plan and protocol.
+    pub(super) lowered: BTreeMap<([u8; 16], Protocol), Result<Arc<Lowered>, String>>,
     /// Calls that were made ready, and where each is among them.
     pub(super) known: BTreeMap<Key, usize>,
     pub(super) bounds: Vec<Option<Box<Bound>>>,

@@ -3,7 +3,7 @@
 //! Packets have staging memory of their own: data that was left in a slot could look like a packet. The states are
 //! this rank's alone; they lie here because the arena is at hand.
 
-use roundelay_compiler::device::{Way, abi};
+use roundelay_compiler::device::{Protocol, abi};
 
 use super::CudaOptions;
 
@@ -55,10 +55,10 @@ impl Layout {
         })
     }
 
-    /// Where the staging memory of a way begins, and how many bytes half of it has.
-    pub(super) fn staging(&self, way: Way) -> (u64, u64) {
-        match way {
-            Way::Packet => (self.packets, self.packet_half),
+    /// Where the staging memory of a protocol begins, and how many bytes half of it has.
+    pub(super) fn staging(&self, protocol: Protocol) -> (u64, u64) {
+        match protocol {
+            Protocol::Packet => (self.packets, self.packet_half),
             _ => (self.slots, self.slot_half),
         }
     }
@@ -78,8 +78,8 @@ mod tests {
             assert_eq!(l.scratch, l.slots + (64 << 20));
             let offsets = [l.states, l.packets, l.slots, l.scratch];
             assert!(offsets.iter().all(|o| o.is_multiple_of(abi::ALIGN)));
-            assert_eq!(l.staging(Way::Packet), (l.packets, 16 << 20));
-            assert_eq!(l.staging(Way::Get), (l.slots, 32 << 20));
+            assert_eq!(l.staging(Protocol::Packet), (l.packets, 16 << 20));
+            assert_eq!(l.staging(Protocol::Get), (l.slots, 32 << 20));
         }
     }
 

@@ -51,4 +51,4 @@ pub use graph::{CudaGraph, CudaWork};
 pub use probe::{Machine, Nvrtc, probe};
 
 pub use crate::backend::cuda::{CudaStream, Device, wheels};
-pub use roundelay_compiler::device::Way;
+pub use roundelay_compiler::device::Protocol;

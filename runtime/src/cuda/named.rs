@@ -19,7 +19,7 @@ const KEPT: usize = 256;
 /// Plans, and how they are best played, as measured.
 type Chosen = (Arc<Proved>, Option<How>);
 
-/// Calls by name and the plans that they play; the oldest make way.
+/// Calls by name and the plans that they play; the oldest make protocol.
 #[derive(Debug, Default)]
 pub(super) struct Choices {
     list: Vec<(Named, Chosen)>,
@@ -104,7 +104,7 @@ impl CudaComm {
                 chosen
             }
         };
-        let args = CudaArgs { buffers, count, dtype, reduction, way: None, blocks: None };
+        let args = CudaArgs { buffers, count, dtype, reduction, protocol: None, blocks: None };
         self.play(&plans, &args, how, stream)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roundelay_compiler::Proved;
 use roundelay_compiler::device::{
-    DeviceProgram, Options, ProvedProgram, Source, Target, Way, abi, prove,
+    DeviceProgram, Options, Protocol, ProvedProgram, Source, Target, abi, prove,
 };
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
 use roundelay_compiler::plan::{Buf, Region, Site};
@@ -34,8 +34,9 @@ impl Lowered {
     /// # Errors
     ///
     /// Why a device cannot play the plans so.
-    pub(super) fn new(plans: &Proved, rank: u32, way: Way) -> Result<Arc<Self>, String> {
-        let programs = prove(plans, way, &Options::default()).map_err(|why| why.to_string())?;
+    pub(super) fn new(plans: &Proved, rank: u32, protocol: Protocol) -> Result<Arc<Self>, String> {
+        let programs =
+            prove(plans, protocol, &Options::default()).map_err(|why| why.to_string())?;
         let list = programs.list();
         let most = |of: &dyn Fn(&DeviceProgram) -> u32| list.iter().map(of).max().unwrap_or(0);
         let messages = most(&|p| p.links.iter().map(|l| l.messages).max().unwrap_or(0));

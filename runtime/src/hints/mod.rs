@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use roundelay_compiler::device::Way;
+use roundelay_compiler::device::Protocol;
 
 use crate::error::Error;
 pub use parse::TABLE;
@@ -79,7 +79,7 @@ pub struct Hints {
     lossy: Option<Lossy>,
     transport: Option<Vec<String>>,
     channels: Option<u32>,
-    protocol: Option<Way>,
+    protocol: Option<Protocol>,
     max_sms: Option<u32>,
     slot_bytes: Option<u64>,
     timeout: Option<Duration>,
@@ -193,7 +193,7 @@ impl Hints {
     }
 
     /// How messages travel between GPUs.
-    pub fn protocol(&self) -> Option<Way> {
+    pub fn protocol(&self) -> Option<Protocol> {
         self.protocol
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::collective::NAMES;
-use roundelay_compiler::device::Way;
+use roundelay_compiler::device::Protocol;
 use roundelay_compiler::plan::MAX_PATHS;
 use roundelay_dsl::diag::similar;
 
@@ -78,7 +78,7 @@ pub const TABLE: &[Key] = &[
                   written to where they belong in the peers' buffers, read from there, or read from there by copy \
                   engines. By size and memory by default.",
         example: "packet",
-        read: |h, v| word(v, &Way::ALL.map(|way| (way.name(), way)), &mut h.protocol),
+        read: |h, v| word(v, &Protocol::ALL.map(|way| (way.name(), way)), &mut h.protocol),
     },
     Key {
         name: "max_sms",

@@ -177,18 +177,18 @@ impl Schedule {
     }
 
     /// How messages travel: [`auto`], [`staged`] or [`direct`].
-    pub fn protocol(self, _protocol: Protocol) -> Schedule {
+    pub fn protocol(self, _protocol: ScheduleProtocol) -> Schedule {
         self
     }
 }
 
 /// How messages travel.
 #[derive(Debug, Clone, Copy)]
-pub struct Protocol(());
+pub struct ScheduleProtocol(());
 
 /// By size.
-pub const auto: Protocol = Protocol(());
+pub const auto: ScheduleProtocol = ScheduleProtocol(());
 /// Through buffers.
-pub const staged: Protocol = Protocol(());
+pub const staged: ScheduleProtocol = ScheduleProtocol(());
 /// Peers read each other's memory.
-pub const direct: Protocol = Protocol(());
+pub const direct: ScheduleProtocol = ScheduleProtocol(());

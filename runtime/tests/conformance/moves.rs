@@ -1,7 +1,7 @@
 //! Data, and that all of it comes, as it was, once, in order.
 
 use roundelay::RedOp;
-use roundelay_compiler::plan::{Header, Plan, Protocol};
+use roundelay_compiler::plan::{CopyPolicy, Header, Plan};
 use roundelay_dsl::diag::codes;
 
 use crate::support::{contribution, header, one_shot, ring, send_recv, total, two_shot};
@@ -97,7 +97,7 @@ fn check_all_reduce(over: Over, sets: &[Vec<Plan>], slot_bytes: u64) {
 }
 
 pub(crate) fn protocols(over: Over) {
-    const ALL: [Protocol; 3] = [Protocol::Auto, Protocol::Staged, Protocol::Direct];
+    const ALL: [CopyPolicy; 3] = [CopyPolicy::Auto, CopyPolicy::Staged, CopyPolicy::Direct];
     for slot_bytes in [256, 64 << 10] {
         let with = |name: &'static str, n, chunks| {
             ALL.map(|protocol| {

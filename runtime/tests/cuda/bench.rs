@@ -1,6 +1,6 @@
 //! Calls on GPUs compared with the host's.
 
-use roundelay::cuda::{CudaArgs, CudaBuffer, CudaBuffers, CudaComm, Way};
+use roundelay::cuda::{CudaArgs, CudaBuffer, CudaBuffers, CudaComm, Protocol};
 use roundelay::{Algorithm, Communicator, DType, Element, Error, Reduction};
 use roundelay_compiler::plan::{Header, Placement};
 use roundelay_tests::Dice;
@@ -131,7 +131,7 @@ pub(crate) struct Trial {
     pub(crate) count: u64,
     pub(crate) dtype: DType,
     pub(crate) reduction: Reduction,
-    pub(crate) way: Option<Way>,
+    pub(crate) protocol: Option<Protocol>,
     pub(crate) blocks: Option<u32>,
     /// Bytes from a multiple of 256 to the buffers.
     pub(crate) shift: usize,
@@ -150,7 +150,7 @@ impl Bench {
         placement: Placement,
         trial: Trial,
     ) -> Result<bool, Error> {
-        let Trial { count, dtype, reduction, way, blocks, shift } = trial;
+        let Trial { count, dtype, reduction, protocol, blocks, shift } = trial;
         let plan = gpu.host().plan(algorithm, placement)?;
         let (inputs, outputs) = lens(&plan.header, count);
         let size = dtype.size();
@@ -175,7 +175,7 @@ impl Bench {
             count,
             dtype,
             reduction,
-            way,
+            protocol,
             blocks,
         };
         // Nobody writes into buffers that others still fill.

@@ -1,6 +1,8 @@
 //! What ranks do on their GPUs.
 
-use roundelay::cuda::{CudaArgs, CudaBuffer, CudaBuffers, CudaComm, CudaOptions, DevicePtr, Way};
+use roundelay::cuda::{
+    CudaArgs, CudaBuffer, CudaBuffers, CudaComm, CudaOptions, DevicePtr, Protocol,
+};
 use roundelay::{Algorithm, Communicator, DType, Error, RedOp, Reduction};
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::plan::Placement;
@@ -48,13 +50,13 @@ fn book(gpu: &mut CudaComm) -> Result<(), Error> {
     for entry in CATALOGUE.iter().filter(|e| e.collective != "barrier") {
         let algorithm = gpu.algorithm(entry.collective, entry.name)?;
         for placement in placements(gpu, &algorithm) {
-            for way in Way::ALL {
+            for protocol in Protocol::ALL {
                 for (count, blocks) in
                     [(1, Some(1)), (37, Some(3)), (98_304, Some(16)), (100_003, None)]
                 {
                     let (dtype, reduction) = (DType::F32, sum());
-                    let way = Some(way);
-                    let trial = Trial { count, dtype, reduction, way, blocks, shift: 0 };
+                    let protocol = Some(protocol);
+                    let trial = Trial { count, dtype, reduction, protocol, blocks, shift: 0 };
                     played += u32::from(bench.compare(gpu, &algorithm, placement, trial)?);
                 }
             }
@@ -77,9 +79,11 @@ fn types(gpu: &mut CudaComm) -> Result<(), Error> {
                 RedOp::PremulSum if float => Reduction::premul_sum(0.5),
                 op => op.into(),
             };
-            for (way, count) in [(Way::Packet, 501), (Way::Get, 20_000), (Way::Staged, 4096)] {
-                let way = Some(way);
-                let trial = Trial { count, dtype, reduction, way, blocks: None, shift: 0 };
+            for (protocol, count) in
+                [(Protocol::Packet, 501), (Protocol::Get, 20_000), (Protocol::Staged, 4096)]
+            {
+                let protocol = Some(protocol);
+                let trial = Trial { count, dtype, reduction, protocol, blocks: None, shift: 0 };
                 bench.compare(gpu, &algorithm, Placement::InPlace, trial)?;
             }
         }
@@ -212,7 +216,11 @@ fn random(gpu: &mut CudaComm) -> Result<(), Error> {
             count: count as u64,
             dtype: DType::I32,
             reduction: sum(),
-            way: Some(if count < 20_000 { Way::ALL[dice.below(2)] } else { Way::Staged }),
+            protocol: Some(if count < 20_000 {
+                Protocol::ALL[dice.below(2)]
+            } else {
+                Protocol::Staged
+            }),
             blocks: None,
         };
         gpu.call(algorithm, args, &stream)?;
@@ -280,10 +288,11 @@ fn memory(gpu: &mut CudaComm) -> Result<(), Error> {
     for (collective, name) in [("all_reduce", "two_shot"), ("all_gather", "direct")] {
         let algorithm = gpu.algorithm(collective, name)?;
         for placement in placements(gpu, &algorithm) {
-            for way in Way::ALL {
+            for protocol in Protocol::ALL {
                 for shift in [4, 8, 12, 64] {
-                    let (dtype, reduction, way) = (DType::F32, sum(), Some(way));
-                    let trial = Trial { count: 1003, dtype, reduction, way, blocks: None, shift };
+                    let (dtype, reduction, protocol) = (DType::F32, sum(), Some(protocol));
+                    let trial =
+                        Trial { count: 1003, dtype, reduction, protocol, blocks: None, shift };
                     bench.compare(gpu, &algorithm, placement, trial)?;
                     let trial = Trial { dtype: DType::U8, shift: shift + 1, ..trial };
                     bench.compare(gpu, &algorithm, placement, trial)?;
@@ -296,7 +305,7 @@ fn memory(gpu: &mut CudaComm) -> Result<(), Error> {
         count: 1 << 20,
         dtype: DType::F32,
         reduction: sum(),
-        way: Some(Way::Staged),
+        protocol: Some(Protocol::Staged),
         blocks: Some(128),
         shift: 0,
     };
@@ -320,23 +329,23 @@ fn foreign(gpu: &mut CudaComm) -> Result<(), Error> {
         count: COUNT as u64,
         dtype: DType::F32,
         reduction: sum(),
-        way: Some(Way::Get),
+        protocol: Some(Protocol::Get),
         blocks: None,
     };
     let unknown = gpu.call(&algorithm, args, &stream);
     assert!(matches!(unknown, Err(Error::Unsupported(_))), "{unknown:?}");
     let chain = gpu.algorithm("broadcast", "chain")?;
-    let copied = CudaArgs { way: Some(Way::Engine), ..args };
+    let copied = CudaArgs { protocol: Some(Protocol::Engine), ..args };
     let unknown = gpu.call(&chain, copied, &stream);
     assert!(matches!(unknown, Err(Error::Unsupported(_))), "{unknown:?}");
-    for (round, way) in [(0, None), (1, Some(Way::Get)), (2, Some(Way::Put))] {
+    for (round, protocol) in [(0, None), (1, Some(Protocol::Get)), (2, Some(Protocol::Put))] {
         if round > 0 {
             gpu.register(at, (COUNT * size_of::<f32>()) as u64)?;
         }
         let input = content(DType::F32, COUNT, gpu.rank(), round);
         gpu.write(at, &input)?;
         gpu.host().barrier()?;
-        args.way = way;
+        args.protocol = protocol;
         gpu.call(&algorithm, args, &stream)?;
         gpu.synchronize(&stream)?;
         let mut result = vec![0; input.len()];
@@ -377,12 +386,12 @@ fn refused(gpu: &mut CudaComm) -> Result<(), Error> {
         count: 1 << 40,
         dtype: DType::F32,
         reduction: sum(),
-        way: Some(Way::Packet),
+        protocol: Some(Protocol::Packet),
         blocks: None,
     };
     let huge = gpu.call(&algorithm, args, &stream);
     assert!(matches!(huge, Err(Error::Unsupported(_))), "{huge:?}");
-    let copied = CudaArgs { count: 100, way: Some(Way::Engine), ..args };
+    let copied = CudaArgs { count: 100, protocol: Some(Protocol::Engine), ..args };
     let error = gpu.call(&algorithm, copied, &stream).expect_err("engines do not add");
     assert!(error.to_string().contains("copy engines only copy"), "{error}");
     let only = if gpu.rank() == 0 { 1 } else { 2 };
@@ -400,7 +409,7 @@ fn ill(scene: &str, mut gpu: CudaComm) -> Result<(), Error> {
         count: 100_000,
         dtype: DType::F32,
         reduction: sum(),
-        way: Some(Way::Staged),
+        protocol: Some(Protocol::Staged),
         blocks: None,
     };
     gpu.set_timeout(Duration::from_secs(3));

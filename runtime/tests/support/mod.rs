@@ -8,7 +8,7 @@ use std::time::Duration;
 use roundelay::{Communicator, Layout, Setup, Transports};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
-    Buf, Conn, Dir, Header, Input, Lane, MessageRef, Op, OpRef, Out, Placement, Plan, Protocol,
+    Buf, Conn, CopyPolicy, Dir, Header, Input, Lane, MessageRef, Op, OpRef, Out, Placement, Plan,
     RankPlan, Region, Site, Sizes, Store, WireType,
 };
 
@@ -35,7 +35,7 @@ pub(crate) fn header(collective: &str, algorithm: &str, ranks: u32, chunks: u32)
         message: chunks,
         reduces: true,
         lossy: false,
-        protocol: Protocol::Auto,
+        protocol: CopyPolicy::Auto,
         split: None,
     }
 }

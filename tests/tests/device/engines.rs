@@ -1,7 +1,7 @@
 //! What copy engines can play, and what is refused.
 
 use roundelay_algorithms::find;
-use roundelay_compiler::device::{DeviceProgram, Options, Phase, Way, prove, verify};
+use roundelay_compiler::device::{DeviceProgram, Options, Phase, Protocol, prove, verify};
 use roundelay_compiler::plan::Buf;
 use roundelay_compiler::{Placement, Proved, Shape, compile};
 use roundelay_tests::of_book;
@@ -16,7 +16,7 @@ fn proved(collective: &str, name: &str, n: u32) -> Proved {
 }
 
 fn refusal(collective: &str, name: &str, n: u32) -> String {
-    let refused = prove(&proved(collective, name, n), Way::Engine, &Options::default());
+    let refused = prove(&proved(collective, name, n), Protocol::Engine, &Options::default());
     refused.expect_err("more than copies").to_string()
 }
 
@@ -31,7 +31,7 @@ fn algorithms_that_only_copy_once_are_offered() {
     ];
     let mut offered = 0;
     proofs(|name, shape, proved| {
-        let copies = prove(proved, Way::Engine, &Options::default());
+        let copies = prove(proved, Protocol::Engine, &Options::default());
         offered += usize::from(copies.is_ok());
         if direct.iter().any(|direct| name.starts_with(direct)) {
             assert!(copies.is_ok(), "{name}: {copies:?}");
@@ -57,7 +57,7 @@ fn others_are_refused_and_say_why() {
 #[test]
 fn copies_stand_alone() {
     let proved = proved("all_gather", "direct", 3);
-    let programs = prove(&proved, Way::Engine, &Options::default()).expect("it only copies");
+    let programs = prove(&proved, Protocol::Engine, &Options::default()).expect("it only copies");
     let refused = |change: &dyn Fn(&mut DeviceProgram)| {
         let mut rest = programs.list().to_vec();
         change(&mut rest[1]);

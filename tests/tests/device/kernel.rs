@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use roundelay_compiler::device::abi::mark;
 use roundelay_compiler::device::{
-    Arm, DeviceProgram, Event, Link, Message, Source, Target, Wait, Way,
+    Arm, DeviceProgram, Event, Link, Message, Protocol, Source, Target, Wait,
 };
 use roundelay_compiler::plan::{Buf, Dir, Plan, Region, WireType};
 
@@ -281,7 +281,7 @@ impl Writer<'_> {
         let [base, slots, chunks] = [link.base, link.slots, link.chunks].map(|x| x as usize);
         let slot = (self.number(t, m) as usize - 1) % slots;
         let index = base * self.call.blocks + (self.block * slots + slot) * chunks + k;
-        let packets = self.program().way == Way::Packet;
+        let packets = self.program().protocol == Protocol::Packet;
         self.layout.staging(receiver, packets, self.epoch, index * self.call.pass)
     }
 

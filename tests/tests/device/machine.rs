@@ -99,7 +99,7 @@ pub(crate) fn play(calls: &[Call], past: Past, seed: u64) -> Result<(), String> 
 
 fn layout(calls: &[Call]) -> Layout {
     let most = |f: &dyn Fn(&Call) -> usize| calls.iter().map(f).max().unwrap_or(0);
-    let packets = |c: &Call| c.programs[0].way == roundelay_compiler::device::Way::Packet;
+    let packets = |c: &Call| c.programs[0].protocol == roundelay_compiler::device::Protocol::Packet;
     let channels = calls
         .iter()
         .flat_map(|c| &c.programs)

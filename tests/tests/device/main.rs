@@ -14,7 +14,7 @@ mod years;
 use std::sync::Arc;
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::device::{DeviceProgram, Options, Way, prove};
+use roundelay_compiler::device::{DeviceProgram, Options, Protocol, prove};
 use roundelay_compiler::plan::Buf;
 use roundelay_compiler::program::{Buffer, Style};
 use roundelay_compiler::{Placement, Program, Proved, Shape, compile};
@@ -32,20 +32,20 @@ fn setting(name: &str, default: u64) -> u64 {
 fn call(
     name: &str,
     proved: &Proved,
-    way: Way,
+    protocol: Protocol,
     slots: Option<u32>,
     dice: &mut Dice,
 ) -> Option<Call> {
-    match prove(proved, way, &Options { slots }) {
+    match prove(proved, protocol, &Options { slots }) {
         Ok(programs) => Some(with(name, proved, programs.list().to_vec(), dice)),
         Err(refused) => {
             let barrier = proved.plans()[0].header.collective == "barrier";
-            let known = match way {
-                Way::Packet if barrier => true,
-                Way::Engine if refused.0.starts_with("copy engines only copy") => true,
+            let known = match protocol {
+                Protocol::Packet if barrier => true,
+                Protocol::Engine if refused.0.starts_with("copy engines only copy") => true,
                 _ => refused.0.contains("12 channels between two ranks; a device has 8"),
             };
-            assert!(known, "{name} {way}: {refused}");
+            assert!(known, "{name} {protocol}: {refused}");
             None
         }
     }
@@ -63,14 +63,14 @@ fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Di
         1 => enough,
         2 => 2 * enough,
         // So many passes that slots are used again.
-        3 | 4 if !programs[0].way.is_one_pass() => enough * (7 + dice.below(4)),
+        3 | 4 if !programs[0].protocol.is_one_pass() => enough * (7 + dice.below(4)),
         _ => enough + dice.below(2 * enough + 3),
     };
     let cut = Cut::new(header, count);
     let most = cut.most().max(1);
     let blocks = if most > 6 { 1 } else { 1 + dice.below(BLOCKS) };
-    let pass = match programs[0].way {
-        way if way.is_one_pass() => most.div_ceil(blocks) + dice.below(2),
+    let pass = match programs[0].protocol {
+        protocol if protocol.is_one_pass() => most.div_ceil(blocks) + dice.below(2),
         _ if most > 6 => 1,
         _ => 1 + dice.below(most.div_ceil(blocks)),
     };
@@ -112,9 +112,9 @@ fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Di
     }
     let mut after = before.clone();
     reference::play(&plans, cut, &mut after);
-    let way = programs[0].way;
+    let protocol = programs[0].protocol;
     let name =
-        format!("{name} {way} N={} blocks={blocks} pass={pass} passes={passes}", cut.elements);
+        format!("{name} {protocol} N={} blocks={blocks} pass={pass} passes={passes}", cut.elements);
     let groups = 1 + dice.below(4);
     Call { name, programs, plans, cut, blocks, pass, passes, groups, before, after, asked }
 }
@@ -193,7 +193,7 @@ fn others(mut of: impl FnMut(&str, &Shape, &Proved)) {
     }
 }
 
-/// Plays in every way: several calls in a row, of other sizes and ways, on the same memory.
+/// Plays in every protocol: several calls in a row, of other sizes and protocols, on the same memory.
 #[derive(Default)]
 struct Plays {
     played: usize,
@@ -207,13 +207,15 @@ impl Plays {
             return;
         }
         let (seed, plays) = (setting("SEED", 1), setting("PLAYS", 1));
-        for (way, k) in Way::ALL.into_iter().flat_map(|way| (0..plays).map(move |k| (way, k))) {
+        for (protocol, k) in
+            Protocol::ALL.into_iter().flat_map(|protocol| (0..plays).map(move |k| (protocol, k)))
+        {
             let seed = seed * 1000 + k * 7 + self.played as u64;
             let mut dice = Dice(seed);
             let slots = [None, Some(8)][dice.below(2)];
-            let ways = [way, Way::ALL[dice.below(Way::ALL.len())], way];
+            let protocols = [protocol, Protocol::ALL[dice.below(Protocol::ALL.len())], protocol];
             let calls: Vec<Call> =
-                ways.iter().filter_map(|&w| call(name, proved, w, slots, &mut dice)).collect();
+                protocols.iter().filter_map(|&w| call(name, proved, w, slots, &mut dice)).collect();
             if calls.is_empty() {
                 continue;
             }

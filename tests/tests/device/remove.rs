@@ -2,7 +2,9 @@
 //! the machine shows why.
 
 use roundelay_compiler::Proved;
-use roundelay_compiler::device::{Arm, DeviceProgram, Link, Options, Target, Way, prove, verify};
+use roundelay_compiler::device::{
+    Arm, DeviceProgram, Link, Options, Protocol, Target, prove, verify,
+};
 use roundelay_tests::Dice;
 
 use super::{Call, machine, proofs, setting, with};
@@ -118,12 +120,12 @@ fn damaged_programs_are_refused() {
         if shape.ranks() != 3 || name.starts_with("barrier") {
             return;
         }
-        for way in Way::ALL {
-            let Ok(programs) = prove(proved, way, &Options::default()) else { continue };
+        for protocol in Protocol::ALL {
+            let Ok(programs) = prove(proved, protocol, &Options::default()) else { continue };
             for (what, rest) in damages(programs.list()) {
                 tried += 1;
                 if verify(&proved.graph().instance, rest).is_ok() {
-                    accepted.push(format!("{name} {way} {what}"));
+                    accepted.push(format!("{name} {protocol} {what}"));
                 }
             }
         }
@@ -159,7 +161,8 @@ fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> boo
     let end = |link: &Link| (link.peer, link.dir);
     let twins =
         |link: &&Link| whole.links.iter().filter(|other| end(other) == end(link)).count() > 1;
-    let told_twice = whole.way == Way::Engine && whole.links.iter().any(|link| twins(&link));
+    let told_twice =
+        whole.protocol == Protocol::Engine && whole.links.iter().any(|link| twins(&link));
     let orders = !what.contains("meet");
     what.contains("signal ") && again
         || what.contains(&format!("meet {last}"))
@@ -183,10 +186,10 @@ fn nothing_can_be_taken_away() {
         if shape.ranks() > most || !name.contains(&only) {
             return;
         }
-        for way in Way::ALL {
-            let Ok(programs) = prove(proved, way, &Options::default()) else { continue };
+        for protocol in Protocol::ALL {
+            let Ok(programs) = prove(proved, protocol, &Options::default()) else { continue };
             for (what, rest) in removals(programs.list()) {
-                let what = format!("{name} {way} {what}");
+                let what = format!("{name} {protocol} {what}");
                 tried += 1;
                 // Playing takes longer than proving: some.
                 let plays = dice.below(24) == 0;

@@ -1,31 +1,31 @@
 //! Calls across the last epoch, and across the end of a year, on memory that is as old as it may be.
 
-use roundelay_compiler::device::Way;
+use roundelay_compiler::device::Protocol;
 use roundelay_compiler::device::abi::YEAR;
 use roundelay_tests::Dice;
 
 use super::machine::Past;
 use super::{Call, call, machine, proofs};
 
-/// Plays six calls by the same way each, among them the last two epochs of a year: how many were, and what was wrong.
+/// Plays six calls by the same protocol each, among them the last two epochs of a year: how many were, and what was wrong.
 fn played(year_ends: u32, renews: bool) -> (usize, Vec<String>) {
     let (mut played, mut failures) = (0, Vec::new());
     proofs(|name, shape, proved| {
         if shape.ranks() > 3 {
             return;
         }
-        for way in Way::ALL {
+        for protocol in Protocol::ALL {
             let seed = played as u64 * 31 + 5;
             let mut dice = Dice(seed);
             let past = Past { first: year_ends.wrapping_sub(1 + dice.below(3) as u32), renews };
             let calls: Vec<Call> =
-                (0..6).filter_map(|_| call(name, proved, way, None, &mut dice)).collect();
+                (0..6).filter_map(|_| call(name, proved, protocol, None, &mut dice)).collect();
             if calls.is_empty() {
                 continue;
             }
             played += 1;
             if let Err(e) = machine::play(&calls, past, seed) {
-                failures.push(format!("{way} from {}: {}: {e}", past.first, calls[0].name));
+                failures.push(format!("{protocol} from {}: {}: {e}", past.first, calls[0].name));
             }
         }
     });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roundelay::{Args, Buffer, Call, Communicator, DType, RedOp, Stats};
 use roundelay_algorithms::find;
-use roundelay_compiler::plan::{Protocol, Shares, WHOLE};
+use roundelay_compiler::plan::{CopyPolicy, Shares, WHOLE};
 use roundelay_compiler::{Options, Placement, Plan, Program, Shape, compile};
 use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::SourceMap;
@@ -36,11 +36,11 @@ fn scheduled(plans: &[Plan], schedule: usize, least_slots: u32) -> Vec<Plan> {
         header.hash[0] ^= schedule as u8;
         match schedule {
             0 => {}
-            1 => header.protocol = Protocol::Staged,
-            2 => header.protocol = Protocol::Direct,
+            1 => header.protocol = CopyPolicy::Staged,
+            2 => header.protocol = CopyPolicy::Direct,
             3 => header.slots = least_slots,
             _ => {
-                header.protocol = Protocol::Direct;
+                header.protocol = CopyPolicy::Direct;
                 header.slots = least_slots;
                 header.pipeline = 3;
             }

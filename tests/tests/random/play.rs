@@ -2,7 +2,7 @@
 
 use roundelay::{Communicator, Layout, RedOp, Stats};
 use roundelay_compiler::collective::{Kind, Spec};
-use roundelay_compiler::plan::Protocol;
+use roundelay_compiler::plan::CopyPolicy;
 use roundelay_compiler::postcondition;
 use roundelay_compiler::program::Buffer;
 use roundelay_compiler::{Instance, Placement, Plan, Proved};
@@ -31,11 +31,12 @@ pub(crate) fn play(instance: &Instance, proved: &Proved, dice: &mut Dice) -> Res
     for header in plans.iter_mut().map(|p| &mut p.header) {
         match variant {
             0 => {}
-            1 => header.protocol = Protocol::Staged,
-            2 => header.protocol = Protocol::Direct,
+            1 => header.protocol = CopyPolicy::Staged,
+            2 => header.protocol = CopyPolicy::Direct,
             3 => header.slots = proved.least_slots(),
             _ => {
-                header.protocol = if variant == 4 { Protocol::Direct } else { Protocol::Staged };
+                header.protocol =
+                    if variant == 4 { CopyPolicy::Direct } else { CopyPolicy::Staged };
                 header.slots = proved.least_slots();
                 header.pipeline = 3;
             }

@@ -25,7 +25,7 @@ pub(crate) fn check(play: &Play) -> Outcome {
     let on = &play.on;
     if !on.gpus() {
         let ours = [
-            ("--way", on.way.is_some()),
+            ("--protocol", on.protocol.is_some()),
             ("--blocks", on.blocks.is_some()),
             ("--graph", on.graph.is_some()),
         ];

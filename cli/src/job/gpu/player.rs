@@ -1,6 +1,6 @@
 //! Calls on fresh data, with everything about them checked.
 
-use roundelay::cuda::{CudaArgs, CudaBuffer, CudaComm, CudaStream, DevicePtr, Way};
+use roundelay::cuda::{CudaArgs, CudaBuffer, CudaComm, CudaStream, DevicePtr, Protocol};
 use roundelay::{DType, Error, RedOp};
 
 use super::super::data::Rule;
@@ -20,7 +20,7 @@ pub(crate) struct Calls<'a> {
     /// Operator.
     pub(crate) op: RedOp,
     /// How messages travel; the runtime chooses what is left out.
-    pub(crate) way: Option<Way>,
+    pub(crate) protocol: Option<Protocol>,
     /// Blocks of the kernel, likewise.
     pub(crate) blocks: Option<u32>,
 }
@@ -68,7 +68,7 @@ impl Calls<'_> {
             count: self.count,
             dtype: self.dtype,
             reduction: reduction(self.op),
-            way: self.way,
+            protocol: self.protocol,
             blocks: self.blocks,
         }
     }
@@ -99,7 +99,11 @@ impl<'a> Player<'a> {
     }
 
     /// How a call is played, after it was played once on what is in the buffers; or why it is not.
-    pub(crate) fn tried(&mut self, calls: Calls<'_>, args: &CudaArgs) -> Result<(Way, u32), Error> {
+    pub(crate) fn tried(
+        &mut self,
+        calls: Calls<'_>,
+        args: &CudaArgs,
+    ) -> Result<(Protocol, u32), Error> {
         let algorithm = calls.ready.algorithm(0);
         let how = self.gpu.how(algorithm, args)?;
         self.gpu.call(algorithm, *args, &self.stream)?;

@@ -98,7 +98,7 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
 
 fn calls<'a>(job: &Job, case: &Case, ready: &'a Ready) -> Calls<'a> {
     let Job { dtype, op, .. } = *job;
-    Calls { ready, count: case.count, dtype, op, way: case.way, blocks: case.blocks }
+    Calls { ready, count: case.count, dtype, op, protocol: case.protocol, blocks: case.blocks }
 }
 
 /// Says so if ranks share a GPU.
@@ -152,14 +152,14 @@ impl Bench<'_> {
         let view = calls.view(self.player.gpu, self.areas);
         let args = calls.args(&view);
         let tries = self.job.gpu.as_ref().is_some_and(|gpu| gpu.tries);
-        let (way, blocks) = match self.player.tried(calls, &args) {
+        let (protocol, blocks) = match self.player.tried(calls, &args) {
             Ok(how) => how,
             Err(why @ (Error::Unsupported(_) | Error::Usage(_))) if tries => {
                 return Ok(Came::Lacks(why.to_string()));
             }
             Err(error) => return Err(error),
         };
-        let how = How { way: way.name().into(), blocks };
+        let how = How { protocol: protocol.name().into(), blocks };
         let stream = self.player.stream.clone();
         let mut put =
             |gpu: &mut CudaComm, turn: u64| gpu.call(calls.ready.algorithm(turn), args, &stream);

@@ -1,7 +1,7 @@
 //! Arms of operations, and what each would have to wait for.
 
 use super::order::Order;
-use super::ways::Travel;
+use super::travel::Travel;
 use crate::device::{Arm, Event, Message, Source, Target};
 use crate::num::{count, index};
 use crate::plan::{Input, Op, Region};

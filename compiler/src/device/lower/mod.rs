@@ -1,6 +1,6 @@
 //! From the plans of all ranks to device programs.
 //!
-//! `order` puts operations into phases, `ways` decides how each message travels, `build` makes arms and
+//! `order` puts operations into phases, `travel` decides how each message travels, `build` makes arms and
 //! what they would have to wait for, `prune` leaves out what is known anyway, `meets` finds where a block's
 //! threads must meet; `engine` puts copies apart for engines. A signal is sent only if somebody waits for it. What is made here is proved by
 //! [`super::verify`].
@@ -11,16 +11,16 @@ mod evidence;
 mod meets;
 mod order;
 mod prune;
-mod ways;
+mod travel;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Arm, DeviceProgram, Event, Link, Message, Phase, Signal, Source, Wait, Way, abi};
+use super::{Arm, DeviceProgram, Event, Link, Message, Phase, Protocol, Signal, Source, Wait, abi};
 use crate::num::{count, index, short};
 use crate::plan::{Dir, Plan};
 use build::{Build, Condition, Draft};
 use order::{Order, Waiting};
-use ways::Travel;
+use travel::Travel;
 
 /// What lowering depends on besides the plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,13 +46,17 @@ impl std::error::Error for Refused {}
 ///
 /// # Errors
 /// What a device cannot do.
-pub fn lower(plans: &[Plan], way: Way, options: &Options) -> Result<Vec<DeviceProgram>, Refused> {
-    possible(plans, way)?;
+pub fn lower(
+    plans: &[Plan],
+    protocol: Protocol,
+    options: &Options,
+) -> Result<Vec<DeviceProgram>, Refused> {
+    possible(plans, protocol)?;
     let slots = options.slots.or(plans.first().map(|p| p.header.slots)).unwrap_or(1).max(1);
-    let drains = matches!(way, Way::Get | Way::Engine);
-    let waiting = Waiting { slots: (!way.is_one_pass()).then_some(slots), drains };
+    let drains = matches!(protocol, Protocol::Get | Protocol::Engine);
+    let waiting = Waiting { slots: (!protocol.is_one_pass()).then_some(slots), drains };
     let order = Order::new(plans, waiting)?;
-    let (travels, mut needs) = ways::ways(&order, way);
+    let (travels, mut needs) = travel::travels(&order, protocol);
     let build = Build { order: &order, travels: &travels, slots };
     let mut drafts: Vec<Vec<Vec<Draft>>> = Vec::new();
     for phases in &order.phases {
@@ -62,8 +66,8 @@ pub fn lower(plans: &[Plan], way: Way, options: &Options) -> Result<Vec<DevicePr
     let mut leave: Vec<Vec<Condition>> =
         (0..plans.len()).map(|rank| build.leave(count(rank))).collect();
     let pruned = prune::prune(&order, &mut drafts, &mut leave, &mut needs);
-    let synchronizes = match way {
-        Way::Packet => evidence::synchronizes(&order),
+    let synchronizes = match protocol {
+        Protocol::Packet => evidence::synchronizes(&order),
         _ => everybody(&pruned.end),
     };
     let tells = tells(&order, &drafts, &leave);
@@ -86,7 +90,7 @@ pub fn lower(plans: &[Plan], way: Way, options: &Options) -> Result<Vec<DevicePr
         programs.push(DeviceProgram {
             header: plan.header.clone(),
             rank: count(rank),
-            way,
+            protocol,
             links: links[rank].clone(),
             greets: greets[rank].iter().copied().collect(),
             phases: phases(drafts, signals, &meet),
@@ -96,14 +100,14 @@ pub fn lower(plans: &[Plan], way: Way, options: &Options) -> Result<Vec<DevicePr
             sites: plan.part.sites.clone(),
         });
     }
-    match way {
-        Way::Engine => engine::apart(programs),
+    match protocol {
+        Protocol::Engine => engine::apart(programs),
         _ => Ok(programs),
     }
 }
 
 /// Whether a device can play the plans at all.
-fn possible(plans: &[Plan], way: Way) -> Result<(), Refused> {
+fn possible(plans: &[Plan], protocol: Protocol) -> Result<(), Refused> {
     let Some(first) = plans.first() else {
         return Err(Refused("there are no plans".into()));
     };
@@ -116,7 +120,7 @@ fn possible(plans: &[Plan], way: Way) -> Result<(), Refused> {
     if plans.len() != index(first.header.ranks) {
         return Err(Refused("the plans are not those of all ranks of one schedule".into()));
     }
-    if way == Way::Packet && first.header.collective == "barrier" {
+    if protocol == Protocol::Packet && first.header.collective == "barrier" {
         return Err(Refused(
             "a barrier's messages are empty: there is nothing to carry as packets".into(),
         ));

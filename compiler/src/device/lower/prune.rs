@@ -3,7 +3,7 @@
 
 use super::build::{Condition, Draft};
 use super::order::Order;
-use super::ways::{Known, Meets, learn};
+use super::travel::{Known, Meets, learn};
 use crate::num::{count, index};
 
 /// What is known when phases are over, in the first pass.

@@ -1,6 +1,6 @@
 //! The proof of the device programs of all ranks together. It shares nothing with lowering.
 //!
-//! * **Shape** (`shape`): every index, region and count is in bounds; only what the way allows is used.
+//! * **Shape** (`shape`): every index, region and count is in bounds; only what the protocol allows is used.
 //! * **Matching** (`links`): both ends of a link agree on messages, slots and places in staging memory; every
 //!   message is written and read as it should be, once; links share no staging memory.
 //! * **Deadlock** (`play`): the programs are played, arm by arm, as if a block had one thread: no more order than
@@ -21,7 +21,7 @@ mod memory;
 mod play;
 mod shape;
 
-use super::{DeviceProgram, Options, Refused, Target, Way, lower};
+use super::{DeviceProgram, Options, Protocol, Refused, Target, lower};
 use crate::instance::Instance;
 use crate::num::index;
 
@@ -60,8 +60,12 @@ impl std::ops::Deref for ProvedProgram {
 ///
 /// # Errors
 /// What a device cannot do.
-pub fn prove(proved: &crate::Proved, way: Way, options: &Options) -> Result<Programs, Refused> {
-    let programs = lower(proved.plans(), way, options)?;
+pub fn prove(
+    proved: &crate::Proved,
+    protocol: Protocol,
+    options: &Options,
+) -> Result<Programs, Refused> {
+    let programs = lower(proved.plans(), protocol, options)?;
     verify(&proved.graph().instance, programs).map_err(|fault| {
         Refused(format!(
             "{fault}; this is a fault of the compiler, please report it with the algorithm"
@@ -89,7 +93,7 @@ pub fn verify(instance: &Instance, programs: Vec<DeviceProgram>) -> Result<Progr
     shape::check(instance, &programs)?;
     let wires = links::check(&programs)?;
     play::play(instance, &programs, &wires, 1)?;
-    if !programs[0].way.is_one_pass() {
+    if !programs[0].protocol.is_one_pass() {
         play::play(instance, &programs, &wires, passes(&programs))?;
     }
     Ok(Programs { list: programs })

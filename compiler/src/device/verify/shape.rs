@@ -1,7 +1,7 @@
 //! Whether each program is consistent in itself.
 
 use super::Fault;
-use crate::device::{Arm, DeviceProgram, Event, Message, Phase, Source, Target, Way, abi};
+use crate::device::{Arm, DeviceProgram, Event, Message, Phase, Protocol, Source, Target, abi};
 use crate::instance::Instance;
 use crate::num::index;
 use crate::plan::{Buf, Dir, Header, Placement, Region, Sizes};
@@ -13,7 +13,7 @@ pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<(
     let first = &programs[0];
     for (rank, p) in programs.iter().enumerate() {
         let same = p.header == first.header
-            && p.way == first.way
+            && p.protocol == first.protocol
             && p.staging == first.staging
             && p.synchronizes == first.synchronizes;
         need(same && index(p.rank) == rank, "the programs are not of one schedule")?;
@@ -50,7 +50,7 @@ fn program(p: &DeviceProgram) -> Result<(), String> {
     if p.greets.iter().any(|&g| g >= p.header.ranks || g == p.rank) {
         return Err("it greets nobody".into());
     }
-    if p.way == Way::Engine {
+    if p.protocol == Protocol::Engine {
         engines(p)?;
     }
     for (i, phase) in p.phases.iter().enumerate() {
@@ -120,20 +120,20 @@ fn arm(p: &DeviceProgram, arm: &Arm) -> Result<(), String> {
             }
             Source::Packet(m, _) => {
                 link(p, *m, Some(Dir::Recv))?;
-                p.way == Way::Packet
+                p.protocol == Protocol::Packet
             }
             Source::Staged(m, _) => {
                 link(p, *m, Some(Dir::Recv))?;
-                !p.way.is_one_pass()
+                !p.protocol.is_one_pass()
             }
             Source::Pulled(m, r) => {
                 link(p, *m, Some(Dir::Recv))?;
                 region(p, r, chunks)?;
-                matches!(p.way, Way::Get | Way::Engine)
+                matches!(p.protocol, Protocol::Get | Protocol::Engine)
             }
         };
         if !allowed {
-            return Err("messages do not travel so in this way".into());
+            return Err("messages do not travel so by this protocol".into());
         }
     }
     if let Some(store) = &arm.store {
@@ -141,16 +141,16 @@ fn arm(p: &DeviceProgram, arm: &Arm) -> Result<(), String> {
     }
     for out in &arm.outs {
         let (m, allowed) = match out {
-            Target::Packet(m, _) => (m, p.way == Way::Packet),
-            Target::Staged(m, _) => (m, !p.way.is_one_pass()),
+            Target::Packet(m, _) => (m, p.protocol == Protocol::Packet),
+            Target::Staged(m, _) => (m, !p.protocol.is_one_pass()),
             Target::Landed(m, r) => {
                 written(p, r, chunks)?;
-                (m, matches!(p.way, Way::Put | Way::Get))
+                (m, matches!(p.protocol, Protocol::Put | Protocol::Get))
             }
         };
         link(p, *m, Some(Dir::Send))?;
         if !allowed {
-            return Err("messages do not travel so in this way".into());
+            return Err("messages do not travel so by this protocol".into());
         }
     }
     Ok(())

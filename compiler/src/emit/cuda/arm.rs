@@ -10,7 +10,7 @@ use super::place;
 use super::share::WARPS;
 use super::types::of_wire;
 use crate::device::abi::THREADS;
-use crate::device::{Arm, Message, Source, Target, Wait, Way};
+use crate::device::{Arm, Message, Protocol, Source, Target, Wait};
 use crate::num::index;
 use crate::plan::{Buf, Region, WireType};
 
@@ -263,7 +263,7 @@ impl Body<'_> {
     /// How many groups a thread has in hand at once. Packets are chosen where it has one or two in all: more would be
     /// copies of code for nothing.
     fn ahead(&self, inputs: &[Operand]) -> u32 {
-        match (self.program.way == Way::Packet, inputs.len()) {
+        match (self.program.protocol == Protocol::Packet, inputs.len()) {
             (false, 0..=2) => 4,
             (true, 0..=1) | (false, 3..=8) => 2,
             _ => 1,

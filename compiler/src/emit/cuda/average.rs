@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::{DeviceProgram, Source, Way};
+use crate::device::{DeviceProgram, Protocol, Source};
 use crate::plan::{Buf, Placement, Region};
 
 /// The phase that last stores each chunk of the result, of a program that may divide as it stores.
@@ -15,7 +15,7 @@ pub(super) struct Stores {
 impl Stores {
     /// Nothing if peers write or read the result where it lies, or if it is read after it was stored.
     pub(super) fn of(program: &DeviceProgram) -> Option<Self> {
-        if !matches!(program.way, Way::Packet | Way::Staged) {
+        if !matches!(program.protocol, Protocol::Packet | Protocol::Staged) {
             return None;
         }
         let result = match program.header.placement {

@@ -10,7 +10,7 @@ use super::share::{self, Role};
 use super::types::{of_wire, wires};
 use super::{INCLUDE, KERNEL, Operator, Spec, place};
 use crate::device::abi::THREADS;
-use crate::device::{Arm, DeviceProgram, Phase, Target, Way};
+use crate::device::{Arm, DeviceProgram, Phase, Protocol, Target};
 use crate::plan::{Placement, Region, WireType};
 
 /// A body that is being written.
@@ -68,8 +68,8 @@ impl<'a> Body<'a> {
     pub(super) fn new(program: &'a DeviceProgram, spec: &'a Spec) -> Self {
         let size = spec.element.size();
         let narrowest = wires(program).map(|wire: WireType| of_wire(wire).0).fold(size, u32::min);
-        let group = match (program.way, spec.aligned) {
-            (Way::Packet, _) => 8 / narrowest,
+        let group = match (program.protocol, spec.aligned) {
+            (Protocol::Packet, _) => 8 / narrowest,
             (_, true) => 16 / size,
             (_, false) => 1,
         };
@@ -81,7 +81,7 @@ impl<'a> Body<'a> {
             averages: None,
             moves: Moves::default(),
             phase: 0,
-            announced: program.way != Way::Packet,
+            announced: program.protocol != Protocol::Packet,
             text: String::new(),
             depth: 0,
         };
@@ -132,8 +132,8 @@ impl<'a> Body<'a> {
         ));
         self.deeper();
         self.me();
-        match self.program.way {
-            Way::Engine => self.parts(),
+        match self.program.protocol {
+            Protocol::Engine => self.parts(),
             _ => self.whole(),
         }
         self.end();
@@ -144,12 +144,12 @@ impl<'a> Body<'a> {
     /// What the prelude must know, and what it makes of it.
     fn head(&mut self) {
         let (h, spec) = (&self.program.header, self.spec);
-        let way = match self.program.way {
-            Way::Packet => "packets",
-            Way::Staged => "staged",
-            Way::Put => "put into the peers' buffers, sums staged",
-            Way::Get => "put into the peers' buffers, sums read there",
-            Way::Engine => "read in the peers' buffers by copy engines",
+        let protocol = match self.program.protocol {
+            Protocol::Packet => "packets",
+            Protocol::Staged => "staged",
+            Protocol::Put => "put into the peers' buffers, sums staged",
+            Protocol::Get => "put into the peers' buffers, sums read there",
+            Protocol::Engine => "read in the peers' buffers by copy engines",
         };
         let what = match h.reduces {
             true => format!("{} {}", spec.element.name(), spec.operator.name()),
@@ -158,7 +158,7 @@ impl<'a> Body<'a> {
         let aligned = if spec.aligned { "aligned" } else { "not aligned" };
         let (n, rank) = (h.ranks, self.program.rank);
         self.line(format!(
-            "// {}.{}, rank {rank} of {n}: {way}; {what}, {aligned}",
+            "// {}.{}, rank {rank} of {n}: {protocol}; {what}, {aligned}",
             h.collective, h.algorithm
         ));
         for (name, value) in [
@@ -171,7 +171,10 @@ impl<'a> Body<'a> {
             self.line(format!("constexpr unsigned {name} = {value};"));
         }
         self.line(format!("constexpr bool PROVES = {};", self.program.synchronizes));
-        self.line(format!("constexpr bool PACKETS = {};", self.program.way == Way::Packet));
+        self.line(format!(
+            "constexpr bool PACKETS = {};",
+            self.program.protocol == Protocol::Packet
+        ));
         self.line(INCLUDE.trim_end());
         self.line(format!("using Value = {};", spec.element.value()));
         if h.reduces {
@@ -191,7 +194,7 @@ impl<'a> Body<'a> {
     /// All phases.
     fn whole(&mut self) {
         self.start();
-        let one_pass = self.program.way.is_one_pass();
+        let one_pass = self.program.protocol.is_one_pass();
         if !one_pass {
             self.line("#pragma unroll 1");
             self.line("for (u64 t = 0; t < params.passes; ++t) {");
@@ -225,7 +228,7 @@ impl<'a> Body<'a> {
             self.line(format!("[[maybe_unused]] const u64 scratch{i} = {before};"));
             before = format!("(scratch{i} + {chunks} * SIZE * me.most + 255) / 256 * 256");
         }
-        if self.program.way != Way::Packet {
+        if self.program.protocol != Protocol::Packet {
             // All threads of a block go on, or none does.
             self.line("if (me.thread == 0) failed = me.over;");
             self.line("__syncthreads();");
@@ -239,14 +242,14 @@ impl<'a> Body<'a> {
             self.each_own("data", self.program.header.chunks, "TIMES");
             self.line("__syncthreads();");
         }
-        if self.program.way != Way::Packet {
+        if self.program.protocol != Protocol::Packet {
             self.announce();
         }
         if !self.program.greets.is_empty() {
             let peers = self.peers(self.program.greets.clone());
             self.line(format!("greet(me, {peers});"));
         }
-        if self.program.way != Way::Packet {
+        if self.program.protocol != Protocol::Packet {
             self.enter();
         }
     }
@@ -360,8 +363,8 @@ impl<'a> Body<'a> {
     /// The arms of a phase: those that are alike are one, with an index.
     fn arms(&mut self, phase: &Phase) {
         let program = self.program;
-        let arms = match program.way {
-            Way::Packet => share::turned(program, share::merged(&phase.arms)),
+        let arms = match program.protocol {
+            Protocol::Packet => share::turned(program, share::merged(&phase.arms)),
             _ => {
                 let arms = phase.arms.iter().map(|arm| (arm.clone(), vec![arm.site])).collect();
                 share::kept(share::turned(program, arms))
@@ -411,7 +414,7 @@ impl<'a> Body<'a> {
 
     fn phase(&mut self, phase: &Phase) -> String {
         self.apart(|body| {
-            match body.program.way == Way::Engine && phase.arms.iter().any(Arm::moves) {
+            match body.program.protocol == Protocol::Engine && phase.arms.iter().any(Arm::moves) {
                 true => phase.arms.iter().for_each(|arm| body.comment(&[arm.site])),
                 false => body.arms(phase),
             }

@@ -58,7 +58,7 @@ struct U32 : Int<u32, 4, u32> {};
 struct I64 : Int<i64, 8, u64> {};
 struct U64 : Int<u64, 8, u64> {};
 
-// Some values on their way through a fold.
+// Some values on their protocol through a fold.
 template <class VALUE, u32 COUNT> struct Values {
     VALUE v[COUNT];
 };

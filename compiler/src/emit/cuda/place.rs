@@ -2,7 +2,7 @@
 
 use super::alike::number as vary;
 use crate::chunks::ChunkSet;
-use crate::device::{DeviceProgram, Event, Link, Message, Way};
+use crate::device::{DeviceProgram, Event, Link, Message, Protocol};
 use crate::num::index;
 use crate::plan::{Buf, Dir, Region, Sizes};
 
@@ -82,8 +82,8 @@ pub(super) fn slot(program: &DeviceProgram, message: Message, chunks: u32) -> St
     let link = program.links[index(message.link)];
     let receiver = if link.dir == Dir::Send { link.peer } else { program.rank };
     let (messages, index, slots) = (vary(link.messages), vary(message.index), vary(link.slots));
-    let turn = match program.way {
-        Way::Packet => index,
+    let turn = match program.protocol {
+        Protocol::Packet => index,
         _ => format!("me.turn({messages}, {index}, {slots})"),
     };
     let k = if chunks == 1 { "0" } else { "k" };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use roundelay_algorithms::{Book, CATALOGUE, Entry};
-use roundelay_compiler::device::{Options as Lower, Way, prove};
+use roundelay_compiler::device::{Options as Lower, Protocol, prove};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
 use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
 use roundelay_dsl::span::SourceMap;
@@ -54,13 +54,13 @@ fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
     for placement in [Placement::InPlace, Placement::OutOfPlace] {
         let proved = compile(program, &sources, &shape, &Options::default(), placement);
         let Ok(proved) = proved else { continue };
-        for way in Way::ALL {
-            let Ok(lowered) = prove(&proved, way, &Lower::default()) else { continue };
+        for protocol in Protocol::ALL {
+            let Ok(lowered) = prove(&proved, protocol, &Lower::default()) else { continue };
             for spec in specs {
                 let rank = lowered.of(1).expect("two ranks at least");
                 let Ok(source) = cuda(&rank, spec) else { continue };
                 let name = format!(
-                    "{}.{} n {n} {placement:?} {way:?} {} {} aligned {}",
+                    "{}.{} n {n} {placement:?} {protocol:?} {} {} aligned {}",
                     entry.collective,
                     entry.name,
                     spec.element.name(),

@@ -5,7 +5,7 @@
 //! sender is over, and what the sender knew.
 
 use super::order::{Order, places};
-use crate::device::Way;
+use crate::device::Protocol;
 use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::{Input, Region};
@@ -33,17 +33,17 @@ pub(super) fn learn(known: &mut Known, other: &[u32]) {
 pub(super) type Meets = Vec<Vec<(u32, u32)>>;
 
 /// How all messages travel, by wire and number; and what ranks must meet for.
-pub(super) fn ways(order: &Order<'_>, way: Way) -> (Vec<Vec<Travel>>, Meets) {
+pub(super) fn travels(order: &Order<'_>, protocol: Protocol) -> (Vec<Vec<Travel>>, Meets) {
     let all = |travel: Travel| -> Vec<Vec<Travel>> {
         order.wires.iter().map(|w| vec![travel; w.messages.len()]).collect()
     };
     let mut meets = vec![Vec::new(); order.plans.len()];
-    let mut travels = match way {
-        Way::Packet => return (all(Travel::Packet), meets),
-        Way::Staged => return (all(Travel::Staged), meets),
-        Way::Put | Way::Get | Way::Engine => all(Travel::Staged),
+    let mut travels = match protocol {
+        Protocol::Packet => return (all(Travel::Packet), meets),
+        Protocol::Staged => return (all(Travel::Staged), meets),
+        Protocol::Put | Protocol::Get | Protocol::Engine => all(Travel::Staged),
     };
-    let pulls = matches!(way, Way::Get | Way::Engine);
+    let pulls = matches!(protocol, Protocol::Get | Protocol::Engine);
     let land = Land::new(order, pulls);
     for (w, wire) in order.wires.iter().enumerate().filter(|(_, w)| w.source != w.target) {
         for (i, &[from, to]) in wire.messages.iter().enumerate() {
@@ -53,7 +53,7 @@ pub(super) fn ways(order: &Order<'_>, way: Way) -> (Vec<Vec<Travel>>, Meets) {
                 continue;
             };
             let copied = out.wire.is_none() && op.inputs.len() == 1;
-            let lands = copied && way != Way::Engine;
+            let lands = copied && protocol != Protocol::Engine;
             let place = op.store.as_ref().filter(|s| lands && !s.dead);
             if let Some(needs) = place.and_then(|s| land.allowed(from.0, to.0, &s.region)) {
                 meets[index(wire.source)].extend(needs);
