@@ -19,7 +19,7 @@ const FLOORS: [&str; 32] = [
     "transport",
     "memory",
     "route",
-    "algorithm",
+    "custom",
     "prototype",
     "lang",
     "build",

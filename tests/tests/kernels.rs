@@ -90,8 +90,8 @@ fn every_kernel_of_the_book_is_whole() {
                         let source = cuda(&program, &spec).expect("there is a kernel");
                         whole(&source.text());
                         let shown = source.to_string();
-                        let arms = program.phases.iter().flat_map(|phase| &phase.arms);
-                        for site in arms.map(|arm| &program.sites[arm.site as usize]) {
+                        let tasks = program.phases.iter().flat_map(|phase| &phase.tasks);
+                        for site in tasks.map(|task| &program.sites[task.site as usize]) {
                             let line = format!("// {}:{}:", site.file, site.line);
                             assert!(shown.contains(&line), "{line} in {shown}");
                         }

@@ -25,8 +25,8 @@
 //! where contiguous slices a block reached 335 (4x H200, 33 blocks, 256 MiB). `pass` is a multiple of the elements in 16
 //! bytes.
 //!
-//! **Groups.** The warps of a block are cut into [`Params::groups`] groups of equal size, the last with the rest; arm j of a
-//! phase is played by group `j % groups`, after the group's arms before it. Many for latency: arms run side by
+//! **Groups.** The warps of a block are cut into [`Params::groups`] groups of equal size, the last with the rest; task j of a
+//! phase is played by group `j % groups`, after the group's tasks before it. Many for latency: tasks run side by
 //! side. One for bandwidth: then all ranks send to one peer each at a time (363 GB/s, to all at once 351).
 //!
 //! **Wrapping.** Epochs are numbers of 32 bits, and 0 comes after the last. Words are compared by their difference, so that they
@@ -105,7 +105,7 @@ pub struct Params {
     pub pass: u64,
     /// Passes, at least 1.
     pub passes: u64,
-    /// Groups of warps that play arms side by side, at least 1.
+    /// Groups of warps that play tasks side by side, at least 1.
     pub groups: u64,
     /// Bytes of a chunk in a slot.
     pub unit: u64,

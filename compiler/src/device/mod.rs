@@ -5,9 +5,9 @@
 //! another one of its rank. It plays them one after the other, in *passes*, as a host's executor does.
 //! Packets carry the epoch and not the pass: a program of packets is played in one.
 //!
-//! **Phases.** A program is a list of phases, played in order. The arms of a phase touch nothing of each
-//! other's: groups of warps play them side by side ([`abi`]). After its arms a phase may *meet* (all
-//! threads of the block wait for each other), and then signal. An arm is a fold, element by element and in
+//! **Phases.** A program is a list of phases, played in order. The tasks of a phase touch nothing of each
+//! other's: groups of warps play them side by side ([`abi`]). After its tasks a phase may *meet* (all
+//! threads of the block wait for each other), and then signal. A task is a fold, element by element and in
 //! the order listed, like an operation of a plan; what it reads and writes says how its messages travel:
 //!
 //! | protocol | sender | receiver |
@@ -17,7 +17,7 @@
 //! | landed | writes the content to its last place in the receiver's buffer, then signals `Sent` | waits for `Sent`, moves nothing |
 //! | pulled | signals `Sent`; waits for `Consumed` before it overwrites the region, and before it ends | waits for `Sent`, folds from the sender's buffer, signals `Consumed` |
 //!
-//! **Parts.** A program for copy engines moves data in one phase alone, whose arms copy and do not wait. The driver copies
+//! **Parts.** A program for copy engines moves data in one phase alone, whose tasks copy and do not wait. The driver copies
 //! what they say, all blocks' at once, between two parts of the kernel: the phases before, and that phase's signals with all that
 //! follows. It asks for less order than that gives: a block's copies behind its own waits, and its signals behind its copies.
 //!
@@ -76,8 +76,8 @@ pub struct DeviceProgram {
     /// How messages travel.
     #[serde(rename = "way")]
     pub protocol: Protocol,
-    /// Connection ends that this rank uses; arms refer to them by index.
-    pub links: Vec<Link>,
+    /// Connection ends that this rank uses; tasks refer to them by index.
+    pub links: Vec<DeviceConnection>,
     /// Peers that land in this rank's buffers and hear nothing else of it before: told at entry that it has
     /// entered.
     pub greets: Vec<u32>,
@@ -90,21 +90,21 @@ pub struct DeviceProgram {
     /// Whether a rank that has ended knows that every rank has entered. Holds for a block if no chunk's
     /// slice is empty.
     pub synchronizes: bool,
-    /// Source lines; arms refer to them by index.
+    /// Source lines; tasks refer to them by index.
     pub sites: Vec<Site>,
 }
 
 impl DeviceProgram {
-    /// Of a program for copy engines: the phase whose arms they play, or the number of phases if there is none.
+    /// Of a program for copy engines: the phase whose tasks they play, or the number of phases if there is none.
     pub fn copying(&self) -> usize {
-        let moves = |phase: &Phase| phase.arms.iter().any(Arm::moves);
+        let moves = |phase: &Phase| phase.tasks.iter().any(Task::moves);
         self.phases.iter().position(moves).unwrap_or(self.phases.len())
     }
 }
 
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-pub struct Link {
+pub struct DeviceConnection {
     /// The other rank.
     pub peer: u32,
     /// Which of the parallel connections to it, counted without gaps.
@@ -125,8 +125,8 @@ pub struct Link {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Phase {
     /// Folds that touch nothing of each other's.
-    pub arms: Vec<Arm>,
-    /// Whether all threads of the block meet after the arms.
+    pub tasks: Vec<Task>,
+    /// Whether all threads of the block meet after the tasks.
     pub meet: bool,
     /// Told to peers after that.
     pub signals: Vec<Signal>,
@@ -134,10 +134,10 @@ pub struct Phase {
 
 /// A fold: waits, then folds `inputs` in order, element by element, into the store and the outs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Arm {
+pub struct Task {
     /// All of them before the first element.
     pub waits: Vec<Wait>,
-    /// What is folded; empty if the arm only waits.
+    /// What is folded; empty if the task only waits.
     pub inputs: Vec<Source>,
     /// Where this rank keeps the result.
     pub store: Option<Region>,
@@ -151,7 +151,7 @@ pub struct Arm {
     pub round: u32,
 }
 
-impl Arm {
+impl Task {
     /// Whether it moves anything, and does not only wait.
     pub fn moves(&self) -> bool {
         !self.inputs.is_empty()

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use super::{Arm, DeviceProgram, Event, Message, Protocol, Source, Target, Wait};
+use super::{DeviceProgram, Event, Message, Protocol, Source, Target, Task, Wait};
 use crate::num::index;
 use crate::plan::{Dir, Sizes, WireType};
 
@@ -71,8 +71,8 @@ impl Display for DeviceProgram {
         }
         for (i, phase) in self.phases.iter().enumerate() {
             writeln!(f, "phase {i}")?;
-            for arm in &phase.arms {
-                self.arm(f, arm)?;
+            for task in &phase.tasks {
+                self.task(f, task)?;
             }
             if phase.meet {
                 writeln!(f, "  meet")?;
@@ -128,13 +128,13 @@ impl DeviceProgram {
         texts.collect::<Vec<_>>().join(", ")
     }
 
-    fn arm(&self, f: &mut Formatter<'_>, arm: &Arm) -> Result {
+    fn task(&self, f: &mut Formatter<'_>, task: &Task) -> Result {
         let wire = |w: &Option<WireType>| w.map_or(String::new(), |w| format!(" as {}", w.name()));
         let mut parts: Vec<String> = Vec::new();
-        if !arm.waits.is_empty() {
-            parts.push(format!("wait {}:", self.waits(&arm.waits)));
+        if !task.waits.is_empty() {
+            parts.push(format!("wait {}:", self.waits(&task.waits)));
         }
-        for (i, input) in arm.inputs.iter().enumerate() {
+        for (i, input) in task.inputs.iter().enumerate() {
             if i > 0 {
                 parts.push("+".into());
             }
@@ -145,20 +145,20 @@ impl DeviceProgram {
                 Source::Pulled(m, r) => format!("<{r} of {}>", self.message(*m)),
             });
         }
-        if let Some(region) = &arm.store {
+        if let Some(region) = &task.store {
             parts.push(format!("=> {region}"));
         }
-        for out in &arm.outs {
+        for out in &task.outs {
             parts.push(match out {
                 Target::Packet(m, w) => format!("=> <packet {}{}>", self.message(*m), wire(w)),
                 Target::Staged(m, w) => format!("=> <staged {}{}>", self.message(*m), wire(w)),
                 Target::Landed(m, r) => format!("=> <{r}, {}>", self.message(*m)),
             });
         }
-        if let Sizes::Full(n) = arm.sizes {
+        if let Sizes::Full(n) = task.sizes {
             parts.push(format!(" [{n} full]"));
         }
-        let line = self.sites.get(index(arm.site)).map_or(0, |s| s.line);
+        let line = self.sites.get(index(task.site)).map_or(0, |s| s.line);
         writeln!(f, "  {}  ; line {line}", parts.join(" "))
     }
 }

@@ -16,7 +16,7 @@ use crate::graph::Transfer;
 use crate::instance::Instance;
 use crate::num::{count, index, short};
 use crate::places::Places;
-use crate::plan::{Conn, Dir, Input, Lane, Op, OpRef, Out, Placement, Region, Sizes, Store};
+use crate::plan::{Connection, Dir, Input, Lane, Op, OpRef, Out, Placement, Region, Sizes, Store};
 
 /// An operation may carry so many messages away.
 const MAX_OUTS: usize = 8;
@@ -28,7 +28,7 @@ pub(super) struct Emit<'a> {
     rank: u32,
     place: Place,
     lanes: Vec<Lane>,
-    conns: Vec<Conn>,
+    conns: Vec<Connection>,
     index: BTreeMap<(u32, u16, Dir), u32>,
     /// Of each connection that sends: lane and operation of its latest message, and the rounds in
     /// which its messages will be consumed.
@@ -75,7 +75,7 @@ impl<'a> Emit<'a> {
         }
     }
 
-    pub(super) fn into_parts(self) -> (Vec<Lane>, Vec<Conn>) {
+    pub(super) fn into_parts(self) -> (Vec<Lane>, Vec<Connection>) {
         (self.lanes, self.conns)
     }
 
@@ -84,7 +84,7 @@ impl<'a> Emit<'a> {
         let next = count(self.conns.len());
         let i = *self.index.entry((peer, channel, dir)).or_insert(next);
         if i == next {
-            self.conns.push(Conn { peer, channel, path, dir, messages: 0 });
+            self.conns.push(Connection { peer, channel, path, dir, messages: 0 });
             self.sent.push(None);
             self.consumed.push(Vec::new());
         }

@@ -133,7 +133,7 @@ pub struct RankPlan {
     /// Which rank.
     pub rank: u32,
     /// Connection ends that this rank uses; operations refer to them by index.
-    pub conns: Vec<Conn>,
+    pub conns: Vec<Connection>,
     /// Lanes, played side by side.
     pub lanes: Vec<Lane>,
     /// Source lines; operations refer to them by index.
@@ -142,7 +142,7 @@ pub struct RankPlan {
 
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Conn {
+pub struct Connection {
     /// The other rank; may be the rank itself.
     pub peer: u32,
     /// Which of the parallel connections to it.

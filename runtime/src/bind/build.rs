@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roundelay_compiler::plan::{
-    Buf, CACHED_VECTOR, Conn, CopyPolicy, Dir, Input, Op, Out, Plan, Region, Sizes,
+    Buf, CACHED_VECTOR, Connection, CopyPolicy, Dir, Input, Op, Out, Plan, Region, Sizes,
 };
 
 use super::check::{chunk_by_chunk, damaged, lanes_apart, places, references};
@@ -67,7 +67,7 @@ pub(crate) fn bind(
     bound.shares = shares.cloned();
     bound.widest = ops().map(|op| op.inputs.len().max(op.outs.len() + 1)).max().unwrap_or(0);
     let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
-    let id = |c: &Conn| ConnectionId { peer: c.peer, channel: c.channel, path: c.path };
+    let id = |c: &Connection| ConnectionId { peer: c.peer, channel: c.channel, path: c.path };
     let played = played(plan, &bound.shape);
     let wanted = part.conns.iter().zip(&played).filter(|(_, played)| **played);
     endpoints.connect(group, wanted.map(|(c, _)| id(c)), deadline)?;
@@ -78,7 +78,7 @@ pub(crate) fn bind(
             builder.connections.push(NOWHERE);
             continue;
         }
-        let Conn { peer, channel, path, .. } = *conn;
+        let Connection { peer, channel, path, .. } = *conn;
         let posted = group.local(peer).is_none();
         builder.connections.push(match conn.dir {
             Dir::Send => {

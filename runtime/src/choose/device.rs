@@ -152,15 +152,15 @@ pub(crate) fn blocks(
     wanted.min(sms.max(1)).min(most.unwrap_or(abi::BLOCKS).max(1))
 }
 
-/// Bytes of an arm's chunk in a pass, up to which arms are played side by side: what a block has in flight at once.
+/// Bytes of a task's chunk in a pass, up to which tasks are played side by side: what a block has in flight at once.
 const SIDE_BY_SIDE: u64 = 32 * K;
 
-/// Groups of warps that play arms side by side: as many as a phase has arms where chunks are small; one where they
+/// Groups of warps that play tasks side by side: as many as a phase has tasks where chunks are small; one where they
 /// are large, so that all ranks send to one peer each at a time.
-pub(crate) fn groups(protocol: Protocol, arms: u32, pass_bytes: u64) -> u64 {
+pub(crate) fn groups(protocol: Protocol, tasks: u32, pass_bytes: u64) -> u64 {
     match protocol {
         Protocol::Staged | Protocol::Put | Protocol::Get if pass_bytes > SIDE_BY_SIDE => 1,
-        _ => arms.clamp(1, abi::THREADS / 32).into(),
+        _ => tasks.clamp(1, abi::THREADS / 32).into(),
     }
 }
 

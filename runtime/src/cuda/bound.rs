@@ -214,7 +214,7 @@ impl Gpu {
             count: key.count,
             pass: cut.pass,
             passes: cut.passes,
-            groups: crate::choose::device::groups(key.protocol, lowered.arms, cut.pass * size),
+            groups: crate::choose::device::groups(key.protocol, lowered.tasks, cut.pass * size),
             unit: cut.unit,
             staging,
             halves,

@@ -35,13 +35,13 @@ pub(super) fn pieces(program: &DeviceProgram, count: u64, size: u64) -> Vec<Engi
     };
     let mut pieces = Vec::new();
     let phase = program.phases.get(program.copying());
-    for arm in phase.iter().flat_map(|phase| &phase.arms) {
-        let (rank, region) = match arm.inputs.first() {
+    for task in phase.iter().flat_map(|phase| &phase.tasks) {
+        let (rank, region) = match task.inputs.first() {
             Some(Source::Local(region)) => (program.rank, region),
             Some(Source::Pulled(m, region)) => (program.links[m.link as usize].peer, region),
             _ => continue,
         };
-        let (Some(store), Sizes::Of(sets)) = (&arm.store, &arm.sizes) else { continue };
+        let (Some(store), Sizes::Of(sets)) = (&task.store, &task.sizes) else { continue };
         let lengths = sets.iter().flat_map(|set| set.iter());
         for ((from, to), c) in region.iter().zip(store.iter()).zip(lengths) {
             let (Some(source), Some(target)) = (buffer(from.0), buffer(to.0)) else { continue };

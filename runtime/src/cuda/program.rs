@@ -24,8 +24,8 @@ pub(super) struct Lowered {
     pub(super) remote: [bool; 3],
     /// Most messages a pass of a connection, over all ranks.
     pub(super) messages: u32,
-    /// Most arms of a phase, over all ranks.
-    pub(super) arms: u32,
+    /// Most tasks of a phase, over all ranks.
+    pub(super) tasks: u32,
 }
 
 impl Lowered {
@@ -40,7 +40,7 @@ impl Lowered {
         let list = programs.list();
         let most = |of: &dyn Fn(&DeviceProgram) -> u32| list.iter().map(of).max().unwrap_or(0);
         let messages = most(&|p| p.links.iter().map(|l| l.messages).max().unwrap_or(0));
-        let arms = most(&|p| p.phases.iter().map(|f| f.arms.len() as u32).max().unwrap_or(0));
+        let tasks = most(&|p| p.phases.iter().map(|f| f.tasks.len() as u32).max().unwrap_or(0));
         let mut remote = [false; 3];
         for program in list {
             visit(program, |region, is_remote| mark(region, &mut remote, is_remote));
@@ -48,7 +48,7 @@ impl Lowered {
         let program = programs.of(rank).ok_or_else(|| format!("there is no rank {rank}"))?;
         let mut own = [false; 3];
         visit(&program, |region, is_remote| mark(region, &mut own, !is_remote));
-        Ok(Arc::new(Lowered { program, own, remote, messages, arms }))
+        Ok(Arc::new(Lowered { program, own, remote, messages, tasks }))
     }
 
     /// `collective.algorithm`.
@@ -56,7 +56,7 @@ impl Lowered {
         format!("{}.{}", self.program.header.collective, self.program.header.algorithm)
     }
 
-    /// The source line of an arm.
+    /// The source line of a task.
     pub(super) fn site(&self, index: u32) -> Option<&Site> {
         self.program.sites.get(index as usize)
     }
@@ -76,18 +76,18 @@ impl Lowered {
 
 /// Shows every region that a kernel addresses, and whether it is a peer's.
 fn visit(program: &DeviceProgram, mut see: impl FnMut(&Region, bool)) {
-    for arm in program.phases.iter().flat_map(|phase| &phase.arms) {
-        for source in &arm.inputs {
+    for task in program.phases.iter().flat_map(|phase| &phase.tasks) {
+        for source in &task.inputs {
             match source {
                 Source::Local(region) => see(region, false),
                 Source::Pulled(_, region) => see(region, true),
                 Source::Packet(..) | Source::Staged(..) => {}
             }
         }
-        if let Some(region) = &arm.store {
+        if let Some(region) = &task.store {
             see(region, false);
         }
-        for target in &arm.outs {
+        for target in &task.outs {
             if let Target::Landed(_, region) = target {
                 see(region, true);
             }

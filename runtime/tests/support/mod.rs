@@ -8,8 +8,8 @@ use std::time::Duration;
 use roundelay::{Communicator, Layout, Setup, Transports};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
-    Buf, Conn, CopyPolicy, Dir, Header, Input, Lane, MessageRef, Op, OpRef, Out, Placement, Plan,
-    RankPlan, Region, Site, Sizes, Store, WireType,
+    Buf, Connection, CopyPolicy, Dir, Header, Input, Lane, MessageRef, Op, OpRef, Out, Placement,
+    Plan, RankPlan, Region, Site, Sizes, Store, WireType,
 };
 
 /// A header for `ranks` ranks and `chunks` chunks in place.
@@ -60,9 +60,9 @@ impl Part {
     }
 
     fn conn(&mut self, peer: u32, channel: u16, dir: Dir) -> u32 {
-        let found = |c: &Conn| (c.peer, c.channel, c.dir) == (peer, channel, dir);
+        let found = |c: &Connection| (c.peer, c.channel, c.dir) == (peer, channel, dir);
         let at = self.part.conns.iter().position(found).unwrap_or_else(|| {
-            self.part.conns.push(Conn { peer, channel, path: 0, dir, messages: 0 });
+            self.part.conns.push(Connection { peer, channel, path: 0, dir, messages: 0 });
             self.part.conns.len() - 1
         });
         self.part.conns[at].messages += 1;

@@ -65,17 +65,17 @@ fn copies_stand_alone() {
     };
     let alone = "its copies are not one phase of nothing else";
     let joined = refused(&|p| {
-        let waits = p.phases.remove(1).arms.remove(0).waits;
-        p.phases[1].arms[1].waits = waits;
+        let waits = p.phases.remove(1).tasks.remove(0).waits;
+        p.phases[1].tasks[1].waits = waits;
     });
     assert!(joined.contains(alone), "{joined}");
     let twice = refused(&|p| {
-        let copy = p.phases[2].arms.pop().expect("a copy");
-        p.phases.push(Phase { arms: vec![copy], meet: false, signals: Vec::new() });
+        let copy = p.phases[2].tasks.pop().expect("a copy");
+        p.phases.push(Phase { tasks: vec![copy], meet: false, signals: Vec::new() });
     });
     assert!(twice.contains(alone), "{twice}");
     let aside = refused(&|p| {
-        let store = p.phases[2].arms[0].store.as_mut().expect("a place");
+        let store = p.phases[2].tasks[0].store.as_mut().expect("a place");
         store.pieces[0].buf = Buf::Scratch(0);
     });
     assert!(aside.contains(alone), "{aside}");

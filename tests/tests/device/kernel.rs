@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use roundelay_compiler::device::abi::mark;
 use roundelay_compiler::device::{
-    Arm, DeviceProgram, Event, Link, Message, Protocol, Source, Target, Wait,
+    DeviceConnection, DeviceProgram, Event, Message, Protocol, Source, Target, Task, Wait,
 };
 use roundelay_compiler::plan::{Buf, Dir, Plan, Region, WireType};
 
@@ -56,7 +56,7 @@ pub(crate) struct Dst {
     pub(crate) wire: Option<WireType>,
 }
 
-/// One element of an arm.
+/// One element of a task.
 pub(crate) struct Fold {
     pub(crate) inputs: Vec<Src>,
     pub(crate) outs: Vec<Dst>,
@@ -181,8 +181,8 @@ impl Writer<'_> {
         self.enter();
         for t in 0..self.call.passes {
             for (i, phase) in program.phases.iter().enumerate() {
-                for (j, arm) in phase.arms.iter().enumerate() {
-                    self.arm(t, i, j, arm);
+                for (j, task) in phase.tasks.iter().enumerate() {
+                    self.task(t, i, j, task);
                 }
                 if phase.meet {
                     self.steps.push(Step::Meet);
@@ -209,7 +209,7 @@ impl Writer<'_> {
         if self.synchronized {
             return;
         }
-        let outs = self.program().phases.iter().flat_map(|p| &p.arms).flat_map(|a| &a.outs);
+        let outs = self.program().phases.iter().flat_map(|p| &p.tasks).flat_map(|a| &a.outs);
         let mut peers: Vec<usize> = outs
             .filter_map(|out| match out {
                 Target::Packet(m, _) | Target::Staged(m, _) => Some(self.link(*m).peer as usize),
@@ -225,7 +225,7 @@ impl Writer<'_> {
         }
     }
 
-    fn link(&self, m: Message) -> Link {
+    fn link(&self, m: Message) -> DeviceConnection {
         self.program().links[m.link as usize]
     }
 
@@ -292,7 +292,7 @@ impl Writer<'_> {
         self.layout.buffer(rank, buf, self.call.cut.place(buf, c) + from)
     }
 
-    fn arm(&mut self, t: usize, phase: usize, j: usize, arm: &Arm) {
+    fn task(&mut self, t: usize, phase: usize, j: usize, task: &Task) {
         // The block's warps in groups of equal size, the last with the rest.
         let groups = self.call.groups.clamp(1, WARPS);
         let group = |warp: usize| (warp / (WARPS / groups)).min(groups - 1);
@@ -300,25 +300,25 @@ impl Writer<'_> {
             return;
         }
         let members: Vec<usize> = (0..WARPS).filter(|&w| group(w) == j % groups).collect();
-        self.waits(t, &arm.waits);
-        if arm.inputs.is_empty() {
+        self.waits(t, &task.waits);
+        if task.inputs.is_empty() {
             return;
         }
         let from = (t * self.call.blocks + self.block) * self.call.pass;
-        for (k, length) in self.call.cut.lengths(&arm.sizes).into_iter().enumerate() {
+        for (k, length) in self.call.cut.lengths(&task.sizes).into_iter().enumerate() {
             let part = length.saturating_sub(from).min(self.call.pass);
-            // Which warp plays an element differs from arm to arm.
+            // Which warp plays an element differs from task to task.
             let turn = 7 * phase + 3 * j + k;
             for e in 0..part {
                 if members[(e + turn) % members.len()] == self.warp {
-                    self.element(t, arm, k, e as At);
+                    self.element(t, task, k, e as At);
                 }
             }
         }
     }
 
-    fn element(&mut self, t: usize, arm: &Arm, k: usize, e: At) {
-        let inputs = arm.inputs.iter().map(|s| match s {
+    fn element(&mut self, t: usize, task: &Task, k: usize, e: At) {
+        let inputs = task.inputs.iter().map(|s| match s {
             Source::Local(region) => {
                 Src { at: self.place(t, self.rank, region, k) + e, packet: false }
             }
@@ -330,8 +330,8 @@ impl Writer<'_> {
             }
         });
         let plain = |at: At| Dst { at, packet: false, wire: None };
-        let store = arm.store.iter().map(|region| plain(self.place(t, self.rank, region, k) + e));
-        let outs = arm.outs.iter().map(|o| match o {
+        let store = task.store.iter().map(|region| plain(self.place(t, self.rank, region, k) + e));
+        let outs = task.outs.iter().map(|o| match o {
             Target::Packet(m, wire) => {
                 Dst { at: self.slot(t, *m, k) + e, packet: true, wire: *wire }
             }

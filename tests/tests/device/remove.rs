@@ -3,7 +3,7 @@
 
 use roundelay_compiler::Proved;
 use roundelay_compiler::device::{
-    Arm, DeviceProgram, Link, Options, Protocol, Target, prove, verify,
+    DeviceConnection, DeviceProgram, Options, Protocol, Target, Task, prove, verify,
 };
 use roundelay_tests::Dice;
 
@@ -24,14 +24,14 @@ fn removals(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
             });
         }
         for (i, phase) in p.phases.iter().enumerate() {
-            for (j, arm) in phase.arms.iter().enumerate() {
-                for w in 0..arm.waits.len() {
-                    let at = format!("phase {i} arm {j} {:?}", arm.waits[w].event);
+            for (j, task) in phase.tasks.iter().enumerate() {
+                for w in 0..task.waits.len() {
+                    let at = format!("phase {i} task {j} {:?}", task.waits[w].event);
                     add(rank, format!("wait {at}"), &|p| {
-                        p.phases[i].arms[j].waits.remove(w);
+                        p.phases[i].tasks[j].waits.remove(w);
                     });
                     add(rank, format!("acquire {at}"), &|p| {
-                        p.phases[i].arms[j].waits[w].acquire = false;
+                        p.phases[i].tasks[j].waits[w].acquire = false;
                     });
                 }
             }
@@ -59,12 +59,12 @@ fn removals(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
 /// Programs damaged otherwise, each in one place.
 fn damages(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
     type Change = fn(&mut DeviceProgram);
-    fn link(p: &mut DeviceProgram, change: fn(&mut Link)) {
+    fn link(p: &mut DeviceProgram, change: fn(&mut DeviceConnection)) {
         p.links.iter_mut().take(1).for_each(change);
     }
-    fn arm(p: &mut DeviceProgram, change: fn(&mut Arm)) {
-        let arms = p.phases.iter_mut().flat_map(|p| &mut p.arms);
-        arms.filter(|a| !a.inputs.is_empty()).take(1).for_each(change);
+    fn task(p: &mut DeviceProgram, change: fn(&mut Task)) {
+        let tasks = p.phases.iter_mut().flat_map(|p| &mut p.tasks);
+        tasks.filter(|a| !a.inputs.is_empty()).take(1).for_each(change);
     }
     let changes: [(&str, Change); 12] = [
         ("base", |p| link(p, |l| l.base += 1)),
@@ -74,19 +74,19 @@ fn damages(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
         ("no link", |p| p.links.truncate(p.links.len().saturating_sub(1))),
         ("staging", |p| p.staging += 1),
         ("synchronizes", |p| p.synchronizes ^= true),
-        ("site", |p| arm(p, |a| a.site += 1000)),
-        ("no input", |p| arm(p, |a| a.inputs.truncate(a.inputs.len() - 1))),
-        ("an input twice", |p| arm(p, |a| a.inputs.extend(a.inputs.first().cloned()))),
-        ("no arm", |p| {
-            let works = |a: &Arm| !a.inputs.is_empty();
-            if let Some(phase) = p.phases.iter_mut().find(|p| p.arms.iter().any(works))
-                && let Some(at) = phase.arms.iter().position(works)
+        ("site", |p| task(p, |a| a.site += 1000)),
+        ("no input", |p| task(p, |a| a.inputs.truncate(a.inputs.len() - 1))),
+        ("an input twice", |p| task(p, |a| a.inputs.extend(a.inputs.first().cloned()))),
+        ("no task", |p| {
+            let works = |a: &Task| !a.inputs.is_empty();
+            if let Some(phase) = p.phases.iter_mut().find(|p| p.tasks.iter().any(works))
+                && let Some(at) = phase.tasks.iter().position(works)
             {
-                phase.arms.remove(at);
+                phase.tasks.remove(at);
             }
         }),
         ("another index", |p| {
-            let outs = p.phases.iter_mut().flat_map(|p| &mut p.arms).flat_map(|a| &mut a.outs);
+            let outs = p.phases.iter_mut().flat_map(|p| &mut p.tasks).flat_map(|a| &mut a.outs);
             if let Some(Target::Packet(m, _) | Target::Staged(m, _) | Target::Landed(m, _)) =
                 outs.last()
             {
@@ -158,9 +158,10 @@ fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> boo
     let missing = all.iter().find(|m| !left.contains(m));
     let again = missing.is_some_and(|m| left.iter().any(|l| l.link == m.link && l.index > m.index));
     let last = whole.phases.len() - 1;
-    let end = |link: &Link| (link.peer, link.dir);
-    let twins =
-        |link: &&Link| whole.links.iter().filter(|other| end(other) == end(link)).count() > 1;
+    let end = |link: &DeviceConnection| (link.peer, link.dir);
+    let twins = |link: &&DeviceConnection| {
+        whole.links.iter().filter(|other| end(other) == end(link)).count() > 1
+    };
     let told_twice =
         whole.protocol == Protocol::Engine && whole.links.iter().any(|link| twins(&link));
     let orders = !what.contains("meet");

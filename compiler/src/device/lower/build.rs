@@ -2,11 +2,11 @@
 
 use super::order::Order;
 use super::travel::Travel;
-use crate::device::{Arm, Event, Message, Source, Target};
+use crate::device::{Event, Message, Source, Target, Task};
 use crate::num::{count, index};
 use crate::plan::{Input, Op, Region};
 
-/// A condition that an arm may have to wait for.
+/// A condition that a task may have to wait for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Condition {
     pub(super) event: Event,
@@ -18,15 +18,15 @@ pub(super) struct Condition {
     pub(super) by: Option<(u32, u32, bool)>,
 }
 
-/// An arm with its conditions.
+/// A task with its conditions.
 pub(super) struct Draft {
-    pub(super) arm: Arm,
+    pub(super) task: Task,
     pub(super) conditions: Vec<Condition>,
     /// Where its message landed.
     pub(super) landed: Option<Region>,
 }
 
-/// Makes arms.
+/// Makes tasks.
 pub(super) struct Build<'o> {
     pub(super) order: &'o Order<'o>,
     pub(super) travels: &'o [Vec<Travel>],
@@ -34,11 +34,11 @@ pub(super) struct Build<'o> {
 }
 
 impl Build<'_> {
-    /// The arm of an operation.
-    pub(super) fn arm(&self, id: u32) -> Draft {
+    /// The task of an operation.
+    pub(super) fn task(&self, id: u32) -> Draft {
         let node = &self.order.nodes[index(id)];
         let op = node.op;
-        let arm = Arm {
+        let task = Task {
             waits: Vec::new(),
             inputs: Vec::new(),
             store: None,
@@ -47,19 +47,19 @@ impl Build<'_> {
             site: op.site,
             round: op.round,
         };
-        let mut draft = Draft { arm, conditions: Vec::new(), landed: None };
+        let mut draft = Draft { task, conditions: Vec::new(), landed: None };
         self.inputs(id, &mut draft);
         let pulled = self.outs(id, &mut draft);
         if draft.landed.is_none() {
             let keep = |store: &Region| pulled.iter().any(|p| p.overlaps(store));
-            draft.arm.store =
+            draft.task.store =
                 op.store.as_ref().filter(|s| !s.dead || keep(&s.region)).map(|s| s.region.clone());
-            if let Some(store) = &draft.arm.store {
+            if let Some(store) = &draft.task.store {
                 self.drains(id, store, &mut draft.conditions);
             }
         }
-        if draft.arm.store.is_none() && draft.arm.outs.is_empty() {
-            draft.arm.inputs.clear();
+        if draft.task.store.is_none() && draft.task.outs.is_empty() {
+            draft.task.inputs.clear();
         }
         draft
     }
@@ -69,7 +69,7 @@ impl Build<'_> {
         for (k, input) in op.inputs.iter().enumerate() {
             let (conn, wire) = match input {
                 Input::Local(region) => {
-                    draft.arm.inputs.push(Source::Local(region.clone()));
+                    draft.task.inputs.push(Source::Local(region.clone()));
                     continue;
                 }
                 Input::Message { conn, wire, .. } => (*conn, *wire),
@@ -80,7 +80,7 @@ impl Build<'_> {
             if travel != Travel::Packet {
                 draft.conditions.push(self.sent(w, number, message));
             }
-            draft.arm.inputs.push(match travel {
+            draft.task.inputs.push(match travel {
                 Travel::Packet => Source::Packet(message, wire),
                 Travel::Staged => Source::Staged(message, wire),
                 Travel::Landed => {
@@ -99,7 +99,7 @@ impl Build<'_> {
         for (k, out) in op.outs.iter().enumerate() {
             let Some((w, number)) = self.order.message(id, 1, k) else { continue };
             let message = Message { link: out.conn, index: number };
-            draft.arm.outs.push(match self.travels[index(w)][index(number)] {
+            draft.task.outs.push(match self.travels[index(w)][index(number)] {
                 Travel::Packet => Target::Packet(message, out.wire),
                 Travel::Staged => {
                     draft.conditions.extend(self.room(w, number, message));

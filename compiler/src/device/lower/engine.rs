@@ -3,7 +3,7 @@
 //! What the copies wait for is waited for in the phases before. Signals that tell that this rank's memory may be read
 //! go before the copies too, unless these write there: so peers do not wait for what a rank copies for itself.
 
-use super::super::{Arm, DeviceProgram, Event, Phase, Source, Wait};
+use super::super::{DeviceProgram, Event, Phase, Source, Task, Wait};
 use super::{Refused, reads};
 use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Region};
@@ -14,13 +14,14 @@ pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgra
         (0..count(programs.len())).map(|r| read(&programs, r)).collect();
     for (program, offered) in programs.iter_mut().zip(&offered) {
         let reduces = program.header.reduces;
-        for arm in program.phases.iter().flat_map(|phase| &phase.arms).filter(|arm| arm.moves()) {
+        for task in program.phases.iter().flat_map(|phase| &phase.tasks).filter(|task| task.moves())
+        {
             let can =
-                if reduces { Err("adds operands, here or in another step") } else { copies(arm) };
-            can.map_err(|what| refused(program, arm, what))?;
+                if reduces { Err("adds operands, here or in another step") } else { copies(task) };
+            can.map_err(|what| refused(program, task, what))?;
         }
         let phases = program.phases.iter();
-        if let Some(last) = phases.clone().rposition(|phase| phase.arms.iter().any(Arm::moves)) {
+        if let Some(last) = phases.clone().rposition(|phase| phase.tasks.iter().any(Task::moves)) {
             movable(program, last, offered)?;
             split(program, last, offered);
         }
@@ -28,11 +29,11 @@ pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgra
     Ok(programs)
 }
 
-fn refused(program: &DeviceProgram, arm: &Arm, what: &str) -> Refused {
-    let (rank, line) = (program.rank, program.sites.get(index(arm.site)).map_or(0, |s| s.line));
+fn refused(program: &DeviceProgram, task: &Task, what: &str) -> Refused {
+    let (rank, line) = (program.rank, program.sites.get(index(task.site)).map_or(0, |s| s.line));
     Refused(format!(
         "copy engines only copy, once a call: rank {rank}, step {} (line {line}) {what}",
-        arm.round
+        task.round
     ))
 }
 
@@ -40,7 +41,7 @@ fn refused(program: &DeviceProgram, arm: &Arm, what: &str) -> Refused {
 fn read(programs: &[DeviceProgram], rank: u32) -> Vec<Region> {
     let mut regions = Vec::new();
     for program in programs {
-        for source in program.phases.iter().flat_map(|p| &p.arms).flat_map(|arm| &arm.inputs) {
+        for source in program.phases.iter().flat_map(|p| &p.tasks).flat_map(|task| &task.inputs) {
             if let Source::Pulled(m, region) = source
                 && program.links[index(m.link)].peer == rank
             {
@@ -51,14 +52,14 @@ fn read(programs: &[DeviceProgram], rank: u32) -> Vec<Region> {
     regions
 }
 
-/// Whether an arm is a copy from one of the callers' buffers to another.
-fn copies(arm: &Arm) -> Result<(), &'static str> {
-    let from = match &arm.inputs[..] {
+/// Whether a task is a copy from one of the callers' buffers to another.
+fn copies(task: &Task) -> Result<(), &'static str> {
+    let from = match &task.inputs[..] {
         [Source::Local(region) | Source::Pulled(_, region)] => region,
         [_] => return Err("moves what cannot be read where it lies, or is rounded on the way"),
         _ => return Err("adds operands"),
     };
-    let (Some(to), []) = (&arm.store, &arm.outs[..]) else {
+    let (Some(to), []) = (&task.store, &task.outs[..]) else {
         return Err("moves what cannot be read where it lies, or is rounded on the way");
     };
     let mut pieces = from.pieces.iter().chain(&to.pieces);
@@ -72,19 +73,19 @@ fn copies(arm: &Arm) -> Result<(), &'static str> {
 /// on them.
 fn movable(program: &DeviceProgram, last: usize, offered: &[Region]) -> Result<(), Refused> {
     let (before, from) = program.phases.split_at(last);
-    let later = &from[0].arms;
-    for arm in before.iter().flat_map(|phase| &phase.arms).filter(|arm| arm.moves()) {
+    let later = &from[0].tasks;
+    for task in before.iter().flat_map(|phase| &phase.tasks).filter(|task| task.moves()) {
         let overlaps = |a: &Region, b: &Region| a.overlaps(b);
-        let stores = arm.store.iter().any(|store| {
+        let stores = task.store.iter().any(|store| {
             offered.iter().any(|region| overlaps(store, region))
                 || later.iter().flat_map(reads).any(|region| overlaps(store, region))
                 || later.iter().flat_map(|l| &l.store).any(|region| overlaps(store, region))
         });
         let overwritten =
-            reads(arm).any(|r| later.iter().flat_map(|l| &l.store).any(|s| overlaps(r, s)));
-        let pulls = matches!(arm.inputs[..], [Source::Pulled(..)]);
+            reads(task).any(|r| later.iter().flat_map(|l| &l.store).any(|s| overlaps(r, s)));
+        let pulls = matches!(task.inputs[..], [Source::Pulled(..)]);
         if pulls || stores || overwritten {
-            return Err(refused(program, arm, "copies what a later step counts on"));
+            return Err(refused(program, task, "copies what a later step counts on"));
         }
     }
     Ok(())
@@ -94,19 +95,20 @@ fn split(program: &mut DeviceProgram, last: usize, offered: &[Region]) {
     let rest = program.phases.split_off(last + 1);
     let (mut copies, mut phases) = (Vec::new(), Vec::new());
     for mut phase in std::mem::take(&mut program.phases) {
-        let (moving, mut arms): (Vec<Arm>, Vec<Arm>) = phase.arms.drain(..).partition(Arm::moves);
-        for mut arm in moving {
-            let waits = std::mem::take(&mut arm.waits);
+        let (moving, mut tasks): (Vec<Task>, Vec<Task>) =
+            phase.tasks.drain(..).partition(Task::moves);
+        for mut task in moving {
+            let waits = std::mem::take(&mut task.waits);
             if !waits.is_empty() {
                 let (inputs, outs) = (Vec::new(), Vec::new());
-                arms.push(Arm { waits, inputs, store: None, outs, ..arm.clone() });
+                tasks.push(Task { waits, inputs, store: None, outs, ..task.clone() });
             }
-            copies.push(arm);
+            copies.push(task);
         }
-        phases.push(Phase { arms, ..phase });
+        phases.push(Phase { tasks, ..phase });
     }
     latest(&mut phases);
-    let stored = copies.iter().flat_map(|copy: &Arm| &copy.store);
+    let stored = copies.iter().flat_map(|copy: &Task| &copy.store);
     let written = stored.into_iter().any(|s| offered.iter().any(|region| region.overlaps(s)));
     let links = &program.links;
     let mut late = Vec::new();
@@ -117,10 +119,10 @@ fn split(program: &mut DeviceProgram, last: usize, offered: &[Region]) {
     // Meetings are there for what was waited for, not for copies any more.
     let mut unmet = false;
     for phase in phases {
-        unmet |= !phase.arms.is_empty();
+        unmet |= !phase.tasks.is_empty();
         let meet = phase.meet && unmet;
         unmet &= !meet;
-        if !phase.arms.is_empty() || !phase.signals.is_empty() {
+        if !phase.tasks.is_empty() || !phase.signals.is_empty() {
             program.phases.push(Phase { meet, ..phase });
         } else if let (true, Some(before)) = (meet, program.phases.last_mut()) {
             before.meet = true;
@@ -129,14 +131,14 @@ fn split(program: &mut DeviceProgram, last: usize, offered: &[Region]) {
     if let (true, Some(before)) = (unmet, program.phases.last_mut()) {
         before.meet = true;
     }
-    program.phases.push(Phase { arms: copies, meet: !late.is_empty(), signals: late });
+    program.phases.push(Phase { tasks: copies, meet: !late.is_empty(), signals: late });
     program.phases.extend(rest);
 }
 
 /// Of waits for several messages of a link only the last is kept: it stands for all.
 fn latest(phases: &mut [Phase]) {
     let all: Vec<Wait> =
-        phases.iter().flat_map(|p| &p.arms).flat_map(|a| &a.waits).copied().collect();
+        phases.iter().flat_map(|p| &p.tasks).flat_map(|a| &a.waits).copied().collect();
     let later = |wait: &Wait| match wait.event {
         Event::Sent(m) => all.iter().any(|other| match other.event {
             Event::Sent(o) => o.link == m.link && o.index > m.index,
@@ -145,7 +147,7 @@ fn latest(phases: &mut [Phase]) {
         _ => false,
     };
     for phase in phases {
-        phase.arms.iter_mut().for_each(|arm| arm.waits.retain(|wait| !later(wait)));
-        phase.arms.retain(|arm| !arm.waits.is_empty());
+        phase.tasks.iter_mut().for_each(|task| task.waits.retain(|wait| !later(wait)));
+        phase.tasks.retain(|task| !task.waits.is_empty());
     }
 }

@@ -13,7 +13,7 @@ use crate::plan::{Plan, Region};
 pub(super) struct Rank<'d> {
     pub(super) plan: &'d Plan,
     pub(super) drafts: &'d [Vec<Draft>],
-    /// Of each arm whose message landed: the phase when that is known.
+    /// Of each task whose message landed: the phase when that is known.
     pub(super) landed: &'d [Vec<u32>],
     pub(super) signals: &'d [BTreeMap<u32, u32>],
     /// Phases with a meeting between them.
@@ -63,19 +63,19 @@ impl Rank<'_> {
         let places = places(self.plan);
         let mut cells: Vec<(Option<u32>, Option<u32>)> = vec![(None, None); index(places.per_rank)];
         let mut found = Vec::new();
-        for (phase, (arms, landed)) in self.drafts.iter().zip(self.landed).enumerate() {
+        for (phase, (tasks, landed)) in self.drafts.iter().zip(self.landed).enumerate() {
             let phase = count(phase);
-            for (draft, &landed) in arms.iter().zip(landed) {
+            for (draft, &landed) in tasks.iter().zip(landed) {
                 for (buf, c) in draft.landed.iter().flat_map(Region::iter) {
                     cells[places.local(buf, c)] = (Some(landed), None);
                 }
             }
-            let stores = || arms.iter().filter_map(|d| d.arm.store.as_ref());
+            let stores = || tasks.iter().filter_map(|d| d.task.store.as_ref());
             for (buf, c) in stores().flat_map(Region::iter) {
                 let (written, read) = cells[places.local(buf, c)];
                 found.extend(written.into_iter().chain(read).map(|before| (before, phase)));
             }
-            for (buf, c) in arms.iter().flat_map(|d| reads(&d.arm)).flat_map(Region::iter) {
+            for (buf, c) in tasks.iter().flat_map(|d| reads(&d.task)).flat_map(Region::iter) {
                 let (written, read) = &mut cells[places.local(buf, c)];
                 found.extend(written.map(|w| (w, phase)));
                 *read = Some(phase);

@@ -1,6 +1,6 @@
 //! From the plans of all ranks to device programs.
 //!
-//! `order` puts operations into phases, `travel` decides how each message travels, `build` makes arms and
+//! `order` puts operations into phases, `travel` decides how each message travels, `build` makes tasks and
 //! what they would have to wait for, `prune` leaves out what is known anyway, `meets` finds where a block's
 //! threads must meet; `engine` puts copies apart for engines. A signal is sent only if somebody waits for it. What is made here is proved by
 //! [`super::verify`].
@@ -15,7 +15,10 @@ mod travel;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Arm, DeviceProgram, Event, Link, Message, Phase, Protocol, Signal, Source, Wait, abi};
+use super::{
+    DeviceConnection, DeviceProgram, Event, Message, Phase, Protocol, Signal, Source, Task, Wait,
+    abi,
+};
 use crate::num::{count, index, short};
 use crate::plan::{Dir, Plan};
 use build::{Build, Condition, Draft};
@@ -60,8 +63,8 @@ pub fn lower(
     let build = Build { order: &order, travels: &travels, slots };
     let mut drafts: Vec<Vec<Vec<Draft>>> = Vec::new();
     for phases in &order.phases {
-        let arms = |ids: &Vec<u32>| ids.iter().map(|&id| build.arm(id)).collect();
-        drafts.push(phases.iter().map(arms).collect());
+        let tasks = |ids: &Vec<u32>| ids.iter().map(|&id| build.task(id)).collect();
+        drafts.push(phases.iter().map(tasks).collect());
     }
     let mut leave: Vec<Vec<Condition>> =
         (0..plans.len()).map(|rank| build.leave(count(rank))).collect();
@@ -170,9 +173,9 @@ fn links(
     order: &Order<'_>,
     travels: &[Vec<Travel>],
     slots: u32,
-) -> Result<Vec<Vec<Link>>, Refused> {
+) -> Result<Vec<Vec<DeviceConnection>>, Refused> {
     let channels = channels(order)?;
-    let mut links: Vec<Vec<Link>> = Vec::new();
+    let mut links: Vec<Vec<DeviceConnection>> = Vec::new();
     for plan in order.plans {
         let conns = plan.part.conns.iter().zip(&order.wire_of[index(plan.part.rank)]);
         let list = conns.map(|(c, &w)| {
@@ -184,7 +187,7 @@ fn links(
                 _ if chunks.is_some() => slots,
                 _ => 0,
             };
-            Link {
+            DeviceConnection {
                 peer: c.peer,
                 channel: channels[index(w)],
                 dir: c.dir,
@@ -233,8 +236,8 @@ fn channels(order: &Order<'_>) -> Result<Vec<u16>, Refused> {
 }
 
 /// Chunks of staging memory on the rank that needs most.
-pub(super) fn staging(links: &[Vec<Link>]) -> u32 {
-    let of = |list: &Vec<Link>| {
+pub(super) fn staging(links: &[Vec<DeviceConnection>]) -> u32 {
+    let of = |list: &Vec<DeviceConnection>| {
         list.iter().filter(|l| l.dir == Dir::Recv).map(|l| l.slots * l.chunks).sum()
     };
     links.iter().map(of).max().unwrap_or(0)
@@ -248,15 +251,17 @@ fn waits(conditions: &[Condition]) -> Vec<Wait> {
 fn phases(drafts: Vec<Vec<Draft>>, signals: &[BTreeMap<u32, u32>], meet: &[bool]) -> Vec<Phase> {
     let mut phases: Vec<Phase> = Vec::new();
     for ((drafts, signals), &meet) in drafts.into_iter().zip(signals).zip(meet) {
-        let arms =
-            drafts.into_iter().filter(works).map(|d| Arm { waits: waits(&d.conditions), ..d.arm });
-        let arms: Vec<Arm> = arms.collect();
+        let tasks = drafts
+            .into_iter()
+            .filter(works)
+            .map(|d| Task { waits: waits(&d.conditions), ..d.task });
+        let tasks: Vec<Task> = tasks.collect();
         let signals: Vec<Signal> = signals
             .iter()
             .map(|(&link, &index)| Signal { message: Message { link, index }, release: true })
             .collect();
-        if !arms.is_empty() || !signals.is_empty() {
-            phases.push(Phase { arms, meet, signals });
+        if !tasks.is_empty() || !signals.is_empty() {
+            phases.push(Phase { tasks, meet, signals });
         } else if let (true, Some(last)) = (meet, phases.last_mut()) {
             last.meet = true;
         }
@@ -264,14 +269,14 @@ fn phases(drafts: Vec<Vec<Draft>>, signals: &[BTreeMap<u32, u32>], meet: &[bool]
     phases
 }
 
-/// Whether an arm does anything.
+/// Whether a task does anything.
 fn works(draft: &Draft) -> bool {
-    !draft.arm.inputs.is_empty() || !draft.conditions.is_empty()
+    !draft.task.inputs.is_empty() || !draft.conditions.is_empty()
 }
 
-/// Where an arm reads its rank's own memory.
-fn reads(arm: &Arm) -> impl Iterator<Item = &crate::plan::Region> {
-    arm.inputs.iter().filter_map(|s| match s {
+/// Where a task reads its rank's own memory.
+fn reads(task: &Task) -> impl Iterator<Item = &crate::plan::Region> {
+    task.inputs.iter().filter_map(|s| match s {
         Source::Local(region) => Some(region),
         _ => None,
     })

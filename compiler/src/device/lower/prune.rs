@@ -1,5 +1,5 @@
 //! Waits that remain once those are left out whose condition is known already: by what was waited for
-//! before, or by another wait of the same arm.
+//! before, or by another wait of the same task.
 
 use super::build::{Condition, Draft};
 use super::order::Order;
@@ -10,7 +10,7 @@ use crate::num::{count, index};
 pub(super) struct Pruned {
     /// At the end of each rank.
     pub(super) end: Vec<Known>,
-    /// Of arms whose message landed: the phase in which that is known.
+    /// Of tasks whose message landed: the phase in which that is known.
     pub(super) landed: Vec<Vec<Vec<u32>>>,
     /// What ranks must meet for between a phase of one pass and a phase of the next.
     pub(super) around: Meets,
@@ -18,7 +18,7 @@ pub(super) struct Pruned {
     pub(super) renewed: Vec<bool>,
 }
 
-/// Leaves out conditions of arms and of leaving; adds what ranks must meet for.
+/// Leaves out conditions of tasks and of leaving; adds what ranks must meet for.
 pub(super) fn prune(
     order: &Order<'_>,
     drafts: &mut [Vec<Vec<Draft>>],
@@ -29,11 +29,11 @@ pub(super) fn prune(
     let mut pass = Pass { known: vec![Vec::new(); n] };
     let mut landed: Vec<Vec<Vec<u32>>> = vec![Vec::new(); n];
     for &(rank, phase) in &order.sequence {
-        let arms = &mut drafts[index(rank)][index(phase)];
+        let tasks = &mut drafts[index(rank)][index(phase)];
         let mut whens = Vec::new();
-        for draft in arms.iter_mut() {
-            let since = pass.arm(rank, phase, &mut draft.conditions);
-            let works = !draft.arm.inputs.is_empty();
+        for draft in tasks.iter_mut() {
+            let since = pass.task(rank, phase, &mut draft.conditions);
+            let works = !draft.task.inputs.is_empty();
             let kept = draft.conditions.iter().any(|c| c.earlier == 0);
             let when = match since {
                 Some(since) if draft.landed.is_some() && !works && !kept => since,
@@ -46,13 +46,13 @@ pub(super) fn prune(
             whens.push(when);
         }
         landed[index(rank)].push(whens);
-        pass.idle(rank, arms);
-        pass.ends(rank, arms);
+        pass.idle(rank, tasks);
+        pass.ends(rank, tasks);
     }
     let (around, renewed) = earlier(order, drafts, &pass, meets);
     let mut end = Vec::new();
     for (rank, conditions) in leave.iter_mut().enumerate() {
-        pass.arm(count(rank), count(order.phases[rank].len()), conditions);
+        pass.task(count(rank), count(order.phases[rank].len()), conditions);
         let mut known = pass.known[rank].last().cloned().unwrap_or_else(|| vec![0; n]);
         conditions.iter().for_each(|c| learn(&mut known, &pass.tells(c)));
         end.push(known);
@@ -72,8 +72,8 @@ fn earlier(
     let mut renewed = vec![false; order.plans.len()];
     for (rank, phases) in drafts.iter_mut().enumerate() {
         let known = &pass.known[rank];
-        for (phase, arms) in phases.iter_mut().enumerate() {
-            for draft in arms {
+        for (phase, tasks) in phases.iter_mut().enumerate() {
+            for draft in tasks {
                 let told: Vec<Known> = draft
                     .conditions
                     .iter()
@@ -130,7 +130,7 @@ impl Pass {
     }
 
     /// Leaves out what is known; gives the phase since when all of it is.
-    fn arm(&self, rank: u32, phase: u32, list: &mut Vec<Condition>) -> Option<u32> {
+    fn task(&self, rank: u32, phase: u32, list: &mut Vec<Condition>) -> Option<u32> {
         let phases = &self.known[index(rank)][..index(phase)];
         let mut since = None;
         let mut i = 0;
@@ -156,16 +156,16 @@ impl Pass {
         since
     }
 
-    /// An arm that only waits is there for what comes after the phase: other arms may wait for it.
-    fn idle(&self, rank: u32, arms: &mut [Draft]) {
-        for i in (0..arms.len()).filter(|&i| arms[i].arm.inputs.is_empty()).collect::<Vec<_>>() {
-            let others = arms.iter().enumerate().filter(|(j, _)| *j != i);
+    /// A task that only waits is there for what comes after the phase: other tasks may wait for it.
+    fn idle(&self, rank: u32, tasks: &mut [Draft]) {
+        for i in (0..tasks.len()).filter(|&i| tasks[i].task.inputs.is_empty()).collect::<Vec<_>>() {
+            let others = tasks.iter().enumerate().filter(|(j, _)| *j != i);
             let others = others.flat_map(|(_, d)| &d.conditions);
             let told: Vec<Known> = others
                 .filter(|c| c.earlier == 0 && c.told.0 != rank)
                 .map(|c| self.tells(c))
                 .collect();
-            arms[i].conditions.retain(|c| {
+            tasks[i].conditions.retain(|c| {
                 let need = c.told.1.map_or(1, |p| p + 2);
                 c.earlier > 0 || !told.iter().any(|t| t[index(c.told.0)] >= need)
             });
@@ -173,10 +173,10 @@ impl Pass {
     }
 
     /// The phase is over.
-    fn ends(&mut self, rank: u32, arms: &[Draft]) {
+    fn ends(&mut self, rank: u32, tasks: &[Draft]) {
         let before = self.known[index(rank)].last().cloned();
         let mut now = before.unwrap_or_else(|| vec![0; self.known.len()]);
-        for c in arms.iter().flat_map(|d| &d.conditions).filter(|c| c.earlier == 0) {
+        for c in tasks.iter().flat_map(|d| &d.conditions).filter(|c| c.earlier == 0) {
             if c.told.0 != rank {
                 learn(&mut now, &self.tells(c));
             }

@@ -130,7 +130,7 @@ impl<'o> Land<'o> {
             for access in cell.iter().filter(|a| a.when < receiver.phase) {
                 let by = &self.order.nodes[index(access.by.0)];
                 if access.by == (from, count(k)) {
-                    // The arm that lands reads the same elements just before.
+                    // The task that lands reads the same elements just before.
                 } else if by.rank == sender.rank {
                     if by.phase >= sender.phase {
                         return None;

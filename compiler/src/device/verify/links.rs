@@ -84,9 +84,9 @@ fn of(p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
         *place = side;
         Ok(())
     };
-    for arm in p.phases.iter().flat_map(|phase| &phase.arms) {
-        let chunks = arm.sizes.chunks();
-        for input in &arm.inputs {
+    for task in p.phases.iter().flat_map(|phase| &phase.tasks) {
+        let chunks = task.sizes.chunks();
+        for input in &task.inputs {
             match input {
                 Source::Local(_) => {}
                 Source::Packet(m, w) => put(*m, Side::Packet(*w, chunks))?,
@@ -94,7 +94,7 @@ fn of(p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
                 Source::Pulled(m, _) => put(*m, Side::Placed(chunks))?,
             }
         }
-        for out in &arm.outs {
+        for out in &task.outs {
             match out {
                 Target::Packet(m, w) => put(*m, Side::Packet(*w, chunks))?,
                 Target::Staged(m, w) => put(*m, Side::Staged(*w, chunks))?,

@@ -14,19 +14,19 @@ use crate::program::Buffer;
 use crate::verify::rounds::class_of;
 use crate::verify::value::{RankSet, Value};
 
-/// Somebody at work: an arm, between two meetings of its rank.
+/// Somebody at work: a task, between two meetings of its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Who {
     pub(super) rank: u32,
     /// How often the rank had met before.
     pub(super) section: u32,
-    /// Number of the arm among those of its rank.
-    pub(super) arm: u32,
-    /// Which chunk of the arm.
+    /// Number of the task among those of its rank.
+    pub(super) task: u32,
+    /// Which chunk of the task.
     pub(super) chunk: u32,
 }
 
-/// What an arm knows of each rank: 0 nothing, 1 that it has entered, k + 1 that its first k sections are over.
+/// What a task knows of each rank: 0 nothing, 1 that it has entered, k + 1 that its first k sections are over.
 pub(super) type Known = Arc<Vec<u32>>;
 
 /// What a place holds.
@@ -171,7 +171,7 @@ fn behind(
     done: &str,
 ) -> Result<(), Fault> {
     let Some(before) = before else { return Ok(()) };
-    let same = before.rank == who.rank && before.arm == who.arm && before.chunk == who.chunk;
+    let same = before.rank == who.rank && before.task == who.task && before.chunk == who.chunk;
     if same || known[index(before.rank)] > before.section + 1 {
         return Ok(());
     }

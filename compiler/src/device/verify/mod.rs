@@ -3,11 +3,11 @@
 //! * **Shape** (`shape`): every index, region and count is in bounds; only what the protocol allows is used.
 //! * **Matching** (`links`): both ends of a link agree on messages, slots and places in staging memory; every
 //!   message is written and read as it should be, once; links share no staging memory.
-//! * **Deadlock** (`play`): the programs are played, arm by arm, as if a block had one thread: no more order than
+//! * **Deadlock** (`play`): the programs are played, task by task, as if a block had one thread: no more order than
 //!   that is ever asked for, and a wait that is fulfilled stays so. So if all end, all always do.
 //! * **Races and unseen data** (`play`, `memory`): each access is behind every access to the same place that it must
 //!   come after: on the same rank behind a meeting; between ranks behind a wait that acquires on a signal
-//!   that releases and that comes behind a meeting. Elements are the same thread's only within an arm.
+//!   that releases and that comes behind a meeting. Elements are the same thread's only within a task.
 //! * **Leaving**: what peers do in a rank's buffers is over when it ends.
 //! * **Result**: the contributions of every place, in the order of the folds, are what the collective asks for.
 //! * **Entering**: if the programs say that they synchronise, every rank has heard of every rank.
@@ -103,8 +103,8 @@ pub fn verify(instance: &Instance, programs: Vec<DeviceProgram>) -> Result<Progr
 fn passes(programs: &[DeviceProgram]) -> u32 {
     let mut most = 1;
     for program in programs {
-        let arms = program.phases.iter().flat_map(|p| &p.arms);
-        for out in arms.flat_map(|a| &a.outs) {
+        let tasks = program.phases.iter().flat_map(|p| &p.tasks);
+        for out in tasks.flat_map(|a| &a.outs) {
             if let Target::Staged(m, _) = out {
                 let link = program.links[index(m.link)];
                 most = most.max(link.slots.div_ceil(link.messages.max(1)));

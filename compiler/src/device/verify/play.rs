@@ -8,7 +8,7 @@ use super::links::Wires;
 use super::memory::{At, Content, Known, Memory, Who};
 use super::shape::chunks;
 use crate::collective::Kind;
-use crate::device::{Arm, DeviceProgram, Event, Message, Source, Target, Wait};
+use crate::device::{DeviceProgram, Event, Message, Source, Target, Task, Wait};
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Placement, Region, Sizes, WireType};
@@ -20,9 +20,9 @@ use crate::verify::value::{Clash, RankSet, Spoilt, Value};
 struct Rank {
     pass: u32,
     phase: usize,
-    arm: usize,
+    task: usize,
     /// Arms played.
-    arms: u32,
+    tasks: u32,
     /// Meetings so far.
     section: u32,
     /// What all threads know since they last met, and what some know.
@@ -61,8 +61,8 @@ pub(super) fn play(
         Rank {
             pass: 0,
             phase: 0,
-            arm: 0,
-            arms: 0,
+            task: 0,
+            tasks: 0,
             section: 0,
             some: met.clone(),
             met,
@@ -94,7 +94,7 @@ pub(super) fn play(
 }
 
 impl Play<'_> {
-    /// Goes on by an arm, the end of a phase, or leaving; whether it could.
+    /// Goes on by a task, the end of a phase, or leaving; whether it could.
     fn step(&mut self, rank: usize) -> Result<bool, Fault> {
         let program = &self.programs[rank];
         let at = &self.ranks[rank];
@@ -116,11 +116,11 @@ impl Play<'_> {
             (at.pass, at.phase) = (at.pass + 1, 0);
             return Ok(true);
         };
-        if let Some(arm) = phase.arms.get(at.arm) {
-            let played = self.arm(rank, arm);
-            let site = program.sites.get(index(arm.site));
+        if let Some(task) = phase.tasks.get(at.task) {
+            let played = self.task(rank, task);
+            let site = program.sites.get(index(task.site));
             return played.map_err(|Fault(what)| match site {
-                Some(s) => Fault(format!("step {} (line {}): {what}", arm.round, s.line)),
+                Some(s) => Fault(format!("step {} (line {}): {what}", task.round, s.line)),
                 None => Fault(what),
             });
         }
@@ -132,7 +132,7 @@ impl Play<'_> {
             self.tell(rank, s.message, known)?;
         }
         let at = &mut self.ranks[rank];
-        (at.phase, at.arm) = (at.phase + 1, 0);
+        (at.phase, at.task) = (at.phase + 1, 0);
         Ok(true)
     }
 
@@ -208,11 +208,11 @@ impl Play<'_> {
         (at, (self.wires[rank][index(m.link)], number))
     }
 
-    fn arm(&mut self, rank: usize, arm: &Arm) -> Result<bool, Fault> {
+    fn task(&mut self, rank: usize, task: &Task) -> Result<bool, Fault> {
         let pass = self.ranks[rank].pass;
-        let Some(known) = self.wait(rank, pass, &arm.waits) else { return Ok(false) };
-        let chunks = if arm.inputs.is_empty() { 0 } else { arm.sizes.chunks() };
-        for input in &arm.inputs {
+        let Some(known) = self.wait(rank, pass, &task.waits) else { return Ok(false) };
+        let chunks = if task.inputs.is_empty() { 0 } else { task.sizes.chunks() };
+        for input in &task.inputs {
             if let Source::Packet(m, _) = input {
                 for k in 0..chunks {
                     let (at, message) = self.slot(rank, *m, k);
@@ -222,7 +222,7 @@ impl Play<'_> {
                 }
             }
         }
-        let classes: Vec<u32> = match &arm.sizes {
+        let classes: Vec<u32> = match &task.sizes {
             Sizes::Of(sets) => {
                 sets.iter().flat_map(|s| s.iter()).map(|c| class_of(self.instance, c)).collect()
             }
@@ -230,18 +230,18 @@ impl Play<'_> {
         };
         for k in 0..chunks {
             let at = &self.ranks[rank];
-            let who = Who { rank: count(rank), section: at.section, arm: at.arms, chunk: k };
-            let content = self.fold(arm, who, &known)?;
+            let who = Who { rank: count(rank), section: at.section, task: at.tasks, chunk: k };
+            let content = self.fold(task, who, &known)?;
             let own = content.value.as_ref().map(|v| v.class);
             if classes.get(index(k)).is_some_and(|&c| own.is_some_and(|own| own != c)) {
                 return Err(Fault(format!("rank {rank} moves a chunk as one of another length")));
             }
             self.ranks[rank].heard = self.ranks[rank].heard.union(&content.heard);
-            self.hand(arm, who, &known, content)?;
+            self.hand(task, who, &known, content)?;
         }
         let at = &mut self.ranks[rank];
         at.some = joined(&at.some, &known);
-        (at.arm, at.arms) = (at.arm + 1, at.arms + 1);
+        (at.task, at.tasks) = (at.task + 1, at.tasks + 1);
         Ok(true)
     }
 
@@ -251,11 +251,11 @@ impl Play<'_> {
     }
 
     /// Folds chunk k of the inputs.
-    fn fold(&mut self, arm: &Arm, who: Who, known: &Known) -> Result<Content, Fault> {
+    fn fold(&mut self, task: &Task, who: Who, known: &Known) -> Result<Content, Fault> {
         let rank = index(who.rank);
         let mut sum: Option<Value> = None;
         let mut heard = RankSet::one(who.rank);
-        for input in &arm.inputs {
+        for input in &task.inputs {
             let (content, wire) = match input {
                 Source::Local(r) => {
                     let at = self.buffer(who.rank, rank, r, who.chunk);
@@ -286,13 +286,19 @@ impl Play<'_> {
     }
 
     /// Hands chunk k of the result to the store and the outs.
-    fn hand(&mut self, arm: &Arm, who: Who, known: &Known, content: Content) -> Result<(), Fault> {
+    fn hand(
+        &mut self,
+        task: &Task,
+        who: Who,
+        known: &Known,
+        content: Content,
+    ) -> Result<(), Fault> {
         let rank = index(who.rank);
-        if let Some(store) = &arm.store {
+        if let Some(store) = &task.store {
             let at = self.buffer(who.rank, rank, store, who.chunk);
             self.memory.write(at, who, known, content.clone())?;
         }
-        for out in &arm.outs {
+        for out in &task.outs {
             let content = content.clone();
             match out {
                 Target::Landed(m, r) => {

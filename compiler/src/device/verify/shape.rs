@@ -1,7 +1,7 @@
 //! Whether each program is consistent in itself.
 
 use super::Fault;
-use crate::device::{Arm, DeviceProgram, Event, Message, Phase, Protocol, Source, Target, abi};
+use crate::device::{DeviceProgram, Event, Message, Phase, Protocol, Source, Target, Task, abi};
 use crate::instance::Instance;
 use crate::num::index;
 use crate::plan::{Buf, Dir, Header, Placement, Region, Sizes};
@@ -35,7 +35,7 @@ pub(super) fn chunks(h: &Header, buf: Buf) -> u32 {
 
 fn program(p: &DeviceProgram) -> Result<(), String> {
     for (i, link) in p.links.iter().enumerate() {
-        let end = |l: &crate::device::Link| (l.peer, l.channel, l.dir);
+        let end = |l: &crate::device::DeviceConnection| (l.peer, l.channel, l.dir);
         if link.peer >= p.header.ranks || u32::from(link.channel) >= abi::CHANNELS {
             return Err(format!("link {i} leads nowhere"));
         }
@@ -54,8 +54,8 @@ fn program(p: &DeviceProgram) -> Result<(), String> {
         engines(p)?;
     }
     for (i, phase) in p.phases.iter().enumerate() {
-        for (j, a) in phase.arms.iter().enumerate() {
-            arm(p, a).map_err(|what| format!("phase {i}, arm {j}: {what}"))?;
+        for (j, a) in phase.tasks.iter().enumerate() {
+            task(p, a).map_err(|what| format!("phase {i}, task {j}: {what}"))?;
         }
         for s in &phase.signals {
             link(p, s.message, None).map_err(|what| format!("phase {i}: {what}"))?;
@@ -67,17 +67,17 @@ fn program(p: &DeviceProgram) -> Result<(), String> {
 /// Whether engines can make all copies between two parts of the kernel.
 fn engines(p: &DeviceProgram) -> Result<(), String> {
     let kept = |r: &Region| r.pieces.iter().all(|piece| !matches!(piece.buf, Buf::Scratch(_)));
-    let copies = |arm: &Arm| {
-        let from = match &arm.inputs[..] {
+    let copies = |task: &Task| {
+        let from = match &task.inputs[..] {
             [Source::Local(r) | Source::Pulled(_, r)] => kept(r),
             _ => false,
         };
-        let to = arm.outs.is_empty() && arm.store.as_ref().is_some_and(kept);
-        from && to && arm.waits.is_empty() && matches!(arm.sizes, Sizes::Of(_))
+        let to = task.outs.is_empty() && task.store.as_ref().is_some_and(kept);
+        from && to && task.waits.is_empty() && matches!(task.sizes, Sizes::Of(_))
     };
     let is_one = |(i, phase): (usize, &Phase)| match i == p.copying() {
-        true => phase.arms.iter().all(copies),
-        false => !phase.arms.iter().any(Arm::moves),
+        true => phase.tasks.iter().all(copies),
+        false => !phase.tasks.iter().any(Task::moves),
     };
     match p.phases.iter().enumerate().all(is_one) {
         true => Ok(()),
@@ -102,17 +102,17 @@ fn event(p: &DeviceProgram, event: Event) -> Result<(), String> {
     }
 }
 
-fn arm(p: &DeviceProgram, arm: &Arm) -> Result<(), String> {
-    let moves = arm.store.is_some() || !arm.outs.is_empty();
-    if moves == arm.inputs.is_empty() {
+fn task(p: &DeviceProgram, task: &Task) -> Result<(), String> {
+    let moves = task.store.is_some() || !task.outs.is_empty();
+    if moves == task.inputs.is_empty() {
         return Err("something is folded to nowhere, or nothing to somewhere".into());
     }
-    if index(arm.site) >= p.sites.len() {
+    if index(task.site) >= p.sites.len() {
         return Err("no such source line".into());
     }
-    arm.waits.iter().try_for_each(|w| event(p, w.event))?;
-    let chunks = arm.sizes.chunks();
-    for input in &arm.inputs {
+    task.waits.iter().try_for_each(|w| event(p, w.event))?;
+    let chunks = task.sizes.chunks();
+    for input in &task.inputs {
         let allowed = match input {
             Source::Local(r) => {
                 region(p, r, chunks)?;
@@ -136,10 +136,10 @@ fn arm(p: &DeviceProgram, arm: &Arm) -> Result<(), String> {
             return Err("messages do not travel so by this protocol".into());
         }
     }
-    if let Some(store) = &arm.store {
+    if let Some(store) = &task.store {
         written(p, store, chunks)?;
     }
-    for out in &arm.outs {
+    for out in &task.outs {
         let (m, allowed) = match out {
             Target::Packet(m, _) => (m, p.protocol == Protocol::Packet),
             Target::Staged(m, _) => (m, !p.protocol.is_one_pass()),

@@ -1,6 +1,6 @@
 //! Texts that differ in numbers only, as one text of an index.
 //!
-//! The arms of a phase are mostly alike: they send other chunks to other peers. So are the phases of a ring. Code
+//! The tasks of a phase are mostly alike: they send other chunks to other peers. So are the phases of a ring. Code
 //! that is alike is written once and played with an index, which keeps kernels short for the compiler and for the
 //! instruction cache, which is cold when a kernel starts. Numbers that may differ are marked where they are written.
 

@@ -26,17 +26,18 @@ impl Stores {
             region.iter().filter(|(buf, _)| *buf == result).map(|(_, chunk)| chunk).collect()
         };
         let phases = || program.phases.iter().enumerate();
-        let arms = || phases().flat_map(|(i, phase)| phase.arms.iter().map(move |arm| (i, arm)));
+        let tasks =
+            || phases().flat_map(|(i, phase)| phase.tasks.iter().map(move |task| (i, task)));
         let mut last = BTreeMap::new();
-        for (phase, arm) in arms() {
-            last.extend(arm.store.iter().flat_map(chunks).map(|chunk| (chunk, phase)));
+        for (phase, task) in tasks() {
+            last.extend(task.store.iter().flat_map(chunks).map(|chunk| (chunk, phase)));
         }
         let mut possible = true;
-        for (phase, arm) in arms() {
-            let stored: Vec<u32> = arm.store.iter().flat_map(chunks).collect();
+        for (phase, task) in tasks() {
+            let stored: Vec<u32> = task.store.iter().flat_map(chunks).collect();
             let finally = stored.iter().filter(|&chunk| last[chunk] == phase).count();
             possible &= finally == 0 || finally == stored.len();
-            for input in &arm.inputs {
+            for input in &task.inputs {
                 if let Source::Local(region) = input {
                     let stored = |chunk: &u32| last.get(chunk).is_some_and(|&when| when < phase);
                     possible &= !chunks(region).iter().any(stored);
@@ -46,7 +47,7 @@ impl Stores {
         possible.then_some(Stores { result, last })
     }
 
-    /// Whether what an arm of this phase stores is the result.
+    /// Whether what a task of this phase stores is the result.
     pub(super) fn are_last(&self, phase: usize, store: &Region) -> bool {
         store.iter().all(|(buf, c)| buf == self.result && self.last.get(&c) == Some(&phase))
     }

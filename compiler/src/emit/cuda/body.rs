@@ -1,4 +1,4 @@
-//! The kernel around the arms.
+//! The kernel around the tasks.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::share::{self, Role};
 use super::types::{of_wire, wires};
 use super::{INCLUDE, KERNEL, Operator, Spec, place};
 use crate::device::abi::THREADS;
-use crate::device::{Arm, DeviceProgram, Phase, Protocol, Target};
+use crate::device::{DeviceProgram, Phase, Protocol, Target, Task};
 use crate::plan::{Placement, Region, WireType};
 
 /// A body that is being written.
@@ -91,7 +91,7 @@ impl<'a> Body<'a> {
         body
     }
 
-    /// Whether what an arm of the phase at hand stores is a result of `avg`.
+    /// Whether what a task of the phase at hand stores is a result of `avg`.
     pub(super) fn is_average(&self, store: &Region) -> bool {
         self.averages.as_ref().is_some_and(|stores| stores.are_last(self.phase, store))
     }
@@ -293,8 +293,8 @@ impl<'a> Body<'a> {
             .program
             .phases
             .iter()
-            .flat_map(|phase| &phase.arms)
-            .flat_map(|arm| &arm.outs)
+            .flat_map(|phase| &phase.tasks)
+            .flat_map(|task| &task.outs)
             .filter_map(|out| match out {
                 Target::Packet(m, _) | Target::Staged(m, _) => Some(self.peer(*m)),
                 Target::Landed(..) => None,
@@ -360,23 +360,24 @@ impl<'a> Body<'a> {
         std::mem::replace(&mut self.text, text)
     }
 
-    /// The arms of a phase: those that are alike are one, with an index.
-    fn arms(&mut self, phase: &Phase) {
+    /// The tasks of a phase: those that are alike are one, with an index.
+    fn tasks(&mut self, phase: &Phase) {
         let program = self.program;
-        let arms = match program.protocol {
-            Protocol::Packet => share::turned(program, share::merged(&phase.arms)),
+        let tasks = match program.protocol {
+            Protocol::Packet => share::turned(program, share::merged(&phase.tasks)),
             _ => {
-                let arms = phase.arms.iter().map(|arm| (arm.clone(), vec![arm.site])).collect();
-                share::kept(share::turned(program, arms))
+                let tasks =
+                    phase.tasks.iter().map(|task| (task.clone(), vec![task.site])).collect();
+                share::kept(share::turned(program, tasks))
             }
         };
-        if let [(arm, sites)] = &arms[..] {
-            return self.arm(arm, sites, true);
+        if let [(task, sites)] = &tasks[..] {
+            return self.task(task, sites, true);
         }
         let mut kinds: Vec<Kind> = Vec::new();
-        for (arm, sites) in arms {
-            let text = self.apart(|body| body.arm(&arm, &sites, false));
-            let (role, weight) = (Role::of(&arm), share::weight(&arm));
+        for (task, sites) in tasks {
+            let text = self.apart(|body| body.task(&task, &sites, false));
+            let (role, weight) = (Role::of(&task), share::weight(&task));
             match kinds.iter_mut().find(|kind| alike(&kind.texts[0], &text)) {
                 Some(kind) => {
                     kind.texts.push(text);
@@ -388,7 +389,7 @@ impl<'a> Body<'a> {
         let weights: Vec<u64> = kinds.iter().map(|kind| kind.weight).collect();
         let roles: Vec<_> = kinds.iter().map(|kind| (kind.role, kind.weight)).collect();
         for (kind, warps) in kinds.iter().zip(share::warps(&weights)) {
-            let (first, count, arms) = (warps.start, warps.end - warps.start, kind.texts.len());
+            let (first, count, tasks) = (warps.start, warps.end - warps.start, kind.texts.len());
             let texts: Vec<&str> = kind.texts.iter().map(String::as_str).collect();
             let mut among = String::new();
             let turn = kind.role.warps(&roles);
@@ -405,27 +406,27 @@ impl<'a> Body<'a> {
             }
             self.line("#pragma unroll 1");
             self.line(format!(
-                "for (Share share(me, {first}, {count}, {arms}{among}); share.arm < {arms}; share.arm += share.stride) {{"
+                "for (Share share(me, {first}, {count}, {tasks}{among}); share.task < {tasks}; share.task += share.stride) {{"
             ));
-            self.text.push_str(&unite(&texts, "share.arm", &self.moduli()));
+            self.text.push_str(&unite(&texts, "share.task", &self.moduli()));
             self.line("}");
         }
     }
 
     fn phase(&mut self, phase: &Phase) -> String {
         self.apart(|body| {
-            match body.program.protocol == Protocol::Engine && phase.arms.iter().any(Arm::moves) {
-                true => phase.arms.iter().for_each(|arm| body.comment(&[arm.site])),
-                false => body.arms(phase),
+            match body.program.protocol == Protocol::Engine && phase.tasks.iter().any(Task::moves) {
+                true => phase.tasks.iter().for_each(|task| body.comment(&[task.site])),
+                false => body.tasks(phase),
             }
             body.after(phase);
         })
     }
 
-    /// What follows the arms of a phase.
+    /// What follows the tasks of a phase.
     fn after(&mut self, phase: &Phase) {
         let sends = |target: &Target| matches!(target, Target::Packet(..));
-        if !self.entered && phase.arms.iter().flat_map(|arm| &arm.outs).any(sends) {
+        if !self.entered && phase.tasks.iter().flat_map(|task| &task.outs).any(sends) {
             // Threads that had nothing to send here may have later.
             self.enter();
             self.entered = true;

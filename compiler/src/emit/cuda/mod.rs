@@ -1,32 +1,32 @@
 //! Device programs as CUDA C: one kernel for what one rank plays, in one type and with one operator.
 //!
 //! The text has two parts. The *prelude* (`machine.cuh`, `prelude.cuh`, `numbers.cuh`) is the same in every kernel: words, packets,
-//! waits and signals, formats and operators. The *body* is the program: a block of code for each kind of arm, with
+//! waits and signals, formats and operators. The *body* is the program: a block of code for each kind of task, with
 //! its source line beside it, in the order of the phases. All that the program knows is a constant in it: ranks,
 //! peers, chunks, numbers of messages, slots. Sizes, addresses and epochs are parameters ([`crate::device::abi`]).
 //!
 //! | file | holds |
 //! |---|---|
 //! | `types.rs` | element types and operators, and which go together |
-//! | `share.rs` | which warps play which arm of a phase |
-//! | `alike.rs` | arms, and phases, that differ in numbers only as one |
+//! | `share.rs` | which warps play which task of a phase |
+//! | `alike.rs` | tasks, and phases, that differ in numbers only as one |
 //! | `place.rs` | chunks, regions and messages as expressions |
-//! | `arm.rs` | the code of an arm |
-//! | `moves.rs` | loops that arms share, as functions |
+//! | `task.rs` | the code of a task |
+//! | `moves.rs` | loops that tasks share, as functions |
 //! | `average.rs` | where results of `avg` are divided |
-//! | `body.rs` | the kernel around the arms |
+//! | `body.rs` | the kernel around the tasks |
 //!
 //! Elements are handled in *groups*: as many as fill 16 bytes, or, of messages that are packets, as many as fill
 //! a packet's 8. Where memory is not aligned to that, single ones: that is another kernel ([`Spec::aligned`]), so
 //! that neither has a decision to make while it runs.
 
 mod alike;
-mod arm;
 mod average;
 mod body;
 mod moves;
 mod place;
 mod share;
+mod task;
 #[cfg(test)]
 mod tests;
 mod types;

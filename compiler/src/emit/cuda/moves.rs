@@ -1,4 +1,4 @@
-//! The loops that arms move their chunks by. Those that stand in a kernel more than once become functions: a long
+//! The loops that tasks move their chunks by. Those that stand in a kernel more than once become functions: a long
 //! kernel was mostly copies of a few loops, and they took the compiler most of its time. One that stands there once
 //! stays where it is.
 
@@ -11,7 +11,7 @@ const MARK: &str = "move#";
 struct Move {
     /// As a function: what follows its name.
     function: String,
-    /// As it stands in an arm, not indented.
+    /// As it stands in a task, not indented.
     code: String,
 }
 
@@ -20,7 +20,7 @@ struct Move {
 pub(super) struct Moves(Vec<Move>);
 
 impl Moves {
-    /// What stands in the arm: a call, given these arguments.
+    /// What stands in the task: a call, given these arguments.
     pub(super) fn call(&mut self, function: String, code: String, given: &str) -> String {
         let known = self.0.iter().position(|one| one.function == function);
         let index = known.unwrap_or_else(|| {

@@ -2,7 +2,7 @@
 
 use super::alike::number as vary;
 use crate::chunks::ChunkSet;
-use crate::device::{DeviceProgram, Event, Link, Message, Protocol};
+use crate::device::{DeviceConnection, DeviceProgram, Event, Message, Protocol};
 use crate::num::index;
 use crate::plan::{Buf, Dir, Region, Sizes};
 
@@ -91,7 +91,7 @@ pub(super) fn slot(program: &DeviceProgram, message: Message, chunks: u32) -> St
     format!("me.slot({receiver}, {base}, {slots}, {chunks}, {turn}, {k})")
 }
 
-fn number(link: &Link, message: Message) -> String {
+fn number(link: &DeviceConnection, message: Message) -> String {
     format!("me.number({}, {})", vary(link.messages), vary(message.index))
 }
 

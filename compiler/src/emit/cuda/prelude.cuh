@@ -98,7 +98,7 @@ struct Me {
     u64 least, rest, most;
     // The pass at hand: its number, and its first element in each chunk.
     u64 at_pass, from;
-    // Whether the arms of a phase are played side by side, and not one after the other.
+    // Whether the tasks of a phase are played side by side, and not one after the other.
     bool spread;
 
     INLINE Me(const Params &p) : params(p) {
@@ -125,7 +125,7 @@ struct Me {
     }
 
     // Makes the compiler forget what it knows of these, and with it all addresses made of them: else it would make
-    // those of all arms before the first pass, and run out of registers.
+    // those of all tasks before the first pass, and run out of registers.
     INLINE void here() {
         forget(least), forget(rest), forget(from), forget(at_pass);
         forget(block), forget(blocks), forget(epoch), forget(thread);
@@ -174,22 +174,22 @@ template <class... REST> INLINE u64 pick(u32 index, u64 first, REST... rest) {
     return value;
 }
 
-// How the warps of a block share arms of one kind. Side by side: the `count` warps from `first` take an arm each in
-// turn, and where there are more warps than arms, several share one. Else the `among` warps from `from` play all
-// arms, one by one.
+// How the warps of a block share tasks of one kind. Side by side: the `count` warps from `first` take a task each in
+// turn, and where there are more warps tha tasks, several share one. Else the `among` warps from `from` play all
+// tasks, one by one.
 struct Share {
-    u32 arm, stride, lead, team;
+    u32 task, stride, lead, team;
 
-    INLINE Share(const Me &me, u32 first, u32 count, u32 arms, u32 from = 0, u32 among = THREADS / 32) {
+    INLINE Share(const Me &me, u32 first, u32 count, u32 tasks, u32 from = 0, u32 among = THREADS / 32) {
         const u32 warp = me.warp - first;
-        if (!me.spread) lead = me.warp - from, arm = lead < among ? 0 : arms, stride = 1, team = among;
-        else if (warp >= count) arm = arms, stride = 0, lead = 0, team = 1;
-        else if (count < arms) arm = warp, stride = count, lead = 0, team = 1;
-        else arm = warp % arms, stride = arms, lead = warp / arms, team = (count - arm + arms - 1) / arms;
+        if (!me.spread) lead = me.warp - from, task = lead < among ? 0 : tasks, stride = 1, team = among;
+        else if (warp >= count) task = tasks, stride = 0, lead = 0, team = 1;
+        else if (count < tasks) task = warp, stride = count, lead = 0, team = 1;
+        else task = warp % tasks, stride = tasks, lead = warp / tasks, team = (count - task + tasks - 1) / tasks;
     }
 };
 
-// The same for a single arm: the warps that play it, and this one among them; no team where it is none of them.
+// The same for a single task: the warps that play it, and this one among them; no team where it is none of them.
 struct Team {
     u32 lead, team;
 
@@ -226,7 +226,7 @@ struct Event {
 // stores to a GPU whose 128 blocks waited with 16 warps each came at 131 GB/s, with one warp each, or pauses, at 371.
 [[maybe_unused]] constexpr u32 EAGER = 16;
 
-// Looks at words of this rank, each lane at one, until they have reached what is wanted. A function, as loops of arms
+// Looks at words of this rank, each lane at one, until they have reached what is wanted. A function, as loops of tasks
 // are that occur often (moves.rs). All lanes call it and meet in it: with the call of a single lane in a branch the
 // warps did not meet again, and moved all they had to in two parts.
 template <bool ACQUIRE>

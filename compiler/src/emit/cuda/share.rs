@@ -1,15 +1,15 @@
-//! Which warps play which arm of a phase, and which chunk of it.
+//! Which warps play which task of a phase, and which chunk of it.
 
 use std::ops::Range;
 
 use crate::device::abi::THREADS;
-use crate::device::{Arm, DeviceProgram, Message, Source, Target};
+use crate::device::{DeviceProgram, Message, Source, Target, Task};
 use crate::num::{count, index, wide};
 
 /// Warps of a block.
 pub(super) const WARPS: u32 = THREADS / 32;
 
-/// Whose memory an arm has to do with.
+/// Whose memory a task has to do with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// Nobody's: it only waits.
@@ -21,16 +21,16 @@ pub(super) enum Role {
 }
 
 impl Role {
-    pub(super) fn of(arm: &Arm) -> Self {
+    pub(super) fn of(task: &Task) -> Self {
         let own = |source: &Source| matches!(source, Source::Local(_));
-        match arm.inputs.is_empty() {
+        match task.inputs.is_empty() {
             true => Role::Waits,
-            false if arm.outs.is_empty() && arm.inputs.iter().all(own) => Role::Own,
+            false if task.outs.is_empty() && task.inputs.iter().all(own) => Role::Own,
             false => Role::Peers,
         }
     }
 
-    /// The warps that play one arm of this role after the other, in a phase where the roles have these weights. What is
+    /// The warps that play one task of this role after the other, in a phase where the roles have these weights. What is
     /// done in the GPU's own memory is done beside the rest, lest the links stand still meanwhile. It is no faster than
     /// that, for all of a multiprocessor's accesses queue behind its stores to peers: so it gets its share of the warps.
     pub(super) fn warps(self, weights: &[(Role, u64)]) -> Range<u32> {
@@ -50,35 +50,35 @@ impl Role {
 }
 
 /// Arms with their sites, where one that keeps what another one sends is one with the first that does.
-pub(super) fn kept(mut arms: Vec<(Arm, Vec<u32>)>) -> Vec<(Arm, Vec<u32>)> {
-    let keeps = |arm: &Arm| Role::of(arm) == Role::Own && arm.inputs.len() == 1;
+pub(super) fn kept(mut tasks: Vec<(Task, Vec<u32>)>) -> Vec<(Task, Vec<u32>)> {
+    let keeps = |task: &Task| Role::of(task) == Role::Own && task.inputs.len() == 1;
     let mut at = 0;
-    while let Some((keeper, _)) = arms.get(at) {
-        let sends = |(arm, _): &(Arm, Vec<u32>)| {
-            let same = arm.inputs == keeper.inputs && arm.sizes == keeper.sizes;
-            same && arm.store.is_none() && !arm.outs.is_empty()
+    while let Some((keeper, _)) = tasks.get(at) {
+        let sends = |(task, _): &(Task, Vec<u32>)| {
+            let same = task.inputs == keeper.inputs && task.sizes == keeper.sizes;
+            same && task.store.is_none() && !task.outs.is_empty()
         };
-        match arms.iter().position(sends).filter(|_| keeps(keeper)) {
+        match tasks.iter().position(sends).filter(|_| keeps(keeper)) {
             Some(sender) => {
-                let (keeper, sites) = arms.remove(at);
+                let (keeper, sites) = tasks.remove(at);
                 let sender = if sender > at { sender - 1 } else { sender };
-                unite(&mut arms[sender], &keeper, &sites);
+                unite(&mut tasks[sender], &keeper, &sites);
             }
             None => at += 1,
         }
     }
-    arms
+    tasks
 }
 
-/// Plays what a second arm does in the first, which reads the same.
-fn unite((first, first_sites): &mut (Arm, Vec<u32>), arm: &Arm, sites: &[u32]) {
-    for wait in &arm.waits {
+/// Plays what a second task does in the first, which reads the same.
+fn unite((first, first_sites): &mut (Task, Vec<u32>), task: &Task, sites: &[u32]) {
+    for wait in &task.waits {
         if !first.waits.contains(wait) {
             first.waits.push(*wait);
         }
     }
-    first.store = first.store.take().or_else(|| arm.store.clone());
-    first.outs.extend(arm.outs.iter().cloned());
+    first.store = first.store.take().or_else(|| task.store.clone());
+    first.outs.extend(task.outs.iter().cloned());
     for site in sites {
         if !first_sites.contains(site) {
             first_sites.push(*site);
@@ -86,29 +86,29 @@ fn unite((first, first_sites): &mut (Arm, Vec<u32>), arm: &Arm, sites: &[u32]) {
     }
 }
 
-/// The arms of a phase with their sites, where several that send one thing are one that reads it once.
+/// The tasks of a phase with their sites, where several that send one thing are one that reads it once.
 /// For latency: several peers' memory is written a little slower at once than in turn.
-pub(super) fn merged(arms: &[Arm]) -> Vec<(Arm, Vec<u32>)> {
-    let mut merged: Vec<(Arm, Vec<u32>)> = Vec::new();
-    for arm in arms {
+pub(super) fn merged(tasks: &[Task]) -> Vec<(Task, Vec<u32>)> {
+    let mut merged: Vec<(Task, Vec<u32>)> = Vec::new();
+    for task in tasks {
         let same = merged.iter_mut().find(|(first, _)| {
             matches!(&first.inputs[..], [Source::Local(_)])
-                && first.inputs == arm.inputs
-                && first.sizes == arm.sizes
-                && !(first.store.is_some() && arm.store.is_some())
+                && first.inputs == task.inputs
+                && first.sizes == task.sizes
+                && !(first.store.is_some() && task.store.is_some())
         });
         match same {
-            Some(first) => unite(first, arm, &[arm.site]),
-            None => merged.push((arm.clone(), vec![arm.site])),
+            Some(first) => unite(first, task, &[task.site]),
+            None => merged.push((task.clone(), vec![task.site])),
         }
     }
     merged
 }
 
-/// The accesses of an arm to each element, times its chunks.
-pub(super) fn weight(arm: &Arm) -> u64 {
-    let accesses = arm.inputs.len() + arm.outs.len() + usize::from(arm.store.is_some());
-    u64::from(arm.sizes.chunks()) * wide(accesses)
+/// The accesses of a task to each element, times its chunks.
+pub(super) fn weight(task: &Task) -> u64 {
+    let accesses = task.inputs.len() + task.outs.len() + usize::from(task.store.is_some());
+    u64::from(task.sizes.chunks()) * wide(accesses)
 }
 
 /// The warps for each of these weights: at least one. More weights than warps take turns.
@@ -137,20 +137,20 @@ pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
 /// with the next. So not everybody turns to the same rank at once.
 pub(super) fn turned(
     program: &DeviceProgram,
-    mut arms: Vec<(Arm, Vec<u32>)>,
-) -> Vec<(Arm, Vec<u32>)> {
+    mut tasks: Vec<(Task, Vec<u32>)>,
+) -> Vec<(Task, Vec<u32>)> {
     let n = program.header.ranks;
     let peer = |message: &Message| program.links[index(message.link)].peer;
     let distance = |peer: u32| (peer + n - program.rank + n - 1) % n;
-    arms.sort_by_key(|(arm, _)| {
-        let outs = arm.outs.iter().map(|out| match out {
+    tasks.sort_by_key(|(task, _)| {
+        let outs = task.outs.iter().map(|out| match out {
             Target::Packet(m, _) | Target::Staged(m, _) | Target::Landed(m, _) => peer(m),
         });
-        let inputs = arm.inputs.iter().filter_map(|input| match input {
+        let inputs = task.inputs.iter().filter_map(|input| match input {
             Source::Packet(m, _) | Source::Staged(m, _) | Source::Pulled(m, _) => Some(peer(m)),
             Source::Local(_) => None,
         });
         outs.chain(inputs).next().map_or(n, distance)
     });
-    arms
+    tasks
 }

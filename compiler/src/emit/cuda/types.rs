@@ -148,12 +148,12 @@ pub(super) fn of_wire(wire: WireType) -> (u32, &'static str) {
 
 /// The wire types of a program's messages.
 pub(super) fn wires(program: &DeviceProgram) -> impl Iterator<Item = WireType> + '_ {
-    program.phases.iter().flat_map(|phase| &phase.arms).flat_map(|arm| {
-        let inputs = arm.inputs.iter().filter_map(|source| match source {
+    program.phases.iter().flat_map(|phase| &phase.tasks).flat_map(|task| {
+        let inputs = task.inputs.iter().filter_map(|source| match source {
             Source::Packet(_, wire) | Source::Staged(_, wire) => *wire,
             Source::Local(_) | Source::Pulled(..) => None,
         });
-        let outs = arm.outs.iter().filter_map(|target| match target {
+        let outs = task.outs.iter().filter_map(|target| match target {
             Target::Packet(_, wire) | Target::Staged(_, wire) => *wire,
             Target::Landed(..) => None,
         });

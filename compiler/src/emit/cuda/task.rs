@@ -1,4 +1,4 @@
-//! The code of an arm.
+//! The code of a task.
 //!
 //! A team of warps takes a chunk. Each of its threads takes every so many-th group of the chunk's elements, `AHEAD`
 //! of them at a time: it asks for all their operands before it needs the first, for a peer's memory is a microsecond
@@ -10,7 +10,7 @@ use super::place;
 use super::share::WARPS;
 use super::types::of_wire;
 use crate::device::abi::THREADS;
-use crate::device::{Arm, Message, Protocol, Source, Target, Wait};
+use crate::device::{Message, Protocol, Source, Target, Task, Wait};
 use crate::num::index;
 use crate::plan::{Buf, Region, WireType};
 
@@ -20,7 +20,7 @@ const AT_ONCE: usize = 8;
 /// Most addresses that a function is given: more would go through memory.
 const MOST_PASSED: usize = 24;
 
-/// How an operand of an arm is reached.
+/// How an operand of a task is reached.
 #[derive(Clone)]
 struct Operand {
     /// Its variable in the code.
@@ -34,28 +34,28 @@ struct Operand {
 }
 
 impl Body<'_> {
-    /// The code of an arm. If it is `alone` in its phase all warps play it, else those of the `share` at hand.
-    pub(super) fn arm(&mut self, arm: &Arm, sites: &[u32], alone: bool) {
+    /// The code of a task. If it is `alone` in its phase all warps play it, else those of the `share` at hand.
+    pub(super) fn task(&mut self, task: &Task, sites: &[u32], alone: bool) {
         self.comment(sites);
         self.line("me.here();");
         // Peers' words are looked at by as few as can be: what comes in for the whole GPU queues behind it.
-        let together = alone && !arm.waits.is_empty() && !arm.inputs.is_empty();
+        let together = alone && !task.waits.is_empty() && !task.inputs.is_empty();
         if together {
             self.line("if (me.warp == 0) {");
             self.deeper();
         }
-        self.waits(&arm.waits, arm.site, arm.round);
+        self.waits(&task.waits, task.site, task.round);
         if together {
             self.shallower();
             self.line("}");
             self.line("follow();");
         }
-        if !arm.inputs.is_empty() && (arm.store.is_some() || !arm.outs.is_empty()) {
-            self.fold(arm, alone);
+        if !task.inputs.is_empty() && (task.store.is_some() || !task.outs.is_empty()) {
+            self.fold(task, alone);
         }
     }
 
-    /// The source lines of an arm.
+    /// The source lines of a task.
     pub(super) fn comment(&mut self, sites: &[u32]) {
         for &site in sites {
             let site = &self.program.sites[index(site)];
@@ -86,8 +86,8 @@ impl Body<'_> {
         (peer + n - rank - 1) % n
     }
 
-    fn fold(&mut self, arm: &Arm, alone: bool) {
-        let chunks = arm.sizes.chunks();
+    fn fold(&mut self, task: &Task, alone: bool) {
+        let chunks = task.sizes.chunks();
         let (lead, team) = if alone { ("me.warp", "16") } else { ("share.lead", "share.team") };
         // Warps take the chunks in turn; several of one chunk divide its groups.
         let (first, step) = match (chunks, alone) {
@@ -106,13 +106,13 @@ impl Body<'_> {
             self.line(format!("for (u32 k = {lead} % {chunks}; k < {chunks}; k += {team}) {{"));
             self.deeper();
         }
-        self.line(format!("const u64 elements = me.part({});", place::length(&arm.sizes)));
+        self.line(format!("const u64 elements = me.part({});", place::length(&task.sizes)));
         self.line("const u32 groups = (u32)((elements + GROUP - 1) / GROUP);");
         self.line(format!("const u32 first = {first}, step = {step};"));
         self.line("if (first < groups) {");
         self.deeper();
-        let inputs = self.inputs(arm, chunks);
-        let outs = self.outs(arm, chunks);
+        let inputs = self.inputs(task, chunks);
+        let outs = self.outs(task, chunks);
         let packets = any_packets(&inputs) || any_packets(&outs);
         // The first packets are sent as soon as the epoch is known, which comes while the first elements do.
         let early = packets && !self.entered;
@@ -122,8 +122,8 @@ impl Body<'_> {
         let passed =
             inputs.len() + outs.len() <= MOST_PASSED && (!packets || inputs.len() <= AT_ONCE);
         match early || !passed {
-            true => self.rounds(Some(arm), &inputs, &outs),
-            false => self.moved(arm, &inputs, &outs),
+            true => self.rounds(Some(task), &inputs, &outs),
+            false => self.moved(task, &inputs, &outs),
         }
         for _ in 0..1 + u32::from(chunks > 1) {
             self.shallower();
@@ -131,19 +131,19 @@ impl Body<'_> {
         }
     }
 
-    /// All rounds of a thread. Without the arm: for all arms that do the same with other peers, which are variables.
-    fn rounds(&mut self, arm: Option<&Arm>, inputs: &[Operand], outs: &[Operand]) {
+    /// All rounds of a thread. Without the task: for all tasks that do the same with other peers, which are variables.
+    fn rounds(&mut self, task: Option<&Task>, inputs: &[Operand], outs: &[Operand]) {
         let ahead = self.ahead(inputs);
         self.line("#pragma unroll 1");
         self.line(format!("for (u32 i = first; i < groups; i += {ahead} * step) {{"));
         self.deeper();
-        self.round(arm, inputs, outs, ahead);
+        self.round(task, inputs, outs, ahead);
         self.shallower();
         self.line("}");
     }
 
-    /// All rounds of a thread, or a call of the function that arms share which move the same kinds of operands.
-    fn moved(&mut self, arm: &Arm, inputs: &[Operand], outs: &[Operand]) {
+    /// All rounds of a thread, or a call of the function that tasks share which move the same kinds of operands.
+    fn moved(&mut self, task: &Task, inputs: &[Operand], outs: &[Operand]) {
         let numbered = |ends: &[Operand], name: &str| -> Vec<Operand> {
             let all = ends.iter().enumerate();
             all.map(|(i, end)| Operand { name: format!("{name}{i}"), ..end.clone() }).collect()
@@ -158,8 +158,8 @@ impl Body<'_> {
         let some = polls || any_packets(outs);
         let scaled = inputs.iter().any(|input| input.scaled);
         if polls {
-            // Here, for these may differ between arms that are alike, and a loop may not.
-            let (peers, site, round) = (peers(inputs), number(arm.site), number(arm.round));
+            // Here, for these may differ between tasks that are alike, and a loop may not.
+            let (peers, site, round) = (peers(inputs), number(task.site), number(task.round));
             self.line(format!("const u64 peers = {peers};"));
             self.line(format!("const u32 site = {site}, round = {round};"));
         }
@@ -187,9 +187,9 @@ impl Body<'_> {
     }
 
     /// Names the inputs' addresses.
-    fn inputs(&mut self, arm: &Arm, chunks: u32) -> Vec<Operand> {
+    fn inputs(&mut self, task: &Task, chunks: u32) -> Vec<Operand> {
         let mut inputs = Vec::new();
-        for (i, source) in arm.inputs.iter().enumerate() {
+        for (i, source) in task.inputs.iter().enumerate() {
             let name = format!("in{i}");
             let (address, wire, packets) = match source {
                 Source::Local(region) => (place::region(self.program.rank, region), None, None),
@@ -213,15 +213,15 @@ impl Body<'_> {
     }
 
     /// Names the outputs' addresses: the store, then the outs, beginning with the rank after this one.
-    fn outs(&mut self, arm: &Arm, chunks: u32) -> Vec<Operand> {
+    fn outs(&mut self, task: &Task, chunks: u32) -> Vec<Operand> {
         let mut outs = Vec::new();
-        if let Some(region) = &arm.store {
+        if let Some(region) = &task.store {
             let address = place::region(self.program.rank, region);
             self.line(format!("const u64 kept = {address};"));
             let scaled = self.is_average(region);
             outs.push(Operand { name: "kept".into(), wire: None, packets: None, scaled });
         }
-        let mut targets: Vec<_> = arm
+        let mut targets: Vec<_> = task
             .outs
             .iter()
             .map(|target| match target {
@@ -271,7 +271,7 @@ impl Body<'_> {
     }
 
     /// One round of a thread: `ahead` groups.
-    fn round(&mut self, arm: Option<&Arm>, inputs: &[Operand], outs: &[Operand], ahead: u32) {
+    fn round(&mut self, task: Option<&Task>, inputs: &[Operand], outs: &[Operand], ahead: u32) {
         let copies = inputs.len() == 1
             && !inputs[0].scaled
             && outs.iter().all(|out| out.wire == inputs[0].wire);
@@ -288,7 +288,7 @@ impl Body<'_> {
             if batch == 0 && !self.entered && (any_packets(inputs) || any_packets(outs)) {
                 self.half();
             }
-            self.polls(arm, some, ahead);
+            self.polls(task, some, ahead);
             if batch == 0 && !self.entered && any_packets(outs) {
                 self.enter();
             }
@@ -348,7 +348,7 @@ impl Body<'_> {
     }
 
     /// Asks for the operands of a round that are made of packets, all of them at once, and waits for them.
-    fn polls(&mut self, arm: Option<&Arm>, inputs: &[Operand], ahead: u32) {
+    fn polls(&mut self, task: Option<&Task>, inputs: &[Operand], ahead: u32) {
         let packets: Vec<_> = inputs.iter().filter(|input| input.packets.is_some()).collect();
         let Some(first) = packets.first() else { return };
         // For each message its groups, for each group its packets.
@@ -382,8 +382,8 @@ impl Body<'_> {
         }
         self.shallower();
         self.line("}");
-        let known = match arm {
-            Some(arm) => [peers(inputs), number(arm.site), number(arm.round)],
+        let known = match task {
+            Some(task) => [peers(inputs), number(task.site), number(task.round)],
             None => ["peers", "site", "round"].map(String::from),
         };
         let ([peers, site, round], each_of) = (known, each[0] * ahead);
