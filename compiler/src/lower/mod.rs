@@ -110,21 +110,47 @@ pub fn project(
     placement: Placement,
     rank: u32,
 ) -> Result<Plan, Diagnostics> {
-    let mut transfers = Vec::new();
-    let (mut message, mut lossy) = (0, false);
-    let mut lengths = Lengths::default();
-    let done = walk(instance, &mut |round| {
-        message = message.max(round.message_bound()?);
-        lossy |= round.lossy();
-        let first = transfers.len();
-        round.of(rank, &mut transfers)?;
-        lengths.ask(round, rank, &transfers[first..])?;
-        Ok(ControlFlow::Continue(()))
-    });
-    done.map_err(|d| vec![*d])?;
-    let list: Vec<&Transfer> = transfers.iter().collect();
-    let part = rank_plan(instance, sources, &lengths, placement, rank, &list)?;
-    Ok(Plan { header: header(instance, placement, message, lossy), part })
+    Projection::of(instance, rank)?.plan(instance, sources, placement)
+}
+
+/// A rank's share of one walk over the program, from which its plans of both placements are made.
+pub(crate) struct Projection {
+    rank: u32,
+    /// Its transfers, in the order of the rounds.
+    pub(crate) transfers: Vec<Transfer>,
+    message: u32,
+    lossy: bool,
+    lengths: Lengths,
+}
+
+impl Projection {
+    /// Walks the program for a rank.
+    pub(crate) fn of(instance: &Arc<Instance>, rank: u32) -> Result<Self, Diagnostics> {
+        let (transfers, lengths) = (Vec::new(), Lengths::default());
+        let mut own = Projection { rank, transfers, message: 0, lossy: false, lengths };
+        let done = walk(instance, &mut |round| {
+            own.message = own.message.max(round.message_bound()?);
+            own.lossy |= round.lossy();
+            let first = own.transfers.len();
+            round.of(rank, &mut own.transfers)?;
+            own.lengths.ask(round, rank, &own.transfers[first..])?;
+            Ok(ControlFlow::Continue(()))
+        });
+        done.map_err(|d| vec![*d])?;
+        Ok(own)
+    }
+
+    /// The rank's plan for calls of a placement.
+    pub(crate) fn plan(
+        &self,
+        instance: &Instance,
+        sources: &SourceMap,
+        placement: Placement,
+    ) -> Result<Plan, Diagnostics> {
+        let list: Vec<&Transfer> = self.transfers.iter().collect();
+        let part = rank_plan(instance, sources, &self.lengths, placement, self.rank, &list)?;
+        Ok(Plan { header: header(instance, placement, self.message, self.lossy), part })
+    }
 }
 
 fn rank_plan(

@@ -10,17 +10,17 @@
 //! whose chunks are numbered otherwise and whose operations of a round may stand in another order.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
 use crate::instance::Instance;
+use crate::lower::Projection;
 use crate::num::{count, index};
 use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, Plan};
 use crate::verify::plan::{placements, races};
-use crate::walk::walk;
+use crate::walk::Transfer;
 
 /// A round, and its half.
 type Time = (u32, u8);
@@ -34,9 +34,10 @@ pub(super) fn check(
     sources: &SourceMap,
     rank: u32,
 ) -> Result<(), Diagnostics> {
-    let rounds = rounds(instance, rank)?;
+    let own = Projection::of(instance, rank)?;
+    let rounds = rounds(&own.transfers, rank);
     for &placement in placements(instance.program.style) {
-        let plan = crate::lower::project(instance, sources, placement, rank)?;
+        let plan = own.plan(instance, sources, placement)?;
         plan.check().map_err(|e| vec![fault(instance, e)])?;
         races(instance, sources, &plan.part).map_err(|d| vec![d])?;
         times(instance, &plan, placement, &rounds).map_err(|d| vec![d])?;
@@ -49,23 +50,17 @@ fn fault(instance: &Instance, message: String) -> Diagnostic {
         .label(instance.program.header, format!("on {} ranks", instance.shape))
 }
 
-fn rounds(instance: &Instance, rank: u32) -> Result<Rounds, Diagnostics> {
-    let (mut rounds, mut list) = (Rounds::new(), Vec::new());
-    let done = walk(instance, &mut |round| {
-        list.clear();
-        round.of(rank, &mut list)?;
-        for t in &list {
-            if t.src == rank {
-                rounds.entry((t.dst, t.lane, true)).or_default().push(t.round);
-            }
-            if t.dst == rank {
-                rounds.entry((t.src, t.lane, false)).or_default().push(t.round);
-            }
+fn rounds(transfers: &[Transfer], rank: u32) -> Rounds {
+    let mut rounds = Rounds::new();
+    for t in transfers {
+        if t.src == rank {
+            rounds.entry((t.dst, t.lane, true)).or_default().push(t.round);
         }
-        Ok(ControlFlow::Continue(()))
-    });
-    done.map_err(|d| vec![*d])?;
-    Ok(rounds)
+        if t.dst == rank {
+            rounds.entry((t.src, t.lane, false)).or_default().push(t.round);
+        }
+    }
+    rounds
 }
 
 fn hears(op: &Op) -> bool {
