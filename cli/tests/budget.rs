@@ -241,6 +241,24 @@ fn many_ranks_take_half_a_minute_at_most() {
     within(131_072, 30, 2 << 20, &[3]);
 }
 
+/// An algorithm of the library behind a round that only rank 1 plays: no symmetry, so every step of every rank is
+/// looked at.
+fn unrolled(name: &str) -> String {
+    let (collective, _) = name.split_once('.').expect("collective.name");
+    let round = "each r where r == 1 { r -> r : copy data[0] -> t[0] }";
+    let text = algorithm(&format!("scratch t[1] {round} use {name}"));
+    text.replacen("all_reduce", collective, 1)
+}
+
+#[test]
+fn the_largest_unrolled_proofs_take_some_seconds() {
+    for name in ["all_reduce.two_shot", "all_reduce.bidirectional_ring", "all_gather.direct"] {
+        let out = judged(&unrolled(name), 512, 12, 900 << 10);
+        let said = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success() && said.contains("unrolled"), "{name}: {}: {said}", out.status);
+    }
+}
+
 #[test]
 fn what_takes_longer_is_noticed() {
     // Honest work of a second and more: the limits are real.

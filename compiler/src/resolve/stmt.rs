@@ -83,6 +83,16 @@ pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) ->
         Some(e) => Some(r.number(id, &mut body.names, e)?),
         None => None,
     };
+    if let (Kind::Custom(_), Some(e)) = (&kind, &a.chunks) {
+        r.report(
+            Diagnostic::error(
+                codes::MISPLACED,
+                format!("`{}` says how many chunks its buffers have", a.collective.text),
+            )
+            .label(e.span, "a second number of chunks")
+            .help("leave the clause out, or change `input` and `output` of the collective"),
+        );
+    }
     let mut scratch = Vec::new();
     let mut declared = BTreeMap::from([("data", 1), ("input", 1), ("output", 1)]);
     for s in &a.scratch {
