@@ -7,7 +7,7 @@ use crate::error::{Error, Location};
 /// Why all ranks stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AbortRecord {
-    /// What kind of failure.
+    /// The kind of failure.
     pub(crate) code: Code,
     /// Whose failure it is: who reported it, or who is gone.
     pub(crate) rank: u32,
@@ -25,7 +25,7 @@ pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Locati
     }
 }
 
-/// What the others are told of a rank's error.
+/// Makes the abort record of a rank's error, which the others are told.
 pub(crate) fn record(rank: u32, error: &Error) -> AbortRecord {
     match error {
         Error::LostRank { lost, how, .. } => {

@@ -1,5 +1,5 @@
 //! Algorithms that Rust code builds at run time, for one number of ranks: searched, measured, computed.
-//! What `#[algorithm]` cannot say, this can; the proofs are the same, when the algorithm is first played.
+//! It can express what `#[algorithm]` cannot; the proofs are the same, when the algorithm is first played.
 
 use std::ops::Range;
 use std::panic::Location;
@@ -12,7 +12,7 @@ use roundelay_dsl::span::{SourceId, SourceMap, Span};
 use crate::custom::{Algorithm, Files};
 use crate::error::Error;
 
-/// What moves, in the making. Diagnostics point at the lines of Rust that called it.
+/// The transfers of an algorithm, under construction. Diagnostics point at the lines of Rust that called it.
 pub struct Builder {
     sources: SourceMap,
     algorithm: ast::Algorithm,
@@ -55,12 +55,12 @@ pub fn data() -> Buffer {
     Buffer("data".into())
 }
 
-/// What a rank brings; it is only read.
+/// The buffer that a rank brings; it is only read.
 pub fn input() -> Buffer {
     Buffer("input".into())
 }
 
-/// What a rank ends with.
+/// The buffer that a rank ends with.
 pub fn output() -> Buffer {
     Buffer("output".into())
 }
@@ -76,7 +76,7 @@ impl Buffer {
         Region { buffer: self.0.clone(), index: Some((chunks.start, chunks.end, false)) }
     }
 
-    /// So many chunks from the first on, going on at 0 where the buffer ends.
+    /// Returns `count` chunks from `first` on, going on at 0 where the buffer ends.
     pub fn cyclic(&self, first: u32, count: u32) -> Region {
         Region { buffer: self.0.clone(), index: Some((first, count, true)) }
     }

@@ -42,7 +42,7 @@ struct File {
     proved: Mutex<Vec<(Origin, Arc<Proved>)>>,
 }
 
-/// What a plan was compiled from.
+/// The parameters from which a plan was compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Origin {
     index: usize,
@@ -71,7 +71,7 @@ impl Algorithm {
         Self::parse(&name, &text)
     }
 
-    /// What a binary carries.
+    /// Reads the algorithms that a binary carries.
     pub(crate) fn embedded(name: &str, bytes: &[u8]) -> Result<Self, Error> {
         let damaged = |why| said(codes::PLAN_DAMAGED, format!("{name} cannot be read: {why}"));
         let embedded = Embedded::decode(bytes).map_err(damaged)?;
@@ -107,7 +107,7 @@ impl Algorithm {
         Self::parse(&format!("book:{}", entry.path), entry.text)?.named(entry.name)
     }
 
-    /// As the compiler knows it.
+    /// Returns the algorithm as the compiler knows it.
     pub fn program(&self) -> &Arc<Program> {
         &self.file.programs[self.index]
     }
@@ -149,14 +149,14 @@ impl Algorithm {
         }
     }
 
-    /// The same on these ranks, for algorithms that run on a grid: one extent an axis.
+    /// Returns the algorithm on these ranks, for algorithms that run on a grid: one extent an axis.
     #[must_use]
     pub fn on(mut self, shape: Shape) -> Self {
         self.shape = Some(shape);
         self
     }
 
-    /// The same with another root, for collectives that have one. It is 0 otherwise.
+    /// Returns the algorithm with another root, for collectives that have one. It is 0 otherwise.
     #[must_use]
     pub fn rooted(mut self, root: u32) -> Self {
         self.root = root;
@@ -168,7 +168,7 @@ impl Algorithm {
         self.root
     }
 
-    /// Whether it can be played so.
+    /// Returns true if it can be played in that placement.
     pub(crate) fn allows(&self, placement: Placement) -> bool {
         self.program().style == Style::Data || placement == Placement::OutOfPlace
     }
@@ -213,7 +213,7 @@ impl Algorithm {
         Ok(made)
     }
 
-    /// What the plans of a call are compiled from.
+    /// Returns the parameters from which the plans of a call are compiled.
     fn origin(
         &self,
         ranks: u32,
@@ -308,7 +308,8 @@ fn said(code: Code, text: String) -> Error {
     Error::Refused { code, text }
 }
 
-/// What a text may import and use: the book, and files relative to the one that imports them.
+/// The files that a text may import and use: the algorithm library, and files relative to the one that
+/// imports them.
 #[derive(Debug, Clone, Copy)]
 pub struct Files;
 

@@ -116,7 +116,7 @@ macro_rules! define_dtypes {
 macro_rules! define_red_ops {
     ($($variant:ident $name:literal, $doc:literal;)*) => {
         named! {
-            /// How contributions of several ranks become one value.
+            /// The operator that combines the contributions of several ranks into one value.
             RedOp "operator":
             $($variant $name $doc;)*
         }

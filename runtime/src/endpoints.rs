@@ -51,7 +51,7 @@ impl Sender {
         }
     }
 
-    /// Whether the content of all messages up to this one is no longer read.
+    /// Returns true if the content of all messages up to this one is no longer read.
     #[inline]
     pub(crate) fn is_consumed(&mut self, message: u64) -> bool {
         match self {
@@ -60,7 +60,7 @@ impl Sender {
         }
     }
 
-    /// Whether a message may go, under a plan with so many slots.
+    /// Returns true if a message may go, under a plan with `slots` slots.
     #[inline]
     pub(crate) fn has_room(&mut self, kind: Kind, slots: u64) -> bool {
         match (self, kind) {
@@ -70,7 +70,8 @@ impl Sender {
         }
     }
 
-    /// Where the content of the next message is to be written, after [`Self::has_room`].
+    /// Returns the address to which the content of the next message is to be written, after
+    /// [`Self::has_room`].
     #[inline]
     pub(crate) fn place(&mut self, kind: Kind, slots: u64, len: usize) -> Result<*mut u8, Error> {
         match self {
@@ -110,7 +111,7 @@ impl Sender {
         }
     }
 
-    /// Whether the peer takes this process's own memory without slots.
+    /// Returns true if the peer takes this process's own memory without slots.
     #[inline]
     pub(crate) fn reads(&self) -> bool {
         matches!(self, Sender::Mapped(s) if s.reads())
@@ -133,7 +134,7 @@ impl Sender {
         }
     }
 
-    /// Whether this end has nothing left to do; does it as far as it can be done now.
+    /// Returns true if this end has nothing left to do; does it as far as it can be done now.
     #[inline]
     pub(crate) fn flush(&mut self) -> bool {
         match self {
@@ -144,7 +145,7 @@ impl Sender {
 }
 
 impl Receiver {
-    /// Whether the message is there that follows the next `ahead` ones; a plan says that it has `len`
+    /// Returns true if the message is there that follows the next `ahead` ones; a plan says that it has `len`
     /// bytes.
     #[inline]
     pub(crate) fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
@@ -154,8 +155,9 @@ impl Receiver {
         }
     }
 
-    /// Whether the next message, of which a plan says `meta`, goes to where it is to be bit by bit; nothing while that is
-    /// not known. A socket can only bring it there if it is `alone`, not folded with something else.
+    /// Returns true if the next message, of which a plan says `meta`, goes to its destination bit by bit;
+    /// `None` while that is not known. A socket can only bring it there if it is `alone`, not folded with
+    /// something else.
     #[inline]
     pub(crate) fn lands(&self, meta: u64, alone: bool) -> Option<bool> {
         match self {
@@ -164,7 +166,7 @@ impl Receiver {
         }
     }
 
-    /// Whether the next message has gone to where it is to be.
+    /// Returns true if the next message has gone to its destination.
     #[inline]
     pub(crate) fn has_landed(&self, alone: bool) -> bool {
         match self {
@@ -227,7 +229,7 @@ pub(crate) struct SendEnd {
     pub(crate) path: u16,
     /// Messages a pass.
     pub(crate) messages: u64,
-    /// Whether the link is a socket.
+    /// True if the link is a socket.
     pub(crate) posted: bool,
 }
 
@@ -239,7 +241,7 @@ pub(crate) struct RecvEnd {
     pub(crate) channel: u16,
     /// The path between hosts.
     pub(crate) path: u16,
-    /// Whether the link is a socket.
+    /// True if the link is a socket.
     pub(crate) posted: bool,
 }
 
@@ -343,7 +345,7 @@ impl Endpoints {
         sent.chain(received).sum()
     }
 
-    /// Of each path, the bytes that the sockets of a plan have sent and received over it, ever.
+    /// Fills `moved` with the bytes that the sockets of a plan have sent and received over each path, ever.
     pub(crate) fn moved_over(
         &self,
         (sends, froms): (&[SendEnd], &[RecvEnd]),
@@ -448,7 +450,7 @@ impl Endpoints {
         })
     }
 
-    /// What is wrong with the sockets to a peer, if anything.
+    /// Describes a fault of the sockets to a peer, if there is one.
     pub(crate) fn fault(&self, peer: u32) -> Option<String> {
         let mut sockets = self.sockets.iter().filter(|(to, _)| to.peer == peer);
         sockets.find_map(|(_, socket)| socket.fault())

@@ -59,20 +59,20 @@ pub const TCP: &str = "tcp";
 /// See [`TCP`].
 pub const RDMA: &str = "rdma";
 
-/// What a topology file says.
+/// The contents of a topology file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Fabric {
-    /// What links of a kind can do, by name.
+    /// The latency and bandwidth of links, by the name of their class.
     pub classes: BTreeMap<String, Class>,
     /// Hosts, as far as they are known.
     pub hosts: Vec<Host>,
     /// The paths between hosts, the best first.
     pub paths: Vec<NetworkPath>,
-    /// Where a path is of another class than its own.
+    /// The pairs of hosts between which a path is of another class than its own.
     pub links: Vec<Pair>,
 }
 
-/// What links of a kind can do.
+/// The latency and bandwidth of a class of links.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Class {
     /// From one rank's call to another's use of a message without content, in microseconds.
@@ -86,18 +86,18 @@ pub struct Class {
 pub struct Host {
     /// Its name.
     pub name: String,
-    /// What it has to reach others with, and GPUs.
+    /// The devices with which it reaches others, and its GPUs.
     pub devices: Vec<Device>,
 }
 
 /// A network interface, an RDMA device or a GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
-    /// As the system calls it.
+    /// The name that the system gives it.
     pub name: String,
     /// `tcp`, `rdma` or `gpu`.
     pub kind: String,
-    /// What it can do, in GB/s, if it says so.
+    /// Its bandwidth in GB/s, if that is given.
     pub gbs: Option<f64>,
 }
 
@@ -108,7 +108,7 @@ pub struct NetworkPath {
     pub name: String,
     /// `tcp` or `rdma`.
     pub transport: String,
-    /// What it can do.
+    /// The class of its links.
     pub class: String,
     /// Interface or device on hosts where that is not the path's name.
     pub devices: BTreeMap<String, String>,
@@ -121,7 +121,7 @@ pub struct Pair {
     pub path: String,
     /// The hosts, in either order.
     pub between: [String; 2],
-    /// What it can do there.
+    /// The class of the path between these hosts.
     pub class: String,
 }
 
@@ -198,7 +198,7 @@ impl Fabric {
     ///
     /// # Errors
     ///
-    /// What is wrong, and in which line and column.
+    /// A text that names the fault, with its line and column.
     pub fn parse(text: &str) -> Result<Self, String> {
         let reader = Reader { text };
         let file: File = toml::from_str(text).map_err(|e| {
@@ -257,7 +257,7 @@ impl Fabric {
         Some(path.devices.get(host).unwrap_or(&path.name))
     }
 
-    /// What a path can do between two hosts.
+    /// Returns the class of a path between two hosts.
     pub fn between(&self, path: &str, one: &str, other: &str) -> Option<Class> {
         let same = |link: &&Pair| {
             let [a, b] = &link.between;
@@ -318,8 +318,8 @@ impl Fabric {
 }
 
 impl Class {
-    /// As the cost model has it: a further message of a round costs a rank what it costs with TCP in
-    /// general.
+    /// Returns the link as the cost model has it: a further message of a round costs a rank what it costs
+    /// with TCP in general.
     pub fn link(self) -> cost::Link {
         let Class { latency_us, gbs } = self;
         cost::Link { latency_us, message_us: cost::Link::NETWORK.message_us.min(latency_us), gbs }

@@ -8,7 +8,7 @@ use roundelay_dsl::diag::codes;
 use crate::custom::Algorithm;
 use crate::error::Error;
 
-/// What can be given where an algorithm is played, installed or planned.
+/// An algorithm that can be given where one is played, installed or planned.
 pub trait Playable {
     /// The algorithm.
     ///
@@ -47,7 +47,7 @@ impl Once {
 }
 
 impl Prototype {
-    /// Of the bytes that a macro wrote.
+    /// Makes a prototype of the bytes that a macro wrote.
     #[doc(hidden)]
     pub const fn new(name: &'static str, bytes: &'static [u8], once: &'static Once) -> Self {
         Prototype { name, bytes, once }

@@ -1,4 +1,4 @@
-//! Which link a pair of ranks uses, and why: the only place that decides it.
+//! Decides which link a pair of ranks uses, and records the reason. No other module decides it.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::transport;
 use crate::transport::shm::Layout;
 
-/// Which links may be used.
+/// The links that may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Transports {
     /// Shared memory, between ranks of one machine.
@@ -37,7 +37,7 @@ impl Default for Transports {
     }
 }
 
-/// How a rank is reached.
+/// The link by which a rank is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// It is this rank itself.
@@ -69,18 +69,18 @@ impl fmt::Display for Transport {
 pub struct Route {
     /// The rank.
     pub rank: u32,
-    /// How it is reached.
+    /// The link by which it is reached.
     pub transport: Transport,
-    /// Why so.
+    /// The reason for this link.
     pub why: String,
 }
 
-/// What is known of a rank before there are links.
+/// The properties of a rank that are known before there are links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peer {
     /// Its machine.
     pub(crate) host: u128,
-    /// Whether it has devices for RDMA.
+    /// True if it has devices for RDMA.
     pub(crate) rdma: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Where ranks leave notes for each other before they are connected. `bootstrap::store` has the stores that there are.
+//! The store in which ranks leave notes for each other before they are connected. `bootstrap::store`
+//! implements it.
 
 use std::net::IpAddr;
 use std::time::Instant;

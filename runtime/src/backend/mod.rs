@@ -43,7 +43,7 @@ use crate::dtype::{DType, RedOp};
 
 pub(crate) use host::{Kernel, kernel};
 
-/// Where an operand of a fold is read.
+/// The source from which an operand of a fold is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Src {
     /// The first element; no alignment needed.
@@ -52,7 +52,7 @@ pub(crate) struct Src {
     pub(crate) wire: Option<WireType>,
 }
 
-/// Where the result of a fold is written.
+/// The destination to which the result of a fold is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dst {
     /// The first element; no alignment needed.

@@ -34,7 +34,7 @@ const SLOTS: u32 = 8;
 const FOREIGN_BYTES: u64 = 64 << 10;
 /// More pieces than this are refused: their steps alone would fill the memory.
 const MOST_PIECES: u64 = 1 << 24;
-/// What a tag without content looks like, so that no message reads as zeros.
+/// The value that a tag without content has, so that no message reads as zeros.
 const TAG: u32 = 0x5265_6c61;
 /// Bits of a tag that hold a length; the bit above says that they hold the digest of a longer one.
 const LENGTH_BITS: u32 = 27;
@@ -44,7 +44,7 @@ const LENGTH_BITS: u32 = 27;
 pub(crate) struct Transfer {
     /// The other end.
     pub(crate) peer: u32,
-    /// Whether this end sends or receives.
+    /// The direction in which it goes at this end.
     pub(crate) dir: Dir,
     /// Type of the elements.
     pub(crate) dtype: DType,
@@ -52,7 +52,7 @@ pub(crate) struct Transfer {
     pub(crate) bytes: u64,
 }
 
-/// What a bound batch was made of.
+/// The messages that a bound batch was made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Batch {
     /// `batch`, `send`, `recv`, or the collective that is played as a batch.
@@ -62,7 +62,7 @@ pub(crate) struct Batch {
 }
 
 impl Transfer {
-    /// What every piece of the message carries in place of a digest.
+    /// Returns the tag that every piece of the message carries in place of a digest.
     pub(crate) fn tag(&self) -> u32 {
         let mask = (1 << LENGTH_BITS) - 1;
         let length = match u32::try_from(self.bytes) {
@@ -75,7 +75,7 @@ impl Transfer {
 
 const _: () = assert!(DType::ALL.len() <= 1 << (32 - LENGTH_BITS - 1));
 
-/// What a message is that carries such a tag, in words.
+/// Describes a message that carries such a tag, in words.
 pub(crate) fn tagged(tag: u32) -> String {
     let word = tag ^ TAG;
     let bytes = u64::from(word & ((1 << LENGTH_BITS) - 1));

@@ -24,8 +24,8 @@ use crate::net::{ConnectionId, Deadline};
 /// they are written again; all_gather of 8 KiB takes 0.77 us through them and 0.62 through the pipe, and 2.6 and 1.7
 /// between cores that share no cache (docs/performance.md).
 const FOREIGN: usize = 4 << 10;
-/// The same where ranks share cores, and caches with them; there are no pipes then, and two copies through a slot cost
-/// less than the kernel's look at the other process.
+/// The size for [`FOREIGN`] where ranks share cores, and caches with them; there are no pipes then, and two
+/// copies through a slot cost less than the kernel's look at the other process.
 const FOREIGN_CROWDED: usize = 16 << 10;
 /// Messages from this size on go to a socket from where they lie; copying shorter ones behind their
 /// header makes one piece of both.
@@ -110,7 +110,7 @@ pub(crate) fn bind(
     Ok(bound)
 }
 
-/// Which connections are used: not those of parts without elements.
+/// Returns true for each connection that is used: not for those of parts without elements.
 fn played(plan: &Plan, shape: &Shape) -> Vec<bool> {
     let mut played = vec![plan.header.split.is_none(); plan.part.conns.len()];
     for lane in plan.part.lanes.iter().filter(|lane| shape.pace(lane.part).is_some()) {
@@ -128,7 +128,7 @@ fn played(plan: &Plan, shape: &Shape) -> Vec<bool> {
 struct Builder<'a> {
     plan: &'a Plan,
     kernel: Kernel,
-    /// Whether ranks share cores.
+    /// True if ranks share cores.
     crowded: bool,
     /// For each connection end of the plan, its index in `sends` or `froms`.
     connections: Vec<u32>,
@@ -309,7 +309,7 @@ impl Builder<'_> {
         Ok(size as u32)
     }
 
-    /// Whether the store of an operation is long and not read afterwards in this call, as far as a
+    /// Returns true if the store of an operation is long and not read afterwards in this call, as far as a
     /// glance tells: not offered, and not read by operations that may come later.
     fn is_last_use(&self, shape: &Shape, op: &Op, (lane, index): (usize, usize)) -> bool {
         let lanes = &self.plan.part.lanes;

@@ -1,4 +1,4 @@
-//! What must hold of a plan before addresses are made of it, whoever made the plan.
+//! Checks a plan before addresses are made of it, whoever made the plan.
 
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{Dir, Input, Op, Plan, Region, Sizes};

@@ -24,7 +24,7 @@ use crate::digest::mix;
 use crate::dtype::DType;
 use crate::error::Error;
 
-/// How a part is played.
+/// The division of a part into passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pace {
     /// Elements of its longest chunk: `ceil(N/C)`, of a vector with one part.
@@ -67,7 +67,7 @@ pub(crate) struct Shape {
     pub(crate) elements: u64,
     /// C: chunks of the whole vector.
     pub(crate) chunks: u64,
-    /// Of each part of a unit; at least one.
+    /// The pace of each part of a unit; at least one.
     paces: Vec<Pace>,
     /// Number of chunks of each buffer: data, input, output, then scratch buffers.
     pub(crate) buffers: Vec<u64>,
@@ -75,7 +75,7 @@ pub(crate) struct Shape {
     pub(crate) lens: Vec<u64>,
     /// First element of each unit, and the end of the last.
     units: Vec<u64>,
-    /// Where the parts of a unit begin, and the end of the last, in 65536ths.
+    /// The begins of the parts of a unit, and the end of the last, in 65536ths.
     bounds: Vec<u32>,
     /// The part that each scratch buffer belongs to; of others, and where none is named, all.
     scratch: Vec<Option<u16>>,
@@ -210,8 +210,8 @@ impl Shape {
         })
     }
 
-    /// How a lane of that part is played; `None` where there is nothing to be played, and what belongs to no
-    /// part of several is played at once.
+    /// Returns the pace of a lane of that part; `None` where there is nothing to be played, and
+    /// [`Pace::ONCE`] for what belongs to no part of several.
     pub(crate) fn pace(&self, part: Option<u16>) -> Option<Pace> {
         match (part, self.paces.as_slice()) {
             (None, [only]) => Some(*only),
@@ -254,8 +254,8 @@ impl Shape {
         from + (u128::from(to - from) * u128::from(k) / u128::from(per_part.max(1))) as u64
     }
 
-    /// The same of a scratch buffer whose chunks are those of the whole vector, each with room for the
-    /// longest of its part.
+    /// Returns the start of a chunk in a scratch buffer whose chunks are those of the whole vector, each with
+    /// room for the longest of its part.
     fn room(&self, chunk: u64) -> u64 {
         let (unit, part, k) = self.locate(chunk);
         let per_part = self.per_unit() / (self.bounds.len() as u64 - 1);
@@ -268,7 +268,7 @@ impl Shape {
         self.start(chunk + 1) - self.start(chunk)
     }
 
-    /// Which buffer that is, if there is such a buffer.
+    /// Returns the index of a buffer, if there is such a buffer.
     pub(crate) fn index(&self, buf: Buf) -> Option<usize> {
         let index = match buf {
             Buf::Data => 0,
@@ -285,7 +285,7 @@ impl Shape {
         self.origin(index, first + chunk) - self.start(first)
     }
 
-    /// What lies before such a chunk in the vector that a buffer is, or is a part of.
+    /// Returns the elements before such a chunk in the vector that a buffer is, or is a part of.
     pub(crate) fn origin(&self, index: usize, chunk: u64) -> u64 {
         if index < 3 {
             return self.start(chunk);
@@ -296,8 +296,8 @@ impl Shape {
         }
     }
 
-    /// Which chunk of the whole vector a chunk of a buffer is, where blocks have unequal lengths: a
-    /// shorter input or output is this rank's own block.
+    /// Returns the chunk of the whole vector that a chunk of a buffer is, where blocks have unequal lengths:
+    /// a shorter input or output is this rank's own block.
     pub(crate) fn vector_chunk(&self, index: usize, chunk: u64) -> u64 {
         let short = (1..3).contains(&index) && self.buffers[index] < self.chunks;
         if short { self.own + chunk } else { chunk }

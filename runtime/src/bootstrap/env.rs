@@ -18,11 +18,11 @@
 //!    nobody's, there is no step.
 //! 8. *PALS* without PMI.
 //!
-//! How the ranks meet: by hand and with `RANK`, rank 0 serves the store at the address that they
-//! are given. torchrun's agent has a store, which is used. Where all ranks are on one host, as far
-//! as the launcher says so, they meet under a name there and nothing listens on a network. PMI
-//! passes on one note, the address of the store. Slurm tells the first host, and job and step make
-//! the port. Everything else is an error that asks for `ROUNDELAY_STORE`.
+//! The meeting point of the ranks: by hand and with `RANK`, rank 0 serves the store at the address that they
+//! are given. torchrun's agent has a store, which is used. If all ranks are on one host, as far as the
+//! launcher says so, they meet under a name there and nothing listens on a network. PMI passes on one note,
+//! the address of the store. Slurm tells the first host, and job and step make the port. Everything else is
+//! an error that asks for `ROUNDELAY_STORE`.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ use crate::error::Error;
 /// The variables of a process; an empty one counts as not set.
 pub(crate) struct Variables(BTreeMap<String, String>);
 
-/// What one launcher says. Its store matters only if the user names no other.
+/// The membership that one launcher describes. Its store matters only if the user names no other.
 pub(crate) struct Found {
     pub(crate) rank: Number,
     pub(crate) size: Number,
@@ -117,7 +117,7 @@ fn no_store(launcher: Launched, why: &str) -> Error {
     ))
 }
 
-/// What the variables say.
+/// Finds the membership that the variables describe; `None` if they describe none.
 pub(crate) fn detect(vars: &Variables, by_hand: &ByHand) -> Result<Option<Membership>, Error> {
     let rank = by_hand.rank.map(|value| Number { name: "--rank", value });
     let size = by_hand.size.map(|value| Number { name: "--size", value });

@@ -24,7 +24,7 @@ use crate::secret::random;
 use crate::trace::Ending;
 use crate::transport::shm::{Layout, Segment, State, cores};
 
-/// How long the other ranks may take to report after one has died.
+/// The time that the other ranks may take to report after one has died.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A job to be started: how many ranks, and which program each of them runs.
@@ -41,17 +41,17 @@ pub struct Launcher {
     hosts: u32,
 }
 
-/// How a job ended.
+/// The result of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// How each rank's process ended, by rank.
+    /// The way in which each rank's process ended, by rank.
     pub endings: Vec<Ending>,
     /// The first failure that was noticed, in words, if any.
     pub cause: Option<String>,
 }
 
 impl Outcome {
-    /// Whether all ranks ended with status 0.
+    /// Returns true if all ranks ended with status 0.
     pub fn success(&self) -> bool {
         self.endings.iter().all(|&ending| ending == Ending::Exited(0))
     }
@@ -95,7 +95,7 @@ impl Launcher {
         self
     }
 
-    /// How long ranks wait for each other, see
+    /// Sets the longest time that ranks wait for each other, see
     /// [`Communicator::set_timeout`](crate::Communicator::set_timeout).
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -103,14 +103,14 @@ impl Launcher {
         self
     }
 
-    /// How long the others may go on after one rank has failed, 2 s by default.
+    /// Sets the time that the others may go on after one rank has failed, 2 s by default.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Whether each rank is bound to a core, in turn; not by default.
+    /// Sets whether each rank is bound to a core, in turn; by default none is.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
@@ -174,7 +174,7 @@ impl Launcher {
         Ok(job.outcome())
     }
 
-    /// Whether the ranks meet at a store instead of inheriting memory.
+    /// Returns true if the ranks meet at a store instead of inheriting memory.
     fn uses_store(&self) -> bool {
         self.hosts > 1 || self.hints.as_ref().is_some_and(|h| h.contains("transport"))
     }
@@ -274,7 +274,7 @@ struct Job {
     segment: Option<Arc<Segment>>,
     ranks: Vec<Rank>,
     cause: Option<String>,
-    /// When the ranks that are left are ended.
+    /// The time at which the remaining ranks are ended.
     deadline: Option<Instant>,
 }
 
@@ -294,7 +294,7 @@ impl Job {
         }
     }
 
-    /// What has happened, or nothing after a while.
+    /// Waits for events and returns them; returns none if none comes within `timeout`.
     fn poll(&self, timeout: Option<Duration>) -> Vec<(usize, What)> {
         let mut events = Vec::new();
         let mut fds: Vec<PollFd<'_>> = Vec::new();

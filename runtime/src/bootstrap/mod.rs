@@ -1,4 +1,4 @@
-//! How ranks come together: as threads of one process, or as processes that a launcher started.
+//! Brings ranks together: threads of one process, or processes that a launcher started.
 //!
 //! Our own launcher makes the shared memory and starts a process for each rank, which inherits it
 //! and finds everything else in its environment ([`from_env`](crate::Communicator::from_env)).
@@ -42,15 +42,15 @@ pub(crate) const SHM_FD: &str = "ROUNDELAY_SHM_FD";
 pub(crate) const RANK: &str = "ROUNDELAY_RANK";
 /// The number of ranks.
 pub(crate) const SIZE: &str = "ROUNDELAY_SIZE";
-/// How long to wait for other ranks, in milliseconds.
+/// Names the variable with the longest wait for other ranks, in milliseconds.
 pub(crate) const TIMEOUT_MS: &str = "ROUNDELAY_TIMEOUT_MS";
 
 /// Ranks with different labels count as being on different machines.
 pub(crate) const HOST: &str = "ROUNDELAY_HOST";
-/// Where rank 0 serves the store, `host:port`.
+/// Names the variable with the address at which rank 0 serves the store, `host:port`.
 pub(crate) const STORE: &str = "ROUNDELAY_STORE";
 
-/// What all ranks of a job know, and nobody else.
+/// Names the variable with the secret, which all ranks of a job know, and nobody else.
 pub(crate) const SECRET: &str = "ROUNDELAY_SECRET";
 
 /// The shared memory can be taken over once.
@@ -66,7 +66,7 @@ impl Communicator {
         Self::local_with(Layout::new(ranks))
     }
 
-    /// As [`Communicator::local`], with other parameters of the shared memory.
+    /// Creates the ranks like [`Communicator::local`], with other parameters of the shared memory.
     ///
     /// # Errors
     ///
@@ -77,11 +77,11 @@ impl Communicator {
         Ok((0..layout.ranks).map(|rank| Communicator::in_segment(segment.clone(), rank)).collect())
     }
 
-    /// Whether this process was started as one rank of a job.
+    /// Returns true if this process was started as one rank of a job.
     ///
     /// # Errors
     ///
-    /// As [`membership`].
+    /// The errors of [`membership`].
     pub fn is_launched() -> Result<bool, Error> {
         Ok(std::env::var_os(SHM_FD).is_some() || membership()?.is_some())
     }

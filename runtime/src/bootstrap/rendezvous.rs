@@ -94,7 +94,7 @@ fn served(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Clie
     Ok(Client::connect(at, me, timeout)?.with(server))
 }
 
-/// How ranks reach a server that listens at a port of its own choice.
+/// Returns the addresses by which ranks reach a server that listens at a port of its own choice.
 fn ways(server: &Server, far: Option<IpAddr>) -> Vec<SocketAddr> {
     let Some(bound) = server.address() else { return Vec::new() };
     let own = if bound.ip().is_unspecified() {

@@ -1,4 +1,4 @@
-//! What is to be settled before ranks join, and joining over sockets.
+//! Holds the settings that ranks need before they join, and joins them over sockets.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::route::Transports;
 use crate::secret::Secret;
 use crate::transport::rdma;
 
-/// How the ranks of a job are brought together. All ranks are given the same.
+/// The settings with which the ranks of a job are brought together. All ranks are given the same.
 #[derive(Debug, Clone)]
 pub struct Setup {
     terms: Terms,
@@ -47,7 +47,7 @@ impl Setup {
         Self::default()
     }
 
-    /// Which links may be used.
+    /// Sets the links that may be used.
     #[must_use]
     pub fn transports(mut self, transports: Transports) -> Self {
         self.terms.transports = transports;
@@ -70,14 +70,15 @@ impl Setup {
         self
     }
 
-    /// Whether connections are made when a call first needs them, and not at once.
+    /// Sets whether connections are made when a call first needs them, and not at once.
     #[must_use]
     pub fn lazy(mut self, lazy: bool) -> Self {
         self.terms.lazy = lazy;
         self
     }
 
-    /// Where to listen: the name of a network interface, an address, or a network as `10.0.0.0/8`.
+    /// Sets the address to listen at: the name of a network interface, an address, or a network as
+    /// `10.0.0.0/8`.
     #[must_use]
     pub fn interface(mut self, interface: impl Into<String>) -> Self {
         self.options.interface = Some(interface.into());
@@ -109,14 +110,14 @@ impl Setup {
         self
     }
 
-    /// What all ranks know and nobody else: no other process can join or connect.
+    /// Sets the secret, which all ranks know and nobody else: no other process can join or connect.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
         self.options.secret = Some(Secret::from(secret.into()));
         self
     }
 
-    /// How long ranks wait for each other to join, and afterwards in calls.
+    /// Sets the longest time that ranks wait for each other to join, and afterwards in calls.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = timeout;
@@ -130,7 +131,7 @@ impl Setup {
         self
     }
 
-    /// As hints say; what they do not say stays as it is.
+    /// Applies hints; settings that they do not name stay as they are.
     #[must_use]
     pub fn hints(mut self, hints: &Hints) -> Self {
         if let Some(names) = hints.transport() {
@@ -155,7 +156,7 @@ impl Setup {
         }
     }
 
-    /// As the environment says: hints, the secret, and the label of the machine.
+    /// Returns the settings that the environment names: hints, the secret, and the label of the machine.
     ///
     /// # Errors
     ///
@@ -198,7 +199,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::from_env`].
+    /// The errors of [`Communicator::from_env`].
     pub fn local_over(
         ranks: u32,
         setup: impl Fn(u32) -> Setup + Sync,

@@ -1,4 +1,4 @@
-//! What Slurm says: the step, its hosts, and the port that follows from them.
+//! Reads the variables of Slurm: the step, its hosts, and the port that follows from them.
 
 use super::env::{Found, Variables, wrong};
 use super::membership::{Launched, StoreAt};
@@ -70,7 +70,7 @@ fn hosts(vars: &Variables) -> Option<&str> {
     vars.text("SLURM_STEP_NODELIST").or(vars.text("SLURM_NODELIST"))
 }
 
-/// Whether all tasks are on this host.
+/// Returns true if all tasks are on this host.
 pub(crate) fn one_host(vars: &Variables) -> bool {
     hosts(vars).is_some_and(|list| !list.contains([',', '[']))
 }

@@ -40,7 +40,7 @@ impl Candidate {
         self.fit.as_ref().map_or(f64::INFINITY, |fit| fit.profile.time_us(bytes, slot_bytes))
     }
 
-    /// Whether it would be divided over several paths.
+    /// Returns true if it would be divided over several paths.
     pub(super) fn is_divided(&self) -> bool {
         self.fit.as_ref().is_ok_and(|fit| !fit.profile.flows().is_empty())
     }
@@ -50,18 +50,18 @@ impl Candidate {
     }
 }
 
-/// What an algorithm is like at a shape.
+/// The properties of an algorithm at a shape.
 #[derive(Debug, Clone)]
 struct Learnt {
     entry: &'static str,
     root: u32,
     element: usize,
     fit: Result<Fit, Why>,
-    /// Whether it adds in order, if that was asked.
+    /// True if it adds in order; `None` if that was not asked.
     ordered: Option<bool>,
 }
 
-/// What is known of algorithms on one topology.
+/// The properties of algorithms on one topology, as far as they were asked for.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     topology: Option<(Topology, Option<Shape>)>,
@@ -240,12 +240,12 @@ fn sums(op: RedOp) -> bool {
     matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum)
 }
 
-/// Whether another order of operands can change the bits of a result.
+/// Returns true if another order of operands can change the bits of a result.
 fn order_matters(request: &Request<'_>) -> bool {
     floats(request.dtype) && (sums(request.op) || request.op == RedOp::Prod)
 }
 
-/// Whether every sum takes the ranks in ascending order, as a proof finds it.
+/// Returns true if every sum takes the ranks in ascending order, as a proof finds it.
 fn adds_in_order(entry: &'static Entry, shape: &Shape, root: u32) -> bool {
     let Some((_, program)) = program(entry) else { return false };
     let options = Options { root, limit: MOST_MOVES, ..Options::default() };

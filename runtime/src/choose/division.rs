@@ -1,4 +1,4 @@
-//! How a call that is split by bandwidth is divided over the paths, and why.
+//! Describes how a call that is split by bandwidth is divided over the paths, and the reason.
 
 use roundelay_compiler::cost::balance;
 use roundelay_compiler::plan::Shares;
@@ -24,13 +24,13 @@ pub struct Part {
     pub path: String,
     /// Its share, from 0 to 1.
     pub share: f64,
-    /// Latency of a message in microseconds, and bandwidth in GB/s.
+    /// Latency of a message, in microseconds.
     pub latency_us: f64,
-    /// See above.
+    /// Bandwidth, in GB/s.
     pub gbs: f64,
-    /// What its part takes without content, and each MiB of the vector that it is given, in microseconds.
+    /// Time that its part takes without content, in microseconds.
     pub us: f64,
-    /// See above.
+    /// Time that each MiB of the vector takes that it is given, in microseconds.
     pub us_per_mib: f64,
 }
 

@@ -1,4 +1,4 @@
-//! How GPUs play an algorithm, as tables of measurements name it: `one_shot packet 8`.
+//! The setting with which GPUs play an algorithm, as tables of measurements name it: `one_shot packet 8`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use super::Times;
 /// A way for messages, and the blocks of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct How {
-    /// How messages travel.
+    /// The way in which messages travel.
     pub way: Way,
     /// Blocks of the kernel.
     pub blocks: u32,

@@ -1,5 +1,5 @@
-//! Which algorithm is played where a collective was called by its name: the one resolver, for the
-//! communicator, the command line and whatever comes.
+//! Chooses the algorithm that is played where a collective was called by its name: the one resolver, for the
+//! communicator, the command line and later front ends.
 //!
 //! A hint on the call goes before one on the communicator, that before the environment, that before the
 //! tuned table, that before the cost model. Where nothing moves (one rank) the first algorithm of the
@@ -63,11 +63,11 @@ pub struct Request<'a> {
     pub dtype: DType,
     /// Operator, of no meaning where the collective only copies.
     pub op: RedOp,
-    /// Whether the call is in place.
+    /// The placement of the call: in place or out of place.
     pub placement: Placement,
     /// Capacity of a slot in bytes, if it is not [`Transports::slot_bytes`].
     pub slot_bytes: Option<u64>,
-    /// How ranks reach each other, as the tuned table has it: `shm`, `tcp`, `shm+tcp` where they are on
+    /// The links between ranks, as the tuned table names them: `shm`, `tcp`, `shm+tcp` where they are on
     /// several hosts, or `nvlink` for buffers on GPUs.
     pub transport: &'a str,
 }
@@ -86,23 +86,23 @@ pub struct Choice {
     pub entry: &'static Entry,
     /// On which shape.
     pub shape: Shape,
-    /// What decided.
+    /// The source that decided.
     pub source: DecidedBy,
     /// Microseconds by the cost model.
     pub predicted_us: f64,
     /// Microseconds by the tuned table.
     pub measured_us: Option<f64>,
-    /// How GPUs took that time.
+    /// The setting with which GPUs took that time.
     pub how: Option<How>,
-    /// How it is divided over the paths, if it is split by bandwidth.
+    /// The division over the paths, if the call is split by bandwidth.
     pub division: Option<Division>,
     /// The other candidates: those that could be played first, fastest first.
     pub lost: Vec<Lost>,
-    /// What else there is to say: a table that does not apply.
+    /// Other remarks: a table that does not apply.
     pub remarks: Vec<String>,
 }
 
-/// What decided a choice.
+/// The source that decided a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecidedBy {
     /// The hint `key` of a level.
@@ -186,7 +186,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// What choices are made from, beside the request. Keeps what it learns of algorithms between choices.
+/// The inputs of choices, beside the request. Keeps what it learns of algorithms between choices.
 #[derive(Debug)]
 pub struct Resolver {
     environment: Hints,
@@ -434,7 +434,7 @@ impl Resolver {
     }
 }
 
-/// So many ranks on this machine.
+/// Returns the topology of `ranks` ranks on this machine.
 pub fn this_host(ranks: u32) -> Topology {
     let cores = Machine::here().cores;
     Topology::one_host(ranks).with(Rates { cores, ..Rates::default() })

@@ -22,7 +22,7 @@ const VERSION: u32 = 1;
 /// The environment variable that names the table; empty, there is none.
 pub const VARIABLE: &str = "ROUNDELAY_TUNED";
 
-/// What a row was measured for.
+/// The setting for which a row was measured.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Setting {
     /// The collective.
@@ -31,9 +31,9 @@ pub struct Setting {
     pub ranks: u32,
     /// Number of hosts that they were spread over, evenly.
     pub hosts: u32,
-    /// How they reached each other.
+    /// The links by which they reached each other.
     pub transport: String,
-    /// Whether calls were in place.
+    /// True if calls were in place.
     pub in_place: bool,
 }
 
@@ -43,7 +43,7 @@ pub type Times = BTreeMap<String, f64>;
 /// A table of measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tuned {
-    /// Where they were made.
+    /// The machine on which they were made.
     pub machine: Machine,
     rows: BTreeMap<Setting, BTreeMap<u64, Times>>,
 }
@@ -75,8 +75,8 @@ impl Tuned {
         Tuned { machine, rows: BTreeMap::new() }
     }
 
-    /// Where the table of this user lies: what [`VARIABLE`] names, or `roundelay/tuned.toml` in the user's
-    /// folder for configuration. `None` if neither is known, or the variable is empty.
+    /// Returns the path of this user's table: the value of [`VARIABLE`], or `roundelay/tuned.toml` in the
+    /// user's folder for configuration. `None` if neither is known, or the variable is empty.
     pub fn path() -> Option<PathBuf> {
         if let Some(path) = std::env::var_os(VARIABLE) {
             return (!path.is_empty()).then(|| path.into());
@@ -113,7 +113,7 @@ impl Tuned {
     ///
     /// # Errors
     ///
-    /// What is wrong, and in which line.
+    /// A text that names the fault and its line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|e| {
             let line = e.span().map_or(0, |span| line(text, span.start));
@@ -169,7 +169,7 @@ impl Tuned {
         self.rows.values().map(BTreeMap::len).sum()
     }
 
-    /// Whether there are no rows.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -239,7 +239,7 @@ impl Tuned {
 }
 
 impl Setting {
-    /// Whether calls are in place, as a plan says it.
+    /// Returns true if calls are in place, as a plan says it.
     pub fn placed(placement: Placement) -> bool {
         placement == Placement::InPlace
     }

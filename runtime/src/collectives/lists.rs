@@ -14,7 +14,7 @@ impl Core {
         self.stage(kept, len)
     }
 
-    /// As [`Self::stage_input`].
+    /// Returns a staging buffer for the output, like [`Self::stage_input`].
     pub(super) fn stage_output(&mut self, len: usize) -> Result<Buffer<u8>, Error> {
         let kept = self.staging.output.take();
         self.stage(kept, len)
@@ -171,7 +171,7 @@ impl Communicator {
         self.core()?.listed(moved, count, Outputs::One(output), Inputs::List(inputs))
     }
 
-    /// Whether a list has a buffer of that length for every rank.
+    /// Fails unless a list has a buffer of the wanted length for every rank.
     fn list(
         &self,
         call: &str,

@@ -38,7 +38,7 @@ impl Communicator {
         self.core()?.in_place("all_reduce", 0, op.into(), T::DTYPE, bytes_mut(data))
     }
 
-    /// As [`Communicator::all_reduce`], out of place: both buffers have the same length.
+    /// Performs [`Communicator::all_reduce`] out of place: both buffers have the same length.
     pub fn all_reduce_into<T: Element>(
         &mut self,
         output: &mut [T],
@@ -61,8 +61,8 @@ impl Communicator {
         self.core()?.in_place("reduce", root, op.into(), T::DTYPE, bytes_mut(data))
     }
 
-    /// As [`Communicator::reduce`], out of place: the root's output has the length of the input; that
-    /// of the others may be empty, or ends with anything.
+    /// Performs [`Communicator::reduce`] out of place: the root's output has the length of the input; that of
+    /// the others may be empty, or ends with unspecified contents.
     pub fn reduce_into<T: Element>(
         &mut self,
         output: &mut [T],
@@ -160,7 +160,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`].
+    /// The errors of [`Communicator::run`].
     pub fn barrier(&mut self) -> Result<(), Error> {
         let core = self.core()?;
         match core.is_installed("barrier") {
@@ -180,7 +180,7 @@ impl Communicator {
         }
     }
 
-    /// Whether a buffer has a block of that length for every rank.
+    /// Fails unless a buffer has a block of that length for every rank.
     fn blocks(&self, call: &str, what: &str, len: usize, block: usize) -> Result<(), Error> {
         let ranks = self.size() as usize;
         match block.checked_mul(ranks) {
@@ -202,7 +202,7 @@ fn same(call: &str, output: usize, input: usize) -> Result<(), Error> {
     }
 }
 
-/// What a call out of place is, apart from its buffers.
+/// The description of a call out of place, apart from its buffers.
 #[derive(Debug, Clone, Copy)]
 struct Moved {
     collective: &'static str,
@@ -213,7 +213,7 @@ struct Moved {
 }
 
 impl Moved {
-    /// Of a collective that copies blocks, one a rank.
+    /// Describes a collective that copies blocks, one a rank.
     fn blocks(collective: &'static str, root: u32) -> Self {
         Moved { collective, root, reduction: Reduction::NONE, blocks: 0 }
     }
@@ -262,8 +262,8 @@ impl Core {
         self.move_bytes(moved, T::DTYPE, count, bytes_mut(output), bytes(input))
     }
 
-    /// As above, once for all types. What a plan needs of a buffer that has no meaning on this rank,
-    /// and so is empty, comes from memory that is kept.
+    /// Performs the call for all element types alike. A buffer that has no meaning on this rank, and so is
+    /// empty, is replaced by memory that is kept if the plan needs it.
     fn move_bytes(
         &mut self,
         moved: Moved,
@@ -296,7 +296,7 @@ impl Core {
     }
 }
 
-/// Whether this rank's part of a plan writes to its output.
+/// Returns true if this rank's part of a plan writes to its output.
 fn writes_output(plan: &Plan) -> bool {
     let stores =
         plan.part.lanes.iter().flat_map(|lane| &lane.ops).filter_map(|op| op.store.as_ref());

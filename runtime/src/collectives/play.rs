@@ -26,7 +26,7 @@ impl Communicator {
         Algorithm::read(path.as_ref())
     }
 
-    /// As [`Communicator::load`], from a text; `name` stands in messages.
+    /// Loads an algorithm like [`Communicator::load`], from a text; `name` stands in messages.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::plan`] and [`Communicator::run`].
+    /// The errors of [`Communicator::plan`] and [`Communicator::run`].
     pub fn run_algorithm<T: Element>(
         &mut self,
         algorithm: &impl Playable,
@@ -76,7 +76,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::plan`] and [`Communicator::run`].
+    /// The errors of [`Communicator::plan`] and [`Communicator::run`].
     pub fn run_algorithm_into<T: Element>(
         &mut self,
         algorithm: &impl Playable,

@@ -14,7 +14,7 @@ use crate::dtype::{Element, RedOp};
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};
 
-/// What tells this collective from others where calls are compared.
+/// The number that tells this collective from others where calls are compared.
 const ALL_TO_ALL_V: u64 = 2;
 
 impl Communicator {
@@ -23,7 +23,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`], for this and the other collectives; [`Error::Usage`] too if the
+    /// The errors of [`Communicator::run`], for this and the other collectives; [`Error::Usage`] too if the
     /// buffers do not have the lengths that the counts ask for.
     pub fn all_gather_v<T: Element>(
         &mut self,

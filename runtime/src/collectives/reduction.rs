@@ -1,4 +1,4 @@
-//! How a call reduces.
+//! Reductions: an operator with its factor.
 
 use crate::dtype::RedOp;
 
@@ -16,7 +16,7 @@ impl Reduction {
         Reduction { op: RedOp::PremulSum, factor }
     }
 
-    /// Of calls that only copy: of no meaning.
+    /// The reduction of calls that only copy; it has no meaning.
     pub(crate) const NONE: Reduction = Reduction { op: RedOp::Sum, factor: 1.0 };
 }
 

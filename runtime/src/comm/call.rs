@@ -22,9 +22,9 @@ pub struct Call<'a> {
     pub count: u64,
     /// Type of the elements.
     pub dtype: DType,
-    /// How contributions are reduced; of no meaning where the collective only copies.
+    /// The operator that reduces contributions; of no meaning where the collective only copies.
     pub op: RedOp,
-    /// By what this rank's elements are multiplied first, for [`RedOp::PremulSum`].
+    /// The factor by which this rank's elements are multiplied first, for [`RedOp::PremulSum`].
     pub factor: f64,
     /// The buffers.
     pub args: Args<'a>,

@@ -1,5 +1,5 @@
-//! What ranks say to each other outside plans, through the control pages: that they are there, which
-//! call they make, and one word each.
+//! Exchanges data between ranks outside plans, through the control pages: that they are there, which call
+//! they make, and one word each.
 
 use std::time::Duration;
 
@@ -156,8 +156,8 @@ impl Core {
         }
     }
 
-    /// What can be seen of a rank that this one has waited for outside of calls since then: why to give
-    /// up, if so. Others see that it waits.
+    /// Examines a rank that this one has waited for outside of calls since `since`, and returns the error
+    /// that ends the wait, if there is one. Publishes that this rank waits.
     pub(super) fn watch(&mut self, peer: u32, since: u64) -> Option<Error> {
         let waiting = Waiting::new(What::Meeting, peer, self.calls, 0, since);
         self.group.publish_wait(Some(&waiting));

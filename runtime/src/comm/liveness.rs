@@ -1,4 +1,4 @@
-//! What a rank sees and hears of the others while it waits for something outside plans: for its GPU, or for messages.
+//! Watches the other ranks while this one waits for something outside plans: for its GPU, or for messages.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::executor::watchdog::{self, Trouble};
 use crate::transport::shm::State;
 
 impl Core {
-    /// How long nothing may move.
+    /// The longest time without progress.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -24,7 +24,7 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// That one of them failed, and why; `location` is where this rank is.
+    /// [`Error::Aborted`] if one of them failed; `location` is the place at which this rank is.
     pub(crate) fn hear(&mut self, location: Option<&Location>) -> Result<(), Error> {
         self.group.listen();
         match self.group.is_aborted() {
@@ -33,7 +33,7 @@ impl Core {
         }
     }
 
-    /// How a rank is gone, if it is: that its process is no more or, if `left`, that it left the job.
+    /// Describes the way a rank is gone, if it is: its process does not exist or, if `left`, it left the job.
     pub(crate) fn gone(&self, peer: u32, left: bool) -> Option<String> {
         if peer == self.rank() || !left && self.group.state(peer).0 == State::Left {
             return None;

@@ -136,16 +136,16 @@ impl Communicator {
         &self.layout
     }
 
-    /// How long this rank waits for another before it gives up, 30 s by default. A wait begins anew
-    /// whenever something moved: the timeout bounds how long nothing moves, not how long a call
-    /// takes. It counts for calls made, or started, from now on; [`Communicator::with`] sets it for
-    /// single calls. A timeout of zero is refused by the next call.
+    /// Sets the longest time that this rank waits for another, 30 s by default. A wait begins anew whenever
+    /// something moved: the timeout bounds how long nothing moves, not how long a call takes. It counts for
+    /// calls made, or started, from now on; [`Communicator::with`] sets it for single calls. A timeout of
+    /// zero is refused by the next call.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.settings.timeout = timeout;
     }
 
-    /// How the last call was divided over the paths, why, and since when; nothing if it was not split by
-    /// bandwidth, or there is one path.
+    /// Describes how the last call was divided over the paths, the reason, and since when; `None` if it was
+    /// not split by bandwidth, or there is one path.
     ///
     /// # Errors
     ///
@@ -175,8 +175,8 @@ impl Communicator {
         Buffer::zeroed(&self.arena, len)
     }
 
-    /// Where the ranks are and what links them, as the cost model sees it, and which links carry calls:
-    /// `shm`, `tcp`, or `shm+tcp` over several machines. The same on all ranks.
+    /// Returns the placement of the ranks and their links, as the cost model sees them, and the links that
+    /// carry calls: `shm`, `tcp`, or `shm+tcp` over several machines. It is the same on all ranks.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`].
+    /// The errors of [`Communicator::run`].
     pub fn run_in_place<T: Element>(
         &mut self,
         plan: &Plan,
@@ -206,7 +206,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`].
+    /// The errors of [`Communicator::run`].
     pub fn run_out_of_place<T: Element>(
         &mut self,
         plan: &Plan,
@@ -238,8 +238,8 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`]; [`Error::Unsupported`], which ends the job, if the algorithm relies
-    /// on blocks of equal length.
+    /// The errors of [`Communicator::run`]; [`Error::Unsupported`], which ends the job, if the algorithm
+    /// relies on blocks of equal length.
     pub fn run_cut<T: Element>(
         &mut self,
         plan: &Plan,
@@ -257,7 +257,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`].
+    /// The errors of [`Communicator::run`].
     pub fn all_gather_u64(&mut self, word: u64) -> Result<Vec<u64>, Error> {
         self.core()?.words(word)
     }
@@ -266,7 +266,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`].
+    /// The errors of [`Communicator::run`].
     pub fn max_f64(&mut self, value: f64) -> Result<f64, Error> {
         let mut most = value;
         self.core()?

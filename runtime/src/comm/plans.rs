@@ -1,5 +1,5 @@
-//! Which plan a call by name plays: that of the algorithm installed for its collective, else that of
-//! an algorithm of the book.
+//! Finds the plan that a call by name plays: that of the algorithm installed for its collective, else that of
+//! an algorithm of the library.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) const SERVED: [&str; 9] = [
 /// this order, and mostly differ in the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// Of the whole vector.
+    /// The length of the whole vector.
     pub(crate) bytes: u64,
     pub(crate) root: u32,
     pub(crate) dtype: DType,
@@ -47,15 +47,15 @@ pub(crate) struct Named {
     pub(crate) collective: &'static str,
 }
 
-/// What is known about plans.
+/// The plans of a communicator, and the settings that choose them.
 #[derive(Debug, Default)]
 pub(crate) struct Plans {
-    /// By call; the oldest make way.
+    /// Plans by call; the oldest make way.
     calls: Vec<(Named, Arc<Plan>)>,
     next: usize,
-    /// Algorithms of the book that were chosen before, by path.
+    /// Algorithms of the library that were chosen before, by path.
     book: Vec<(&'static str, Algorithm)>,
-    /// What the communicator wishes, and the call in hand.
+    /// The hints of the communicator, and those of the call in progress.
     hints: Hints,
     call: Option<Arc<Hints>>,
     resolver: Option<Resolver>,
@@ -64,7 +64,7 @@ pub(crate) struct Plans {
 }
 
 impl Plans {
-    /// Whether the calls made now bring hints of their own.
+    /// Returns true if the calls made now bring hints of their own.
     #[inline]
     pub(crate) fn is_hinted(&self) -> bool {
         self.call.is_some()
@@ -97,7 +97,7 @@ impl Plans {
         Ok(resolver.merged(&call, &own).hints().clone())
     }
 
-    /// What the communicator wishes.
+    /// Returns the hints of the communicator.
     pub(crate) fn hints(&self) -> &Hints {
         &self.hints
     }
@@ -180,7 +180,7 @@ impl Core {
         Ok(if shape.axes.len() > 1 { algorithm.on(shape) } else { algorithm })
     }
 
-    /// What the resolver says of a call over these links.
+    /// Returns the resolver's choice for a call over these links.
     fn choice(&mut self, call: &Named, transport: &'static str) -> Result<Choice, Error> {
         let Named { collective, bytes, dtype, op, root, placement } = *call;
         let request = Request {
@@ -216,7 +216,7 @@ impl Core {
         algorithm.plan(self.size(), self.rank(), 0, Placement::OutOfPlace, self.paths())
     }
 
-    /// Whether all ranks have the same word in hand; `what` says what this rank wants.
+    /// Fails unless all ranks pass the same word; `what` names in the error what this rank does.
     fn agree_on(&mut self, word: u64, what: &str) -> Result<(), Error> {
         let words = self.words(word)?;
         match words.iter().position(|&theirs| theirs != word) {
@@ -301,9 +301,9 @@ impl Communicator {
         Ok(())
     }
 
-    /// What a call would play, and why: by the hints in force for calls made now
-    /// ([`Communicator::with`]), those of this communicator, the environment, the tuned table and the
-    /// cost model. Moves nothing. `bytes` are those of the whole vector.
+    /// Returns what a call would play, and the reason: by the hints in force for calls made now
+    /// ([`Communicator::with`]), those of this communicator, the environment, the tuned table and the cost
+    /// model. Moves nothing. `bytes` are those of the whole vector.
     ///
     /// # Errors
     ///
@@ -346,7 +346,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::install`].
+    /// The errors of [`Communicator::install`].
     pub fn uninstall(&mut self, collective: &str) -> Result<bool, Error> {
         self.core()?.uninstall(collective)
     }

@@ -1,4 +1,4 @@
-//! How a call is divided over the paths, and what is learned from it.
+//! Divides calls over the paths, and learns from their times.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl Core {
         Ok(())
     }
 
-    /// How the last call was divided, if it was, and why so.
+    /// Describes how the last call was divided, and the reason, if it was.
     pub(super) fn divided(&self) -> Option<String> {
         let shares = self.bounds.get(self.current?)?.shares.as_ref()?;
         Some(self.balance.as_ref()?.explain(self.group.paths(), shares))

@@ -8,14 +8,14 @@ use crate::net::Deadline;
 use crate::route::Route;
 use crate::trace::now;
 
-/// What a rank shows when its list, or what it tried, is no good. No list has this digest, and no
+/// The word that a rank shows when its list, or its attempt, is invalid. No list has this digest, and no
 /// descriptor this number.
 const REFUSED: u64 = u64::MAX;
-/// What a rank shows that wants to be in no part.
+/// The word of a rank that wants to be in no part.
 const NOTHING: u64 = 0;
 
 impl Communicator {
-    /// The way to each rank: which link, and why that one.
+    /// The link to each rank, and the reason for it.
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }

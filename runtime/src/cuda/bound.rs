@@ -21,7 +21,7 @@ use crate::error::Error;
 /// Bound calls that are kept.
 const KEPT: usize = 1024;
 
-/// What tells one bound call from another.
+/// The key that tells one bound call from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) count: u64,
@@ -30,7 +30,7 @@ pub(super) struct Key {
     pub(super) op: RedOp,
     pub(super) way: Way,
     pub(super) blocks: u32,
-    /// Where those of the user's buffers lie that peers address.
+    /// The places of those of the user's buffers that peers address.
     pub(super) spots: [Option<Spot>; 3],
 }
 
@@ -55,7 +55,7 @@ impl Key {
         fixed.into_iter().chain(spots).fold(3, mix)
     }
 
-    /// Whether a buffer lies in that region.
+    /// Returns true if a buffer lies in that region.
     pub(super) fn uses(&self, region: u32) -> bool {
         self.spots.iter().flatten().any(|spot| spot.region == region)
     }
@@ -66,20 +66,20 @@ impl Key {
 pub(super) struct Bound {
     pub(super) lowered: Arc<Lowered>,
     cut: Cut,
-    /// Whether chunks begin at multiples of 16 bytes.
+    /// True if chunks begin at multiples of 16 bytes.
     even: bool,
-    /// Whether the buffers of peers do.
+    /// True if the buffers of peers begin at multiples of 16 bytes.
     peers_even: bool,
     dtype: DType,
     op: RedOp,
     /// For memory at any address, and at multiples of 16 bytes.
     kernels: [Option<Arc<Kernel>>; 2],
     params: Vec<u64>,
-    /// What engines copy, where the way is theirs.
+    /// The copies that engines make, where the way is theirs.
     pieces: Option<Vec<EngineCopy>>,
 }
 
-/// What a call brings beside its key.
+/// The arguments of a call beside its key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lent {
     /// Addresses of data, input, output; 0 for none.
@@ -90,7 +90,7 @@ pub(super) struct Lent {
 }
 
 impl Gpu {
-    /// What a rank plays of plans, in a way.
+    /// Returns the part of plans that a rank plays, in a way.
     pub(super) fn lower(&mut self, plans: &Proved, way: Way) -> Result<Arc<Lowered>, String> {
         let Some(first) = plans.plans().first() else { return Err("there are no plans".into()) };
         let key = (first.header.hash, way);
@@ -151,7 +151,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// What can be refused without the others; they are told.
+    /// Cuts a call, with the checks that need no other rank; the others are told of an error.
     fn sized(&self, key: &Key, lowered: &Lowered, lent: &Lent) -> Result<(Cut, u64), Error> {
         for (i, name) in BUFFERS.iter().enumerate() {
             // A barrier's buffers have no elements.
@@ -308,13 +308,13 @@ impl Gpu {
 }
 
 impl Bound {
-    /// Whether everything of a call lies at multiples of 16 bytes.
+    /// Returns true if everything of a call lies at multiples of 16 bytes.
     fn is_even(&self, lent: &Lent) -> bool {
         self.even && self.peers_even && lent.buffers.iter().all(|b| b.is_multiple_of(16))
     }
 }
 
-/// What the cutting of a call needs.
+/// Returns the sizes by which a call is cut.
 pub(super) fn job<'a>(lowered: &'a Lowered, key: &Key) -> Job<'a> {
     Job {
         header: &lowered.program.header,

@@ -12,7 +12,7 @@ use crate::dtype::{DType, Element};
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};
 
-/// How long a copy may take.
+/// The time that a copy may take.
 const COPIED: Duration = Duration::from_secs(60);
 
 /// An address in device memory.
@@ -38,7 +38,7 @@ impl DevicePtr {
         self.0
     }
 
-    /// Whether it is [`DevicePtr::NULL`].
+    /// Returns true if it is [`DevicePtr::NULL`].
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
@@ -98,7 +98,7 @@ impl<T: Element> CudaBuffer<T> {
         self.len
     }
 
-    /// Whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -119,7 +119,7 @@ impl<T: Element> CudaBuffer<T> {
     ///
     /// # Errors
     ///
-    /// As [`CudaBuffer::copy_from`].
+    /// The errors of [`CudaBuffer::copy_from`].
     pub fn copy_to(&self, to: &mut [T]) -> Result<(), Error> {
         self.fits(to.len())?;
         if T::DTYPE != DType::Bool {

@@ -44,9 +44,9 @@ pub struct CudaArgs {
     pub count: u64,
     /// Type of the elements.
     pub dtype: DType,
-    /// How contributions are reduced; of no meaning where the collective only copies.
+    /// The operator that reduces contributions; of no meaning where the collective only copies.
     pub reduction: Reduction,
-    /// How messages travel; by size and memory if left out. The same on all ranks.
+    /// The way in which messages travel; chosen by size and memory if left out. It is the same on all ranks.
     ///
     /// [`Way::Put`], [`Way::Get`] and [`Way::Engine`] ask that what peers address is memory of [`CudaComm::alloc`] or
     /// [`CudaComm::register`], at the same place of it on every rank. Where the way is left out that decides it: then all
@@ -122,11 +122,12 @@ impl CudaComm {
         launched.map(drop).map_err(|error| self.end(error))
     }
 
-    /// How a call would be played: the way, and the number of blocks, those that are left out filled in.
+    /// Returns how a call would be played: the way, and the number of blocks, those that are left out filled
+    /// in.
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::call`].
+    /// The errors of [`CudaComm::call`].
     pub fn how(&mut self, algorithm: &Algorithm, args: &CudaArgs) -> Result<(Way, u32), Error> {
         let plans = self.plans(algorithm, args.buffers.placement())?;
         let (key, lowered) = self.key(&plans, args, None)?;
@@ -157,7 +158,7 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::call`].
+    /// The errors of [`CudaComm::call`].
     pub fn source(&mut self, algorithm: &Algorithm, args: CudaArgs) -> Result<String, Error> {
         let plans = self.plans(algorithm, args.buffers.placement())?;
         let (key, lowered) = self.key(&plans, &args, None)?;
@@ -168,8 +169,8 @@ impl CudaComm {
         algorithm.proved(self.size(), algorithm.root(), placement)
     }
 
-    /// What a call is, with all that is left out filled in: the same on all ranks. What was measured to be best is
-    /// played if the buffers allow it.
+    /// Returns the key of a call, with all that is left out filled in: the same on all ranks. The setting
+    /// that was measured to be best is played if the buffers allow it.
     fn key(
         &mut self,
         plans: &Proved,
@@ -228,7 +229,7 @@ impl CudaComm {
         Err(Error::Unsupported(format!("{name} cannot be played on GPUs: {refused}")))
     }
 
-    /// Where the buffers lie that peers address.
+    /// Returns the places of the buffers that peers address.
     fn spots(
         &self,
         header: &Header,
@@ -273,7 +274,7 @@ fn checked<'a>(plans: &'a Proved, args: &CudaArgs) -> Result<&'a Header, Error> 
     }
 }
 
-/// Whether a buffer has no meaning on some ranks, so that they may give none.
+/// Returns true if a buffer has no meaning on some ranks, so that they may give none.
 fn optional(header: &Header, buffer: usize) -> bool {
     match header.collective.as_str() {
         "gather" | "reduce" => buffer == 2,

@@ -24,7 +24,7 @@ impl CudaComm {
         self.named(asked, in_place(data), stream)
     }
 
-    /// As [`CudaComm::all_reduce`], out of place.
+    /// Performs [`CudaComm::all_reduce`] out of place.
     pub fn all_reduce_into(
         &mut self,
         output: DevicePtr,
@@ -52,7 +52,7 @@ impl CudaComm {
         self.named(asked, in_place(data), stream)
     }
 
-    /// As [`CudaComm::reduce`], out of place; the output of others than the root may be null.
+    /// Performs [`CudaComm::reduce`] out of place; the output of others than the root may be null.
     #[expect(clippy::too_many_arguments, reason = "a buffer more than `reduce`")]
     pub fn reduce_into(
         &mut self,
@@ -149,7 +149,8 @@ impl CudaComm {
         self.named(asked, moved(output, input), stream)
     }
 
-    /// What is put into the stream after this runs when all ranks have come here in theirs.
+    /// Puts a barrier into the stream: what is put there after it runs when all ranks have come here in
+    /// theirs.
     pub fn barrier(&mut self, stream: &CudaStream) -> Result<(), Error> {
         let asked = Asked::of("barrier", 1, 0, DType::U8);
         self.named(asked, in_place(DevicePtr::NULL), stream)

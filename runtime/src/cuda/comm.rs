@@ -12,21 +12,22 @@ use crate::dtype::Element;
 use crate::error::Error;
 use crate::hints::Hints;
 
-/// How a [`CudaComm`] is made.
+/// The options with which a [`CudaComm`] is made.
 #[derive(Debug, Clone, Default)]
 pub struct CudaOptions {
-    /// Which GPU, as the driver counts for this process. By default the one of this rank's number, modulo the
-    /// number of GPUs.
+    /// The GPU, as the driver counts for this process. By default it is the one of this rank's number, modulo
+    /// the number of GPUs.
     pub device: Option<u32>,
     /// Bytes of each half of the staging memory for messages that are copied whole, a multiple of 1 MiB; 32 MiB by
     /// default. The same on all ranks.
     pub staging_bytes: Option<u64>,
-    /// The same for packets; 16 MiB by default.
+    /// Bytes of each half of the staging memory for packets; 16 MiB by default. The same on all ranks.
     pub packet_bytes: Option<u64>,
-    /// Where compiled kernels are kept: `$XDG_CACHE_HOME/roundelay/cuda` by default, or
+    /// The folder for compiled kernels: `$XDG_CACHE_HOME/roundelay/cuda` by default, or
     /// `$HOME/.cache/roundelay/cuda`. An empty path keeps none.
     pub cache_dir: Option<PathBuf>,
-    /// How many calls are taken to have been made before: for tests of what comes after 2^32 of them. The same on all ranks.
+    /// The number of calls taken to have been made before: for tests of what comes after 2^32 of them. The
+    /// same on all ranks.
     pub calls_before: u32,
     /// The compiler's library, in place of the one that [`probe`](fn@super::probe) finds.
     pub nvrtc: Option<PathBuf>,
@@ -89,14 +90,14 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::set_hints`].
+    /// The errors of [`Communicator::set_hints`].
     pub fn set_hints(&mut self, hints: Hints) -> Result<(), Error> {
         self.gpu.choices.clear();
         self.comm.set_hints(hints)
     }
 
-    /// How long nothing may move in a call before it fails, as [`Communicator::set_timeout`]. It counts for calls that
-    /// are made, or captured, from now on.
+    /// Sets the longest time without progress in a call before it fails, as [`Communicator::set_timeout`]. It
+    /// counts for calls that are made, or captured, from now on.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.comm.set_timeout(timeout);
     }
@@ -147,7 +148,7 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::synchronize`], for it waits for all calls.
+    /// The errors of [`CudaComm::synchronize`], for it waits for all calls.
     pub fn free<T: Element>(&mut self, buffer: CudaBuffer<T>) -> Result<(), Error> {
         let latest = self.gpu.journal.lock().latest();
         if let Some(stream) = latest {
@@ -167,7 +168,8 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::alloc`]; also if the memory cannot be shared (only what `cuMemAlloc` or `cudaMalloc` gave can).
+    /// The errors of [`CudaComm::alloc`]; also if the memory cannot be shared (only that of `cuMemAlloc` or
+    /// `cudaMalloc` can).
     pub fn register(&mut self, ptr: DevicePtr, bytes: u64) -> Result<(), Error> {
         let core = self.comm.core()?;
         core.usable()?;
@@ -190,7 +192,7 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::write`].
+    /// The errors of [`CudaComm::write`].
     pub fn read(&mut self, from: DevicePtr, to: &mut [u8]) -> Result<(), Error> {
         let timeout = self.comm.core()?.timeout();
         // SAFETY: whoever made the address promised it; the copy is waited for.
@@ -202,7 +204,7 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::write`].
+    /// The errors of [`CudaComm::write`].
     pub fn fill(&mut self, at: DevicePtr, byte: u8, bytes: usize) -> Result<(), Error> {
         let timeout = self.comm.core()?.timeout();
         // SAFETY: whoever made the address promised it; it is waited for.

@@ -1,4 +1,5 @@
-//! What ranks settle before a kernel runs: that all can, or who cannot and why; and messages that carry descriptors.
+//! Agrees before a kernel runs that all ranks can run it, or who cannot and why; and passes messages that
+//! carry descriptors.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -44,7 +45,7 @@ pub(super) fn agree<T>(core: &mut Core, own: Result<T, Error>) -> Result<T, Erro
     })
 }
 
-/// Whether an error is about the arguments of a call.
+/// Returns true if an error is about the arguments of a call.
 fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Usage(_) | Error::Unsupported(_) | Error::Refused { .. })
 }
@@ -63,9 +64,9 @@ pub(super) fn same(core: &mut Core, word: u64) -> Result<Option<u32>, Error> {
 
 /// Why messages did not come.
 enum Stop {
-    /// What concerns all ranks: they know it, or are told.
+    /// An error that concerns all ranks: they know it, or are told.
     Ended(Error),
-    /// What concerns this rank.
+    /// An error that concerns this rank.
     Failed(String),
 }
 

@@ -1,5 +1,5 @@
-//! How a call is cut: which elements a block plays in which pass, and what a slot holds. A function of what all ranks
-//! have in common, so that all cut alike.
+//! Cuts a call: which elements a block plays in which pass, and what a slot holds. The cut is a function of
+//! what all ranks have in common, so that all cut alike.
 
 use roundelay_compiler::device::Way;
 use roundelay_compiler::plan::Header;
@@ -11,10 +11,11 @@ const LEAST_PIECE: u64 = 16 << 10;
 /// A block moves at most so many bytes of a chunk in a pass, so that blocks that run side by side work on memory that lies
 /// together: with pieces of 8 MiB a broadcast of 1 GiB came at 289 GB/s, now and then at 364.
 const MOST_PIECE: u64 = 2 << 20;
-/// What a link could carry while a hop's waits and meetings last: 12 us at 350 GB/s. Measured: broadcast.chain of 32 MiB
-/// on four H200 took 101.7 us with this, 106.8 with a half, 109.8 with a quarter, 121.5 with an eighth.
+/// The bytes that a link could carry while a hop's waits and meetings last: 12 us at 350 GB/s. Measured:
+/// broadcast.chain of 32 MiB on four H200 took 101.7 us with this, 106.8 with a half, 109.8 with a quarter,
+/// 121.5 with an eighth.
 const HOP_BYTES: u64 = 4 << 20;
-/// What addresses of kernels are multiples of, in bytes.
+/// The alignment of kernels' addresses, in bytes.
 const GROUP: u64 = 16;
 
 /// Sizes of a call; see `roundelay_compiler::device::abi`.
@@ -30,7 +31,7 @@ pub(crate) struct Cut {
     pub(crate) unit: u64,
 }
 
-/// What a call and its program say of sizes.
+/// The sizes of a call and of its program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub(crate) header: &'a Header,

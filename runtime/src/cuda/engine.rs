@@ -18,14 +18,15 @@ use crate::backend::cuda::{CudaStream, Fault, Kernel};
 pub(super) struct EngineCopy {
     /// Whose buffer is read.
     rank: u32,
-    /// Which buffer is read and which is written, from which byte on.
+    /// The buffers that are read and written, by number, each with its first byte.
     from: (usize, u64),
     to: (usize, u64),
     bytes: u64,
 }
 
-/// What engines copy of a program, for so many elements of `size` bytes: first from the rank after this one, so that
-/// not all read in one rank's memory at once, then from the next, and what stays on this rank last.
+/// Returns the copies that engines make for a program, for `count` elements of `size` bytes: first from the
+/// rank after this one, so that not all read in one rank's memory at once, then from the next, and those
+/// within this rank last.
 pub(super) fn pieces(program: &DeviceProgram, count: u64, size: u64) -> Vec<EngineCopy> {
     let (header, n) = (&program.header, program.header.ranks);
     let (elements, chunks) = (u64::from(header.blocks) * count, u64::from(header.chunks.max(1)));
@@ -88,7 +89,8 @@ impl Gpu {
     ///
     /// # Safety
     ///
-    /// As [`Kernel::launch`]; the buffers that the parameters name have the bytes that the pieces do.
+    /// The requirements of [`Kernel::launch`]; the buffers that the parameters name have the bytes that the
+    /// pieces do.
     pub(super) unsafe fn in_parts(
         &self,
         kernel: &Kernel,

@@ -1,4 +1,4 @@
-//! What a rank has of its device, and memory that ranks share.
+//! Holds the state that a rank has of its device, and the memory that ranks share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::transport::nvlink::Shared;
 /// Plan, way, type, operator, and whether memory lies at multiples of 16 bytes.
 type Compiled = ([u8; 16], Way, DType, RedOp, bool);
 
-/// See above.
+/// A rank's GPU: its streams, kernels, and the memory that ranks share.
 pub(super) struct Gpu {
     pub(super) rank: u32,
     pub(super) ranks: u32,
-    /// Of the GPU with the fewest multiprocessors, so that all ranks choose alike.
+    /// The multiprocessors of the GPU with the fewest, so that all ranks choose alike.
     pub(super) sms: u32,
     pub(super) layout: Layout,
     /// Calls of which the compiler knows: by plan and way.
@@ -146,5 +146,5 @@ impl Gpu {
     }
 }
 
-/// How long kernels may take to see the abort word.
+/// The time that kernels may take to see the abort word.
 pub(super) const LEAVE: Duration = Duration::from_secs(10);

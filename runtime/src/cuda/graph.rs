@@ -45,7 +45,7 @@ pub struct CudaWork {
 }
 
 impl CudaWork {
-    /// Whether the stream has come there. Does not wait.
+    /// Returns true if the stream has come there. Does not wait.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// What `record` fails with; [`Error::Cuda`] if the driver refuses.
+    /// The error of `record`; [`Error::Cuda`] if the driver refuses.
     pub fn capture<E: From<Error>>(
         &mut self,
         stream: &CudaStream,
@@ -110,7 +110,7 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::synchronize`].
+    /// The errors of [`CudaComm::synchronize`].
     pub fn wait(&mut self, work: &CudaWork) -> Result<(), Error> {
         self.watch(|| work.event.is_done())
     }

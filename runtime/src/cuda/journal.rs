@@ -1,4 +1,4 @@
-//! Which calls were put into streams: the order between streams, and what a report is about.
+//! Records the calls that were put into streams: the order between streams, and what a report is about.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ pub(super) struct Journal(Arc<Mutex<Entries>>);
 
 #[derive(Debug)]
 pub(super) struct Entries {
-    /// Where the latest call was put.
+    /// The stream of the latest call.
     latest: Option<CudaStream>,
     order: Event,
     /// Epoch of the last call that was launched.
@@ -24,7 +24,7 @@ pub(super) struct Entries {
     launches: VecDeque<(u32, Launch)>,
     /// Calls of the graph that is being captured.
     captured: Option<Vec<Arc<Lowered>>>,
-    /// Whether calls went into a graph that is not ours: epochs are not known any more.
+    /// True if calls went into a graph that is not ours: epochs are not known any more.
     astray: bool,
 }
 
@@ -53,7 +53,7 @@ impl Entries {
         self.latest.clone()
     }
 
-    /// What is put into a stream now comes after the calls before it, in whatever stream they are.
+    /// Orders what is put into a stream now after the calls before it, in whatever stream they are.
     pub(super) fn follow(&mut self, stream: &CudaStream) -> Result<(), Fault> {
         match &self.latest {
             Some(latest) if latest.raw() == stream.raw() => return Ok(()),

@@ -1,4 +1,4 @@
-//! Which algorithm a call by name plays.
+//! Finds the algorithm that a call by name plays.
 
 use std::sync::Arc;
 

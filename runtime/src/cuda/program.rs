@@ -18,9 +18,9 @@ pub(super) const BUFFERS: [&str; 3] = ["data", "input", "output"];
 #[derive(Debug)]
 pub(super) struct Lowered {
     pub(super) program: ProvedProgram,
-    /// Of each of the user's buffers: whether this rank's kernel addresses it.
+    /// True for each of the user's buffers that this rank's kernel addresses.
     pub(super) own: [bool; 3],
-    /// Whether some rank's kernel addresses that of another one.
+    /// True for each buffer of which some rank's kernel addresses that of another one.
     pub(super) remote: [bool; 3],
     /// Most messages a pass of a connection, over all ranks.
     pub(super) messages: u32,
@@ -109,7 +109,7 @@ fn mark(region: &Region, into: &mut [bool; 3], counts: bool) {
 /// Parameters of a kernel as words: those of [`abi::Params`], then four addresses a rank.
 pub(super) const WORDS: usize = size_of::<abi::Params>() / 8;
 
-/// Where a parameter is among the words.
+/// The index of a parameter among the words.
 macro_rules! word {
     ($field:ident) => {
         std::mem::offset_of!(roundelay_compiler::device::abi::Params, $field) / 8

@@ -8,7 +8,7 @@ use crate::transport::nvlink::Shared;
 /// Memory of every rank, as mapped here.
 #[derive(Debug)]
 pub(super) enum Region {
-    /// Of this communicator's own.
+    /// Memory of this communicator's own.
     Own(Shared),
     /// Another allocator's: this rank's address, and what the peers' is mapped as (0 for this rank).
     IpcMemory {
@@ -22,7 +22,7 @@ pub(super) enum Region {
 }
 
 impl Region {
-    /// Where a rank's memory begins, as mapped here.
+    /// Returns the address at which a rank's memory begins, as mapped here.
     pub(super) fn base(&self, rank: u32) -> u64 {
         match self {
             Region::Own(shared) => shared.base(rank),
@@ -46,7 +46,7 @@ impl Region {
     }
 }
 
-/// Where a buffer lies in a region: the same on all ranks of a call.
+/// The place of a buffer in a region: the same on all ranks of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Spot {
     /// Counted in the order in which all ranks made regions.

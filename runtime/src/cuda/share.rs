@@ -12,15 +12,15 @@ use crate::comm::Core;
 use crate::error::Error;
 use crate::transport::nvlink::{DescriptorSocket, Shared, offer};
 
-/// How long zeroing memory may take.
+/// The time that zeroing memory may take.
 const ZEROED: Duration = Duration::from_secs(60);
 
-/// What it takes.
+/// The resources with which memory is shared.
 #[derive(Debug)]
 pub(super) struct Sharing {
     pub(super) rank: u32,
     pub(super) ranks: u32,
-    /// Of what the bytes of shared memory are multiples, on all ranks.
+    /// The unit of which the bytes of shared memory are multiples, on all ranks.
     pub(super) granularity: u64,
     pub(super) context: Arc<Context>,
     pub(super) aside: CudaStream,

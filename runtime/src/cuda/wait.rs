@@ -13,9 +13,9 @@ use crate::error::{Error, Location};
 
 /// Polls without giving the core away.
 const SPINS: u32 = 2000;
-/// How often the others are heard.
+/// The interval at which the others are heard.
 const HEAR: Duration = Duration::from_millis(1);
-/// How long the kernels of a rank that is gone may still take to be seen.
+/// The time that the kernels of a rank that is gone may still take to be seen.
 const LINGER: Duration = Duration::from_secs(1);
 /// Timeouts after which a stream is given up in which no kernel of ours reports anything: other work is in it.
 const STALLED: u32 = 10;
@@ -135,7 +135,7 @@ impl CudaComm {
     }
 }
 
-/// Where in an algorithm a kernel was.
+/// Returns the place in an algorithm at which a kernel was.
 fn location(rank: u32, call: Option<&Lowered>, report: &Report) -> Location {
     let site = call.and_then(|call| call.site(report.site));
     Location {

@@ -15,7 +15,7 @@ use crate::transport::tcp::IoVecMut;
 /// they are folded, enough to pay for the system call.
 const BLOCK: usize = 128 << 10;
 
-/// Which elements of a segment are moved.
+/// The elements of a segment that are moved.
 #[derive(Clone, Copy)]
 struct Span {
     /// The segment's first place.
@@ -74,8 +74,8 @@ impl Player<'_> {
         self.endpoints.receivers[at].has_landed(true)
     }
 
-    /// The same where inputs are other processes' own memory: copied block by block and folded from
-    /// there, or straight to the store where there is nothing to fold.
+    /// Executes a step whose inputs are other processes' own memory: copies it block by block and folds it
+    /// from there, or straight to the store where there is nothing to fold.
     #[cold]
     pub(super) fn fetch(&mut self, step: &Step, pass: u32, stores: bool) -> Result<(), Error> {
         let bound = self.bound;
@@ -189,7 +189,7 @@ impl Player<'_> {
     }
 }
 
-/// Where a place of a step lies in memory in a pass, piece by piece.
+/// Returns the pieces of memory at which a place of a step lies in a pass.
 pub(super) fn pieces<'a>(
     bound: &'a Bound,
     step: &Step,
@@ -211,7 +211,7 @@ pub(super) fn pieces<'a>(
     })
 }
 
-/// Where the only message of a step goes straight.
+/// Returns the pieces of memory to which the only message of a step goes straight.
 pub(super) fn landing<'a>(
     bound: &'a Bound,
     step: &Step,

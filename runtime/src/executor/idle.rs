@@ -1,5 +1,5 @@
-//! What a rank does while none of its lanes can move: it looks after sockets, sees what each lane waits
-//! for, and asks the watchdog whether to go on.
+//! Waits while none of a rank's lanes can move: looks after sockets, sees what each lane waits for, and asks
+//! the watchdog whether to go on.
 
 use super::player::Player;
 use super::wait::Look;
@@ -9,8 +9,8 @@ use crate::bind::{Bound, Step};
 use crate::error::Error;
 
 impl Player<'_> {
-    /// Whether the peer of a send may still read memory of this call that was not copied, or a
-    /// socket has not taken all yet.
+    /// Returns true if the peer of a send may still read memory of this call that was not copied, or a socket
+    /// has not taken all yet.
     pub(super) fn is_read(&mut self, send: usize) -> bool {
         let sender = &mut self.endpoints.senders[self.bound.sends[send].sender as usize];
         let zero_copied = sender.zero_copied();
@@ -107,7 +107,7 @@ impl Player<'_> {
         Ok(found)
     }
 
-    /// What each lane waits for, other than lanes.
+    /// Returns the conditions that lanes wait for, other than lanes.
     pub(crate) fn obstacles(&mut self) -> Result<Vec<Blocked>, Error> {
         let mut found = Vec::new();
         for lane in 0..self.bound.lanes.len() {

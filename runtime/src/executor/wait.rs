@@ -14,21 +14,21 @@ use crate::group::Group;
 const EAGER: u32 = 64;
 /// Polls before the first yield, a tenth of a millisecond.
 const SPINS: u32 = 3000;
-/// The same where ranks outnumber cores: whoever is awaited is likely not running.
+/// The number of polls where ranks outnumber cores: whoever is awaited is likely not running.
 const SPINS_CROWDED: u32 = 8;
-/// How long a rank polls sockets, without a pause, before it sleeps where others want its core: a peer that runs
-/// answers sooner, and to be woken costs more than what is left of a slice.
+/// The time that a rank polls sockets, without a pause, before it sleeps where others want its core: a peer
+/// that runs answers sooner, and to be woken costs more than what is left of a slice.
 const BRISK: Duration = Duration::from_micros(30);
 /// Longest sleep for shared memory. A waker that has not seen yet that somebody sleeps costs no more than this.
 const NAP: Duration = Duration::from_micros(200);
-/// The same where something may come that wakes nobody.
+/// The longest sleep where something may come that wakes nobody.
 const SHORT_NAP: Duration = Duration::from_micros(50);
 /// A wait for sockets sleeps from here on.
 const LONG: Duration = Duration::from_millis(20);
-/// How often peers are examined.
+/// The interval at which peers are examined.
 const EXAMINE: Duration = Duration::from_millis(1);
 
-/// What a waiting rank should do next.
+/// The next action of a waiting rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Poll again.
@@ -50,11 +50,11 @@ pub(crate) struct Wait {
     polls: u32,
     began: Option<Instant>,
     examined: Option<Instant>,
-    /// Whether anything may come through sockets.
+    /// True if anything may come through sockets.
     sockets: bool,
-    /// Whether peers were told that this rank sleeps.
+    /// True if peers were told that this rank sleeps.
     announced: bool,
-    /// Whether peers were examined since the last progress.
+    /// True if peers were examined since the last progress.
     long: bool,
 }
 
@@ -76,7 +76,7 @@ impl Wait {
         if crowded { SPINS_CROWDED } else { EAGER }
     }
 
-    /// How long nothing may move.
+    /// The longest time without progress.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -93,12 +93,12 @@ impl Wait {
         std::mem::take(&mut self.long)
     }
 
-    /// How long nothing has moved, as far as it was looked at.
+    /// Returns the time without progress, as far as it was looked at.
     pub(crate) fn waited(&self) -> Duration {
         self.began.map(|began| began.elapsed()).unwrap_or_default()
     }
 
-    /// Whether this wait is so long that to be woken late costs little beside it.
+    /// Returns true if this wait is so long that to be woken late costs little beside it.
     pub(crate) fn is_long(&self) -> bool {
         self.polls > self.spins && self.began.is_some_and(|began| began.elapsed() > LONG)
     }
@@ -149,7 +149,7 @@ impl Wait {
         self.look_up(group, now, Look::Again)
     }
 
-    /// What to do next, if nothing has happened: `then`.
+    /// Returns the next action: `then`, if nothing has happened.
     fn look_up(&mut self, group: &mut Group, now: Instant, then: Look) -> Look {
         if group.is_aborted() {
             self.long = true;
@@ -176,7 +176,7 @@ mod tests {
     use crate::transport::shm::{Layout, Segment};
     use roundelay_dsl::diag::codes;
 
-    /// As if others had the rank's core twice.
+    /// Records that others had the rank's core twice.
     fn contend(group: &mut Group) {
         for _ in 0..2 {
             group.contention.yielded(Instant::now(), Duration::from_millis(3));

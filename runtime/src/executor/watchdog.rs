@@ -1,5 +1,5 @@
-//! When a wait has failed, and how that is told: who waited, where in the algorithm, for what, from
-//! whom, and what is known of the peer.
+//! Reports a failed wait: who waited, where in the algorithm, for what, from whom, and what is known of the
+//! peer.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::group::Group;
 use crate::trace::{Condition, Looks, PAUSE, Recorder, Seen, Standing, Wait, Waiting, now};
 use crate::transport::shm::State;
 
-/// What is wrong with a peer.
+/// The fault of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// It has left or died; whatever it sent before is still there.
@@ -39,7 +39,7 @@ pub(crate) fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) 
     }
 }
 
-/// That a process does not exist, if so.
+/// Describes a process that no longer exists; returns `None` if it does.
 fn missing(pid: i32) -> Option<String> {
     let pid = rustix::process::Pid::from_raw(pid)?;
     let gone = rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
@@ -57,7 +57,8 @@ pub(crate) fn remark(group: &Group, waiting: &Waiting, sites: &[Site]) -> String
     }
 }
 
-/// As [`remark`], for a wait that is over if what is awaited comes while the others are looked at.
+/// Returns the text of [`remark`], for a wait that is over if what is awaited comes while the others are
+/// looked at: then `None`.
 fn remark_unless_it_comes(
     player: &mut Player<'_>,
     waiting: &Waiting,
@@ -76,7 +77,7 @@ fn remark_unless_it_comes(
     }
 }
 
-/// What can be seen of all ranks by one that waits.
+/// Returns the state of all ranks as one that waits can see it.
 fn seen(group: &Group, waiting: &Waiting, sites: &[Site]) -> Vec<Standing> {
     let mut standings = standings(group, sites);
     // This rank's own wait is known best.
@@ -86,7 +87,7 @@ fn seen(group: &Group, waiting: &Waiting, sites: &[Site]) -> Vec<Standing> {
     standings
 }
 
-/// What can be seen of all ranks.
+/// Returns the state of all ranks, as far as it can be seen.
 pub(crate) fn standings(group: &Group, sites: &[Site]) -> Vec<Standing> {
     (0..group.size()).map(|rank| standing(group, rank, sites)).collect()
 }
@@ -119,7 +120,7 @@ fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
     Standing { rank, pid, condition, calls: latest, recent, waiting }
 }
 
-/// When a wait began that has lasted so long: as recorded, if it is.
+/// Returns the time at which a wait began that has lasted so long: as recorded, if it is.
 pub(crate) fn began(recorder: &Recorder, waited: Duration) -> u64 {
     match recorder.waiting() {
         Some(waiting) => waiting.since,
@@ -140,7 +141,7 @@ pub(crate) fn resumed(group: &mut Group, recorder: &mut Recorder) {
     group.publish_wait(None);
 }
 
-/// What the lanes of a blocked rank wait for.
+/// Describes the wait of the lanes of a blocked rank.
 fn waiting(
     player: &mut Player<'_>,
     lane: Option<usize>,
@@ -170,7 +171,7 @@ fn waiting(
     Ok(waiting)
 }
 
-/// Whether a process is stopped by a signal or a debugger.
+/// Returns true if a process is stopped by a signal or a debugger.
 fn is_stopped(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name before the state is in parentheses and may itself hold any character.
@@ -323,7 +324,7 @@ fn describe(player: &Player<'_>, blocked: Blocked) -> (u32, String) {
     }
 }
 
-/// As [`remark`], of messages that only two ranks know of.
+/// Returns the text of [`remark`] for messages that only two ranks know of.
 fn batch_remark(player: &Player<'_>, peer: u32, blocked: Blocked, known: &str) -> String {
     let rank = player.rank;
     match blocked {
@@ -338,7 +339,7 @@ fn batch_remark(player: &Player<'_>, peer: u32, blocked: Blocked, known: &str) -
     }
 }
 
-/// Where in its algorithm a rank is.
+/// Returns the place in its algorithm at which a rank is.
 pub(crate) fn location(player: &Player<'_>, step: Option<&Step>) -> Location {
     if let Some(batch) = &player.bound.batch {
         let index = step.map_or(0, |s| s.round);

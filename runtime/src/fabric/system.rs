@@ -1,10 +1,10 @@
-//! What the system says of the devices of this host.
+//! Lists the devices of this host that the system knows.
 
 use std::path::Path;
 
 use super::{Device, NetworkPath, RDMA, TCP};
 
-/// Where the system lists them.
+/// The folder in which the system lists them.
 pub const SYS: &str = "/sys/class";
 const NET: &str = "net";
 const INFINIBAND: &str = "infiniband";
@@ -53,13 +53,13 @@ fn named(
     names.iter().map(way).collect()
 }
 
-/// What the first port of a device can do, in Mbit/s; 0 if the system does not say.
+/// Returns the rate of the first port of a device, in Mbit/s; 0 if the system does not say.
 pub(crate) fn mbit(device: &str) -> u32 {
     let port = Path::new(SYS).join(INFINIBAND).join(device).join("ports/1");
     rate(&port).map_or(0, |gbit| (gbit * 1000.0) as u32)
 }
 
-/// What the first port of a device is in, if that is not the state in which it works.
+/// Names the state of the first port of a device, if that is not the state in which it works.
 pub(crate) fn fault(device: &str) -> Option<String> {
     let state = read(&Path::new(SYS).join(INFINIBAND).join(device).join("ports/1/state"));
     let Some(state) = state else { return Some("the device is gone".into()) };

@@ -22,32 +22,32 @@ use crate::store::Store;
 use crate::transport;
 use crate::transport::shm::{Layout, Segment};
 
-/// What the ranks of a job must have in common.
+/// The settings that the ranks of a job must have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Terms {
-    /// Which links may be used.
+    /// The links that may be used.
     pub(crate) transports: Transports,
     /// Sockets opened to each peer at once.
     pub(crate) channels: u32,
     /// See [`Layout`]; by default what the transports say.
     pub(crate) slot_bytes: Option<u64>,
-    /// Whether sockets are opened when a plan first needs them, not at once.
+    /// True if sockets are opened when a plan first needs them, not at once.
     pub(crate) lazy: bool,
 }
 
-/// What a rank tells all others of itself.
+/// The information that a rank gives all others about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Note {
     terms: Terms,
-    /// Whether it has devices for RDMA, and may use them.
+    /// True if it has devices for RDMA, and may use them.
     rdma: bool,
     /// The paths to other hosts, in order, where there are several.
     paths: Vec<String>,
-    /// Which of them are devices here.
+    /// True for each of the paths that is a device here.
     devices: Vec<bool>,
-    /// What the system says of the speed of each, in Mbit/s; 0 if it says nothing.
+    /// The speed of each path according to the system, in Mbit/s; 0 if it says nothing.
     speeds: Vec<u32>,
-    /// What topology files call this host, and which file this is, if there is one.
+    /// The name of this host in topology files, and the digest of the file, if there is one.
     name: String,
     sheet: Option<u64>,
 }
@@ -65,7 +65,7 @@ impl Note {
     }
 }
 
-/// Which paths are devices.
+/// Returns true for each path that is a device.
 fn devices(options: &Options) -> Vec<bool> {
     options.media.iter().map(|medium| medium.device().is_some()).collect()
 }
@@ -182,7 +182,7 @@ fn numbers(hosts: &[u128]) -> Vec<u32> {
     hosts.iter().map(number).collect()
 }
 
-/// Where the ranks are; an error if they were not given the same.
+/// Returns the hosts of the ranks and the costs of the paths; fails if the ranks were not given the same.
 fn peers(
     rank: u32,
     endpoints: &[EndpointAddress],
@@ -244,7 +244,7 @@ struct Shared {
     near: Vec<u32>,
     segment: Arc<Segment>,
     refusal: Option<String>,
-    /// Of each rank whether it has opened its machine's memory.
+    /// 1 for each rank that has opened its machine's memory.
     fits: Vec<u64>,
 }
 

@@ -12,7 +12,7 @@ use crate::route::Transport;
 use crate::transport::rdma::{self, Handshake, Meeting};
 use crate::transport::tcp::Socket;
 
-/// How long a rank stays until its peers' systems have what it sent over several paths.
+/// The time that a rank stays until its peers' systems have what it sent over several paths.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Group {
@@ -102,8 +102,8 @@ impl Group {
         &self.paths
     }
 
-    /// What the paths between hosts can do, as far as the system or a topology file says, the same on all
-    /// ranks; empty where there is only one.
+    /// Returns the latency and bandwidth of the paths between hosts, as far as the system or a topology file
+    /// says, the same on all ranks; empty where there is only one.
     pub(crate) fn path_costs(&self) -> &[PathCost] {
         &self.costs
     }

@@ -33,7 +33,7 @@ use crate::transport::shm::{Exchange, Layout, Segment, State};
 use crate::transport::tcp::Socket;
 use crate::waiting::Waiting;
 
-/// How long ranks elsewhere may take to say what they wait for. They look up once a millisecond.
+/// The time that ranks elsewhere may take to say what they wait for. They look up once a millisecond.
 const ANSWERS: Duration = Duration::from_millis(200);
 
 /// The numbers of a rank of this machine in the memory that it shares with this one.
@@ -45,21 +45,21 @@ pub(crate) struct LocalRank {
     pub(crate) heap: u32,
 }
 
-/// What the words of a round show.
+/// The result of reading a rank's word in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// Nothing yet.
     Nothing,
     /// The rank's word.
     Word(u64),
-    /// That rank is in another call.
+    /// The rank that is in another call.
     OtherCall(u32),
 }
 
 /// Ends what a part is told of a failure of its whole.
 const OF_WHOLE: &str = "; these are numbers in the whole of this part";
 
-/// Who stops when a part fails.
+/// The ranks of a whole, which stop when a part fails.
 #[derive(Clone)]
 struct Above {
     control: Arc<Segment>,
@@ -91,14 +91,14 @@ impl Above {
         }
     }
 
-    /// As a part of that part sees it.
+    /// Returns this group as a part of that part sees it.
     fn beyond(&self, members: &[u32]) -> Above {
         let called = |&m: &u32| self.members.get(m as usize).copied().unwrap_or(m);
         Above { members: members.iter().map(called).collect(), ..self.clone() }
     }
 }
 
-/// See above.
+/// The ranks of a communicator, and the memory and sockets between them.
 pub(crate) struct Group {
     rank: u32,
     control: Arc<Segment>,
@@ -108,11 +108,12 @@ pub(crate) struct Group {
     exchange: Exchange,
     /// If not all ranks share the control segment. Parts raise alarms there too.
     net: Option<Arc<Mutex<Net>>>,
-    /// What this is a part of, and what that is a part of, and so on.
+    /// The whole that this is a part of, the whole that that is a part of, and so on.
     above: Vec<Above>,
-    /// What sockets were needed for before the ranks knew that they can do without.
+    /// The counts of sockets that were needed before the ranks knew that they can do without.
     joined: Counts,
-    /// What the ranks showed in the current round, if they are not all in the control segment.
+    /// The words of the ranks in the current round, if they are not all in the control segment; the rank that
+    /// is in another call, if one is.
     words: Option<Result<Vec<u64>, u32>>,
     routes: Vec<Route>,
     /// The machine of each rank, numbered alike on all ranks.
@@ -125,19 +126,19 @@ pub(crate) struct Group {
     terms: Terms,
     /// See [`Group::paths`].
     paths: Vec<String>,
-    /// What carries data between hosts, if several paths say so.
+    /// The transport that carries data between hosts, if several paths name it.
     carried: Option<Transport>,
     /// See [`Group::path_costs`].
     costs: Vec<PathCost>,
     /// Connections that are not plain sockets: they move only while this process looks at them, whatever it waits
     /// for, for a peer may still need what an earlier call sent.
     streamed: Vec<Weak<Socket>>,
-    /// Which devices carry connections by RDMA, and whether every rank of the job has some.
+    /// The devices that carry connections by RDMA, and true if every rank of the job has some.
     devices: rdma::Choice,
     all_have_rdma: bool,
-    /// What devices know of this rank's arena; parts share it.
+    /// The registrations of this rank's arena with devices; parts share them.
     registrations: Arc<rdma::Registrations>,
-    /// Whether others want this rank's core.
+    /// The competition of other programs for this rank's core.
     pub(crate) contention: Contention,
 }
 
@@ -243,17 +244,17 @@ impl Group {
         &self.hosts
     }
 
-    /// Whether some ranks are reached through sockets.
+    /// Returns true if some ranks are reached through sockets.
     pub(crate) fn is_networked(&self) -> bool {
         self.net.is_some()
     }
 
-    /// Whether ranks of one machine may share memory.
+    /// Returns true if ranks of one machine may share memory.
     pub(crate) fn shares_memory(&self) -> bool {
         self.terms.transports.shm
     }
 
-    /// What links the ranks, as the tuned table names it: the same on all of them.
+    /// Returns the links between the ranks, as the tuned table names them: the same on all of them.
     pub(crate) fn transport(&self) -> &'static str {
         let Transports { shm, tcp, rdma } = self.terms.transports;
         let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
@@ -272,7 +273,7 @@ impl Group {
         }
     }
 
-    /// Where a rank sits, if it shares memory with this one.
+    /// Returns the numbers of a rank that shares memory with this one.
     #[inline]
     pub(crate) fn local(&self, rank: u32) -> Option<LocalRank> {
         self.locals.get(rank as usize).copied().flatten()
@@ -282,7 +283,7 @@ impl Group {
         self.local(self.rank).map_or(0, |local| local.control)
     }
 
-    /// Whether `low..high` of the heap lies in the arena of a rank.
+    /// Returns true if `low..high` of the heap lies in the arena of a rank.
     pub(crate) fn lies_in_arena(&self, rank: u32, low: u64, high: u64) -> bool {
         let Some(local) = self.local(rank) else { return false };
         let layout = self.heap.layout();
@@ -304,7 +305,7 @@ impl Group {
             .collect()
     }
 
-    /// Whether connections wait until a call needs them.
+    /// Returns true if connections wait until a call needs them.
     pub(crate) fn is_lazy(&self) -> bool {
         self.terms.lazy
     }
@@ -313,7 +314,7 @@ impl Group {
         self.net.as_ref().map(|net| net.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What was done over sockets to come together and to speak outside plans.
+    /// Returns the counts of what was done over sockets to come together and to speak outside plans.
     pub(crate) fn counts(&self) -> Counts {
         self.net().map_or(self.joined, |net| net.counts())
     }
@@ -335,7 +336,7 @@ impl Group {
         memory + self.net().map_or(0, |net| net.counts().links + net.listener().descriptors())
     }
 
-    /// Whether one segment is both control segment and heap.
+    /// Returns true if one segment is both control segment and heap.
     fn shares_heap(&self) -> bool {
         Arc::ptr_eq(&self.control, &self.heap)
     }
@@ -395,7 +396,7 @@ impl Group {
         self.above.iter().for_each(|above| above.abort(&cause));
     }
 
-    /// Whether somebody failed.
+    /// Returns true once a rank has raised the abort flag.
     #[inline]
     pub(crate) fn is_aborted(&self) -> bool {
         self.control.is_aborted()
@@ -437,7 +438,7 @@ impl Group {
         }
     }
 
-    /// What a rank waits for, if it said so and that can be seen from here.
+    /// Returns the wait of a rank, if it said so and that can be seen from here.
     pub(crate) fn wait_of(&self, rank: u32) -> Option<Waiting> {
         let words = match self.local(rank) {
             Some(local) => self.control.wait_of(local.control),
@@ -446,7 +447,7 @@ impl Group {
         Waiting::from_words(words?)
     }
 
-    /// Whether a rank takes part, and in which process of this machine.
+    /// Returns the participation of a rank, and its process on this machine.
     pub(crate) fn state(&self, rank: u32) -> (State, Option<i32>) {
         let known = self.pids.get(rank as usize).copied().flatten();
         match self.local(rank).map(|local| self.control.state(local.control)) {
@@ -457,7 +458,7 @@ impl Group {
         }
     }
 
-    /// How a rank elsewhere is known to have gone.
+    /// Describes how a rank elsewhere went, if it is known to have gone.
     pub(crate) fn gone(&self, rank: u32) -> Option<String> {
         self.net()?.gone(rank).map(str::to_owned)
     }
@@ -477,7 +478,7 @@ impl Group {
         self.net()?.awaited_words()
     }
 
-    /// What a rank shows in that round.
+    /// Returns the word that a rank shows in that round.
     pub(crate) fn word_of(&mut self, rank: u32) -> Shown {
         if self.net.is_none() {
             let local = self.local(rank);

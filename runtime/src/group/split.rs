@@ -109,7 +109,7 @@ impl Part {
         self.members.iter().position(|&m| m == rank).unwrap_or(0) as u32
     }
 
-    /// What the part is told of a failure of this rank of the whole.
+    /// Returns the abort record that the part is told of a failure of this rank of the whole.
     pub(crate) fn record(&self, own: u32, error: &Error) -> AbortRecord {
         let AbortRecord { code, rank, text } = abort::record(own, error);
         match self.members.contains(&rank) {
@@ -123,7 +123,7 @@ impl Part {
         }
     }
 
-    /// What this rank tells the others: the number of its descriptor, or 0.
+    /// Returns the word that this rank shows the others: the number of its descriptor, or 0.
     pub(crate) fn number(&self) -> u64 {
         self.control.as_ref().map_or(0, |control| control.number() as u64)
     }

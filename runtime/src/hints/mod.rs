@@ -28,14 +28,14 @@ pub struct Key {
     pub name: &'static str,
     /// Its values, as people read them.
     pub values: &'static str,
-    /// What it does.
+    /// The meaning of the key.
     pub meaning: &'static str,
     /// A value that is accepted.
     pub example: &'static str,
     read: fn(&mut Hints, &str) -> Result<(), String>,
 }
 
-/// What a choice is to be good at.
+/// The goal of a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Objective {
     /// Tiny messages: the least time for no bytes at all.
@@ -58,7 +58,7 @@ pub enum Lossy {
 }
 
 impl Lossy {
-    /// As it is written.
+    /// Returns the name by which it is written.
     pub fn name(self) -> &'static str {
         match self {
             Lossy::None => "none",
@@ -152,7 +152,7 @@ impl Hints {
         }
     }
 
-    /// Whether nothing was said.
+    /// Returns true if no hint is set.
     pub fn is_empty(&self) -> bool {
         *self == Hints::default()
     }
@@ -167,12 +167,12 @@ impl Hints {
         roundelay_algorithms::find(collective, name).map(|e| e.name)
     }
 
-    /// What the choice is to be good at.
+    /// The goal of the choice.
     pub fn objective(&self) -> Option<Objective> {
         self.objective
     }
 
-    /// Whether results must not depend on sizes, placement and algorithm.
+    /// True if results must not depend on sizes, placement and algorithm.
     pub fn deterministic(&self) -> Option<bool> {
         self.deterministic
     }
@@ -192,7 +192,7 @@ impl Hints {
         self.channels
     }
 
-    /// How messages travel between GPUs.
+    /// The way in which messages travel between GPUs.
     pub fn protocol(&self) -> Option<Way> {
         self.protocol
     }
@@ -207,12 +207,12 @@ impl Hints {
         self.slot_bytes
     }
 
-    /// How long a rank waits for another.
+    /// The longest time that a rank waits for another.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// Whether connections are made when they are first needed.
+    /// True if connections are made when they are first needed.
     pub fn lazy(&self) -> Option<bool> {
         self.lazy
     }
@@ -261,7 +261,7 @@ impl std::str::FromStr for Hints {
     }
 }
 
-/// Where a hint came from, the nearest first.
+/// The source of a hint, the nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// The call itself.
@@ -287,7 +287,7 @@ impl fmt::Display for Level {
 pub struct Merged {
     hints: Hints,
     sources: BTreeMap<&'static str, Level>,
-    /// Of the algorithms, by collective.
+    /// The levels of the algorithms, by collective.
     algorithms: BTreeMap<String, Level>,
 }
 
@@ -346,7 +346,7 @@ impl Merged {
         &self.hints
     }
 
-    /// Where the hint of a key other than `algorithm` came from.
+    /// Returns the level that set a key other than `algorithm`.
     pub fn source(&self, key: &str) -> Option<Level> {
         self.sources.get(key).copied()
     }

@@ -31,7 +31,7 @@ functions! {
     ceil_div(a, b) = CeilDiv;
     /// The lowest `bits` bits of x, in reverse.
     bit_reverse(x, bits) = BitReverse;
-    /// How many bits are set.
+    /// The number of bits that are set.
     popcount(x) = Popcount;
     /// Zeros below the lowest bit of x > 0.
     trailing_zeros(x) = TrailingZeros;
@@ -51,11 +51,11 @@ macro_rules! questions {
 }
 
 questions! {
-    /// Whether x is a power of two.
+    /// True if x is a power of two.
     pow2 = Pow2;
-    /// Whether x is even.
+    /// True if x is even.
     even = Even;
-    /// Whether x is odd.
+    /// True if x is odd.
     odd = Odd;
 }
 

@@ -60,9 +60,9 @@ impl Buffer {
 
 /// Input and output in one, in place.
 pub const data: Buffer = Buffer::ANY;
-/// What a rank brings; it is only read.
+/// The buffer that a rank brings; it is only read.
 pub const input: Buffer = Buffer::ANY;
-/// What a rank ends with.
+/// The buffer that a rank ends with.
 pub const output: Buffer = Buffer::ANY;
 
 /// Some chunks of a buffer.

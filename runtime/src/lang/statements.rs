@@ -1,4 +1,4 @@
-//! What moves, and clauses.
+//! The statements that move data, and clauses.
 #![allow(non_upper_case_globals, reason = "they are words of the language")]
 
 use std::ops::{Range, RangeInclusive};
@@ -83,7 +83,7 @@ impl Wire for f32 {}
 /// has the number of the part, the buffer is the part. `paths` makes one a path between the ranks.
 pub fn split<T>(_buffer: Buffer, _parts: impl Parts, _body: impl FnOnce(i64) -> T) {}
 
-/// How many parts: a range, or [`paths`].
+/// The number of parts: a range, or [`paths`].
 pub trait Parts {}
 impl Parts for Range<i64> {}
 impl Parts for RangeInclusive<i64> {}
@@ -114,7 +114,7 @@ pub fn play(_algorithm: impl Part) -> Played {
     Played(())
 }
 
-/// What can be played as a part.
+/// An algorithm that can be played as a part.
 pub trait Part {}
 impl Part for Entry {}
 impl Part for Prototype {}
@@ -151,7 +151,7 @@ impl Played {
     }
 }
 
-/// How the algorithm is played; it stands last and never changes the result.
+/// The schedule by which the algorithm is played; it stands last and never changes the result.
 pub fn schedule() -> Schedule {
     Schedule(())
 }
@@ -166,7 +166,7 @@ impl Schedule {
         self
     }
 
-    /// So many copies side by side, each with a part of the data.
+    /// Makes copies side by side, each with a part of the data.
     pub fn channels(self, _copies: i64) -> Schedule {
         self
     }
@@ -176,13 +176,13 @@ impl Schedule {
         self
     }
 
-    /// How messages travel: [`auto`], [`staged`] or [`direct`].
+    /// Chooses how messages travel: [`auto`], [`staged`] or [`direct`].
     pub fn protocol(self, _protocol: Protocol) -> Schedule {
         self
     }
 }
 
-/// How messages travel.
+/// The way in which messages travel.
 #[derive(Debug, Clone, Copy)]
 pub struct Protocol(());
 

@@ -1,4 +1,4 @@
-//! Which address a rank listens at, and which ranks live on one host.
+//! Finds the address at which a rank listens, and the ranks that live on one host.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
@@ -64,7 +64,7 @@ pub(super) fn choose(interface: Option<&str>, seen: IpAddr) -> Result<SocketAddr
     })
 }
 
-/// What the interface with this address says of its speed, in Mbit/s; 0 if it says nothing.
+/// Returns the speed of the interface with this address, in Mbit/s; 0 if it says nothing.
 pub(super) fn speed(ip: IpAddr) -> u32 {
     let all = if_addrs::get_if_addrs().unwrap_or_default();
     let name = all.into_iter().find(|i| i.ip() == ip).map(|i| i.name);

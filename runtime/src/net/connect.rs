@@ -12,39 +12,39 @@ use super::hello::Name;
 use super::listener::Listener;
 use crate::error::{Error, Location};
 
-/// How long after a connection ended its reason may arrive by another.
+/// The time after the end of a connection in which its reason may arrive by another.
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// A connection that is wanted.
 pub(super) struct Wanted<'a> {
     pub(super) name: Name,
-    /// Where the peer listens, if this rank connects; nothing if the peer does.
+    /// The addresses at which the peer listens, if this rank connects; `None` if the peer does.
     pub(super) dial: Option<&'a [DialTarget]>,
 }
 
-/// How long to wait for others, and for how long that makes sense.
+/// The timeout of a wait for others, and a check that may end it sooner.
 pub(crate) struct Deadline<'a> {
     pub(crate) timeout: Duration,
     /// Asked every few milliseconds of a wait for a rank: why to give up, if so. It sees more of the
     /// ranks than the connections that are being made: the store does while ranks join, the whole
     /// while a part is split off.
     pub(crate) watch: &'a mut dyn FnMut(u32) -> Option<Error>,
-    /// How the ranks are called in errors and to `watch`, where not by their own numbers: as in the
-    /// whole that they are a part of.
+    /// The ranks as errors and `watch` number them, if not by their own numbers: as in the whole that they
+    /// are a part of.
     pub(crate) members: &'a [u32],
 }
 
-/// How errors call a rank of those members, of all ranks if there are none.
+/// Returns the number by which errors name a rank of those members, of all ranks if there are none.
 pub(super) fn called(rank: u32, members: &[u32]) -> u32 {
     members.get(rank as usize).copied().unwrap_or(rank)
 }
 
-/// What a wait is about.
+/// The state of a wait for connections.
 pub(super) struct PendingConnections<'a> {
     pub(super) listener: Arc<Listener>,
-    /// As errors call it.
+    /// The number by which errors name this rank.
     pub(super) rank: u32,
-    /// What the ranks are doing: `join`, `split`, `connect`.
+    /// The operation of the ranks: `join`, `split`, `connect`.
     pub(super) what: &'static str,
     since: Instant,
     deadline: Deadline<'a>,
@@ -65,7 +65,7 @@ impl<'a> PendingConnections<'a> {
         pending
     }
 
-    /// How errors call a rank.
+    /// Returns the number by which errors name a rank.
     pub(super) fn name(&self, rank: u32) -> u32 {
         called(rank, self.deadline.members)
     }
@@ -116,7 +116,7 @@ pub(super) fn pause(fds: &mut [PollFd<'_>], moment: Duration) {
 /// Between two looks at what is not a socket of this wait.
 const TICK: Duration = Duration::from_millis(5);
 
-/// What came about since the last look.
+/// The connections that were made since the last look.
 pub(super) struct Connected<'a> {
     /// Connections that were made, by their place among the wanted.
     pub(super) made: Vec<(usize, TcpStream)>,

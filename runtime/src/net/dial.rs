@@ -14,13 +14,13 @@ use super::hello::{HELLO, Hello, Name, REPLY, Reply};
 use super::listener::tune;
 use crate::secret::{NONCE, PROOF, Side, random};
 
-/// How long to wait before another attempt, at first; it doubles up to [`PAUSE_MAX`].
+/// The pause before another attempt, at first; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// How long an attempt may take if there are other addresses, or other times.
+/// The time that an attempt may take if there are other addresses, or other times.
 const ATTEMPT: Duration = Duration::from_secs(1);
-/// How long nobody may be found at any address, at most. The peer announced that it listens, so it is
-/// gone, or a firewall stands between.
+/// The longest time for which nobody may be found at any address. The peer announced that it listens, so it
+/// is gone, or a firewall stands between.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An address that a peer listens at, and from where.
@@ -40,7 +40,7 @@ pub(super) struct Dial {
     failing_since: Option<Instant>,
     trouble: String,
     refused: bool,
-    /// Whether an attempt that is not answered soon makes room for another.
+    /// True if an attempt that is not answered soon makes room for another.
     brief: bool,
 }
 
@@ -55,12 +55,12 @@ enum State {
 struct Talk {
     stream: TcpStream,
     hello: [u8; HELLO],
-    /// What was said and heard of a challenge.
+    /// The nonce that was sent and the proof that was heard in a challenge.
     proof: Option<([u8; NONCE], [u8; PROOF])>,
     heard: Vec<u8>,
 }
 
-/// What a turn led to.
+/// The result of a turn.
 pub(super) enum Turn {
     Waiting,
     Connected(TcpStream),
@@ -95,7 +95,8 @@ impl Dial {
         }
     }
 
-    /// The same, over targets that may come to work at any time: the system's own attempts become rare.
+    /// Begins a connection over targets that may come to work at any time: the system's own attempts become
+    /// rare.
     pub(super) fn again(name: Name, targets: Vec<DialTarget>) -> Self {
         Dial { brief: true, ..Dial::new(name, targets) }
     }
@@ -110,22 +111,22 @@ impl Dial {
         self.targets.get(at).copied()
     }
 
-    /// Whether nobody listens where the last attempt went.
+    /// Returns true if nobody listens where the last attempt went.
     pub(super) fn is_refused(&self) -> bool {
         self.refused
     }
 
-    /// Whether the peer's system has answered.
+    /// Returns true if the peer's system has answered.
     pub(super) fn is_answered(&self) -> bool {
         matches!(self.state, State::Talking(_))
     }
 
-    /// What went wrong in the last attempt; empty if nothing did.
+    /// Describes the fault of the last attempt; empty if there was none.
     pub(super) fn trouble(&self) -> &str {
         &self.trouble
     }
 
-    /// What to wait for before the next turn.
+    /// Returns the descriptor and the events to wait for before the next turn.
     pub(super) fn awaits(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.state {
             State::Connecting(stream, _) => Some((stream.as_fd(), PollFlags::OUT)),

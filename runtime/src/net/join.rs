@@ -1,4 +1,4 @@
-//! How the ranks of a communicator come together, and how they open connections for data.
+//! Joins the ranks of a communicator, and opens their connections for data.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -152,7 +152,7 @@ impl Net {
     ///
     /// # Errors
     ///
-    /// As [`Net::join`].
+    /// The errors of [`Net::join`].
     pub(crate) fn connect_part(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
         let bytes: Vec<u8> = deadline.members.iter().flat_map(|m| m.to_le_bytes()).collect();
         let digest = Sha256::digest(bytes);
@@ -170,7 +170,7 @@ impl Net {
     ///
     /// # Errors
     ///
-    /// As [`Net::join`].
+    /// The errors of [`Net::join`].
     pub(crate) fn open(
         &mut self,
         wanted: &[ConnectionId],
@@ -245,7 +245,7 @@ impl Net {
         all.unwrap_or_default()
     }
 
-    /// The same, that of a path first.
+    /// Returns the addresses of a peer, that of a path first.
     fn targets_over(&self, peer: u32, path: u16) -> Vec<DialTarget> {
         let mut targets = self.targets(peer);
         let path = usize::from(path);
@@ -265,7 +265,7 @@ impl Net {
         own.iter().zip(addresses).map(target).collect()
     }
 
-    /// How a stream between this rank and a peer is made again, if there are several paths.
+    /// Returns the means to make a stream between this rank and a peer again, if there are several paths.
     fn redial(&self, peer: u32, lane: u32, targets: &DialTargets) -> Option<Redial> {
         let is_one = self.listener.options().paths.len() < 2;
         let name = Name { job: self.job, comm: self.id, to: peer, from: self.rank, lane };
@@ -284,7 +284,8 @@ impl Net {
         }
     }
 
-    /// The same on a path that is a device, from how the two ends handshake there.
+    /// Returns the stream of a connection on a path that is a device, from the handshake of the two ends
+    /// there.
     pub(crate) fn stream_over_device(
         &self,
         connection: ConnectionId,
@@ -491,7 +492,7 @@ type Take<'a> = dyn FnMut(&mut Net, Vec<(usize, TcpStream)>) + 'a;
 struct Named {
     peer: u32,
     lane: u32,
-    /// Where to, if this rank connects.
+    /// The addresses to connect to, if this rank connects.
     targets: Option<Vec<DialTarget>>,
 }
 

@@ -1,4 +1,4 @@
-//! Where a process is reached: one listening socket for all its communicators.
+//! Listens for the connections of all communicators of a process, on one socket.
 //!
 //! Nobody waits here. Whoever waits for something in [`net`](super) lets the listener make progress: it
 //! takes new connections in, hears who they are, and keeps those that proved to be ranks of this job
@@ -33,7 +33,7 @@ const BATCH: usize = 64;
 
 /// The listening sockets of a process, one for each path, shared by its communicators.
 pub(crate) struct Listener {
-    /// Where it listens, by path.
+    /// The addresses at which it listens, by path.
     addresses: Vec<SocketAddr>,
     options: Options,
     listeners: Vec<TcpListener>,
@@ -67,7 +67,7 @@ struct Pending {
     asked: Option<([u8; HELLO], Hello, [u8; NONCE])>,
 }
 
-/// What became of a connection.
+/// The result of hearing a connection.
 enum Heard {
     NotAll,
     Rank(Name),
@@ -114,17 +114,17 @@ impl Listener {
         })
     }
 
-    /// Where it listens, by path; on path 0 first.
+    /// Returns the addresses at which it listens, by path; that of path 0 first.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Where it listens on path 0.
+    /// Returns the address at which it listens on path 0.
     pub(crate) fn address(&self) -> SocketAddr {
         self.addresses[0]
     }
 
-    /// What the system says of the speed of each path, in Mbit/s; 0 if it says nothing.
+    /// Returns the speed of each path according to the system, in Mbit/s; 0 if it says nothing.
     pub(crate) fn speeds(&self) -> Vec<u32> {
         let speed = |(at, medium): (&SocketAddr, &Medium)| match medium {
             Medium::Interface(_) => address::speed(at.ip()),
@@ -138,7 +138,7 @@ impl Listener {
         self.options.media.get(path).filter(|_| self.options.paths.len() > 1)?.device()
     }
 
-    /// What it was opened with.
+    /// Returns the options with which it was opened.
     pub(crate) fn options(&self) -> &Options {
         &self.options
     }
@@ -158,7 +158,7 @@ impl Listener {
         self.events.as_fd()
     }
 
-    /// Whether somebody is being heard, whose time may run out.
+    /// Returns true if somebody is being heard, whose time may run out.
     pub(super) fn is_hearing(&self) -> bool {
         self.pending.load(Ordering::Relaxed) > 0
     }
@@ -194,7 +194,7 @@ impl Listener {
         taken
     }
 
-    /// Whether a connection has come that carries on a stream. Costs nothing to ask.
+    /// Returns true if a connection has come that carries on a stream. Costs nothing to ask.
     pub(super) fn is_again(&self) -> bool {
         self.again.load(Ordering::Relaxed) > 0
     }
@@ -204,7 +204,7 @@ impl Listener {
         self.again.store(again as u64, Ordering::Relaxed);
     }
 
-    /// What went wrong at the listener, for messages of those who wait; begins with its own punctuation.
+    /// Describes the faults of the listener, for messages of those who wait; begins with its own punctuation.
     pub(super) fn remark(&self) -> String {
         let inner = self.lock();
         let trouble = inner.trouble.iter().map(|text| format!("; {text}"));

@@ -1,4 +1,4 @@
-//! Who is linked with whom, and how everybody's part reaches everybody over those links.
+//! Links ranks with each other, and passes everybody's part to everybody over those links.
 //!
 //! Rank r is linked with the ranks r ± 2^k (mod n). A pair is linked once, however many offsets join
 //! it. [`Gather`] is Bruck's algorithm: in step k a rank sends what it has to r - 2^k and receives as
@@ -21,7 +21,7 @@ pub(super) fn before(rank: u32, size: u32, step: u32) -> u32 {
     ((u64::from(rank) + size - (1 << step) % size) % size) as u32
 }
 
-/// Whether, of two linked ranks, `a` is the one that connects: the one with the smaller way to the
+/// Returns true if, of two linked ranks, `a` is the one that connects: the one with the smaller way to the
 /// other, which is the first that needs the link and the first that knows the other's address.
 pub(super) fn connects(a: u32, b: u32, size: u32) -> bool {
     let way = |from: u32, to: u32| match (to + size - from) % size {
@@ -43,7 +43,7 @@ pub(super) fn neighbours(rank: u32, size: u32) -> Vec<u32> {
 
 /// Parts of consecutive ranks, in order.
 pub(super) trait Pile: Sized {
-    /// How many ranks' parts these are.
+    /// Returns the number of ranks whose parts these are.
     fn count(&self) -> u32;
     /// `count` of them, from the `from`-th.
     fn part(&self, from: u32, count: u32) -> Self;
@@ -90,7 +90,7 @@ impl<P: Pile> Gather<P> {
         self.step
     }
 
-    /// Whether this rank has everybody's parts.
+    /// Returns true if this rank has everybody's parts.
     pub(super) fn is_done(&self) -> bool {
         self.step == steps(self.size)
     }
@@ -105,13 +105,13 @@ impl<P: Pile> Gather<P> {
         after(self.rank, self.size, self.step)
     }
 
-    /// How many parts are sent, and received, in this step.
+    /// Returns the number of parts that are sent, and received, in this step.
     fn share(&self) -> u32 {
         let after = |step: u32| ((1_u64 << step) + u64::from(self.ahead)).min(self.size.into());
         (after(self.step + 1) - after(self.step)) as u32
     }
 
-    /// What to send in this step, once a step.
+    /// Returns the parts to send in this step, once a step.
     pub(super) fn outgoing(&mut self) -> Option<P> {
         if self.is_done() || self.is_sent {
             return None;

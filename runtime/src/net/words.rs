@@ -14,7 +14,7 @@ pub(super) struct Words {
     round: u64,
     tag: u32,
     gather: Option<Gather<Tagged>>,
-    /// What came before its turn: round, step, words. A peer is at most one round ahead.
+    /// The messages that came before their turn: round, step, words. A peer is at most one round ahead.
     early: Vec<(u64, u32, Tagged)>,
     all: Vec<u64>,
     verdict: Option<Result<(), Mismatch>>,

@@ -1,4 +1,4 @@
-//! How much each path is given.
+//! Decides how much of a call each path is given.
 
 use roundelay_compiler::cost::{Link, balance};
 use roundelay_compiler::plan::{Shares, WHOLE, Weighted};
@@ -10,7 +10,7 @@ use super::{Code, Measured};
 const GAIN: f64 = 0.95;
 /// If a call takes less than this part of its time with other shares, paths are no longer what they were.
 const OTHER: f64 = 0.5;
-/// What agreeing costs, in microseconds, and the part of a call's time that it may take.
+/// The cost of an agreement, in microseconds, and the part of a call's time that it may take.
 const WORDS_US: f64 = 150.0;
 const COST: f64 = 0.01;
 /// Calls of so many bytes can measure.
@@ -20,7 +20,7 @@ const SHORT_US: f64 = 5000.0;
 /// Most calls between two agreements.
 const SELDOM: u32 = 64;
 
-/// What is known of a path, the same on all ranks.
+/// The state of a path, the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Known {
     link: Link,
@@ -43,17 +43,17 @@ impl Known {
     }
 }
 
-/// What is known of the paths, and what shares follow from.
+/// The state of the paths, and the shares that follow.
 #[derive(Debug, Clone)]
 pub(crate) struct Balance {
     known: Vec<Known>,
-    /// What shares follow from: what was known when they changed last, at which call.
+    /// The state that shares follow from: that of their last change, and the call at which it was.
     used: Vec<Known>,
     since: u64,
     measured: bool,
     /// Calls until the ranks agree again.
     left: u32,
-    /// What this rank measured.
+    /// The measurements of this rank.
     pub(crate) own: Measured,
     pub(crate) trials: Trials,
 }
@@ -73,7 +73,7 @@ impl Balance {
         self.known.len()
     }
 
-    /// Whether the ranks must agree before this call. The same on all ranks.
+    /// Returns true if the ranks must agree before this call. The same on all ranks.
     pub(crate) fn is_time(&mut self) -> bool {
         self.left = self.left.saturating_sub(1);
         self.left == 0
@@ -121,8 +121,8 @@ impl Balance {
         changes
     }
 
-    /// Of a path that was never measured the model is believed as far as it was right of the others: else calls
-    /// that ride one path would leave a good one for each that nobody has tried.
+    /// Assumes of paths that were never measured that the model is as right as it was of the best of the
+    /// others: else calls that ride one path would leave a good one for each that nobody has tried.
     fn assume(&mut self) {
         let measured = self.known.iter().filter(|k| k.last.is_some() && !k.lost);
         let right = measured.map(|k| k.link.gbs / k.said).fold(0.0, f64::max);
@@ -136,8 +136,8 @@ impl Balance {
         balance::shares(&flows(split, &self.used), bytes)
     }
 
-    /// Whether what the model says of calls of so many bytes is to be tried: they are divided, and so short
-    /// that what it does not know may cost more than that gains.
+    /// Returns true if the model's advice for calls of so many bytes is to be tried: they are divided, and so
+    /// short that what it does not know may cost more than that gains.
     pub(crate) fn is_doubtful(&self, split: &Weighted, bytes: u64) -> bool {
         let shares = self.shares(split, bytes);
         let time = balance::time_us(&flows(split, &self.used), bytes, &shares);
@@ -174,7 +174,7 @@ impl Balance {
     }
 }
 
-/// What the parts take. With no path left there is nothing to choose: what was is tried.
+/// Returns the times of the parts. With no path left there is nothing to choose: the former paths are tried.
 fn flows(split: &Weighted, known: &[Known]) -> Vec<balance::Flow> {
     let links: Vec<Link> = known.iter().map(|path| path.link).collect();
     let mut flows = balance::flows(split, &links);
@@ -204,7 +204,7 @@ mod tests {
         Balance::new(&gbs.map(|gbs| Link { gbs, ..Link::NETWORK }))
     }
 
-    /// What a rank says that moved so many bytes over each path in so many milliseconds.
+    /// Returns the words of a rank that moved so many bytes over each path in so many milliseconds.
     fn said(parts: &[(u64, u64)], lost: u64) -> Vec<Code> {
         let mut own = Measured::default();
         own.add(parts.iter().map(|&(bytes, ms)| (bytes, Duration::from_millis(ms))));

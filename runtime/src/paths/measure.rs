@@ -1,4 +1,4 @@
-//! What a rank found a path to do, and how that fits into a word.
+//! Measures the paths of a rank, and encodes the measurements as words.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ const HELD_UP: u64 = 2;
 /// Paths whose codes fit into one word.
 const IN_WORD: usize = 4;
 
-/// What this rank measured of each path since the ranks last agreed.
+/// The measurements of this rank for each path since the ranks last agreed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Measured {
     paths: Vec<Seen>,
 }
 
-/// What was seen of a path: the fastest call, and the calls that were about as fast.
+/// The measurements of a path: the fastest call, and the calls that were about as fast.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     /// Femtoseconds for a byte; 0 for nothing.
@@ -114,7 +114,7 @@ impl Code {
     }
 }
 
-/// When the parts of a call were there.
+/// The times at which the parts of a call were there.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clock {
     began: Option<Instant>,
@@ -135,12 +135,12 @@ impl Clock {
         }
     }
 
-    /// How long it is since the call began.
+    /// Returns the time since the call began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.began.map(|began| began.elapsed()).unwrap_or_default()
     }
 
-    /// How long each part took.
+    /// Returns the times that the parts took.
     pub(crate) fn parts(&self) -> &[Duration] {
         &self.ended
     }

@@ -1,4 +1,4 @@
-//! Whether calls of a size gain by being divided: tried out, for no model knows what a part more costs
+//! Tries out whether calls of a size gain by being divided, for no model knows what a part more costs
 //! processors that are busy with the others.
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) struct Trials {
 }
 
 impl Trials {
-    /// What this rank found, if the ranks must agree on that before this call.
+    /// Returns the result of this rank, if the ranks must agree on it before this call.
     pub(crate) fn is_time(&mut self, plan: u64, bytes: u64) -> Option<u64> {
         self.current = None;
         let trial = &self.all[self.at(plan, bytes)?];
@@ -54,7 +54,7 @@ impl Trials {
         }
     }
 
-    /// Whether this call is to be divided.
+    /// Returns true if this call is to be divided.
     pub(crate) fn divides(&mut self, plan: u64, bytes: u64) -> bool {
         let at = self.at(plan, bytes).unwrap_or_else(|| {
             if self.all.len() == KEPT {
@@ -79,7 +79,7 @@ impl Trials {
         }
     }
 
-    /// How long the call took that was just asked about.
+    /// Records the time of the call that was just asked about.
     pub(crate) fn took(&mut self, time: Duration) {
         if let Some((at, which)) = self.current.take() {
             self.all[at].times[which].push(time.as_secs_f32());

@@ -177,7 +177,7 @@ fn one_span<W: Write>(
     Ok(())
 }
 
-/// How the clocks of machines are aligned.
+/// The alignment of the clocks of machines.
 struct Clocks {
     /// By machine: its stamp, the earliest of its ranks'.
     stamps: BTreeMap<String, u64>,

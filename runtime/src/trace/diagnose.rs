@@ -1,4 +1,4 @@
-//! Who is to blame when nothing moves: a pure function of what is known of each rank.
+//! Finds the ranks to blame when nothing moves, by a pure function of what is known of each rank.
 //!
 //! Ranks that wait form a graph, rank to peer (several peers where lanes wait for different ones). Its
 //! ends are ranks that wait for nobody, and those are the causes: dead, stopped, absent, gone, late or
@@ -18,10 +18,10 @@ const NAMED: usize = 8;
 /// Links of a chain that are told.
 const LINKS: usize = 8;
 
-/// What helps if nothing else does.
+/// The remedy if nothing else helps.
 pub(super) const PATIENCE: &str = "if it is only slow, allow more time (`--timeout`)";
 
-/// Whether a rank takes part.
+/// The participation of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
@@ -60,24 +60,24 @@ pub struct Seen {
     pub call: u64,
     /// A digest of it and all calls before.
     pub digest: u32,
-    /// What it is, if that is known.
+    /// The call, if it is known.
     pub what: Option<String>,
 }
 
-/// What is known of a rank.
+/// The state of a rank, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     /// The rank.
     pub rank: u32,
     /// Its process.
     pub pid: Option<i32>,
-    /// Whether it takes part.
+    /// The participation of the rank.
     pub condition: Condition,
     /// Calls that it made.
     pub calls: u64,
     /// The latest of them, oldest first.
     pub recent: Vec<Seen>,
-    /// What it waits for.
+    /// The wait it is in.
     pub waiting: Option<Wait>,
 }
 
@@ -108,15 +108,15 @@ pub enum Class {
 /// A diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What kind of cause.
+    /// The kind of the cause.
     pub class: Class,
     /// Whose: ascending; of a cycle in its order, from the least.
     pub ranks: Vec<u32>,
-    /// Who waits for them, at last: ascending.
+    /// The ranks that wait for them, directly or through others: ascending.
     pub waiters: Vec<u32>,
     /// The cause in words, with the remedy.
     pub cause: String,
-    /// Who waits for whom, in words; empty if the cause says it.
+    /// The ranks that wait and those they wait for, in words; empty if the cause says it.
     pub chain: String,
 }
 
@@ -160,7 +160,7 @@ pub fn diagnose(standings: &[Standing], asking: Option<u32>) -> Option<Verdict> 
     Some(Verdict { class, cause: graph.cause(class, &culprits), ranks: culprits, waiters, chain })
 }
 
-/// Who waits for whom.
+/// The graph of waits, from rank to peer.
 struct Graph<'a> {
     ranks: BTreeMap<u32, &'a Standing>,
 }
@@ -170,7 +170,7 @@ impl<'a> Graph<'a> {
         Graph { ranks: standings.iter().map(|s| (s.rank, s)).collect() }
     }
 
-    /// What a rank that can go on waits for.
+    /// Returns the wait of a rank that can go on.
     fn wait(&self, rank: u32) -> Option<&'a Wait> {
         let standing = self.ranks.get(&rank).filter(|s| s.condition == Condition::Running)?;
         standing.waiting.as_ref()
@@ -183,7 +183,7 @@ impl<'a> Graph<'a> {
         self.wait(rank).into_iter().flat_map(owing)
     }
 
-    /// Whether a rank has made a later call: it has done whatever that one asks of it.
+    /// Returns true if a rank has made a later call: it has done whatever that one asks of it.
     fn gone_on(&self, rank: u32, call: u64) -> bool {
         let standing = self.ranks.get(&rank);
         standing.is_some_and(|s| s.condition == Condition::Running && s.calls > call)
@@ -225,7 +225,7 @@ impl<'a> Graph<'a> {
         self.ranks.values().filter(grave).map(|s| s.rank).collect()
     }
 
-    /// What is wrong with a rank, if others wait for it and it for nobody.
+    /// Returns the fault of a rank, if others wait for it and it for nobody.
     fn fault(&self, rank: u32) -> Option<Class> {
         let Some(standing) = self.ranks.get(&rank) else { return Some(Class::Unknown) };
         Some(match standing.condition {
@@ -247,7 +247,7 @@ impl<'a> Graph<'a> {
         waits.filter_map(|r| self.wait(r)).map(|w| w.call).max().unwrap_or(0)
     }
 
-    /// Who waits for one of these ranks, or for somebody who does.
+    /// Returns the ranks that wait for one of these ranks, or for one that does.
     fn waiters(&self, culprits: &[u32]) -> Vec<u32> {
         let mut found: BTreeSet<u32> = culprits.iter().copied().collect();
         loop {

@@ -15,7 +15,7 @@ const STANDINGS: usize = 256;
 /// Calls by which ranks are compared.
 const COMPARED: usize = 16;
 
-/// What one rank remembers: the dump of its flight recorder.
+/// The dump of one rank's flight recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flight {
     /// The rank.
@@ -26,7 +26,7 @@ pub struct Flight {
     pub pid: i32,
     /// Calls made.
     pub calls: u64,
-    /// What it waits for, if for longer than a millisecond.
+    /// The wait it is in, if for longer than a millisecond.
     pub waiting: Option<Wait>,
     /// Why it gave up, if it did.
     pub error: Option<String>,
@@ -34,7 +34,7 @@ pub struct Flight {
     pub recorded: u64,
     /// The latest of them, oldest first.
     pub events: Vec<Entry>,
-    /// What it saw of the other ranks when it gave up.
+    /// The observed state of the other ranks when it gave up.
     pub seen: Vec<Standing>,
 }
 
@@ -59,7 +59,7 @@ pub enum Entry {
         /// It began not before that: nanoseconds of the machine's monotonic clock, which is looked at
         /// every 16 events and after long waits.
         at: u64,
-        /// Whether it ended well.
+        /// True if it ended well.
         ended: bool,
     },
     /// A wait of a millisecond or more.
@@ -70,13 +70,13 @@ pub enum Entry {
         peer: u32,
         /// For what.
         what: What,
-        /// Which `each` of the program, from 0.
+        /// The index of the `each` of the program, from 0.
         step: u32,
         /// The line of the statement, 0 if there is none.
         line: u32,
-        /// When it began.
+        /// The time at which it began.
         since: u64,
-        /// When it was over, if it was.
+        /// The time at which it was over, if it was.
         until: Option<u64>,
     },
 }
@@ -145,8 +145,8 @@ impl Flight {
     }
 }
 
-/// What is known of all ranks of a job that failed, from the dumps of those that gave up and from how
-/// their processes ended (by rank; empty if that is not known).
+/// Merges the dumps of those ranks that gave up and the endings of processes (by rank; empty if they are not
+/// known) into the state of all ranks of a job that failed.
 pub fn merge(ranks: u32, flights: &[Flight], endings: &[Ending]) -> Vec<Standing> {
     let own: BTreeMap<u32, &Flight> = flights.iter().map(|f| (f.rank, f)).collect();
     let unknown = |rank| Standing {
@@ -179,12 +179,12 @@ pub fn merge(ranks: u32, flights: &[Flight], endings: &[Ending]) -> Vec<Standing
     (0..ranks).map(standing).collect()
 }
 
-/// How a rank's process ended.
+/// The ending of a rank's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// It ended by itself, with that status.
     Exited(i32),
-    /// That signal ended it.
+    /// It was ended by that signal.
     Signalled(i32),
     /// It was still there when the job was over, and the launcher ended it.
     Killed,

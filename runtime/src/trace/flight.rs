@@ -15,7 +15,7 @@ const NAMES: usize = 1024;
 /// shortest call.
 const STAMPED: u64 = 16;
 
-/// What a call is, for the recorder.
+/// The description of a call for the recorder.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Label {
     /// Index of the name; 0 is a meeting of all ranks, without a plan.
@@ -27,7 +27,7 @@ pub(super) struct Label {
 
 const MEETING: Label = Label { name: 0, dtype: DType::U8, op: RedOp::Sum, count: 0 };
 
-/// What happened.
+/// An event of the recorder.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Event {
     /// A call, begun not before that time. It has ended, if another one follows.
@@ -46,12 +46,12 @@ pub(super) struct Short {
     pub(super) since: u64,
 }
 
-/// What a rank remembers: allocated once, never larger.
+/// The flight recorder of a rank: allocated once, never larger.
 pub(crate) struct Recorder {
     ring: Box<[Event]>,
     /// Events recorded since the beginning.
     recorded: u64,
-    /// When the clock was read last.
+    /// The last reading of the clock.
     stamp: u64,
     /// By the index of the bound plan.
     labels: Vec<Label>,
@@ -134,12 +134,12 @@ impl Recorder {
         }
     }
 
-    /// What this rank waits for, if for long.
+    /// Returns the wait of this rank, if it is long.
     pub(crate) fn waiting(&self) -> Option<&Waiting> {
         self.waiting.as_ref().map(|(waiting, _)| waiting)
     }
 
-    /// How many events were recorded since the beginning.
+    /// Returns the number of events recorded since the beginning.
     pub(super) fn recorded(&self) -> u64 {
         self.recorded
     }

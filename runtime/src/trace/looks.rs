@@ -10,10 +10,10 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 /// A circle in which nothing moves over so many looks is one.
 const LOOKS: u32 = 11;
 
-/// How long a process has been ready to run without a core, in nanoseconds, if the system tells.
+/// The time that a process has been ready to run without a core, in nanoseconds, if the system tells.
 type Queued = Option<u64>;
 
-/// What was seen at first, and how often since.
+/// The first look at the ranks, and the number of looks since.
 #[derive(Default)]
 pub(crate) struct Looks {
     first: Option<(Instant, Vec<Standing>, Vec<Queued>)>,
@@ -77,7 +77,7 @@ impl Looks {
     }
 }
 
-/// Which ranks were ready to run and could not, in words.
+/// Names the ranks that were ready to run and could not.
 fn without(coreless: &[(u32, Duration)], passed: Duration) -> String {
     let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
     let said: Vec<String> = coreless
@@ -95,12 +95,12 @@ fn without(coreless: &[(u32, Duration)], passed: Duration) -> String {
     }
 }
 
-/// Whether a rank went on between two looks.
+/// Returns true if a rank went on between two looks.
 fn moved(now: &Standing, then: &Standing) -> bool {
     now.calls != then.calls || now.waiting != then.waiting
 }
 
-/// How long a process has waited for a core since it began.
+/// Returns the time that a process has waited for a core since it began.
 fn queued(pid: i32) -> Queued {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
     text.split_whitespace().nth(1)?.parse().ok()
@@ -126,7 +126,8 @@ mod tests {
         vec![waits(0, 1, 5, 3), waits(1, 2, 5, step), waits(2, 0, 5, 3)]
     }
 
-    /// What is said in the end, and after how many looks; a rank is without a core for so much of the time.
+    /// Returns the text that is said in the end, and the number of looks before; one rank is without a core
+    /// for `share` of the time.
     fn said(looks: impl Fn(u32) -> Vec<Standing>, share: f64) -> (String, u32) {
         let (mut all, began) = (Looks::default(), Instant::now());
         for look in 0..50 {

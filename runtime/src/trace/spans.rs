@@ -20,7 +20,7 @@ const WHOLE: u32 = 0;
 /// No rank.
 const NOBODY: u32 = u32::MAX;
 
-/// What a span is.
+/// The kind of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -35,7 +35,7 @@ pub enum Kind {
 /// Something that took time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// What it is.
+    /// The kind of the span.
     pub kind: Kind,
     /// Index of its name: of the call, or of the statement.
     pub name: u32,
@@ -43,9 +43,9 @@ pub struct Span {
     pub lane: u32,
     /// In which call.
     pub call: u64,
-    /// Which `each` of the program, from 0.
+    /// The index of the `each` of the program, from 0.
     pub step: u32,
-    /// In which pass over the plan.
+    /// The pass over the plan, from 0.
     pub pass: u32,
     /// Bytes of the operands; of a call, bytes sent.
     pub bytes: u64,
@@ -53,7 +53,7 @@ pub struct Span {
     pub peer: u32,
     /// Nanoseconds of the machine's monotonic clock.
     pub begin: u64,
-    /// The same.
+    /// The time at which it ended, in nanoseconds.
     pub end: u64,
 }
 
@@ -62,13 +62,13 @@ pub struct Span {
 pub struct Flow {
     /// Index of the span that sent or took it.
     pub span: u32,
-    /// Whether it was sent.
+    /// True if it was sent, false if it was received.
     pub out: bool,
-    /// To or from whom.
+    /// The rank at the other end.
     pub peer: u32,
-    /// Over which channel.
+    /// The channel.
     pub channel: u16,
-    /// Which message of the call on this connection, from 0.
+    /// The number of the message of the call on this connection, from 0.
     pub number: u32,
 }
 
@@ -77,13 +77,13 @@ pub struct Flow {
 pub struct Trace {
     /// The rank.
     pub rank: u32,
-    /// Which machine's clock the times are of.
+    /// The machine whose clock the times are of.
     pub machine: String,
     /// The clock right after a barrier of all ranks: clocks of different machines are aligned by it.
     pub stamp: u64,
-    /// How long that barrier took: the alignment is not better known than that.
+    /// The time that barrier took: the alignment is not better known than that.
     pub accuracy: u64,
-    /// What spans and calls are called.
+    /// The names of spans and calls.
     pub names: Vec<String>,
     /// In the order in which they ended.
     pub spans: Vec<Span>,
@@ -118,18 +118,18 @@ pub(crate) struct Tracer {
     call: u64,
     first_name: u32,
     began: u64,
-    /// When the latest step ended, and whether nothing was in between.
+    /// The end of the latest step, and true if nothing has come since.
     latest: u64,
     at_once: bool,
 }
 
-/// What a lane does.
+/// The state of a lane.
 #[derive(Debug, Clone, Copy)]
 struct LaneState {
     /// Since when it has done nothing.
     idle: u64,
     waits: Option<Blocked>,
-    /// When its step began.
+    /// The time at which its step began.
     step: u64,
 }
 

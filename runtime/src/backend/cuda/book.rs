@@ -22,10 +22,10 @@ const STRIDE: usize = 11;
 
 /// Milliseconds of a processor that a kernel should take at most; what is said of those that take longer is no test.
 const LONG: u128 = 300;
-/// So many are named.
+/// The number of texts that a failure names.
 const SHOWN: usize = 8;
 
-/// What this thread has used of a processor.
+/// Returns the processor time that this thread has used.
 fn processor() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -80,7 +80,7 @@ fn before(log: &str, word: &str) -> u32 {
     number.unwrap_or_else(|| panic!("no number before `{word}` in {log}"))
 }
 
-/// What is wrong with a kernel.
+/// Returns the compiler's log of a kernel, if there is a fault in it.
 fn fault(nvrtc: &Nvrtc, text: &str) -> Option<String> {
     let mut options = Nvrtc::options((9, 0));
     // Of what the driver's cache has, nothing is said.
@@ -166,7 +166,7 @@ fn kernels_of_all_types_compile() {
     check(&nvrtc, &texts);
 }
 
-/// What the protocols stand on is in the code that they become.
+/// The instructions that the protocols rely on are in the compiled code.
 #[test]
 fn kernels_have_the_instructions_they_need() {
     let Some(nvrtc) = compiler() else { return };

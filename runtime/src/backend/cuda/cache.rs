@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
-/// What stands behind the code: this, then the digest of the code.
+/// The mark behind the code, which is followed by the digest of the code.
 const MARK: &[u8; 8] = b"rdlcuda1";
 /// Digest and mark.
 const TRAILER: usize = 32 + MARK.len();
@@ -24,7 +24,7 @@ const MOST: u64 = 64 << 20;
 pub(crate) struct Name([u8; 32]);
 
 impl Name {
-    /// Of a text, compiled by that version with those options.
+    /// Returns the name of a text, compiled by that version with those options.
     pub(crate) fn of(text: &str, options: &[String], (major, minor): (u32, u32)) -> Self {
         let mut hash = Sha256::new();
         for part in options.iter().map(String::as_str).chain([text]) {
@@ -109,7 +109,7 @@ impl Cache {
     }
 }
 
-/// Whether nobody but this user may write in a folder.
+/// Returns true if nobody but this user may write in a folder.
 fn is_own(folder: &Path) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     fs::metadata(folder).is_ok_and(|m| m.is_dir() && m.uid() == uid && m.mode() & 0o022 == 0)

@@ -34,7 +34,7 @@ impl Context {
         Ok(context)
     }
 
-    /// Which device it is on.
+    /// Returns the device it is on.
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
@@ -56,12 +56,12 @@ impl Context {
         unsafe { cuda!(cuCtxSetCurrent(self.raw)) }
     }
 
-    /// Whether kernels here can load and store in the memory of another device of this process.
+    /// Returns true if kernels here can load and store in the memory of another device of this process.
     pub(crate) fn reaches(&self, other: &Device) -> Result<bool, Fault> {
         reaches(self.device.index, other.index)
     }
 
-    /// Whether memory of it can be passed to other processes as descriptors.
+    /// Returns true if memory of it can be passed to other processes as descriptors.
     pub(crate) fn shares(&self) -> Result<bool, Fault> {
         use sys::CUdevice_attribute as Of;
         let posix = Of::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;

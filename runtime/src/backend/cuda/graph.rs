@@ -92,7 +92,7 @@ impl Drop for Graph {
 }
 
 impl CudaStream {
-    /// Whether it is being captured, so that what is put into it is not played.
+    /// Returns true if it is being captured, so that what is put into it is not played.
     pub(crate) fn is_captured(&self) -> Result<bool, Fault> {
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: one word is written; the handle is good.

@@ -27,7 +27,7 @@ impl Kernels {
     ///
     /// # Errors
     ///
-    /// What the compiler or the driver says.
+    /// The text of the compiler or the driver.
     pub(crate) fn get(
         &mut self,
         text: &str,

@@ -127,14 +127,14 @@ fn look() -> Result<(u32, u32), String> {
     }
 }
 
-/// What the system says of a library, or a symbol of it, that cannot be had.
+/// Returns the system's text for a library, or a symbol of it, that cannot be had.
 pub(super) fn spell(error: &libloading::Error) -> String {
     use std::error::Error;
     error.source().map_or_else(|| error.to_string(), |cause| cause.to_string())
 }
 
 const REMEDY: &str = "a driver of CUDA 12.8 (570) or newer is needed";
-/// What is said where the driver counts no device.
+/// The text for a machine where the driver counts no device.
 pub(crate) const NO_GPU: &str =
     "no GPU is visible: look at `nvidia-smi` and at the variable CUDA_VISIBLE_DEVICES";
 

@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use super::fault::cuda;
 use super::{Context, CudaStream, Fault};
 
-/// How memory is passed on: as a descriptor.
+/// The handle by which memory is passed on: a descriptor.
 const DESCRIPTOR: sys::CUmemAllocationHandleType =
     sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
@@ -41,7 +41,7 @@ fn here(context: &Context) -> sys::CUmemLocation {
 }
 
 impl Physical {
-    /// Of what the bytes of shared memory are multiples.
+    /// Returns the number of bytes of which shared memory is a multiple.
     pub(crate) fn granularity(context: &Context) -> Result<u64, Fault> {
         let (mut bytes, wanted) = (0, properties(context));
         use sys::CUmemAllocationGranularity_flags as Of;
@@ -186,7 +186,7 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// So many bytes.
+    /// Allocates that many bytes, filled with zeros.
     pub(crate) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, Fault> {
         context.enter()?;
         let mut host = std::ptr::null_mut();
@@ -202,12 +202,12 @@ impl Pinned {
         Ok(pinned)
     }
 
-    /// Where the host finds it.
+    /// Returns its address on the host.
     pub(crate) fn host(&self) -> *mut u8 {
         self.host
     }
 
-    /// Where kernels find it.
+    /// Returns its address for kernels.
     pub(crate) fn device(&self) -> u64 {
         self.device
     }
@@ -264,10 +264,10 @@ impl Drop for IpcMemory {
     }
 }
 
-/// What is known of an address that some allocator gave.
+/// The allocation that an address belongs to, whichever allocator made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Where its allocation begins, and its bytes.
+    /// The address at which the allocation begins, and its bytes.
     pub(crate) base: u64,
     pub(crate) bytes: u64,
     /// Tells allocations at the same address apart.
@@ -314,7 +314,7 @@ impl CudaStream {
     ///
     /// # Safety
     ///
-    /// As [`CudaStream::write`].
+    /// The requirements of [`CudaStream::write`].
     pub(crate) unsafe fn read(&self, to: &mut [u8], from: u64) -> Result<(), Fault> {
         self.context().enter()?;
         // SAFETY: the caller's promise.
@@ -327,7 +327,7 @@ impl CudaStream {
     ///
     /// # Safety
     ///
-    /// As [`CudaStream::write`].
+    /// The requirements of [`CudaStream::write`].
     pub(crate) unsafe fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), Fault> {
         self.context().enter()?;
         // SAFETY: the caller's promise.
@@ -338,7 +338,7 @@ impl CudaStream {
     ///
     /// # Safety
     ///
-    /// As [`CudaStream::write`].
+    /// The requirements of [`CudaStream::write`].
     pub(crate) unsafe fn set(&self, to: u64, byte: u8, bytes: u64) -> Result<(), Fault> {
         self.context().enter()?;
         // SAFETY: the caller's promise.

@@ -1,8 +1,8 @@
 //! The CUDA backend: memory, kernels and launches on NVIDIA GPUs, over the driver's own interface.
 //!
-//! What stands here is a thin layer that owns what the driver hands out and gives it back, and turns each failed call
-//! into a [`Fault`] that names the call and the driver's code. It knows no rank and no plan. `transport/nvlink` shares
-//! the memory between processes, `crate::cuda` makes collective calls of it all.
+//! A thin layer owns what the driver hands out and gives it back, and turns each failed call into a [`Fault`]
+//! that names the call and the driver's code. It knows no rank and no plan. `transport/nvlink` shares the
+//! memory between processes, `crate::cuda` makes collective calls of it all.
 //!
 //! The driver is found at run time ([`library`]). cudarc has its types and functions; it panics where a function is
 //! missing, so [`library::load`] looks for every function that is used here before any is called. Nothing here may be

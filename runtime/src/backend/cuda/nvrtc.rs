@@ -132,12 +132,12 @@ impl Nvrtc {
         self.version
     }
 
-    /// Where it was found: a path, or the name by which the system knew it.
+    /// Returns the place at which it was found: a path, or the name by which the system knew it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it is told, for a device.
+    /// Returns the options for a device.
     pub(crate) fn options((major, minor): (u32, u32)) -> Vec<String> {
         let arch = format!("--gpu-architecture=sm_{major}{minor}");
         std::iter::once(arch).chain(OPTIONS.map(String::from)).collect()
@@ -147,16 +147,16 @@ impl Nvrtc {
     ///
     /// # Errors
     ///
-    /// What the compiler says, with its log.
+    /// The text of the compiler, with its log.
     pub(crate) fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>, String> {
         self.with(text, options, |_| ()).map(|(code, ())| code)
     }
 
-    /// As `compile`, with the log.
+    /// Compiles like `compile`, and returns the log too.
     ///
     /// # Errors
     ///
-    /// As `compile`.
+    /// The errors of `compile`.
     #[cfg(test)]
     pub(crate) fn compile_and_say(
         &self,
@@ -170,7 +170,7 @@ impl Nvrtc {
     ///
     /// # Errors
     ///
-    /// As `compile`.
+    /// The errors of `compile`.
     #[cfg(test)]
     pub(crate) fn assembly(&self, text: &str, options: &[String]) -> Result<String, String> {
         type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
@@ -290,7 +290,7 @@ mod tests {
         assert!(error.contains("nvrtcVersion"), "{error}");
     }
 
-    /// Where the compiler is installed.
+    /// Runs only if the compiler is installed.
     #[test]
     fn texts_become_code_or_a_log() {
         let nvrtc = match Nvrtc::load(None) {

@@ -16,7 +16,7 @@ pub struct CudaStream(Arc<Queue>);
 struct Queue {
     context: Arc<Context>,
     raw: sys::CUstream,
-    /// Whether it goes with the last handle.
+    /// True if it goes with the last handle.
     owned: bool,
 }
 
@@ -58,14 +58,14 @@ impl CudaStream {
         self.0.raw
     }
 
-    /// What is put into it from now on waits until the event has happened.
+    /// Makes what is put into it from now on wait until the event has happened.
     pub(crate) fn follow(&self, event: &Event) -> Result<(), Fault> {
         self.0.context.enter()?;
         // SAFETY: both handles are good.
         unsafe { cuda!(cuStreamWaitEvent(self.0.raw, event.raw, 0)) }
     }
 
-    /// Whether everything in it is done.
+    /// Returns true if everything in it is done.
     pub(crate) fn is_done(&self) -> Result<bool, Fault> {
         // SAFETY: the handle is good.
         is_done(unsafe { cuda!(cuStreamQuery(self.0.raw)) })
@@ -119,7 +119,7 @@ impl Event {
         unsafe { cuda!(cuEventRecord(self.raw, stream.handle())) }
     }
 
-    /// Whether the stream has come past it.
+    /// Returns true if the stream has come past it.
     pub(crate) fn is_done(&self) -> Result<bool, Fault> {
         // SAFETY: the handle is good.
         is_done(unsafe { cuda!(cuEventQuery(self.raw)) })
@@ -148,14 +148,14 @@ impl Beside {
         Ok(Beside { stream, forked: Event::new(context)?, joined: Event::new(context)? })
     }
 
-    /// What is put into the stream that this gives comes after what is in `main`, and beside what is put there later.
+    /// Returns a stream in which work comes after what is in `main`, and beside what is put there later.
     pub(crate) fn fork(&self, main: &CudaStream) -> Result<&CudaStream, Fault> {
         self.forked.record(main)?;
         self.stream.follow(&self.forked)?;
         Ok(&self.stream)
     }
 
-    /// What is put into `main` from now on comes after both.
+    /// Orders what is put into `main` from now on after both.
     pub(crate) fn join(&self, main: &CudaStream) -> Result<(), Fault> {
         self.joined.record(&self.stream)?;
         main.follow(&self.joined)

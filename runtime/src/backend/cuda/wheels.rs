@@ -1,4 +1,4 @@
-//! Where Python's packages keep NVIDIA's libraries.
+//! Finds NVIDIA's libraries in Python's packages.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ pub fn wheels() -> Vec<PathBuf> {
     found
 }
 
-/// What lies in a folder, by name; nothing if there is no such folder.
+/// Returns the wanted entries of a folder, by name; none if there is no such folder.
 pub(super) fn entries(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let named = entries.filter(|e| e.file_name().to_str().is_some_and(&wanted));

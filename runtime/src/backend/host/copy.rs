@@ -34,7 +34,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 /// before another thread is told.
 ///
 /// # Safety
-/// As for [`copy`].
+/// The requirements of [`copy`].
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
@@ -65,7 +65,7 @@ pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
 /// A plain copy, on processors without streaming stores.
 ///
 /// # Safety
-/// As for [`copy`].
+/// The requirements of [`copy`].
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the promises are the same.

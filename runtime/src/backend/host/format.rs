@@ -1,4 +1,5 @@
-//! How a value lies in memory, and how it becomes the type that arithmetic is done in.
+//! Describes the representation of values in memory, and their conversion to the type that arithmetic is done
+//! in.
 //!
 //! Conversions are written without branches, on integers, so that the loops around them become
 //! vector instructions on every processor. All round to nearest, ties to even; NaN stays NaN.
@@ -14,8 +15,8 @@ pub(crate) trait Format<A: Copy>: 'static {
     /// To memory, rounded.
     fn store(value: A) -> Self::Bits;
 
-    /// Whether `load_lanes` and `store_lanes` beat a loop over `load` and `store`, which compilers
-    /// turn into vector instructions by themselves where these exist on all values of a vector.
+    /// True if `load_lanes` and `store_lanes` beat a loop over `load` and `store`, which compilers turn into
+    /// vector instructions by themselves where these exist on all values of a vector.
     const LANES: bool = false;
 
     /// [`LANES`] neighbours from memory.
@@ -44,7 +45,7 @@ pub(crate) const LANES: usize = 8;
 
 /// The format of an element type.
 pub(crate) trait Native: Format<Self::Acc> {
-    /// What its values are computed with.
+    /// The type that its values are computed with.
     type Acc: Copy;
 }
 

@@ -1,4 +1,4 @@
-//! What callers hold: [`Kernel`], and the way a fold goes through the loops.
+//! Defines [`Kernel`], which callers hold, and the way a fold goes through the loops.
 
 use std::mem::MaybeUninit;
 
@@ -147,7 +147,7 @@ impl Kernel {
         unsafe { (self.loops.divide)(data, count, n) };
     }
 
-    /// Whether elements there are of the kernel's own type.
+    /// Returns true if elements there are of the kernel's own type.
     #[inline(always)]
     fn plain(&self, wire: Option<WireType>) -> bool {
         wire.is_none() || wire == self.own
@@ -188,7 +188,7 @@ impl Kernel {
         }
     }
 
-    /// How many elements past a cache line an output begins: the first block ends as many early, so
+    /// Returns the elements that an output begins past a cache line: the first block ends as many early, so
     /// that the blocks after it begin at one.
     fn skew(&self, to: &Dst) -> usize {
         to.ptr.addr() % LINE / self.format(to.wire).size
@@ -197,7 +197,7 @@ impl Kernel {
     /// One block.
     ///
     /// # Safety
-    /// As for `fold_blocks`.
+    /// The requirements of `fold_blocks`.
     unsafe fn fold_part(&self, inputs: &[Src], outputs: &[Dst], part: &Part) {
         let &Part { at, n, count, acc, staging } = part;
         // SAFETY: positions `at .. at + n` of all operands are good; `n` values of any format fit a
@@ -258,7 +258,7 @@ impl Kernel {
         }
     }
 
-    /// Whether two formats are one.
+    /// Returns true if two formats are one.
     #[inline(always)]
     fn same(&self, a: Option<WireType>, b: Option<WireType>) -> bool {
         a == b || self.plain(a) && self.plain(b)
@@ -333,7 +333,7 @@ unsafe fn spread(
     }
 }
 
-/// Whether stores there go past the caches.
+/// Returns true if stores there go past the caches.
 #[inline(always)]
 fn streams(to: &Dst, count: usize) -> bool {
     to.stream && count >= LEAST_STREAMED

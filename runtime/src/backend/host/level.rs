@@ -10,7 +10,7 @@ use crate::dtype::{DType, RedOp};
 /// A set of instructions that the loops were compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// What every processor of the architecture has.
+    /// The instructions that every processor of the architecture has.
     Base,
     /// AVX2 and F16C (x86-64-v3).
     #[cfg(target_arch = "x86_64")]

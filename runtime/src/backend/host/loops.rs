@@ -39,7 +39,7 @@ pub(crate) struct Conversions {
 
 /// Something to do at each of a row of positions.
 trait Body {
-    /// Whether `lanes` is to be used.
+    /// True if `lanes` is to be used.
     const LANES: bool;
 
     /// Does it at one position.

@@ -19,13 +19,13 @@ use crate::secret::random;
 use crate::secret::{Side, accepts, proof};
 use crate::store::Store;
 
-/// How long one try to get in may take before the next one.
+/// The time that one try to get in may take before the next one.
 const TRY: Duration = Duration::from_secs(10);
-/// How long the server may take to say who is to blame, after a wait in vain: longer than it gives the
+/// The time that the server may take to name the culprit, after a wait in vain: longer than it gives the
 /// others to say that they are there.
 const WHO: Duration = Duration::from_millis(600);
 
-/// Who a client is.
+/// The identity of a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Me<'a> {
     pub(crate) rank: u32,
@@ -36,7 +36,8 @@ pub(crate) struct Me<'a> {
 }
 
 impl<'a> Me<'a> {
-    /// The same rank, of a job whose name nobody else can know.
+    /// Returns the same rank, of a job whose name nobody else can know: without a secret, the name takes its
+    /// place.
     pub(crate) fn of(self, job: &'a str) -> Me<'a> {
         let secret = if self.secret.is_empty() { job.as_bytes() } else { self.secret };
         Me { job, secret, ..self }
@@ -55,9 +56,9 @@ pub(crate) struct Client {
     server: Option<Server>,
     /// Why nobody joins any more, if the server said so.
     failure: Option<AbortRecord>,
-    /// How long the server may take to say what it knows at once.
+    /// The time that the server may take to answer at once with what it knows.
     who: Duration,
-    /// Whether it did not.
+    /// True once it did not.
     is_deaf: bool,
 }
 
@@ -232,7 +233,7 @@ impl Client {
         }
     }
 
-    /// Who is to blame for a wait in vain, in words.
+    /// Names the culprit of a wait in vain, in words.
     fn who(&mut self) -> String {
         match self.ask(Op::Who, &[], Instant::now() + self.who) {
             Ok(Some((_, words))) => String::from_utf8_lossy(&words).into_owned(),
@@ -411,7 +412,7 @@ pub(crate) fn outward() -> Option<IpAddr> {
 
 #[cfg(test)]
 impl Client {
-    /// As on a machine where nothing else runs.
+    /// Returns this client with a timeout of 60 s for questions, for tests on a busy machine.
     pub(crate) fn patient(self) -> Client {
         Client { who: Duration::from_secs(60), ..self }
     }

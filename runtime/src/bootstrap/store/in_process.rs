@@ -31,7 +31,7 @@ impl InProcessStore {
         InProcessStore { notes: Arc::default(), address, rank: 0 }
     }
 
-    /// The same store, as that rank uses it.
+    /// Returns a handle of this store for a rank.
     pub(crate) fn of(&self, rank: u32) -> Self {
         InProcessStore { rank, ..self.clone() }
     }

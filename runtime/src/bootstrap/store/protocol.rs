@@ -1,4 +1,4 @@
-//! What goes over a connection between a rank and the store: bytes and bounds.
+//! Encodes what goes over a connection between a rank and the store, and bounds it.
 
 use sha2::{Digest, Sha256};
 
@@ -14,11 +14,11 @@ pub(crate) const MAX_KEY: usize = 1 << 10;
 pub(crate) const MAX_VALUE: usize = 1 << 20;
 /// All that a store holds, in bytes, beside [`ROOM_A_RANK`].
 pub(crate) const ROOM: usize = 64 << 20;
-/// What each rank adds to it.
+/// The bytes that each rank adds to it.
 pub(crate) const ROOM_A_RANK: usize = 4 << 10;
 /// The words of a failure, in bytes.
 pub(crate) const MAX_FAILURE: usize = 4 << 10;
-/// What follows the length of a frame, in bytes.
+/// The longest remainder of a frame after its length, in bytes.
 pub(crate) const MAX_FRAME: usize = FRAME_HEAD + 2 + MAX_KEY + MAX_VALUE;
 /// Operation and number.
 pub(crate) const FRAME_HEAD: usize = 5;
@@ -27,7 +27,7 @@ pub(crate) const HELLO: usize = 8 + 4 + 4 + 32 + NONCE;
 pub(crate) const CHALLENGE: usize = 8 + NONCE;
 pub(crate) const VERDICT: usize = 1 + 4 + PROOF;
 
-/// What a client wants.
+/// The request of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     /// Body: length of the key (u16), key, value.
@@ -53,7 +53,7 @@ impl Op {
     }
 }
 
-/// What the server says of a client, or of what it wants.
+/// The server's answer to a client, or to its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Ok = 0,
@@ -86,7 +86,7 @@ pub(crate) fn digest(job: &str) -> [u8; 32] {
     Sha256::digest(job.as_bytes()).into()
 }
 
-/// Who comes, and from which job.
+/// The first message of a client: its rank, and its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) rank: u32,
@@ -130,7 +130,7 @@ pub(crate) fn push_frame(out: &mut Vec<u8>, head: u8, number: u32, parts: &[&[u8
     }
 }
 
-/// What came, or an answer.
+/// A message that came, or an answer.
 pub(crate) struct Frame<'a> {
     /// The operation or the verdict.
     pub(crate) head: u8,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::protocol::digest;
 
-/// Where a store is served.
+/// The place at which a store is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum At {
     /// Name or address of a host, and a port.
@@ -35,7 +35,7 @@ impl std::fmt::Display for At {
 }
 
 impl At {
-    /// Whether nobody but this host is meant.
+    /// Returns true if it can be reached from this host only.
     pub(crate) fn is_loopback(&self) -> bool {
         match self {
             At::Host(host, _) => {
@@ -64,7 +64,7 @@ fn local_name(job: &str) -> io::Result<UnixAddr> {
     UnixAddr::from_abstract_name(format!("roundelay/{user}/{digest}"))
 }
 
-/// Whether the other end is a process of this user.
+/// Fails unless the other end is a process of this user.
 fn check_user(stream: &UnixStream) -> io::Result<()> {
     let (peer, own) =
         (rustix::net::sockopt::socket_peercred(stream)?.uid, rustix::process::geteuid());
@@ -104,7 +104,7 @@ impl StoreListener {
         TcpListener::bind(ways.as_slice()).map(StoreListener::Tcp)
     }
 
-    /// That port of every address; 0 is one of the system's choice.
+    /// Listens at that port of every address; 0 is one of the system's choice.
     pub(crate) fn everywhere(port: u16) -> io::Result<StoreListener> {
         // The first takes IPv4 too, unless the system is set up otherwise or has no IPv6.
         let ways: [SocketAddr; 2] =

@@ -1,5 +1,5 @@
-//! What environments mean, the right ones and the wrong ones. There is no srun here: what Slurm
-//! sets is taken from its manual.
+//! Tests how environments are read, the right ones and the wrong ones. There is no srun here: what Slurm sets
+//! is taken from its manual.
 
 use std::collections::BTreeMap;
 

@@ -50,7 +50,7 @@ fn each_rank<T: Send>(
     })
 }
 
-/// As [`each_rank`], when all must join.
+/// Runs ranks like [`each_rank`], when all must join.
 fn ranks<T: Send>(size: u32, run: impl Fn(Net) -> T + Sync) -> Vec<T> {
     let all = each_rank(size, &memory(), |_| options(), run);
     all.into_iter().map(|result| result.expect("joined")).collect()

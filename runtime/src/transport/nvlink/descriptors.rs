@@ -29,10 +29,10 @@ const HEAD: usize = 32;
 pub(crate) const CONTENT: usize = 1024;
 /// Most descriptors of a message.
 const DESCRIPTORS: usize = 4;
-/// How long a rank sleeps until it looks up.
+/// The time that a rank sleeps until it looks up.
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-/// What one rank told another in a round.
+/// The message of one rank to another in a round.
 #[derive(Debug)]
 pub(crate) struct DescriptorMessage {
     from: u32,
@@ -59,7 +59,7 @@ impl DescriptorSocket {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error of the system.
     pub(crate) fn open(rank: u32) -> std::io::Result<Self> {
         let mut token = [0; 8];
         rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())?;
@@ -71,7 +71,7 @@ impl DescriptorSocket {
         Ok(DescriptorSocket { socket, rank, token, round: 0, early: Vec::new() })
     }
 
-    /// What the other ranks must know to write to this one, and nobody else may.
+    /// Returns the word that the other ranks need to write to this one, and that nobody else may know.
     pub(crate) fn token(&self) -> u64 {
         self.token
     }
@@ -81,7 +81,7 @@ impl DescriptorSocket {
     ///
     /// # Errors
     ///
-    /// What `go_on` says; that a rank cannot be written to.
+    /// The error of `go_on`; or that a rank cannot be written to.
     pub(crate) fn exchange<E: From<String>>(
         &mut self,
         tokens: &[u64],
@@ -208,7 +208,7 @@ impl DescriptorSocket {
     }
 }
 
-/// Where messages to the rank with that token go: a name without a file, which goes with its socket.
+/// Returns the address of the rank with that token: a name without a file, which goes with its socket.
 fn address(token: u64) -> Result<SocketAddrUnix, Errno> {
     let digest = Sha256::digest(token.to_le_bytes());
     let hex: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();

@@ -34,7 +34,7 @@ impl Shared {
         Ok(Shared { context: context.clone(), own, ranges: ranges? })
     }
 
-    /// Where a rank's memory begins, as mapped here.
+    /// Returns the address at which a rank's memory begins, as mapped here.
     pub(crate) fn base(&self, rank: u32) -> u64 {
         self.ranges.get(rank as usize).map_or(0, Range::base)
     }

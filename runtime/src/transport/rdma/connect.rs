@@ -17,9 +17,9 @@ const PAIRS: usize = 2;
 const PATH_PAIRS: usize = 1;
 /// Most bytes of a card.
 const CARD: usize = 1 << 12;
-/// What both ends say when their queues are connected.
+/// The byte that both ends send when their queues are connected.
 const READY: u8 = 0x52;
-/// How long that may take over the devices.
+/// The time that this may take over the devices.
 const PROOF: Duration = Duration::from_secs(3);
 
 /// The devices of this process, opened once.
@@ -67,7 +67,7 @@ fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, String> {
     choice.devices.iter().map(find).collect()
 }
 
-/// Whether a choice can be had.
+/// Fails unless a choice can be had.
 pub(crate) fn check(choice: &Choice) -> Result<(), String> {
     chosen(choice)?.iter().try_for_each(|device| device.gid(choice.gid).map(drop))
 }
@@ -78,9 +78,9 @@ pub(crate) fn check(choice: &Choice) -> Result<(), String> {
 pub(crate) struct Meeting {
     socket: TcpStream,
     stage: Stage,
-    /// Whether the end must have heard the other over the devices too.
+    /// True if the end must have heard the other over the devices too.
     proves: bool,
-    /// What the socket has yet to take, and what came.
+    /// The bytes that the socket has yet to take, and those that came.
     said: Vec<u8>,
     heard: Vec<u8>,
 }
@@ -91,7 +91,7 @@ enum Stage {
     Connecting(JoinHandle<Result<Box<Stream>, String>>),
     /// The peer's word is awaited that its end is connected.
     Waiting(Box<Stream>),
-    /// The same word is awaited over the devices, since then.
+    /// The end waits for the same byte over the devices, since then.
     Proving(Box<Stream>, Instant),
 }
 
@@ -248,7 +248,7 @@ pub(super) fn connect(
     connect_with(sockets, choice, DEPTH, deadline)
 }
 
-/// The same, with so many receives in each queue.
+/// Connects with so many receives in each queue.
 #[cfg(test)]
 pub(super) fn connect_with(
     sockets: Vec<OwnedFd>,

@@ -1,4 +1,4 @@
-//! Which queue of this end is joined with which of the peer's.
+//! Decides which queue of this end is joined with which of the peer's.
 //!
 //! Both ends know the networks of all queues, in each end's own order, and come to the same pairs in the same order
 //! without another word. Two of one network are joined, the first of one end with the first of the other. Of what is left

@@ -55,7 +55,7 @@ pub(crate) use stream::Stream;
 /// Between two looks at whether ends have handshake.
 const TICK: Duration = Duration::from_micros(200);
 
-/// Which devices carry a connection, and as whom they speak. Both ends choose for themselves.
+/// The devices that carry a connection, and the addresses they use. Both ends choose for themselves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Choice {
     /// By name, in this order; if empty all that there are.
@@ -65,7 +65,7 @@ pub(crate) struct Choice {
     pub(crate) gid: Option<u32>,
 }
 
-/// How far a meeting is.
+/// The progress of a meeting.
 pub(crate) enum Handshake {
     /// The peer has yet to say or do something.
     Waiting(Meeting),

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use super::verbs::{Completion, Device, Gid, Queue, Write, status};
 
-/// How long nothing may be delivered through a queue: while others deliver, and at all.
+/// The time for which nothing may be delivered through a queue: while others deliver, and at all.
 const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
-/// How long a device may take to hand back the work of a queue that was ended.
+/// The time that a device may take to hand back the work of a queue that was ended.
 const FLUSH: Duration = Duration::from_secs(1);
 /// The most that counts between two looks: whoever did not look for long does not know what he missed.
 const LOOK: Duration = Duration::from_millis(500);
@@ -32,24 +32,25 @@ enum Life {
 pub(super) struct Rail {
     /// None once it was destroyed.
     queue: Option<Queue>,
-    /// What another one in its place would be made of, when, and after which pause.
+    /// The device and the address of a queue that replaces it, the time at which it is made, and the pause
+    /// before the next.
     pub(super) source: (Arc<Device>, Gid),
     pub(super) due: Option<Instant>,
     pub(super) pause: Duration,
     pub(super) made: Instant,
-    /// Whether another one is in its place.
+    /// True if another one is in its place.
     pub(super) is_replaced: bool,
     /// The number of its device: among those of the region, and of the registrations.
     pub(super) device: (usize, usize),
     /// The peer's key of its region.
     pub(super) peer_key: u32,
     life: Life,
-    /// Whether it has not ended on the other side.
+    /// True if it has not ended on the other side.
     pub(super) live_there: bool,
     /// Writes that are not complete, and receives that are posted.
     open: u32,
     receives: u32,
-    /// Whether a write was delivered since the last look, and for how long none was.
+    /// True if a write was delivered since the last look; and the time for which none was.
     moved: bool,
     waited: Duration,
     /// Writes that were delivered.
@@ -91,7 +92,7 @@ impl Rail {
         self.life == Life::Live
     }
 
-    /// Whether nothing goes through it any more, either way.
+    /// Returns true if nothing goes through it any more, either way.
     pub(super) fn has_ended(&self) -> bool {
         self.life == Life::Ended
     }
@@ -161,7 +162,7 @@ impl Rails {
         Some(found)
     }
 
-    /// Whether a queue lives and takes a write.
+    /// Returns true if a queue lives and takes a write.
     pub(super) fn has_room(&self, at: usize) -> bool {
         self.all.get(at).is_some_and(|rail| rail.is_live() && rail.open < self.depth)
     }
@@ -268,7 +269,7 @@ impl Rails {
     }
 }
 
-/// What tests do to queues.
+/// Functions with which tests interfere with queues.
 #[cfg(test)]
 impl Rails {
     /// Posts no more receives on a queue.

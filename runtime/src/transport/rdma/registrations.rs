@@ -39,7 +39,7 @@ struct State {
 
 struct Kept {
     block: Arc<Block>,
-    /// Which use of any block was its last.
+    /// The number of its last use, among the uses of all blocks.
     used: u64,
 }
 
@@ -47,20 +47,20 @@ struct Kept {
 #[derive(Clone)]
 pub(super) struct Found {
     pub(super) block: Arc<Block>,
-    /// Where it lies in the segment.
+    /// The offset at which it lies in the segment.
     pub(super) offset: u64,
-    /// How many of the bytes asked for are in the block.
+    /// The number of the bytes asked for that are in the block.
     pub(super) len: usize,
 }
 
 impl Registrations {
-    /// Of this part of a segment, nothing yet. At most half of what may stay in place is used.
+    /// Registers nothing yet of this part of a segment. At most half of what may stay in place is used.
     pub(crate) fn new(segment: Arc<Segment>, start: u64, len: u64) -> Arc<Self> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
         Self::with_limit(segment, start, len, limit.map_or(u64::MAX, |bytes| bytes / 2))
     }
 
-    /// The same, with so many bytes at most.
+    /// Registers nothing yet, and `limit` bytes at most.
     pub(super) fn with_limit(segment: Arc<Segment>, start: u64, len: u64, limit: u64) -> Arc<Self> {
         let (devices, blocks) = (Vec::new(), BTreeMap::new());
         let state = Mutex::new(State { devices, blocks, bytes: 0, limit, uses: 0 });
@@ -145,7 +145,7 @@ impl State {
         }
     }
 
-    /// What the system counts for a block: each device keeps it in place for itself.
+    /// Returns the bytes that the system counts for a block: each device keeps it in place for itself.
     fn cost(&self, len: usize) -> u64 {
         (len * self.devices.len()) as u64
     }

@@ -1,8 +1,9 @@
 //! Places that wait for bytes: a peer that knows of one in time writes there at once.
 //!
-//! Who lands a message in registered memory announces the place as a *target*: which bytes of the stream belong there, address
-//! and keys. The target goes as a piece that no reader sees, so it comes once, whatever fails. It promises
-//! nothing: what the peer has sent already, or sends before it hears of the target, goes through the ring.
+//! An end that lands a message in registered memory announces the place as a *target*: which bytes of the
+//! stream belong there, address and keys. The target goes as a piece that no reader sees, so it comes once,
+//! whatever fails. It promises nothing: what the peer has sent already, or sends before it hears of the
+//! target, goes through the ring.
 //!
 //! **Invariant:** a piece is written to an offered place at most once. If its queue fails it goes through the ring, as
 //! any other, when both ends have ended that queue. So when all bytes of a place have been heard of nothing can
@@ -21,7 +22,7 @@ pub(super) const LEAST: usize = 2 * PIECE;
 /// Most targets whose bytes have not all come.
 const MOST: usize = 8;
 
-/// What is said of a place.
+/// The description of a place that is sent to the peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PutTarget {
     /// The first byte of the stream that belongs there, and how many do.
@@ -32,7 +33,7 @@ pub(super) struct PutTarget {
     pub(super) keys: Arc<[u32]>,
 }
 
-/// Where a piece goes.
+/// The place to which a piece goes.
 #[derive(Debug, Clone)]
 pub(super) struct RemoteAddress {
     pub(super) address: u64,
@@ -64,7 +65,7 @@ impl Theirs {
         (next - start).min(PIECE as u64) as usize
     }
 
-    /// Where the piece goes that begins here, of no more bytes than there is [`Self::room`] for.
+    /// Returns the place of the piece that begins here, of no more bytes than there is [`Self::room`] for.
     pub(super) fn place(&self, start: u64) -> Option<RemoteAddress> {
         let target = self.0.front().filter(|target| target.start <= start)?;
         let address = target.address.wrapping_add(start - target.start);
@@ -76,26 +77,26 @@ impl Theirs {
 #[derive(Default)]
 pub(super) struct Ours {
     list: VecDeque<(u64, Found)>,
-    /// What belongs before this byte of the stream was offered, or cannot be.
+    /// The byte of the stream before which everything was offered, or cannot be.
     upto: u64,
 }
 
 impl Ours {
-    /// Of some bytes that belong into places, those of which nothing was said: how many go before them, if
-    /// there are any and more may be offered.
+    /// Returns the number of these bytes that were offered already, if there are others and more may be
+    /// offered.
     pub(super) fn news(&mut self, start: u64, len: usize) -> Option<usize> {
         self.upto = self.upto.max(start);
         let skip = (self.upto - start) as usize;
         (skip < len && self.list.len() < MOST).then_some(skip)
     }
 
-    /// So many more were offered, here, or cannot be.
+    /// Records that `len` more bytes were offered, here, or cannot be.
     pub(super) fn said(&mut self, len: usize, found: Option<Found>) {
         self.list.extend(found.map(|found| (self.upto, found)));
         self.upto += len as u64;
     }
 
-    /// Where the peer put what begins at this byte, as an offset in the segment.
+    /// Returns the offset in the segment to which the peer put what begins at this byte.
     pub(super) fn at(&self, byte: u64) -> Option<(u64, &Found)> {
         let has = |(start, found): &&(u64, Found)| byte - start < found.len as u64;
         let mut before = self.list.iter().filter(|(start, _)| *start <= byte);

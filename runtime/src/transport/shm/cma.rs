@@ -39,7 +39,7 @@ pub(super) fn reach(segment: &Arc<Segment>, rank: u32) -> Option<i32> {
 ///
 /// # Errors
 ///
-/// What the system says: the process is gone, or has no memory there.
+/// The error of the system: the process is gone, or has no memory there.
 pub(crate) unsafe fn read(pid: i32, from: u64, to: *mut u8, len: usize) -> std::io::Result<()> {
     let mut done = 0;
     while done < len {

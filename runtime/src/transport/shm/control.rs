@@ -33,7 +33,7 @@ const WRITTEN: u64 = 2;
 /// A writer that has not finished within this time has died, or is stopped.
 const RECORD_WRITTEN: Duration = Duration::from_secs(1);
 
-/// Whether a rank takes part.
+/// The participation of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// It has not started yet.
@@ -71,7 +71,7 @@ impl Segment {
         self.word(line + 8).store(state as u64, Ordering::Release);
     }
 
-    /// Whether a rank takes part, and in which process.
+    /// Returns the participation of a rank, and its process.
     pub(crate) fn state(&self, rank: u32) -> (State, i32) {
         let line = self.layout.rank_line(rank, PRESENCE);
         let state = match self.word(line + 8).load(Ordering::Acquire) {
@@ -110,7 +110,7 @@ impl Segment {
         wake(self.bed(rank));
     }
 
-    /// Where a rank has the word that others try to read.
+    /// Returns the address of the word of a rank that others try to read.
     pub(super) fn sign(&self, rank: u32) -> u64 {
         self.word(self.layout.rank_line(rank, PRESENCE) + 16).load(Ordering::Relaxed)
     }
@@ -144,7 +144,7 @@ impl Segment {
         self.word(at).store(WRITTEN, Ordering::Release);
     }
 
-    /// Whether somebody failed.
+    /// Returns true once a rank has raised the abort flag.
     #[inline]
     pub(crate) fn is_aborted(&self) -> bool {
         self.word(self.layout.abort()).load(Ordering::Relaxed) != 0
@@ -205,7 +205,7 @@ impl Segment {
         self.word(line).store(words[0], Ordering::Release);
     }
 
-    /// What a rank said that it waits for.
+    /// Returns the wait that a rank published.
     pub(crate) fn wait_of(&self, rank: u32) -> Option<[u64; 8]> {
         let line = self.layout.rank_line(rank, WAIT);
         for _ in 0..RETRIES {

@@ -1,24 +1,25 @@
-//! Which path private memory comes sooner: read through the kernel, or pushed through a pipe, the stores staying in the
-//! caches or going past them.
+//! Chooses the path on which private memory comes sooner: read through the kernel, or pushed through a pipe,
+//! the stores staying in the caches or going past them.
 //!
-//! That depends on the size of a message, on the caches that the two cores share, and on what else they do; on virtual
-//! machines it changes while a job runs. So the receiver of a connection notes how long each path takes,
-//! for each order of magnitude by itself, and tells the sender in one word what it wishes for. Which path a
-//! message comes changes no result.
+//! The best path depends on the size of a message, on the caches that the two cores share, and on what else
+//! they do; on virtual machines it changes while a job runs. So the receiver of a connection notes how long
+//! each path takes, for each order of magnitude by itself, and tells the sender in one word what it wishes
+//! for. The path of a message changes no result.
 //!
-//! Where messages go both ways between two ranks, one of them wishes for both: a rank that reads through the kernel
-//! does not push meanwhile, so a path that is tried in one direction alone looks slower than it is.
+//! If messages go both ways between two ranks, one of them wishes for both: a rank that reads through the
+//! kernel does not push meanwhile, so a path that is tried in one direction alone looks slower than it is.
 
 use std::time::Duration;
 
-/// How a message of private memory comes.
+/// The path on which a message of private memory comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CopyPath {
     /// The receiver reads it through the kernel.
     Kernel = 0,
     /// Its sender copies it into the pipe.
     Pipe = 1,
-    /// The same with stores past the caches: cores that share none hand lines over slowly.
+    /// Its sender copies it into the pipe with stores past the caches: cores that share none hand lines over
+    /// slowly.
     Past = 2,
 }
 
@@ -26,8 +27,8 @@ const PATHS: [CopyPath; 3] = [CopyPath::Kernel, CopyPath::Pipe, CopyPath::Past];
 /// The shortest messages are of the first class, each further one has twice the length.
 const FIRST: u32 = 12;
 const CLASSES: usize = 10;
-/// So many messages in a row are one sample of a path, without the slowest: a rank that was not running says nothing of
-/// the path.
+/// The number of messages in a row that make one sample of a path, without the slowest: a rank that was not
+/// running says nothing of the path.
 const SAMPLE: u32 = 4;
 /// Before these come so many bytes that no message counts: memory that was not used for long is cold.
 const WARM: usize = 2 << 20;
@@ -40,7 +41,7 @@ const RARE: u32 = 4;
 const BETTER: f32 = 0.9;
 const WORSE: f32 = 2.0;
 
-/// What is known of the messages of a class.
+/// The statistics of the messages of a class.
 #[derive(Debug, Clone, Copy)]
 struct Class {
     /// Times of the paths, a byte, of the last samples.
@@ -55,7 +56,7 @@ struct Class {
     longest: f32,
 }
 
-/// What a receiver knows, and which paths there are.
+/// The statistics of a receiver, and the paths that there are.
 #[derive(Debug)]
 pub(super) struct CopyPaths {
     classes: [Class; CLASSES],
@@ -97,7 +98,7 @@ impl CopyPaths {
         CopyPaths { classes: [class; CLASSES], from }
     }
 
-    /// What is to be wished for: two bits a class.
+    /// Returns the paths to be wished for: two bits a class.
     pub(super) fn wishes(&self) -> u64 {
         let bits = self.classes.iter().enumerate().map(|(i, class)| (class.next as u64) << (2 * i));
         bits.fold(0, |all, bit| all | bit)

@@ -1,4 +1,4 @@
-//! Where everything lies in the shared memory of a job: offsets, and nothing else.
+//! Lays out the shared memory of a job: offsets, and nothing else.
 //!
 //! ```text
 //! [ control: parameters, abort record, a few lines for each rank ]
@@ -49,7 +49,7 @@ pub struct Layout {
     pub slot_bytes: u64,
     /// Addresses kept for the buffers of each rank, a multiple of the page size.
     pub arena_bytes: u64,
-    /// Whether ranks outnumber cores, so that waiting ranks yield at once.
+    /// True if ranks outnumber cores, so that waiting ranks yield at once.
     pub crowded: bool,
 }
 
@@ -57,9 +57,9 @@ impl Layout {
     /// Slots of 256 KiB: two of them, the data they come from and the data they go to fit the
     /// second-level cache, and the exchange of flags costs under 5 % of copying one.
     pub const SLOT_BYTES: u64 = 256 << 10;
-    /// Where no ranks share memory a slot is what is handed to a socket at once. Over loopback one message
-    /// of 1 MiB takes 95 us and four of 256 KiB 140 to 165, but messages of 4 MiB that are folded have left
-    /// the cache before (docs/performance.md).
+    /// The bytes of a slot where no ranks share memory: what is handed to a socket at once. Over loopback one
+    /// message of 1 MiB takes 95 us and four of 256 KiB 140 to 165, but messages of 4 MiB that are folded
+    /// have left the cache before (docs/performance.md).
     pub const UNSHARED_SLOT_BYTES: u64 = 1 << 20;
     /// Channels by default.
     pub const CHANNELS: u32 = 32;
@@ -174,7 +174,7 @@ impl Layout {
         (1 << each.max(1).ilog2()).clamp(PIPE_LEAST, PIPE_MOST)
     }
 
-    /// The same with its counts.
+    /// Returns the bytes of the pipe with its counts.
     pub(super) fn pipe(&self) -> u64 {
         pipe::COUNTS + self.pipe_bytes()
     }

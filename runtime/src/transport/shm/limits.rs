@@ -1,5 +1,5 @@
-//! How much memory may still be taken. The system would rather end a process than refuse it pages of
-//! shared memory, so large reservations are compared with what is there first.
+//! Finds out how much memory may still be taken. The system would rather end a process than refuse it pages
+//! of shared memory, so large reservations are compared with what is there first.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ fn available() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// What the tightest control group above this process leaves.
+/// Returns the bytes that the tightest control group above this process leaves.
 fn container() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;

@@ -39,7 +39,7 @@ pub(super) const COUNTS: u64 = 2 * super::PAGE;
 struct Pipe {
     base: *mut u8,
     size: u64,
-    /// What `base` points into, and where.
+    /// The segment that `base` points into, and the offset.
     segment: Arc<Segment>,
     offset: u64,
 }
@@ -102,12 +102,12 @@ struct Rest {
 /// The sending side.
 pub(super) struct Pusher {
     pipe: Pipe,
-    /// Where the next message may begin.
+    /// The position at which the next message may begin.
     end: u64,
     /// Up to where was pushed, and where was taken as far as is known.
     pushed: u64,
     seen: u64,
-    /// What has yet to be pushed, and of which messages.
+    /// The pieces that have yet to be pushed, and the messages they belong to.
     queue: VecDeque<IoVec>,
     rests: VecDeque<Rest>,
 }
@@ -152,7 +152,7 @@ impl Pusher {
         start
     }
 
-    /// Whether a message up to this one was not pushed to its end.
+    /// Returns true if a message up to this one was not pushed to its end.
     #[inline]
     pub(super) fn holds(&self, message: u64) -> bool {
         self.rests.front().is_some_and(|rest| rest.message <= message)
@@ -218,8 +218,9 @@ impl Taker {
         Taker { pipe: Pipe::new(segment, offset), taken: 0, seen: 0, populated: false }
     }
 
-    /// What is there, and was not given back, of the message of `len` bytes that begins at `start`: where it lies, the
-    /// bytes of the message before it, and its own. It ends at a multiple of a line or with the message.
+    /// Returns the part that is there, and was not given back, of the message of `len` bytes that begins at
+    /// `start`: its address, the bytes of the message before it, and its own. It ends at a multiple of a line
+    /// or with the message.
     #[inline]
     pub(super) fn part(&mut self, start: u64, len: usize) -> Option<(*const u8, usize, usize)> {
         let at = start.max(self.taken);
@@ -253,13 +254,13 @@ impl Taker {
         self.seen.saturating_sub(position)
     }
 
-    /// Where a message lies that can be read in place; nothing of one that is too long.
+    /// Returns the address of a message that can be read in place; `None` for one that is too long.
     #[inline]
     pub(super) fn place(&self, start: u64, len: usize) -> Option<*const u8> {
         self.pipe.in_one_piece(len as u64).then(|| self.pipe.at(start).cast_const())
     }
 
-    /// Whether all of a message is there.
+    /// Returns true if all of a message is there.
     #[inline]
     pub(super) fn is_whole(&mut self, start: u64, len: usize) -> bool {
         let end = start + len as u64;

@@ -8,7 +8,7 @@ use crate::transport::shm::Message;
 use super::ring::Ring;
 use super::{HEADER, IOV_MAX, IoVecMut, Socket, announced, header};
 
-/// Whether the next message is staged or landed.
+/// The destination of the next message: staged or landed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Landing {
     /// It is staged.
@@ -24,7 +24,7 @@ pub(crate) struct Receiver {
     socket: Arc<Socket>,
     /// A slot for each message that is wholly here, and the next for one that is not.
     ring: Ring,
-    /// How much of the latter is here, with its header.
+    /// The number of bytes of the latter that are here, with its header.
     here: usize,
     landing: Landing,
     /// The last message here is not as long as was expected: what follows makes no sense.
@@ -65,7 +65,7 @@ impl Receiver {
         self.bytes
     }
 
-    /// Whether the message is wholly here that follows the next `ahead` ones; tries to read it. It
+    /// Returns true if the message is wholly here that follows the next `ahead` ones; tries to read it. It
     /// has `len` bytes; if its header says otherwise it is ready at once and has no content.
     ///
     /// Messages are asked for in turn: while the message before is not here, this one is not.
@@ -158,13 +158,13 @@ impl Receiver {
         self.landing = Landing::No;
     }
 
-    /// Whether the header of the message that is being read is here and announces another length.
+    /// Returns true if the header of the message that is being read is here and announces another length.
     #[inline]
     fn is_odd(&self, len: usize) -> bool {
         self.here >= HEADER && announced(self.ring.meta(self.ring.used())) != len
     }
 
-    /// Whether the message that is being read is done with; then the next one follows.
+    /// Returns true if the message that is being read is done with; then the next one follows.
     #[inline]
     fn settle(&mut self, len: usize) -> bool {
         self.odd = self.is_odd(len);

@@ -10,7 +10,7 @@ const LEAST: usize = 1 << 10;
 /// Memory for one message. It never shrinks, and never moves but by [`Slot::reserve`].
 struct Slot {
     bytes: Vec<u8>,
-    /// Where the content begins.
+    /// The offset at which the content begins.
     skip: usize,
     /// Bytes of the header before it.
     header: usize,
@@ -127,7 +127,7 @@ impl Ring {
         slot.bytes[slot.skip..].as_mut_ptr()
     }
 
-    /// Of the next slot a header of so many bytes and as much content.
+    /// Returns the memory of the next slot: a header of so many bytes and the content.
     #[inline]
     pub(super) fn next(&mut self, header: usize, content: usize) -> &mut [u8] {
         let index = self.index(self.used);

@@ -12,7 +12,7 @@ pub(crate) struct Sender {
     socket: Arc<Socket>,
     /// A slot for each message that the kernel has not taken whole: its header, and staged content.
     ring: Ring,
-    /// Where these messages lie, in order, less what the kernel has taken.
+    /// The memory of these messages, in order, less what the kernel has taken.
     queue: VecDeque<IoSlice<'static>>,
     /// The last byte of each of them, counted as below.
     ends: VecDeque<u64>,
@@ -71,7 +71,7 @@ impl Sender {
         self.taken
     }
 
-    /// Whether something is posted that the kernel has not taken.
+    /// Returns true if something is posted that the kernel has not taken.
     #[inline]
     pub(crate) fn has_backlog(&self) -> bool {
         self.gone < self.sent
@@ -84,7 +84,7 @@ impl Sender {
         (self.has_backlog() || !self.socket.has_arrived()).then_some(fault)
     }
 
-    /// Whether the kernel has yet to take fewer than `slots` messages.
+    /// Returns true if the kernel has yet to take fewer than `slots` messages.
     #[inline]
     pub(crate) fn has_room(&mut self, slots: u64) -> bool {
         self.sent - self.gone < slots || {
@@ -93,7 +93,7 @@ impl Sender {
         }
     }
 
-    /// Whether nothing reads a message any more where it lies: its memory may be written again.
+    /// Returns true if nothing reads a message any more where it lies: its memory may be written again.
     #[inline]
     pub(crate) fn is_consumed(&mut self, message: u64) -> bool {
         message < self.gone || {
@@ -102,8 +102,8 @@ impl Sender {
         }
     }
 
-    /// Where the next message's content of `len` bytes is to be written, after [`Self::has_room`].
-    /// Memory is made for `slots` messages of that length, and kept.
+    /// Returns the address to which the next message's content of `len` bytes is to be written, after
+    /// [`Self::has_room`]. Memory is made for `slots` messages of that length, and kept.
     #[inline]
     pub(crate) fn stage(&mut self, slots: u64, len: usize) -> *mut u8 {
         self.ring.rewind();

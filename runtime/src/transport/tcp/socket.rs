@@ -23,7 +23,7 @@ use crate::transport::rdma::Stream;
 /// once 402 and once 844 us, with 256 KiB 307. Between machines the kernel knows better: it grows the buffers to what the path holds.
 const LOCAL_SEND_BUFFER: usize = 256 << 10;
 
-/// What carries the bytes of a connection. Both of its ends belong to one thread: no lock is waited for.
+/// The carrier of a connection's bytes. Both of its ends belong to one thread: no lock is waited for.
 enum Carrier {
     /// The socket.
     Plain(Arc<OwnedFd>),
@@ -48,7 +48,8 @@ pub(crate) struct Socket {
     fault: OnceLock<String>,
 }
 
-/// So many reads through devices find nothing before the socket is looked at, or a stream looked after.
+/// The number of reads through devices that find nothing before the socket is looked at, or a stream looked
+/// after.
 const IDLE: u32 = 256;
 
 impl Socket {
@@ -58,7 +59,7 @@ impl Socket {
         Self::carried(tuned, Carrier::Plain(Arc::new(fd)))
     }
 
-    /// The same, with a stream that carries the bytes.
+    /// Takes over a socket with a stream that carries the bytes.
     pub(crate) fn with_stream(fd: OwnedFd, stream: Stream) -> Self {
         let tuned = tune(&fd);
         let (stream, idle) = (Box::new(Mutex::new(stream)), AtomicU32::new(0));
@@ -79,7 +80,7 @@ impl Socket {
         socket
     }
 
-    /// Whether the kernel moves its bytes by itself.
+    /// Returns true if the kernel moves its bytes by itself.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self.carrier, Carrier::Plain(_))
     }
@@ -105,7 +106,7 @@ impl Socket {
         }
     }
 
-    /// Whether all that was written is on its way for good; a plain connection knows no better.
+    /// Returns true if all that was written is on its way for good; a plain connection knows no better.
     #[inline]
     pub(super) fn settle(&self) -> bool {
         match &self.carrier {
@@ -122,8 +123,8 @@ impl Socket {
         }
     }
 
-    /// Of the bytes written so far, how many at the end begin with one that a device may still read where
-    /// it lies.
+    /// Returns the number of bytes from the first that a device may still read where it lies to the last that
+    /// was written.
     #[inline]
     pub(super) fn zero_copy(&self) -> u64 {
         match &self.carrier {
@@ -149,7 +150,7 @@ impl Socket {
         }
     }
 
-    /// What to sleep on.
+    /// Returns the descriptor to sleep on.
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
         match &self.carrier {
             Carrier::Plain(fd) => Some(fd.clone()),
@@ -158,7 +159,7 @@ impl Socket {
         }
     }
 
-    /// Whether that shows whatever comes: what devices bring is seen only by who looks.
+    /// Returns true if that shows whatever comes: what devices bring is seen only by who looks.
     pub(crate) fn wakes(&self) -> bool {
         matches!(self.carrier, Carrier::Plain(_))
     }
@@ -214,7 +215,7 @@ impl Socket {
         self.fault.get().cloned()
     }
 
-    /// Whether all that was written has arrived, or will. Of plain connections only the system knows.
+    /// Returns true if all that was written has arrived, or will. Of plain connections only the system knows.
     pub(super) fn has_arrived(&self) -> bool {
         match &self.carrier {
             Carrier::Plain(_) => true,
@@ -249,8 +250,7 @@ impl Socket {
         }
     }
 
-    /// The same for several places, at most [`super::IOV_MAX`], to which a device may also write between
-    /// calls.
+    /// Reads to several places, at most [`super::IOV_MAX`], to which a device may also write between calls.
     ///
     /// # Safety
     ///
@@ -311,7 +311,7 @@ impl Socket {
     ///
     /// # Safety
     ///
-    /// Of what was taken nothing changes while [`Self::zero_copy`] counts it, or until [`Self::cut`].
+    /// The bytes that were taken do not change while [`Self::zero_copy`] counts them, or until [`Self::cut`].
     #[inline]
     pub(super) unsafe fn write(&self, places: &[IoSlice<'_>]) -> usize {
         let fd = match &self.carrier {
@@ -339,7 +339,7 @@ impl Socket {
 }
 
 impl Drop for Socket {
-    /// What devices have yet to send goes out first, unless the peer has ended its socket.
+    /// Sends first what devices have yet to send, unless the peer has ended its socket.
     fn drop(&mut self) {
         let faulty = self.is_faulty();
         if let Carrier::Device { fd, stream, .. } = &mut self.carrier {
@@ -367,7 +367,7 @@ pub(super) fn tune(fd: &OwnedFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether the peer is on this machine.
+/// Returns true if the peer is on this machine.
 fn is_local(fd: &OwnedFd) -> bool {
     let own = rustix::net::getsockname(fd).map(SocketAddr::try_from);
     let peer = rustix::net::getpeername(fd).map(|a| a.map(SocketAddr::try_from));
@@ -377,7 +377,7 @@ fn is_local(fd: &OwnedFd) -> bool {
     }
 }
 
-/// How a connection ended, said of the peer; nothing if it did not.
+/// Describes the end of a connection, said of the peer; `None` if it did not end.
 #[cold]
 pub(super) fn ended(error: Errno) -> Option<String> {
     match error {

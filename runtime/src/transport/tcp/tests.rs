@@ -34,7 +34,7 @@ fn meta(len: usize) -> u64 {
     shm::meta(0xfeed_beef, len, Kind::Slot)
 }
 
-/// What goes over the wire before a content.
+/// Returns what goes over the wire before a content.
 fn head(len: usize) -> Vec<u8> {
     let mut head = meta(len).to_le_bytes().to_vec();
     head.resize(header(len), 0);

@@ -1,9 +1,9 @@
-//! What tests do to a stream.
+//! Functions with which tests interfere with a stream.
 
 use super::*;
 
 impl Stream {
-    /// What it waits for.
+    /// Describes the state of the stream, and what it waits for.
     pub(in super::super) fn state(&self) -> String {
         let rail = |(at, rail): (usize, &Rail)| format!("{at} {}", rail.state());
         let rails: Vec<String> = self.rails.all.iter().enumerate().map(rail).collect();
@@ -19,7 +19,7 @@ impl Stream {
         )
     }
 
-    /// How many queues there are.
+    /// Returns the number of queues.
     pub(in super::super) fn rails(&self) -> usize {
         self.rails.all.len()
     }
@@ -59,7 +59,7 @@ impl Stream {
         self.rails.kill(at);
     }
 
-    /// How long queues wait before they are made anew.
+    /// Sets the pause before queues are made anew.
     pub(in super::super) fn renew_after(&mut self, pause: Duration) {
         self.renewals.pause = (pause, 8 * pause);
     }
@@ -89,7 +89,7 @@ impl Stream {
         self.placed
     }
 
-    /// Whether it knows where the peer wants bytes.
+    /// Returns true if it knows where the peer wants bytes.
     pub(in super::super) fn knows_place(&mut self) -> bool {
         self.theirs.place(self.taken).is_some()
     }
@@ -104,7 +104,7 @@ impl Stream {
         self.rails.feed(at);
     }
 
-    /// What is open on a queue goes over the others, without asking whether it has ended.
+    /// Sends what is open on a queue over the others, without asking whether it has ended.
     pub(in super::super) fn send_again_at_once(&mut self, at: usize) {
         for piece in 0..self.next {
             let sent = &mut self.sent[piece as usize % SLOTS];

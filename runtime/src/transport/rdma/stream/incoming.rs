@@ -1,14 +1,14 @@
-//! What a stream receives: pieces in their slots, pieces where they belong already, notes.
+//! The receiving half of a stream: pieces in their slots, pieces where they belong already, notes.
 
 use super::*;
 
-/// How a piece has arrived.
+/// The way in which a piece has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrived {
     Not,
-    /// So many bytes are in its slot.
+    /// This number of bytes are in its slot.
     Slot(u32),
-    /// So many bytes are where this end wanted them.
+    /// This number of bytes are where this end wanted them.
     Placed(u32),
     /// In its slot was a note, which was read.
     Note,
@@ -21,7 +21,8 @@ impl Stream {
         self.hand_out(places)
     }
 
-    /// The same, and lets the peer write straight to those of the places that lie in registered memory.
+    /// Reads like [`Self::read`], and lets the peer write straight to those of the places that lie in
+    /// registered memory.
     ///
     /// # Safety
     ///

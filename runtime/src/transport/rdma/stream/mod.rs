@@ -1,11 +1,11 @@
 //! A stream of bytes in each direction over the queues of a connection.
 //!
-//! What is sent is cut into *pieces*, numbered from 0. IoVec s is written into slot `s % SLOTS` of the
-//! receiver's ring by one RDMA write, whose immediate value says so, over any of the queues: they may be
-//! of different devices, and pieces may arrive in any order. The receiver hands out the bytes in the
-//! order of the numbers, and from time to time tells how many pieces it has read, in the immediate value
-//! of an empty write. A slot is written again when the peer has read its piece and the write is complete,
-//! so nothing of an old piece is still on its way when its slot is used again.
+//! The bytes to be sent are cut into *pieces*, numbered from 0. Piece `s` is written into slot `s % SLOTS` of
+//! the receiver's ring by one RDMA write, whose immediate value says so, over any of the queues: they may be
+//! of different devices, and pieces may arrive in any order. The receiver hands out the bytes in the order of
+//! the numbers, and from time to time tells how many pieces it has read, in the immediate value of an empty
+//! write. A slot is written again when the peer has read its piece and the write is complete, so nothing of
+//! an old piece is still on its way when its slot is used again.
 //!
 //! Bytes are copied into a slot here first, unless they are sent by *zero-copy*: a whole piece of a message that lies in
 //! registered memory is read by the device from there, and must stay as it is until it is delivered. At the
@@ -53,10 +53,10 @@ pub(super) const SLOTS: usize = 64;
 const STRIDE: u64 = SLOTS as u64 / 4;
 /// Writes in a queue, and receives: all pieces, and what is told.
 pub(super) const DEPTH: u32 = 2 * SLOTS as u32;
-/// Where the parts of the region begin: what is sent, then what arrives.
+/// The parts of the region, by their offsets: what is sent, then what arrives.
 const SENT: usize = 0;
 const ARRIVED: usize = SENT + SLOTS * PIECE;
-/// How long the end of a stream waits for the peer to have all.
+/// The time that the end of a stream waits for the peer to have all.
 const LINGER: Duration = Duration::from_secs(2);
 /// The number of a write that carries no piece.
 const TOLD: u64 = u64::MAX - 1;
@@ -65,7 +65,7 @@ const NOWHERE: usize = usize::MAX;
 /// Queues are asked whether one stalls once in so many looks.
 const LOOKS: u32 = 4;
 
-/// What a peer must know of this end.
+/// The description of this end that a peer needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Card {
     /// Address of the region.
@@ -75,7 +75,7 @@ pub(super) struct Card {
     rails: Vec<(Address, u32)>,
 }
 
-/// What one end tells the other in a piece that no reader sees.
+/// A message of one end to the other in a piece that no reader sees.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Note {
     PutTarget(PutTarget),
@@ -102,7 +102,7 @@ pub(crate) struct Stream {
     zero_copy: usize,
     /// Pieces to be written once more.
     again: VecDeque<u64>,
-    /// Where the peer wants bytes, and where it was told that this end wants them.
+    /// The places where the peer wants bytes, and those that it was told of at this end.
     theirs: Theirs,
     ours: Ours,
     /// The number of the piece that is read next, how many of its bytes were, and what arrived.
@@ -111,7 +111,7 @@ pub(crate) struct Stream {
     arrived: Vec<Arrived>,
     /// Bytes that were read.
     read: u64,
-    /// What the peer was told: pieces read; queues that have ended here.
+    /// The numbers that the peer was told: pieces read; queues that have ended here.
     told: u64,
     told_ended: u32,
     looks: u32,
@@ -180,7 +180,7 @@ impl Stream {
         })
     }
 
-    /// What the peer must know.
+    /// Returns the description of this end that the peer needs.
     pub(super) fn card(&self) -> Card {
         Card {
             start: self.region.start() as u64,
@@ -363,13 +363,13 @@ impl Stream {
         self.is_delivered()
     }
 
-    /// Whether the peer has all that was sent.
+    /// Returns true if the peer has all that was sent.
     fn is_delivered(&self) -> bool {
         self.again.is_empty() && self.sent.iter().all(|s| s.done)
     }
 }
 
-/// What helps against an error of the library, if anything is known.
+/// Returns the remedy for an error of the library, if one is known.
 fn remedy(error: &std::io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EPERM | libc::EAGAIN) => {

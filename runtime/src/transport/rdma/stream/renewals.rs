@@ -17,11 +17,12 @@ use std::thread::JoinHandle;
 
 use super::*;
 
-/// How long after its end a queue is made anew, at first; that doubles with each attempt up to the second.
+/// The pause after its end before a queue is made anew, at first; it doubles with each attempt up to the
+/// second.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// After so long a life pauses begin with the shortest again.
 const LONG: Duration = Duration::from_secs(60);
-/// How long the first write through a new queue may take.
+/// The time that the first write through a new queue may take.
 const PROOF: Duration = Duration::from_secs(3);
 
 /// A step towards a new queue.
@@ -57,7 +58,7 @@ enum Making {
 }
 
 pub(super) struct Renewals {
-    /// Whether this end asks.
+    /// True if this end asks.
     pub(super) chooses: bool,
     /// Queues that have ended on the other side, as a mask.
     pub(super) ended_there: u32,
@@ -66,7 +67,7 @@ pub(super) struct Renewals {
     attempts: u32,
     /// By the number of the old one, and attempt.
     making: Vec<(u32, u32, Making)>,
-    /// What the peer is to be told.
+    /// The messages that the peer is to be sent.
     letters: VecDeque<Renewal>,
     /// Queues by their new numbers, in the place of which.
     coming: Vec<(usize, usize, Rail)>,
@@ -319,7 +320,7 @@ impl Stream {
 
 #[cfg(test)]
 impl Renewals {
-    /// What is in the making, and the numbers that were given.
+    /// Describes the queues in the making, and the numbers that were given.
     pub(super) fn state(&self) -> String {
         let making = |(of, attempt, making): &(u32, u32, Making)| {
             let stage = match making {

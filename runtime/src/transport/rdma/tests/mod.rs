@@ -33,7 +33,7 @@ impl Random {
 pub(super) struct Unruly {
     random: Random,
     held: Vec<(usize, Completion)>,
-    /// How often two changed places.
+    /// The number of times that two changed places.
     swaps: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What the peer writes where it is wanted: every byte once, and nothing afterwards.
+//! Tests what the peer writes where it is wanted: every byte once, and nothing afterwards.
 
 use super::zero_copy::{POISON, Registrant};
 use super::*;
@@ -117,7 +117,7 @@ fn a_queue_that_dies_while_a_message_lands_writes_nothing_afterwards() {
     }
 }
 
-/// What the rule is for that a piece is sent again only when its queue has ended on both sides.
+/// Shows why a piece is sent again only when its queue has ended on both sides.
 #[test]
 fn a_piece_that_is_sent_again_too_early_is_written_twice() {
     let Some((mut a, mut b)) = pair_with(1, 1) else { return };

@@ -1,4 +1,4 @@
-//! What is sent from where it lies: the same bytes, and none that change too late.
+//! Tests what is sent from where it lies: the same bytes, and none that change too late.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::transport::rdma::registrations::{BLOCK, Registrations};
 use crate::transport::rdma::verbs::{Device, Registration};
 use crate::transport::shm::{Layout, Segment};
 
-/// What is where a message was, as soon as nobody reads it any more.
+/// The byte that overwrites a message as soon as nobody reads it any more.
 pub(super) const POISON: u8 = 0xee;
 
 /// Buffers, and what devices know of them.
@@ -31,7 +31,7 @@ impl Registrant {
         Buffer::zeroed(&self.arena, len).expect("room")
     }
 
-    /// So many bytes, and how many to skip so that they lie in one block.
+    /// Returns a buffer, and the range of `len` bytes in it that lies in one block.
     pub(super) fn within(&self, len: usize) -> (Buffer<u8>, std::ops::Range<usize>) {
         let buffer = self.buffer(BLOCK + len);
         let skip = buffer.as_ptr().align_offset(BLOCK);

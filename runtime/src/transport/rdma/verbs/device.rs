@@ -26,7 +26,7 @@ pub(crate) struct Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gid {
     pub(super) index: u32,
-    /// Whether RoCE v2 packets carry it.
+    /// True if RoCE v2 packets carry it.
     pub(super) routed: bool,
     pub(super) bytes: [u8; 16],
     /// Its network, where that can be told.
@@ -53,7 +53,7 @@ impl Gid {
         Some((u128::from_be_bytes(bytes) & mask).to_be_bytes())
     }
 
-    /// Whether it is an IPv4 address in the clothes of an IPv6 one.
+    /// Returns true if it is an IPv4 address mapped to IPv6.
     fn is_v4(&self) -> bool {
         self.bytes[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
     }
@@ -168,7 +168,7 @@ impl Device {
         })
     }
 
-    /// Whether its port works now.
+    /// Returns true if its port works now.
     pub(crate) fn is_active(&self) -> bool {
         let mut port = ffi::ibv_port_attr::default();
         // SAFETY: as in `open`.
@@ -181,14 +181,14 @@ impl Device {
         128 << self.port.active_mtu
     }
 
-    /// Whether memory of a GPU can be registered, as a file descriptor.
+    /// Returns true if memory of a GPU can be registered, as a file descriptor.
     pub(crate) fn takes_dmabuf(self: &Arc<Self>) -> bool {
         // There is no such descriptor: a device that could is the one that says so.
         let tried = Registration::dmabuf(self, -1, 0, 4096);
         tried.is_err_and(|error| error.raw_os_error() == Some(libc::EBADF))
     }
 
-    /// What it is, in a line.
+    /// Describes the device in a line.
     pub(crate) fn describe(self: &Arc<Self>) -> String {
         let Ok(gid) = self.gid(None) else { return self.name.clone() };
         let kind = match (u32::from(self.port.link_layer), gid.routed) {

@@ -30,7 +30,8 @@ impl Drop for Registration {
     }
 }
 
-/// What this process's devices and peers may do with memory: read it here, write it from there.
+/// Returns the access that this process's devices and peers have to memory: read it here, write it from
+/// there.
 fn access() -> i32 {
     let flags = ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
         | ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
@@ -116,7 +117,7 @@ impl Region {
         Span { start: self.start().wrapping_add(offset), len, key, memory: PhantomData }
     }
 
-    /// What the system counts for it: each device keeps it in place for itself.
+    /// Returns the bytes that the system counts for it: each device keeps it in place for itself.
     pub(crate) fn pinned(&self) -> u64 {
         (self.bytes.len() * 8 * self.registrations.len()) as u64
     }

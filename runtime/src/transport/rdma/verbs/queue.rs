@@ -12,7 +12,7 @@ use super::device::{Device, Gid};
 use super::memory::{Region, Span};
 use super::{errno, handle};
 
-/// What a peer must know to connect to a queue.
+/// The address that a peer needs to connect to a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Address {
     number: u32,
@@ -29,7 +29,7 @@ impl Address {
         self.network
     }
 
-    /// What tells it from all others.
+    /// Returns the part of the address that no other queue has.
     pub(crate) fn identity(&self) -> ([u8; 16], u16, u32) {
         (self.gid, self.lid, self.number)
     }
@@ -41,7 +41,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// What became of work.
+/// The result of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Completion {
     /// A write with this number is in the peer's memory.
@@ -57,12 +57,12 @@ pub(crate) enum Completion {
 pub(crate) struct Write<'a> {
     /// Given back in [`Completion::Written`].
     pub(crate) id: u64,
-    /// What is written.
+    /// The memory that is written.
     pub(crate) from: Span<'a>,
     /// Address and key of the peer's memory.
     pub(crate) to: u64,
     pub(crate) to_key: u32,
-    /// What the peer hears with it.
+    /// The word that the peer hears with it.
     pub(crate) immediate: u32,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Queue {
 // SAFETY: a queue belongs to one thread at a time, and the library allows it to move.
 unsafe impl Send for Queue {}
 
-/// What receives are called; no write is called so.
+/// The number of receives; no write has it.
 const RECEIVE: u64 = u64::MAX;
 /// Bytes that travel inside the work request itself, where the device can.
 const INLINE: u32 = 192;
@@ -162,7 +162,7 @@ impl Queue {
         errno(unsafe { ffi::ibv_modify_qp(self.pair, attr, mask as i32) })
     }
 
-    /// What the peer must know.
+    /// Returns the address that the peer needs.
     pub(crate) fn address(&self) -> Address {
         // SAFETY: a pair that lives.
         let number = unsafe { (*self.pair).qp_num };
@@ -273,7 +273,7 @@ impl Queue {
         }
     }
 
-    /// What was completed since the last look, at most 16 at once.
+    /// Calls `each` for what was completed since the last look, at most 16 at once.
     pub(crate) fn poll(&self, mut each: impl FnMut(Completion)) -> usize {
         let mut done = [const { std::mem::MaybeUninit::<ffi::ibv_wc>::uninit() }; 16];
         // SAFETY: the queue lives; the library fills in as many entries as it says.

@@ -53,7 +53,7 @@ fn path_of(word: u64) -> (CopyPath, u64) {
     (path, word / 64 * 64)
 }
 
-/// How a message carries its content.
+/// The way in which a message carries its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// In the header.
@@ -82,7 +82,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// How the content travels.
+    /// Returns the way in which the content travels.
     #[inline]
     pub(crate) fn kind(self) -> Kind {
         match self.meta & 3 {
@@ -93,8 +93,8 @@ impl Message {
         }
     }
 
-    /// Where the memory of a message lies that is not here: an offset in the shared file, or an
-    /// address of the sender's, modulo 2^64.
+    /// Returns the address of the content of a message whose memory is not here: an offset in the shared
+    /// file, or an address of the sender's, modulo 2^64.
     #[inline]
     pub(crate) fn pulled_from(self) -> u64 {
         // SAFETY: `content` points at the payload of a header that has arrived and was not yet
@@ -103,13 +103,13 @@ impl Message {
     }
 }
 
-/// What both ends know of a connection.
+/// The state of a connection that both ends have.
 struct End {
     /// The headers.
     base: *mut u8,
     slot_bytes: u64,
     offset: u64,
-    /// Where the pipe is.
+    /// The offset of the pipe.
     pipe: u64,
     /// The word on which the rank at the other end sleeps.
     bed: *const AtomicU32,

@@ -69,7 +69,7 @@ impl Sender {
         self.zero_copied.max(self.pushed)
     }
 
-    /// Whether the memory of all messages up to this one is no longer read.
+    /// Returns true if the memory of all messages up to this one is no longer read.
     #[inline]
     pub(crate) fn is_free(&mut self, message: u64) -> bool {
         let read = message.min(self.zero_copied.wrapping_sub(1));
@@ -77,7 +77,7 @@ impl Sender {
             && !self.pusher.as_ref().is_some_and(|pusher| pusher.holds(message))
     }
 
-    /// Whether fewer than `count` messages are in flight.
+    /// Returns true if fewer than `count` messages are in flight.
     #[inline]
     pub(crate) fn has_room(&mut self, count: u64) -> bool {
         self.sent - self.seen < count || {
@@ -86,14 +86,14 @@ impl Sender {
         }
     }
 
-    /// Whether the next message may use a slot of a plan with `slots` of them.
+    /// Returns true if the next message may use a slot of a plan with `slots` of them.
     #[inline]
     pub(crate) fn has_slot(&mut self, slots: u64) -> bool {
         let same = slots == self.slots || self.slotted == 0 || self.is_consumed(self.slotted - 1);
         same && self.has_room(slots)
     }
 
-    /// Whether the peer has consumed a message.
+    /// Returns true if the peer has consumed a message.
     #[inline]
     pub(crate) fn is_consumed(&mut self, message: u64) -> bool {
         message < self.seen || {
@@ -102,8 +102,8 @@ impl Sender {
         }
     }
 
-    /// Whether the receiver takes this process's own memory without slots, as far as it has said so by the last
-    /// time that this rank [learned](Self::learn).
+    /// Returns true if the receiver takes this process's own memory without slots, as far as it has said so
+    /// by the last time that this rank [learned](Self::learn).
     #[inline]
     pub(crate) fn reads(&self) -> bool {
         self.wishes != 0
@@ -151,14 +151,15 @@ impl Sender {
         moved
     }
 
-    /// Where a message of at most [`INLINE`] bytes is to be written; after [`Self::has_room`].
+    /// Returns the address to which a message of at most [`INLINE`] bytes is to be written; after
+    /// [`Self::has_room`].
     #[inline]
     pub(crate) fn inline(&self) -> *mut u8 {
         let at = Layout::header(self.sent) + HEADER_PAYLOAD;
         self.end.base.wrapping_add(at as usize)
     }
 
-    /// Where a longer message is to be written; after [`Self::has_slot`] said yes.
+    /// Returns the address to which a longer message is to be written; after [`Self::has_slot`] said yes.
     #[inline]
     pub(crate) fn slot(&mut self, slots: u64, len: u64) -> Result<*mut u8, Error> {
         if slots != self.slots || len > self.reserved {

@@ -1,4 +1,4 @@
-//! What the bytes of a connection go through: a TCP socket, or the devices that both ends agreed on over one.
+//! Carries the bytes of a connection: through a TCP socket, or the devices that both ends agreed on over one.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,14 +14,15 @@ use crate::transport::rdma::Stream;
 /// Bytes are under way, and nothing was acknowledged for so long. Systems acknowledge within 200 ms, however
 /// little there is.
 const SILENCE: Duration = Duration::from_millis(250);
-/// The same of devices, which send again what was lost after half a second, and do not always say that it is in vain.
+/// The time of silence for devices, which send again what was lost after half a second, and do not always say
+/// that it is in vain.
 const DEVICE_SILENCE: Duration = Duration::from_secs(2);
-/// So many attempts without an answer are silence, whatever else comes.
+/// The number of attempts without an answer that are silence, whatever else comes.
 const ATTEMPTS: u8 = 4;
-/// So many reads through devices find nothing before the socket is looked at.
+/// The number of reads through devices that find nothing before the socket is looked at.
 const IDLE: u32 = 256;
 
-/// See above. Nothing here waits; where something has failed its words are said of the peer.
+/// A carrier of bytes. Nothing here waits; where something has failed its words are said of the peer.
 pub(crate) struct ByteStream {
     fd: Arc<OwnedFd>,
     /// If there is one the socket carries nothing: it is how the end of the peer shows.
@@ -112,7 +113,7 @@ impl ByteStream {
         }
     }
 
-    /// Whether the peer has closed the socket beside devices, in words.
+    /// Describes the end of the socket beside devices, if the peer has closed it.
     pub(super) fn over(&self) -> Option<String> {
         self.stream.as_ref().and_then(|_| over(&self.fd))
     }
@@ -131,8 +132,8 @@ impl ByteStream {
         }
     }
 
-    /// Whether what was written arrives though nobody here looks after it: systems see to that, and of devices
-    /// what has arrived.
+    /// Returns true if what was written arrives though nobody here looks after it: systems see to that, and
+    /// of devices what has arrived.
     pub(super) fn settle(&mut self) -> Result<bool, String> {
         let Some(stream) = &mut self.stream else { return Ok(true) };
         let is_settled = stream.settle();
@@ -151,7 +152,8 @@ impl ByteStream {
         if result == 0 { left.unsigned_abs().into() } else { u64::MAX }
     }
 
-    /// That nothing is heard of the peer's system though it should be, in words. Asked now and then.
+    /// Describes the silence of the peer's system, if nothing is heard of it though something should be. To
+    /// be asked now and then.
     pub(super) fn silence(&mut self, now: Instant) -> Option<String> {
         if self.stream.is_some() {
             return self.device_silence(now);
@@ -200,7 +202,7 @@ impl ByteStream {
     }
 }
 
-/// What tests do to a stream.
+/// Functions with which tests interfere with a stream.
 #[cfg(all(test, feature = "rdma"))]
 impl ByteStream {
     /// Ends it as a failure of a device does, or the loss of a connection.
@@ -213,7 +215,7 @@ impl ByteStream {
     }
 }
 
-/// Whether the other end of a socket that carries nothing is closed.
+/// Describes the end of a socket that carries nothing, if its other end is closed.
 fn over(fd: &OwnedFd) -> Option<String> {
     match rustix::net::recv(fd, &mut [0u8; 1], RecvFlags::PEEK) {
         Ok((_, 0)) => Some("it closed the connection".into()),

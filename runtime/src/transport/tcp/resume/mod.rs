@@ -56,9 +56,9 @@ pub(crate) use byte_stream::ByteStream;
 use connection::{Connection, Stage, Word};
 use kept::Kept;
 
-/// Where new connections to the peer come from.
+/// The source of new connections to the peer.
 pub(crate) trait Reach: Send {
-    /// What the paths are called, in order.
+    /// Returns the names of the paths, in order.
     fn paths(&self) -> &[String];
     /// Goes on with an attempt to connect over a path, or begins one.
     fn dial(&mut self, path: usize) -> Dialed;
@@ -68,7 +68,7 @@ pub(crate) trait Reach: Send {
     fn incoming(&mut self) -> Option<(usize, ByteStream)>;
 }
 
-/// What an attempt led to.
+/// The result of an attempt.
 pub(crate) enum Dialed {
     /// Nothing yet: whether the peer's system is there, and what went wrong so far.
     Waiting { answers: bool, trouble: String },
@@ -78,7 +78,7 @@ pub(crate) enum Dialed {
     Refused(String),
 }
 
-/// How long an offer may remain without an answer, and an answer without a start.
+/// The time for which an offer may remain without an answer, and an answer without a start.
 const REPLY: Duration = Duration::from_secs(2);
 /// Between attempts to return home: at first, and at most.
 const HOME: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
@@ -93,10 +93,10 @@ struct Lost {
     silent: Option<usize>,
 }
 
-/// See above.
+/// A stream that goes on over another connection when its own fails.
 pub(crate) struct Resumable {
     reach: Box<dyn Reach>,
-    /// Whether this rank chooses.
+    /// True if this rank chooses.
     chooses: bool,
     home: usize,
     /// Connections that bytes may come from, the oldest first.
@@ -112,10 +112,11 @@ pub(crate) struct Resumable {
     opened: u32,
     lost: Option<Lost>,
     fault: Option<String>,
-    /// What the last connection of each path failed of.
+    /// The faults of the last connection of each path.
     troubles: Vec<String>,
     looked: Instant,
-    /// When to try to return home, how long to wait after that, and since when it is there.
+    /// The time of the next attempt to return home, the pause after that, and the time since which it is
+    /// there.
     homing: (Instant, Duration, Instant),
     timeout: Duration,
     resumed: u64,
@@ -166,7 +167,7 @@ impl Resumable {
         self.fault.as_deref()
     }
 
-    /// How often it went on over another connection.
+    /// Returns the number of times that it went on over another connection.
     #[cfg(test)]
     fn resumed(&self) -> u64 {
         self.resumed
@@ -178,7 +179,7 @@ impl Resumable {
         Some(self.conns[carrier].path)
     }
 
-    /// Whether it goes from one connection to another.
+    /// Returns true while it goes from one connection to another.
     pub(crate) fn is_moving(&self) -> bool {
         self.lost.is_some() || self.conns.len() > 1 || self.at < self.kept.end()
     }
@@ -198,7 +199,7 @@ impl Resumable {
         self.conns.iter().map(|conn| conn.stream.pinned()).sum()
     }
 
-    /// What to sleep on.
+    /// Returns the descriptor to sleep on.
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
         self.conns.last().map(|conn| conn.stream.fd().clone())
     }
@@ -241,8 +242,8 @@ impl Resumable {
         read
     }
 
-    /// What the peer no longer keeps has arrived: if it is in none of the older connections, something
-    /// on the way has lost what it acknowledged.
+    /// Checks that what the peer no longer keeps has arrived: if it is in none of the older connections,
+    /// something on the way has lost what it acknowledged.
     fn miss(&mut self) {
         let newest = self.conns.last().filter(|c| c.stage == Stage::Open && !c.mute);
         let Some(missing) = newest.and_then(|c| c.position.checked_sub(self.received)) else {
@@ -287,8 +288,8 @@ impl Resumable {
         true
     }
 
-    /// Whether everything written is with a connection that works, and needs nobody here to arrive; does it as far
-    /// as it can be done.
+    /// Returns true if everything written is with a connection that works, and needs nobody here to arrive;
+    /// does it as far as it can be done.
     pub(crate) fn settle(&mut self) -> bool {
         if self.fault.is_some() || self.lost.is_some() || !self.rewrite() {
             return false;
@@ -298,13 +299,13 @@ impl Resumable {
         is_settled && self.lost.is_none()
     }
 
-    /// Whether the peer's system has everything.
+    /// Returns true if the peer's system has everything.
     pub(crate) fn is_acknowledged(&mut self) -> bool {
         let Some(carrier) = self.carrier() else { return false };
         self.settle() && self.conns[carrier].acknowledged(self.at) >= self.at
     }
 
-    /// Whether the peer's system has everything, as far as the last connection knew.
+    /// Returns true if the peer's system has everything, as far as the last connection knew.
     pub(crate) fn has_arrived(&self) -> bool {
         let end = self.kept.end();
         self.conns.last().map_or(end == 0, |conn| conn.acknowledged(self.at) >= end)
@@ -337,7 +338,7 @@ impl Resumable {
         }
     }
 
-    /// Whether the connection is silent that should not be.
+    /// Ends the connection if it is silent and should not be.
     fn examine(&mut self, now: Instant) {
         let Some(carrier) = self.carrier().filter(|_| self.lost.is_none()) else { return };
         let conn = &mut self.conns[carrier];

@@ -16,7 +16,7 @@ use rustix::net::Shutdown;
 
 use super::{ByteStream, Dialed, Reach, Resumable};
 
-/// The same numbers for the same seed.
+/// A generator of numbers: the same for the same seed.
 struct Dice(u64);
 
 impl Dice {
@@ -172,7 +172,7 @@ fn streams(world: &Arc<Mutex<World>>, timeout: Duration) -> [Resumable; 2] {
     [stream(0, near), stream(1, far)]
 }
 
-/// What a rank wrote, read and found.
+/// The counts of the bytes that a rank wrote and read.
 #[derive(Default, Clone, Copy)]
 struct Tally {
     written: u64,
