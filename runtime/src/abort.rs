@@ -4,18 +4,18 @@ use roundelay_dsl::diag::{Code, codes};
 
 use crate::error::{Error, Location};
 
-/// Why all ranks stop.
+/// The reason for which all ranks stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AbortRecord {
     /// The kind of failure.
     pub(crate) code: Code,
-    /// Whose failure it is: who reported it, or who is gone.
+    /// The rank whose failure it is: the one that reported it, or the one that is gone.
     pub(crate) rank: u32,
     /// The failure in words.
     pub(crate) text: String,
 }
 
-/// The error of a rank that stops because of what another one recorded.
+/// Returns the error of a rank that stops because of what another one recorded.
 pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Location>) -> Error {
     let AbortRecord { code, rank: by, text } = cause;
     let location = location.map(Box::new);

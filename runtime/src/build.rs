@@ -50,7 +50,7 @@ pub struct Region {
     index: Option<(u32, u32, bool)>,
 }
 
-/// Input and output in one, in place.
+/// The buffer that is input and output in one, in place.
 pub fn data() -> Buffer {
     Buffer("data".into())
 }
@@ -66,12 +66,12 @@ pub fn output() -> Buffer {
 }
 
 impl Buffer {
-    /// One chunk.
+    /// Returns one chunk.
     pub fn at(&self, chunk: u32) -> Region {
         Region { buffer: self.0.clone(), index: Some((chunk, chunk.saturating_add(1), false)) }
     }
 
-    /// These chunks.
+    /// Returns these chunks.
     pub fn range(&self, chunks: Range<u32>) -> Region {
         Region { buffer: self.0.clone(), index: Some((chunks.start, chunks.end, false)) }
     }
@@ -157,14 +157,14 @@ impl Algorithm {
 }
 
 impl Builder {
-    /// Into how many chunks the whole vector is cut.
+    /// Sets the number of chunks into which the whole vector is cut.
     #[track_caller]
     pub fn chunks(&mut self, count: u32) {
         let span = self.piece(Location::caller(), &format!("chunks {count}"));
         self.algorithm.chunks = Some(number(count, span));
     }
 
-    /// A buffer of this many chunks on every rank.
+    /// Adds a buffer of this many chunks on every rank.
     #[track_caller]
     pub fn scratch(&mut self, name: &str, chunks: u32) -> Buffer {
         let span = self.piece(Location::caller(), &format!("scratch {name}[{chunks}]"));
@@ -175,7 +175,7 @@ impl Builder {
         Buffer(name.into())
     }
 
-    /// A round.
+    /// Adds a round.
     #[track_caller]
     pub fn each(&mut self, body: impl FnOnce(&mut Round<'_>)) {
         let span = self.piece(Location::caller(), "each r");
@@ -186,7 +186,7 @@ impl Builder {
         self.algorithm.body.push(ast::Stmt::Each(ast::Each { vars, filter: None, body, span }));
     }
 
-    /// An algorithm of the book, as a part of this one.
+    /// Adds an algorithm of the library, as a part of this one.
     #[track_caller]
     pub fn play(&mut self, collective: &str, name: &str) {
         let span = self.piece(Location::caller(), &format!("use {collective}.{name}"));
@@ -257,7 +257,7 @@ impl<'r> Hop<'r, '_> {
 }
 
 impl Moved<'_> {
-    /// The place at the target, if it is another than the one read.
+    /// Sets the place at the target, if it is another than the one read.
     #[allow(clippy::should_implement_trait, reason = "it is a word of the language")]
     pub fn into(self, to: impl Into<Region>) -> Self {
         let Moved { mut transfer } = self;
@@ -267,7 +267,7 @@ impl Moved<'_> {
         Moved { transfer }
     }
 
-    /// The type on the wire. What is rounded is checked as such.
+    /// Sets the type on the wire. The plan is checked with its rounding.
     pub fn wire(self, wire: WireType) -> Self {
         let Moved { mut transfer } = self;
         if let Some(t) = &mut transfer {
@@ -299,7 +299,7 @@ impl Region {
     }
 }
 
-/// A text that stands where a call stands.
+/// Adds a text that stands where a call stands, and returns its span.
 fn piece(sources: &mut SourceMap, at: &Location<'_>, text: &str) -> Span {
     let indent = at.column().saturating_sub(1) as usize;
     let line = format!("{}{text}\n", " ".repeat(indent));

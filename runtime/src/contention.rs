@@ -33,7 +33,7 @@ impl Contention {
         Contention { taken: None, until: None, span: CALM.0 }
     }
 
-    /// A yield took so long.
+    /// Records how long a yield took.
     #[inline]
     pub(crate) fn yielded(&mut self, now: Instant, took: Duration) {
         if took >= TAKEN {

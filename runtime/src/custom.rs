@@ -37,7 +37,7 @@ struct File {
     sources: SourceMap,
     programs: Vec<Arc<Program>>,
     plans: Mutex<Vec<(Origin, Arc<Plan>)>>,
-    /// Those of all ranks with their proofs, for devices.
+    /// The plans of all ranks with their proofs, for devices.
     #[cfg(feature = "cuda")]
     proved: Mutex<Vec<(Origin, Arc<Proved>)>>,
 }
@@ -55,7 +55,7 @@ struct Origin {
 }
 
 impl Algorithm {
-    /// The first algorithm of a text; `name` stands in messages.
+    /// Returns the first algorithm of a text; `name` stands in messages.
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self, Error> {
         let text = check_text(text.as_bytes()).map_err(|d| refused(&SourceMap::new(), &[d]))?;
         let mut sources = SourceMap::new();
@@ -64,7 +64,7 @@ impl Algorithm {
         Self::resolved(name, sources, programs)
     }
 
-    /// The first algorithm of a file.
+    /// Returns the first algorithm of a file.
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
         let text = text(path).map_err(|(code, why)| said(code, format!("{name}: {why}")))?;
@@ -81,7 +81,7 @@ impl Algorithm {
         }
     }
 
-    /// The first of these programs.
+    /// Returns the first of these programs.
     pub(crate) fn resolved(
         name: &str,
         sources: SourceMap,
@@ -102,7 +102,7 @@ impl Algorithm {
         Ok(Algorithm { file: Arc::new(file), index: 0, shape: None, root: 0 })
     }
 
-    /// An algorithm of the book.
+    /// Returns an algorithm of the library.
     pub(crate) fn of_book(entry: &Entry) -> Result<Self, Error> {
         Self::parse(&format!("book:{}", entry.path), entry.text)?.named(entry.name)
     }
@@ -112,27 +112,27 @@ impl Algorithm {
         &self.file.programs[self.index]
     }
 
-    /// The texts that its diagnostics point into.
+    /// Returns the texts that its diagnostics point into.
     pub fn sources(&self) -> &SourceMap {
         &self.file.sources
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.program().name
     }
 
-    /// The collective that it implements.
+    /// Returns the collective that it implements.
     pub fn collective(&self) -> &str {
         self.program().kind.name()
     }
 
-    /// The names of all algorithms of its text, in order.
+    /// Returns the names of all algorithms of its text, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.file.programs.iter().map(|p| p.name.as_str())
     }
 
-    /// Another algorithm of the same text.
+    /// Returns another algorithm of the same text.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl Algorithm {
         self
     }
 
-    /// The root that was asked for.
+    /// Returns the root that was asked for.
     pub(crate) fn root(&self) -> u32 {
         self.root
     }
@@ -173,7 +173,7 @@ impl Algorithm {
         self.program().style == Style::Data || placement == Placement::OutOfPlace
     }
 
-    /// One rank's plan, over so many paths between hosts; compiled and proved once.
+    /// Returns one rank's plan, over so many paths between hosts; compiled and proved once.
     pub(crate) fn plan(
         &self,
         ranks: u32,
@@ -194,7 +194,7 @@ impl Algorithm {
         Ok(plan)
     }
 
-    /// The plans of all ranks with their proofs; compiled once.
+    /// Returns the plans of all ranks with their proofs; compiled once.
     #[cfg(feature = "cuda")]
     pub(crate) fn proved(
         &self,
@@ -328,7 +328,7 @@ impl Library for Files {
     }
 }
 
-/// The text of a file, unless there is too much of it.
+/// Returns the text of a file, unless there is too much of it.
 fn text(path: &Path) -> Result<String, (Code, String)> {
     let cannot = |e: std::io::Error| match e.kind() {
         ErrorKind::NotFound => (codes::FILE, "no such file".to_string()),

@@ -60,7 +60,7 @@ macro_rules! named {
             /// All of them, in the order of declaration.
             pub const ALL: &[$type] = &[$($type::$variant),*];
 
-            /// The name as written on the command line and in reports.
+            /// Returns the name as written on the command line and in reports.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($type::$variant => $name,)*
@@ -96,7 +96,7 @@ macro_rules! define_dtypes {
         }
 
         impl DType {
-            /// Bytes of one element.
+            /// Returns the bytes of one element.
             pub const fn size(self) -> usize {
                 match self {
                     $(DType::$variant => size_of::<$rust>(),)*

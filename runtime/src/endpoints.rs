@@ -33,7 +33,7 @@ pub(crate) enum Receiver {
 }
 
 impl Sender {
-    /// Messages sent since the connection was opened.
+    /// Returns the number of messages sent since the connection was opened.
     #[inline]
     pub(crate) fn sent(&self) -> u64 {
         match self {
@@ -42,7 +42,7 @@ impl Sender {
         }
     }
 
-    /// One more than the last message whose content stayed where it was.
+    /// Returns one more than the last message whose content stayed where it was.
     #[inline]
     pub(crate) fn zero_copied(&self) -> u64 {
         match self {
@@ -175,7 +175,7 @@ impl Receiver {
         }
     }
 
-    /// The message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
+    /// Returns the message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
     #[inline]
     pub(crate) fn message(&self, slots: u64, ahead: u64) -> Message {
         match self {
@@ -184,7 +184,7 @@ impl Receiver {
         }
     }
 
-    /// The peer's process, if its own memory can be read.
+    /// Returns the peer's process, if its own memory can be read.
     pub(crate) fn reach(&self) -> Option<i32> {
         match self {
             Receiver::Mapped(r) => r.reach(),
@@ -192,7 +192,8 @@ impl Receiver {
         }
     }
 
-    /// Up to where this process took what came through memory bit by bit, since the connection was opened.
+    /// Returns the position up to which this process took what came through memory bit by bit, since the
+    /// connection was opened.
     #[inline]
     pub(crate) fn taken(&self) -> u64 {
         match self {
@@ -211,7 +212,7 @@ impl Receiver {
     }
 }
 
-/// Memory that ranks share is the same on every path.
+/// Returns the connection without its path if the ranks share memory, which is the same on every path.
 fn shared(group: &Group, connection: ConnectionId) -> ConnectionId {
     match group.local(connection.peer) {
         Some(_) => ConnectionId { path: 0, ..connection },
@@ -278,7 +279,7 @@ impl Endpoints {
         Ok(())
     }
 
-    /// The number of the end that sends to a peer, which is connected.
+    /// Returns the number of the end that sends to a peer, which is connected.
     pub(crate) fn sender(&mut self, group: &Group, to: ConnectionId) -> Result<u32, Error> {
         let to = shared(group, to);
         if let Some(at) = self.to.iter().position(|&known| known == to) {
@@ -297,7 +298,7 @@ impl Endpoints {
         Ok(self.senders.len() as u32 - 1)
     }
 
-    /// The number of the end that receives from a peer, which is connected.
+    /// Returns the number of the end that receives from a peer, which is connected.
     pub(crate) fn receiver(&mut self, group: &Group, from: ConnectionId) -> Result<u32, Error> {
         let from = shared(group, from);
         if let Some(at) = self.from.iter().position(|&known| known == from) {
@@ -332,7 +333,7 @@ impl Endpoints {
         }
     }
 
-    /// Bytes that the sockets of a plan have moved, ever.
+    /// Returns the bytes that the sockets of a plan have moved, ever.
     pub(crate) fn moved(&self, (sends, froms): (&[SendEnd], &[RecvEnd])) -> u64 {
         let sent = sends.iter().map(|send| match &self.senders[send.sender as usize] {
             Sender::Posted(s) => s.bytes(),
@@ -399,13 +400,13 @@ impl Endpoints {
         let _ = rustix::event::poll(&mut fds, Some(&moment));
     }
 
-    /// A call has failed, and its memory goes back to the caller: no device reads or writes it any more.
+    /// Takes back the memory of a call that has failed: no device reads or writes it any more.
     #[cold]
     pub(crate) fn cut(&self) {
         self.sockets.iter().for_each(|(_, socket)| socket.cut());
     }
 
-    /// Bytes of memory that devices keep in place for messages on their way.
+    /// Returns the bytes of memory that devices keep in place for messages on their way.
     pub(crate) fn pinned(&self) -> u64 {
         self.sockets.iter().map(|(_, socket)| socket.pinned()).sum()
     }
@@ -428,7 +429,7 @@ impl Endpoints {
         self.sockets.len() as u64
     }
 
-    /// Bytes of this process's memory that are kept for messages on their way.
+    /// Returns the bytes of this process's memory that are kept for messages on their way.
     pub(crate) fn kept(&self) -> u64 {
         let sent = self.senders.iter().map(|sender| match sender {
             Sender::Mapped(_) => 0,
@@ -442,7 +443,7 @@ impl Endpoints {
         sent.chain(received).chain(streams).sum()
     }
 
-    /// A peer that will never have what a plan has sent to it, and why.
+    /// Returns a peer that will never have what a plan has sent to it, and the reason.
     pub(crate) fn lost(&self, sends: &[SendEnd]) -> Option<(u32, String)> {
         sends.iter().find_map(|send| match &self.senders[send.sender as usize] {
             Sender::Posted(s) => Some((send.peer, s.lost()?)),

@@ -120,7 +120,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The stable code; `docs/errors/` explains it.
+    /// Returns the stable code; `docs/errors/` explains it.
     pub fn code(&self) -> Code {
         match self {
             Error::Timeout { .. } => codes::TIMEOUT,

@@ -75,7 +75,7 @@ pub struct Fabric {
 /// The latency and bandwidth of a class of links.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Class {
-    /// From one rank's call to another's use of a message without content, in microseconds.
+    /// The time from one rank's call to another's use of a message without content, in microseconds.
     pub latency_us: f64,
     /// Bandwidth in each direction, in GB/s.
     pub gbs: f64,
@@ -232,12 +232,12 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// The path of that name.
+    /// Returns the path of that name.
     pub fn path(&self, name: &str) -> Option<&NetworkPath> {
         self.paths.iter().find(|path| path.name == name)
     }
 
-    /// The paths of these names.
+    /// Returns the paths of these names.
     ///
     /// # Errors
     ///
@@ -251,7 +251,7 @@ impl Fabric {
         self.path(name).ok_or_else(unknown)
     }
 
-    /// The interface or device that a path is on a host; `None` if there is no such path.
+    /// Returns the interface or device that a path is on a host; `None` if there is no such path.
     pub fn device(&self, path: &str, host: &str) -> Option<&str> {
         let path = self.path(path)?;
         Some(path.devices.get(host).unwrap_or(&path.name))
@@ -270,8 +270,8 @@ impl Fabric {
         self.classes.get(class).copied()
     }
 
-    /// The paths of these names, or all, as the cost model sees them among these hosts: what is slowest
-    /// between any two counts. Where no hosts are named, the paths' own classes count.
+    /// Returns the paths of these names, or all, as the cost model sees them among these hosts: the slowest
+    /// class between any two counts. Where no hosts are named, the paths' own classes count.
     ///
     /// # Errors
     ///
@@ -307,7 +307,7 @@ impl Fabric {
         Ok(costs)
     }
 
-    /// The text of the file, which [`Fabric::parse`] reads.
+    /// Returns the text of the file, which [`Fabric::parse`] reads.
     pub fn text(&self) -> String {
         write::text(self)
     }
@@ -415,7 +415,7 @@ impl Reader<'_> {
     }
 }
 
-/// Why a transport that there is makes no path.
+/// Returns the reason for which a transport that there is makes no path.
 fn inside(transport: &str) -> Option<String> {
     let what = match transport {
         "nvlink" => {
@@ -437,7 +437,7 @@ fn near<'c>(name: &str, all: impl Iterator<Item = &'c str> + Clone) -> String {
     }
 }
 
-/// Line and column of a byte, from 1.
+/// Returns line and column of a byte, from 1.
 fn place(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or("");
     let line = before.matches('\n').count() + 1;

@@ -10,7 +10,7 @@ use crate::error::Error;
 
 /// An algorithm that can be given where one is played, installed or planned.
 pub trait Playable {
-    /// The algorithm.
+    /// Returns the algorithm.
     ///
     /// # Errors
     ///
@@ -39,7 +39,7 @@ pub struct Prototype {
 pub struct Once(OnceLock<Result<Algorithm, Error>>);
 
 impl Once {
-    /// Nothing yet.
+    /// Makes an empty cell.
     #[allow(clippy::new_without_default, reason = "only macros make one")]
     pub const fn new() -> Self {
         Once(OnceLock::new())
@@ -53,12 +53,12 @@ impl Prototype {
         Prototype { name, bytes, once }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The algorithm, to give it a grid or a root: `ring.get()?.clone().rooted(2)`.
+    /// Returns the algorithm, to give it a grid or a root: `ring.get()?.clone().rooted(2)`.
     ///
     /// # Errors
     ///

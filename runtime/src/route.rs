@@ -25,7 +25,7 @@ impl Transports {
     /// RDMA alone.
     pub const RDMA: Transports = Transports { shm: false, tcp: false, rdma: true };
 
-    /// Capacity of a slot in bytes if nobody says otherwise.
+    /// Returns the capacity of a slot in bytes if nobody says otherwise.
     pub fn slot_bytes(self) -> u64 {
         if self.shm { Layout::SLOT_BYTES } else { Layout::UNSHARED_SLOT_BYTES }
     }
@@ -84,7 +84,7 @@ pub(crate) struct Peer {
     pub(crate) rdma: bool,
 }
 
-/// Ranks that are to share memory with this one, itself among them, in order.
+/// Returns the ranks that are to share memory with this one, itself among them, in order.
 pub(crate) fn neighbours(
     rank: u32,
     peers: &[Peer],
@@ -120,7 +120,7 @@ pub(crate) fn neighbours(
     Ok(ranks().filter(|(_, peer)| with(peer)).map(|(r, _)| r).collect())
 }
 
-/// The ways from a rank to all, given who shares memory with it and whose memory could not be had.
+/// Returns the ways from a rank to all, given who shares memory with it and whose memory could not be had.
 pub(crate) fn routes(
     rank: u32,
     peers: &[Peer],

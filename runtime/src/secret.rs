@@ -66,18 +66,18 @@ pub(crate) fn accepts(secret: &[u8], proof: &[u8], side: Side, said: &[&[u8]]) -
 }
 
 impl Secret {
-    /// See [`proof`].
+    /// Proves the knowledge of this secret, see [`proof`].
     pub(super) fn proof(&self, side: Side, said: &[&[u8]]) -> [u8; PROOF] {
         proof(self.bytes(), side, said)
     }
 
-    /// See [`accepts`].
+    /// Checks a proof with this secret, see [`accepts`].
     pub(super) fn accepts(&self, proof: &[u8], side: Side, said: &[&[u8]]) -> bool {
         accepts(self.bytes(), proof, side, said)
     }
 }
 
-/// Random bytes.
+/// Returns random bytes.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     match getrandom(&mut bytes, GetRandomFlags::empty()) {

@@ -4,7 +4,7 @@ use roundelay_compiler::plan::Site;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// No rank.
+/// The number that stands for no rank.
 const NOBODY: u32 = u32::MAX;
 /// Other ranks that lanes beside the first one wait for, as many as fit.
 const OTHERS: usize = 6;
@@ -32,7 +32,7 @@ impl What {
             .find(|&what| what as u8 == code)
     }
 
-    /// For the name of a span.
+    /// Describes it for the name of a span.
     pub(crate) fn text(self) -> &'static str {
         match self {
             What::Message => "a message",
@@ -53,7 +53,7 @@ pub(crate) struct Waiting {
     pub(crate) channel: u16,
     /// The event it waits for.
     pub(crate) what: What,
-    /// In which call, and its digest with all calls before.
+    /// The number of the call, and its digest with all calls before.
     pub(crate) call: u64,
     pub(crate) digest: u32,
     /// The index of the `each` of the program, from 0.
@@ -69,7 +69,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// A wait without a location in the algorithm.
+    /// Describes a wait without a location in the algorithm.
     pub(crate) fn new(what: What, peer: u32, call: u64, digest: u32, since: u64) -> Self {
         Waiting {
             peer,
@@ -129,7 +129,7 @@ impl Waiting {
         })
     }
 
-    /// Spelled out, with the places of this rank's part of the plan.
+    /// Spells it out, with the places of this rank's part of the plan.
     pub(crate) fn spell(&self, sites: &[Site]) -> Wait {
         let same = |s: &&Site| (s.line, s.column) == (self.line, self.column);
         let site = match sites.iter().find(same) {
@@ -162,7 +162,7 @@ pub struct Wait {
     pub channel: u16,
     /// The event it waits for.
     pub what: What,
-    /// In which call, counted from 1.
+    /// The number of the call, counted from 1.
     pub call: u64,
     /// A digest of that call and all before it.
     pub digest: u32,
@@ -175,7 +175,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// All ranks that are waited for, but for this one itself.
+    /// Returns all ranks that are waited for, but for this one itself.
     pub(crate) fn peers(&self, own: u32) -> impl Iterator<Item = u32> {
         std::iter::once(self.peer).chain(self.others.iter().copied()).filter(move |&p| p != own)
     }

@@ -83,7 +83,7 @@ pub(crate) enum Unsupported {
         /// The operator asked for.
         op: RedOp,
     },
-    /// Only floats can be rounded on the wire.
+    /// A wire type for values that are no floats, which only can be rounded on the wire.
     #[error("{dtype} cannot travel as {}: only f16, bf16, f32 and f64 are rounded on the wire", .wire.name())]
     WireType {
         /// The element type.
@@ -93,7 +93,7 @@ pub(crate) enum Unsupported {
     },
 }
 
-/// The operators of a type, in words.
+/// Lists the operators of a type, in words.
 fn operators(dtype: DType) -> String {
     let has = RedOp::ALL.iter().filter(|&&op| kernel(dtype, op).is_ok());
     has.map(|op| op.name()).collect::<Vec<_>>().join(", ")

@@ -156,8 +156,8 @@ pub(crate) fn bind_batch(
     Ok(builder.bound)
 }
 
-/// A bound batch without steps. What plans say of the whole vector has no meaning here: the
-/// elements are bytes, and the lengths are those of the messages.
+/// Makes a bound batch without steps. What plans say of the whole vector has no meaning here: the elements
+/// are bytes, and the lengths are those of the messages.
 fn empty(batch: Batch) -> Bound {
     let key = Key { hash: [0; 16], count: 0, dtype: DType::U8, op: RedOp::Sum };
     let lens: Vec<u64> = batch.transfers.iter().map(|t| t.bytes).collect();
@@ -213,8 +213,8 @@ impl Builder {
         })
     }
 
-    /// The rank's messages to itself, the first one sent to the first one received: copies, in a
-    /// lane of their own.
+    /// Adds the rank's messages to itself, the first one sent to the first one received: copies, in a lane of
+    /// their own.
     fn own_part(&mut self, own: u32, transfers: &[Transfer]) -> Result<(), Error> {
         let mine = |dir| {
             let listed = transfers.iter().enumerate();
@@ -296,13 +296,13 @@ impl Builder {
         }
     }
 
-    /// The pieces of a message: first byte and length.
+    /// Returns the pieces of a message: first byte and length.
     fn pieces(&self, bytes: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
         let slot = self.slot_bytes;
         (0..bytes.div_ceil(slot).max(1)).map(move |k| (k * slot, slot.min(bytes - k * slot)))
     }
 
-    /// An operand in this rank's memory, at the first place of its step.
+    /// Adds an operand in this rank's memory, at the first place of its step.
     fn local(&mut self) {
         self.bound.operands.push(Operand {
             receiver: NOWHERE,
@@ -315,8 +315,8 @@ impl Builder {
         });
     }
 
-    /// The step of the operand, and perhaps the message, that were listed last. A piece lies at the
-    /// same offset in all these buffers; `store` is the place of the result among them.
+    /// Adds the step of the operand, and perhaps the message, that were listed last. A piece lies at the same
+    /// offset in all these buffers; `store` is the place of the result among them.
     fn step(
         &mut self,
         transfer: &Transfer,

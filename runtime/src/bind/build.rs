@@ -130,7 +130,7 @@ struct Builder<'a> {
     kernel: Kernel,
     /// True if ranks share cores.
     crowded: bool,
-    /// For each connection end of the plan, its index in `sends` or `froms`.
+    /// The index of each connection end of the plan in `sends` or `froms`.
     connections: Vec<u32>,
 }
 
@@ -292,7 +292,7 @@ impl Builder<'_> {
         })
     }
 
-    /// From which size on messages out of a buffer are offered for pulling.
+    /// Returns the size from which on messages out of a buffer are offered for pulling.
     fn direct(&self, shape: &Shape, buffer: u32) -> usize {
         if buffer == NOWHERE {
             return usize::MAX;

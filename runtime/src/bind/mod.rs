@@ -28,7 +28,7 @@ use crate::dtype::{DType, RedOp};
 use crate::endpoints::{RecvEnd, SendEnd};
 use crate::waiting::What;
 
-/// No address in this rank's memory.
+/// The index that stands for no address in this rank's memory.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// The key that tells one bound plan from another.
@@ -41,7 +41,7 @@ pub(crate) struct Key {
 }
 
 impl PartialEq for Key {
-    /// In every call: words, in the order in which they tell calls apart.
+    /// Compares words in the order in which they tell calls apart, for it is done in every call.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         let hash = |key: &Key| u128::from_ne_bytes(key.hash);
@@ -163,9 +163,9 @@ pub(crate) struct OutEnd {
     pub(crate) size: u32,
     /// The buffer in which the content may stay, or [`NOWHERE`].
     pub(crate) buffer: u32,
-    /// From which size on, in bytes, it stays there if peers map it, or the link is a socket.
+    /// The size, in bytes, from which on it stays there if peers map it, or the link is a socket.
     pub(crate) direct: usize,
-    /// From which size on it stays there if peers can only read it through the kernel.
+    /// The size from which on it stays there if peers can only read it through the kernel.
     pub(crate) cma: usize,
     /// The index among the places of each segment then, or [`NOWHERE`].
     pub(crate) place: u32,
@@ -201,7 +201,7 @@ pub(crate) struct At {
 }
 
 impl Bound {
-    /// A plan without operations yet.
+    /// Makes a plan without operations yet.
     fn new(key: Key, shape: Shape, kernel: Kernel, header: Header) -> Self {
         Bound {
             key,
@@ -235,7 +235,7 @@ impl Bound {
         }
     }
 
-    /// `collective.algorithm`, or what a batch is called.
+    /// Returns `collective.algorithm`, or the name of a batch.
     pub(crate) fn name(&self) -> String {
         match &self.batch {
             Some(batch) => batch.name.into(),
@@ -243,7 +243,7 @@ impl Bound {
         }
     }
 
-    /// The number of elements, or of those of each block.
+    /// Returns the number of elements, or of those of each block.
     pub(crate) fn extent(&self) -> String {
         match self.counts.as_slice() {
             [] => self.key.count.to_string(),
@@ -252,7 +252,7 @@ impl Bound {
         }
     }
 
-    /// The call in words.
+    /// Describes the call in words.
     pub(crate) fn describe(&self) -> String {
         if self.batch.is_some() {
             return self.name();
@@ -278,7 +278,7 @@ impl Bound {
         )
     }
 
-    /// The connection ends that it uses.
+    /// Returns the connection ends that it uses.
     #[inline]
     pub(crate) fn ends(&self) -> (&[SendEnd], &[RecvEnd]) {
         (&self.sends, &self.froms)
@@ -298,7 +298,7 @@ impl Bound {
         }
     }
 
-    /// Elements that a step moves in a pass.
+    /// Returns the elements that a step moves in a pass.
     pub(crate) fn elements(&self, step: &Step, pass: u32) -> u64 {
         if step.pace.passes == 1 {
             return step.elements;

@@ -37,9 +37,9 @@ impl Pace {
     /// Everything at once.
     pub(crate) const ONCE: Pace = Pace { ceil: 0, passes: 1 };
 
-    /// The part of a chunk of so many elements that a pass moves: where it begins, and how many. A pass
-    /// begins at the same element of every chunk, whatever the chunk's length: a scratch chunk is moved
-    /// with all elements that it has room for, and filled with those of a shorter one.
+    /// Returns the part of a chunk of so many elements that a pass moves: its first element, and its length.
+    /// A pass begins at the same element of every chunk, whatever the chunk's length: a scratch chunk is
+    /// moved with all elements that it has room for, and filled with those of a shorter one.
     #[inline]
     pub(crate) fn piece(&self, elements: u64, pass: u32) -> (u64, u64) {
         if self.passes == 1 {
@@ -84,7 +84,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The sizes of a call with so many elements in each block, unless `sizing` says otherwise.
+    /// Returns the sizes of a call with so many elements in each block, unless `sizing` says otherwise.
     pub(crate) fn new(
         header: &Header,
         rank: u32,
@@ -220,7 +220,7 @@ impl Shape {
         }
     }
 
-    /// The most passes of a part.
+    /// Returns the most passes of a part.
     pub(crate) fn passes(&self) -> u32 {
         self.paces.iter().map(|p| p.passes).max().unwrap_or(1)
     }
@@ -230,7 +230,7 @@ impl Shape {
         self.chunks / (self.units.len() as u64 - 1).max(1)
     }
 
-    /// First element of a part of a unit, and its end.
+    /// Returns the first element of a part of a unit, and its end.
     fn part(&self, unit: usize, part: usize) -> (u64, u64) {
         let from = self.units[unit];
         let len = self.units.get(unit + 1).map_or(0, |to| to - from);
@@ -239,14 +239,14 @@ impl Shape {
         (at(self.bounds[part]), at(self.bounds[part + 1]))
     }
 
-    /// Unit and part of a chunk of the whole vector, and which chunk of the part it is.
+    /// Returns unit and part of a chunk of the whole vector, and which chunk of the part it is.
     fn locate(&self, chunk: u64) -> (usize, usize, u64) {
         let per_part = (self.per_unit() / (self.bounds.len() as u64 - 1)).max(1);
         let (unit, k) = (chunk / self.per_unit().max(1), chunk % self.per_unit().max(1));
         (unit as usize, (k / per_part) as usize, k % per_part)
     }
 
-    /// First element of a chunk of the whole vector; of chunk C, the end.
+    /// Returns the first element of a chunk of the whole vector; of chunk C, the end.
     pub(crate) fn start(&self, chunk: u64) -> u64 {
         let (unit, part, k) = self.locate(chunk);
         let (from, to) = self.part(unit, part);
@@ -263,7 +263,7 @@ impl Shape {
         unit as u64 * parts(self.paces.len()) + parts(part) + k * self.paces[part].ceil
     }
 
-    /// Elements of a chunk of the whole vector.
+    /// Returns the elements of a chunk of the whole vector.
     pub(crate) fn len(&self, chunk: u64) -> u64 {
         self.start(chunk + 1) - self.start(chunk)
     }
@@ -279,7 +279,7 @@ impl Shape {
         (index < self.buffers.len()).then_some(index)
     }
 
-    /// First element of a chunk of a buffer; of one past the last chunk, the buffer's end.
+    /// Returns the first element of a chunk of a buffer; of one past the last chunk, the buffer's end.
     pub(crate) fn offset(&self, index: usize, chunk: u64) -> u64 {
         let first = self.vector_chunk(index, 0);
         self.origin(index, first + chunk) - self.start(first)
@@ -304,7 +304,7 @@ impl Shape {
     }
 }
 
-/// First element of each block, and the end of the last, where each has a length of its own.
+/// Returns the first element of each block, and the end of the last, where each has a length of its own.
 fn blocks(header: &Header, rank: u32, counts: &[u64]) -> Result<Vec<u64>, Error> {
     let per = header.chunks.checked_div(header.blocks).unwrap_or(0);
     let blocked = |chunks: u32| [0, per, header.chunks].contains(&chunks);
@@ -332,7 +332,7 @@ fn blocks(header: &Header, rank: u32, counts: &[u64]) -> Result<Vec<u64>, Error>
     Ok(starts)
 }
 
-/// One word for everything that the ranks of a call must agree on.
+/// Returns one word for everything that the ranks of a call must agree on.
 pub(crate) fn digest(key: &Key) -> u64 {
     let (low, high) = key.hash.split_at(8);
     let word = |bytes: &[u8]| bytes.iter().fold(0u64, |w, &b| (w << 8) | u64::from(b));

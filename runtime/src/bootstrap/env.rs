@@ -68,7 +68,7 @@ impl Variables {
         }
     }
 
-    /// A pair of variables that only make sense together; the first decides.
+    /// Returns a pair of variables that only make sense together; the first decides.
     fn pair(
         &self,
         rank: &'static str,
@@ -84,7 +84,7 @@ impl Variables {
         Ok(Some((rank, size)))
     }
 
-    /// `MASTER_ADDR` and `MASTER_PORT`.
+    /// Returns the values of `MASTER_ADDR` and `MASTER_PORT`.
     fn master(&self) -> Result<Option<(String, u16)>, Error> {
         match (self.text("MASTER_ADDR"), self.text("MASTER_PORT")) {
             (Some(host), Some(port)) => match port.parse() {
@@ -108,7 +108,7 @@ pub(crate) fn wrong(text: String) -> Error {
     Error::Start(text)
 }
 
-/// The error of a job over several hosts whose launcher tells nothing that all ranks know.
+/// Returns the error of a job over several hosts whose launcher tells nothing that all ranks know.
 fn no_store(launcher: Launched, why: &str) -> Error {
     wrong(format!(
         "the ranks that {} started cannot find each other: {why}; set {STORE}=host:port for all of \
@@ -181,7 +181,7 @@ impl Found {
     }
 }
 
-/// `host:port`, with brackets around an IPv6 address.
+/// Parses `host:port`, with brackets around an IPv6 address.
 fn address(text: &str) -> Result<StoreAt, Error> {
     // A name of our own launcher: nothing listens on a network.
     if let Some(job) = text.strip_prefix("local:").filter(|job| job.parse::<u16>().is_err()) {
@@ -202,7 +202,7 @@ fn address(text: &str) -> Result<StoreAt, Error> {
     }
 }
 
-/// The first launcher that says something.
+/// Returns the description by the first launcher that gives one.
 fn launched(vars: &Variables) -> Result<Option<Found>, Error> {
     if let Some(found) = torchcomms(vars)? {
         return Ok(Some(found));
@@ -252,7 +252,7 @@ fn rank_variables(vars: &Variables) -> Result<Option<Found>, Error> {
     Ok(Some(Found { rank, size, launcher, store: at_master(vars, launcher) }))
 }
 
-/// Rank 0 serves the store where PyTorch would have its own.
+/// Returns the address at which rank 0 serves the store: where PyTorch would have its own.
 fn at_master(vars: &Variables, launcher: Launched) -> Result<StoreAt, Error> {
     match vars.master()? {
         Some((host, port)) => Ok(StoreAt::Address { host, port, job: String::new() }),
@@ -363,7 +363,7 @@ fn pals(vars: &Variables) -> Result<Option<Found>, Error> {
     Ok(Some(Found { rank, size, launcher, store }))
 }
 
-/// A rank, but of nobody that is understood: to take it for a job of its own would be worse.
+/// Refuses a rank that no known launcher started: to take it for a job of its own would be worse.
 fn unknown(vars: &Variables) -> Result<Option<Found>, Error> {
     let names = ["PMI_RANK", "PMI_ID", "PMIX_RANK"];
     let Some((name, rank)) = names.iter().find_map(|n| vars.text(n).map(|text| (n, text))) else {

@@ -58,7 +58,7 @@ impl Outcome {
 }
 
 impl Launcher {
-    /// A job of that many ranks, each running this same program without arguments.
+    /// Describes a job of that many ranks, each running this same program without arguments.
     pub fn new(ranks: u32) -> Self {
         let program = std::env::current_exe().map(Into::into).unwrap_or_default();
         Launcher {
@@ -74,7 +74,7 @@ impl Launcher {
         }
     }
 
-    /// The program that each rank runs.
+    /// Sets the program that each rank runs.
     #[must_use]
     pub fn program(mut self, program: impl AsRef<OsStr>) -> Self {
         self.program = program.as_ref().into();
@@ -88,7 +88,7 @@ impl Launcher {
         self
     }
 
-    /// A variable in the environment of each rank, beside those of this process.
+    /// Adds a variable to the environment of each rank, beside those of this process.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.envs.push((name.as_ref().into(), value.as_ref().into()));
@@ -125,22 +125,22 @@ impl Launcher {
         self
     }
 
-    /// Over how many machines the ranks shall believe to be spread, in blocks: ranks of one share
-    /// memory, others use sockets. 1 by default.
+    /// Sets the number of machines over which the ranks shall believe to be spread, in blocks: ranks of one
+    /// share memory, others use sockets. 1 by default.
     #[must_use]
     pub fn hosts(mut self, hosts: u32) -> Self {
         self.hosts = hosts.max(1);
         self
     }
 
-    /// The parameters of the shared memory; the number of ranks is taken from here too.
+    /// Sets the parameters of the shared memory; the number of ranks is taken from here too.
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
     }
 
-    /// The parameters of the shared memory, as they are.
+    /// Returns the parameters of the shared memory, as they are.
     pub fn current_layout(&self) -> Layout {
         self.layout
     }

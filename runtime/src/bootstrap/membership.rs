@@ -41,7 +41,7 @@ pub enum Launched {
 }
 
 impl Launched {
-    /// Its name, as in messages.
+    /// Returns its name, as in messages.
     pub fn name(self) -> &'static str {
         match self {
             Launched::ByHand => "by hand",

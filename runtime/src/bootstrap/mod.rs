@@ -57,7 +57,7 @@ pub(crate) const SECRET: &str = "ROUNDELAY_SECRET";
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 impl Communicator {
-    /// All ranks of a job whose ranks are threads of this process: one communicator for each.
+    /// Creates all ranks of a job whose ranks are threads of this process: one communicator for each.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl Communicator {
         Ok(std::env::var_os(SHM_FD).is_some() || membership()?.is_some())
     }
 
-    /// This process's rank of the job that a launcher started: ours, torchrun, mpirun, srun, or a
+    /// Joins as this process's rank of the job that a launcher started: ours, torchrun, mpirun, srun, or a
     /// person. Can be called once a process.
     ///
     /// # Errors

@@ -150,7 +150,7 @@ impl Pmi {
     }
 }
 
-/// The value of `name=value` among words.
+/// Returns the value of `name=value` among words.
 fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     line.split_ascii_whitespace()
         .find_map(|word| word.split_once('=').filter(|(key, _)| *key == name))

@@ -42,7 +42,7 @@ impl Setup {
     /// find all connections made.
     pub const CHANNELS: u32 = 3;
 
-    /// Shared memory inside a machine, TCP between machines, connections made at once.
+    /// Returns the default: shared memory inside a machine, TCP between machines, connections made at once.
     pub fn new() -> Self {
         Self::default()
     }
@@ -63,7 +63,8 @@ impl Setup {
         self
     }
 
-    /// The largest message, see [`Layout::slot_bytes`](crate::Layout::slot_bytes); by default [`Transports::slot_bytes`].
+    /// Sets the largest message, see [`Layout::slot_bytes`](crate::Layout::slot_bytes); by default
+    /// [`Transports::slot_bytes`].
     #[must_use]
     pub fn slot_bytes(mut self, bytes: u64) -> Self {
         self.terms.slot_bytes = Some(bytes);
@@ -85,25 +86,26 @@ impl Setup {
         self
     }
 
-    /// The paths to other hosts, in order: on each host an interface, an address or a network, as
-    /// [`Setup::interface`], or an RDMA device, and under the same name on all. With more than one, algorithms
-    /// may split what they move over them, and a call goes on over the others when one fails. One path is none,
-    /// but one device is the only rail.
+    /// Sets the paths to other hosts, in order: on each host an interface, an address or a network, as
+    /// [`Setup::interface`], or an RDMA device, and under the same name on all. With more than one,
+    /// algorithms may split what they move over them, and a call goes on over the others when one fails. One
+    /// path is none, but one device is the only rail.
     #[must_use]
     pub fn paths<S: Into<String>>(mut self, paths: impl IntoIterator<Item = S>) -> Self {
         self.options.paths = paths.into_iter().map(Into::into).collect();
         self
     }
 
-    /// A topology file (`docs/paths.md`), the same on all hosts: which paths there are, what each is on
-    /// this host, and what they can do. With [`Setup::paths`] only those of them are used.
+    /// Sets the topology file (`docs/paths.md`), the same on all hosts: which paths there are, what each is
+    /// on this host, and what they can do. With [`Setup::paths`] only those of them are used.
     #[must_use]
     pub fn topology(mut self, file: impl Into<String>) -> Self {
         self.options.topology = Some(file.into());
         self
     }
 
-    /// The entry of each RDMA device's table of addresses to speak as. Ranks may be given different ones.
+    /// Sets the entry of each RDMA device's table of addresses to speak as. Ranks may be given different
+    /// ones.
     #[must_use]
     pub fn rdma_gid(mut self, index: u32) -> Self {
         self.devices.gid = Some(index);
@@ -124,7 +126,8 @@ impl Setup {
         self
     }
 
-    /// Ranks with different labels count as being on different machines, wherever they are.
+    /// Sets the label of the machine. Ranks with different labels count as being on different machines,
+    /// wherever they are.
     #[must_use]
     pub fn host_label(mut self, label: impl Into<String>) -> Self {
         self.options.host_label = Some(label.into());
@@ -174,7 +177,7 @@ impl Setup {
 }
 
 impl Communicator {
-    /// This process's rank of a job whose ranks somebody else started. Collective.
+    /// Joins as this process's rank of a job whose ranks somebody else started. Collective.
     ///
     /// # Errors
     ///
@@ -193,9 +196,9 @@ impl Communicator {
         }
     }
 
-    /// All ranks of a job whose ranks are threads of this process, brought together as ranks on
-    /// several machines are: `setup` says for each rank which links it may use, and on which machine
-    /// it believes to be.
+    /// Creates all ranks of a job whose ranks are threads of this process, brought together as ranks on
+    /// several machines are: `setup` says for each rank which links it may use, and on which machine it
+    /// believes to be.
     ///
     /// # Errors
     ///

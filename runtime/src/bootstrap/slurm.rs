@@ -9,7 +9,7 @@ const NO_STEP: u64 = 0xffff_fff0;
 /// Above the ports that systems give away by themselves.
 const PORTS: std::ops::Range<u64> = 61_000..65_535;
 
-/// This process as a task of a step, if srun started it.
+/// Describes this process as a task of a step, if srun started it.
 pub(crate) fn detect(vars: &Variables) -> Result<Option<Found>, Error> {
     let Some(step) = vars.text("SLURM_STEP_ID") else { return Ok(None) };
     let Ok(number) = step.parse::<u64>() else {
@@ -75,7 +75,7 @@ pub(crate) fn one_host(vars: &Variables) -> bool {
     hosts(vars).is_some_and(|list| !list.contains([',', '[']))
 }
 
-/// The first host of a list like `a[01-03,7]-ib,b`: `a01-ib`. By default rank 0 is there.
+/// Returns the first host of a list like `a[01-03,7]-ib,b`: `a01-ib`. By default rank 0 is there.
 pub(crate) fn first_host(list: &str) -> Option<String> {
     let mut host = String::new();
     let mut rest = list;

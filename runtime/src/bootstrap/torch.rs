@@ -91,7 +91,7 @@ impl TorchStore {
         ))
     }
 
-    /// `false` if the key is not there in time.
+    /// Waits for a key; returns false if it is not there in time.
     fn wait(&mut self, key: &str) -> io::Result<bool> {
         let query = self.query(WAIT, key);
         self.send(&query)?;
@@ -143,7 +143,7 @@ impl TorchStore {
         }
     }
 
-    /// The address of this host that it reaches the store from, and so others may reach it at.
+    /// Returns the address of this host that it reaches the store from, and so others may reach it at.
     pub(crate) fn address(&self) -> IpAddr {
         let own = self.stream.local().unwrap_or(Ipv4Addr::LOCALHOST.into());
         reachable(own, &self.at)

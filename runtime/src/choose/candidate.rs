@@ -69,7 +69,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// All algorithms of the book for a collective, in its order.
+    /// Returns all algorithms of the library for a collective, in its order.
     pub(super) fn candidates(
         &mut self,
         request: &Request<'_>,
@@ -147,7 +147,7 @@ impl Known {
     }
 }
 
-/// The program of an entry of the book, resolved once in a process.
+/// Returns the program of an entry of the library, resolved once in a process.
 pub(super) fn program(entry: &'static Entry) -> Option<&'static (SourceMap, Arc<Program>)> {
     type Resolved = Option<(SourceMap, Arc<Program>)>;
     static PROGRAMS: OnceLock<Vec<OnceLock<Resolved>>> = OnceLock::new();
@@ -197,7 +197,8 @@ fn paths(request: &Request<'_>) -> u32 {
     }
 }
 
-/// A diagnostic in one line: of a precondition, the clause itself and the values that violate it.
+/// Describes a diagnostic in one line: for a precondition, by the clause itself and the values that violate
+/// it.
 fn clause(d: &Diagnostic, sources: &SourceMap) -> String {
     let clause = match (d.code == codes::REQUIRES, d.labels.first()) {
         (true, Some(label)) if label.text == "this does not hold" => sources.snippet(label.span),

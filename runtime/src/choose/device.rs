@@ -9,7 +9,8 @@ use roundelay_compiler::device::{Way, abi};
 /// A rule holds for calls of at most so many bytes of the whole vector.
 struct Rule {
     collective: &'static str,
-    /// For at most so many ranks. Of a collective's rules those for the fewest that are enough stand alone.
+    /// The most ranks that it is for. Of a collective's rules those for the fewest that are enough stand
+    /// alone.
     ranks: u32,
     up_to: u64,
     algorithm: &'static str,
@@ -36,7 +37,7 @@ const fn on(ranks: u32, rule: Rule) -> Rule {
     Rule { ranks, ..rule }
 }
 
-/// By collective, in ascending order of size.
+/// The rules by collective, in ascending order of size.
 const RULES: &[Rule] = &[
     rule("all_reduce", 32 * K, "one_shot", &[Way::Packet]),
     rule("all_reduce", M, "two_shot", &[Way::Packet]),
@@ -89,14 +90,14 @@ const RULES: &[Rule] = &[
     rule("barrier", ANY, "dissemination", &[Way::Staged]),
 ];
 
-/// The rules of a collective, in ascending order of size.
+/// Returns the rules of a collective, in ascending order of size.
 fn rules(collective: &str, ranks: u32) -> impl Iterator<Item = &'static Rule> + use<'_> {
     let all = RULES.iter().filter(move |r| r.collective == collective && r.ranks >= ranks);
     let fewest = all.clone().map(|r| r.ranks).min();
     all.filter(move |r| Some(r.ranks) == fewest)
 }
 
-/// The algorithms for a call of so many bytes, the best first.
+/// Returns the algorithms for a call of so many bytes, the best first.
 pub(crate) fn algorithms(
     collective: &str,
     bytes: u64,
@@ -110,7 +111,7 @@ pub(crate) fn algorithms(
     order.into_iter()
 }
 
-/// The ways for a call, the best first: any algorithm's.
+/// Returns the ways for a call, the best first: any algorithm's.
 pub(crate) fn ways(collective: &str, bytes: u64, ranks: u32) -> Vec<Way> {
     let rule = rules(collective, ranks).find(|r| bytes <= r.up_to);
     let mut ways = rule.map(|r| r.ways.to_vec()).unwrap_or_else(|| match bytes <= 512 * K {

@@ -11,7 +11,7 @@ use super::candidate::Candidate;
 pub struct Division {
     /// The paths, in the communicator's order.
     pub parts: Vec<Part>,
-    /// From how many bytes on several paths are used; `None` if never.
+    /// The number of bytes from which on several paths are used; `None` if they never are.
     pub threshold: Option<u64>,
     /// Microseconds by the cost model if everything rode the best path.
     pub alone_us: f64,

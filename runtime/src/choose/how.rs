@@ -34,7 +34,7 @@ impl FromStr for How {
     }
 }
 
-/// Algorithm and way of a name in a table.
+/// Returns algorithm and way of a name in a table.
 pub(super) fn parts(name: &str) -> Result<(&str, Option<How>), String> {
     match name.split_once(' ') {
         None => Ok((name, None)),
@@ -42,7 +42,7 @@ pub(super) fn parts(name: &str) -> Result<(&str, Option<How>), String> {
     }
 }
 
-/// The least time of an algorithm in a row, and how it is played in that time.
+/// Returns the least time of an algorithm in a row, and how it is played in that time.
 pub(super) fn fastest(times: &Times, algorithm: &str) -> Option<(f64, Option<How>)> {
     let of = times.iter().filter_map(|(name, us)| {
         let (which, how) = parts(name).ok()?;

@@ -14,7 +14,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine.
+    /// Describes this machine.
     pub fn here() -> Self {
         Self::read(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
     }

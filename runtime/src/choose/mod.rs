@@ -84,7 +84,7 @@ impl Request<'_> {
 pub struct Choice {
     /// The algorithm.
     pub entry: &'static Entry,
-    /// On which shape.
+    /// The shape on which it is played.
     pub shape: Shape,
     /// The source that decided.
     pub source: DecidedBy,
@@ -113,7 +113,7 @@ pub enum DecidedBy {
     CostModel,
     /// The rule of its size for GPUs.
     Rule,
-    /// Nothing: all are alike.
+    /// Nothing decided: all are alike.
     Default,
 }
 
@@ -138,11 +138,11 @@ pub struct Lost {
     pub predicted_us: Option<f64>,
     /// Microseconds by the tuned table.
     pub measured_us: Option<f64>,
-    /// Why it lost.
+    /// The reason for which it lost.
     pub why: Why,
 }
 
-/// Why a candidate lost.
+/// The reason for which a candidate lost.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Why {
     /// It cannot be played here: a code, and the clause that is violated.
@@ -196,7 +196,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// A resolver with these hints of the environment and this table. A table of another machine than
+    /// Makes a resolver with these hints of the environment and this table. A table of another machine than
     /// `here` does not apply; choices say so.
     pub fn new(environment: Hints, tuned: Option<Tuned>, here: &Machine) -> Self {
         let mut remarks = Vec::new();
@@ -214,7 +214,7 @@ impl Resolver {
         Resolver { environment, tuned, remarks, known: Known::default() }
     }
 
-    /// The hints of `ROUNDELAY_HINTS`, and the table of this user.
+    /// Makes a resolver with the hints of `ROUNDELAY_HINTS`, and the table of this user.
     ///
     /// # Errors
     ///
@@ -227,7 +227,7 @@ impl Resolver {
         Ok(Resolver::new(Hints::from_env()?, tuned, &Machine::here()))
     }
 
-    /// The hints that hold for a call.
+    /// Returns the hints that hold for a call.
     pub fn merged(&self, call: &Hints, communicator: &Hints) -> Merged {
         Merged::new([
             (Level::Call, call),
@@ -282,7 +282,7 @@ impl Resolver {
         }
     }
 
-    /// On GPUs the cost model says nothing: the rule of the size decides.
+    /// Chooses for GPUs, of which the cost model says nothing: the rule of the size decides.
     #[cfg(feature = "cuda")]
     fn ruled(&self, request: &Request<'_>, candidates: Vec<Candidate>) -> Result<Choice, Error> {
         let fits =
@@ -332,7 +332,7 @@ impl Resolver {
         Ok(self.choice(request, candidates, at, source, times.as_ref(), |_, _| Why::Overruled))
     }
 
-    /// The measured times that count: those of candidates that can be played.
+    /// Returns the measured times that count: those of candidates that can be played.
     fn measured(&self, request: &Request<'_>, candidates: &[Candidate]) -> Option<Times> {
         let times = self.table(request)?;
         let played = |c: &Candidate| c.fit.is_ok() && fastest(&times, c.entry.name).is_some();
@@ -380,7 +380,7 @@ impl Resolver {
         })
     }
 
-    /// The choice of candidate `at`; `why` says why another that could be played lost.
+    /// Returns the choice of candidate `at`; `why` says why another that could be played lost.
     fn choice(
         &self,
         request: &Request<'_>,
@@ -440,7 +440,7 @@ pub fn this_host(ranks: u32) -> Topology {
     Topology::one_host(ranks).with(Rates { cores, ..Rates::default() })
 }
 
-/// The row of the table that a request would be found in.
+/// Returns the row of the table that a request would be found in.
 pub fn setting(request: &Request<'_>) -> Setting {
     Setting {
         collective: request.collective.into(),
@@ -451,13 +451,13 @@ pub fn setting(request: &Request<'_>) -> Setting {
     }
 }
 
-/// The topology with ranks of one host that may not share memory.
+/// Returns the topology with ranks of one host that may not share memory.
 fn apart(topology: &Topology) -> Topology {
     topology.clone().with(topology.rates.apart())
 }
 
-/// The candidate that takes least. Those that take up to `alike` times as long are told apart by rounds, then by the length
-/// of the text.
+/// Returns the candidate that takes least. Those that take up to `alike` times as long are told apart by
+/// rounds, then by the length of the text.
 fn least(candidates: &[Candidate], alike: f64, time: impl Fn(&Candidate) -> f64) -> usize {
     let least = candidates.iter().map(&time).fold(f64::INFINITY, f64::min) * alike;
     let key = |c: &Candidate| (time(c).max(least), c.rounds(), c.entry.text.len());

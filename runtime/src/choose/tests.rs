@@ -54,7 +54,7 @@ fn why<'c>(choice: &'c Choice, name: &str) -> &'c Why {
     &lost.unwrap_or_else(|| panic!("{name} did not lose: {choice:?}")).why
 }
 
-/// Gigabit between hosts.
+/// Returns a topology with Gigabit between hosts.
 fn thin(hosts: u32, per: u32) -> Topology {
     let remote = Link { latency_us: 30.0, message_us: 3.0, gbs: 0.125 };
     Topology::even(hosts, per).with(Rates { remote, uplink_gbs: 0.125, ..Rates::default() })
@@ -212,7 +212,7 @@ fn hosts_make_a_grid() {
     assert_eq!(choice.expect("a choice").shape, grid);
 }
 
-/// A table in which `ring` is fastest at 1 KiB and above.
+/// Returns a table in which `ring` is fastest at 1 KiB and above.
 fn table() -> Tuned {
     let mut table = Tuned::new(machine());
     let four = Topology::one_host(4);

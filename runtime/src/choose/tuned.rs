@@ -70,7 +70,7 @@ struct Row {
 }
 
 impl Tuned {
-    /// A table without rows.
+    /// Makes a table without rows.
     pub fn new(machine: Machine) -> Self {
         Tuned { machine, rows: BTreeMap::new() }
     }
@@ -164,7 +164,7 @@ impl Tuned {
         sizes.entry(bytes).or_default().insert(algorithm.into(), us);
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows.values().map(BTreeMap::len).sum()
     }
@@ -174,12 +174,12 @@ impl Tuned {
         self.rows.is_empty()
     }
 
-    /// The rows, in order.
+    /// Returns the rows, in order.
     pub fn rows(&self) -> impl Iterator<Item = (&Setting, u64, &Times)> {
         self.rows.iter().flat_map(|(p, sizes)| sizes.iter().map(move |(b, t)| (p, *b, t)))
     }
 
-    /// The times of a call of so many bytes: those of algorithms that were measured around that size.
+    /// Returns the times of a call of so many bytes: those of algorithms that were measured around that size.
     /// Calls in place and out of place stand for each other where only one was measured.
     pub fn times(&self, setting: &Setting, bytes: u64) -> Option<Times> {
         let other = Setting { in_place: !setting.in_place, ..setting.clone() };
@@ -208,7 +208,7 @@ impl Tuned {
         }
     }
 
-    /// The text of the table, which [`Tuned::parse`] reads.
+    /// Returns the text of the table, which [`Tuned::parse`] reads.
     pub fn text(&self) -> String {
         let mut text = format!(
             "# Measured by `roundelay tune`: microseconds a call, fastest first. Choices prefer this to the\n\
@@ -245,18 +245,18 @@ impl Setting {
     }
 }
 
-/// A TOML string.
+/// Quotes a TOML string.
 fn quoted(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).collect();
     format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// The name of a time: as it is, where TOML lets it be.
+/// Returns the name of a time: unquoted, where TOML allows it.
 fn key(name: &str) -> String {
     if name.contains(' ') { quoted(name) } else { name.into() }
 }
 
-/// The line of a byte, from 1.
+/// Returns the line of a byte, from 1.
 fn line(text: &str, at: usize) -> usize {
     text.get(..at).map_or(0, |before| before.matches('\n').count()) + 1
 }

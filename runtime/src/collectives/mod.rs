@@ -50,7 +50,8 @@ impl Communicator {
         self.core()?.out_of_place::<T>(moved, input.len(), output, input)
     }
 
-    /// The root ends with the result; the buffers of the others end with anything.
+    /// Reduces the buffers of all ranks and leaves the result on the root; the buffers of the others end with
+    /// unspecified contents.
     pub fn reduce<T: Element>(
         &mut self,
         data: &mut [T],
@@ -78,14 +79,13 @@ impl Communicator {
         self.core()?.out_of_place::<T>(moved, input.len(), output, input)
     }
 
-    /// Everyone ends with the root's buffer.
+    /// Copies the root's buffer to all ranks.
     pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: u32) -> Result<(), Error> {
         self.rooted("broadcast", root)?;
         self.core()?.in_place("broadcast", root, Reduction::NONE, T::DTYPE, bytes_mut(data))
     }
 
-    /// Everyone ends with the inputs of all ranks, by rank: `output` is `size()` times as long as
-    /// `input`.
+    /// Gathers the inputs of all ranks on every rank, by rank: `output` is `size()` times as long as `input`.
     pub fn all_gather_single<T: Element>(
         &mut self,
         output: &mut [T],
@@ -95,7 +95,8 @@ impl Communicator {
         self.core()?.out_of_place::<T>(Moved::blocks("all_gather", 0), input.len(), output, input)
     }
 
-    /// Rank r ends with block r of the reduced inputs: `input` is `size()` times as long as `output`.
+    /// Reduces the inputs and leaves block r of the result on rank r: `input` is `size()` times as long as
+    /// `output`.
     pub fn reduce_scatter_single<T: Element>(
         &mut self,
         output: &mut [T],
@@ -107,7 +108,7 @@ impl Communicator {
         self.core()?.out_of_place::<T>(moved, output.len(), output, input)
     }
 
-    /// Block b of rank a's input ends as block a of rank b's output; both have `size()` equal blocks.
+    /// Sends block b of rank a's input to block a of rank b's output; both have `size()` equal blocks.
     pub fn all_to_all_single<T: Element>(
         &mut self,
         output: &mut [T],
@@ -125,8 +126,8 @@ impl Communicator {
         self.core()?.out_of_place::<T>(Moved::blocks("all_to_all", 0), count, output, input)
     }
 
-    /// The root ends with the inputs of all ranks, by rank: there, `output` is `size()` times as long
-    /// as `input`; elsewhere it may be empty, or ends with anything.
+    /// Gathers the inputs of all ranks on the root, by rank: there, `output` is `size()` times as long as
+    /// `input`; elsewhere it may be empty, or ends with unspecified contents.
     pub fn gather_single<T: Element>(
         &mut self,
         output: &mut [T],
@@ -140,8 +141,8 @@ impl Communicator {
         self.core()?.out_of_place::<T>(Moved::blocks("gather", root), input.len(), output, input)
     }
 
-    /// Rank r ends with block r of the root's input: there, `input` is `size()` times as long as
-    /// `output`; elsewhere it is not read and may be empty.
+    /// Sends block r of the root's input to rank r: there, `input` is `size()` times as long as `output`;
+    /// elsewhere it is not read and may be empty.
     pub fn scatter_single<T: Element>(
         &mut self,
         output: &mut [T],
@@ -220,7 +221,7 @@ impl Moved {
 }
 
 impl Core {
-    /// A call in place by name, of a collective whose vector is one block.
+    /// Performs a call in place by name, of a collective whose vector is one block.
     fn in_place(
         &mut self,
         collective: &'static str,
@@ -251,7 +252,7 @@ impl Core {
         })
     }
 
-    /// A call out of place by name, with `count` elements a block.
+    /// Performs a call out of place by name, with `count` elements a block.
     fn out_of_place<T: Element>(
         &mut self,
         moved: Moved,

@@ -35,7 +35,7 @@ impl Communicator {
         Algorithm::parse(name, text)
     }
 
-    /// This rank's plan of an algorithm, compiled and proved at the first time. To be played by
+    /// Returns this rank's plan of an algorithm, compiled and proved at the first time. To be played by
     /// [`Communicator::run`].
     ///
     /// # Errors

@@ -11,7 +11,7 @@ pub struct Reduction {
 }
 
 impl Reduction {
-    /// The sum of elements that every rank multiplies by its own factor first.
+    /// Returns the sum of elements that every rank multiplies by its own factor first.
     pub fn premul_sum(factor: f64) -> Self {
         Reduction { op: RedOp::PremulSum, factor }
     }
@@ -21,7 +21,7 @@ impl Reduction {
 }
 
 impl From<RedOp> for Reduction {
-    /// The operator; [`RedOp::PremulSum`] has the factor 1.
+    /// Returns the reduction of the operator; [`RedOp::PremulSum`] has the factor 1.
     fn from(op: RedOp) -> Self {
         Reduction { op, factor: 1.0 }
     }

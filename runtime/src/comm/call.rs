@@ -33,15 +33,15 @@ pub struct Call<'a> {
 /// The buffers of a call, as bytes.
 #[derive(Debug)]
 pub enum Args<'a> {
-    /// For a plan in place: the whole vector.
+    /// The buffer of a plan in place: the whole vector.
     InPlace {
         /// Read and written.
         data: &'a mut [u8],
     },
-    /// For a plan out of place. A buffer that this rank's part of the plan never touches may be
+    /// The buffers of a plan out of place. A buffer that this rank's part of the plan never touches may be
     /// empty.
     OutOfPlace {
-        /// Never written.
+        /// The input, which is never written.
         input: &'a [u8],
         /// Written.
         output: &'a mut [u8],
@@ -223,7 +223,7 @@ impl Core {
     }
 }
 
-/// The arithmetic of a call. Copies need none, and so have no operator.
+/// Returns the arithmetic of a call. Copies need none, and so have no operator.
 fn kernel_for(plan: &Plan, dtype: DType, op: RedOp) -> Result<Kernel, Error> {
     let sums = matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum);
     if plan.header.lossy && plan.header.reduces && !sums {

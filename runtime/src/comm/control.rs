@@ -44,7 +44,7 @@ impl Core {
         watchdog::other_call(&self.group, peer, self.calls, &what)
     }
 
-    /// A call without a plan: one word from every rank to every rank.
+    /// Makes a call without a plan: one word from every rank to every rank.
     pub(crate) fn control_all_gather(
         &mut self,
         word: u64,
@@ -56,14 +56,14 @@ impl Core {
         self.round(word, call_digest, each).map_err(|error| self.fail(error))
     }
 
-    /// The word of every rank, by rank.
+    /// Returns the word of every rank, by rank.
     pub(crate) fn words(&mut self, word: u64) -> Result<Vec<u64>, Error> {
         let mut words = vec![0; self.size() as usize];
         self.control_all_gather(word, |rank, word| words[rank as usize] = word)?;
         Ok(words)
     }
 
-    /// One word from every rank to every rank.
+    /// Exchanges one word from every rank to every rank.
     fn round(
         &mut self,
         word: u64,
@@ -175,12 +175,12 @@ impl Core {
         }
     }
 
-    /// Such a wait is over.
+    /// Ends such a wait.
     pub(super) fn watched(&mut self) {
         self.group.publish_wait(None);
     }
 
-    /// A connection did not come about in time: its other side may wait for a third rank.
+    /// Explains a connection that did not come about in time: its other side may wait for a third rank.
     pub(super) fn explain(&mut self, error: Error) -> Error {
         let Error::Timeout { location, awaited, peer, after, remark } = error else { return error };
         let since = watchdog::began(&self.recorder, after);

@@ -96,7 +96,7 @@ impl Core {
         self.endpoints.connect(&mut self.group, wanted.into_iter(), deadline)
     }
 
-    /// The ranks, their machines and links, as far as all ranks know them alike.
+    /// Returns the ranks, their machines and links, as far as all ranks know them alike.
     pub(crate) fn topology(&self) -> Topology {
         let topology = Topology::new(self.group.hosts());
         let rates = Rates { cores: Machine::here().cores, ..Rates::default() };
@@ -105,7 +105,7 @@ impl Core {
         topology.over(self.group.path_costs().to_vec())
     }
 
-    /// Number of paths between the hosts.
+    /// Returns the number of paths between the hosts.
     pub(crate) fn paths(&self) -> u32 {
         (self.group.paths().len() as u32).max(1)
     }

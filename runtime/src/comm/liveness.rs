@@ -8,12 +8,12 @@ use crate::executor::watchdog::{self, Trouble};
 use crate::transport::shm::State;
 
 impl Core {
-    /// The longest time without progress.
+    /// Returns the longest time without progress.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// A rank on another machine than this one, if there is one.
+    /// Returns a rank on another machine than this one, if there is one.
     pub(crate) fn elsewhere(&self) -> Option<u32> {
         let hosts = self.group.hosts();
         let own = hosts.get(self.rank() as usize);
@@ -44,12 +44,12 @@ impl Core {
         }
     }
 
-    /// The first rank whose process is no more.
+    /// Returns the first rank whose process does not exist any more.
     pub(crate) fn dead(&self) -> Option<(u32, String)> {
         (0..self.size()).find_map(|peer| Some((peer, self.gone(peer, false)?)))
     }
 
-    /// The error of a lost rank.
+    /// Returns the error of a lost rank.
     pub(crate) fn lost(&self, lost: u32, how: String, location: Option<Location>) -> Error {
         Error::LostRank { rank: self.rank(), lost, how, location: location.map(Box::new) }
     }

@@ -78,7 +78,7 @@ impl Communicator {
         Communicator::over(Group::whole(segment, rank), arena)
     }
 
-    /// This rank of a group of ranks that found each other through a store.
+    /// Makes the communicator of this rank in a group of ranks that found each other through a store.
     pub(crate) fn of_group(
         group: Group,
         timeout: Duration,
@@ -96,7 +96,7 @@ impl Communicator {
         }
     }
 
-    /// This rank of a group, whose buffers come from that arena.
+    /// Makes the communicator of this rank in a group, whose buffers come from that arena.
     pub(crate) fn over(group: Group, arena: Arc<Arena>) -> Self {
         let settings = Settings::default();
         Communicator::new(Box::new(Core::new(group, arena, settings.timeout)), settings)
@@ -116,22 +116,22 @@ impl Communicator {
         }
     }
 
-    /// This rank, from 0.
+    /// Returns the number of this rank, from 0.
     pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Number of paths between the hosts: the parts of `split … in paths`.
+    /// Returns the number of paths between the hosts: the parts of `split … in paths`.
     pub fn paths(&self) -> u32 {
         self.paths
     }
 
-    /// The parameters of the job's shared memory.
+    /// Returns the parameters of the job's shared memory.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -165,7 +165,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// A buffer of zeros that the other ranks can read, so that its data need not be copied on the
+    /// Allocates a buffer of zeros that the other ranks can read, so that its data need not be copied on the
     /// way. It is this rank's own: other ranks touch it only within calls that it is passed to.
     ///
     /// # Errors
@@ -253,7 +253,7 @@ impl Communicator {
         self.core()?.call_cut(plan, call, counts)
     }
 
-    /// The word of every rank, by rank.
+    /// Returns the word of every rank, by rank.
     ///
     /// # Errors
     ///
@@ -262,7 +262,7 @@ impl Communicator {
         self.core()?.words(word)
     }
 
-    /// The largest of all ranks' values.
+    /// Returns the largest of all ranks' values.
     ///
     /// # Errors
     ///
@@ -274,7 +274,7 @@ impl Communicator {
         Ok(most)
     }
 
-    /// The state, ready for a call with the settings of now. Every call on the caller's thread comes
+    /// Returns the state, ready for a call with the settings of now. Every call on the caller's thread comes
     /// through here.
     #[inline]
     pub(crate) fn core(&mut self) -> Result<&mut Core, Error> {
@@ -302,7 +302,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// The state, after pending work is done.
+    /// Returns the state, after pending work is done.
     fn into_core(mut self) -> Option<Box<Core>> {
         if self.home.is_none() {
             self.settle().ok()?;

@@ -57,7 +57,7 @@ impl CallOptions {
 }
 
 impl Communicator {
-    /// The communicator with other options, for as long as the guard lives:
+    /// Returns the communicator with other options, for as long as the guard lives:
     ///
     /// ```
     /// # use roundelay::{CallOptions, Communicator, RedOp};

@@ -156,7 +156,7 @@ impl Communicator {
         self.core()?.exchange("recv", &mut [Message::received(data, from)], None).map(drop)
     }
 
-    /// An empty list of messages, to be sent and received at once.
+    /// Returns an empty list of messages, to be sent and received at once.
     pub fn batch<'a>(&self) -> Batch<'a> {
         Batch { messages: Vec::new() }
     }

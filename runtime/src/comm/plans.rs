@@ -59,7 +59,7 @@ pub(crate) struct Plans {
     hints: Hints,
     call: Option<Arc<Hints>>,
     resolver: Option<Resolver>,
-    /// By collective.
+    /// The installed algorithms, by collective.
     installed: Vec<(String, Algorithm)>,
 }
 
@@ -70,12 +70,12 @@ impl Plans {
         self.call.is_some()
     }
 
-    /// The hints of the calls that follow, until others are given.
+    /// Sets the hints of the calls that follow, until others are given.
     pub(crate) fn hint_calls(&mut self, hints: Option<Arc<Hints>>) {
         self.call = hints;
     }
 
-    /// An algorithm of the book, read once.
+    /// Returns an algorithm of the library, read once.
     pub(crate) fn of_book(&mut self, entry: &Entry) -> Result<Algorithm, Error> {
         if let Some((_, known)) = self.book.iter().find(|(path, _)| *path == entry.path) {
             return Ok(known.clone());
@@ -85,7 +85,7 @@ impl Plans {
         Ok(algorithm)
     }
 
-    /// The hints that hold for calls made now.
+    /// Returns the hints that hold for calls made now.
     #[cfg(feature = "cuda")]
     pub(crate) fn merged_hints(&mut self) -> Result<Hints, Error> {
         let call = self.call.as_deref().cloned().unwrap_or_default();
@@ -155,13 +155,14 @@ impl Core {
         Ok(plan)
     }
 
-    /// The algorithm of the book for a call.
+    /// Returns the algorithm of the library for a call.
     fn chosen(&mut self, call: &Named) -> Result<Algorithm, Error> {
         let choice = self.choice(call, self.transport())?;
         self.algorithm(choice)
     }
 
-    /// The algorithm for a call on GPUs, the one installed or the book's; and how it is best played, as measured.
+    /// Returns the algorithm for a call on GPUs, the one installed or the library's; and how it is best
+    /// played, as measured.
     #[cfg(feature = "cuda")]
     pub(crate) fn device_algorithm(
         &mut self,
@@ -211,7 +212,7 @@ impl Core {
         self.plans.installed(collective).is_some()
     }
 
-    /// A plan that stands for an algorithm in agreements: the one for root 0, out of place.
+    /// Returns a plan that stands for an algorithm in agreements: the one for root 0, out of place.
     fn standard_plan(&self, algorithm: &Algorithm) -> Result<Arc<Plan>, Error> {
         algorithm.plan(self.size(), self.rank(), 0, Placement::OutOfPlace, self.paths())
     }
@@ -276,7 +277,7 @@ impl Core {
     }
 }
 
-/// A word, not 0, for what is done with something.
+/// Returns a word, not 0, for what is done with something.
 fn digest(what: &str, with: &[u8]) -> u64 {
     what.bytes().chain(with.iter().copied()).fold(1, |d, byte| mix(d, byte.into())) | 1
 }
@@ -328,9 +329,9 @@ impl Communicator {
         core.choice(&Named { collective, bytes, dtype, op, root: 0, placement }, transport)
     }
 
-    /// From now on this algorithm serves its collective on this communicator, at every size, in the
-    /// place of those of the book or of one installed before. All ranks call this together, each with
-    /// its own copy of the algorithm; it takes effect only if all copies are the same.
+    /// Installs this algorithm for its collective on this communicator, at every size, in the place of those
+    /// of the library or of one installed before. All ranks call this together, each with its own copy of the
+    /// algorithm; it takes effect only if all copies are the same.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ impl Core {
         .bounded()
     }
 
-    /// Before the others learn of an error and leave: what they do now.
+    /// Records the state of the others before they learn of an error and leave.
     pub(super) fn look_around(&mut self, error: &Error) {
         // Who only follows another rank has nothing to add.
         if !matches!(error, Error::Aborted { .. }) {

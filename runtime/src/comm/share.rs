@@ -63,7 +63,7 @@ impl Core {
         Some(self.balance.as_ref()?.explain(self.group.paths(), shares))
     }
 
-    /// Before a call that is divided.
+    /// Begins to measure a call that is divided.
     pub(super) fn measure(&mut self, at: usize) {
         let bound = &self.bounds[at];
         if let (Some(shares), Some(_)) = (&bound.shares, &self.balance) {
@@ -72,7 +72,7 @@ impl Core {
         }
     }
 
-    /// After it: how long each part took, and how much it moved.
+    /// Ends the measurement: takes in how long each part took, and how much it moved.
     pub(super) fn measured(&mut self, at: usize) {
         let bound = &self.bounds[at];
         let (Some(shares), Some(balance)) = (&bound.shares, &mut self.balance) else { return };

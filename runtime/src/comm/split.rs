@@ -15,15 +15,15 @@ const REFUSED: u64 = u64::MAX;
 const NOTHING: u64 = 0;
 
 impl Communicator {
-    /// The link to each rank, and the reason for it.
+    /// Returns the link to each rank, and the reason for it.
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }
 
-    /// A communicator of these ranks, in this order; rank r of it is `ranks[r]` of this one. All
-    /// ranks of this communicator call together. Ranks with the same list are in the same part, so
-    /// one call can make several parts; a rank with an empty list is in none and gets `None`.
-    /// Buffers of either communicator serve both.
+    /// Returns a communicator of these ranks, in this order; rank r of it is `ranks[r]` of this one. All
+    /// ranks of this communicator call together. Ranks with the same list are in the same part, so one call
+    /// can make several parts; a rank with an empty list is in none and gets `None`. Buffers of either
+    /// communicator serve both.
     ///
     /// A part that fails ends this communicator too: calls that wait here for others, now or later,
     /// return the cause. Its other parts go on.
@@ -130,7 +130,7 @@ impl Communicator {
     }
 }
 
-/// Why a list of ranks cannot be split off by this rank.
+/// Returns the reason for which a list of ranks cannot be split off by this rank.
 fn objection(ranks: &[u32], own: u32, size: u32) -> Option<String> {
     if let Some(r) = ranks.iter().find(|&&r| r >= size) {
         return Some(format!("rank {own} splits off {ranks:?}: there is no rank {r} among {size}"));

@@ -39,7 +39,7 @@ impl Status {
 #[must_use = "errors of the work are found only by waiting for it"]
 pub struct Work<R> {
     shared: Arc<Shared<R>>,
-    /// To the progress thread, if there is one.
+    /// The sender to the progress thread, if there is one.
     messages: Option<Messages>,
 }
 
@@ -73,7 +73,7 @@ impl<R> Shared<R> {
     }
 }
 
-/// Both sides of work that is done on that thread.
+/// Makes both sides of work that is done on that thread.
 pub(super) fn pair<R>(
     messages: Option<Messages>,
     thread: Option<ThreadId>,

@@ -47,7 +47,7 @@ impl Messages {
     }
 }
 
-/// The error of a call whose communicator has no state any more.
+/// Returns the error of a call whose communicator has no state any more.
 #[cold]
 pub(super) fn gone() -> Error {
     Error::Usage("this communicator has lost its progress thread: start the job again".into())

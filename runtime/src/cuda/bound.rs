@@ -35,7 +35,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// One word for what all ranks must have in common.
+    /// Returns one word for what all ranks must have in common.
     fn digest(&self) -> u64 {
         let (low, high) = self.hash.split_at(8);
         let word = |bytes: &[u8]| bytes.iter().fold(0u64, |w, &b| (w << 8) | u64::from(b));
@@ -72,7 +72,7 @@ pub(super) struct Bound {
     peers_even: bool,
     dtype: DType,
     op: RedOp,
-    /// For memory at any address, and at multiples of 16 bytes.
+    /// The kernels for memory at any address, and at multiples of 16 bytes.
     kernels: [Option<Arc<Kernel>>; 2],
     params: Vec<u64>,
     /// The copies that engines make, where the way is theirs.
@@ -102,7 +102,7 @@ impl Gpu {
         lowered
     }
 
-    /// The sizes of a call.
+    /// Returns the sizes of a call.
     pub(super) fn cut(&self, lowered: &Lowered, key: &Key) -> Result<(Cut, u64), String> {
         let job = job(lowered, key);
         let (_, half) = self.layout.staging(key.way);
@@ -201,7 +201,7 @@ impl Gpu {
         Ok(bound)
     }
 
-    /// The parameters that do not change from call to call.
+    /// Returns the parameters that do not change from call to call.
     fn params(&self, key: &Key, cut: Cut, lowered: &Lowered) -> Vec<u64> {
         let (staging, halves) = self.layout.staging(key.way);
         let (abort, report) = self.mailbox.addresses();
@@ -233,7 +233,7 @@ impl Gpu {
         params
     }
 
-    /// The kernel of a bound call for memory at multiples of 16 bytes, or for any.
+    /// Returns the kernel of a bound call for memory at multiples of 16 bytes, or for any.
     fn kernel(&mut self, bound: &mut Bound, even: bool) -> Result<Arc<Kernel>, Error> {
         let program = &bound.lowered.program;
         // Counts are parameters: calls of all sizes share a kernel.

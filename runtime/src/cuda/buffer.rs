@@ -20,10 +20,10 @@ const COPIED: Duration = Duration::from_secs(60);
 pub struct DevicePtr(pub(crate) u64);
 
 impl DevicePtr {
-    /// No memory: for buffers that have no meaning on a rank.
+    /// The null address: for buffers that have no meaning on a rank.
     pub const NULL: DevicePtr = DevicePtr(0);
 
-    /// An address that was had elsewhere: from another library's allocator, say.
+    /// Takes an address that was had elsewhere: from another library's allocator, say.
     ///
     /// # Safety
     ///
@@ -33,7 +33,7 @@ impl DevicePtr {
         DevicePtr(address)
     }
 
-    /// The address.
+    /// Returns the address.
     pub const fn address(self) -> u64 {
         self.0
     }
@@ -73,12 +73,12 @@ impl<T: Element> CudaBuffer<T> {
         self.number
     }
 
-    /// The first element.
+    /// Returns the address of the first element.
     pub fn ptr(&self) -> DevicePtr {
         DevicePtr(self.region.base(self.rank))
     }
 
-    /// The address of element `index`; of `len()`, the end.
+    /// Returns the address of element `index`; of `len()`, the end.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl<T: Element> CudaBuffer<T> {
         }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }

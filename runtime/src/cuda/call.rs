@@ -20,14 +20,14 @@ use crate::error::Error;
 /// The buffers of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CudaBuffers {
-    /// In place: the whole vector.
+    /// The buffer of a call in place: the whole vector.
     InPlace {
         /// Read and written.
         data: DevicePtr,
     },
-    /// Out of place. A buffer without meaning on this rank may be [`DevicePtr::NULL`].
+    /// The buffers of a call out of place. A buffer without meaning on this rank may be [`DevicePtr::NULL`].
     OutOfPlace {
-        /// Never written.
+        /// The input, which is never written.
         input: DevicePtr,
         /// Written.
         output: DevicePtr,
@@ -135,7 +135,7 @@ impl CudaComm {
         Ok((key.way, key.blocks))
     }
 
-    /// An algorithm of the book, by collective and name.
+    /// Returns an algorithm of the library, by collective and name.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl CudaComm {
         }
     }
 
-    /// The kernel that a call would play, as text. Compiles nothing and moves nothing.
+    /// Returns the kernel that a call would play, as text. Compiles nothing and moves nothing.
     ///
     /// # Errors
     ///
@@ -258,7 +258,7 @@ impl CudaComm {
     }
 }
 
-/// The header of plans that fit a call.
+/// Returns the header of plans that fit a call.
 fn checked<'a>(plans: &'a Proved, args: &CudaArgs) -> Result<&'a Header, Error> {
     let Some(Plan { header, .. }) = plans.plans().first() else {
         return Err(Error::Plan("there are no plans".into()));

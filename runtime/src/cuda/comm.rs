@@ -43,8 +43,9 @@ pub struct CudaComm {
 }
 
 impl Communicator {
-    /// These ranks on their GPUs. All ranks call together. The communicator that comes back is a part of this one
-    /// ([`Communicator::split`]): calls go on side by side, but an error that ends it ends this one too.
+    /// Opens these ranks on their GPUs. All ranks call together. The communicator that comes back is a part
+    /// of this one ([`Communicator::split`]): calls go on side by side, but an error that ends it ends this
+    /// one too.
     ///
     /// The device's primary context is current on the calling thread afterwards.
     ///
@@ -66,22 +67,23 @@ impl Communicator {
 }
 
 impl CudaComm {
-    /// This rank, from 0.
+    /// Returns the number of this rank, from 0.
     pub fn rank(&self) -> u32 {
         self.comm.rank()
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn size(&self) -> u32 {
         self.comm.size()
     }
 
-    /// The host's side of this communicator: barriers, words, times. An error there ends this one too.
+    /// Returns the host's side of this communicator: barriers, words, times. An error there ends this one
+    /// too.
     pub fn host(&mut self) -> &mut Communicator {
         &mut self.comm
     }
 
-    /// This rank's GPU.
+    /// Returns this rank's GPU.
     pub fn device(&self) -> &Device {
         self.gpu.context.device()
     }
@@ -102,12 +104,12 @@ impl CudaComm {
         self.comm.set_timeout(timeout);
     }
 
-    /// The stream that this communicator brings.
+    /// Returns the stream that this communicator brings.
     pub fn stream(&self) -> CudaStream {
         self.gpu.stream.clone()
     }
 
-    /// Another stream on this rank's device.
+    /// Makes another stream on this rank's device.
     ///
     /// # Errors
     ///
@@ -116,7 +118,7 @@ impl CudaComm {
         CudaStream::new(&self.gpu.context).map_err(|fault| self.fault(&fault))
     }
 
-    /// A stream of another library's.
+    /// Takes a stream of another library's.
     ///
     /// # Safety
     ///
@@ -127,7 +129,8 @@ impl CudaComm {
         unsafe { CudaStream::borrowed(&self.gpu.context, raw) }
     }
 
-    /// Memory on every rank's device, mapped by all. All ranks call together, with the same count. Zeros at first.
+    /// Allocates memory on every rank's device, mapped by all. All ranks call together, with the same count.
+    /// Zeros at first.
     ///
     /// # Errors
     ///
@@ -212,7 +215,7 @@ impl CudaComm {
         done.and_then(|()| drain(&self.gpu.aside, timeout)).map_err(|fault| self.fault(&fault))
     }
 
-    /// The error of a call of the driver.
+    /// Returns the error of a call of the driver.
     pub(super) fn fault(&self, fault: &Fault) -> Error {
         self.gpu.fault(fault)
     }

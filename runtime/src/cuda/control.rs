@@ -10,10 +10,10 @@ use crate::transport::nvlink::{DescriptorMessage, DescriptorSocket};
 
 /// Most bytes of a reason that go round.
 const REASON: usize = 600;
-/// In the word of a rank that refuses a call for its arguments, beside the length of its reason.
+/// The bit in the word of a rank that refuses a call for its arguments, beside the length of its reason.
 const REFUSES: u64 = 1 << 32;
 
-/// All ranks tell each other whether they could do a thing. If one could not, all fail, with its reason.
+/// Agrees whether all ranks could do a thing. If one could not, all fail, with its reason.
 pub(super) fn agree<T>(core: &mut Core, own: Result<T, Error>) -> Result<T, Error> {
     let reason = own.as_ref().err().map(|error| (error.to_string(), is_refusal(error)));
     let mut text = reason.as_ref().map(|(text, _)| text.as_bytes()).unwrap_or_default();
@@ -50,19 +50,19 @@ fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Usage(_) | Error::Unsupported(_) | Error::Refused { .. })
 }
 
-/// A reason without the rank that the error names again.
+/// Returns a reason without the rank that the error names again.
 fn shorn(told: &str, rank: usize) -> String {
     let told = told.strip_prefix(&format!("rank {rank}")).unwrap_or(told);
     told.trim_start_matches([',', ':', ' ']).to_string()
 }
 
-/// All ranks show a word; that it is the same one.
+/// Shows a word to all ranks; returns the first rank whose word is another.
 pub(super) fn same(core: &mut Core, word: u64) -> Result<Option<u32>, Error> {
     let words = core.words(word)?;
     Ok((0u32..).zip(&words).find(|(_, theirs)| **theirs != word).map(|(rank, _)| rank))
 }
 
-/// Why messages did not come.
+/// The reason for which messages did not come.
 enum Stop {
     /// An error that concerns all ranks: they know it, or are told.
     Ended(Error),
@@ -76,7 +76,7 @@ impl From<String> for Stop {
     }
 }
 
-/// A message from every rank to every rank.
+/// Exchanges a message from every rank to every rank.
 ///
 /// # Errors
 ///

@@ -104,7 +104,7 @@ impl Job<'_> {
         (hops * bytes / HOP_BYTES).isqrt().max(1)
     }
 
-    /// `ceil(N/C)`, if the vector has an address space.
+    /// Returns `ceil(N/C)`, if the vector fits an address space.
     fn ceil(&self) -> Result<u64, String> {
         let (header, size) = (self.header, self.dtype.size() as u64);
         let elements = u64::from(header.blocks).checked_mul(self.count);
@@ -114,7 +114,7 @@ impl Job<'_> {
             .ok_or_else(|| "so many elements exceed the address space".into())
     }
 
-    /// Bytes of the scratch buffers.
+    /// Returns the bytes of the scratch buffers.
     pub(crate) fn scratch(&self, align: u64) -> Result<u64, String> {
         let chunk = self.ceil()? * self.dtype.size() as u64;
         let buffers = self.header.scratch.iter();

@@ -16,7 +16,7 @@ use crate::backend::cuda::{CudaStream, Fault, Kernel};
 /// A copy into one of this rank's buffers, numbered as in `BUFFERS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EngineCopy {
-    /// Whose buffer is read.
+    /// The rank whose buffer is read.
     rank: u32,
     /// The buffers that are read and written, by number, each with its first byte.
     from: (usize, u64),

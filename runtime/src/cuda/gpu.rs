@@ -49,26 +49,26 @@ pub(super) struct Gpu {
     pub(super) kernels: Kernels,
     pub(super) journal: Journal,
     pub(super) stream: CudaStream,
-    /// For copies and looks beside calls.
+    /// The stream for copies and looks beside calls.
     pub(super) aside: CudaStream,
-    /// For what a rank copies in its own memory while it copies from peers.
+    /// The stream for what a rank copies in its own memory while it copies from peers.
     pub(super) beside: Beside,
     pub(super) sharing: Sharing,
     pub(super) context: Arc<Context>,
 }
 
 impl Gpu {
-    /// The error of a call of the driver.
+    /// Returns the error of a call of the driver.
     pub(super) fn fault(&self, fault: &Fault) -> Error {
         self.sharing.fault(fault)
     }
 
-    /// The error of something on this rank's device.
+    /// Returns the error of something on this rank's device.
     pub(super) fn failed(&self, what: String) -> Error {
         self.sharing.failed(what)
     }
 
-    /// Memory for the arena up to `bytes` at least.
+    /// Extends the memory of the arena to `bytes` at least.
     pub(super) fn grow(&mut self, core: &mut Core, bytes: u64) -> Result<(), Error> {
         match bytes.checked_sub(self.arena.bytes()) {
             None | Some(0) => Ok(()),
@@ -76,7 +76,7 @@ impl Gpu {
         }
     }
 
-    /// New memory that all ranks map, for buffers.
+    /// Makes new memory that all ranks map, for buffers.
     pub(super) fn share(
         &mut self,
         core: &mut Core,
@@ -136,7 +136,7 @@ impl Gpu {
         }
     }
 
-    /// A kernel does not end, or the context is broken: what kernels use stays until the process ends.
+    /// Leaves what kernels use until the process ends: a kernel does not end, or the context is broken.
     fn abandon(&mut self) {
         self.arena.abandon();
         self.mailbox.abandon();

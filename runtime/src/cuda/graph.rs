@@ -92,7 +92,7 @@ impl CudaComm {
         Ok(CudaGraph { graph, calls, journal: self.gpu.journal.clone(), rank: self.rank() })
     }
 
-    /// The point that the stream has been filled up to.
+    /// Returns the point that the stream has been filled up to.
     ///
     /// # Errors
     ///

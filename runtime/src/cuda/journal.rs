@@ -48,7 +48,7 @@ impl Journal {
 }
 
 impl Entries {
-    /// The stream that the latest call was put into.
+    /// Returns the stream that the latest call was put into.
     pub(super) fn latest(&self) -> Option<CudaStream> {
         self.latest.clone()
     }
@@ -67,7 +67,7 @@ impl Entries {
         Ok(())
     }
 
-    /// A call was put into a stream, or into the graph that is captured from it.
+    /// Records that a call was put into a stream, or into the graph that is captured from it.
     pub(super) fn note(&mut self, captured: bool, call: &Arc<Lowered>) {
         match (&mut self.captured, captured) {
             (Some(list), true) => list.push(call.clone()),
@@ -76,17 +76,17 @@ impl Entries {
         }
     }
 
-    /// A capture begins.
+    /// Begins a capture.
     pub(super) fn capture(&mut self) {
         self.captured = Some(Vec::new());
     }
 
-    /// It ended; these are its calls.
+    /// Ends the capture; returns its calls.
     pub(super) fn captured(&mut self) -> Arc<[Arc<Lowered>]> {
         self.captured.take().unwrap_or_default().into()
     }
 
-    /// A graph with these calls was put into a stream.
+    /// Records that a graph with these calls was put into a stream.
     pub(super) fn replayed(&mut self, calls: &Arc<[Arc<Lowered>]>) {
         self.launched(calls.len() as u32, Launch::Graph(calls.clone()));
     }
@@ -99,7 +99,7 @@ impl Entries {
         self.epoch = self.epoch.wrapping_add(calls);
     }
 
-    /// The call of an epoch, as far as it is known.
+    /// Returns the call of an epoch, as far as it is known.
     pub(super) fn call(&self, epoch: u32) -> Option<Arc<Lowered>> {
         let (first, launch) =
             self.launches.iter().rev().find(|(first, _)| epoch.wrapping_sub(*first) < 1 << 31)?;

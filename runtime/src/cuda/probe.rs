@@ -44,7 +44,7 @@ pub fn probe() -> Result<Machine, String> {
     Ok(Machine { cuda, driver: driver(), nvrtc, devices, reach })
 }
 
-/// The version that the driver's kernel module tells.
+/// Returns the version that the driver's kernel module tells.
 fn driver() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     version(&text).map(str::to_string)

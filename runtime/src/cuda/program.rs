@@ -29,7 +29,7 @@ pub(super) struct Lowered {
 }
 
 impl Lowered {
-    /// The program of a rank; those of all ranks are proved together.
+    /// Compiles the program of a rank; those of all ranks are proved together.
     ///
     /// # Errors
     ///
@@ -50,17 +50,17 @@ impl Lowered {
         Ok(Arc::new(Lowered { program, own, remote, messages, arms }))
     }
 
-    /// `collective.algorithm`.
+    /// Returns `collective.algorithm`.
     pub(super) fn name(&self) -> String {
         format!("{}.{}", self.program.header.collective, self.program.header.algorithm)
     }
 
-    /// The source line of an arm.
+    /// Returns the source line of an arm.
     pub(super) fn site(&self, index: u32) -> Option<&Site> {
         self.program.sites.get(index as usize)
     }
 
-    /// The text of its kernel.
+    /// Returns the text of its kernel.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ macro_rules! word {
 }
 pub(super) use word;
 
-/// The words of parameters, in the kernel's order.
+/// Returns the words of parameters, in the kernel's order.
 pub(super) fn words(params: &abi::Params) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     macro_rules! set {

@@ -52,7 +52,7 @@ struct Own {
     socket: DescriptorSocket,
 }
 
-/// This rank on its GPU, with the others on theirs.
+/// Opens this rank on its GPU, with the others on theirs.
 pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
     let (rank, ranks) = (core.rank(), core.size());
     let fails = |device: String, what: String| Error::Cuda { rank, device, what };

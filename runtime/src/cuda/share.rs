@@ -25,17 +25,17 @@ pub(super) struct Sharing {
     pub(super) context: Arc<Context>,
     pub(super) aside: CudaStream,
     pub(super) socket: DescriptorSocket,
-    /// By rank.
+    /// The tokens of the ranks' sockets, by rank.
     pub(super) tokens: Vec<u64>,
 }
 
 impl Sharing {
-    /// The error of a call of the driver.
+    /// Returns the error of a call of the driver.
     pub(super) fn fault(&self, fault: &Fault) -> Error {
         self.failed(fault.to_string())
     }
 
-    /// The error of something on this rank's device.
+    /// Returns the error of something on this rank's device.
     pub(super) fn failed(&self, what: String) -> Error {
         Error::Cuda { rank: self.rank, device: self.context.device().to_string(), what }
     }
@@ -44,7 +44,7 @@ impl Sharing {
         self.failed(format!("the memory of rank {peer} cannot be mapped: {fault}"))
     }
 
-    /// Memory of `bytes` at least on every rank, zeros, mapped by all.
+    /// Makes memory of `bytes` at least on every rank, zeros, mapped by all.
     pub(super) fn whole(&mut self, core: &mut Core, bytes: u64) -> Result<Shared, Error> {
         let bytes = bytes.max(1).next_multiple_of(self.granularity);
         let reserved = Shared::reserve(&self.context, (self.rank, self.ranks), bytes);
@@ -82,7 +82,7 @@ impl Sharing {
         agree(core, taken)
     }
 
-    /// This rank's part: new memory, mapped here, zeroed.
+    /// Makes this rank's part: new memory, mapped here, zeroed.
     fn begin(&self, shared: &mut Shared, bytes: u64) -> Result<OwnedFd, Fault> {
         let (memory, descriptor) = offer(&self.context, bytes)?;
         let at = shared.base(self.rank) + shared.bytes();
@@ -93,8 +93,8 @@ impl Sharing {
         Ok(descriptor)
     }
 
-    /// Memory of another allocator, mapped by all: `bytes` from an address on, in the allocation that was found there.
-    /// `alike` says whether all ranks give as many bytes.
+    /// Maps memory of another allocator on all ranks: `bytes` from an address on, in the allocation that was
+    /// found there. `alike` is true if all ranks give as many bytes.
     pub(super) fn import(
         &mut self,
         core: &mut Core,

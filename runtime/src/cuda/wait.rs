@@ -109,7 +109,7 @@ impl CudaComm {
         error
     }
 
-    /// The error of a wait that a kernel gave up.
+    /// Returns the error of a wait that a kernel gave up.
     fn reported(&mut self, report: &Report) -> Result<Error, Error> {
         let call = self.gpu.journal.lock().call(report.epoch);
         let location = location(self.rank(), call.as_deref(), report);

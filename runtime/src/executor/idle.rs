@@ -29,7 +29,7 @@ impl Player<'_> {
         moved | (std::mem::replace(&mut self.taken, taken) != taken)
     }
 
-    /// A lane has come to its end: if it plays a part of a split by bandwidth, notes when.
+    /// Records that a lane has come to its end: if it plays a part of a split by bandwidth, notes the time.
     #[inline]
     pub(super) fn part_ended(&mut self, lane: usize) {
         if let Some(&Some(part)) = self.bound.parts.get(lane) {
@@ -85,7 +85,7 @@ impl Player<'_> {
         watchdog::look(self, look, lane, blocked)
     }
 
-    /// The first lane that waits for another rank, and for what; lanes that wait for it follow.
+    /// Returns the first lane that waits for another rank, and its condition; lanes that wait for it follow.
     pub(crate) fn obstacle(&mut self) -> Result<(Option<usize>, Option<Blocked>), Error> {
         let mut found = (None, None);
         for lane in 0..self.bound.lanes.len() {
@@ -119,7 +119,7 @@ impl Player<'_> {
         Ok(found)
     }
 
-    /// The step that a lane is at; of no lane, the last that sends what is not taken yet.
+    /// Returns the step that a lane is at; of no lane, the last that sends what is not taken yet.
     pub(crate) fn at(&self, lane: Option<usize>, blocked: Option<Blocked>) -> Option<&Step> {
         let Bound { steps, outs, .. } = self.bound;
         let sends = |step: &&Step, send| {

@@ -49,7 +49,7 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// Step and pass.
+    /// Returns step and pass.
     pub(super) fn at(self) -> (u32, u32) {
         (self.step, self.pass)
     }

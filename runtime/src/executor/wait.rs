@@ -66,7 +66,7 @@ impl Wait {
         Wait { timeout, spins, polls: 0, began, examined, sockets, announced, long }
     }
 
-    /// The wait is for sockets, too: `pause` says when to sleep for them.
+    /// Makes the wait one for sockets, too: `pause` says when to sleep for them.
     pub(crate) fn for_sockets(self, sockets: bool) -> Self {
         Wait { sockets, ..self }
     }
@@ -76,13 +76,13 @@ impl Wait {
         if crowded { SPINS_CROWDED } else { EAGER }
     }
 
-    /// The longest time without progress.
+    /// Returns the longest time without progress.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Something moved: the deadline begins anew. Says whether the wait was so long that peers were
-    /// examined.
+    /// Records that something moved: the deadline begins anew. Returns true if the wait was so long that
+    /// peers were examined.
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
         if self.polls == 0 {
@@ -103,7 +103,7 @@ impl Wait {
         self.polls > self.spins && self.began.is_some_and(|began| began.elapsed() > LONG)
     }
 
-    /// Nothing moved.
+    /// Records that nothing moved, and returns the next action.
     #[inline]
     pub(crate) fn pause(&mut self, group: &mut Group) -> Look {
         self.polls = self.polls.saturating_add(1);

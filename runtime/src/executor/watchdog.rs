@@ -46,7 +46,7 @@ fn missing(pid: i32) -> Option<String> {
     gone.then(|| format!("its process {} no longer exists", pid.as_raw_nonzero()))
 }
 
-/// Why a rank waits in vain, as far as that can be seen from here, and the remedy.
+/// Returns the reason for which a rank waits in vain, as far as that can be seen from here, and the remedy.
 pub(crate) fn remark(group: &Group, waiting: &Waiting, sites: &[Site]) -> String {
     let mut looks = Looks::default();
     loop {
@@ -134,7 +134,7 @@ pub(crate) fn waits(group: &mut Group, recorder: &mut Recorder, waiting: &Waitin
     group.publish_wait(Some(waiting));
 }
 
-/// A wait that was long is over.
+/// Records that a wait that was long is over.
 #[cold]
 pub(crate) fn resumed(group: &mut Group, recorder: &mut Recorder) {
     recorder.resumes();
@@ -179,7 +179,7 @@ fn is_stopped(pid: i32) -> bool {
     matches!(state, Some('T' | 't'))
 }
 
-/// The error of a message that is not the one that a step receives.
+/// Returns the error of a message that is not the one that a step receives.
 #[cold]
 pub(crate) fn unexpected(player: &Player<'_>, step: &Step, receiver: u32, arrived: u64) -> Error {
     let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
@@ -193,7 +193,7 @@ pub(crate) fn unexpected(player: &Player<'_>, step: &Step, receiver: u32, arrive
     }
 }
 
-/// The error of a message that belongs to another call.
+/// Returns the error of a message that belongs to another call.
 #[cold]
 pub(crate) fn mismatch(player: &Player<'_>, receiver: u32) -> Error {
     let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
@@ -204,8 +204,9 @@ fn odd_one(player: &Player<'_>, peer: u32) -> Error {
     other_call(player.group, peer, player.call, &player.bound.describe())
 }
 
-/// The error of a rank whose call number `call`, which is `what`, is not the one that a peer makes. If the job has ended
-/// already, that is the cause: where a part failed, its ranks no longer do what the others do.
+/// Returns the error of a rank whose call number `call`, which is `what`, is not the one that a peer makes.
+/// If the job has ended already, that is the cause: where a part failed, its ranks no longer do what the
+/// others do.
 #[cold]
 pub(crate) fn other_call(group: &Group, peer: u32, call: u64, what: &str) -> Error {
     group.listen();
@@ -287,7 +288,7 @@ pub(crate) fn look(
     }
 }
 
-/// Whom a blocked lane waits for, and what for, in words.
+/// Describes the rank and the event that a blocked lane waits for.
 fn describe(player: &Player<'_>, blocked: Blocked) -> (u32, String) {
     let channel = |channel: u16| match channel {
         0 => String::new(),

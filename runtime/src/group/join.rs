@@ -53,7 +53,7 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// This rank's.
+    /// Makes the note of this rank.
     pub(crate) fn of(terms: Terms, listener: &Listener) -> Self {
         // Opening devices takes a moment: not if they are of no use.
         let rdma = terms.transports.rdma && transport::rdma().is_ok();
@@ -71,7 +71,7 @@ fn devices(options: &Options) -> Vec<bool> {
 }
 
 impl Terms {
-    /// The terms of ranks that found each other in memory.
+    /// Returns the terms of ranks that found each other in memory.
     pub(super) fn of(layout: &Layout) -> Self {
         let transports = Transports::SHM;
         Terms { transports, channels: 1, slot_bytes: Some(layout.slot_bytes), lazy: false }
@@ -81,7 +81,7 @@ impl Terms {
         self.slot_bytes.unwrap_or(self.transports.slot_bytes())
     }
 
-    /// Words for what differs between this rank's terms and another's.
+    /// Describes the difference between this rank's terms and another's.
     fn difference(&self, other: &Terms) -> String {
         let mut parts = Vec::new();
         let mut compare = |name: &str, a: String, b: String| {
@@ -98,7 +98,7 @@ impl Terms {
 }
 
 impl Group {
-    /// The ranks that `net` has brought together. Collective.
+    /// Makes a group of the ranks that `net` has brought together. Collective.
     pub(crate) fn join(
         rank: u32,
         mut net: Net,
@@ -169,7 +169,7 @@ impl Group {
     }
 }
 
-/// The machines by number, in the order of their first ranks.
+/// Numbers the machines, in the order of their first ranks.
 fn numbers(hosts: &[u128]) -> Vec<u32> {
     let mut seen: Vec<u128> = Vec::new();
     let number = |host: &u128| match seen.iter().position(|h| h == host) {

@@ -65,7 +65,7 @@ impl Group {
         Ok(made)
     }
 
-    /// A connection through devices. Without a rail there is none; a path may come to work later.
+    /// Makes a connection through devices. Without a rail there is none; a path may come to work later.
     fn handshake(&self, connection: ConnectionId, handshake: Handshake) -> Result<Socket, Error> {
         if self.carried.is_some() {
             let stream = self.net().and_then(|net| net.stream_over_device(connection, handshake));
@@ -97,7 +97,7 @@ impl Group {
         self.devices = devices;
     }
 
-    /// The paths between hosts; none where there is only one.
+    /// Returns the paths between hosts; none where there is only one.
     pub(crate) fn paths(&self) -> &[String] {
         &self.paths
     }
@@ -117,8 +117,8 @@ impl Group {
         self.streamed.iter().filter_map(Weak::upgrade).filter_map(away).fold(0, |all, p| all | p)
     }
 
-    /// Before it leaves: what was sent may have to be sent again over another path, which nobody can do
-    /// for this rank later.
+    /// Waits before this rank leaves: what was sent may have to be sent again over another path, which nobody
+    /// can do for it later.
     pub(super) fn linger(&self) {
         let deadline = Instant::now() + LINGER;
         let waits = |socket: &Arc<Socket>| {

@@ -48,9 +48,9 @@ pub(crate) struct LocalRank {
 /// The result of reading a rank's word in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// Nothing yet.
+    /// The rank shows nothing yet.
     Nothing,
-    /// The rank's word.
+    /// The word of the rank.
     Word(u64),
     /// The rank that is in another call.
     OtherCall(u32),
@@ -103,10 +103,10 @@ pub(crate) struct Group {
     rank: u32,
     control: Arc<Segment>,
     heap: Arc<Segment>,
-    /// By rank.
+    /// The numbers of the ranks of this machine, by rank.
     locals: Vec<Option<LocalRank>>,
     exchange: Exchange,
-    /// If not all ranks share the control segment. Parts raise alarms there too.
+    /// The sockets, if not all ranks share the control segment. Parts raise alarms there too.
     net: Option<Arc<Mutex<Net>>>,
     /// The whole that this is a part of, the whole that that is a part of, and so on.
     above: Vec<Above>,
@@ -143,7 +143,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// All ranks of a segment.
+    /// Makes a group of all ranks of a segment.
     pub(crate) fn whole(segment: Arc<Segment>, rank: u32) -> Self {
         let locals: Vec<_> =
             (0..segment.layout().ranks).map(|r| Some(LocalRank { control: r, heap: r })).collect();
@@ -203,43 +203,43 @@ impl Group {
         self.control.sleep(self.own(), most);
     }
 
-    /// This rank.
+    /// Returns the number of this rank.
     pub(crate) fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub(crate) fn size(&self) -> u32 {
         self.locals.len() as u32
     }
 
-    /// The parameters of the shared memory.
+    /// Returns the parameters of the shared memory.
     pub(crate) fn layout(&self) -> &Layout {
         self.control.layout()
     }
 
-    /// The memory that holds the arenas.
+    /// Returns the memory that holds the arenas.
     pub(crate) fn heap(&self) -> &Arc<Segment> {
         &self.heap
     }
 
-    /// The memory that holds control pages and connections.
+    /// Returns the memory that holds control pages and connections.
     pub(crate) fn control(&self) -> &Arc<Segment> {
         &self.control
     }
 
-    /// The way to every rank.
+    /// Returns the way to every rank.
     pub(crate) fn routes(&self) -> &[Route] {
         &self.routes
     }
 
-    /// The identity of the next part with these ranks: the same on all of them, and no other's.
+    /// Returns the identity of the next part with these ranks: the same on all of them, and no other's.
     pub(crate) fn next_id(&mut self, ranks: u64) -> u64 {
         self.splits += 1;
         mix(mix(self.id, self.splits), ranks)
     }
 
-    /// The machine of each rank, by number.
+    /// Returns the machine of each rank, by number.
     pub(crate) fn hosts(&self) -> &[u32] {
         &self.hosts
     }
@@ -291,7 +291,7 @@ impl Group {
         low >= arena && low <= high && high <= arena + layout.arena_bytes
     }
 
-    /// The connections to open before they are needed.
+    /// Returns the connections to open before they are needed.
     pub(crate) fn links_at_once(&self) -> Vec<ConnectionId> {
         if self.terms.lazy {
             return Vec::new();
@@ -319,13 +319,13 @@ impl Group {
         self.net().map_or(self.joined, |net| net.counts())
     }
 
-    /// Bytes of shared memory that the ranks of this machine have reserved, arenas included.
+    /// Returns the bytes of shared memory that the ranks of this machine have reserved, arenas included.
     pub(crate) fn reserved(&self) -> u64 {
         let heap = if self.shares_heap() { 0 } else { self.heap.reserved() };
         self.control.reserved() + heap
     }
 
-    /// Bytes of this rank's arena that devices know.
+    /// Returns the bytes of this rank's arena that devices know.
     pub(crate) fn registered(&self) -> u64 {
         self.registrations.bytes()
     }
@@ -362,8 +362,8 @@ impl Group {
         }
     }
 
-    /// A rank is gone, as a socket shows. It may have failed for a reason that it told everybody, and
-    /// that has not come here yet: hears for a moment.
+    /// Hears for a moment, as a rank is gone by the look of a socket: it may have failed for a reason that it
+    /// told everybody, and that has not come here yet.
     pub(crate) fn hear_out(&mut self) {
         let deadline = Instant::now() + LAST_WORDS;
         while self.net.is_some() && !self.is_aborted() && Instant::now() < deadline {
@@ -372,8 +372,8 @@ impl Group {
         }
     }
 
-    /// This rank is about to give up a wait that it has published: asks what those wait for whose
-    /// waits cannot be seen, and hears for a moment.
+    /// Asks, as this rank is about to give up a wait that it has published, what those wait for whose waits
+    /// cannot be seen, and hears for a moment.
     pub(crate) fn ask_around(&mut self) {
         let own = self.control.wait_of(self.own());
         let Some(own) = own.filter(|_| self.net.is_some()) else { return };
@@ -402,14 +402,14 @@ impl Group {
         self.control.is_aborted()
     }
 
-    /// The error of a rank that stops because somebody failed.
+    /// Returns the error of a rank that stops because somebody failed.
     pub(crate) fn aborted(&self, location: Option<Location>) -> Error {
         let stopped =
             || AbortRecord { code: codes::TIMEOUT, rank: self.rank, text: "stopped".into() };
         abort::consequence(self.rank, self.abort_record().unwrap_or_else(stopped), location)
     }
 
-    /// Why everybody stops.
+    /// Returns the reason for which everybody stops.
     pub(crate) fn abort_record(&self) -> Option<AbortRecord> {
         self.control.abort_record()
     }
@@ -420,12 +420,12 @@ impl Group {
         self.control.publish_call(self.own(), call, digest);
     }
 
-    /// The number of a rank's latest call, if that can be seen from here.
+    /// Returns the number of a rank's latest call, if that can be seen from here.
     pub(crate) fn latest_call(&self, rank: u32) -> Option<u64> {
         self.local(rank).map(|local| self.control.latest_call(local.control))
     }
 
-    /// The digest of a rank's `call`-th call, if it got there, not far beyond, and can be seen.
+    /// Returns the digest of a rank's `call`-th call, if it got there, not far beyond, and can be seen.
     pub(crate) fn call_of(&self, rank: u32, call: u64) -> Option<u32> {
         self.control.call_of(self.local(rank)?.control, call)
     }
@@ -473,7 +473,7 @@ impl Group {
         self.locals.iter().flatten().for_each(|local| self.control.wake(local.control));
     }
 
-    /// Whose words are missing in that round, if they do not come from each rank by itself.
+    /// Returns the rank whose words are missing in that round, if they do not come from each rank by itself.
     pub(crate) fn awaited_word(&self) -> Option<u32> {
         self.net()?.awaited_words()
     }

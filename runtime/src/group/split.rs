@@ -15,7 +15,7 @@ use crate::transport::shm::{Layout, PAGE, Segment};
 pub(crate) struct Part {
     /// Ranks of the whole, in the order of the part.
     members: Vec<u32>,
-    /// Those that share memory with this one, in the order of the part.
+    /// The members that share memory with this one, in the order of the part.
     near: Vec<u32>,
     id: u64,
     control: Option<Arc<Segment>>,
@@ -57,7 +57,7 @@ impl Group {
         net.map(|net| net.part(part.id, &part.members, part.at(self.rank))).transpose()
     }
 
-    /// The part as a group, once all of its ranks have opened its control segment and are linked.
+    /// Returns the part as a group, once all of its ranks have opened its control segment and are linked.
     pub(crate) fn end_part(&self, part: &Part, net: Option<Net>) -> Result<Group, Error> {
         let Some(control) = part.control.clone() else {
             return Err(Error::Start("a part without a control segment".into()));
@@ -99,12 +99,12 @@ impl Group {
 }
 
 impl Part {
-    /// Its ranks, by their numbers in the whole.
+    /// Returns its ranks, by their numbers in the whole.
     pub(crate) fn members(&self) -> &[u32] {
         &self.members
     }
 
-    /// The number in the part of a rank of the whole.
+    /// Returns the number in the part of a rank of the whole.
     fn at(&self, rank: u32) -> u32 {
         self.members.iter().position(|&m| m == rank).unwrap_or(0) as u32
     }

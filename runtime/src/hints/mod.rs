@@ -44,7 +44,7 @@ pub enum Objective {
     Bandwidth,
 }
 
-/// To which type algorithms may round what they send.
+/// The type to which algorithms may round what they send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lossy {
     /// None: every message is exact.
@@ -137,7 +137,7 @@ impl Hints {
         Ok(hints)
     }
 
-    /// The hints of the environment; none where [`VARIABLE`] is not set.
+    /// Returns the hints of the environment; none where [`VARIABLE`] is not set.
     ///
     /// # Errors
     ///
@@ -157,8 +157,8 @@ impl Hints {
         *self == Hints::default()
     }
 
-    /// The algorithm asked for by name for a collective; one that was named for all collectives counts
-    /// where the collective has it.
+    /// Returns the algorithm asked for by name for a collective; one that was named for all collectives
+    /// counts where the collective has it.
     pub fn algorithm(&self, collective: &str) -> Option<&str> {
         if let Some(name) = self.algorithm.get(collective) {
             return Some(name);
@@ -167,17 +167,17 @@ impl Hints {
         roundelay_algorithms::find(collective, name).map(|e| e.name)
     }
 
-    /// The goal of the choice.
+    /// Returns the goal of the choice.
     pub fn objective(&self) -> Option<Objective> {
         self.objective
     }
 
-    /// True if results must not depend on sizes, placement and algorithm.
+    /// Returns true if results must not depend on sizes, placement and algorithm.
     pub fn deterministic(&self) -> Option<bool> {
         self.deterministic
     }
 
-    /// To which type messages may be rounded.
+    /// Returns the type to which messages may be rounded.
     pub fn lossy(&self) -> Option<Lossy> {
         self.lossy
     }
@@ -187,52 +187,52 @@ impl Hints {
         self.transport.as_deref()
     }
 
-    /// Parallel connections to each peer.
+    /// Returns the number of parallel connections to each peer.
     pub fn channels(&self) -> Option<u32> {
         self.channels
     }
 
-    /// The way in which messages travel between GPUs.
+    /// Returns the way in which messages travel between GPUs.
     pub fn protocol(&self) -> Option<Way> {
         self.protocol
     }
 
-    /// Most multiprocessors of a GPU that a call occupies.
+    /// Returns the most multiprocessors of a GPU that a call occupies.
     pub fn max_sms(&self) -> Option<u32> {
         self.max_sms
     }
 
-    /// Capacity of a slot in bytes.
+    /// Returns the capacity of a slot in bytes.
     pub fn slot_bytes(&self) -> Option<u64> {
         self.slot_bytes
     }
 
-    /// The longest time that a rank waits for another.
+    /// Returns the longest time that a rank waits for another.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// True if connections are made when they are first needed.
+    /// Returns true if connections are made when they are first needed.
     pub fn lazy(&self) -> Option<bool> {
         self.lazy
     }
 
-    /// The paths between hosts, in order.
+    /// Returns the paths between hosts, in order.
     pub fn paths(&self) -> Option<&[String]> {
         self.paths.as_deref()
     }
 
-    /// The network interface to use.
+    /// Returns the network interface to use.
     pub fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
     }
 
-    /// The topology file, as [`Fabric::load`](crate::fabric::Fabric::load) reads it.
+    /// Returns the topology file, as [`Fabric::load`](crate::fabric::Fabric::load) reads it.
     pub fn topology(&self) -> Option<&str> {
         self.topology.as_deref()
     }
 
-    /// The entry of an RDMA device's table of addresses.
+    /// Returns the entry of an RDMA device's table of addresses.
     pub fn rdma_gid(&self) -> Option<u32> {
         self.rdma_gid
     }
@@ -241,7 +241,7 @@ impl Hints {
 impl std::str::FromStr for Hints {
     type Err = HintError;
 
-    /// `key=value,key=value`. A part without `=` belongs to the value before it, so lists need no
+    /// Parses `key=value,key=value`. A part without `=` belongs to the value before it, so lists need no
     /// quotes: `transport=shm,tcp,timeout=5s`.
     fn from_str(text: &str) -> Result<Self, HintError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
@@ -341,7 +341,7 @@ impl Merged {
         }
     }
 
-    /// The hints that hold.
+    /// Returns the hints that hold.
     pub fn hints(&self) -> &Hints {
         &self.hints
     }
@@ -351,8 +351,8 @@ impl Merged {
         self.sources.get(key).copied()
     }
 
-    /// The algorithm asked for, and by whom. A name for all collectives is none for those without
-    /// such an algorithm, unless it stands on the call itself.
+    /// Returns the algorithm asked for, and the level that asks. A name for all collectives is none for those
+    /// without such an algorithm, unless it stands on the call itself.
     pub fn algorithm(&self, collective: &str) -> Option<(&str, Level)> {
         let named = &self.hints.algorithm;
         if let (Some(name), Some(level)) = (named.get(collective), self.algorithms.get(collective))

@@ -59,17 +59,17 @@ questions! {
     odd = Odd;
 }
 
-/// The weight of a path, in a `split` over paths.
+/// Returns the weight of a path, in a `split` over paths.
 pub fn bandwidth(_path: i64) -> i64 {
     0
 }
 
-/// a / b, rounded down.
+/// Returns a / b, rounded down.
 pub fn divide(a: i64, b: i64) -> i64 {
     operate(BinOp::Div, a, b).unwrap_or_default()
 }
 
-/// a - b * (a / b) with that division: never negative for a positive b.
+/// Returns a - b * (a / b) with that division: never negative for a positive b.
 pub fn modulus(a: i64, b: i64) -> i64 {
     operate(BinOp::Mod, a, b).unwrap_or_default()
 }

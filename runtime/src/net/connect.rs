@@ -48,7 +48,7 @@ pub(super) struct PendingConnections<'a> {
     pub(super) what: &'static str,
     since: Instant,
     deadline: Deadline<'a>,
-    /// Since when a peer is known to be gone.
+    /// The time since which a peer is known to be gone.
     lost: Option<Instant>,
 }
 
@@ -78,8 +78,8 @@ impl<'a> PendingConnections<'a> {
         self.since + self.deadline.timeout
     }
 
-    /// Why a wait for that rank makes no sense, if so. One that is lost may have failed for a reason
-    /// that is on its way.
+    /// Returns the error that makes a wait for that rank vain, if there is one. A rank that is lost may have
+    /// failed for a reason that is on its way.
     pub(super) fn in_vain(&mut self, peer: u32, lost: Option<Error>) -> Option<Error> {
         let peer = self.name(peer);
         let seen = (self.deadline.watch)(peer);
@@ -87,7 +87,7 @@ impl<'a> PendingConnections<'a> {
         seen.or(lost.filter(|_| since.is_some_and(|since| since.elapsed() >= LAST_WORDS)))
     }
 
-    /// The error of a wait for a peer that took too long; `awaited` names it.
+    /// Returns the error of a wait for a peer that took too long; `awaited` names it.
     pub(super) fn expired(&self, peer: u32, awaited: String, remark: &str) -> Error {
         let peer = self.name(peer);
         let name = self.what.into();
@@ -113,7 +113,7 @@ pub(super) fn pause(fds: &mut [PollFd<'_>], moment: Duration) {
     let _ = rustix::event::poll(fds, Some(&moment));
 }
 
-/// Between two looks at what is not a socket of this wait.
+/// The time between two looks at what is not a socket of this wait.
 const TICK: Duration = Duration::from_millis(5);
 
 /// The connections that were made since the last look.
@@ -191,7 +191,7 @@ impl Open {
         }
     }
 
-    /// The error if it did not come about in time.
+    /// Returns the error of a connection that did not come about in time.
     fn late(&self, pending: &PendingConnections<'_>) -> Error {
         let peer = self.peer();
         let Some(dial) = &self.dial else {

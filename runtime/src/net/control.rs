@@ -21,7 +21,7 @@ const DEATHS: usize = 64;
 /// The time that a goodbye may take, if a peer reads nothing.
 const GOODBYE: Duration = Duration::from_millis(200);
 
-/// The code that another rank named.
+/// Returns the code that another rank named.
 pub(crate) fn known(code: &str) -> Code {
     codes::ALL.iter().find(|(c, _)| c.0 == code).map_or(codes::LOST_RANK, |(c, _)| *c)
 }
@@ -125,8 +125,8 @@ impl Net {
         }
     }
 
-    /// A rank that is gone is gone for everybody. One that left is of interest only to those who wait
-    /// for it, and all leave at the end: that is not passed on.
+    /// Records that a rank is gone, for everybody. One that left is of interest only to those who wait for
+    /// it, and all leave at the end: that is not passed on.
     fn note_gone(&mut self, rank: u32, how: String, has_left: bool, from: u32) {
         if self.gone.contains_key(&rank) {
             return;

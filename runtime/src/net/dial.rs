@@ -45,7 +45,7 @@ pub(super) struct Dial {
 }
 
 enum State {
-    /// Until the next attempt.
+    /// The state until the next attempt.
     Resting(Instant),
     Connecting(TcpStream, Instant),
     Talking(Box<Talk>),
@@ -64,11 +64,11 @@ struct Talk {
 pub(super) enum Turn {
     Waiting,
     Connected(TcpStream),
-    /// It makes no sense to go on; why, and the remedy.
+    /// The reason for which it makes no sense to go on, and the remedy.
     Failed(String),
 }
 
-/// Why an attempt failed.
+/// The reason for which an attempt failed.
 enum Trouble {
     /// Another attempt may succeed; nobody is there now.
     Nobody(String),
@@ -101,7 +101,7 @@ impl Dial {
         Dial { brief: true, ..Dial::new(name, targets) }
     }
 
-    /// The address that is tried.
+    /// Returns the address that is tried.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         Some(self.target()?.to)
     }
@@ -249,7 +249,8 @@ impl Dial {
 }
 
 impl Talk {
-    /// True once the connection counts, false if something was said, nothing if there is no answer.
+    /// Goes on with the exchange; returns true once the connection counts, false if something was said,
+    /// `None` if there is no answer.
     fn turn(&mut self, options: &Options) -> Result<Option<bool>, Trouble> {
         while self.heard.len() < REPLY {
             let mut buffer = [0; REPLY];
@@ -301,7 +302,7 @@ fn is_connected(stream: &TcpStream) -> Result<bool, Errno> {
     }
 }
 
-/// A few bytes always fit into the buffer of a new connection.
+/// Sends a few bytes, which always fit into the buffer of a new connection.
 fn say(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), Trouble> {
     match stream.write(bytes) {
         Ok(n) if n == bytes.len() => Ok(()),

@@ -45,12 +45,12 @@ pub(super) const CONTROL: u32 = 1 << 16;
 /// The connection carries on a stream.
 const AGAIN: u32 = 1 << 31;
 
-/// The lane of a channel on a path.
+/// Returns the lane of a channel on a path.
 pub(super) fn lane(channel: u16, path: u16) -> u32 {
     u32::from(channel) | u32::from(path) << 17
 }
 
-/// The lane of a connection that carries on what this lane began, and comes by that path.
+/// Returns the lane of a connection that carries on what this lane began, and comes by that path.
 pub(super) fn again(lane: u32, path: usize) -> u32 {
     lane | AGAIN | (path as u32) << 24
 }
@@ -76,7 +76,7 @@ pub(super) struct Hello {
     pub(super) nonce: [u8; NONCE],
 }
 
-/// Why a connection is refused.
+/// The reason for which a connection is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// It does not speak this protocol. It gets no answer.

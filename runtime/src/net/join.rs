@@ -23,7 +23,7 @@ use crate::secret::random;
 use crate::transport::rdma::Handshake;
 use crate::transport::tcp::Resumable;
 
-/// Between two looks, while nothing comes.
+/// The time between two looks, while nothing comes.
 const TICK: Duration = Duration::from_millis(5);
 /// More than an endpoint without its note, and its share of a frame, can be.
 const CARD_MAX: usize = 512;
@@ -104,7 +104,7 @@ impl Net {
         self.leave();
     }
 
-    /// One word from every rank to every rank, while they do `what`.
+    /// Exchanges one word from every rank to every rank, while they do `what`.
     ///
     /// # Errors
     ///
@@ -119,9 +119,9 @@ impl Net {
         self.gather_words((word, tag), &mut pending)
     }
 
-    /// A communicator of some of this one's ranks: `members` gives their numbers here, in the order
-    /// of their numbers there, and this rank is the `rank`-th. All members make this call with the same
-    /// list and `id`, which is used once, and then [`Net::connect_part`].
+    /// Makes a communicator of some of this one's ranks: `members` gives their numbers here, in the order of
+    /// their numbers there, and this rank is the `rank`-th. All members make this call with the same list and
+    /// `id`, which is used once, and then [`Net::connect_part`].
     ///
     /// # Errors
     ///
@@ -238,7 +238,7 @@ impl Net {
         }
     }
 
-    /// The addresses of a peer, by path.
+    /// Returns the addresses of a peer, by path.
     fn targets(&self, peer: u32) -> Vec<DialTarget> {
         let all =
             self.endpoints.get(peer as usize).map(|endpoint| self.targets_to(&endpoint.addresses));
@@ -255,7 +255,7 @@ impl Net {
         targets
     }
 
-    /// The addresses of whoever listens there, by path.
+    /// Returns the targets for these addresses, by path.
     fn targets_to(&self, addresses: &[SocketAddr]) -> Vec<DialTarget> {
         let own = self.listener.addresses();
         let target = |(&own, &to): (&SocketAddr, &SocketAddr)| {
@@ -272,7 +272,7 @@ impl Net {
         (!is_one).then(|| Redial::new(&self.listener, name, targets.clone()))
     }
 
-    /// A connection for data as a stream that survives the loss of its path, if there are several.
+    /// Makes a connection for data into a stream that survives the loss of its path, if there are several.
     pub(crate) fn stream(
         &self,
         connection: ConnectionId,
@@ -469,7 +469,7 @@ impl Net {
         }
     }
 
-    /// The error if everybody stops.
+    /// Returns the error if everybody stops.
     fn stopped(&self, members: &[u32]) -> Option<Error> {
         let rank = called(self.rank, members);
         let cause = self.alarmed.clone()?;
@@ -477,7 +477,7 @@ impl Net {
         Some(abort::consequence(rank, cause, None))
     }
 
-    /// The error if a peer that this rank waits for is gone.
+    /// Returns the error if a peer that this rank waits for is gone.
     fn lost(&self, peer: u32, members: &[u32]) -> Option<Error> {
         let how = self.gone(peer)?.to_owned();
         let (rank, lost) = (called(self.rank, members), called(peer, members));

@@ -124,7 +124,7 @@ impl Link {
         }
     }
 
-    /// The stream, if it goes over several paths.
+    /// Returns the stream, if it goes over several paths.
     pub(super) fn stream(&self) -> Option<&Resumable> {
         match &self.stream {
             Carrier::Plain(_) => None,
@@ -257,7 +257,7 @@ impl Link {
         self.end() == Some(LEFT)
     }
 
-    /// Nothing more is sent. The peer can still read what was.
+    /// Ends sending. The peer can still read what was sent.
     pub(super) fn shut(&mut self) {
         // It may be closed already.
         match &self.stream {

@@ -133,7 +133,7 @@ impl Listener {
         self.addresses.iter().zip(&self.options.media).map(speed).collect()
     }
 
-    /// The device that carries data on a path, if one does and there are several paths.
+    /// Returns the device that carries data on a path, if one does and there are several paths.
     pub(crate) fn device(&self, path: usize) -> Option<&rdma::Choice> {
         self.options.media.get(path).filter(|_| self.options.paths.len() > 1)?.device()
     }
@@ -153,7 +153,7 @@ impl Listener {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Readable when [`Listener::progress`] has something to do.
+    /// Returns a descriptor that is readable when [`Listener::progress`] has something to do.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
@@ -186,7 +186,7 @@ impl Listener {
         inner.ended.push_back((job, comm, rank));
     }
 
-    /// The connection of this name, if it has come.
+    /// Returns the connection of this name, if it has come.
     pub(super) fn take(&self, name: &Name) -> Option<TcpStream> {
         let mut inner = self.lock();
         let taken = inner.kept.remove(name);
@@ -396,7 +396,7 @@ impl Pending {
         Ok(Heard::Rank(name))
     }
 
-    /// A reply always fits into the buffer of a new connection.
+    /// Sends a reply, which always fits into the buffer of a new connection.
     fn say(&mut self, reply: Reply) -> Result<(), Heard> {
         match self.stream.write(&reply.encode()) {
             Ok(n) if n == reply.encode().len() => Ok(()),

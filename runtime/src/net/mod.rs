@@ -76,7 +76,7 @@ pub(crate) const NOTE_MAX: usize = 4096;
 /// Two ranks make different calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mismatch {
-    /// Whose tag differs from this rank's: the first such rank.
+    /// The first rank whose tag differs from this rank's.
     pub(crate) peer: u32,
 }
 
@@ -120,17 +120,17 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// The listener that this rank is reached through.
+    /// Returns the listener that this rank is reached through.
     pub(crate) fn listener(&self) -> &Listener {
         &self.listener
     }
 
-    /// The endpoints of all ranks, by rank.
+    /// Returns the endpoints of all ranks, by rank.
     pub(crate) fn endpoints(&self) -> &[EndpointAddress] {
         &self.endpoints
     }
 
-    /// Why everybody stops, if somebody said so.
+    /// Returns the reason for which everybody stops, if somebody said so.
     pub(crate) fn alarmed(&self) -> Option<&AbortRecord> {
         self.alarmed.as_ref()
     }

@@ -10,12 +10,12 @@ pub(super) fn steps(size: u32) -> u32 {
     u32::BITS - size.saturating_sub(1).leading_zeros()
 }
 
-/// The rank `2^step` after this one.
+/// Returns the rank `2^step` after this one.
 pub(super) fn after(rank: u32, size: u32, step: u32) -> u32 {
     ((u64::from(rank) + (1 << step)) % u64::from(size)) as u32
 }
 
-/// The rank `2^step` before this one.
+/// Returns the rank `2^step` before this one.
 pub(super) fn before(rank: u32, size: u32, step: u32) -> u32 {
     let size = u64::from(size);
     ((u64::from(rank) + size - (1 << step) % size) % size) as u32
@@ -32,7 +32,7 @@ pub(super) fn connects(a: u32, b: u32, size: u32) -> bool {
     there < back || (there == back && a < b)
 }
 
-/// The ranks linked with `rank`, each once, in ascending order.
+/// Returns the ranks linked with `rank`, each once, in ascending order.
 pub(super) fn neighbours(rank: u32, size: u32) -> Vec<u32> {
     let both = |step| [after(rank, size, step), before(rank, size, step)];
     let mut all: Vec<u32> = (0..steps(size)).flat_map(both).collect();
@@ -45,7 +45,7 @@ pub(super) fn neighbours(rank: u32, size: u32) -> Vec<u32> {
 pub(super) trait Pile: Sized {
     /// Returns the number of ranks whose parts these are.
     fn count(&self) -> u32;
-    /// `count` of them, from the `from`-th.
+    /// Returns `count` of them, from the `from`-th.
     fn part(&self, from: u32, count: u32) -> Self;
     /// Puts more behind them; false if they do not belong there.
     fn join(&mut self, more: Self) -> bool;
@@ -85,7 +85,7 @@ impl<P: Pile> Gather<P> {
         Gather { rank, size, step: 0, is_sent: false, ahead, pile }
     }
 
-    /// The step that is being made.
+    /// Returns the step that is being made.
     pub(super) fn step(&self) -> u32 {
         self.step
     }
@@ -95,12 +95,12 @@ impl<P: Pile> Gather<P> {
         self.step == steps(self.size)
     }
 
-    /// To whom this step sends.
+    /// Returns the rank to which this step sends.
     pub(super) fn target(&self) -> u32 {
         before(self.rank, self.size, self.step)
     }
 
-    /// From whom this step receives.
+    /// Returns the rank from which this step receives.
     pub(super) fn source(&self) -> u32 {
         after(self.rank, self.size, self.step)
     }
@@ -132,12 +132,12 @@ impl<P: Pile> Gather<P> {
         true
     }
 
-    /// The parts that are here.
+    /// Returns the parts that are here.
     pub(super) fn pile(&self) -> &P {
         &self.pile
     }
 
-    /// All parts; the first is this rank's.
+    /// Returns all parts; the first is this rank's.
     pub(super) fn into_pile(self) -> P {
         self.pile
     }
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(all, [0, 1, 2, 2, 3, 3, 4, 17]);
     }
 
-    /// All ranks gather, one step after the other.
+    /// Lets all ranks gather, one step after the other.
     fn gather(size: u32, ahead: u32) {
         let own = |rank: u32| (0..=ahead.min(size - 1)).map(|i| (rank + i) % size).collect();
         let mut ranks: Vec<Gather<Vec<u32>>> =

@@ -14,7 +14,7 @@ use crate::fabric::system;
 use crate::transport::rdma::{self, Handshake, Meeting};
 use crate::transport::tcp::{ByteStream, Dialed, Reach, Resumable};
 
-/// After attempts that failed for good.
+/// The pause after attempts that failed for good.
 const PAUSE: Duration = Duration::from_millis(200);
 /// The time that two ends may take to meet. One of them may have to come out of a computation first.
 const MEETING: Duration = Duration::from_secs(5);
@@ -33,12 +33,12 @@ pub(super) struct Redial {
     listener: Arc<Listener>,
     /// The name by which this rank connects where it dials.
     name: Name,
-    /// By path, once the peer's endpoint is known.
+    /// The addresses by path, once the peer's endpoint is known.
     targets: DialTargets,
     attempts: Vec<Option<Attempt>>,
     /// The attempts that the peer began: path, handshake, and begin.
     begun: Vec<(usize, Handshake, Instant)>,
-    /// Since when no attempt is made, why, and whether the listener refused.
+    /// The time since which no attempt is made, the reason, and true if the listener refused.
     failed: Vec<Option<(Instant, String, bool)>>,
 }
 
@@ -49,7 +49,7 @@ impl Redial {
         Redial { listener: listener.clone(), name, targets, attempts, begun: Vec::new(), failed }
     }
 
-    /// A stream that is at home on that path. It begins on this connection, wherever that is.
+    /// Makes a stream that is at home on that path. It begins on this connection, wherever that is.
     pub(super) fn stream(self, fd: OwnedFd, home: usize) -> Resumable {
         let own = rustix::net::getsockname(&fd).ok();
         let own = own.and_then(|own| SocketAddr::try_from(own).ok()).map(|own| own.ip());
@@ -78,7 +78,7 @@ impl Redial {
         Resumable::new(stream, places, chooses, timeout, Box::new(self))
     }
 
-    /// The device that a path is. Links on which ranks only talk stay with sockets.
+    /// Returns the device that a path is. Links on which ranks only talk stay with sockets.
     fn device(&self, path: usize) -> Option<&rdma::Choice> {
         self.listener.device(path).filter(|_| !self.name.is_control())
     }
@@ -221,7 +221,7 @@ impl Reach for Redial {
 }
 
 impl Redial {
-    /// A connection that the peer made, and its path.
+    /// Returns a connection that the peer made, and its path.
     fn taken(&self) -> Option<(usize, OwnedFd)> {
         if !self.listener.is_again() {
             return None;

@@ -53,7 +53,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Modelled seconds from the first rank's start to the last rank's end, if all start at once.
+    /// Returns the modelled seconds from the first rank's start to the last rank's end, if all start at once.
     pub fn seconds(&self) -> f64 {
         self.store_seconds + self.gather_seconds
     }

@@ -16,7 +16,7 @@ pub(super) type Words = [u64; 8];
 /// The waits that were asked for and told.
 #[derive(Default)]
 pub(super) struct Waits {
-    /// By rank: the number of what it told last, and its wait, if it still waits.
+    /// The reports by rank: the number of the last one, and the wait in it, if the rank still waits.
     known: BTreeMap<u32, (u32, Option<Words>)>,
     /// True if somebody asks, and was not answered.
     asked: bool,
@@ -43,7 +43,7 @@ impl Net {
         }
     }
 
-    /// This rank goes on.
+    /// Tells that this rank goes on.
     pub(crate) fn waits_no_more(&mut self) {
         if self.waits.last_report.is_some() {
             self.tell_wait(None, false);

@@ -8,7 +8,7 @@ use super::{Code, Measured};
 
 /// Shares change only if a call is to take less than this part of its time.
 const GAIN: f64 = 0.95;
-/// If a call takes less than this part of its time with other shares, paths are no longer what they were.
+/// Paths are no longer what they were if a call takes less than this part of its time with other shares.
 const OTHER: f64 = 0.5;
 /// The cost of an agreement, in microseconds, and the part of a call's time that it may take.
 const WORDS_US: f64 = 150.0;
@@ -68,7 +68,7 @@ impl Balance {
         Balance { known, used, since: 0, measured: false, left: 1, own, trials }
     }
 
-    /// Number of paths.
+    /// Returns the number of paths.
     pub(crate) fn paths(&self) -> usize {
         self.known.len()
     }
@@ -131,7 +131,7 @@ impl Balance {
         }
     }
 
-    /// The shares of a call of so many bytes.
+    /// Returns the shares of a call of so many bytes.
     pub(crate) fn shares(&self, split: &Weighted, bytes: u64) -> Shares {
         balance::shares(&flows(split, &self.used), bytes)
     }
@@ -144,7 +144,7 @@ impl Balance {
         shares.only().is_none() && time < SHORT_US
     }
 
-    /// The shares of such a call if it is not to be divided: all to the best path.
+    /// Returns the shares of such a call if it is not to be divided: all to the best path.
     pub(crate) fn whole(&self, split: &Weighted, bytes: u64) -> Shares {
         let (flows, paths) = (flows(split, &self.used), self.paths() as u32);
         let alone = |path: u32| Shares::single(path, paths);
@@ -153,7 +153,7 @@ impl Balance {
         alone(best.unwrap_or(0))
     }
 
-    /// The shares of such a call, and why they are so.
+    /// Describes the shares of such a call, and the reason for them.
     pub(crate) fn explain(&self, names: &[String], shares: &Shares) -> String {
         let each = names.iter().zip(&self.used).zip(shares.list());
         let each: Vec<String> = each
@@ -194,7 +194,7 @@ mod tests {
 
     const LARGE: u64 = 64 << 20;
 
-    /// A ring of two ranks on each of two paths.
+    /// Returns a ring of two ranks on each of two paths.
     fn ring() -> Weighted {
         let load = Load { rounds: 2, moved: 1024 };
         Weighted { units: 1, parts: 2, scratch: vec![], loads: vec![load; 2] }

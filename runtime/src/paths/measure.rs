@@ -104,7 +104,7 @@ impl Code {
         Some((((code & 0x7ff) | 0x800) << (code >> 11)) as f64 * 1e-15)
     }
 
-    /// The codes in the words of a rank.
+    /// Returns the codes in the words of a rank.
     pub(crate) fn all(words: &[u64], paths: usize) -> Vec<Code> {
         let code = |path: usize| {
             let word = words.get(path / IN_WORD).copied().unwrap_or(0);
@@ -128,7 +128,7 @@ impl Clock {
         self.ended.resize(parts, Duration::ZERO);
     }
 
-    /// A lane of a part has come to its end.
+    /// Records that a lane of a part has come to its end.
     pub(crate) fn end(&mut self, part: usize) {
         if let (Some(began), Some(ended)) = (self.began, self.ended.get_mut(part)) {
             *ended = began.elapsed();

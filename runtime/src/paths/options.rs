@@ -17,7 +17,7 @@ pub(crate) enum Medium {
 }
 
 impl Medium {
-    /// The device, if it is one.
+    /// Returns the device, if it is one.
     pub(crate) fn device(&self) -> Option<&rdma::Choice> {
         match self {
             Medium::Interface(_) => None,

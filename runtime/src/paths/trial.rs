@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Calls of each kind that are timed.
 const CALLS: usize = 8;
-/// After so many calls it is tried again.
+/// The number of calls after which it is tried again.
 const AGAIN: u32 = 1000;
 /// Undivided calls are preferred unless divided ones take less than this part of their time.
 const GAIN: f32 = 0.97;

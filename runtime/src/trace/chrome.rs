@@ -179,7 +179,7 @@ fn one_span<W: Write>(
 
 /// The alignment of the clocks of machines.
 struct Clocks {
-    /// By machine: its stamp, the earliest of its ranks'.
+    /// The stamps by machine: the earliest of its ranks'.
     stamps: BTreeMap<String, u64>,
     accuracy: u64,
     /// Nanoseconds from the stamps back to the first span.

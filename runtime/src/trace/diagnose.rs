@@ -40,7 +40,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// The worst first.
+    /// Returns the gravity of the condition: 0 for the worst.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Condition::Died(_) => 0,
@@ -110,7 +110,7 @@ pub enum Class {
 pub struct Verdict {
     /// The kind of the cause.
     pub class: Class,
-    /// Whose: ascending; of a cycle in its order, from the least.
+    /// The ranks whose fault it is: ascending; of a cycle in its order, from the least.
     pub ranks: Vec<u32>,
     /// The ranks that wait for them, directly or through others: ascending.
     pub waiters: Vec<u32>,
@@ -176,7 +176,7 @@ impl<'a> Graph<'a> {
         standing.waiting.as_ref()
     }
 
-    /// The ranks that owe something to one that waits.
+    /// Returns the ranks that owe something to one that waits.
     fn peers(&self, rank: u32) -> impl Iterator<Item = u32> {
         let owing =
             move |w: &'a Wait| w.peers(rank).filter(move |&peer| !self.gone_on(peer, w.call));
@@ -189,7 +189,8 @@ impl<'a> Graph<'a> {
         standing.is_some_and(|s| s.condition == Condition::Running && s.calls > call)
     }
 
-    /// A rank for which one waits that has sent what it owes; if that is so of all for which it waits.
+    /// Returns a rank for which one waits that has sent what it owes, if that is so of all for which it
+    /// waits.
     fn served(&self, rank: u32) -> Option<(u32, &'a Wait)> {
         let wait = self.wait(rank)?;
         let peer = wait.peers(rank).next()?;
@@ -200,7 +201,7 @@ impl<'a> Graph<'a> {
         self.ranks.keys().copied().filter(|&r| self.wait(r).is_some())
     }
 
-    /// All ranks that the one that asks waits for in the end, and itself; of all that wait if nobody
+    /// Returns all ranks that the one that asks waits for in the end, and itself; of all that wait if nobody
     /// asks, of all ranks if none waits.
     fn reached(&self, asking: Option<u32>) -> BTreeSet<u32> {
         let mut queue: VecDeque<u32> = match asking.filter(|&r| self.wait(r).is_some()) {
@@ -219,7 +220,7 @@ impl<'a> Graph<'a> {
         reached
     }
 
-    /// All ranks that are dead, stopped or absent.
+    /// Returns all ranks that are dead, stopped or absent.
     fn grave(&self) -> BTreeSet<u32> {
         let grave = |s: &&&Standing| s.condition.rank() < Condition::Running.rank();
         self.ranks.values().filter(grave).map(|s| s.rank).collect()
@@ -241,7 +242,7 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// The latest call in which a rank is waited for.
+    /// Returns the latest call in which a rank is waited for.
     fn wanted(&self, rank: u32) -> u64 {
         let waits = self.all_waiters().filter(|&r| self.peers(r).any(|p| p == rank));
         waits.filter_map(|r| self.wait(r)).map(|w| w.call).max().unwrap_or(0)
@@ -264,7 +265,7 @@ impl<'a> Graph<'a> {
         found.into_iter().filter(|r| !culprits.contains(r)).collect()
     }
 
-    /// The shortest way from a rank to one of the culprits.
+    /// Returns the shortest way from a rank to one of the culprits.
     fn path(&self, from: u32, culprits: &[u32]) -> Vec<u32> {
         let mut before: BTreeMap<u32, u32> = BTreeMap::new();
         let mut queue = VecDeque::from([from]);
@@ -308,7 +309,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// `rank 0 waits for rank 3 (step 1, ring.algo:6), which waits for ...`
+    /// Describes a path: `rank 0 waits for rank 3 (step 1, ring.algo:6), which waits for ...`
     fn links(&self, path: &[u32]) -> String {
         let mut text = String::new();
         let links = path.len().saturating_sub(1);
@@ -387,7 +388,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The first call that is not the same on all ranks.
+    /// Returns a verdict on the first call that is not the same on all ranks, if there is one.
     fn mismatch(&self) -> Option<Verdict> {
         let mut calls: BTreeMap<u64, BTreeMap<u32, Vec<u32>>> = BTreeMap::new();
         for (rank, standing) in &self.ranks {
@@ -421,7 +422,7 @@ impl<'a> Graph<'a> {
         Some(Verdict { class: Class::Mismatch, ranks, waiters, cause, chain: String::new() })
     }
 
-    /// Nobody is to blame from outside: whoever is reached waits for somebody.
+    /// Returns a verdict if nobody is to blame from outside: whoever is reached waits for somebody.
     fn cycle(&self, asking: Option<u32>) -> Option<Verdict> {
         let mut at = asking.filter(|&r| self.wait(r).is_some()).or(self.all_waiters().next())?;
         let mut path = Vec::new();
@@ -453,7 +454,7 @@ fn location(wait: &Wait) -> String {
     }
 }
 
-/// `rank 1`, `ranks 0, 2 and 3`
+/// Names ranks: `rank 1`, `ranks 0, 2 and 3`.
 pub(super) fn names(ranks: &[u32]) -> String {
     let list = |ranks: &[u32]| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     match ranks {

@@ -28,7 +28,7 @@ pub struct Flight {
     pub calls: u64,
     /// The wait it is in, if for longer than a millisecond.
     pub waiting: Option<Wait>,
-    /// Why it gave up, if it did.
+    /// The reason for which it gave up, if it did.
     pub error: Option<String>,
     /// Events recorded since the beginning.
     pub recorded: u64,
@@ -56,19 +56,19 @@ pub enum Entry {
         op: String,
         /// A digest of this call and all before it: equal on all ranks.
         digest: u32,
-        /// It began not before that: nanoseconds of the machine's monotonic clock, which is looked at
-        /// every 16 events and after long waits.
+        /// A time not after its begin: nanoseconds of the machine's monotonic clock, which is looked at every
+        /// 16 events and after long waits.
         at: u64,
         /// True if it ended well.
         ended: bool,
     },
     /// A wait of a millisecond or more.
     Wait {
-        /// In which call.
+        /// The number of the call.
         call: u64,
-        /// For whom.
+        /// The rank it waits for.
         peer: u32,
-        /// For what.
+        /// The event it waits for.
         what: What,
         /// The index of the `each` of the program, from 0.
         step: u32,
@@ -82,7 +82,8 @@ pub enum Entry {
 }
 
 impl Recorder {
-    /// The latest events in words; of a rank that has made so many calls, and whether the last failed.
+    /// Returns the latest events in words; of a rank that has made so many calls, and whether the last
+    /// failed.
     pub(crate) fn entries(&self, calls: u64, failed: bool) -> (u64, Vec<Entry>) {
         let entry = |event: &Event| match *event {
             Event::Call { call, digest, label, at } => Entry::Call {

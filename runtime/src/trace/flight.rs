@@ -53,7 +53,7 @@ pub(crate) struct Recorder {
     recorded: u64,
     /// The last reading of the clock.
     stamp: u64,
-    /// By the index of the bound plan.
+    /// The labels by the index of the bound plan.
     labels: Vec<Label>,
     names: Vec<String>,
     /// The wait in progress, once it is long, and where it is recorded.
@@ -98,7 +98,7 @@ impl Recorder {
         at
     }
 
-    /// A call begins, of a bound plan or without one.
+    /// Records the begin of a call, of a bound plan or without one.
     #[inline]
     pub(crate) fn begin(&mut self, call: u64, digest: u32, bound: Option<usize>) {
         let label = bound.and_then(|at| self.labels.get(at)).copied().unwrap_or(MEETING);
@@ -109,7 +109,7 @@ impl Recorder {
         self.push(Event::Call { call, digest, label, at });
     }
 
-    /// A wait has become long, or goes on.
+    /// Records that a wait has become long, or goes on.
     pub(crate) fn waits(&mut self, waiting: &Waiting) {
         if let Some((known, _)) = &mut self.waiting
             && known.since == waiting.since
@@ -123,7 +123,7 @@ impl Recorder {
         self.waiting = Some((*waiting, at));
     }
 
-    /// The long wait is over.
+    /// Records that the long wait is over.
     pub(crate) fn resumes(&mut self) {
         let Some((waiting, at)) = self.waiting.take() else { return };
         if let Event::Wait { waiting: Short { since, .. }, until, .. } = &mut self.ring[at]
@@ -144,7 +144,7 @@ impl Recorder {
         self.recorded
     }
 
-    /// The latest events, oldest first.
+    /// Returns the latest events, oldest first.
     pub(super) fn latest(&self, most: usize) -> impl Iterator<Item = &Event> {
         let n = most.min(EVENTS).min(self.recorded as usize) as u64;
         (self.recorded - n..self.recorded).map(|i| &self.ring[i as usize % EVENTS])

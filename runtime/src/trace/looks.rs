@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::diagnose::{Class, PATIENCE, Standing, diagnose, names};
 
-/// Between two looks.
+/// The pause between two looks.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 /// A circle in which nothing moves over so many looks is one.
 const LOOKS: u32 = 11;
@@ -21,8 +21,8 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// The cause for which the rank that asks waits, in words behind those that are said already; or nothing,
-    /// if it is to look again after a [`PAUSE`].
+    /// Returns the cause for which the rank that asks waits, in words behind those that are said already; or
+    /// `None`, if it is to look again after a [`PAUSE`].
     pub(crate) fn add(&mut self, seen: Vec<Standing>, asking: u32) -> Option<String> {
         let queued = seen.iter().map(|s| s.pid.and_then(queued)).collect();
         self.judge(seen, queued, asking, Instant::now())
@@ -112,7 +112,7 @@ mod tests {
     use super::super::{Wait, What};
     use super::*;
 
-    /// A rank in a call that waits for another.
+    /// Describes a rank in a call that waits for another.
     fn waits(rank: u32, peer: u32, call: u64, step: u32) -> Standing {
         let (site, since) = ("ring.algo:6".into(), 1);
         let what = What::Message;

@@ -17,7 +17,7 @@ const NAMES: usize = 1 << 16;
 const NAMELESS: u32 = 1 << 30;
 /// The lane of spans that are of a whole call.
 const WHOLE: u32 = 0;
-/// No rank.
+/// The number that stands for no rank.
 const NOBODY: u32 = u32::MAX;
 
 /// The kind of a span.
@@ -41,7 +41,7 @@ pub struct Span {
     pub name: u32,
     /// 0 for the call as a whole, else one more than the lane.
     pub lane: u32,
-    /// In which call.
+    /// The number of the call.
     pub call: u64,
     /// The index of the `each` of the program, from 0.
     pub step: u32,
@@ -49,7 +49,7 @@ pub struct Span {
     pub pass: u32,
     /// Bytes of the operands; of a call, bytes sent.
     pub bytes: u64,
-    /// For whom a wait is; else `u32::MAX`.
+    /// The rank that a wait is for; else `u32::MAX`.
     pub peer: u32,
     /// Nanoseconds of the machine's monotonic clock.
     pub begin: u64,
@@ -85,7 +85,7 @@ pub struct Trace {
     pub accuracy: u64,
     /// The names of spans and calls.
     pub names: Vec<String>,
-    /// In the order in which they ended.
+    /// The spans, in the order in which they ended.
     pub spans: Vec<Span>,
     /// Endpoints of messages.
     pub flows: Vec<Flow>,
@@ -109,7 +109,7 @@ impl Trace {
 pub(crate) struct Tracer {
     limit: usize,
     trace: Trace,
-    /// For each bound plan seen, by digest: its first name.
+    /// The index of the first name of each bound plan seen, by digest.
     known: Vec<(u64, u32)>,
     lanes: Vec<LaneState>,
     /// Messages of this call sent on each sending end, and taken from each receiving one.
@@ -126,7 +126,7 @@ pub(crate) struct Tracer {
 /// The state of a lane.
 #[derive(Debug, Clone, Copy)]
 struct LaneState {
-    /// Since when it has done nothing.
+    /// The time since which it has done nothing.
     idle: u64,
     waits: Option<Blocked>,
     /// The time at which its step began.
@@ -164,7 +164,7 @@ impl Tracer {
         self.trace
     }
 
-    /// The name of a call; those of its statements follow.
+    /// Returns the index of the name of a call; those of its statements follow.
     fn names(&mut self, bound: &Bound) -> u32 {
         if let Some(&(_, first)) = self.known.iter().find(|(digest, _)| *digest == bound.digest) {
             return first;
@@ -194,7 +194,7 @@ impl Tracer {
         self.lanes.resize(bound.lanes.len(), idle);
     }
 
-    /// A lane cannot go on.
+    /// Records that a lane cannot go on.
     #[inline]
     pub(crate) fn blocked(&mut self, bound: &Bound, lane: usize, blocked: Blocked, at: (u32, u32)) {
         self.at_once = false;
@@ -231,7 +231,7 @@ impl Tracer {
         });
     }
 
-    /// A lane begins a step.
+    /// Records that a lane begins a step.
     #[inline]
     pub(crate) fn step_begins(&mut self, bound: &Bound, lane: usize, at: (u32, u32)) {
         let begin = if self.at_once { self.latest } else { now() };
@@ -241,7 +241,7 @@ impl Tracer {
         self.lanes[lane].step = begin;
     }
 
-    /// A lane has ended a step.
+    /// Records that a lane has ended a step.
     #[inline]
     pub(crate) fn step_ends(&mut self, bound: &Bound, lane: usize, at: (u32, u32), elements: u64) {
         let end = now();
@@ -280,7 +280,7 @@ impl Tracer {
         }
     }
 
-    /// All lanes are done; the rank waited since then until a peer was done with its memory.
+    /// Records that all lanes are done; the rank waited since then until a peer was done with its memory.
     pub(crate) fn drained(&mut self, peer: u32) {
         let (begin, end) = (self.latest, now());
         self.latest = end;

@@ -34,7 +34,8 @@ pub(crate) mod rdma;
 pub(crate) mod shm;
 pub(crate) mod tcp;
 
-/// The devices for RDMA that would be used here, a line each; if there are none, why and what would help.
+/// Lists the devices for RDMA that would be used here, a line each; if there are none, gives the reason and
+/// the remedy.
 pub fn rdma() -> Result<Vec<String>, String> {
     rdma::probe()
 }

@@ -17,7 +17,7 @@ use super::nvrtc::Nvrtc;
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
 /// Registers of a thread, so that a block of 512 threads fits.
 const REGISTERS: u32 = 128;
-/// Every so many-th kernel is in the sample.
+/// The distance of the kernels in the sample.
 const STRIDE: usize = 11;
 
 /// Milliseconds of a processor that a kernel should take at most; what is said of those that take longer is no test.
@@ -34,7 +34,7 @@ fn processor() -> Duration {
 /// A kernel's name and text.
 type Text = (String, String);
 
-/// The compiler; or says why there is none.
+/// Returns the compiler; or says why there is none.
 fn compiler() -> Option<Arc<Nvrtc>> {
     let found = Nvrtc::load(None);
     if let Err(why) = &found {
@@ -43,7 +43,7 @@ fn compiler() -> Option<Arc<Nvrtc>> {
     found.ok()
 }
 
-/// The kernels of an algorithm on n ranks, as rank 1 plays them.
+/// Writes the kernels of an algorithm on n ranks, as rank 1 plays them.
 fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
     let mut sources = SourceMap::new();
     let id = sources.add(entry.path, entry.text);
@@ -73,7 +73,7 @@ fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
     }
 }
 
-/// The first number before a word of the log.
+/// Returns the first number before a word of the log.
 fn before(log: &str, word: &str) -> u32 {
     let at = log.find(word).unwrap_or_else(|| panic!("`{word}` is not in {log}"));
     let number = log[..at].trim_end().rsplit([' ', '\n']).next().and_then(|n| n.parse().ok());

@@ -60,7 +60,7 @@ impl Cache {
         Cache(folder.filter(|f| !f.as_os_str().is_empty()))
     }
 
-    /// The code of that name, if it is there and whole.
+    /// Returns the code of that name, if it is there and whole.
     pub(crate) fn read(&self, name: Name) -> Option<Vec<u8>> {
         let folder = self.0.as_ref().filter(|folder| is_own(folder))?;
         let path = folder.join(name.file());

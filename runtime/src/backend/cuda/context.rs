@@ -23,7 +23,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// The context of a device, made if it is not there yet.
+    /// Returns the context of a device, made if it is not there yet.
     pub(crate) fn new(device: Device) -> Result<Arc<Self>, Fault> {
         let handle = handle(device.index)?;
         let mut raw = std::ptr::null_mut();
@@ -39,7 +39,7 @@ impl Context {
         &self.device
     }
 
-    /// The number of its device, as memory's properties name it.
+    /// Returns the number of its device, as memory's properties name it.
     pub(super) fn ordinal(&self) -> i32 {
         self.handle
     }

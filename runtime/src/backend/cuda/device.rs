@@ -32,7 +32,7 @@ impl std::fmt::Display for Device {
     }
 }
 
-/// The GPUs of this process. The driver has been loaded.
+/// Lists the GPUs of this process. The driver has been loaded.
 ///
 /// # Errors
 ///
@@ -92,7 +92,7 @@ pub(super) fn reaches(from: u32, to: u32) -> Result<bool, Fault> {
     Ok(can != 0)
 }
 
-/// The driver's handle of a device.
+/// Returns the driver's handle of a device.
 pub(super) fn handle(index: u32) -> Result<sys::CUdevice, Fault> {
     let mut device = 0;
     // SAFETY: one handle is written.
@@ -100,7 +100,7 @@ pub(super) fn handle(index: u32) -> Result<sys::CUdevice, Fault> {
     Ok(device)
 }
 
-/// A number that a device has.
+/// Returns an attribute of a device.
 pub(super) fn attribute(
     device: sys::CUdevice,
     which: sys::CUdevice_attribute,

@@ -105,7 +105,7 @@ impl CudaStream {
 pub(crate) struct Aside(sys::CUstreamCaptureMode);
 
 impl Aside {
-    /// From now on.
+    /// Begins from now on.
     pub(crate) fn step() -> Result<Self, Fault> {
         let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the thread's mode is written to the variable.

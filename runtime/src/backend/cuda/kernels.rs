@@ -18,12 +18,12 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    /// With that folder and that compiler; see [`Cache::new`], [`Nvrtc::load`].
+    /// Keeps kernels with that folder and that compiler; see [`Cache::new`], [`Nvrtc::load`].
     pub(crate) fn new(context: &Arc<Context>, cache: Cache, place: Option<PathBuf>) -> Self {
         Kernels { context: context.clone(), cache, place, loaded: BTreeMap::new() }
     }
 
-    /// The kernel `name` of a text, loaded. Blocks of so many threads can be launched.
+    /// Returns the kernel `name` of a text, loaded. Blocks of so many threads can be launched.
     ///
     /// # Errors
     ///

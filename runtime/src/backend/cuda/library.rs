@@ -12,7 +12,7 @@ const NAME: &str = "libcuda.so.1";
 /// The oldest version of CUDA whose driver will do: it brought the newest of the functions below.
 const OLDEST: i32 = 12_080;
 
-/// Every function that is called, by the name that the library has for it.
+/// The functions that are called, by the names that the library has for them.
 const FUNCTIONS: &[&str] = &[
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",

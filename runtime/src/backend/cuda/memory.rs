@@ -51,7 +51,7 @@ impl Physical {
         Ok((bytes as u64).max(1))
     }
 
-    /// New memory. `bytes` is a multiple of the granularity, and not 0.
+    /// Allocates memory. `bytes` is a multiple of the granularity, and not 0.
     pub(crate) fn create(context: &Arc<Context>, bytes: u64) -> Result<Self, Fault> {
         context.enter()?;
         let (mut raw, wanted) = (0, properties(context));
@@ -60,7 +60,7 @@ impl Physical {
         Ok(Physical { context: context.clone(), raw, bytes })
     }
 
-    /// A descriptor of it, for another process.
+    /// Returns a descriptor of it, for another process.
     pub(crate) fn export(&self) -> Result<OwnedFd, Fault> {
         let mut fd = -1i32;
         // SAFETY: for this kind of handle one descriptor is written.
@@ -73,7 +73,7 @@ impl Physical {
         Ok(fd)
     }
 
-    /// The memory that a descriptor stands for; `bytes` as its maker says.
+    /// Returns the memory that a descriptor stands for; `bytes` as its maker says.
     pub(crate) fn import(context: &Arc<Context>, fd: OwnedFd, bytes: u64) -> Result<Self, Fault> {
         context.enter()?;
         let mut raw = 0;
@@ -139,12 +139,12 @@ impl Range {
         Ok(())
     }
 
-    /// The first address.
+    /// Returns the first address.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// Bytes that are memory.
+    /// Returns the bytes that are memory.
     pub(crate) fn filled(&self) -> u64 {
         self.filled
     }
@@ -212,7 +212,7 @@ impl Pinned {
         self.device
     }
 
-    /// See [`Range::abandon`].
+    /// Gives up the memory, see [`Range::abandon`].
     pub(crate) fn abandon(&mut self) {
         self.host = std::ptr::null_mut();
     }
@@ -249,7 +249,7 @@ impl IpcMemory {
         Ok(IpcMemory { context: context.clone(), base })
     }
 
-    /// The first address.
+    /// Returns the first address.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
@@ -275,7 +275,7 @@ pub(crate) struct Found {
 }
 
 impl Context {
-    /// The allocation that an address lies in.
+    /// Returns the allocation that an address lies in.
     pub(crate) fn find(&self, address: u64) -> Result<Found, Fault> {
         self.enter()?;
         let (mut base, mut bytes, mut id) = (0, 0, 0u64);
@@ -288,7 +288,7 @@ impl Context {
         Ok(Found { base, bytes: bytes as u64, id })
     }
 
-    /// A name of the allocation that begins there, for other processes.
+    /// Returns a name of the allocation that begins there, for other processes.
     pub(crate) fn name(&self, base: u64) -> Result<Handle, Fault> {
         self.enter()?;
         let mut handle = sys::CUipcMemHandle { reserved: [0; 64] };

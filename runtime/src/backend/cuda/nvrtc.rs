@@ -14,9 +14,10 @@ use super::wheels::{entries, wheels};
 
 /// Names the library.
 pub(crate) const VARIABLE: &str = "ROUNDELAY_NVRTC";
-/// By the names under which the system may know it, the best first.
+/// The names under which the system may know it, the best first.
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
-/// No contraction of a product and a sum into one rounding, no flushing of tiny numbers: results are those of the host.
+/// The options of every compilation: no contraction of a product and a sum into one rounding, no flushing of
+/// tiny numbers, so that results are those of the host.
 const OPTIONS: [&str; 4] = ["--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true"];
 
 type Program = *mut c_void;
@@ -46,7 +47,7 @@ pub(crate) struct Nvrtc {
 }
 
 impl Nvrtc {
-    /// The library, at that place if one is given; loaded once a process and place.
+    /// Loads the library, from that place if one is given; once a process and place.
     ///
     /// # Errors
     ///
@@ -127,7 +128,7 @@ impl Nvrtc {
         })
     }
 
-    /// Its version.
+    /// Returns its version.
     pub(crate) fn version(&self) -> (u32, u32) {
         self.version
     }
@@ -236,7 +237,7 @@ impl Nvrtc {
         Ok(code)
     }
 
-    /// The compiler's log.
+    /// Returns the compiler's log.
     fn told(&self, program: Program) -> String {
         let mut bytes = 0;
         // SAFETY: one number is written.

@@ -26,7 +26,7 @@ unsafe impl Send for Queue {}
 unsafe impl Sync for Queue {}
 
 impl CudaStream {
-    /// A stream that runs beside all others.
+    /// Makes a stream that runs beside all others.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
         context.enter()?;
         let (mut raw, context) = (std::ptr::null_mut(), context.clone());
@@ -36,7 +36,7 @@ impl CudaStream {
         Ok(CudaStream(Arc::new(Queue { context, raw, owned: true })))
     }
 
-    /// A stream of somebody else's.
+    /// Wraps a stream of somebody else's.
     ///
     /// # Safety
     ///
@@ -45,7 +45,7 @@ impl CudaStream {
         CudaStream(Arc::new(Queue { context: context.clone(), raw: raw.cast(), owned: false }))
     }
 
-    /// The driver's handle (`CUstream`), for other libraries. It is good as long as this lives.
+    /// Returns the driver's handle (`CUstream`), for other libraries. It is good as long as this lives.
     pub fn raw(&self) -> *mut c_void {
         self.0.raw.cast()
     }
@@ -81,7 +81,7 @@ impl Drop for Queue {
     }
 }
 
-/// A query's answer.
+/// Decodes the answer of a query.
 fn is_done(answer: Result<(), Fault>) -> Result<bool, Fault> {
     match answer {
         Ok(()) => Ok(true),
@@ -103,7 +103,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event that notes the time when the stream comes to it.
+    /// Makes an event that notes the time when the stream comes to it.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
         context.enter()?;
         let mut raw = std::ptr::null_mut();

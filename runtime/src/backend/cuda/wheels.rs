@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The folders `nvidia/*/lib` of Python's packages, in which pip installs NVRTC, NCCL and others: of the active virtual
-/// environment, of every `python3` on the path, of the system and of the user.
+/// Lists the folders `nvidia/*/lib` of Python's packages, in which pip installs NVRTC, NCCL and others: of
+/// the active virtual environment, of every `python3` on the path, of the system and of the user.
 pub fn wheels() -> Vec<PathBuf> {
     let mut prefixes: Vec<PathBuf> = Vec::new();
     prefixes.extend(std::env::var_os("VIRTUAL_ENV").map(PathBuf::from));

@@ -19,12 +19,12 @@ pub(crate) struct Kernel {
     own: Option<WireType>,
 }
 
-/// The kernel of a type and an operator. `avg` and `premul_sum` fold like `sum`.
+/// Returns the kernel of a type and an operator. `avg` and `premul_sum` fold like `sum`.
 pub(crate) fn kernel(dtype: DType, op: RedOp) -> Result<Kernel, Unsupported> {
     kernel_at(best(), dtype, op)
 }
 
-/// The kernel of a type and an operator with the instructions of a level that is available.
+/// Returns the kernel of a type and an operator with the instructions of a level that is available.
 pub(super) fn kernel_at(level: Level, dtype: DType, op: RedOp) -> Result<Kernel, Unsupported> {
     let loops = level.loops(dtype, op).ok_or(Unsupported::Op { dtype, op })?;
     Ok(Kernel::of(loops, dtype))
@@ -76,13 +76,13 @@ impl Kernel {
         Kernel { loops, dtype, own }
     }
 
-    /// A kernel for folds of one input, that is for copies; every type has it.
+    /// Returns a kernel for folds of one input, that is for copies; every type has it.
     pub(crate) fn copies(dtype: DType) -> Kernel {
         Kernel::of(best().copies(dtype), dtype)
     }
 
-    /// Bytes of an element in memory (`None`) or on the wire. An error if the element type cannot
-    /// be rounded on the wire.
+    /// Returns the bytes of an element in memory (`None`) or on the wire. Fails if the element type cannot be
+    /// rounded on the wire.
     pub(crate) fn wire_size(&self, wire: Option<WireType>) -> Result<usize, Unsupported> {
         let floats = [DType::F16, DType::Bf16, DType::F32, DType::F64];
         match wire {
@@ -165,7 +165,7 @@ impl Kernel {
         }
     }
 
-    /// Any fold, block by block, so that each operand passes the caches once.
+    /// Folds anything, block by block, so that each operand passes the caches once.
     ///
     /// # Safety
     /// The seam's promises; there is at least one input and one output.
@@ -194,7 +194,7 @@ impl Kernel {
         to.ptr.addr() % LINE / self.format(to.wire).size
     }
 
-    /// One block.
+    /// Folds one block.
     ///
     /// # Safety
     /// The requirements of `fold_blocks`.
@@ -264,7 +264,7 @@ impl Kernel {
         a == b || self.plain(a) && self.plain(b)
     }
 
-    /// The address of element `at` of an input.
+    /// Returns the address of element `at` of an input.
     ///
     /// # Safety
     /// The input has so many elements.
@@ -274,7 +274,7 @@ impl Kernel {
         unsafe { from.ptr.add(at * self.format(from.wire).size) }
     }
 
-    /// The address of element `at` of an output.
+    /// Returns the address of element `at` of an output.
     ///
     /// # Safety
     /// The output has so many elements.

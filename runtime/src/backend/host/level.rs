@@ -18,7 +18,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// All levels that this processor has, the best one last.
+    /// Returns all levels that this processor has, the best one last.
     pub(crate) fn available() -> &'static [Level] {
         #[cfg(target_arch = "x86_64")]
         {
@@ -38,7 +38,7 @@ impl Level {
         }
     }
 
-    /// The loops of a type and an operator, if the type has the operator. They may be called where
+    /// Returns the loops of a type and an operator, if the type has the operator. They may be called where
     /// this level is available.
     pub(crate) fn loops(self, dtype: DType, op: RedOp) -> Option<&'static Loops> {
         match self {
@@ -52,7 +52,7 @@ impl Level {
 /// `loops` of a level: the rows of the table of types.
 macro_rules! rows {
     ($($variant:ident $name:literal: $rust:ty, $format:ident, $class:ident, $doc:literal;)*) => {
-        /// The loops of a type and an operator.
+        /// Returns the loops of a type and an operator.
         pub(super) fn loops(dtype: DType, op: RedOp) -> Option<&'static Loops> {
             match dtype {
                 $(DType::$variant => with_op!($class, op, O => table!($format, $class, O)),)*

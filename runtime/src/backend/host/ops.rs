@@ -74,16 +74,16 @@ pub(crate) trait Number: Copy + 'static {
     /// Divides by a count, prepared once for a whole loop.
     type Divisor: Copy;
 
-    /// The factor as a value of this type.
+    /// Returns the factor as a value of this type.
     fn factor(factor: f64) -> Self;
 
-    /// The product; integers wrap.
+    /// Returns the product; integers wrap.
     fn times(self, factor: Self) -> Self;
 
     /// Prepares a division.
     fn divisor(n: u64) -> Self::Divisor;
 
-    /// The quotient; integers truncate towards zero.
+    /// Returns the quotient; integers truncate towards zero.
     fn over(self, divisor: Self::Divisor) -> Self;
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Client {
     input: Vec<u8>,
     number: u32,
     server: Option<Server>,
-    /// Why nobody joins any more, if the server said so.
+    /// The reason for which nobody joins any more, if the server said so.
     failure: Option<AbortRecord>,
     /// The time that the server may take to answer at once with what it knows.
     who: Duration,
@@ -62,11 +62,11 @@ pub(crate) struct Client {
     is_deaf: bool,
 }
 
-/// Why a try to get in failed.
+/// The reason for which a try to get in failed.
 enum Failed {
-    /// It may go better next time.
+    /// An attempt that may succeed the next time.
     Again(String),
-    /// It will not.
+    /// An attempt that no other will better.
     Never(String),
 }
 
@@ -127,7 +127,7 @@ impl Client {
         self
     }
 
-    /// The error of a store that is out of reach, or what it told before it was.
+    /// Returns the error of a store that is out of reach, or what it told before it was.
     fn lost(&mut self, doing: &str, error: &io::Error) -> Error {
         let _ = self.drain();
         if let Some(error) = self.failed() {
@@ -244,7 +244,7 @@ impl Client {
         }
     }
 
-    /// The error if the job has failed.
+    /// Returns the error of the job if it has failed.
     fn failed(&self) -> Option<Error> {
         self.failure.clone().map(|failure| abort::consequence(self.rank, failure, None))
     }
@@ -345,7 +345,7 @@ impl Store for Client {
     }
 }
 
-/// One try to get in.
+/// Tries once to get in.
 fn enter(at: &At, me: Me<'_>, timeout: Duration) -> Result<Stream, Failed> {
     let mut stream = Stream::connect(at, timeout)?;
     stream.set_timeouts(timeout)?;
@@ -390,14 +390,14 @@ fn refused(rank: u32, at: &At, why: &str) -> Error {
     Error::Start(format!("rank {rank} is not let into the store at {at}: {why}"))
 }
 
-/// The address of this host for others: the one that it reaches the store from. If that is a
-/// loopback address although the store's is not (a host that calls its own name so), it is the one
-/// that it would reach the rest of the world from.
+/// Returns the address of this host for others: the one that it reaches the store from. If that is a loopback
+/// address although the store's is not (a host that calls its own name so), it is the one that it would reach
+/// the rest of the world from.
 pub(crate) fn reachable(own: IpAddr, at: &At) -> IpAddr {
     if own.is_loopback() && !at.is_loopback() { outward().unwrap_or(own) } else { own }
 }
 
-/// The address that this host would reach the rest of the world from, if there is a way.
+/// Returns the address that this host would reach the rest of the world from, if there is a way.
 pub(crate) fn outward() -> Option<IpAddr> {
     // Connecting such a socket sends nothing; it only looks the way up. The addresses are those
     // that are reserved for documentation.
@@ -417,7 +417,7 @@ impl Client {
         Client { who: Duration::from_secs(60), ..self }
     }
 
-    /// The bare connection.
+    /// Returns the bare connection.
     pub(crate) fn into_stream(self) -> Stream {
         self.stream
     }

@@ -124,7 +124,7 @@ impl Core {
     }
 }
 
-/// A few ranks in words, and whether it is one.
+/// Names a few ranks in words; true if it is one.
 fn list(ranks: impl Iterator<Item = u32>) -> Option<(String, bool)> {
     let all: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
     Some(match all.as_slice() {

@@ -26,7 +26,7 @@ pub(crate) struct InProcessStore {
 }
 
 impl InProcessStore {
-    /// A store that shows that address to all of them.
+    /// Makes a store that shows that address to all ranks.
     pub(crate) fn at(address: IpAddr) -> Self {
         InProcessStore { notes: Arc::default(), address, rank: 0 }
     }

@@ -34,14 +34,14 @@ pub(crate) enum Op {
     Set = 1,
     /// Body: key. Answered when it is there.
     Get = 2,
-    /// No body. This rank has joined; answered when all ranks have.
+    /// No body. Says that this rank has joined; answered when all ranks have.
     Finish = 3,
     /// Body: a failure. Answered with the first failure of the job, which is this one if there was
     /// none.
     Fail = 4,
-    /// No body. Answered with words about who has not come, or does not answer.
+    /// No body. Asks who has not come, or does not answer; answered in words.
     Who = 5,
-    /// No body, no answer. This rank was asked whether it is there, and is.
+    /// No body, no answer. Says that this rank, which was asked, is there.
     Here = 6,
 }
 
@@ -81,7 +81,7 @@ impl Verdict {
     }
 }
 
-/// The digest that stands for the name of a job.
+/// Returns the digest that stands for the name of a job.
 pub(crate) fn digest(job: &str) -> [u8; 32] {
     Sha256::digest(job.as_bytes()).into()
 }
@@ -106,7 +106,7 @@ impl Hello {
         bytes
     }
 
-    /// Nothing if these are not the bytes of a hello.
+    /// Decodes a hello; `None` if these are not its bytes.
     pub(crate) fn read(bytes: &[u8; HELLO]) -> Option<Hello> {
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
         let part = |at: usize| std::array::from_fn(|i| bytes[at + i]);
@@ -143,7 +143,7 @@ pub(crate) struct Frame<'a> {
 /// The bytes cannot be a frame.
 pub(crate) struct NoFrame;
 
-/// The frame at the front of these bytes, or nothing if there is more to come.
+/// Returns the frame at the front of these bytes, or `None` if there is more to come.
 pub(crate) fn frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, NoFrame> {
     let Some((length, rest)) = bytes.split_first_chunk() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;
@@ -156,7 +156,7 @@ pub(crate) fn frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, NoFrame> {
     Ok(Some(Frame { head, number: u32::from_le_bytes(*number), body, whole: 4 + length }))
 }
 
-/// The body of a failure.
+/// Encodes the body of a failure.
 pub(crate) fn failure_body(failure: &AbortRecord) -> Vec<u8> {
     let AbortRecord { code, rank, text } = failure;
     let mut end = text.len().min(MAX_FAILURE);
@@ -167,7 +167,7 @@ pub(crate) fn failure_body(failure: &AbortRecord) -> Vec<u8> {
         .concat()
 }
 
-/// The failure that such a body tells.
+/// Decodes the failure in such a body.
 pub(crate) fn failure(body: &[u8]) -> Option<AbortRecord> {
     let (rank, rest) = body.split_first_chunk()?;
     let (&length, rest) = rest.split_first()?;
@@ -178,14 +178,14 @@ pub(crate) fn failure(body: &[u8]) -> Option<AbortRecord> {
     fits.then(|| AbortRecord { code: known(code), rank, text: text.into() })
 }
 
-/// Key and value of a [`Op::Set`].
+/// Returns key and value of a [`Op::Set`].
 pub(crate) fn key_and_value(body: &[u8]) -> Option<(String, &[u8])> {
     let (length, rest) = body.split_first_chunk()?;
     let (key, value) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
     (value.len() <= MAX_VALUE).then_some((self::key(key)?, value))
 }
 
-/// A key of a bounded length, as text.
+/// Returns a key of a bounded length, as text.
 pub(crate) fn key(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?;
     (!text.is_empty() && text.len() <= MAX_KEY).then(|| text.to_owned())

@@ -42,7 +42,7 @@ pub(crate) struct Server {
     address: Option<SocketAddr>,
 }
 
-/// Whom a server serves.
+/// The job that a server serves.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) size: u32,
@@ -130,10 +130,10 @@ pub(super) struct Core {
     listener: StoreListener,
     pub(super) job: Job,
     pub(super) sessions: BTreeMap<u64, Session>,
-    /// Those of them that are no rank yet, the oldest first.
+    /// The sessions that are no rank yet, the oldest first.
     strangers: BTreeSet<u64>,
     next: u64,
-    /// Until when nobody is let in.
+    /// The time until which nobody is let in.
     paused: Option<Instant>,
     values: BTreeMap<String, Vec<u8>>,
     /// Bytes of keys and values.
@@ -143,10 +143,10 @@ pub(super) struct Core {
     pub(super) ranks: BTreeMap<u32, At>,
     /// The number of ranks that have joined.
     pub(super) done: usize,
-    /// Why nobody joins any more: the first reason that was told or seen.
+    /// The reason for which nobody joins any more: the first that was told or seen.
     pub(super) failure: Option<AbortRecord>,
     pub(super) inquiry: Option<Inquiry>,
-    /// Its end says that this store is to be closed.
+    /// A socket whose end says that this store is to be closed.
     pub(super) woken: UnixStream,
     /// The time until which a failure is told to those who are late.
     pub(super) until: Instant,
@@ -192,7 +192,7 @@ impl Core {
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
     }
 
-    /// The stranger that came first, and when.
+    /// Returns the stranger that came first, and the time at which it came.
     fn oldest(&self) -> Option<(u64, Instant)> {
         let &token = self.strangers.first()?;
         self.sessions.get(&token).map(|session| (token, session.since))

@@ -31,7 +31,7 @@ pub(super) struct Session {
     pub(super) finish: Option<u32>,
     /// True if it has left a note or joined: others may count on it.
     pub(super) spoke: bool,
-    /// To be closed when the output is gone.
+    /// True if it is to be closed when the output is gone.
     pub(super) last: bool,
 }
 

@@ -46,7 +46,7 @@ impl At {
         }
     }
 
-    /// The addresses behind it; asks the system's resolver.
+    /// Returns the addresses behind it; asks the system's resolver.
     pub(crate) fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         match self {
             At::Host(host, port) => Ok((host.as_str(), *port).to_socket_addrs()?.collect()),
@@ -56,8 +56,8 @@ impl At {
     }
 }
 
-/// The name of a local socket: the user's number keeps users apart, who could take each other's
-/// names all the same; so both sides look at who the other is.
+/// Returns the name of a local socket: the user's number keeps users apart, who could take each other's names
+/// all the same; so both sides look at who the other is.
 fn local_name(job: &str) -> io::Result<UnixAddr> {
     let user = rustix::process::geteuid().as_raw();
     let digest: String = digest(job)[..16].iter().map(|b| format!("{b:02x}")).collect();
@@ -97,7 +97,7 @@ impl StoreListener {
         }
     }
 
-    /// A port of the system's choice, for this host alone.
+    /// Listens at a port of the system's choice, for this host alone.
     pub(crate) fn loopback() -> io::Result<StoreListener> {
         let ways: [SocketAddr; 2] =
             [(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
@@ -112,7 +112,7 @@ impl StoreListener {
         TcpListener::bind(ways.as_slice()).map(StoreListener::Tcp)
     }
 
-    /// The address that it is bound to, if it has one.
+    /// Returns the address that it is bound to, if it has one.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {
             StoreListener::Tcp(listener) => listener.local_addr().ok(),
@@ -127,7 +127,7 @@ impl StoreListener {
         }
     }
 
-    /// A connection that does not block.
+    /// Accepts a connection, which does not block.
     pub(crate) fn accept(&self) -> io::Result<Stream> {
         match self {
             StoreListener::Tcp(listener) => {
@@ -188,7 +188,7 @@ impl Stream {
         Err(last)
     }
 
-    /// The address of this end.
+    /// Returns the address of this end.
     pub(crate) fn local(&self) -> Option<IpAddr> {
         match self {
             Stream::Tcp(stream) => {
@@ -214,7 +214,7 @@ impl Stream {
     }
 }
 
-/// A connection to a free port of this host can come out of that very port.
+/// Returns true if a connection is to itself: one to a free port of this host can come out of that very port.
 fn is_itself(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(a), Ok(b)) if a == b)
 }

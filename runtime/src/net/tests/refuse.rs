@@ -49,7 +49,7 @@ fn those_with_the_secret_come_together() {
     assert!(all.iter().all(Result::is_ok), "{all:?}");
 }
 
-/// Rank 2 of 3 has another secret, or none.
+/// Checks that all fail if rank 2 of 3 has another secret, or none.
 fn outsider(theirs: Options, others: Options, why: &str) {
     let short = |options: &Options| Options { timeout: Duration::from_secs(5), ..options.clone() };
     let options = |rank| short(if rank == 2 { &theirs } else { &others });
@@ -114,7 +114,7 @@ fn an_intruder_disturbs_nobody() {
     }
 }
 
-/// Somebody else listens at a rank's address.
+/// Connects to somebody else who listens at a rank's address.
 fn impostor(answer: impl Fn(&[u8], TcpStream) + Send) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = listener.local_addr().expect("its address");

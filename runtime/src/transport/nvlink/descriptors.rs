@@ -22,7 +22,7 @@ use rustix::net::{
 };
 use sha2::{Digest, Sha256};
 
-/// Before every message: this, the receiver's token, the sender, the round; 8 bytes each.
+/// The head of every message: this, the receiver's token, the sender, the round; 8 bytes each.
 const MARK: u64 = 0x726f_756e_6465_6c01;
 const HEAD: usize = 32;
 /// Most bytes of a message's content.
@@ -55,7 +55,7 @@ pub(crate) struct DescriptorSocket {
 }
 
 impl DescriptorSocket {
-    /// The socket of a rank.
+    /// Opens the socket of a rank.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl DescriptorSocket {
         sendmsg_addr(&self.socket, &to, &parts, &mut control, SendFlags::NOSIGNAL).map(drop)
     }
 
-    /// The next message that is for this rank, if one has come.
+    /// Returns the next message that is for this rank, if one has come.
     fn receive(&self) -> Result<Option<DescriptorMessage>, String> {
         loop {
             let mut bytes = [0; HEAD + CONTENT];
@@ -198,7 +198,7 @@ impl DescriptorSocket {
         }
     }
 
-    /// Sender and round of a message, if it is for this rank.
+    /// Returns sender and round of a message, if it is for this rank.
     fn accept(&self, bytes: &[u8]) -> Option<(u32, u64)> {
         let head = bytes.get(..HEAD)?;
         let mut words = head.chunks_exact(8).map(|w| w.try_into().map_or(0, u64::from_le_bytes));
@@ -223,7 +223,7 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
-    /// In the environment of the second process: that it is one.
+    /// The variable in the environment of the second process that says it is one.
     const CHILD: &str = "ROUNDELAY_TEST_POST";
 
     fn within(seconds: u64) -> impl FnMut(u32) -> Result<(), String> {
@@ -250,7 +250,8 @@ mod tests {
         text
     }
 
-    /// Both ranks: three rounds, each with a descriptor, whose memory the other one reads and then writes.
+    /// Plays both ranks: three rounds, each with a descriptor, whose memory the other one reads and then
+    /// writes.
     fn play(socket: &mut DescriptorSocket, tokens: &[u64], own: &str, other: &str) {
         let peer = 1 - socket.rank as usize;
         for round in 0..3 {

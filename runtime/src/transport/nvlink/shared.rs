@@ -14,8 +14,8 @@ pub(crate) struct Shared {
     ranges: Vec<Range>,
 }
 
-/// New memory of this rank, a multiple of the granularity, not yet among what is shared; and the descriptor for the
-/// others.
+/// Makes new memory of this rank, a multiple of the granularity, not yet among what is shared; and the
+/// descriptor for the others.
 pub(crate) fn offer(context: &Arc<Context>, bytes: u64) -> Result<(Physical, OwnedFd), Fault> {
     let memory = Physical::create(context, bytes)?;
     let descriptor = memory.export()?;
@@ -39,7 +39,7 @@ impl Shared {
         self.ranges.get(rank as usize).map_or(0, Range::base)
     }
 
-    /// Bytes of each rank's memory.
+    /// Returns the bytes of each rank's memory.
     pub(crate) fn bytes(&self) -> u64 {
         self.ranges.get(self.own as usize).map_or(0, Range::filled)
     }

@@ -22,7 +22,7 @@ const READY: u8 = 0x52;
 /// The time that this may take over the devices.
 const PROOF: Duration = Duration::from_secs(3);
 
-/// The devices of this process, opened once.
+/// Returns the devices of this process, opened once.
 fn devices() -> Result<&'static [Arc<Device>], String> {
     static DEVICES: OnceLock<Result<Vec<Arc<Device>>, String>> = OnceLock::new();
     let opened = DEVICES.get_or_init(|| {
@@ -47,12 +47,12 @@ fn devices() -> Result<&'static [Arc<Device>], String> {
     opened.as_ref().map(Vec::as_slice).map_err(Clone::clone)
 }
 
-/// The devices that would be used, a line each, or why there are none.
+/// Lists the devices that would be used, a line each, or says why there are none.
 pub(crate) fn probe() -> Result<Vec<String>, String> {
     Ok(devices()?.iter().map(Device::describe).collect())
 }
 
-/// The devices of a choice.
+/// Returns the devices of a choice.
 fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, String> {
     let all = devices()?;
     if choice.devices.is_empty() {

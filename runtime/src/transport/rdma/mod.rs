@@ -52,13 +52,13 @@ pub(crate) use registrations::Registrations;
 #[cfg(feature = "rdma")]
 pub(crate) use stream::Stream;
 
-/// Between two looks at whether ends have handshake.
+/// The time between two looks at whether the ends have met.
 const TICK: Duration = Duration::from_micros(200);
 
 /// The devices that carry a connection, and the addresses they use. Both ends choose for themselves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// By name, in this order; if empty all that there are.
+    /// The names of the devices, in this order; if empty all that there are.
     pub(crate) devices: Vec<String>,
     /// The entry of each device's table of GIDs. By default the one of RoCE v2 over IPv4, else the
     /// first that is not 0.

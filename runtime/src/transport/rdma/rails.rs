@@ -59,7 +59,7 @@ pub(super) struct Rail {
 }
 
 impl Rail {
-    /// A queue with so many receives.
+    /// Makes a queue with so many receives.
     pub(super) fn new(queue: Queue, device: usize, receives: u32) -> std::io::Result<Rail> {
         for _ in 0..receives {
             queue.receive()?;
@@ -105,7 +105,7 @@ pub(super) struct Rails {
     depth: u32,
     turn: usize,
     looked: Instant,
-    /// Why the last queue failed.
+    /// The reason for which the last queue failed.
     trouble: Option<String>,
     /// The queue that gets no receives, and the only one to write through.
     #[cfg(test)]
@@ -133,7 +133,7 @@ impl Rails {
         self.all.iter().any(Rail::is_live)
     }
 
-    /// Why nothing moves any more.
+    /// Returns the reason for which nothing moves any more.
     pub(super) fn trouble(&self) -> Option<String> {
         let why = self.trouble.as_deref().unwrap_or("unknown");
         let count = self.all.iter().filter(|rail| !rail.is_replaced).count();
@@ -149,7 +149,7 @@ impl Rails {
         self.trouble = Some(why.into());
     }
 
-    /// A live queue with room, in turn.
+    /// Returns a live queue with room, in turn.
     pub(super) fn pick(&mut self) -> Option<usize> {
         let count = self.all.len();
         #[cfg(test)]
@@ -219,7 +219,7 @@ impl Rails {
         }
     }
 
-    /// A queue failed; says whether that is news.
+    /// Records that a queue failed; returns true if that is news.
     pub(super) fn lose(&mut self, at: usize, why: &str) -> bool {
         let Some(rail) = self.all.get_mut(at).filter(|rail| rail.is_live()) else { return false };
         rail.life = Life::Ending(Instant::now());
@@ -230,7 +230,8 @@ impl Rails {
         true
     }
 
-    /// A queue that has ended since it was last asked. What was completed has been collected just before.
+    /// Returns a queue that has ended since it was last asked. What was completed has been collected just
+    /// before.
     pub(super) fn ended(&mut self) -> Option<usize> {
         let done = |rail: &Rail| match rail.life {
             Life::Ending(since) => rail.open == 0 && rail.receives == 0 || since.elapsed() > FLUSH,
@@ -242,13 +243,13 @@ impl Rails {
         Some(at)
     }
 
-    /// The queues that have ended, as a mask.
+    /// Returns the queues that have ended, as a mask.
     pub(super) fn mask(&self) -> u32 {
         let ended = self.all.iter().enumerate().filter(|(_, rail)| rail.has_ended());
         ended.fold(0, |mask, (at, _)| mask | 1 << at)
     }
 
-    /// A queue through which nothing is delivered, and for how long.
+    /// Returns a queue through which nothing is delivered, and the time for which nothing was.
     pub(super) fn stalled(&mut self, now: Instant) -> Option<(usize, Duration)> {
         let step = now.saturating_duration_since(self.looked).min(LOOK);
         self.looked = now;

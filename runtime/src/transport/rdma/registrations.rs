@@ -30,7 +30,7 @@ pub(crate) struct Registrations {
 
 struct State {
     devices: Vec<Arc<Device>>,
-    /// By address, divided by their size.
+    /// The blocks by address, divided by their size.
     blocks: BTreeMap<usize, Kept>,
     bytes: u64,
     limit: u64,
@@ -71,13 +71,13 @@ impl Registrations {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that are registered now, for each device.
+    /// Returns the bytes that are registered now, for each device.
     pub(crate) fn bytes(&self) -> u64 {
         self.state().bytes
     }
 
-    /// The numbers here of some devices. Whose devices come first decides which they are; others can not
-    /// use what is registered.
+    /// Returns the numbers here of some devices. Whose devices come first decides which they are; others can
+    /// not use what is registered.
     pub(super) fn devices(&self, wanted: &[&Arc<Device>]) -> Option<Vec<usize>> {
         let mut state = self.state();
         if state.devices.is_empty() {

@@ -29,7 +29,7 @@ pub(super) struct PutTarget {
     pub(super) start: u64,
     pub(super) len: u64,
     pub(super) address: u64,
-    /// By queue.
+    /// The keys by queue.
     pub(super) keys: Arc<[u32]>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct PutTarget {
 #[derive(Debug, Clone)]
 pub(super) struct RemoteAddress {
     pub(super) address: u64,
-    /// By queue.
+    /// The keys by queue.
     pub(super) keys: Arc<[u32]>,
 }
 
@@ -46,13 +46,13 @@ pub(super) struct RemoteAddress {
 pub(super) struct Theirs(VecDeque<PutTarget>);
 
 impl Theirs {
-    /// They come in any order.
+    /// Adds a target; they come in any order.
     pub(super) fn add(&mut self, target: PutTarget) {
         let at = self.0.partition_point(|known| known.start < target.start);
         self.0.insert(at, target);
     }
 
-    /// Most bytes of a piece that begins here: all of it goes to one place, or to none.
+    /// Returns the most bytes of a piece that begins here: all of it goes to one place, or to none.
     pub(super) fn room(&mut self, start: u64) -> usize {
         while self.0.front().is_some_and(|target| target.start.saturating_add(target.len) <= start)
         {
@@ -104,7 +104,7 @@ impl Ours {
         Some((found.offset + (byte - start), found))
     }
 
-    /// All bytes before this one have been read.
+    /// Records that all bytes before this one have been read.
     pub(super) fn read(&mut self, byte: u64) {
         while self.list.front().is_some_and(|(start, found)| start + found.len as u64 <= byte) {
             self.list.pop_front();

@@ -7,9 +7,9 @@ pub(super) enum Word {
     IoVec(u32),
     /// The piece of this number came with it, where this end wanted it.
     Placed(u32),
-    /// So did this one, and is a note for the stream.
+    /// The piece of this number came with it, and is a note for the stream.
     Note(u32),
-    /// This number of pieces were read.
+    /// The number of pieces that were read.
     Read(u32),
     /// The queues of this mask have ended on the other side: nothing comes through them any more.
     Ended(u32),

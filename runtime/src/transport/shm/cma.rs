@@ -21,7 +21,7 @@ pub(super) fn allow() -> u64 {
     (&raw const SIGN) as u64
 }
 
-/// The process of a rank, if its memory can be read from here. It may be this process: a rank that
+/// Returns the process of a rank, if its memory can be read from here. It may be this process: a rank that
 /// fails may free what another thread is about to read, which only the kernel survives.
 pub(super) fn reach(segment: &Arc<Segment>, rank: u32) -> Option<i32> {
     let (_, pid) = segment.state(rank);

@@ -82,7 +82,8 @@ impl Segment {
         (state, self.word(line).load(Ordering::Relaxed) as i32)
     }
 
-    /// The word on which a rank sleeps: 1 from when it says so until it is woken. As wide as futexes are.
+    /// Returns the word on which a rank sleeps: 1 from when it says so until it is woken. As wide as futexes
+    /// are.
     pub(super) fn bed(&self, rank: u32) -> &AtomicU32 {
         let word = self.word(self.layout.rank_line(rank, PRESENCE) + 24);
         // SAFETY: the first half of a word that is only accessed through this.
@@ -150,7 +151,7 @@ impl Segment {
         self.word(self.layout.abort()).load(Ordering::Relaxed) != 0
     }
 
-    /// Why everybody stops.
+    /// Returns the reason for which everybody stops.
     pub(crate) fn abort_record(&self) -> Option<AbortRecord> {
         let at = self.layout.abort();
         let mut state = self.word(at).load(Ordering::Acquire);
@@ -225,12 +226,12 @@ impl Segment {
         None
     }
 
-    /// The number of a rank's latest call.
+    /// Returns the number of a rank's latest call.
     pub(crate) fn latest_call(&self, rank: u32) -> u64 {
         self.word(self.layout.rank_line(rank, CALL)).load(Ordering::Acquire)
     }
 
-    /// The digest of a rank's `call`-th call, if it got there and not far beyond.
+    /// Returns the digest of a rank's `call`-th call, if it got there and not far beyond.
     pub(crate) fn call_of(&self, rank: u32, call: u64) -> Option<u32> {
         let line = self.layout.rank_line(rank, CALL);
         if self.latest_call(rank) < call {
@@ -241,8 +242,8 @@ impl Segment {
     }
 }
 
-/// This rank's side of exchanging one word among all ranks. Two places for the value alternate: a
-/// rank that begins the next round but one knows that all have read this one.
+/// This rank's side of exchanging one word among all ranks. Two places for the value alternate: a rank that
+/// begins the next round but one knows that all have read this one.
 pub(crate) struct Exchange {
     round: u64,
 }
@@ -260,7 +261,7 @@ impl Exchange {
         segment.word(line).store(self.round, Ordering::Release);
     }
 
-    /// The word of another rank in the round that was begun, once it is there.
+    /// Returns the word of another rank in the round that was begun, once it is there.
     pub(crate) fn read(&self, segment: &Segment, rank: u32) -> Option<u64> {
         let line = segment.layout.rank_line(rank, EXCHANGE);
         if segment.word(line).load(Ordering::Acquire) < self.round {

@@ -30,7 +30,8 @@ const CLASSES: usize = 10;
 /// The number of messages in a row that make one sample of a path, without the slowest: a rank that was not
 /// running says nothing of the path.
 const SAMPLE: u32 = 4;
-/// Before these come so many bytes that no message counts: memory that was not used for long is cold.
+/// The bytes of messages, and their number, that come before each sample and do not count: memory that was
+/// not used for long is cold.
 const WARM: usize = 2 << 20;
 const WARM_MESSAGES: usize = 14;
 /// First there is a sample of each path. Then one of so many is of another path; of paths that were much slower one of four
@@ -63,25 +64,25 @@ pub(super) struct CopyPaths {
     from: usize,
 }
 
-/// The class of a message, of so many bytes.
+/// Returns the class of a message, of so many bytes.
 #[inline]
 fn class(len: usize) -> usize {
     (len.max(1).ilog2().saturating_sub(FIRST) as usize).min(CLASSES - 1)
 }
 
-/// Messages of a class that are one sample, with those that do not count.
+/// Returns the number of messages of a class that are one sample, with those that do not count.
 fn burst(class: usize) -> u32 {
     (WARM >> (FIRST as usize + class)).min(WARM_MESSAGES) as u32 + SAMPLE
 }
 
-/// The path that a receiver wishes for messages of so many bytes.
+/// Returns the path that a receiver wishes for messages of so many bytes.
 #[inline]
 pub(super) fn wanted(wishes: u64, len: usize) -> CopyPath {
     PATHS[(wishes >> (2 * class(len)) & 3).min(2) as usize]
 }
 
 impl CopyPaths {
-    /// Nothing is known; the kernel may or may not let one process read the other's memory.
+    /// Begins without knowledge; the kernel may or may not let one process read the other's memory.
     pub(super) fn new(kernel: bool) -> CopyPaths {
         let from = usize::from(!kernel);
         let path = PATHS[from];
@@ -129,7 +130,7 @@ impl CopyPaths {
 }
 
 impl Class {
-    /// A sample is complete: what comes next?
+    /// Ends a sample, and chooses the path of the next.
     fn sampled(&mut self, paths: &[CopyPath]) {
         self.times[self.next as usize] = (self.sum - self.longest) / (SAMPLE - 1) as f32;
         self.samples = self.samples.wrapping_add(1);

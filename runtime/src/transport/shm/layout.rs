@@ -64,7 +64,7 @@ impl Layout {
     /// Channels by default.
     pub const CHANNELS: u32 = 32;
 
-    /// The default layout for that many ranks on this machine.
+    /// Returns the default layout for that many ranks on this machine.
     pub fn new(ranks: u32) -> Self {
         let memory = rustix::system::sysinfo();
         let total = (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit));
@@ -78,8 +78,8 @@ impl Layout {
         }
     }
 
-    /// The default layout for ranks of these processes. Launchers bind each to cores of its own: together they have
-    /// more than any of them.
+    /// Returns the default layout for ranks of these processes. Launchers bind each to cores of its own:
+    /// together they have more than any of them.
     pub(crate) fn among(processes: &[Option<i32>]) -> Self {
         let known = processes.iter().filter_map(|pid| Pid::from_raw((*pid)?));
         let cores: BTreeSet<usize> = known.flat_map(|pid| cores_of(Some(pid))).collect();
@@ -112,7 +112,7 @@ impl Layout {
         }
     }
 
-    /// Size of the whole, if the address space can hold it.
+    /// Returns the size of the whole, if the address space can hold it.
     pub(crate) fn total(&self) -> Option<u64> {
         let ranks = u64::from(self.ranks);
         let connections = (ranks * ranks * u64::from(self.channels))
@@ -130,7 +130,7 @@ impl Layout {
         self.slot(RING).next_multiple_of(PAGE) + self.pipe()
     }
 
-    /// The channel of batches, the last one.
+    /// Returns the channel of batches, the last one.
     pub(crate) fn batch_channel(&self) -> u16 {
         (self.channels - 1) as u16
     }
@@ -139,13 +139,13 @@ impl Layout {
         ABORT
     }
 
-    /// Line `line` of the control block of a rank.
+    /// Returns the offset of line `line` of the control block of a rank.
     pub(crate) fn rank_line(&self, rank: u32, line: u64) -> u64 {
         debug_assert!(rank < self.ranks && line < RANK_BYTES / 64);
         RANKS + u64::from(rank) * RANK_BYTES + line * 64
     }
 
-    /// First byte of a connection: its headers.
+    /// Returns the offset of the first byte of a connection: its headers.
     pub(crate) fn connection(&self, from: u32, to: u32, channel: u32) -> u64 {
         debug_assert!(from < self.ranks && to < self.ranks && channel < self.channels);
         let pair = u64::from(from) * u64::from(self.ranks) + u64::from(to);
@@ -153,22 +153,22 @@ impl Layout {
         self.control_bytes() + index * self.connection_bytes()
     }
 
-    /// Offset in a connection of the header of a message.
+    /// Returns the offset in a connection of the header of a message.
     pub(crate) fn header(message: u64) -> u64 {
         HEADERS + (message % RING) * HEADER_BYTES
     }
 
-    /// Offset in a connection of a slot.
+    /// Returns the offset in a connection of a slot.
     pub(crate) fn slot(&self, slot: u64) -> u64 {
         HEADS + slot * self.slot_bytes
     }
 
-    /// The pipe of a connection.
+    /// Returns the offset of the pipe of a connection.
     pub(crate) fn pipe_at(&self, from: u32, to: u32, channel: u32) -> u64 {
         self.connection(from, to, channel) + self.slot(RING).next_multiple_of(PAGE)
     }
 
-    /// Bytes that a pipe holds: together those of a rank are larger than its second-level cache.
+    /// Returns the bytes that a pipe holds: together those of a rank are larger than its second-level cache.
     pub(crate) fn pipe_bytes(&self) -> u64 {
         let each = PIPES / u64::from(self.ranks.max(2) - 1);
         (1 << each.max(1).ilog2()).clamp(PIPE_LEAST, PIPE_MOST)
@@ -179,7 +179,7 @@ impl Layout {
         pipe::COUNTS + self.pipe_bytes()
     }
 
-    /// First byte of a rank's arena.
+    /// Returns the offset of the first byte of a rank's arena.
     pub(crate) fn arena(&self, rank: u32) -> u64 {
         let ranks = u64::from(self.ranks);
         let connections = ranks * ranks * u64::from(self.channels) * self.connection_bytes();
@@ -187,13 +187,13 @@ impl Layout {
     }
 }
 
-/// The cores that this process may use.
+/// Returns the cores that this process may use.
 pub(crate) fn cores() -> Vec<usize> {
     let cores = cores_of(None);
     if cores.is_empty() { vec![0] } else { cores }
 }
 
-/// The cores that a process may use, this one if none is named; none if it cannot be asked.
+/// Returns the cores that a process may use, this one if none is named; none if it cannot be asked.
 fn cores_of(process: Option<Pid>) -> Vec<usize> {
     let set = sched_getaffinity(process);
     set.map(|set| (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())

@@ -8,7 +8,7 @@ use crate::error::Bytes;
 /// Smaller reservations are not worth the look.
 const WORTH: u64 = 1 << 20;
 
-/// Why that much more memory should not be taken, if so.
+/// Returns the reason for which that much more memory should not be taken, if there is one.
 pub(crate) fn objection(wanted: u64) -> Option<String> {
     if wanted < WORTH {
         return None;

@@ -32,7 +32,8 @@ const CHUNK: RangeInclusive<u64> = 16 << 10..=256 << 10;
 /// Bytes that are pushed before the rank looks at its other ends again.
 const TURN: u64 = 1 << 20;
 const LINE: u64 = 64;
-/// Before the bytes: positions up to which was pushed and taken, each in a page of its own.
+/// The bytes of the counts before the content: positions up to which was pushed and taken, each in a page of
+/// its own.
 pub(super) const COUNTS: u64 = 2 * super::PAGE;
 
 /// The pipe of a connection, at an offset of the shared file.
@@ -78,7 +79,7 @@ impl Pipe {
         self.base.wrapping_add((COUNTS + position % self.size) as usize)
     }
 
-    /// Bytes from a position on to the end of the ring.
+    /// Returns the bytes from a position on to the end of the ring.
     #[inline]
     fn ahead(&self, position: u64) -> u64 {
         self.size - position % self.size
@@ -104,7 +105,7 @@ pub(super) struct Pusher {
     pipe: Pipe,
     /// The position at which the next message may begin.
     end: u64,
-    /// Up to where was pushed, and where was taken as far as is known.
+    /// The positions up to which was pushed, and was taken as far as is known.
     pushed: u64,
     seen: u64,
     /// The pieces that have yet to be pushed, and the messages they belong to.
@@ -207,7 +208,7 @@ impl Pusher {
 /// The receiving side.
 pub(super) struct Taker {
     pipe: Pipe,
-    /// Up to where is taken, and was pushed as far as is known.
+    /// The positions up to which is taken, and was pushed as far as is known.
     taken: u64,
     seen: u64,
     populated: bool,
@@ -245,7 +246,7 @@ impl Taker {
         self.taken >= start + len as u64
     }
 
-    /// Bytes that are there from a position on.
+    /// Returns the bytes that are there from a position on.
     #[inline]
     fn pushed(&mut self, position: u64) -> u64 {
         if self.seen <= position {
@@ -288,7 +289,7 @@ impl Taker {
         }
     }
 
-    /// The position up to which was taken: what grows is not stuck.
+    /// Returns the position up to which was taken: what grows is not stuck.
     #[inline]
     pub(super) fn taken(&self) -> u64 {
         self.taken

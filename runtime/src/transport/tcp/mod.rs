@@ -64,7 +64,7 @@ const IOV_MAX: usize = 1024;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IoVec {
     pub(crate) ptr: *const u8,
-    /// In bytes.
+    /// The length in bytes.
     pub(crate) len: usize,
 }
 
@@ -72,17 +72,17 @@ pub(crate) struct IoVec {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IoVecMut {
     pub(crate) ptr: *mut u8,
-    /// In bytes.
+    /// The length in bytes.
     pub(crate) len: usize,
 }
 
-/// Bytes of the header of a message with so much content.
+/// Returns the bytes of the header of a message with so much content.
 #[inline]
 fn header(len: usize) -> usize {
     if len < LONG { HEADER } else { LONG_HEADER }
 }
 
-/// The length that a header announces.
+/// Returns the length that a header announces.
 #[inline]
 fn announced(meta: u64) -> usize {
     (meta as u32 >> 2) as usize

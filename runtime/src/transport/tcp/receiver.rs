@@ -48,18 +48,18 @@ impl Receiver {
         }
     }
 
-    /// The connection.
+    /// Returns the connection.
     #[inline]
     pub(crate) fn socket(&self) -> &Arc<Socket> {
         &self.socket
     }
 
-    /// Bytes of memory that are kept for messages.
+    /// Returns the bytes of memory that are kept for messages.
     pub(crate) fn kept(&self) -> u64 {
         self.ring.bytes()
     }
 
-    /// Bytes read, headers too: what grows is not stuck.
+    /// Returns the bytes read, headers too: what grows is not stuck.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -92,9 +92,8 @@ impl Receiver {
         self.settle(len)
     }
 
-    /// A message that is here: after [`Self::is_ready`] said yes of it. Its content is aligned to 64
-    /// bytes; it has none if it has landed, or if its `meta` announces another length than was asked
-    /// for.
+    /// Returns a message that is here: after [`Self::is_ready`] said yes of it. Its content is aligned to 64
+    /// bytes; it has none if it has landed, or if its `meta` announces another length than was asked for.
     #[inline]
     pub(crate) fn message(&self, ahead: u64) -> Message {
         let ahead = ahead as usize;

@@ -42,30 +42,30 @@ impl Sender {
         }
     }
 
-    /// The connection.
+    /// Returns the connection.
     #[inline]
     pub(crate) fn socket(&self) -> &Arc<Socket> {
         &self.socket
     }
 
-    /// Bytes of memory that are kept for messages.
+    /// Returns the bytes of memory that are kept for messages.
     pub(crate) fn kept(&self) -> u64 {
         self.ring.bytes()
     }
 
-    /// Messages posted since the end was made.
+    /// Returns the number of messages posted since the end was made.
     #[inline]
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// One more than the last message posted by [`Self::post_from`].
+    /// Returns one more than the last message posted by [`Self::post_from`].
     #[inline]
     pub(crate) fn zero_copied(&self) -> u64 {
         self.zero_copied
     }
 
-    /// Bytes that the kernel has taken, headers too: what grows is not stuck.
+    /// Returns the bytes that the kernel has taken, headers too: what grows is not stuck.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         self.taken
@@ -77,7 +77,7 @@ impl Sender {
         self.gone < self.sent
     }
 
-    /// Why something that was posted will never arrive, if so.
+    /// Returns the reason for which something that was posted will never arrive, if there is one.
     #[cold]
     pub(crate) fn lost(&self) -> Option<String> {
         let fault = self.socket.fault()?;
@@ -157,7 +157,7 @@ impl Sender {
         header
     }
 
-    /// The new message is in the queue with all its content: counts it, and tries to write.
+    /// Counts the new message, which is in the queue with all its content, and tries to write.
     #[inline]
     fn close(&mut self, header: usize, len: usize) {
         debug_assert!(len <= LONGEST);

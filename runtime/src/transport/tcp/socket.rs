@@ -66,7 +66,7 @@ impl Socket {
         Self::carried(tuned, Carrier::Device { fd: Arc::new(fd), stream, idle })
     }
 
-    /// A connection that goes on over another path if one fails.
+    /// Makes a connection that goes on over another path if one fails.
     pub(crate) fn over_paths(stream: Resumable) -> Self {
         let (stream, idle) = (Box::new(Mutex::new(stream)), AtomicU32::new(0));
         Self::carried(Ok(()), Carrier::Paths { stream, idle })
@@ -85,7 +85,7 @@ impl Socket {
         matches!(self.carrier, Carrier::Plain(_))
     }
 
-    /// The stream, if it goes over several paths.
+    /// Returns the stream, if it goes over several paths.
     pub(crate) fn stream(&self) -> Option<MutexGuard<'_, Resumable>> {
         match &self.carrier {
             Carrier::Paths { stream, .. } => Some(locked(stream)),
@@ -133,7 +133,7 @@ impl Socket {
         }
     }
 
-    /// A call has failed: from now on nothing reads or writes its memory.
+    /// Takes back the memory of a call that has failed: from now on nothing reads or writes it.
     #[cold]
     pub(crate) fn cut(&self) {
         if let Carrier::Device { stream, .. } = &self.carrier {
@@ -141,7 +141,7 @@ impl Socket {
         }
     }
 
-    /// Bytes of memory that devices keep in place for it.
+    /// Returns the bytes of memory that devices keep in place for it.
     pub(crate) fn pinned(&self) -> u64 {
         match &self.carrier {
             Carrier::Device { stream, .. } => locked(stream).pinned(),
@@ -170,7 +170,7 @@ impl Socket {
         }
     }
 
-    /// Nothing moved on a stream over several paths: looks after it now and then.
+    /// Looks after a stream over several paths now and then, while nothing moves on it.
     fn idled(&self, stream: &mut Resumable, idle: &AtomicU32, moved: usize) -> usize {
         if moved > 0 {
             idle.store(0, Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl Socket {
         moved
     }
 
-    /// Something was read of what devices brought, or not: then looks after the connection now and then.
+    /// Looks after a connection over devices now and then, while nothing is read from it.
     fn streamed(
         &self,
         (fd, stream, idle): (&OwnedFd, &mut Stream, &AtomicU32),
@@ -210,7 +210,7 @@ impl Socket {
         0
     }
 
-    /// Why nothing moves here any more, said of the peer; the first reason stays.
+    /// Returns the reason for which nothing moves here any more, said of the peer; the first reason stays.
     pub(crate) fn fault(&self) -> Option<String> {
         self.fault.get().cloned()
     }

@@ -80,7 +80,7 @@ fn places(to: &mut [u8], cuts: &[std::ops::Range<usize>]) -> Vec<IoVecMut> {
     cuts.iter().map(place).collect()
 }
 
-/// All of some memory as one place.
+/// Returns all of some memory as one place.
 fn whole(to: &mut [u8]) -> impl Iterator<Item = IoVecMut> + use<> {
     std::iter::once(IoVecMut { ptr: to.as_mut_ptr(), len: to.len() })
 }

@@ -49,7 +49,7 @@ impl Stream {
         self.zero_copy
     }
 
-    /// Bytes that are registered now.
+    /// Returns the bytes that are registered now.
     pub(in super::super) fn registrations_used(&self) -> u64 {
         self.registrations.as_ref().map_or(0, |registrations| registrations.bytes())
     }

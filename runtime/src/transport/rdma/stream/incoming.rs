@@ -6,11 +6,11 @@ use super::*;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrived {
     Not,
-    /// This number of bytes are in its slot.
+    /// The piece is in its slot, with this number of bytes.
     Slot(u32),
-    /// This number of bytes are where this end wanted them.
+    /// The piece is where this end wanted it, with this number of bytes.
     Placed(u32),
-    /// In its slot was a note, which was read.
+    /// The piece in its slot was a note, which was read.
     Note,
 }
 
@@ -65,14 +65,14 @@ impl Stream {
         total
     }
 
-    /// The bytes that are read next are where this end wanted them.
+    /// Takes the bytes that are read next from where this end wanted them.
     fn take_placed(&self, to: &mut [u8]) {
         if let Some((offset, found)) = self.ours.at(self.read) {
             found.block.bring(offset, to);
         }
     }
 
-    /// The piece at the head has been read.
+    /// Records that the piece at the head has been read.
     fn next_piece(&mut self) {
         self.arrived[self.head as usize % SLOTS] = Arrived::Not;
         (self.head, self.offset) = (self.head + 1, 0);
@@ -118,7 +118,7 @@ impl Stream {
         }
     }
 
-    /// A piece came, in one of three ways.
+    /// Records that a piece came, in one of three ways.
     pub(super) fn came(&mut self, number: u32, how: Arrived) {
         let ahead = ahead(number, self.head);
         // Else it was read already, and came once more.
@@ -140,7 +140,7 @@ impl Stream {
         };
     }
 
-    /// A note came into the slot of its number.
+    /// Reads a note that came into the slot of its number.
     pub(super) fn note_came(&mut self, number: u32, len: u32) {
         let ahead = ahead(number, self.head);
         let slot = (self.head + ahead) as usize % SLOTS;

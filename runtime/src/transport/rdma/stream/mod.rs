@@ -96,7 +96,7 @@ pub(crate) struct Stream {
     read_there: u64,
     /// Bytes in all pieces so far.
     taken: u64,
-    /// By slot.
+    /// The pieces that were sent, by slot.
     sent: Vec<Sent>,
     /// Pieces sent by zero-copy, and are not delivered.
     zero_copy: usize,
@@ -127,7 +127,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// One end, with `pairs` queues on each device and so many receives in each, not connected yet.
+    /// Makes one end, with `pairs` queues on each device and so many receives in each, not connected yet.
     pub(super) fn new(
         devices: &[Arc<Device>],
         pairs: usize,
@@ -227,7 +227,7 @@ impl Stream {
         Ok(())
     }
 
-    /// From now on what lies in this memory may be sent by zero-copy; see [`Self::write_zero_copy`].
+    /// Registers memory: from now on what lies in it may be sent by zero-copy; see [`Self::write_zero_copy`].
     pub(crate) fn register(&mut self, registrations: &Arc<Registrations>) {
         let queues = self.rails.all.iter().filter_map(Rail::queue);
         let wanted: Vec<&Arc<Device>> = queues.map(Queue::device).collect();
@@ -240,17 +240,17 @@ impl Stream {
         }
     }
 
-    /// Bytes of memory that devices keep in place for it.
+    /// Returns the bytes of memory that devices keep in place for it.
     pub(crate) fn pinned(&self) -> u64 {
         self.region.pinned()
     }
 
-    /// Why nothing moves any more.
+    /// Returns the reason for which nothing moves any more.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.rails.trouble()
     }
 
-    /// A queue failed.
+    /// Records that a queue failed.
     fn lose(&mut self, at: usize, why: &str) {
         if self.rails.lose(at, why) {
             // What was told over it may be lost.
@@ -309,7 +309,7 @@ impl Stream {
         }
     }
 
-    /// The peer wrote.
+    /// Handles a write of the peer.
     fn heard(&mut self, immediate: u32, len: u32) {
         match Word::decode(immediate) {
             Some(Word::IoVec(number)) => self.came(number, Arrived::Slot(len)),
@@ -380,7 +380,8 @@ fn remedy(error: &std::io::Error) -> &'static str {
 }
 
 impl Stream {
-    /// Before the end: nothing but this process sends what is still to be sent. Not to a peer that is `gone`.
+    /// Waits before the end until all is delivered, for nothing but this process sends it. Does not wait for
+    /// a peer that is `gone`.
     pub(crate) fn linger(&mut self, gone: impl Fn() -> bool) {
         let deadline = Instant::now() + LINGER;
         while !self.is_delivered()

@@ -145,7 +145,7 @@ impl Stream {
         first.map_or(0, |sent| self.taken - sent.start)
     }
 
-    /// Bytes that were taken, from the first one on that the peer's memory may not have.
+    /// Returns the bytes that were taken, from the first one on that the peer's memory may not have.
     pub(crate) fn undelivered(&self) -> u64 {
         let pieces = self.next.saturating_sub(SLOTS as u64)..self.next;
         let mut sent = pieces.map(|piece| &self.sent[piece as usize % SLOTS]);

@@ -20,7 +20,7 @@ use super::*;
 /// The pause after its end before a queue is made anew, at first; it doubles with each attempt up to the
 /// second.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// After so long a life pauses begin with the shortest again.
+/// The lifetime of a queue after which pauses begin with the shortest again.
 const LONG: Duration = Duration::from_secs(60);
 /// The time that the first write through a new queue may take.
 const PROOF: Duration = Duration::from_secs(3);
@@ -65,7 +65,7 @@ pub(super) struct Renewals {
     /// Receives of a queue.
     receives: u32,
     attempts: u32,
-    /// By the number of the old one, and attempt.
+    /// The queues in the making, by the number of the old one, and attempt.
     making: Vec<(u32, u32, Making)>,
     /// The messages that the peer is to be sent.
     letters: VecDeque<Renewal>,
@@ -91,7 +91,7 @@ impl Renewals {
         }
     }
 
-    /// A queue has ended on both sides.
+    /// Records that a queue has ended on both sides.
     pub(super) fn ended(&self, rail: &mut Rail) {
         if rail.due.is_none() {
             let is_old = rail.pause.is_zero() || rail.made.elapsed() > LONG;
@@ -100,7 +100,7 @@ impl Renewals {
         }
     }
 
-    /// It is not to be yet.
+    /// Puts off the renewal of a queue.
     fn put_off(&self, rail: &mut Rail) {
         rail.pause = (2 * rail.pause).min(self.pause.1);
         rail.due = Some(Instant::now() + rail.pause);
@@ -194,7 +194,7 @@ impl Stream {
         }
     }
 
-    /// A queue as one that has ended on both sides was, not connected yet.
+    /// Makes a queue as one that has ended on both sides was, not connected yet.
     fn another(&self, of: u32) -> Option<Rail> {
         let old = self.rails.all.get(of as usize)?;
         let (device, gid) = &old.source;
@@ -209,7 +209,7 @@ impl Stream {
         Some(rail)
     }
 
-    /// It is not to be this time.
+    /// Gives up this attempt, and tells the peer.
     fn renounce(&mut self, of: u32, attempt: u32) {
         self.renewals.say(of, attempt, Step::Not);
         if self.renewals.chooses
@@ -219,7 +219,7 @@ impl Stream {
         }
     }
 
-    /// A new queue goes on as far as it can without the peer; gives what becomes of it.
+    /// Moves a new queue on as far as it can go without the peer; returns what becomes of it.
     fn step(&mut self, of: u32, attempt: u32, making: Making) -> std::io::Result<Option<Making>> {
         match making {
             Making::Connecting(thread) if thread.is_finished() => {
@@ -267,7 +267,7 @@ impl Stream {
         }
     }
 
-    /// A new queue takes part from now on.
+    /// Lets a new queue take part from now on.
     fn welcome(&mut self, of: usize, mut rail: Rail) {
         if let Some(old) = self.rails.all.get_mut(of) {
             old.is_replaced = true;
@@ -281,7 +281,7 @@ impl Stream {
         }
     }
 
-    /// The peer took a step.
+    /// Handles a step of the peer.
     pub(super) fn hear_renewal(&mut self, renewal: Renewal) {
         let Renewal { of, attempt, .. } = renewal;
         let known = self.renewals.take(&renewal);

@@ -54,7 +54,7 @@ impl Unruly {
     }
 }
 
-/// Two connected ends over so many devices with so many receives, or nothing where there is no device.
+/// Connects two ends over so many devices with so many receives; `None` where there is no device.
 fn pair_with(devices: usize, receives: u32) -> Option<(Stream, Stream)> {
     let names = match probe() {
         Ok(lines) => lines,
@@ -89,7 +89,7 @@ fn bytes(from: u64, len: usize) -> Vec<u8> {
     (from..).take(len).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// Neither end has failed, and there is time left.
+/// Checks that neither end has failed, and that there is time left.
 fn goes_on((a, b): (&Stream, &Stream), deadline: Instant, place: impl Fn() -> String) {
     let said = || format!("{}\n{}{}", place(), a.state(), b.state());
     assert_eq!((a.trouble(), b.trouble()), (None, None), "{}", said());

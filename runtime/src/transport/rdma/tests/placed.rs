@@ -11,8 +11,9 @@ fn land(stream: &mut Stream, to: &mut [u8]) -> usize {
     unsafe { stream.read_placed(&mut [IoSliceMut::new(to)]) }
 }
 
-/// Messages of random lengths, a part of which each lands at a random place of a buffer. What is around it stays as
-/// it is, and what has landed is overwritten at once, and stays so until the next message has come.
+/// Sends messages of random lengths, a part of which each lands at a random place of a buffer. What is around
+/// it stays as it is, and what has landed is overwritten at once, and stays so until the next message has
+/// come.
 pub(super) fn lands_while(
     (a, b): (&mut Stream, &mut Stream),
     buffers: (&mut Buffer<u8>, &mut Buffer<u8>),

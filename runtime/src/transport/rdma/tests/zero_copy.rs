@@ -18,7 +18,7 @@ pub(super) struct Registrant {
 }
 
 impl Registrant {
-    /// With so many bytes, of which so many may be registered.
+    /// Makes an arena of `bytes` bytes, of which `limit` may be registered.
     pub(super) fn new(bytes: u64, limit: u64) -> Registrant {
         let layout = Layout { arena_bytes: bytes, slot_bytes: 64, ..Layout::new(1) };
         let segment = Segment::create(layout).expect("a small segment");
@@ -45,8 +45,8 @@ fn zero_copy(stream: &mut Stream, from: &[u8]) -> usize {
     unsafe { stream.write_zero_copy([from].into_iter()) }
 }
 
-/// A pair whose first end has zero-copy all of this part of a buffer, 32 pieces, and whose second has one receive for each
-/// queue: most of it cannot have been read.
+/// Connects a pair whose first end has zero-copy all of this part of a buffer, 32 pieces, and whose second
+/// has one receive for each queue: most of it cannot have been read.
 fn all_registered() -> Option<(Stream, Stream, Buffer<u8>, std::ops::Range<usize>)> {
     let (mut a, b) = pair_with(usize::MAX, 1)?;
     let registrant = Registrant::new(2 * BLOCK as u64, u64::MAX);
@@ -57,8 +57,8 @@ fn all_registered() -> Option<(Stream, Stream, Buffer<u8>, std::ops::Range<usize
     Some((a, b, buffer, part))
 }
 
-/// Messages of random lengths at random places of a buffer, which is overwritten as soon as that is allowed, also
-/// while nobody has read them. `meanwhile` hears how many bytes have come.
+/// Sends messages of random lengths at random places of a buffer, which is overwritten as soon as that is
+/// allowed, also while nobody has read them. `meanwhile` hears how many bytes have come.
 fn sends_while(
     (a, b): (&mut Stream, &mut Stream),
     buffer: &mut Buffer<u8>,

@@ -34,7 +34,7 @@ pub(crate) struct Gid {
 }
 
 impl Gid {
-    /// The network of an address: of InfiniBand the subnet's prefix, else what its interface says.
+    /// Returns the network of an address: of InfiniBand the subnet's prefix, else what its interface says.
     fn network(bytes: [u8; 16], is_infiniband: bool, interfaces: &[Interface]) -> Option<[u8; 16]> {
         let length = if is_infiniband {
             64
@@ -124,7 +124,7 @@ impl Device {
         Ok(Some(opened))
     }
 
-    /// The addresses that are set.
+    /// Returns the addresses that are set.
     fn table(&self) -> Vec<Gid> {
         let size = size_of::<ffi::ibv_gid_entry>();
         let mut table = vec![ffi::ibv_gid_entry::default(); 256];
@@ -149,7 +149,7 @@ impl Device {
         here.map(gid).filter(|gid| gid.bytes != [0; 16]).collect()
     }
 
-    /// The address to speak as: the one of this number; else of RoCE v2 over IPv4, else the first.
+    /// Returns the address to speak as: the one of this number; else of RoCE v2 over IPv4, else the first.
     pub(crate) fn gid(&self, wanted: Option<u32>) -> Result<Gid, String> {
         let find = |fits: &dyn Fn(&&Gid) -> bool| self.gids.iter().find(|gid| fits(gid)).copied();
         let found = match wanted {
@@ -176,7 +176,7 @@ impl Device {
         asked.is_ok() && port.state == ffi::ibv_port_state::IBV_PORT_ACTIVE
     }
 
-    /// Bytes of a packet.
+    /// Returns the bytes of a packet.
     fn mtu(&self) -> u32 {
         128 << self.port.active_mtu
     }

@@ -24,7 +24,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// The network that it is of, where that can be told.
+    /// Returns the network that it is of, where that can be told.
     pub(crate) fn network(&self) -> Option<[u8; 16]> {
         self.network
     }
@@ -92,7 +92,7 @@ const TIMEOUT: u8 = 17;
 const RETRIES: u8 = 6;
 
 impl Queue {
-    /// A queue in its first state, for so many writes and receives at once.
+    /// Makes a queue in its first state, for so many writes and receives at once.
     pub(crate) fn new(
         device: &Arc<Device>,
         gid: Gid,
@@ -299,12 +299,12 @@ impl Queue {
         count
     }
 
-    /// The device.
+    /// Returns the device.
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// The address that it speaks as.
+    /// Returns the address that it speaks as.
     pub(crate) fn gid(&self) -> Gid {
         self.gid
     }

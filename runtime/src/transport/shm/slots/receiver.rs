@@ -85,17 +85,17 @@ impl Receiver {
         }
     }
 
-    /// The sender's process, if its memory can be read.
+    /// Returns the sender's process, if its memory can be read.
     pub(crate) fn reach(&self) -> Option<i32> {
         self.reach
     }
 
-    /// Bytes of memory that are kept to put messages together.
+    /// Returns the bytes of memory that are kept to put messages together.
     pub(crate) fn kept(&self) -> u64 {
         self.stage.iter().map(|stage| size_of_val(&stage.lines[..]) as u64).sum()
     }
 
-    /// Up to where the pipe was taken: what grows is not stuck.
+    /// Returns the position up to which the pipe was taken: what grows is not stuck.
     #[inline]
     pub(crate) fn taken(&self) -> u64 {
         self.taker.as_ref().map_or(0, Taker::taken)
@@ -183,8 +183,8 @@ impl Receiver {
         })
     }
 
-    /// A part of the next message that is there, after [`Self::lands`] said yes: where it lies, the bytes of the message
-    /// before it, and its own. Whoever asks again has taken the part before.
+    /// Returns a part of the next message that is there, after [`Self::lands`] said yes: its address, the
+    /// bytes of the message before it, and its own. Whoever asks again has taken the part before.
     #[inline]
     pub(crate) fn part(&mut self) -> Option<(*const u8, usize, usize)> {
         let (start, len) = self.pushed(0)?;
@@ -205,7 +205,7 @@ impl Receiver {
         self.landed
     }
 
-    /// The message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
+    /// Returns the message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
     #[inline]
     pub(crate) fn message(&self, slots: u64, ahead: u64) -> Message {
         let message = self.received + ahead;

@@ -57,13 +57,13 @@ impl Sender {
         })
     }
 
-    /// Messages sent since the job began.
+    /// Returns the number of messages sent since the job began.
     #[inline]
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// One more than the last message whose content was not copied when it was handed over.
+    /// Returns one more than the last message whose content was not copied when it was handed over.
     #[inline]
     pub(crate) fn zero_copied(&self) -> u64 {
         self.zero_copied.max(self.pushed)

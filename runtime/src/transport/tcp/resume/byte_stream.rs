@@ -25,7 +25,7 @@ const IDLE: u32 = 256;
 /// A carrier of bytes. Nothing here waits; where something has failed its words are said of the peer.
 pub(crate) struct ByteStream {
     fd: Arc<OwnedFd>,
-    /// If there is one the socket carries nothing: it is how the end of the peer shows.
+    /// The devices' stream. If there is one the socket carries nothing, but shows the end of the peer.
     stream: Option<Box<Stream>>,
     /// Reads that found nothing since the socket was last looked at.
     idle: u32,
@@ -36,7 +36,7 @@ pub(crate) struct ByteStream {
 }
 
 impl ByteStream {
-    /// A socket.
+    /// Wraps a socket.
     pub(crate) fn socket(fd: OwnedFd) -> ByteStream {
         ByteStream { fd: Arc::new(fd), stream: None, idle: 0, taken: 0, waits: (0, Instant::now()) }
     }
@@ -46,12 +46,12 @@ impl ByteStream {
         ByteStream { stream: Some(stream), ..ByteStream::socket(fd) }
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub(super) fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd
     }
 
-    /// Bytes of memory that devices keep in place for it.
+    /// Returns the bytes of memory that devices keep in place for it.
     pub(super) fn pinned(&self) -> u64 {
         self.stream.as_ref().map_or(0, |stream| stream.pinned())
     }
@@ -66,7 +66,7 @@ impl ByteStream {
         }
     }
 
-    /// Nothing more is written.
+    /// Ends writing.
     pub(super) fn shut(&self) {
         // It may be closed already.
         let _ = rustix::net::shutdown(&*self.fd, Shutdown::Write);
@@ -140,7 +140,7 @@ impl ByteStream {
         stream.trouble().map_or(Ok(is_settled), Err)
     }
 
-    /// Bytes that were taken and that the peer's system may not have.
+    /// Returns the bytes that were taken and that the peer's system may not have.
     pub(super) fn unacknowledged(&self) -> u64 {
         if let Some(stream) = &self.stream {
             return stream.undelivered();
@@ -177,7 +177,8 @@ impl ByteStream {
         silent.then(|| format!("nothing was acknowledged for {} ms", silence.as_millis()))
     }
 
-    /// A device acknowledges whatever its process does: what it does not deliver is not on its way.
+    /// Describes the silence of a device: it acknowledges whatever its process does, so what it does not
+    /// deliver is not on its way.
     fn device_silence(&mut self, now: Instant) -> Option<String> {
         let stream = self.stream.as_mut()?;
         let is_settled = stream.settle();

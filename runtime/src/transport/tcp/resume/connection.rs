@@ -78,8 +78,8 @@ pub(super) struct Connection {
     /// True if this rank dialed; true if it writes nothing here.
     pub(super) own: bool,
     pub(super) mute: bool,
-    /// Why it carries the stream no more, and whether that is because nothing was heard. What had
-    /// arrived can still be read.
+    /// The reason for which it carries the stream no more, and true if that is because nothing was heard.
+    /// What had arrived can still be read.
     pub(super) dead: Option<String>,
     pub(super) silent: bool,
     /// True if all that had arrived was read.
@@ -192,7 +192,7 @@ impl Connection {
         })
     }
 
-    /// The end of what the peer's system has, of the bytes up to `at` that this one has taken.
+    /// Returns the end of what the peer's system has, of the bytes up to `at` that this one has taken.
     pub(super) fn acknowledged(&self, at: u64) -> u64 {
         at.saturating_sub(self.stream.unacknowledged())
     }

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 
 /// The bytes that are kept without asking whether they must be.
 const LITTLE: usize = 64 << 10;
-/// No more than this is kept: far more than a system takes that the peer's has not acknowledged.
+/// The most bytes that are kept: far more than a system takes that the peer's has not acknowledged.
 const MOST: usize = 64 << 20;
 
 /// The last bytes of a stream.
@@ -14,7 +14,7 @@ pub(super) struct Kept {
     /// The first byte's number in the stream.
     base: u64,
     bytes: VecDeque<u8>,
-    /// At this length it is asked what need not be kept.
+    /// The length at which it is asked what need not be kept.
     limit: usize,
 }
 

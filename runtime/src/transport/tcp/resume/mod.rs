@@ -64,13 +64,13 @@ pub(crate) trait Reach: Send {
     fn dial(&mut self, path: usize) -> Dialed;
     /// Gives up all attempts.
     fn rest(&mut self);
-    /// A connection that the peer made, and its path.
+    /// Returns a connection that the peer made, and its path.
     fn incoming(&mut self) -> Option<(usize, ByteStream)>;
 }
 
 /// The result of an attempt.
 pub(crate) enum Dialed {
-    /// Nothing yet: whether the peer's system is there, and what went wrong so far.
+    /// An attempt under way: true if the peer's system is there, and the faults so far.
     Waiting { answers: bool, trouble: String },
     /// A connection that the peer's listener has let in.
     Made(ByteStream),
@@ -80,12 +80,12 @@ pub(crate) enum Dialed {
 
 /// The time for which an offer may remain without an answer, and an answer without a start.
 const REPLY: Duration = Duration::from_secs(2);
-/// Between attempts to return home: at first, and at most.
+/// The pause between attempts to return home: at first, and at most.
 const HOME: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
-/// Between two looks at whether a connection is silent.
+/// The time between two looks at whether a connection is silent.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Why the stream has no connection.
+/// The reason for which the stream has no connection.
 struct Lost {
     since: Instant,
     why: String,
@@ -123,8 +123,8 @@ pub(crate) struct Resumable {
 }
 
 impl Resumable {
-    /// A stream that is at home on the first of these paths, and begins on a connection of the second; or without
-    /// one, if that was not to be had.
+    /// Makes a stream that is at home on the first of these paths, and begins on a connection of the second;
+    /// or without one, if that was not to be had.
     pub(crate) fn new(
         stream: Result<ByteStream, String>,
         (home, path): (usize, usize),
@@ -162,7 +162,7 @@ impl Resumable {
         }
     }
 
-    /// Why nothing moves any more, said of the peer.
+    /// Returns the reason for which nothing moves any more, said of the peer.
     pub(crate) fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
@@ -173,7 +173,7 @@ impl Resumable {
         self.resumed
     }
 
-    /// The path that carries it, if one does.
+    /// Returns the path that carries it, if one does.
     pub(crate) fn path(&self) -> Option<usize> {
         let carrier = self.carrier().filter(|_| self.lost.is_none())?;
         Some(self.conns[carrier].path)
@@ -184,17 +184,17 @@ impl Resumable {
         self.lost.is_some() || self.conns.len() > 1 || self.at < self.kept.end()
     }
 
-    /// The path that it is at home on.
+    /// Returns the path that it is at home on.
     pub(crate) fn home(&self) -> usize {
         self.home
     }
 
-    /// Bytes of memory that are kept for what may have to be sent again.
+    /// Returns the bytes of memory that are kept for what may have to be sent again.
     pub(crate) fn kept(&self) -> u64 {
         self.kept.capacity()
     }
 
-    /// Bytes of memory that devices keep in place for it.
+    /// Returns the bytes of memory that devices keep in place for it.
     pub(crate) fn pinned(&self) -> u64 {
         self.conns.iter().map(|conn| conn.stream.pinned()).sum()
     }
@@ -204,12 +204,12 @@ impl Resumable {
         self.conns.last().map(|conn| conn.stream.fd().clone())
     }
 
-    /// Nothing more is written. The peer can still read what was.
+    /// Ends writing. The peer can still read what was written.
     pub(crate) fn shut(&self) {
         self.conns.iter().for_each(|conn| conn.stream.shut());
     }
 
-    /// The connection that takes bytes.
+    /// Returns the connection that takes bytes.
     fn carrier(&self) -> Option<usize> {
         self.conns.iter().rposition(Connection::carries)
     }

@@ -26,7 +26,7 @@ impl Dice {
     }
 }
 
-/// The byte at that place of a stream.
+/// Returns the byte at that place of a stream.
 fn byte(stream: u64, at: u64) -> u8 {
     let x = (at ^ stream << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x >> 56) as u8 ^ at as u8
@@ -64,7 +64,7 @@ impl Cable {
     }
 }
 
-/// Bytes that have arrived at an end.
+/// Returns the bytes that have arrived at an end.
 fn arrived(fd: &OwnedFd) -> u64 {
     // SAFETY: it is made of numbers, all of which may be zero.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -79,7 +79,7 @@ fn arrived(fd: &OwnedFd) -> u64 {
 struct World {
     dice: Dice,
     cables: Vec<Cable>,
-    /// By rank: connections that the other made, with their paths.
+    /// The connections that the other made, with their paths, by rank.
     listeners: [VecDeque<(usize, OwnedFd)>; 2],
     /// Paths that let nobody through.
     closed: Vec<usize>,
@@ -104,7 +104,7 @@ impl World {
         }))
     }
 
-    /// A cable, and its ends.
+    /// Makes a cable, and returns its ends.
     fn cable(&mut self) -> [OwnedFd; 2] {
         let (near, far) = pair();
         let left = match self.cuts < self.most {
@@ -162,7 +162,7 @@ impl Reach for Rank {
     }
 }
 
-/// Two ranks with a stream between them.
+/// Makes two ranks with a stream between them.
 fn streams(world: &Arc<Mutex<World>>, timeout: Duration) -> [Resumable; 2] {
     let [near, far] = world.lock().expect("the world").cable();
     let stream = |rank, fd| {
