@@ -1,4 +1,4 @@
-//! Why all ranks stop: what a rank that fails tells the others, and the error that they report.
+//! Abort records: what a rank that fails tells the others, and the error that they report.
 
 use roundelay_dsl::diag::{Code, codes};
 

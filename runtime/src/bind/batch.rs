@@ -1,4 +1,4 @@
-//! Making a [`Bound`] of a batch of messages: no plan, only bytes from rank to rank.
+//! Makes a [`Bound`] of a batch of messages: no plan, only bytes from rank to rank.
 //!
 //! Every direction of every peer is a lane, and all lanes are played side by side. A lane waits for
 //! nothing but its own connection: a sending one for room, which the peer's receiving lane makes, a
@@ -288,7 +288,7 @@ impl Builder {
                 posted: end.posted,
             });
             self.step(transfer, index, &[index], (offset, len), 0);
-            // What lands is written before its tag is compared, and not all bytes are a `bool`.
+            // A message that lands is written before its tag is compared, and not all bytes are a `bool`.
             let lands = transfer.dtype != DType::Bool;
             if let Some(step) = self.bound.steps.last_mut() {
                 step.lands = lands;

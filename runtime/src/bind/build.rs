@@ -1,4 +1,4 @@
-//! Making a [`Bound`] of a plan.
+//! Makes a [`Bound`] of a plan.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::error::Error;
 use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
 
-/// Messages of memory that peers do not map do without a slot from this size on: they come through a pipe, or are read
-/// through the kernel ([`crate::transport::shm`]). Slots are few, so the receiver still has their lines in its cache when
-/// they are written again; all_gather of 8 KiB takes 0.77 us through them and 0.62 through the pipe, and 2.6 and 1.7
-/// between cores that share no cache (docs/performance.md).
+/// Messages of memory that peers do not map do without a slot from this size on: they come through a pipe, or
+/// are read through the kernel ([`crate::transport::shm`]). Slots are few, so the receiver still has their
+/// lines in its cache when they are written again; all_gather of 8 KiB takes 0.77 us through them and 0.62
+/// through the pipe, and 2.6 and 1.7 between cores that share no cache (docs/performance.md).
 const FOREIGN: usize = 4 << 10;
 /// The size for [`FOREIGN`] where ranks share cores, and caches with them; there are no pipes then, and two
 /// copies through a slot cost less than the kernel's look at the other process.

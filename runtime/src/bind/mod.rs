@@ -1,4 +1,4 @@
-//! Binding: a plan, an element count and a type become addresses and lengths.
+//! Binds plans: turns a plan, an element count and a type into addresses and lengths.
 //!
 //! Everything that can be computed before a call is computed here, once, and kept: which bytes each
 //! operation touches, in how many passes the plan is played, which connection ends it uses. What

@@ -1,4 +1,4 @@
-//! Finding rank, size and store among the variables that launchers set.
+//! Finds rank, size and store among the variables that launchers set.
 //!
 //! Launchers run inside each other: torchrun under srun, mpirun in a Slurm allocation, everything
 //! in a container that was born with variables of its own. The order is therefore from what is

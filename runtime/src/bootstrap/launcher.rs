@@ -1,4 +1,4 @@
-//! Starting the ranks of a job as processes of this machine, and watching them.
+//! Starts the ranks of a job as processes of this machine, and watches them.
 //!
 //! One thread does everything, asleep in `poll` while nothing happens, so that it takes no time from
 //! the ranks. Children get the signal to end when this thread does: the job must be run from a

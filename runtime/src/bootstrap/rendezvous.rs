@@ -1,4 +1,4 @@
-//! From a membership to a store.
+//! Opens the store of a membership.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

@@ -38,7 +38,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Channels by default: as many as the algorithms of the book use at most, so that their calls
+    /// Channels by default: as many as the algorithms of the library use at most, so that their calls
     /// find all connections made.
     pub const CHANNELS: u32 = 3;
 

@@ -1,4 +1,4 @@
-//! Algorithms of the book at a shape: whether they can be played there, and what they would take.
+//! Algorithms of the library at a shape: whether they can be played there, and what they would take.
 
 use std::sync::{Arc, OnceLock};
 

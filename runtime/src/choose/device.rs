@@ -1,8 +1,8 @@
 //! Chooses what is played on GPUs where nothing else decides: the algorithm, the way its messages travel, how
 //! many blocks.
 //!
-//! Rules by size, from measurements on two, four and eight H200 without multicast (docs/performance.md). A tuned table goes before them, hints
-//! before that. All of it is a function of what all ranks have in common.
+//! Rules by size, from measurements on two, four and eight H200 without multicast (docs/performance.md). A
+//! tuned table goes before them, hints before that. All of it is a function of what all ranks have in common.
 
 use roundelay_compiler::device::{Way, abi};
 

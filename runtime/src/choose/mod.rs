@@ -3,14 +3,14 @@
 //!
 //! A hint on the call goes before one on the communicator, that before the environment, that before the
 //! tuned table, that before the cost model. Where nothing moves (one rank) the first algorithm of the
-//! book that fits is played by default.
+//! library that fits is played by default.
 //!
-//! Every algorithm of the book is a candidate. It is instantiated at the shape, so a precondition that
+//! Every algorithm of the library is a candidate. It is instantiated at the shape, so a precondition that
 //! does not hold is found before a byte moves, and it is named: a hinted algorithm that cannot be played
 //! is an error, never passed over. A [`Choice`] says why each other candidate lost.
 //!
 //! A choice is a function of what all ranks have in common: the request, the hints, the table and the
-//! book. Ranks compare the plans that they come to before the first byte moves, so different hints or
+//! library. Ranks compare the plans that they come to before the first byte moves, so different hints or
 //! tables on different ranks end as an error.
 
 mod candidate;
@@ -241,7 +241,7 @@ impl Resolver {
     /// # Errors
     ///
     /// [`Error::Refused`] if the algorithm that a hint names cannot be played, with the clause that it
-    /// violates, or if no algorithm can; [`Error::Usage`] if the book has none of that name.
+    /// violates, or if no algorithm can; [`Error::Usage`] if the library has none of that name.
     pub fn choose(
         &mut self,
         request: &Request<'_>,
@@ -367,7 +367,7 @@ impl Resolver {
         source: DecidedBy,
     ) -> Choice {
         let time = |c: &Candidate| c.time_us(bytes, request.slots());
-        // What the model does not know of ranks that take turns grows with the rounds.
+        // The error of the model for ranks that take turns grows with the rounds.
         let alike = if request.topology.has_crowd() { ALIKE } else { 1.0 };
         let best = least(&candidates, alike, time);
         let least = time(&candidates[best]);

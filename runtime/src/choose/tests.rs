@@ -151,7 +151,7 @@ fn rounding_must_be_allowed() {
     let choice = resolver().choose(&integers, &hints("lossy=bf16"), &Hints::default());
     let choice = choice.expect("a choice");
     assert!(why(&choice, "compressed").to_string().contains("sums of floats, not for sum of i32"));
-    // What is no narrower than the data is not rounded.
+    // A wire type that is no narrower than the data does not round.
     let mut brain = request("all_reduce", &hosts, 1 << 20);
     brain.dtype = DType::Bf16;
     let choice = resolver().choose(&brain, &hints("algorithm=compressed"), &Hints::default());

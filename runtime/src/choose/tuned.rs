@@ -1,9 +1,10 @@
 //! The tuned table: what `roundelay tune` measured on a machine.
 //!
-//! A row is one measured size: the time of each algorithm that was tried there; on GPUs, of each way that it was
-//! played, as in `one_shot packet 8`. Between two sizes the
-//! times of an algorithm lie on a line; below the smallest they are those of the smallest, and beyond the
-//! largest they grow with the bytes. Where two sizes have nothing in common, and on GPUs, the nearer one counts. Rows of other rank counts, hosts or transports say nothing.
+//! A row is one measured size: the time of each algorithm that was tried there; on GPUs, of each way that it
+//! was played, as in `one_shot packet 8`. Between two sizes the times of an algorithm lie on a line; below
+//! the smallest they are those of the smallest, and beyond the largest they grow with the bytes. Where two
+//! sizes have nothing in common, and on GPUs, the nearer one counts. Rows of other rank counts, hosts or
+//! transports say nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Preparing a call: the plan's addresses, the caller's buffers, scratch memory, and what `avg` and
+//! Prepares a call: the plan's addresses, the caller's buffers, scratch memory, and what `avg` and
 //! `premul_sum` do before and after.
 
 use roundelay_compiler::plan::{Placement, Plan};

@@ -84,7 +84,7 @@ impl Core {
                     },
                 }
             };
-            // What the peer calls was published before its word; it may be several calls ahead.
+            // The peer published its call before its word; it may be several calls ahead.
             if self.group.call_of(peer, self.calls).is_some_and(|theirs| theirs != call_digest) {
                 return Err(self.other_call(peer));
             }

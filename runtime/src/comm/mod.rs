@@ -6,10 +6,10 @@
 //! it was started. A call on the caller's thread while work is pending waits until the core is home
 //! again, so that calls happen in issue order whichever way they are made.
 //!
-//! `call` prepares a call for the executor, `control` is what ranks say to each other outside plans,
-//! `p2p` prepares messages between single ranks, `split` makes communicators of a part of the ranks, `options` is what a caller may ask of single
-//! calls, `work` the handle on pending work, `resources` what it all takes. The
-//! collectives by name are methods in `crate::collectives`.
+//! `call` prepares a call for the executor, `control` is what ranks say to each other outside plans, `p2p`
+//! prepares messages between single ranks, `split` makes communicators of a part of the ranks, `options` is
+//! what a caller may ask of single calls, `work` the handle on pending work, `resources` what it all takes.
+//! The collectives by name are methods in `crate::collectives`.
 
 mod call;
 mod control;

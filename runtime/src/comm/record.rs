@@ -25,7 +25,7 @@ impl Core {
 
     /// Records the state of the others before they learn of an error and leave.
     pub(super) fn look_around(&mut self, error: &Error) {
-        // Who only follows another rank has nothing to add.
+        // A rank that only follows another one has nothing to add.
         if !matches!(error, Error::Aborted { .. }) {
             let sites = self.current.map(|at| &self.bounds[at].sites[..]).unwrap_or_default();
             self.seen = watchdog::standings(&self.group, sites);

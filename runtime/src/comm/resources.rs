@@ -17,8 +17,8 @@ pub struct Resources {
     /// Bytes of this rank's own memory that are kept for messages on their way through sockets.
     /// The system's own socket buffers come on top.
     pub staging_bytes: u64,
-    /// Bytes that RDMA devices keep in place, each for itself: rings of connections, and the parts of the arena that are sent
-    /// from where they lie. `ulimit -l` must allow them.
+    /// Bytes that RDMA devices keep in place, each for itself: rings of connections, and the parts of the
+    /// arena that are sent from where they lie. `ulimit -l` must allow them.
     pub pinned_bytes: u64,
     /// Descriptors: shared memory, connections for data, control links, and the listening socket with
     /// what watches it.

@@ -42,7 +42,7 @@ pub(super) struct Messages(Sender<Message>);
 impl Messages {
     /// Has it called there, or here if that thread is gone.
     pub(super) fn call(&self, callback: Callback) {
-        // What cannot be sent is dropped, which is a call too.
+        // A callback that cannot be sent is dropped, which is a call too.
         let _ = self.0.send(Message::Call(callback));
     }
 }

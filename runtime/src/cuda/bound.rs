@@ -1,4 +1,4 @@
-//! Binding a call: from plans, count, type and buffers to kernels and parameters, agreed on by all ranks once.
+//! Binds calls: from plans, count, type and buffers to kernels and parameters, agreed on by all ranks once.
 
 use std::sync::Arc;
 

@@ -46,8 +46,8 @@ impl DevicePtr {
 
 /// Memory of this rank's device that all ranks of the communicator map: calls on it need not copy.
 ///
-/// The communicator keeps the memory until it is dropped itself, or [`CudaComm::free`](super::CudaComm::free) is called:
-/// peers may still read it when this rank is done with it.
+/// The communicator keeps the memory until it is dropped itself, or [`CudaComm::free`](super::CudaComm::free)
+/// is called: peers may still read it when this rank is done with it.
 #[derive(Debug)]
 pub struct CudaBuffer<T> {
     number: u32,

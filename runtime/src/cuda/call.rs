@@ -48,9 +48,9 @@ pub struct CudaArgs {
     pub reduction: Reduction,
     /// The way in which messages travel; chosen by size and memory if left out. It is the same on all ranks.
     ///
-    /// [`Way::Put`], [`Way::Get`] and [`Way::Engine`] ask that what peers address is memory of [`CudaComm::alloc`] or
-    /// [`CudaComm::register`], at the same place of it on every rank. Where the way is left out that decides it: then all
-    /// ranks must give such memory, or none.
+    /// [`Way::Put`], [`Way::Get`] and [`Way::Engine`] ask that what peers address is memory of
+    /// [`CudaComm::alloc`] or [`CudaComm::register`], at the same place of it on every rank. Where the way is
+    /// left out that decides it: then all ranks must give such memory, or none.
     pub way: Option<Way>,
     /// Blocks of the kernel; by size if left out. The same on all ranks.
     pub blocks: Option<u32>,
@@ -74,9 +74,9 @@ impl CudaBuffers {
 }
 
 impl CudaComm {
-    /// Puts a call of an algorithm (of a text, or of the book by [`CudaComm::algorithm`]) into a stream. Returns before
-    /// it is played. The first call of its kind compiles and loads its kernel, and waits for the other ranks to do
-    /// so; later ones talk to nobody.
+    /// Puts a call of an algorithm (of a text, or of the library by [`CudaComm::algorithm`]) into a stream.
+    /// Returns before it is played. The first call of its kind compiles and loads its kernel, and waits for
+    /// the other ranks to do so; later ones talk to nobody.
     ///
     /// # Errors
     ///

@@ -8,8 +8,9 @@ use crate::dtype::DType;
 
 /// A pass for pipelining alone moves at least so many bytes of a message a block.
 const LEAST_PIECE: u64 = 16 << 10;
-/// A block moves at most so many bytes of a chunk in a pass, so that blocks that run side by side work on memory that lies
-/// together: with pieces of 8 MiB a broadcast of 1 GiB came at 289 GB/s, now and then at 364.
+/// A block moves at most so many bytes of a chunk in a pass, so that blocks that run side by side work on
+/// memory that lies together: with pieces of 8 MiB a broadcast of 1 GiB came at 289 GB/s, now and then at
+/// 364.
 const MOST_PIECE: u64 = 2 << 20;
 /// The bytes that a link could carry while a hop's waits and meetings last: 12 us at 350 GB/s. Measured:
 /// broadcast.chain of 32 MiB on four H200 took 101.7 us with this, 106.8 with a half, 109.8 with a quarter,

@@ -1,10 +1,11 @@
 //! Calls whose data copy engines move, between two parts of a kernel.
 //!
-//! The first part ends when all that this rank reads in its peers' buffers may be read. Then the driver makes the copies,
-//! each in the order of the stream: the first byte is read after that part has ended, and the second part, which tells peers
-//! that they may write there again, begins after the last byte is written. So a signal's release stands behind the copies as
-//! it stands behind a kernel's own. A rank whose first part failed copies none the less, for that cannot be taken back; it
-//! reads what peers may still be writing, and writes its own buffers of the call that failed, and no one else's.
+//! The first part ends when all that this rank reads in its peers' buffers may be read. Then the driver makes
+//! the copies, each in the order of the stream: the first byte is read after that part has ended, and the
+//! second part, which tells peers that they may write there again, begins after the last byte is written. So
+//! a signal's release stands behind the copies as it stands behind a kernel's own. A rank whose first part
+//! failed copies none the less, for that cannot be taken back; it reads what peers may still be writing, and
+//! writes its own buffers of the call that failed, and no one else's.
 
 use roundelay_compiler::device::{DeviceProgram, Source};
 use roundelay_compiler::plan::{Buf, Sizes};
@@ -126,7 +127,7 @@ impl Gpu {
         };
         let copies =
             pieces.iter().map(|p| (p.rank, at(self.rank, p.to), at(p.rank, p.from), p.bytes));
-        // What is where it belongs stays there.
+        // Data that is where it belongs stays there.
         let copies = copies.filter(|(_, to, from, _)| to != from);
         let (own, others): (Vec<_>, Vec<_>) = copies.partition(|copy| copy.0 == self.rank);
         let beside = match own.is_empty() || others.is_empty() {

@@ -71,8 +71,8 @@ fn failed(rank: u32, stream: &CudaStream, fault: &Fault) -> Error {
 }
 
 impl CudaComm {
-    /// Captures what `record` puts into the stream, calls and anything else, without playing it. All ranks capture the same
-    /// calls. A timeout holds for the calls that are captured while it is set.
+    /// Captures what `record` puts into the stream, calls and anything else, without playing it. All ranks
+    /// capture the same calls. A timeout holds for the calls that are captured while it is set.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Making a communicator on device buffers.
+//! Makes a communicator on device buffers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Sharing memory of devices between ranks: all ranks together, and all of them or none.
+//! Shares memory of devices between ranks: all ranks together, and all of them or none.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

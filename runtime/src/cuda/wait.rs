@@ -1,4 +1,4 @@
-//! Waiting for a stream, and what went wrong in it.
+//! Waits for a stream, and reports what went wrong in it.
 
 use std::time::{Duration, Instant};
 
@@ -23,14 +23,14 @@ const STALLED: u32 = 10;
 impl CudaComm {
     /// Waits until everything in the stream is done.
     ///
-    /// Kernels give up by themselves when nothing moves for the communicator's timeout. Other work in the stream may take
-    /// ten times as long.
+    /// Kernels give up by themselves when nothing moves for the communicator's timeout. Other work in the
+    /// stream may take ten times as long.
     ///
     /// # Errors
     ///
-    /// These end the communicator; the process and its GPU stay usable. [`Error::Timeout`] if a wait of a kernel passed
-    /// its deadline, with rank, algorithm, step, peer and source line; [`Error::LostRank`]; [`Error::Aborted`] if another rank
-    /// failed; [`Error::Cuda`] if the driver reports a fault.
+    /// These end the communicator; the process and its GPU stay usable. [`Error::Timeout`] if a wait of a
+    /// kernel passed its deadline, with rank, algorithm, step, peer and source line; [`Error::LostRank`];
+    /// [`Error::Aborted`] if another rank failed; [`Error::Cuda`] if the driver reports a fault.
     pub fn synchronize(&mut self, stream: &CudaStream) -> Result<(), Error> {
         self.watch(|| stream.is_done())
     }

@@ -1,4 +1,4 @@
-//! Moving the data of a step: its inputs, folded, to its store and the places of its messages.
+//! Moves the data of a step: its inputs, folded, to its store and the places of its messages.
 
 use std::ops::Range;
 
@@ -198,7 +198,7 @@ pub(super) fn pieces<'a>(
     bases: &'a [Base],
 ) -> impl Iterator<Item = (*mut u8, usize)> + 'a {
     let segments = &bound.segments[step.segments.start as usize..step.segments.end as usize];
-    // Of a mapped link there is no such place, and nobody asks.
+    // A mapped link has no such place, and nobody asks.
     let segments = if place == NOWHERE { &segments[..0] } else { segments };
     let pace = step.pace;
     segments.iter().filter_map(move |segment| {

@@ -1,4 +1,4 @@
-//! Waiting: spin, then yield or sleep, and look up now and then.
+//! Waits: spins, then yields or sleeps, and looks up now and then.
 //!
 //! A rank with a core of its own never sleeps: to be woken costs more (35 us and up) than most calls. It spins for
 //! about as long as a peer may lag behind within a call, then gives its core away between polls, and at once where

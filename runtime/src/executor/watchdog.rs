@@ -110,7 +110,7 @@ fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
     let seen = |call| Some(Seen { call, digest: group.call_of(rank, call)?, what: None });
     let recent = (latest.saturating_sub(3).max(1)..=latest).filter_map(seen).collect();
     let waiting: Option<Wait> = group.wait_of(rank).map(|w| w.spell(sites));
-    // Of a rank whose calls cannot be seen nothing is known but what it says.
+    // Nothing is known of a rank whose calls cannot be seen but what it says.
     let condition = match (&waiting, condition) {
         (Some(_), Condition::Unknown) => Condition::Running,
         (None, Condition::Running) if calls.is_none() => Condition::Unknown,

@@ -1,4 +1,4 @@
-//! Making a group of ranks that found each other: who shares memory with whom.
+//! Makes a group of ranks that found each other: who shares memory with whom.
 //!
 //! The lowest rank of each machine makes the memory and tells the number of its descriptor; the
 //! others open that descriptor through `/proc`. The memory has no name, so nothing can be left
@@ -156,7 +156,7 @@ impl Group {
     pub(super) fn find_routes(&mut self, peers: &[Peer], refusal: Option<&str>) {
         self.all_have_rdma = peers.iter().all(|peer| peer.rdma);
         let local_ranks = |r| self.local(r).is_some();
-        // Where there are several paths they say what carries data, not what devices there are.
+        // If there are several paths they say what carries data, not what devices there are.
         let rdma = self.terms.transports.rdma && self.carried.is_none();
         let transports = Transports { rdma, ..self.terms.transports };
         self.routes = routes(self.rank, peers, transports, &local_ranks, refusal);

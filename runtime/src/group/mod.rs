@@ -6,8 +6,8 @@
 //! sits in some segment, if alone, so that its alarm is always a word in memory. Ranks elsewhere are
 //! reached through sockets (`net`), which then also carry what is said outside plans.
 //!
-//! `join` makes a group of ranks that found each other, `split` a part of a group, `links` its connections. A part that fails
-//! takes what it is a part of with it, and no other part.
+//! `join` makes a group of ranks that found each other, `split` a part of a group, `links` its connections. A
+//! part that fails takes what it is a part of with it, and no other part.
 
 mod join;
 mod links;
@@ -362,7 +362,7 @@ impl Group {
         }
     }
 
-    /// Hears for a moment, as a rank is gone by the look of a socket: it may have failed for a reason that it
+    /// Listens for a moment after a socket showed that a rank is gone: it may have failed for a reason that it
     /// told everybody, and that has not come here yet.
     pub(crate) fn hear_out(&mut self) {
         let deadline = Instant::now() + LAST_WORDS;
@@ -372,8 +372,8 @@ impl Group {
         }
     }
 
-    /// Asks, as this rank is about to give up a wait that it has published, what those wait for whose waits
-    /// cannot be seen, and hears for a moment.
+    /// Asks the ranks whose waits cannot be seen what they wait for, before this rank gives up a wait that it
+    /// has published, and listens for a moment.
     pub(crate) fn ask_around(&mut self) {
         let own = self.control.wait_of(self.own());
         let Some(own) = own.filter(|_| self.net.is_some()) else { return };

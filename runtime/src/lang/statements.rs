@@ -79,8 +79,9 @@ impl Wire for f16 {}
 impl Wire for bf16 {}
 impl Wire for f32 {}
 
-/// Cuts the buffer into parts of equal size, or over paths in proportion to their bandwidth, that have nothing to do with each other; in the closure, which
-/// has the number of the part, the buffer is the part. `paths` makes one a path between the ranks.
+/// Cuts the buffer into parts of equal size, or over paths in proportion to their bandwidth, that have
+/// nothing to do with each other; in the closure, which has the number of the part, the buffer is the part.
+/// `paths` makes one a path between the ranks.
 pub fn split<T>(_buffer: Buffer, _parts: impl Parts, _body: impl FnOnce(i64) -> T) {}
 
 /// The number of parts: a range, or [`paths`].
@@ -108,7 +109,7 @@ pub struct Shared(());
 /// One part a path between the ranks.
 pub const paths: Paths = Paths(());
 
-/// Plays another algorithm as a part of this one: of the book, `play(reduce_scatter::ring)`, or one's own
+/// Plays another algorithm as a part of this one: of the library, `play(reduce_scatter::ring)`, or one's own
 /// that is named in `with(…)`.
 pub fn play(_algorithm: impl Part) -> Played {
     Played(())

@@ -81,7 +81,7 @@ fn pick(wanted: &str, seen: IpAddr, all: &[Interface]) -> Option<SocketAddr> {
             Err(_) => interface.name == wanted,
         },
     };
-    // Of several, the family that the store is reached with, and no address that needs a scope.
+    // Among several, prefers the family that the store is reached with, and no address that needs a scope.
     let rank = |interface: &&Interface| {
         (interface.is_link_local(), interface.ip().is_ipv4() != seen.is_ipv4())
     };

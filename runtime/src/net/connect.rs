@@ -1,4 +1,4 @@
-//! Making many connections at once.
+//! Makes many connections at once.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;

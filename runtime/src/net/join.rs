@@ -455,7 +455,7 @@ impl Net {
                 Ok(result) => return result,
                 Err(peer) => peer,
             };
-            // What the peer said last may be what is awaited.
+            // The last message of the peer may be the awaited one.
             let members = pending.members();
             let lost = self.lost(peer, members);
             if let Some(error) = self.stopped(members).or_else(|| pending.in_vain(peer, lost)) {

@@ -388,7 +388,7 @@ impl Pending {
         if !secret.accepts(&self.heard, Side::Connecting, &[said, nonce]) {
             return Err(Heard::Refused(Refusal::SecretWrong));
         }
-        // Who does not know the secret learns nothing about jobs.
+        // A peer that does not know the secret learns nothing about jobs.
         may_come(&hello.name).map_err(Heard::Refused)?;
         let proof = secret.proof(Side::Accepting, &[said, nonce, &self.heard]);
         let name = hello.name;

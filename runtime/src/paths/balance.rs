@@ -104,7 +104,7 @@ impl Balance {
         let time = |shares: &Shares| balance::time_us(&now, bytes, shares);
         let (before, after) = (time(&old), time(&new));
         self.left = match after > 0.0 && after.is_finite() {
-            // What was only assumed is measured at once, by calls that can.
+            // A bandwidth that was only assumed is measured at once, by calls that can.
             _ if !self.measured && bytes >= FIRST => 1,
             true => ((WORDS_US / COST / after) as u32).clamp(1, SELDOM),
             false => 1,
@@ -113,7 +113,7 @@ impl Balance {
         let changes = other || after < before * GAIN;
         if changes {
             (self.used, self.since) = (self.known.clone(), call);
-            // What was tried was tried with paths that did something else.
+            // Earlier trials were made with paths that did something else.
             if other || after < before * OTHER {
                 self.trials.forget();
             }
@@ -255,7 +255,7 @@ mod tests {
             balance.agree(&[said(&[(64 << 10, 1), (0, 0)], 0)], call, &ring(), bytes);
             assert_eq!(balance.whole(&ring(), bytes), first, "call {call}");
         }
-        // What the model says of it counts where it says more.
+        // The model's advice counts where it is larger.
         let mut balance = self::balance([1.0, 3.0]);
         balance.agree(&[said(&[(64 << 10, 1), (0, 0)], 0)], 1, &ring(), bytes);
         assert_ne!(balance.whole(&ring(), bytes), first);

@@ -290,8 +290,8 @@ impl<'a> Graph<'a> {
 
     fn chain(&self, asking: Option<u32>, culprits: &[u32], waiters: &[u32]) -> String {
         let asked = asking.filter(|r| waiters.contains(r)).map(|r| self.path(r, culprits));
-        // Of a rank that waits for the culprit itself there is nothing to tell: the way of the one that
-        // is furthest away tells more.
+        // A rank that waits for the culprit itself has nothing to tell: the way of the one that is furthest
+        // away tells more.
         let path = asked.filter(|path| path.len() > 2).unwrap_or_else(|| {
             let paths = waiters.iter().take(64).map(|&r| self.path(r, culprits));
             paths.rev().max_by_key(Vec::len).unwrap_or_default()
@@ -314,7 +314,7 @@ impl<'a> Graph<'a> {
         let mut text = String::new();
         let links = path.len().saturating_sub(1);
         for (i, pair) in path.windows(2).enumerate() {
-            // Of a long chain the beginning and the end.
+            // A long chain is shown by its beginning and its end.
             if links > LINKS && i >= LINKS / 2 && i < links - LINKS / 2 {
                 if i == LINKS / 2 {
                     let _ = write!(text, ", and so on over {} more ranks", links - LINKS);
@@ -403,7 +403,7 @@ impl<'a> Graph<'a> {
             let recent = ranks.iter().filter_map(|r| self.ranks.get(r)).flat_map(|s| &s.recent);
             recent.filter(|s| s.call == call).find_map(|s| s.what.clone())
         };
-        // Where no side is larger than the others, nobody knows who is right.
+        // If no side is larger than the others, nobody knows who is right.
         let undecided = sides.iter().all(|side| side.len() == sides[0].len());
         let odd = if undecided { &sides[..] } else { &sides[1..] };
         let mut ranks: Vec<u32> = odd.iter().flatten().copied().collect();

@@ -1,4 +1,4 @@
-//! Looking again before a rank is called slow, or a circle of waits a cycle: what is published of ranks that the system
+//! Looks again before a rank is called slow, or a circle of waits a cycle: what is published of ranks that the system
 //! does not run is old, and old waits easily form a circle.
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Compiles the kernels of the book, where there is the CUDA compiler, and reads what it says of them: registers,
+//! Compiles the kernels of the library, where there is the CUDA compiler, and reads what it says of them: registers,
 //! spills, instructions. A sample of them, or all if `ROUNDELAY_TEST_KERNELS` is `all`.
 
 use std::io::Write;
@@ -43,7 +43,7 @@ fn compiler() -> Option<Arc<Nvrtc>> {
     found.ok()
 }
 
-/// Writes the kernels of an algorithm on n ranks, as rank 1 plays them.
+/// Adds the kernels of an algorithm on n ranks, as rank 1 plays them.
 fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
     let mut sources = SourceMap::new();
     let id = sources.add(entry.path, entry.text);
@@ -83,7 +83,7 @@ fn before(log: &str, word: &str) -> u32 {
 /// Returns the compiler's log of a kernel, if there is a fault in it.
 fn fault(nvrtc: &Nvrtc, text: &str) -> Option<String> {
     let mut options = Nvrtc::options((9, 0));
-    // Of what the driver's cache has, nothing is said.
+    // The compiler says nothing of what the driver's cache has.
     options.extend(["--ptxas-options=-v", "--no-cache"].map(String::from));
     let log = match nvrtc.compile_and_say(text, &options) {
         Ok((_, log)) => log,

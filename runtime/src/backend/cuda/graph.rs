@@ -105,7 +105,7 @@ impl CudaStream {
 pub(crate) struct Aside(sys::CUstreamCaptureMode);
 
 impl Aside {
-    /// Begins from now on.
+    /// Relaxes the capture mode of this thread until this is dropped.
     pub(crate) fn step() -> Result<Self, Fault> {
         let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the thread's mode is written to the variable.

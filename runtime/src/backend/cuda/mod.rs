@@ -8,8 +8,8 @@
 //! missing, so [`library::load`] looks for every function that is used here before any is called. Nothing here may be
 //! called before it: whoever holds a [`Context`] has come past it.
 //!
-//! Kernels are texts that the compiler writes. [`kernels`] turns them into code, from memory, from the disk ([`cache`]), or
-//! by NVRTC ([`nvrtc`]).
+//! Kernels are texts that the compiler writes. [`kernels`] turns them into code, from memory, from the disk
+//! ([`cache`]), or by NVRTC ([`nvrtc`]).
 
 #[cfg(test)]
 mod book;

@@ -33,7 +33,7 @@ operators! {
     Sum: i8 u8 i32 u32 i64 u64, a, b => a.wrapping_add(b);
     Prod: f32 f64, a, b => a * b;
     Prod: i8 u8 i32 u32 i64 u64, a, b => a.wrapping_mul(b);
-    // Of equal operands the first; if either is NaN, that one.
+    // Equal operands give the first; if either is NaN, that one.
     Min: f32 f64, a, b => if (b < a) | b.is_nan() { b } else { a };
     Max: f32 f64, a, b => if (b > a) | b.is_nan() { b } else { a };
     Min: i8 u8 i32 u32 i64 u64, a, b => a.min(b);

@@ -171,7 +171,7 @@ impl Client {
                 }
                 Verdict::Ask => drop(self.send(Op::Here, &[])?),
                 _ if answers == number => return Ok(Some((verdict, body))),
-                // Of a request that was given up.
+                // The answer belongs to a request that was given up.
                 _ => {}
             }
         }
@@ -207,7 +207,7 @@ impl Client {
         while matches!(news, Ok(true)) {
             news = self.receive(Duration::ZERO);
         }
-        // What was said before the end counts.
+        // Messages from before the end count.
         self.understand(0).and(news).map(drop)
     }
 
@@ -304,7 +304,7 @@ impl Store for Client {
     }
 
     fn fail(&mut self, mut error: Error) -> Error {
-        // What was told before counts.
+        // A failure that was told before counts.
         let _ = self.look();
         if let Error::Timeout { remark, .. } = &mut error {
             let who = if self.failure.is_none() { self.who() } else { String::new() };

@@ -347,7 +347,7 @@ fn a_store_has_a_bound() {
     let value = vec![0; MAX_VALUE];
     let error = (0..100).find_map(|i| zero.set(&format!("{i}"), &value).err());
     assert!(error.is_some_and(|e| e.to_string().contains("full")));
-    // What is there can be replaced.
+    // A value that is there can be replaced.
     zero.set("0", b"small").expect("room");
     assert_eq!(zero.get("0", forever()).expect("a value"), b"small");
 }

@@ -230,7 +230,7 @@ fn pals_says_little() {
     let size = format!("{PALS} PALS_SIZE=16");
     wrong(&size, &["several hosts", "ROUNDELAY_STORE"]);
     wrong("PALS_RANKID=5", &["PALS_RANKID=5", "PALS_SIZE"]);
-    // Where it speaks PMI, that is used.
+    // PMI is used where PALS speaks it.
     let pmi = format!("{PALS} PMI_RANK=5 PMI_FD=7");
     assert_eq!(found(&pmi).launcher, Launched::Pmi);
 }

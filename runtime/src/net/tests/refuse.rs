@@ -1,4 +1,4 @@
-//! Secrets, strangers, floods.
+//! Tests secrets, strangers and floods.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -151,7 +151,7 @@ fn an_impostor_is_found_out() {
         hold(stream);
     });
     assert!(why.contains("cannot prove that it knows the secret"), "{why}");
-    // What the connecting side said is no proof of the other.
+    // The proof of the connecting side is no proof of the other.
     let why = impostor(|_, mut stream| {
         stream.write_all(&Reply::Challenge([1; 32]).encode()).expect("sent");
         let mut proof = [0; 32];

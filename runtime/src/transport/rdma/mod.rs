@@ -6,8 +6,8 @@
 //! Framing, staging and landing are those of `transport/tcp`: both are posted links.
 //!
 //! * `verbs`: the library's calls, and all that is `unsafe`.
-//! * `stream`: pieces and rings, what is sent by zero-copy, what is written once more when a queue fails; `words`: what ends tell
-//!   each other; `rails`: the queues of a stream.
+//! * `stream`: pieces and rings, what is sent by zero-copy, what is written once more when a queue fails;
+//!   `words`: what ends tell each other; `rails`: the queues of a stream.
 //! * `registrations`: memory that devices know; `targets`: where the peer may write straight to it.
 //! * `connect`: devices of this process, and how two ends meet; `joins`: which queues of theirs are joined.
 //! * `absent`: all of that where roundelay was built without the feature `rdma`. Only this file asks

@@ -128,7 +128,7 @@ impl State {
         while self.bytes + cost > self.limit {
             self.forget()?;
         }
-        // Of a block not all may be in use yet, and a device would touch it.
+        // Parts of a block may not be in use yet, and a device would touch them.
         segment.reserve(offset, len as u64, "what devices know").ok()?;
         match Block::new(segment, offset, len, &self.devices) {
             Ok(block) => {
@@ -137,7 +137,7 @@ impl State {
                 self.blocks.insert(number, Kept { block: block.clone(), used: self.uses });
                 Some(block)
             }
-            // What the system refuses is not asked for again.
+            // A request that the system refuses is not repeated.
             Err(_) => {
                 self.limit = self.bytes;
                 None

@@ -1,4 +1,4 @@
-//! Reading memory that is not shared: what another process of this machine keeps to itself.
+//! Reads memory that is not shared: what another process of this machine keeps to itself.
 //!
 //! The kernel copies from there in one go (`process_vm_readv`), if it lets one process look into the
 //! other. Whether it does is found out by trying, once for each connection: every rank shows where a

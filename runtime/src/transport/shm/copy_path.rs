@@ -34,8 +34,8 @@ const SAMPLE: u32 = 4;
 /// not used for long is cold.
 const WARM: usize = 2 << 20;
 const WARM_MESSAGES: usize = 14;
-/// First there is a sample of each path. Then one of so many is of another path; of paths that were much slower one of four
-/// times as many.
+/// First there is a sample of each path. Then one of so many is of another path; of paths that were much
+/// slower one of four times as many.
 const TRIAL: u32 = 32;
 const RARE: u32 = 4;
 /// Another path must be so much faster to be preferred.

@@ -54,8 +54,8 @@ impl Pipe {
         Pipe { base: segment.at(offset), size, segment: segment.clone(), offset }
     }
 
-    /// Brings all of it, which was reserved, into the page table of this process: faults would look like slowness of this
-    /// way.
+    /// Brings all of it, which was reserved, into the page table of this process: faults would look like
+    /// slowness of this way.
     #[cold]
     fn populate(&self) {
         self.segment.populate(self.offset, COUNTS + self.size);

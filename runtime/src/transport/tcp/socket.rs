@@ -15,12 +15,13 @@ use crate::transport::rdma::Stream;
 /// Bytes that may wait to be sent to a peer on this machine (the kernel doubles the number for its own
 /// use).
 ///
-/// Over loopback the two ends share the caches: what is sent should be read before it has left them,
-/// and both directions should move at once, which a write that takes all at once prevents. The kernel
-/// would let it grow to 4 MiB. Measured, the least of six rounds on two ranks with 112, 176 and 256 KiB:
-/// all_gather of 16 MiB 3.2, 3.0, 2.8 ms, all_to_all of 1 MiB 115, 110, 108 us, broadcast of 1 MiB 185, 170,
-/// 152 us; with 512 KiB the last takes 124 to 197 us, but all_to_all of 1 MiB on four ranks and two cores
-/// once 402 and once 844 us, with 256 KiB 307. Between machines the kernel knows better: it grows the buffers to what the path holds.
+/// Over loopback the two ends share the caches: what is sent should be read before it has left them, and both
+/// directions should move at once, which a write that takes all at once prevents. The kernel would let it
+/// grow to 4 MiB. Measured, the least of six rounds on two ranks with 112, 176 and 256 KiB: all_gather of 16
+/// MiB 3.2, 3.0, 2.8 ms, all_to_all of 1 MiB 115, 110, 108 us, broadcast of 1 MiB 185, 170, 152 us; with 512
+/// KiB the last takes 124 to 197 us, but all_to_all of 1 MiB on four ranks and two cores once 402 and once
+/// 844 us, with 256 KiB 307. Between machines the kernel knows better: it grows the buffers to what the path
+/// holds.
 const LOCAL_SEND_BUFFER: usize = 256 << 10;
 
 /// The carrier of a connection's bytes. Both of its ends belong to one thread: no lock is waited for.
@@ -198,7 +199,7 @@ impl Socket {
         } else if idle.fetch_add(1, Ordering::Relaxed) >= IDLE {
             idle.store(0, Ordering::Relaxed);
             let ended = rustix::net::recv(fd, &mut [0u8; 1], RecvFlags::PEEK);
-            // What it sent before it ended has arrived: look once more.
+            // The bytes that it sent before it ended have arrived: look once more.
             let last = stream.read(places);
             match ended {
                 _ if last > 0 => return last,
@@ -381,7 +382,7 @@ fn is_local(fd: &OwnedFd) -> bool {
 #[cold]
 pub(super) fn ended(error: Errno) -> Option<String> {
     match error {
-        // As good as nothing: the next poll tries again.
+        // No news: the next poll tries again.
         Errno::AGAIN | Errno::INTR => None,
         Errno::PIPE => Some("it closed the connection".into()),
         Errno::CONNRESET => Some("it reset the connection".into()),

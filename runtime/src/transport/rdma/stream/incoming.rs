@@ -126,7 +126,7 @@ impl Stream {
             return;
         }
         let slot = (self.head + ahead) as usize % SLOTS;
-        // What came first stays: a part of it may have been read.
+        // The copy that came first stays: a part of it may have been read.
         if self.arrived[slot] != Arrived::Not {
             return;
         }
@@ -148,7 +148,7 @@ impl Stream {
             let mut note = vec![0; len.min(PIECE as u32) as usize];
             self.region.get(ARRIVED + slot * PIECE, &mut note);
             self.came(number, Arrived::Note);
-            // What cannot be read is not used: nothing depends on it.
+            // A note that cannot be read is not used: nothing depends on it.
             match postcard::from_bytes(&note) {
                 Ok(Note::PutTarget(target)) => self.theirs.add(target),
                 Ok(Note::Renewal(renewal)) => self.hear_renewal(renewal),

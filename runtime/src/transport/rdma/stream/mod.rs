@@ -7,10 +7,10 @@
 //! write. A slot is written again when the peer has read its piece and the write is complete, so nothing of
 //! an old piece is still on its way when its slot is used again.
 //!
-//! Bytes are copied into a slot here first, unless they are sent by *zero-copy*: a whole piece of a message that lies in
-//! registered memory is read by the device from there, and must stay as it is until it is delivered. At the
-//! other end bytes that belong into registered memory are written there at once if this end heard of the
-//! place in time (`targets`); else they are copied out of the slot.
+//! Bytes are copied into a slot here first, unless they are sent by *zero-copy*: a whole piece of a message
+//! that lies in registered memory is read by the device from there, and must stay as it is until it is
+//! delivered. At the other end bytes that belong into registered memory are written there at once if this end
+//! heard of the place in time (`targets`); else they are copied out of the slot.
 //!
 //! **When a queue fails** each end ends its side of it and tells the other so over another queue. What had
 //! not been completed is written once more over another queue, but only when *both* sides have ended: a
@@ -253,7 +253,7 @@ impl Stream {
     /// Records that a queue failed.
     fn lose(&mut self, at: usize, why: &str) {
         if self.rails.lose(at, why) {
-            // What was told over it may be lost.
+            // A number that was told over it may be lost.
             (self.told, self.told_ended) = (self.told.saturating_sub(SLOTS as u64), 0);
         }
     }
@@ -295,7 +295,7 @@ impl Stream {
         match completion {
             Completion::Written(id) if id != TOLD => {
                 let sent = &mut self.sent[id as usize % SLOTS];
-                // Of a piece that was sent twice, the write that counts is the last.
+                // If a piece was sent twice, the write that counts is the last.
                 if sent.rail == at {
                     sent.done = true;
                     self.zero_copy -= usize::from(sent.zero_copy.take().is_some());

@@ -52,7 +52,7 @@ impl Stream {
 
     fn accept<'a>(&mut self, places: impl Iterator<Item = &'a [u8]>, zero_copy: bool) -> usize {
         self.progress();
-        // Of the piece that is being filled: how many bytes it has, and may have.
+        // The bytes that the piece which is being filled has, and may have.
         let (mut taken, mut fill, mut room) = (0, 0, 0);
         for mut place in places {
             while !place.is_empty() {

@@ -1,7 +1,7 @@
 //! New queues in the place of those that failed, while others live.
 //!
-//! One end, the one that *chooses*, asks for it in a note when the old queue has ended on both sides, after a pause that
-//! grows, and if its port works:
+//! One end, the one that *chooses*, asks for it in a note when the old queue has ended on both sides, after a
+//! pause that grows, and if its port works:
 //!
 //! 1. it makes a queue and *asks*;
 //! 2. the other makes one, connects it, and says that it is *ready*: from then on its device takes what comes;
@@ -9,9 +9,9 @@
 //! 4. it says *go*, with the number of the new queue. The other uses it from when it hears that; the first one when that
 //!    was delivered, through another queue: the new one is not looked at before.
 //!
-//! Either may say *not* instead, and both forget what they had made. A new queue has a number of its own: whatever was said
-//! of the old one, or is late, means the old one. Numbers are not given twice, so there are only so many
-//! ([`RAILS`]).
+//! Either may say *not* instead, and both forget what they had made. A new queue has a number of its own:
+//! whatever was said of the old one, or is late, means the old one. Numbers are not given twice, so there are
+//! only so many ([`RAILS`]).
 
 use std::thread::JoinHandle;
 
@@ -287,7 +287,7 @@ impl Stream {
         let known = self.renewals.take(&renewal);
         let made = match (renewal.step, known) {
             (Step::Ask(address), _) => {
-                // Of that queue both sides have ended, though that may be news here.
+                // Both sides of that queue have ended, though that may be news here.
                 let at = of as usize;
                 if self.rails.all.get_mut(at).is_some_and(|r| std::mem::take(&mut r.live_there)) {
                     self.lose(at, "it has ended on the other side");

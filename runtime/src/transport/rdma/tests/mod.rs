@@ -195,7 +195,7 @@ fn the_order_of_completions_does_not_matter() {
         for stream in [&mut a, &mut b] {
             let mut stirred = stream.unruly.take().expect("put there above");
             swaps += stirred.swaps;
-            // What it holds comes now.
+            // The completions that it holds come now.
             stirred.random = Random(0);
             stream.release(stirred.held);
         }

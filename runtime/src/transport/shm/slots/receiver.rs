@@ -24,8 +24,8 @@ pub(crate) struct Receiver {
     /// The memory in which such messages are put together that have no other place: the next message, the one
     /// after it, and so on.
     stage: Vec<Stage>,
-    /// Bytes of the next message that were given part by part; whether it is where it is to be, or all of it in the pipe,
-    /// to be read there.
+    /// Bytes of the next message that were given part by part; whether it is where it is to be, or all of it
+    /// in the pipe, to be read there.
     given: usize,
     landed: bool,
     whole: bool,

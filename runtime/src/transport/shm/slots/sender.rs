@@ -25,7 +25,8 @@ pub(crate) struct Sender {
     reserved: u64,
     /// See [`WISHES`].
     wishes: u64,
-    /// The connection from the peer to this rank, if this one is the lower; the samples last seen there, and how often in a row.
+    /// The connection from the peer to this rank, if this one is the lower; the samples last seen there, and
+    /// how often in a row.
     back: Option<End>,
     samples: u32,
     unchanged: u32,

@@ -106,7 +106,7 @@ impl ByteStream {
             self.idle = 0;
             return Ok(0);
         };
-        // What came before that is there now, if it was not just before.
+        // The bytes that came before are there now, if they were not just before.
         match stream.read(places) {
             0 => Err(why),
             read => Ok(read),
@@ -148,7 +148,7 @@ impl ByteStream {
         let mut left: libc::c_int = 0;
         // SAFETY: this request of a TCP socket writes one number to where it is told.
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut left) };
-        // Where it cannot be known, nothing counts as acknowledged.
+        // If it cannot be known, nothing counts as acknowledged.
         if result == 0 { left.unsigned_abs().into() } else { u64::MAX }
     }
 

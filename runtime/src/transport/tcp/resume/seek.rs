@@ -1,4 +1,4 @@
-//! Looking for another connection, and for the way home.
+//! Looks for another connection, and for the way home.
 
 use std::time::{Duration, Instant};
 
