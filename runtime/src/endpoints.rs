@@ -117,7 +117,7 @@ impl Sender {
         matches!(self, Sender::Mapped(s) if s.reads())
     }
 
-    /// Pushes on what peers take bit by bit; says whether something moved.
+    /// Pushes on what peers take bit by bit; returns true if something moved.
     #[inline]
     pub(crate) fn push(&mut self) -> bool {
         match self {
@@ -411,7 +411,7 @@ impl Endpoints {
         self.sockets.iter().map(|(_, socket)| socket.pinned()).sum()
     }
 
-    /// Connections over memory, one for each direction that is in use.
+    /// Returns the number of connections over memory, one for each direction that is in use.
     pub(crate) fn mapped(&self) -> u64 {
         let senders = self.senders.iter().filter(|s| matches!(s, Sender::Mapped(_)));
         let receivers = self.receivers.iter().filter(|r| matches!(r, Receiver::Mapped(_)));
@@ -424,7 +424,7 @@ impl Endpoints {
         self.sockets.iter().for_each(|(_, socket)| socket.tend());
     }
 
-    /// Connections over sockets; each is one descriptor, for both directions.
+    /// Returns the number of connections over sockets; each is one descriptor, for both directions.
     pub(crate) fn sockets(&self) -> u64 {
         self.sockets.len() as u64
     }

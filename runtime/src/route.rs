@@ -40,7 +40,7 @@ impl Default for Transports {
 /// The link by which a rank is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// It is this rank itself.
+    /// The rank is this one itself.
     Own,
     /// Load and store in memory that both map.
     Shm,

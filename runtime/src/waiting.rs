@@ -181,7 +181,7 @@ impl Wait {
     }
 }
 
-/// Nanoseconds of the clock that all processes of a machine share.
+/// Returns the nanoseconds of the clock that all processes of a machine share.
 pub(crate) fn now() -> u64 {
     nanos(clock_gettime(ClockId::Monotonic))
 }

@@ -132,7 +132,7 @@ impl Shape {
         shape.finish(header, slot_bytes)
     }
 
-    /// Buffers of bytes that no plan divides into chunks.
+    /// Describes buffers of bytes that no plan divides into chunks.
     pub(crate) fn bytes(lens: Vec<u64>) -> Self {
         Shape {
             size: 1,
@@ -225,7 +225,7 @@ impl Shape {
         self.paces.iter().map(|p| p.passes).max().unwrap_or(1)
     }
 
-    /// Chunks of a unit.
+    /// Returns the chunks of a unit.
     fn per_unit(&self) -> u64 {
         self.chunks / (self.units.len() as u64 - 1).max(1)
     }

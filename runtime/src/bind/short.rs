@@ -10,7 +10,7 @@ pub struct Stats {
     pub passes: u32,
     /// Messages sent.
     pub messages: u64,
-    /// Those of the messages whose content was not copied on its way out.
+    /// The messages, of these, whose content was not copied on its way out.
     pub pulled: u64,
     /// Bytes of content sent.
     pub bytes: u64,

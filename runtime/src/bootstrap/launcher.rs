@@ -81,7 +81,7 @@ impl Launcher {
         self
     }
 
-    /// Arguments of the program.
+    /// Adds arguments of the program.
     #[must_use]
     pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args.extend(args.into_iter().map(|a| a.as_ref().into()));
@@ -117,8 +117,8 @@ impl Launcher {
         self
     }
 
-    /// Hints for all ranks, in the form of [`hints::VARIABLE`](crate::hints::VARIABLE). Ranks that
-    /// are told which links to use do not inherit memory; they meet as ranks of other launchers do.
+    /// Sets hints for all ranks, in the form of [`hints::VARIABLE`](crate::hints::VARIABLE). Ranks that are
+    /// told which links to use do not inherit memory; they meet as ranks of other launchers do.
     #[must_use]
     pub fn hints(mut self, hints: impl Into<String>) -> Self {
         self.hints = Some(hints.into());
@@ -232,7 +232,7 @@ impl Launcher {
 /// A started process.
 struct Rank {
     child: Child,
-    /// Becomes readable when the process ends.
+    /// A descriptor that becomes readable when the process ends.
     pidfd: OwnedFd,
     stdout: Option<ChildStdout>,
     lines: Lines,
@@ -268,9 +268,9 @@ impl Rank {
     }
 }
 
-/// A job that runs. When it is dropped, what is left of it is ended.
+/// A job that runs. When it is dropped, its remaining processes are ended.
 struct Job {
-    /// The memory of the ranks, if they inherit it. Others notice by themselves who is gone.
+    /// The memory of the ranks, if they inherit it. Others notice by themselves which ranks are gone.
     segment: Option<Arc<Segment>>,
     ranks: Vec<Rank>,
     cause: Option<String>,

@@ -59,7 +59,7 @@ impl Launched {
 /// The store at which the ranks of a job meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreAt {
-    /// One rank needs nobody.
+    /// The job has one rank, which needs no store.
     Alone,
     /// Rank 0 serves it at this address; `job` keeps jobs apart that meet there by accident.
     Address {

@@ -36,16 +36,17 @@ use crate::comm::Communicator;
 use crate::error::Error;
 use crate::transport::shm::{Layout, Segment};
 
-/// Number of the file descriptor of the shared memory.
+/// Names the variable with the file descriptor of the shared memory.
 pub(crate) const SHM_FD: &str = "ROUNDELAY_SHM_FD";
-/// The rank.
+/// Names the variable with the rank.
 pub(crate) const RANK: &str = "ROUNDELAY_RANK";
-/// The number of ranks.
+/// Names the variable with the number of ranks.
 pub(crate) const SIZE: &str = "ROUNDELAY_SIZE";
 /// Names the variable with the longest wait for other ranks, in milliseconds.
 pub(crate) const TIMEOUT_MS: &str = "ROUNDELAY_TIMEOUT_MS";
 
-/// Ranks with different labels count as being on different machines.
+/// Names the variable with the label of the machine. Ranks with different labels count as being on different
+/// machines.
 pub(crate) const HOST: &str = "ROUNDELAY_HOST";
 /// Names the variable with the address at which rank 0 serves the store, `host:port`.
 pub(crate) const STORE: &str = "ROUNDELAY_STORE";
@@ -53,7 +54,7 @@ pub(crate) const STORE: &str = "ROUNDELAY_STORE";
 /// Names the variable with the secret, which all ranks of a job know, and nobody else.
 pub(crate) const SECRET: &str = "ROUNDELAY_SECRET";
 
-/// The shared memory can be taken over once.
+/// True once the shared memory was taken over, which can be done once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 impl Communicator {

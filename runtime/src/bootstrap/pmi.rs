@@ -61,7 +61,7 @@ impl Pmi {
         Ok(Pmi { fd, rank, deadline, timeout, input: Vec::new() })
     }
 
-    /// Tells all ranks what rank 0 says. A text without spaces, at most 900 bytes.
+    /// Passes rank 0's note to all ranks: a text without spaces, of at most 900 bytes.
     pub(crate) fn share(mut self, note: Option<&str>) -> Result<String, Error> {
         self.ask("init pmi_version=1 pmi_subversion=1", "response_to_init")?;
         let name = self.ask("get_my_kvsname", "my_kvsname")?;

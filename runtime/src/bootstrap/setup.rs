@@ -54,9 +54,9 @@ impl Setup {
         self
     }
 
-    /// Connections that are opened to each peer at once where TCP is used, [`Setup::CHANNELS`] by
-    /// default, and one for messages between single ranks; more are opened when a plan has more
-    /// channels.
+    /// Sets the number of connections that are opened to each peer at once where TCP is used,
+    /// [`Setup::CHANNELS`] by default, and one for messages between single ranks; more are opened when a plan
+    /// has more channels.
     #[must_use]
     pub fn channels(mut self, channels: u32) -> Self {
         self.terms.channels = channels;

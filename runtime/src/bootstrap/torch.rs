@@ -118,7 +118,7 @@ impl TorchStore {
         Ok(value)
     }
 
-    /// Tells all ranks what rank 0 says.
+    /// Passes rank 0's note to all ranks.
     pub(crate) fn share(mut self, note: Option<&str>) -> Result<String, Error> {
         match note {
             Some(note) => {

@@ -15,7 +15,7 @@ use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::hints::{Hints, Lossy};
 
-/// More chunk moves than this are not unrolled to see in which order they add.
+/// The most chunk moves that are unrolled to see in which order they add.
 const MOST_MOVES: u64 = 4_000_000;
 /// Algorithms and shapes that are remembered.
 const KEPT: usize = 512;
@@ -35,7 +35,7 @@ pub(super) struct Fit {
 }
 
 impl Candidate {
-    /// Microseconds by the cost model; infinite if it cannot be played.
+    /// Returns the microseconds by the cost model; infinite if it cannot be played.
     pub(super) fn time_us(&self, bytes: u64, slot_bytes: u64) -> f64 {
         self.fit.as_ref().map_or(f64::INFINITY, |fit| fit.profile.time_us(bytes, slot_bytes))
     }
@@ -189,7 +189,7 @@ fn fit(entry: &'static Entry, request: &Request<'_>, grid: Option<&Shape>) -> Re
     Ok(Fit { shape, profile: Arc::new(profile) })
 }
 
-/// Paths between the hosts, where there are hosts to go between.
+/// Returns the number of paths between the hosts, where there are hosts to go between.
 fn paths(request: &Request<'_>) -> u32 {
     match request.topology.hosts() > 1 && request.transport != NVLINK {
         true => request.topology.path_count(),

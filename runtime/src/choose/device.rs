@@ -6,7 +6,7 @@
 
 use roundelay_compiler::device::{Way, abi};
 
-/// A rule holds for calls of at most so many bytes of the whole vector.
+/// A rule for calls of at most `up_to` bytes of the whole vector.
 struct Rule {
     collective: &'static str,
     /// The most ranks that it is for. Of a collective's rules those for the fewest that are enough stand
@@ -14,14 +14,15 @@ struct Rule {
     ranks: u32,
     up_to: u64,
     algorithm: &'static str,
-    /// The best first; what the buffers do not allow is passed over, and `staged` takes any.
+    /// The ways, the best first; a way that the buffers do not allow is passed over, and `staged` takes any.
     ways: &'static [Way],
 }
 
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
 const ANY: u64 = u64::MAX;
-/// Copy engines make broadcasts of more bytes between two ranks. Where both send at once stores are as fast.
+/// The bytes of a broadcast between two ranks beyond which copy engines make it. Where both send at once
+/// stores are as fast.
 const ENGINES: u64 = 64 * M;
 
 const fn rule(
@@ -124,10 +125,11 @@ pub(crate) fn ways(collective: &str, bytes: u64, ranks: u32) -> Vec<Way> {
     ways
 }
 
-/// Blocks for a call on so many ranks: enough to keep the links busy, few where meeting costs more than moving.
-/// On two GPUs all of them are best: all_reduce.ring of 1 GiB took 3.27 ms with 32 blocks, 3.00 with 128. On more,
-/// 64 were best up to 32 MiB where all send to all: all_gather of 32 MiB on four took 87.9 us with 32, 79.3 with 64, 96
-/// with 128. A broadcast goes down a chain, whose ranks send to one each.
+/// Returns the number of blocks for a call on so many ranks: enough to keep the links busy, few where meeting
+/// costs more than moving. On two GPUs all of them are best: all_reduce.ring of 1 GiB took 3.27 ms with 32
+/// blocks, 3.00 with 128. On more, 64 were best up to 32 MiB where all send to all: all_gather of 32 MiB on
+/// four took 87.9 us with 32, 79.3 with 64, 96 with 128. A broadcast goes down a chain, whose ranks send to
+/// one each.
 pub(crate) fn blocks(
     collective: &str,
     way: Way,
@@ -156,8 +158,8 @@ pub(crate) fn blocks(
 /// Bytes of an arm's chunk in a pass, up to which arms are played side by side: what a block has in flight at once.
 const SIDE_BY_SIDE: u64 = 32 * K;
 
-/// Groups of warps that play arms side by side: as many as a phase has arms where chunks are small; one where they
-/// are large, so that all ranks send to one peer each at a time.
+/// Returns the number of groups of warps that play arms side by side: as many as a phase has arms where
+/// chunks are small; one where they are large, so that all ranks send to one peer each at a time.
 pub(crate) fn groups(way: Way, arms: u32, pass_bytes: u64) -> u64 {
     match way {
         Way::Staged | Way::Put | Way::Get if pass_bytes > SIDE_BY_SIDE => 1,

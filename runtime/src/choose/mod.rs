@@ -39,13 +39,13 @@ use how::fastest;
 pub use machine::Machine;
 pub use tuned::{Setting, Times, Tuned, VARIABLE};
 
-/// Measured times that differ by less than this factor are alike, and those that are predicted for crowded cores.
+/// The factor within which measured times are alike, and those that are predicted for crowded cores.
 const ALIKE: f64 = 1.03;
 
 /// The transport of buffers on GPUs.
 pub const NVLINK: &str = "nvlink";
 
-/// A call, as far as it decides the choice: the same on all ranks.
+/// The part of a call that decides the choice: the same on all ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The collective by name.
@@ -79,7 +79,7 @@ impl Request<'_> {
     }
 }
 
-/// The algorithm to be played, and how it came to that.
+/// The algorithm to be played, and the reasons for it.
 #[derive(Debug, Clone)]
 pub struct Choice {
     /// The algorithm.
@@ -151,9 +151,9 @@ pub enum Why {
     Lossy(String),
     /// It does not add in the order of the ranks.
     Unordered,
-    /// It takes so many times as long, by the cost model.
+    /// It takes this many times as long, by the cost model.
     Predicted(f64),
-    /// It takes so many times as long, as measured.
+    /// It takes this many times as long, as measured.
     Measured(f64),
     /// It was not measured at this size, and others were.
     Unmeasured,

@@ -311,7 +311,7 @@ fn on_crowded_cores_fewer_rounds_win_among_those_that_are_alike() {
     assert!(!faster.is_empty() && faster.iter().all(|why| why == "predicted alike"), "{faster:?}");
 }
 
-/// Hosts with paths of 4 and 1 Gbit/s between them.
+/// Returns hosts with paths of 4 and 1 Gbit/s between them.
 fn two_paths(hosts: u32, per: u32) -> Topology {
     let path = |name: &str, gbs| PathCost {
         name: name.into(),

@@ -101,7 +101,7 @@ impl Communicator {
     }
 }
 
-/// Blocks in a buffer of so many chunks.
+/// Returns the number of blocks in a buffer of so many chunks.
 fn blocks_in(header: &Header, chunks: u32) -> u64 {
     u64::from(chunks) * u64::from(header.blocks) / u64::from(header.chunks).max(1)
 }

@@ -35,7 +35,7 @@ pub struct Call<'a> {
 pub enum Args<'a> {
     /// The buffer of a plan in place: the whole vector.
     InPlace {
-        /// Read and written.
+        /// The vector, read and written.
         data: &'a mut [u8],
     },
     /// The buffers of a plan out of place. A buffer that this rank's part of the plan never touches may be
@@ -43,7 +43,7 @@ pub enum Args<'a> {
     OutOfPlace {
         /// The input, which is never written.
         input: &'a [u8],
-        /// Written.
+        /// The output, which is written.
         output: &'a mut [u8],
     },
 }

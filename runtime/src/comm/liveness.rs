@@ -20,7 +20,7 @@ impl Core {
         (0u32..).zip(hosts).find(|(_, host)| Some(*host) != own).map(|(rank, _)| rank)
     }
 
-    /// Hears the others.
+    /// Listens to the other ranks.
     ///
     /// # Errors
     ///

@@ -154,8 +154,8 @@ impl Communicator {
         Ok(self.core()?.divided())
     }
 
-    /// Shares of the parts for plans that are split by bandwidth into as many, in place of those that the
-    /// balance gives; `None` gives that back to it. All ranks must say the same.
+    /// Sets shares of the parts for plans that are split by bandwidth into as many, in place of those that
+    /// the balance gives; `None` gives that back to it. All ranks must say the same.
     ///
     /// # Errors
     ///

@@ -43,7 +43,7 @@ impl CallOptions {
         self
     }
 
-    /// Hints for these calls: they go before those of the communicator.
+    /// Sets hints for these calls: they go before those of the communicator.
     pub fn hints(mut self, hints: Hints) -> Self {
         self.hints = hints;
         self

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::hints::Hints;
 use crate::prototype::Playable;
 
-/// Calls whose plan is remembered.
+/// The number of calls whose plan is remembered.
 const KEPT: usize = 256;
 
 /// The collectives for which an algorithm can be installed: those with a method of their own.
@@ -34,8 +34,8 @@ pub(crate) const SERVED: [&str; 9] = [
     "barrier",
 ];
 
-/// A call by name, as far as it decides the algorithm: the same on all ranks. Calls are compared in
-/// this order, and mostly differ in the first.
+/// The part of a call by name that decides the algorithm: the same on all ranks. Calls are compared in this
+/// order, and mostly differ in the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Named {
     /// The length of the whole vector.
@@ -342,7 +342,7 @@ impl Communicator {
         self.core()?.install(algorithm.algorithm()?)
     }
 
-    /// Undoes [`Communicator::install`] for a collective, on all ranks together; says whether there
+    /// Undoes [`Communicator::install`] for a collective, on all ranks together; returns true if there
     /// was something to undo.
     ///
     /// # Errors

@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::paths::{Balance, Code};
 
 impl Core {
-    /// Shares for a plan that is split by bandwidth: those that were set, or else what the balance says.
-    /// All ranks agree on that now and then.
+    /// Returns the shares for a plan that is split by bandwidth: those that were set, or else those of the
+    /// balance. All ranks agree on that now and then.
     pub(super) fn divide(&mut self, plan: &Plan, key: &Key) -> Result<Option<Shares>, Error> {
         let Some(split) = &plan.header.split else { return Ok(None) };
         if let Some(set) = self.shares.as_ref().filter(|s| s.parts() == split.parts) {

@@ -88,8 +88,8 @@ impl Communicator {
         Ok(made)
     }
 
-    /// Meets once more if some rank could not go on: it may be because another one has died, who was there
-    /// until now. Then that is the error.
+    /// Meets once more if some rank could not go on: another one may have died, which was there until now.
+    /// Then that is the error.
     fn all_here(&mut self, words: &[u64]) -> Result<(), Error> {
         match words.contains(&REFUSED) {
             true => self.all_gather_u64(0).map(drop),
@@ -97,7 +97,7 @@ impl Communicator {
         }
     }
 
-    /// Connects the ranks of a part that share no memory. It is too late to go back: who fails here
+    /// Connects the ranks of a part that share no memory. It is too late to go back: a rank that fails here
     /// fails the whole.
     fn link_part(&mut self, part: &Part) -> Result<Communicator, Error> {
         let (arena, timeout) = (self.arena.clone(), self.settings.timeout);

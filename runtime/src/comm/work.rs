@@ -97,7 +97,7 @@ impl<R> Work<R> {
         result.unwrap_or_else(taken)
     }
 
-    /// Waits for the end of the work, but no longer than that; says whether it came.
+    /// Waits for the end of the work, but no longer than that; returns true if it came.
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
         let until = Instant::now().checked_add(timeout);
         self.sleep(until).is_ok_and(|()| self.is_completed())

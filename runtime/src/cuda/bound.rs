@@ -253,7 +253,7 @@ impl Gpu {
         Ok(kernel)
     }
 
-    /// Puts a bound call into a stream; says whether it is known.
+    /// Puts a bound call into a stream; returns true if it is known.
     pub(super) fn launch(
         &mut self,
         key: &Key,

@@ -64,7 +64,7 @@ impl CudaBuffers {
         }
     }
 
-    /// Addresses of data, input, output.
+    /// Returns the addresses of data, input, output.
     fn addresses(&self) -> [u64; 3] {
         match *self {
             CudaBuffers::InPlace { data } => [data.0, 0, 0],

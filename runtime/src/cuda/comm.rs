@@ -165,7 +165,7 @@ impl CudaComm {
     }
 
     /// Maps memory of another allocator on all ranks, so that calls on it need not copy. All ranks call together, with
-    /// the same number of bytes. Known memory costs one control of the ranks.
+    /// the same number of bytes. Known memory costs one exchange of words.
     ///
     /// The memory must not be freed before the communicator is dropped.
     ///

@@ -66,7 +66,7 @@ fn buffer(buf: Buf) -> Option<usize> {
     }
 }
 
-/// Pieces that follow each other at both ends as one.
+/// Joins pieces that follow each other at both ends.
 fn joined(pieces: Vec<EngineCopy>) -> Vec<EngineCopy> {
     let mut joined: Vec<EngineCopy> = Vec::new();
     for piece in pieces {
@@ -167,7 +167,7 @@ mod tests {
         prove(&proved, Way::Engine, &Lower::default()).expect("it only copies")
     }
 
-    /// Buffers of all ranks, of different bytes each, after what the pieces say.
+    /// Returns buffers of all ranks, of different bytes each, after what the pieces say.
     fn played(programs: &Programs, count: u64, size: u64, len: usize) -> [Vec<[Vec<u8>; 3]>; 2] {
         let n = programs.list().len();
         let content =

@@ -54,7 +54,8 @@ impl CudaWork {
         self.event.is_done().map_err(|fault| failed(self.rank, &self.stream, &fault))
     }
 
-    /// Microseconds from an earlier point to this one, by the GPU's clock. The streams have come to both.
+    /// Returns the microseconds from an earlier point to this one, by the GPU's clock. The streams have come
+    /// to both.
     ///
     /// # Errors
     ///

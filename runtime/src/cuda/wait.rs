@@ -76,7 +76,7 @@ impl CudaComm {
         }
     }
 
-    /// Hears the others, and sees whether they are still there.
+    /// Listens to the other ranks, and sees whether they are still there.
     fn look(&mut self, began: Instant, gone: &mut Option<Instant>) -> Result<(), Error> {
         let stalled = self.gpu.failed(format!(
             "the stream did not come to its end within {:?}: work of others in it takes longer, or the GPU hangs",

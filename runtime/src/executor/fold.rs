@@ -47,7 +47,7 @@ impl Player<'_> {
     }
 
     /// Brings what is there of the only message of a step, of `len` bytes, to the step's store, folded with the other
-    /// inputs; says whether it is all there.
+    /// inputs; returns true if it is all there.
     pub(super) fn land(&mut self, step: &Step, pass: u32, message: &Operand, len: usize) -> bool {
         let (bound, size) = (self.bound, self.bound.shape.size);
         let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];

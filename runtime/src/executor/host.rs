@@ -104,7 +104,7 @@ impl Player<'_> {
         self.work.cursors[lane].pass >= self.bound.passes(lane)
     }
 
-    /// Moves a lane to its next step; says whether it has come to its end.
+    /// Moves a lane to its next step; returns true if it has come to its end.
     #[inline]
     fn advance(&mut self, lane: usize) -> bool {
         let bound = self.bound;
@@ -263,7 +263,7 @@ impl Player<'_> {
         })
     }
 
-    /// Finds out where the messages of a step are written; says whether any stays where it is.
+    /// Finds out where the messages of a step are written; returns true if any stays where it is.
     #[inline]
     fn targets(&mut self, step: &Step, elements: u64) -> Result<bool, Error> {
         let bound = self.bound;
@@ -283,7 +283,7 @@ impl Player<'_> {
         Ok(zero_copy)
     }
 
-    /// Finds out where the inputs of a step are read; says whether any is another process's own.
+    /// Finds out where the inputs of a step are read; returns true if any is another process's own.
     #[inline]
     fn sources(&mut self, step: &Step, landed: bool) -> Result<bool, Error> {
         let bound = self.bound;

@@ -18,7 +18,7 @@ impl Player<'_> {
             || zero_copied > self.work.before[send] && !sender.is_consumed(zero_copied - 1)
     }
 
-    /// Pushes on what peers take bit by bit; says whether something moved, here or there, since this was asked last.
+    /// Pushes on what peers take bit by bit; returns true if something moved, here or there, since this was asked last.
     fn push(&mut self) -> bool {
         let mut moved = false;
         for send in &self.bound.sends {

@@ -12,7 +12,7 @@ use crate::endpoints::{Endpoints, Receiver, Sender};
 use crate::transport::shm::{Kind, RING, meta};
 
 /// Plays a short call as far as it goes without long waits: until something has been missing for so
-/// many polls. Says how many steps are done.
+/// many polls. Returns how many steps are done.
 #[inline]
 pub(crate) fn run_ahead(
     bound: &Bound,

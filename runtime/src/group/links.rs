@@ -92,7 +92,7 @@ impl Group {
         }
     }
 
-    /// Says which devices carry connections that are made from now on.
+    /// Sets the devices that carry connections which are made from now on.
     pub(crate) fn choose_devices(&mut self, devices: rdma::Choice) {
         self.devices = devices;
     }
@@ -108,7 +108,7 @@ impl Group {
         &self.costs
     }
 
-    /// Paths, by number, on which a stream of this rank does not go though it should.
+    /// Returns the paths, by number, on which a stream of this rank does not go though it should.
     pub(crate) fn lost_paths(&self) -> u64 {
         let away = |socket: Arc<Socket>| {
             let stream = socket.stream()?;

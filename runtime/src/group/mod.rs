@@ -56,7 +56,7 @@ pub(crate) enum Shown {
     OtherCall(u32),
 }
 
-/// Ends what a part is told of a failure of its whole.
+/// The end of the text that a part is told of a failure of its whole.
 const OF_WHOLE: &str = "; these are numbers in the whole of this part";
 
 /// The ranks of a whole, which stop when a part fails.
@@ -330,7 +330,7 @@ impl Group {
         self.registrations.bytes()
     }
 
-    /// Descriptors, without those of connections for data.
+    /// Returns the number of descriptors, without those of connections for data.
     pub(crate) fn descriptors(&self) -> u64 {
         let memory = if self.shares_heap() { 1 } else { 2 };
         memory + self.net().map_or(0, |net| net.counts().links + net.listener().descriptors())
@@ -414,7 +414,7 @@ impl Group {
         self.control.abort_record()
     }
 
-    /// Says which call this rank is in.
+    /// Publishes the call that this rank is in.
     #[inline]
     pub(crate) fn publish_call(&self, call: u64, digest: u32) {
         self.control.publish_call(self.own(), call, digest);
@@ -430,7 +430,7 @@ impl Group {
         self.control.call_of(self.local(rank)?.control, call)
     }
 
-    /// Says what this rank waits for, or no longer.
+    /// Publishes the wait of this rank, or its end.
     pub(crate) fn publish_wait(&self, waiting: Option<&Waiting>) {
         self.control.publish_wait(self.own(), waiting.map(Waiting::words));
         if let (None, Some(mut net)) = (waiting, self.net()) {
@@ -447,11 +447,11 @@ impl Group {
         Waiting::from_words(words?)
     }
 
-    /// Returns the participation of a rank, and its process on this machine.
+    /// Returns the state of a rank, and its process if that is on this machine.
     pub(crate) fn state(&self, rank: u32) -> (State, Option<i32>) {
         let known = self.pids.get(rank as usize).copied().flatten();
         match self.local(rank).map(|local| self.control.state(local.control)) {
-            // It has joined, and takes its local next.
+            // It has joined, and takes its place next.
             None | Some((State::Absent, _)) if known.is_some() => (State::Present, known),
             None => (State::Present, None),
             Some((state, pid)) => (state, Some(pid)),

@@ -69,7 +69,7 @@ impl Lossy {
     }
 }
 
-/// Hints of one level. What was not said is `None`.
+/// Hints of one level. A hint that was not given is `None`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Hints {
     /// Algorithms by collective; under the empty name, the one for all that have it.
@@ -90,7 +90,7 @@ pub struct Hints {
     rdma_gid: Option<u32>,
 }
 
-/// A hint that is not understood, with what was near.
+/// A hint that is not understood, with the nearest known ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct HintError(pub(crate) String);
@@ -182,7 +182,7 @@ impl Hints {
         self.lossy
     }
 
-    /// Transports, the preferred one first.
+    /// Returns the transports, the preferred one first.
     pub fn transport(&self) -> Option<&[String]> {
         self.transport.as_deref()
     }

@@ -91,7 +91,7 @@ enum State {
 }
 
 impl Link {
-    /// Frames longer than `limit` bytes break the protocol.
+    /// Makes a link. Frames longer than `limit` bytes break the protocol.
     pub(super) fn new(peer: u32, stream: TcpStream, limit: usize) -> Self {
         Self::over(peer, Carrier::Plain(Arc::new(stream.into())), limit)
     }
@@ -132,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Looks after a stream over several paths; says whether it must be looked at whatever its
+    /// Looks after a stream over several paths; returns true if it must be looked at whatever its
     /// descriptor says.
     pub(super) fn tend(&mut self) -> bool {
         match &mut self.stream {

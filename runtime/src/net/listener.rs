@@ -76,7 +76,8 @@ enum Heard {
 }
 
 impl Listener {
-    /// Descriptors of a listener: what listens, and what says that somebody is there.
+    /// Returns the number of descriptors of a listener: those that listen, and the one that says that
+    /// somebody is there.
     pub(crate) fn descriptors(&self) -> u64 {
         self.listeners.len() as u64 + 1
     }
@@ -143,12 +144,12 @@ impl Listener {
         &self.options
     }
 
-    /// Connections that proved to belong to the job, so far.
+    /// Returns the number of connections that proved to belong to the job, so far.
     pub(crate) fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Connections that were turned away, so far.
+    /// Returns the number of connections that were turned away, so far.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

@@ -5,7 +5,7 @@
 //! much from r + 2^k, so that after `ceil(log2 n)` steps each has all. It does no I/O: the same code
 //! runs over sockets and in [`scale`](super::scale).
 
-/// Steps until everybody has everything: `ceil(log2 size)`.
+/// Returns the number of steps until everybody has everything: `ceil(log2 size)`.
 pub(super) fn steps(size: u32) -> u32 {
     u32::BITS - size.saturating_sub(1).leading_zeros()
 }

@@ -59,13 +59,13 @@ impl Figures {
     }
 }
 
-/// Operations of the store that a rank makes: it leaves its endpoint, reads the next one's and the job's
-/// number, which rank 0 leaves.
+/// Returns the operations of the store that a rank makes: it leaves its endpoint, reads the next one's and
+/// the job's number, which rank 0 leaves.
 fn store_operations(size: u32) -> u32 {
     if size == 1 { 0 } else { 3 }
 }
 
-/// Endpoints of consecutive ranks, without the endpoints.
+/// The endpoints of consecutive ranks, by number alone.
 struct Run {
     first: u32,
     count: u32,

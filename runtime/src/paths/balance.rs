@@ -79,7 +79,7 @@ impl Balance {
         self.left == 0
     }
 
-    /// Takes in what all ranks found, before that call of so many bytes. Says whether shares change.
+    /// Takes in what all ranks found, before that call of so many bytes. Returns true if shares change.
     pub(crate) fn agree(
         &mut self,
         ranks: &[Vec<Code>],

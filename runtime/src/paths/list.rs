@@ -59,7 +59,7 @@ pub(crate) fn settle(
     devices(options)
 }
 
-/// Devices must be there, and each of them one path.
+/// Checks that devices are there, and each of them is one path.
 fn devices(options: &Options) -> Result<(), Error> {
     let media = || options.paths.iter().zip(&options.media);
     for (at, (name, medium)) in media().enumerate() {
@@ -80,7 +80,7 @@ fn devices(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Paths must be of transports that may be used. One path is none, unless it is a device.
+/// Checks that paths are of transports that may be used. One path is none, unless it is a device.
 fn allowed(options: &Options, transports: Transports) -> Result<(), Error> {
     let several = options.paths.len() > 1;
     for (name, medium) in options.paths.iter().zip(&options.media) {

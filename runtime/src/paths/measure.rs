@@ -38,7 +38,7 @@ impl Seen {
         (self.nanos, self.bytes) = (self.nanos + time.as_nanos(), self.bytes + u128::from(bytes));
     }
 
-    /// Femtoseconds for a byte.
+    /// Returns the femtoseconds for a byte.
     fn each(&self) -> u64 {
         let each = self.nanos.saturating_mul(1_000_000).checked_div(self.bytes).unwrap_or(0);
         u64::try_from(each).unwrap_or(u64::MAX)
@@ -95,7 +95,7 @@ impl Code {
         }
     }
 
-    /// Seconds for a byte, if it was measured.
+    /// Returns the seconds for a byte, if it was measured.
     pub(crate) fn seconds(self) -> Option<f64> {
         if self.0 == 0 || self == Code::LOST {
             return None;

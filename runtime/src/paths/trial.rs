@@ -86,7 +86,7 @@ impl Trials {
         }
     }
 
-    /// Shares are others now: everything is to be tried again.
+    /// Forgets all trials, for shares are others now.
     pub(crate) fn forget(&mut self) {
         self.all.clear();
         self.current = None;

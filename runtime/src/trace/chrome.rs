@@ -202,7 +202,7 @@ impl Clocks {
         Clocks { stamps, accuracy, before }
     }
 
-    /// Microseconds since the beginning of the file.
+    /// Returns the microseconds since the beginning of the file.
     fn micros(&self, trace: &Trace, time: u64) -> f64 {
         let stamp = self.stamps.get(&trace.machine).copied().unwrap_or(trace.stamp);
         (time + self.before).saturating_sub(stamp) as f64 / 1e3

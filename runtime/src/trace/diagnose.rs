@@ -21,7 +21,7 @@ const LINKS: usize = 8;
 /// The remedy if nothing else helps.
 pub(super) const PATIENCE: &str = "if it is only slow, allow more time (`--timeout`)";
 
-/// The participation of a rank.
+/// The condition of a rank: running, or the reason for which it takes no part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
@@ -71,7 +71,7 @@ pub struct Standing {
     pub rank: u32,
     /// Its process.
     pub pid: Option<i32>,
-    /// The participation of the rank.
+    /// The condition of the rank.
     pub condition: Condition,
     /// Calls that it made.
     pub calls: u64,

@@ -87,7 +87,7 @@ pub struct Trace {
     pub names: Vec<String>,
     /// The spans, in the order in which they ended.
     pub spans: Vec<Span>,
-    /// Endpoints of messages.
+    /// The ends of messages.
     pub flows: Vec<Flow>,
     /// Spans that found no room.
     pub missing: u64,

@@ -47,7 +47,8 @@ impl Name {
 pub(crate) struct Cache(Option<PathBuf>);
 
 impl Cache {
-    /// Files in that folder, none if the path is empty; by default in the user's folder for such things.
+    /// Keeps files in that folder, none if the path is empty; by default in the user's folder for such
+    /// things.
     pub(crate) fn new(folder: Option<&Path>) -> Self {
         let variable =
             |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);

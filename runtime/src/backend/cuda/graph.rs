@@ -35,7 +35,7 @@ impl<'s> Recording<'s> {
         Ok(Recording { stream, ended: false })
     }
 
-    /// Endpoints, and makes a graph of it, which lies on the device when this returns.
+    /// Ends the recording, and makes a graph of it, which lies on the device when this returns.
     pub(crate) fn end(mut self) -> Result<Graph, Fault> {
         let captured = self.stop()?;
         let mut raw = std::ptr::null_mut();

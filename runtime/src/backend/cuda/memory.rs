@@ -104,7 +104,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Addresses without memory. `bytes` is a multiple of the granularity.
+    /// Reserves addresses without memory. `bytes` is a multiple of the granularity.
     pub(crate) fn reserve(context: &Arc<Context>, bytes: u64) -> Result<Self, Fault> {
         context.enter()?;
         let (mut base, context) = (0, context.clone());

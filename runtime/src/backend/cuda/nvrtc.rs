@@ -262,7 +262,7 @@ impl Nvrtc {
     }
 }
 
-/// Files of that name, where packages and NVIDIA's installers put them.
+/// Lists files of that name, where packages and NVIDIA's installers put them.
 fn files() -> Vec<PathBuf> {
     let mut folders = wheels();
     for toolkit in entries(Path::new("/usr/local"), |name| name.starts_with("cuda")) {

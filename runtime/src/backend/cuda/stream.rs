@@ -125,7 +125,7 @@ impl Event {
         is_done(unsafe { cuda!(cuEventQuery(self.raw)) })
     }
 
-    /// Milliseconds from an earlier event; both are done.
+    /// Returns the milliseconds from an earlier event; both are done.
     pub(crate) fn since(&self, earlier: &Event) -> Result<f32, Fault> {
         let mut time = 0.0;
         // SAFETY: one number is written; both handles are good.

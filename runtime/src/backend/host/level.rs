@@ -29,7 +29,7 @@ impl Level {
         &[Level::Base]
     }
 
-    /// Loops of a type for copies. They may be called where this level is available.
+    /// Returns the loops of a type for copies. They may be called where this level is available.
     pub(crate) fn copies(self, dtype: DType) -> &'static Loops {
         match self {
             Level::Base => base::copies(dtype),
@@ -59,7 +59,7 @@ macro_rules! rows {
             }
         }
 
-        /// Loops of a type for copies: those of an operator that every type has.
+        /// Returns the loops of a type for copies: those of an operator that every type has.
         pub(super) fn copies(dtype: DType) -> &'static Loops {
             match dtype {
                 $(DType::$variant => table!($format, $class, Max),)*

@@ -64,9 +64,9 @@ pub(crate) struct Client {
 
 /// The reason for which a try to get in failed.
 enum Failed {
-    /// An attempt that may succeed the next time.
+    /// The next try may succeed.
     Again(String),
-    /// An attempt that no other will better.
+    /// No further try can succeed.
     Never(String),
 }
 

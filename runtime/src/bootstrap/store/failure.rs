@@ -40,7 +40,7 @@ impl Core {
         }
     }
 
-    /// Says something to all ranks but one that nobody asked for.
+    /// Sends all ranks but `except` a message that they did not ask for.
     fn tell_all(&mut self, verdict: Verdict, body: &[u8], except: Option<u64>) {
         let is_rank = |session: &Session| matches!(session.stage, Stage::Rank(_));
         let ranks = self.sessions.iter().filter(|&(&token, g)| is_rank(g) && Some(token) != except);

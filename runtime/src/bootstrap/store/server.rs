@@ -343,7 +343,7 @@ impl Core {
         }
     }
 
-    /// Says whether somebody who answered the challenge is in.
+    /// Answers somebody who answered the challenge: it is in, or refused.
     fn admit(
         &mut self,
         token: u64,

@@ -167,7 +167,7 @@ fn an_impostor_is_found_out() {
     assert!(why.contains("not a rank"), "{why}");
 }
 
-/// Strangers of all kinds at all listeners, until told to stop.
+/// Sends strangers of all kinds to all listeners, until told to stop.
 fn strangers(listeners: &Mutex<Vec<SocketAddr>>, seed: u64, stop: &AtomicBool) {
     let mut held = std::collections::VecDeque::new();
     let tls = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];

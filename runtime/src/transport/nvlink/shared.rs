@@ -23,7 +23,7 @@ pub(crate) fn offer(context: &Arc<Context>, bytes: u64) -> Result<(Physical, Own
 }
 
 impl Shared {
-    /// Addresses for `bytes` of each of so many ranks.
+    /// Reserves addresses for `bytes` of each of so many ranks.
     pub(crate) fn reserve(
         context: &Arc<Context>,
         (own, ranks): (u32, u32),

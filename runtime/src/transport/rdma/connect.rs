@@ -207,7 +207,7 @@ impl Meeting {
         }
     }
 
-    /// Sends what the socket takes; says whether that was all.
+    /// Sends what the socket takes; returns true if that was all.
     fn say(&mut self) -> Result<bool, String> {
         while !self.said.is_empty() {
             match self.socket.write(&self.said) {
@@ -221,7 +221,7 @@ impl Meeting {
     }
 }
 
-/// Hears until so many bytes are there; says whether they are.
+/// Hears until so many bytes are there; returns true if they are.
 fn hear(socket: &mut TcpStream, heard: &mut Vec<u8>, wanted: usize) -> Result<bool, String> {
     while heard.len() < wanted {
         let mut place = [0; 256];

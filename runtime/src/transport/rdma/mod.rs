@@ -92,7 +92,7 @@ impl From<Result<Meeting, String>> for Handshake {
     }
 }
 
-/// Waits until all of these have handshake or failed, until the deadline, or until `stopped` says so.
+/// Waits until all of these have met or failed, until the deadline, or until `stopped` says so.
 pub(crate) fn handshake(
     mut all: Vec<Handshake>,
     deadline: Instant,

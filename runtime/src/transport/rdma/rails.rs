@@ -32,8 +32,8 @@ enum Life {
 pub(super) struct Rail {
     /// None once it was destroyed.
     queue: Option<Queue>,
-    /// The device and the address of a queue that replaces it, the time at which it is made, and the pause
-    /// before the next.
+    /// The device and the address of a queue that replaces it, the time at which that is made, and the pause
+    /// before.
     pub(super) source: (Arc<Device>, Gid),
     pub(super) due: Option<Instant>,
     pub(super) pause: Duration,
@@ -185,7 +185,7 @@ impl Rails {
         }
     }
 
-    /// Counts what was completed; if a queue failed with it, says why.
+    /// Counts what was completed; if a queue failed with it, returns the reason.
     pub(super) fn count(&mut self, at: usize, completion: Completion) -> Option<String> {
         let rail = self.all.get_mut(at)?;
         match completion {

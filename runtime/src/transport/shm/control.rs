@@ -33,7 +33,7 @@ const WRITTEN: u64 = 2;
 /// A writer that has not finished within this time has died, or is stopped.
 const RECORD_WRITTEN: Duration = Duration::from_secs(1);
 
-/// The participation of a rank.
+/// The state of a rank: absent, present, or gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// It has not started yet.
@@ -71,7 +71,7 @@ impl Segment {
         self.word(line + 8).store(state as u64, Ordering::Release);
     }
 
-    /// Returns the participation of a rank, and its process.
+    /// Returns the state of a rank, and its process.
     pub(crate) fn state(&self, rank: u32) -> (State, i32) {
         let line = self.layout.rank_line(rank, PRESENCE);
         let state = match self.word(line + 8).load(Ordering::Acquire) {
@@ -185,7 +185,7 @@ impl Segment {
         })
     }
 
-    /// Says which call this rank is in, for peers that wait and wonder.
+    /// Publishes the call that this rank is in, for peers that wait.
     #[inline]
     pub(crate) fn publish_call(&self, rank: u32, call: u64, digest: u32) {
         let line = self.layout.rank_line(rank, CALL);
@@ -194,7 +194,7 @@ impl Segment {
         self.word(line).store(call, Ordering::Release);
     }
 
-    /// Says what this rank waits for, or no longer: words of which the first is not 0.
+    /// Publishes the wait of this rank, or its end: words of which the first is not 0.
     pub(crate) fn publish_wait(&self, rank: u32, words: Option<[u64; 8]>) {
         let line = self.layout.rank_line(rank, WAIT);
         self.word(line).store(0, Ordering::Relaxed);

@@ -105,7 +105,7 @@ impl CopyPaths {
         bits.fold(0, |all, bit| all | bit)
     }
 
-    /// Samples of all classes: while they grow, messages come.
+    /// Returns the samples of all classes: while they grow, messages come.
     pub(super) fn samples(&self) -> u32 {
         self.classes.iter().fold(0, |all, class| all.wrapping_add(class.samples))
     }
@@ -166,7 +166,7 @@ impl Class {
 mod tests {
     use super::*;
 
-    /// Plays so many messages of a length; says how many came each path.
+    /// Plays so many messages of a length; returns how many came each path.
     fn play(paths: &mut CopyPaths, len: usize, times: [u64; 3], messages: u32) -> [u32; 3] {
         let mut came = [0; 3];
         for _ in 0..messages {

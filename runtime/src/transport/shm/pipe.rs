@@ -159,7 +159,7 @@ impl Pusher {
         self.rests.front().is_some_and(|rest| rest.message <= message)
     }
 
-    /// Pushes what there is room for, up to a turn; says whether there was any.
+    /// Pushes what there is room for, up to a turn; returns true if there was any.
     #[inline]
     pub(super) fn push(&mut self) -> bool {
         let mut turn = TURN;
@@ -230,8 +230,8 @@ impl Taker {
         (there > 0).then(|| (self.pipe.at(at).cast_const(), (at - start) as usize, there as usize))
     }
 
-    /// Takes what is there of a message to `to`; says whether all of it has been taken. Until then it is called again
-    /// and again with the same place.
+    /// Takes what is there of a message to `to`; returns true if all of it has been taken. Until then it is
+    /// called again and again with the same place.
     ///
     /// # Safety
     ///

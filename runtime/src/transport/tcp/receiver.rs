@@ -101,7 +101,7 @@ impl Receiver {
         Message { meta: self.ring.meta(ahead), content: self.ring.content(ahead).as_ptr() }
     }
 
-    /// Reads the next message, of `len` bytes, straight to where it is to be; says whether all of it
+    /// Reads the next message, of `len` bytes, straight to where it is to be; returns true if all of it
     /// is there. Until then this is called again and again with the same pieces. What was already
     /// staged of it is copied.
     ///

@@ -53,7 +53,7 @@ impl Ring {
         Ring { slots: Vec::new(), head: 0, used: 0 }
     }
 
-    /// Slots in use.
+    /// Returns the number of slots in use.
     #[inline]
     pub(super) fn used(&self) -> usize {
         self.used

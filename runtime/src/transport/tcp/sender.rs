@@ -142,7 +142,7 @@ impl Sender {
         self.close(header, len);
     }
 
-    /// Puts header and staged content of a new message at the end of the queue; says how long the header is.
+    /// Puts header and staged content of a new message at the end of the queue; returns the length of the header.
     #[inline]
     fn enqueue(&mut self, meta: u64, staged: usize) -> usize {
         let header = header(announced(meta));
@@ -167,14 +167,14 @@ impl Sender {
         self.flush();
     }
 
-    /// Writes what the kernel takes; says whether nothing is left.
+    /// Writes what the kernel takes; returns true if nothing is left.
     pub(crate) fn flush(&mut self) -> bool {
         let settled = self.write() && self.socket.settle();
         self.reap();
         settled
     }
 
-    /// Writes what the kernel takes; says whether it has taken all.
+    /// Writes what the kernel takes; returns true if it has taken all.
     #[inline]
     fn write(&mut self) -> bool {
         while !self.queue.is_empty() && !self.socket.is_faulty() {

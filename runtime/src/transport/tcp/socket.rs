@@ -242,7 +242,7 @@ impl Socket {
         }
     }
 
-    /// Reads what is there into a place that is not empty; says how many bytes.
+    /// Reads what is there into a place that is not empty; returns the number of bytes.
     #[inline]
     pub(super) fn read(&self, to: &mut [u8]) -> usize {
         match &self.carrier {
@@ -307,7 +307,7 @@ impl Socket {
         }
     }
 
-    /// Hands to the kernel what it takes of some places, at most [`super::IOV_MAX`]; says how many
+    /// Hands to the kernel what it takes of some places, at most [`super::IOV_MAX`]; returns how many
     /// bytes.
     ///
     /// # Safety

@@ -29,7 +29,7 @@ impl Stream {
         self.sent.iter().filter(|sent| sent.done && sent.len > 0).count()
     }
 
-    /// Queues that have failed.
+    /// Returns the queues that have failed.
     pub(in super::super) fn dead(&self) -> Vec<usize> {
         (0..self.rails()).filter(|&at| !self.rails.all[at].is_live()).collect()
     }
@@ -44,7 +44,7 @@ impl Stream {
         self.rails.starve(at);
     }
 
-    /// Pieces sent by zero-copy, and are not delivered.
+    /// Returns the number of pieces that were sent by zero-copy, and are not delivered.
     pub(in super::super) fn zero_copy_pieces(&self) -> usize {
         self.zero_copy
     }
@@ -64,7 +64,7 @@ impl Stream {
         self.renewals.pause = (pause, 8 * pause);
     }
 
-    /// Queues that live.
+    /// Returns the queues that live.
     pub(in super::super) fn alive(&self) -> Vec<usize> {
         (0..self.rails()).filter(|&at| self.rails.all[at].is_live()).collect()
     }
@@ -84,7 +84,7 @@ impl Stream {
         self.rails.all.iter_mut().for_each(|rail| rail.peer_key ^= 0x5a5a);
     }
 
-    /// Pieces that came where this end wanted them.
+    /// Returns the number of pieces that came where this end wanted them.
     pub(in super::super) fn came_placed(&self) -> usize {
         self.placed
     }

@@ -15,7 +15,7 @@ pub(super) enum Arrived {
 }
 
 impl Stream {
-    /// Copies what has arrived to some places, in order; says how many bytes.
+    /// Copies what has arrived to some places, in order; returns the number of bytes.
     pub(crate) fn read(&mut self, places: &mut [IoSliceMut<'_>]) -> usize {
         self.progress();
         self.hand_out(places)

@@ -356,7 +356,7 @@ impl Stream {
         }
     }
 
-    /// Does what can be done now; says whether the peer's memory has all that was sent, whatever fails from
+    /// Does what can be done now; returns true if the peer's memory has all that was sent, whatever fails from
     /// now on. Until then this end must be looked at: it may have to send once more.
     pub(crate) fn settle(&mut self) -> bool {
         self.progress();

@@ -32,7 +32,7 @@ impl Sent {
 }
 
 impl Stream {
-    /// Takes what it can of some bytes; says how many.
+    /// Takes what it can of some bytes; returns how many.
     pub(crate) fn write<'a>(&mut self, places: impl Iterator<Item = &'a [u8]>) -> usize {
         self.accept(places, false)
     }
@@ -180,7 +180,7 @@ impl Stream {
         }
     }
 
-    /// Says something without a piece over a queue that was picked.
+    /// Sends a word without a piece over a queue that was picked.
     pub(super) fn say(&mut self, at: usize, word: Word) {
         let rail = &self.rails.all[at];
         let (from, to_key) = (self.region.span(SENT, 0, rail.device.0), rail.peer_key);

@@ -6,8 +6,8 @@
 //! 1. it makes a queue and *asks*;
 //! 2. the other makes one, connects it, and says that it is *ready*: from then on its device takes what comes;
 //! 3. the first connects its own, and sends an empty write through it: when that is delivered the way works;
-//! 4. it says *go*, with the number of the new queue. The other uses it from when it hears that; the first one when that
-//!    was delivered, through another queue: the new one is not looked at before.
+//! 4. it says *go*, with the number of the new queue. The other uses it from when it hears that; the first one
+//!    when that was delivered, through another queue: the new one is not looked at before.
 //!
 //! Either may say *not* instead, and both forget what they had made. A new queue has a number of its own:
 //! whatever was said of the old one, or is late, means the old one. Numbers are not given twice, so there are

@@ -131,7 +131,7 @@ fn moves(a: &mut Stream, b: &mut Stream, total: usize, lengths: impl FnMut() -> 
     moves_while((a, b), total, lengths, |_, _, _| {});
 }
 
-/// Lengths from a seed: mostly odd ones around a piece, and small ones.
+/// Returns lengths from a seed: mostly odd ones around a piece, and small ones.
 fn odd(seed: u64) -> impl FnMut() -> usize {
     let mut random = Random(seed);
     move || match (random.next() % 16, random.next()) {
@@ -141,7 +141,7 @@ fn odd(seed: u64) -> impl FnMut() -> usize {
     }
 }
 
-/// Polls both ends until the first has failed; says why.
+/// Polls both ends until the first has failed; returns the reason.
 fn failure(stream: &mut Stream, other: &mut Stream) -> String {
     let deadline = Instant::now() + LIMIT;
     loop {

@@ -5,7 +5,7 @@ use super::*;
 use crate::memory::Buffer;
 use crate::transport::rdma::registrations::BLOCK;
 
-/// Reads to a part of a buffer; says how much came.
+/// Reads to a part of a buffer; returns how much came.
 fn land(stream: &mut Stream, to: &mut [u8]) -> usize {
     // SAFETY: tests read on to the same place until it is full, and look at it then.
     unsafe { stream.read_placed(&mut [IoSliceMut::new(to)]) }

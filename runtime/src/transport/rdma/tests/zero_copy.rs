@@ -39,7 +39,7 @@ impl Registrant {
     }
 }
 
-/// Sends a part of a buffer; says how much was taken.
+/// Sends a part of a buffer; returns how much was taken.
 fn zero_copy(stream: &mut Stream, from: &[u8]) -> usize {
     // SAFETY: tests write there when `zero_copy` allows it, or to see what comes of it; nothing is unmapped.
     unsafe { stream.write_zero_copy([from].into_iter()) }

@@ -142,7 +142,7 @@ impl Sender {
         }
     }
 
-    /// Pushes what can be pushed now of messages that go through the pipe; says whether it was anything.
+    /// Pushes what can be pushed now of messages that go through the pipe; returns true if it was anything.
     #[inline]
     pub(crate) fn push(&mut self) -> bool {
         let moved = self.pusher.as_mut().is_some_and(Pusher::push);

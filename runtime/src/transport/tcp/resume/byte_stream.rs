@@ -41,7 +41,7 @@ impl ByteStream {
         ByteStream { fd: Arc::new(fd), stream: None, idle: 0, taken: 0, waits: (0, Instant::now()) }
     }
 
-    /// Devices, and the socket over which their two ends met.
+    /// Wraps devices, and the socket over which their two ends met.
     pub(crate) fn device(fd: OwnedFd, stream: Box<Stream>) -> ByteStream {
         ByteStream { stream: Some(stream), ..ByteStream::socket(fd) }
     }

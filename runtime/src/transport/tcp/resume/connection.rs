@@ -144,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// Reads over what is known already; says whether all of it has come.
+    /// Reads over what is known already; returns true if all of it has come.
     pub(super) fn skip(&mut self, received: u64) -> bool {
         while self.position < received {
             let mut bytes = [0; SKIP];

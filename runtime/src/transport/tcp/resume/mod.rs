@@ -256,7 +256,7 @@ impl Resumable {
         }
     }
 
-    /// Hands over what the connection takes of some places; says how many bytes.
+    /// Hands over what the connection takes of some places; returns the number of bytes.
     pub(crate) fn write(&mut self, places: &[IoSlice<'_>]) -> usize {
         if self.fault.is_some() || self.lost.is_some() || !self.rewrite() {
             return 0;
@@ -274,7 +274,7 @@ impl Resumable {
         taken
     }
 
-    /// Writes again what an older connection had taken; says whether that is done.
+    /// Writes again what an older connection had taken; returns true if that is done.
     fn rewrite(&mut self) -> bool {
         let Some(carrier) = self.carrier() else { return false };
         while self.at < self.kept.end() {
