@@ -9,9 +9,9 @@
 
 use std::time::{Duration, Instant};
 
-/// A yield that takes as long gave the core to somebody else.
+/// The time from which on a yield gave the core to somebody else.
 const TAKEN: Duration = Duration::from_micros(400);
-/// Twice within so long, and it was no accident.
+/// The time within which two such yields are no accident.
 const TWICE: Duration = Duration::from_millis(100);
 /// The time within which, after an earlier slice that was taken, one more is enough.
 const RECENT: Duration = Duration::from_secs(10);

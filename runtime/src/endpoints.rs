@@ -20,7 +20,7 @@ use crate::transport::tcp::{self, IoVec, Socket};
 pub(crate) enum Sender {
     /// Load and store in memory that the peer maps too.
     Mapped(shm::Sender),
-    /// DescriptorSocket to a socket.
+    /// Messages posted to a socket.
     Posted(tcp::Sender),
 }
 
@@ -202,7 +202,7 @@ impl Receiver {
         }
     }
 
-    /// Says that the message's content is no longer needed.
+    /// Releases the message's content, which is no longer needed.
     #[inline]
     pub(crate) fn consume(&mut self) {
         match self {

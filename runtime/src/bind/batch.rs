@@ -27,12 +27,12 @@ use crate::error::{Bytes, Error};
 use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
 
-/// Pieces in flight on a connection: so many small messages may be sent before one is received.
+/// The number of pieces in flight on a connection: as many small messages may be sent before one is received.
 const SLOTS: u32 = 8;
-/// Messages of memory that peers do not map are read through the kernel from this size on: the sender
+/// The size from which on messages of memory that peers do not map are read through the kernel: the sender
 /// waits until they are, and shorter ones had better be on their way.
 const FOREIGN_BYTES: u64 = 64 << 10;
-/// More pieces than this are refused: their steps alone would fill the memory.
+/// The most pieces of a batch: the steps of more would fill the memory.
 const MOST_PIECES: u64 = 1 << 24;
 /// The value that a tag without content has, so that no message reads as zeros.
 const TAG: u32 = 0x5265_6c61;

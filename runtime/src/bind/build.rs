@@ -19,23 +19,24 @@ use crate::error::Error;
 use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
 
-/// Messages of memory that peers do not map do without a slot from this size on: they come through a pipe, or
-/// are read through the kernel ([`crate::transport::shm`]). Slots are few, so the receiver still has their
-/// lines in its cache when they are written again; all_gather of 8 KiB takes 0.77 us through them and 0.62
-/// through the pipe, and 2.6 and 1.7 between cores that share no cache (docs/performance.md).
+/// The size from which on messages of memory that peers do not map do without a slot: they come through a
+/// pipe, or are read through the kernel ([`crate::transport::shm`]). Slots are few, so the receiver still has
+/// their lines in its cache when they are written again; all_gather of 8 KiB takes 0.77 us through them and
+/// 0.62 through the pipe, and 2.6 and 1.7 between cores that share no cache (docs/performance.md).
 const FOREIGN: usize = 4 << 10;
 /// The size for [`FOREIGN`] where ranks share cores, and caches with them; there are no pipes then, and two
 /// copies through a slot cost less than the kernel's look at the other process.
 const FOREIGN_CROWDED: usize = 16 << 10;
-/// Messages from this size on go to a socket from where they lie; copying shorter ones behind their
+/// The size from which on messages go to a socket from where they lie; copying shorter ones behind their
 /// header makes one piece of both.
 pub(super) const DIRECT_POSTED: usize = 4 << 10;
 /// The index of the input among the buffers.
 const INPUT: u32 = 1;
 
-/// Results of such calls that nobody reads soon are streamed: they do not stay in the caches.
+/// The size of calls from which on results that nobody reads soon are streamed: they do not stay in the
+/// caches.
 pub(super) const STREAM_BYTES: u64 = CACHED_VECTOR;
-/// Plans of more operations are not searched for results that nobody reads.
+/// The most operations of a plan that is searched for results that nobody reads.
 const STREAM_SEARCH: usize = 512;
 
 /// Makes addresses of a plan, and opens the connections that it uses.

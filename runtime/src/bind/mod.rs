@@ -123,7 +123,7 @@ pub(crate) struct Step {
     /// True if the only input is a message that can go straight to the store, if its link brings it bit by
     /// bit.
     pub(crate) lands: bool,
-    /// Mixed into the digest that its messages carry; 0 in plans.
+    /// The word that is mixed into the digest of its messages; 0 in plans.
     pub(crate) tag: u32,
     /// The division of its part into passes.
     pub(crate) pace: Pace,

@@ -93,7 +93,7 @@ impl Communicator {
     /// # Errors
     ///
     /// [`Error::Start`] if the environment does not describe a job, or was used before;
-    /// [`Error::Memory`] if the shared memory cannot be mapped. As [`Communicator::join`] otherwise.
+    /// [`Error::Memory`] if the shared memory cannot be mapped. Otherwise the errors of [`Communicator::join`].
     pub fn from_env() -> Result<Communicator, Error> {
         let membership = match std::env::var_os(SHM_FD) {
             Some(_) => None,

@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 
 use crate::error::Error;
 
-/// There is one connection a process, and no way back after the farewell.
+/// True once the connection was taken: there is one a process, and no way back after the farewell.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 const KEY: &str = "roundelay-store";
 /// The longest line that the process manager sends.

@@ -4,9 +4,9 @@ use super::env::{Found, Variables, wrong};
 use super::membership::{Launched, StoreAt};
 use crate::error::Error;
 
-/// Steps from here on are Slurm's own: the batch script, an interactive shell.
+/// The first of the step numbers that are Slurm's own: the batch script, an interactive shell.
 const NO_STEP: u64 = 0xffff_fff0;
-/// Above the ports that systems give away by themselves.
+/// The ports to choose from: above those that systems give away by themselves.
 const PORTS: std::ops::Range<u64> = 61_000..65_535;
 
 /// Describes this process as a task of a step, if srun started it.

@@ -18,7 +18,7 @@ const SET: u8 = 1;
 const GET: u8 = 3;
 const ADD: u8 = 4;
 const WAIT: u8 = 6;
-/// Follows `VALIDATE`.
+/// The number that follows `VALIDATE`.
 const MAGIC: u32 = 0x3C85_F7CE;
 /// The answer to `WAIT`.
 const STOP_WAITING: u8 = 0;

@@ -29,7 +29,7 @@ impl Communicator {
     ///
     /// For this and the other collectives: [`Error::Usage`] if an argument is wrong; nothing has
     /// moved then, and the communicator stays usable. [`Error::Refused`] if an installed algorithm
-    /// does not allow the call. Else as [`Communicator::run`].
+    /// does not allow the call. Otherwise the errors of [`Communicator::run`].
     pub fn all_reduce<T: Element>(
         &mut self,
         data: &mut [T],

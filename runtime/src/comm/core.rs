@@ -26,7 +26,7 @@ use crate::net::Deadline;
 use crate::paths::Balance;
 use crate::trace::{Recorder, Standing};
 
-/// Memory that calls keep for the next.
+/// The memory that calls keep for the next ones.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
     pub(crate) input: Option<Buffer<u8>>,
@@ -47,7 +47,7 @@ pub(crate) struct Core {
     pub(super) batches: Batches,
     /// The bound plan of the call in progress, or of the last one.
     pub(super) current: Option<usize>,
-    /// Calls made, and a digest of all of them in order.
+    /// The number of calls made, and a digest of all of them in order.
     pub(super) calls: u64,
     pub(super) history: u64,
     pub(super) failed: Option<String>,

@@ -337,7 +337,7 @@ impl Communicator {
     ///
     /// [`Error::PlanMismatch`] if ranks disagree, on all ranks; [`Error::Refused`] and
     /// [`Error::Usage`] if the algorithm cannot be played here. Nothing has changed then, and the
-    /// communicator stays usable. Else as [`Communicator::barrier`].
+    /// communicator stays usable. Otherwise the errors of [`Communicator::barrier`].
     pub fn install(&mut self, algorithm: &impl Playable) -> Result<(), Error> {
         self.core()?.install(algorithm.algorithm()?)
     }

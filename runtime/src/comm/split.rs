@@ -32,7 +32,7 @@ impl Communicator {
     ///
     /// [`Error::Usage`] on all ranks if any rank's list names a rank twice, one that does not exist,
     /// or not the rank itself, or if the ranks of a list did not all give that list. This
-    /// communicator stays usable. As [`Communicator::run`] otherwise.
+    /// communicator stays usable. Otherwise the errors of [`Communicator::run`].
     pub fn split(&mut self, ranks: &[u32]) -> Result<Option<Communicator>, Error> {
         let (own, size) = (self.rank(), self.size());
         let fault = objection(ranks, own, size);

@@ -40,7 +40,7 @@ pub(super) struct Worker {
 pub(super) struct Messages(Sender<Message>);
 
 impl Messages {
-    /// Has it called there, or here if that thread is gone.
+    /// Has the callback called on that thread, or on this one if that is gone.
     pub(super) fn call(&self, callback: Callback) {
         // A callback that cannot be sent is dropped, which is a call too.
         let _ = self.0.send(Message::Call(callback));

@@ -22,14 +22,14 @@ use crate::error::Error;
 pub enum CudaBuffers {
     /// The buffer of a call in place: the whole vector.
     InPlace {
-        /// Read and written.
+        /// The vector, read and written.
         data: DevicePtr,
     },
     /// The buffers of a call out of place. A buffer without meaning on this rank may be [`DevicePtr::NULL`].
     OutOfPlace {
         /// The input, which is never written.
         input: DevicePtr,
-        /// Written.
+        /// The output, which is written.
         output: DevicePtr,
     },
 }

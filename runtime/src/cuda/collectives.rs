@@ -11,7 +11,7 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// For this and the other collectives: as [`CudaComm::call`].
+    /// The errors of [`CudaComm::call`], for this and the other collectives.
     pub fn all_reduce(
         &mut self,
         data: DevicePtr,

@@ -53,7 +53,7 @@ impl Communicator {
     ///
     /// On all ranks if any fails, naming the rank and its reason: [`Error::Cuda`] if it has no GPU, no driver or
     /// no memory, if GPUs cannot reach each other, or ranks are on several machines; [`Error::Usage`] if ranks gave
-    /// different options. Else as [`Communicator::split`].
+    /// different options. Otherwise the errors of [`Communicator::split`].
     pub fn cuda(&mut self, options: CudaOptions) -> Result<CudaComm, Error> {
         let ranks: Vec<u32> = (0..self.size()).collect();
         let hints = self.core()?.plans.hints().clone();

@@ -8,7 +8,7 @@ use crate::comm::Core;
 use crate::error::Error;
 use crate::transport::nvlink::{DescriptorMessage, DescriptorSocket};
 
-/// Most bytes of a reason that go round.
+/// The most bytes of a reason that are passed on.
 const REASON: usize = 600;
 /// The bit in the word of a rank that refuses a call for its arguments, beside the length of its reason.
 const REFUSES: u64 = 1 << 32;

@@ -6,9 +6,9 @@ use roundelay_compiler::plan::Header;
 
 use crate::dtype::DType;
 
-/// A pass for pipelining alone moves at least so many bytes of a message a block.
+/// The least bytes of a message that a pass for pipelining alone moves, for each block.
 const LEAST_PIECE: u64 = 16 << 10;
-/// A block moves at most so many bytes of a chunk in a pass, so that blocks that run side by side work on
+/// The most bytes of a chunk that a block moves in a pass, so that blocks that run side by side work on
 /// memory that lies together: with pieces of 8 MiB a broadcast of 1 GiB came at 289 GB/s, now and then at
 /// 364.
 const MOST_PIECE: u64 = 2 << 20;
@@ -50,7 +50,7 @@ impl Job<'_> {
     ///
     /// # Errors
     ///
-    /// Why it cannot be played so, in words: the same on all ranks.
+    /// A text that says why it cannot be played so: the same on all ranks.
     pub(crate) fn cut(&self, blocks: u32, half: u64) -> Result<Cut, String> {
         let (header, size) = (self.header, self.dtype.size() as u64);
         let ceil = self.ceil()?;
@@ -98,8 +98,9 @@ impl Job<'_> {
         Ok(Cut { blocks: b as u32, pass, passes, unit })
     }
 
-    /// Passes of a plan that is pipelined: T of them take `(T + h) (l + m / T)`, with h hops more than one, l for
-    /// a hop's waits and meetings, and m for the bytes; the least is at `sqrt(h m / l)`.
+    /// Returns the number of passes of a plan that is pipelined: T of them take `(T + h) (l + m / T)`, with h
+    /// hops more than one, l for a hop's waits and meetings, and m for the bytes; the least is at `sqrt(h m /
+    /// l)`.
     fn pieces(&self, bytes: u64) -> u64 {
         let hops = u64::from(self.header.ranks.saturating_sub(2));
         (hops * bytes / HOP_BYTES).isqrt().max(1)

@@ -113,7 +113,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Calls that use a region are not known any more.
+    /// Forgets the calls that use a region.
     pub(super) fn forget(&mut self, region: u32) {
         let bounds = &mut self.bounds;
         self.known.retain(|key, at| {

@@ -33,7 +33,7 @@ impl Lowered {
     ///
     /// # Errors
     ///
-    /// Why a device cannot play the plans so.
+    /// A text that says why a device cannot play the plans so.
     pub(super) fn new(plans: &Proved, rank: u32, way: Way) -> Result<Arc<Self>, String> {
         let programs = prove(plans, way, &Options::default()).map_err(|why| why.to_string())?;
         let list = programs.list();

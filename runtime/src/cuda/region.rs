@@ -49,7 +49,7 @@ impl Region {
 /// The place of a buffer in a region: the same on all ranks of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Spot {
-    /// Counted in the order in which all ranks made regions.
+    /// The number of the region, in the order in which all ranks made them.
     pub(super) region: u32,
     pub(super) offset: u64,
 }

@@ -141,7 +141,7 @@ impl Sharing {
         Ok(Region::IpcMemory { found, own: self.rank, peers, offsets, bytes })
     }
 
-    /// Maps what a peer's message names; where in it the peer's memory begins.
+    /// Maps what a peer's message names; returns it with the offset at which the peer's memory begins.
     fn open(&self, peer: u32, content: &[u8]) -> Result<(IpcMemory, u64), Error> {
         let handle = content.get(..64).and_then(|h| Handle::try_from(h).ok());
         let offset = content.get(64..).and_then(|o| o.try_into().ok()).map(u64::from_le_bytes);

@@ -11,13 +11,14 @@ use super::program::Lowered;
 use crate::backend::cuda::{CudaStream, Fault};
 use crate::error::{Error, Location};
 
-/// Polls without giving the core away.
+/// The number of polls before the core is given away.
 const SPINS: u32 = 2000;
 /// The interval at which the others are heard.
 const HEAR: Duration = Duration::from_millis(1);
 /// The time that the kernels of a rank that is gone may still take to be seen.
 const LINGER: Duration = Duration::from_secs(1);
-/// Timeouts after which a stream is given up in which no kernel of ours reports anything: other work is in it.
+/// The number of timeouts after which a stream is given up in which no kernel of ours reports anything: other
+/// work is in it.
 const STALLED: u32 = 10;
 
 impl CudaComm {

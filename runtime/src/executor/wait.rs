@@ -10,20 +10,21 @@ use std::time::{Duration, Instant};
 
 use crate::group::Group;
 
-/// Polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
+/// The number of polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
 const EAGER: u32 = 64;
-/// Polls before the first yield, a tenth of a millisecond.
+/// The number of polls before the first yield, a tenth of a millisecond.
 const SPINS: u32 = 3000;
 /// The number of polls where ranks outnumber cores: whoever is awaited is likely not running.
 const SPINS_CROWDED: u32 = 8;
 /// The time that a rank polls sockets, without a pause, before it sleeps where others want its core: a peer
 /// that runs answers sooner, and to be woken costs more than what is left of a slice.
 const BRISK: Duration = Duration::from_micros(30);
-/// Longest sleep for shared memory. A waker that has not seen yet that somebody sleeps costs no more than this.
+/// The longest sleep for shared memory. A waker that has not seen yet that somebody sleeps costs no more than
+/// this.
 const NAP: Duration = Duration::from_micros(200);
 /// The longest sleep where something may come that wakes nobody.
 const SHORT_NAP: Duration = Duration::from_micros(50);
-/// A wait for sockets sleeps from here on.
+/// The time after which a wait for sockets sleeps.
 const LONG: Duration = Duration::from_millis(20);
 /// The interval at which peers are examined.
 const EXAMINE: Duration = Duration::from_millis(1);
@@ -71,7 +72,7 @@ impl Wait {
         Wait { sockets, ..self }
     }
 
-    /// Polls without a pause.
+    /// Returns the number of polls without a pause.
     pub(crate) fn polls(crowded: bool) -> u32 {
         if crowded { SPINS_CROWDED } else { EAGER }
     }

@@ -120,7 +120,7 @@ pub(crate) struct Group {
     hosts: Vec<u32>,
     /// The process of each rank on this machine.
     pids: Vec<Option<i32>>,
-    /// Identity, the same on all ranks, and how many parts were split off it.
+    /// The identity, the same on all ranks, and the number of parts that were split off.
     id: u64,
     splits: u64,
     terms: Terms,
@@ -154,7 +154,7 @@ impl Group {
         group
     }
 
-    /// Takes this rank's local.
+    /// Takes this rank's place in the control segment.
     fn local_ranks(
         rank: u32,
         control: Arc<Segment>,
@@ -193,7 +193,7 @@ impl Group {
         group
     }
 
-    /// Says that this rank is about to sleep. Whatever comes from now on wakes it.
+    /// Announces that this rank is about to sleep. Whatever comes from now on wakes it.
     pub(crate) fn announce_sleep(&self) {
         self.control.announce_sleep(self.own());
     }
@@ -341,7 +341,7 @@ impl Group {
         Arc::ptr_eq(&self.control, &self.heap)
     }
 
-    /// Hears what ranks elsewhere say: alarms, and that they are gone.
+    /// Reads what ranks elsewhere say: alarms, and that they are gone.
     pub(crate) fn listen(&self) {
         let own = self.own();
         let Some(mut net) = self.net() else { return };

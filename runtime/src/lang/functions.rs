@@ -25,7 +25,7 @@ functions! {
     min(a, b) = Min;
     /// The larger one.
     max(a, b) = Max;
-    /// Without its sign.
+    /// The absolute value of x.
     abs(x) = Abs;
     /// a / b, rounded up.
     ceil_div(a, b) = CeilDiv;

@@ -189,7 +189,7 @@ pub struct Protocol(());
 
 /// A choice by size.
 pub const auto: Protocol = Protocol(());
-/// Through buffers.
+/// Messages travel through buffers.
 pub const staged: Protocol = Protocol(());
 /// Peers read each other's memory.
 pub const direct: Protocol = Protocol(());

@@ -25,9 +25,9 @@ pub(super) struct Wanted<'a> {
 /// The timeout of a wait for others, and a check that may end it sooner.
 pub(crate) struct Deadline<'a> {
     pub(crate) timeout: Duration,
-    /// Asked every few milliseconds of a wait for a rank: why to give up, if so. It sees more of the
-    /// ranks than the connections that are being made: the store does while ranks join, the whole
-    /// while a part is split off.
+    /// A check that is made every few milliseconds of a wait for a rank, and returns the reason to give up,
+    /// if there is one. It sees more of the ranks than the connections that are being made: the store does
+    /// while ranks join, the whole while a part is split off.
     pub(crate) watch: &'a mut dyn FnMut(u32) -> Option<Error>,
     /// The ranks as errors and `watch` number them, if not by their own numbers: as in the whole that they
     /// are a part of.

@@ -23,7 +23,7 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 /// is gone, or a firewall stands between.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// An address that a peer listens at, and from where.
+/// An address that a peer listens at, and this rank's own on that path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DialTarget {
     /// This rank's own address, where that decides the path.

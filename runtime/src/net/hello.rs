@@ -42,7 +42,7 @@ pub(super) struct Name {
 
 /// The lane of the link on which ranks talk to each other.
 pub(super) const CONTROL: u32 = 1 << 16;
-/// The connection carries on a stream.
+/// The bit of a connection that carries on a stream.
 const AGAIN: u32 = 1 << 31;
 
 /// Returns the lane of a channel on a path.
@@ -124,7 +124,7 @@ impl Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply {
     Challenge([u8; NONCE]),
-    /// With a proof where there is a secret, else zeros.
+    /// The connection is accepted, with a proof where there is a secret, else zeros.
     Accepted([u8; PROOF]),
     Refused(Refusal),
 }

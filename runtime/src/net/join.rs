@@ -25,7 +25,7 @@ use crate::transport::tcp::Resumable;
 
 /// The time between two looks, while nothing comes.
 const TICK: Duration = Duration::from_millis(5);
-/// More than an endpoint without its note, and its share of a frame, can be.
+/// A bound of the bytes of an endpoint without its note, with its share of a frame.
 const CARD_MAX: usize = 512;
 
 impl Net {
@@ -108,7 +108,7 @@ impl Net {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] if another rank's tag is not this one's. As [`Net::join`] otherwise.
+    /// [`Error::Usage`] if another rank's tag is not this one's. Otherwise the errors of [`Net::join`].
     pub(crate) fn all_words(
         &mut self,
         (word, tag): (u64, u32),

@@ -62,7 +62,7 @@ pub(crate) struct EndpointAddress {
     pub(crate) note: Vec<u8>,
 }
 
-/// A connection for data: to whom, which of the parallel ones, and over which path.
+/// The name of a connection for data: its peer, its channel, and its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionId {
     pub(crate) peer: u32,

@@ -13,11 +13,11 @@ const OTHER: f64 = 0.5;
 /// The cost of an agreement, in microseconds, and the part of a call's time that it may take.
 const WORDS_US: f64 = 150.0;
 const COST: f64 = 0.01;
-/// Calls of so many bytes can measure.
+/// The bytes from which on calls can measure.
 const FIRST: u64 = 1 << 20;
-/// Calls that take less are tried, in microseconds.
+/// The time below which calls are tried, in microseconds.
 const SHORT_US: f64 = 5000.0;
-/// Most calls between two agreements.
+/// The most calls between two agreements.
 const SELDOM: u32 = 64;
 
 /// The state of a path, the same on all ranks.

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Parts of a call that moved fewer bytes say little of their path.
+/// The bytes below which a part of a call says little of its path.
 const LEAST: u64 = 64 << 10;
-/// A call in which a byte took so much longer than in the fastest was held up by something else.
+/// The factor by which a byte takes longer than in the fastest call if something else held the call up.
 const HELD_UP: u64 = 2;
-/// Paths whose codes fit into one word.
+/// The number of paths whose codes fit into one word.
 const IN_WORD: usize = 4;
 
 /// The measurements of this rank for each path since the ranks last agreed.
@@ -80,7 +80,7 @@ impl Measured {
 pub(crate) struct Code(u16);
 
 impl Code {
-    /// The path is lost.
+    /// The code of a path that is lost.
     pub(crate) const LOST: Code = Code(u16::MAX);
 
     fn of(femtoseconds: u64) -> Code {

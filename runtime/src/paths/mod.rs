@@ -7,6 +7,7 @@
 //! paths, when each part of it was there and how much its sockets moved. Every so many calls the ranks
 //! exchange this as words: of each path the longest time a byte took anywhere, and whether it is lost to
 //! anyone. So all come to the same shares at the same call.
+//!
 //! Calls of sizes at which the model expects little gain are tried, divided and whole, and the faster is
 //! kept ([`trial`]).
 //!

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// Calls of each kind that are timed.
+/// The number of calls of each kind that are timed.
 const CALLS: usize = 8;
 /// The number of calls after which it is tried again.
 const AGAIN: u32 = 1000;

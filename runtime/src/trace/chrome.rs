@@ -40,7 +40,7 @@ struct Event<'a> {
 ///
 /// # Errors
 ///
-/// Those of the writer.
+/// The errors of the writer.
 pub fn write(traces: &[Trace], out: &mut impl Write) -> io::Result<()> {
     let clocks = Clocks::new(traces);
     let missing: u64 = traces.iter().map(|t| t.missing).sum();

@@ -11,8 +11,8 @@ pub const EVENTS: usize = 1024;
 /// Different names of algorithms that are kept.
 const NAMES: usize = 1024;
 
-/// The clock is read every so many events: even a load of its latest tick is 5 ns, a fiftieth of the
-/// shortest call.
+/// The number of events after which the clock is read: even a load of its latest tick is 5 ns, a fiftieth of
+/// the shortest call.
 const STAMPED: u64 = 16;
 
 /// The description of a call for the recorder.

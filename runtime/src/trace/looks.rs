@@ -7,7 +7,7 @@ use super::diagnose::{Class, PATIENCE, Standing, diagnose, names};
 
 /// The pause between two looks.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
-/// A circle in which nothing moves over so many looks is one.
+/// The number of looks over which nothing moves in a circle that is one.
 const LOOKS: u32 = 11;
 
 /// The time that a process has been ready to run without a core, in nanoseconds, if the system tells.

@@ -58,7 +58,7 @@ pub(crate) struct Client {
     failure: Option<AbortRecord>,
     /// The time that the server may take to answer at once with what it knows.
     who: Duration,
-    /// True once it did not.
+    /// True once it did not answer.
     is_deaf: bool,
 }
 

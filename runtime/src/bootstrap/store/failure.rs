@@ -18,7 +18,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The time that those who have heard of a failure may take to go. One that is stopped never does.
 const FAREWELL: Duration = Duration::from_millis(300);
 
-/// Finding out who does not answer.
+/// An inquiry into the ranks that do not answer.
 pub(super) struct Inquiry {
     /// The sessions that ask, and the numbers of their questions.
     pub(super) asking: Vec<(u64, u32)>,

@@ -6,21 +6,21 @@ use crate::abort::AbortRecord;
 use crate::net::known;
 use crate::secret::{NONCE, PROOF};
 
-/// The last byte is the version.
+/// The first bytes of both sides; the last one is the version.
 pub(crate) const MAGIC: [u8; 8] = *b"rndlst\0\x02";
-/// A key, in bytes.
+/// The longest key, in bytes.
 pub(crate) const MAX_KEY: usize = 1 << 10;
-/// A value, in bytes.
+/// The longest value, in bytes.
 pub(crate) const MAX_VALUE: usize = 1 << 20;
-/// All that a store holds, in bytes, beside [`ROOM_A_RANK`].
+/// The most that a store holds, in bytes, beside [`ROOM_A_RANK`].
 pub(crate) const ROOM: usize = 64 << 20;
 /// The bytes that each rank adds to it.
 pub(crate) const ROOM_A_RANK: usize = 4 << 10;
-/// The words of a failure, in bytes.
+/// The longest text of a failure, in bytes.
 pub(crate) const MAX_FAILURE: usize = 4 << 10;
 /// The longest remainder of a frame after its length, in bytes.
 pub(crate) const MAX_FRAME: usize = FRAME_HEAD + 2 + MAX_KEY + MAX_VALUE;
-/// Operation and number.
+/// The bytes of operation and number.
 pub(crate) const FRAME_HEAD: usize = 5;
 
 pub(crate) const HELLO: usize = 8 + 4 + 4 + 32 + NONCE;

@@ -90,9 +90,10 @@ impl Segment {
         unsafe { &*std::ptr::from_ref(word).cast::<AtomicU32>() }
     }
 
-    /// Says that a rank is about to sleep: it polls once more, and whoever does something for it from now on
-    /// wakes it. A peer does not wait until what it did is seen before it looks whether somebody sleeps, which
-    /// would cost every message a fence: so a wake-up may be missed, and nobody sleeps for long.
+    /// Announces that a rank is about to sleep: it polls once more, and whoever does something for it from
+    /// now on wakes it. A peer does not wait until what it did is seen before it looks whether somebody
+    /// sleeps, which would cost every message a fence: so a wake-up may be missed, and nobody sleeps for
+    /// long.
     pub(crate) fn announce_sleep(&self, rank: u32) {
         self.bed(rank).store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);

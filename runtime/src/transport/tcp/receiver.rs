@@ -149,7 +149,7 @@ impl Receiver {
         self.landing == Landing::Done
     }
 
-    /// Says that the next message is no longer needed.
+    /// Releases the next message, which is no longer needed.
     #[inline]
     pub(crate) fn consume(&mut self) {
         debug_assert!(self.ring.used() > 0);

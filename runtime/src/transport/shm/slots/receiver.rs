@@ -228,7 +228,7 @@ impl Receiver {
         self.taker.as_ref()?.place(start, len)
     }
 
-    /// Says that the message's content is no longer needed.
+    /// Releases the message's content, which is no longer needed.
     #[inline]
     pub(crate) fn consume(&mut self) {
         (self.given, self.landed, self.whole) = (0, false, false);
