@@ -16,7 +16,7 @@
 //!   ties to even; a NaN stays a NaN.
 //! - *Integers wrap.* `min` and `max` of floats are NaN if any operand is; of operands that compare
 //!   equal (the two zeros) they keep the first.
-//! - *WireType types.* A source or destination may hold another float type than the buffer's
+//! - *Wire types.* A source or destination may hold another float type than the buffer's
 //!   ([`Src::wire`], [`Dst::wire`]). It is converted when loaded and when stored; the arithmetic
 //!   between is the same. A value goes from the accumulator to each destination in one rounding.
 //! - *Memory is passed once.* Long folds go in blocks that stay in the first-level cache. Nothing is
@@ -59,7 +59,7 @@ pub(crate) struct Dst {
     pub(crate) ptr: *mut u8,
     /// Element type there, if not the kernel's.
     pub(crate) wire: Option<WireType>,
-    /// Nobody reads the result soon: long ones may go past the caches.
+    /// True if nobody reads the result soon: long ones may go past the caches.
     pub(crate) stream: bool,
 }
 

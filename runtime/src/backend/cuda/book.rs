@@ -15,12 +15,13 @@ use roundelay_dsl::span::SourceMap;
 use super::nvrtc::Nvrtc;
 
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
-/// Registers of a thread, so that a block of 512 threads fits.
+/// The most registers of a thread, so that a block of 512 threads fits.
 const REGISTERS: u32 = 128;
 /// The distance of the kernels in the sample.
 const STRIDE: usize = 11;
 
-/// Milliseconds of a processor that a kernel should take at most; what is said of those that take longer is no test.
+/// The most milliseconds of a processor that a kernel should take; those that take longer are named, and fail
+/// no test.
 const LONG: u128 = 300;
 /// The number of texts that a failure names.
 const SHOWN: usize = 8;

@@ -14,9 +14,9 @@ use sha2::{Digest, Sha256};
 
 /// The mark behind the code, which is followed by the digest of the code.
 const MARK: &[u8; 8] = b"rdlcuda1";
-/// Digest and mark.
+/// The bytes of digest and mark.
 const TRAILER: usize = 32 + MARK.len();
-/// Longer files are no kernels of ours.
+/// The most bytes of a file: longer ones are no kernels of ours.
 const MOST: u64 = 64 << 20;
 
 /// The name of a kernel: the digest of what its code depends on.
@@ -42,7 +42,7 @@ impl Name {
     }
 }
 
-/// The folder, or that there is none.
+/// The folder of kernels, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cache(Option<PathBuf>);
 
@@ -80,7 +80,7 @@ impl Cache {
         Some(bytes)
     }
 
-    /// Keeps code under a name. That it cannot be kept is no error: it is compiled again.
+    /// Keeps code under a name. Failure to keep it is no error: it is compiled again.
     pub(crate) fn write(&self, name: Name, code: &[u8]) {
         let _ = self.try_write(name, code);
     }

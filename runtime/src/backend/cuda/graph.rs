@@ -26,7 +26,7 @@ pub(crate) struct Recording<'s> {
 }
 
 impl<'s> Recording<'s> {
-    /// Begins. What other threads do meanwhile is their own affair.
+    /// Begins a capture, which other threads do not affect.
     pub(crate) fn begin(stream: &'s CudaStream) -> Result<Self, Fault> {
         stream.context().enter()?;
         let own = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;

@@ -1,4 +1,4 @@
-//! The driver's library: whether it is there, and has all that is needed.
+//! Loads the driver's library, and checks that it has all that is needed.
 
 use std::sync::OnceLock;
 
@@ -78,11 +78,11 @@ const FUNCTIONS: &[&str] = &[
     "cuThreadExchangeStreamCaptureMode",
 ];
 
-/// Loads the driver, once a process; gives the version of CUDA that it serves.
+/// Loads the driver, once a process; returns the version of CUDA that it serves.
 ///
 /// # Errors
 ///
-/// Why it cannot be used, in words.
+/// A text that says why it cannot be used.
 pub(crate) fn load() -> Result<(u32, u32), String> {
     static LOADED: OnceLock<Result<(u32, u32), String>> = OnceLock::new();
     LOADED.get_or_init(look).clone()

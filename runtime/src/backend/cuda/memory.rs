@@ -270,7 +270,7 @@ pub(crate) struct Found {
     /// The address at which the allocation begins, and its bytes.
     pub(crate) base: u64,
     pub(crate) bytes: u64,
-    /// Tells allocations at the same address apart.
+    /// A number that tells allocations at the same address apart.
     pub(crate) id: u64,
 }
 

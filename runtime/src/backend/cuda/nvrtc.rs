@@ -12,7 +12,7 @@ use libloading::Library;
 use super::library::spell;
 use super::wheels::{entries, wheels};
 
-/// Names the library.
+/// Names the variable with the path of the library.
 pub(crate) const VARIABLE: &str = "ROUNDELAY_NVRTC";
 /// The names under which the system may know it, the best first.
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
@@ -42,7 +42,7 @@ pub(crate) struct Nvrtc {
     log_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
     log: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
     name: unsafe extern "C" fn(c_int) -> *const c_char,
-    /// Last: the functions are good as long as it is loaded.
+    /// The library, which stands last: the functions are good as long as it is loaded.
     _library: Library,
 }
 
@@ -51,7 +51,7 @@ impl Nvrtc {
     ///
     /// # Errors
     ///
-    /// Why there is none, in words.
+    /// A text that says why there is none.
     pub(crate) fn load(place: Option<&Path>) -> Result<Arc<Self>, String> {
         static LOADED: Mutex<Vec<(Option<PathBuf>, Arc<Nvrtc>)>> = Mutex::new(Vec::new());
         let named = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);

@@ -38,7 +38,7 @@ fn best() -> Level {
 /// copied on. Small, so that reading the inputs and writing past the caches overlap.
 const BLOCK: usize = 1024;
 
-/// Fewer elements than these are never streamed: it would not pay.
+/// The least elements that are streamed: with fewer it would not pay.
 const LEAST_STREAMED: usize = 1024;
 
 /// Memory of a block.

@@ -26,9 +26,9 @@ use sha2::{Digest, Sha256};
 /// The head of every message: this, the receiver's token, the sender, the round; 8 bytes each.
 const MARK: u64 = 0x726f_756e_6465_6c01;
 const HEAD: usize = 32;
-/// Most bytes of a message's content.
+/// The most bytes of a message's content.
 pub(crate) const CONTENT: usize = 1024;
-/// Most descriptors of a message.
+/// The most descriptors of a message.
 const DESCRIPTORS: usize = 4;
 /// The time that a rank sleeps until it looks up.
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -51,7 +51,7 @@ pub(crate) struct DescriptorSocket {
     rank: u32,
     token: u64,
     round: u64,
-    /// Letters of ranks that are a round ahead.
+    /// Messages of ranks that are a round ahead.
     early: Vec<DescriptorMessage>,
 }
 

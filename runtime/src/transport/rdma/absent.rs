@@ -25,7 +25,7 @@ impl Registrations {
     }
 }
 
-/// There is none.
+/// A stream, of which there is none.
 pub(crate) enum Stream {}
 
 impl Stream {
@@ -81,7 +81,7 @@ impl Stream {
     }
 }
 
-/// Neither.
+/// A meeting, of which there is none.
 pub(crate) enum Meeting {}
 
 impl Meeting {

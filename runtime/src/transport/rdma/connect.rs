@@ -11,11 +11,13 @@ use super::stream::{Card, DEPTH, Stream};
 use super::verbs::Device;
 use super::{Choice, Handshake};
 
-/// Queue pairs on each device, for each connection: with one device too a queue that fails leaves another.
+/// The number of queue pairs on each device, for each connection: with one device too a queue that fails
+/// leaves another.
 const PAIRS: usize = 2;
-/// Queue pairs of a connection on a path: if it fails, the stream above goes on over another connection.
+/// The number of queue pairs of a connection on a path: if it fails, the stream above goes on over another
+/// connection.
 const PATH_PAIRS: usize = 1;
-/// Most bytes of a card.
+/// The most bytes of a card.
 const CARD: usize = 1 << 12;
 /// The byte that both ends send when their queues are connected.
 const READY: u8 = 0x52;
@@ -101,7 +103,7 @@ impl Meeting {
         Self::begin(socket, (choice, PAIRS), DEPTH)
     }
 
-    /// Offers an end on a path. That one exists says more there: that it works.
+    /// Offers an end on a path, where an end that exists also works.
     pub(crate) fn over_path(socket: OwnedFd, choice: &Choice) -> Result<Meeting, String> {
         let meeting = Self::begin(socket, (choice, PATH_PAIRS), DEPTH)?;
         Ok(Meeting { proves: true, ..meeting })
@@ -138,7 +140,7 @@ impl Meeting {
         }
     }
 
-    /// Takes a step, and says whether it could be taken; or ends.
+    /// Takes a step, and returns true if it could be taken; or ends.
     fn advance(mut self, is_said: bool) -> Result<(Meeting, bool), Handshake> {
         let failed = Handshake::Failed;
         match self.stage {

@@ -18,7 +18,8 @@ use super::verbs::{Completion, Device, Gid, Queue, Write, status};
 const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
 /// The time that a device may take to hand back the work of a queue that was ended.
 const FLUSH: Duration = Duration::from_secs(1);
-/// The most that counts between two looks: whoever did not look for long does not know what he missed.
+/// The most time that counts between two looks: a rank that did not look for long does not know what it
+/// missed.
 const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,7 @@ enum Life {
 
 /// A queue, and what is open on it.
 pub(super) struct Rail {
-    /// None once it was destroyed.
+    /// The queue; `None` once it was destroyed.
     queue: Option<Queue>,
     /// The device and the address of a queue that replaces it, the time at which that is made, and the pause
     /// before.

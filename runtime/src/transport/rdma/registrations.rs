@@ -17,13 +17,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::verbs::{Block, Device};
 use crate::transport::shm::Segment;
 
-/// Bytes of a block, and what its address is a multiple of: that of a huge page.
+/// The bytes of a block, of which its address is a multiple: those of a huge page.
 pub(super) const BLOCK: usize = 2 << 20;
 
 /// Blocks of the arena of one rank.
 pub(crate) struct Registrations {
     segment: Arc<Segment>,
-    /// Offsets in it.
+    /// The offsets of the arena in the segment.
     arena: Range<u64>,
     state: Mutex<State>,
 }

@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use super::registrations::Found;
 use super::stream::PIECE;
 
-/// The least that is offered.
+/// The least bytes that are offered.
 pub(super) const LEAST: usize = 2 * PIECE;
-/// Most targets whose bytes have not all come.
+/// The most targets whose bytes have not all come.
 const MOST: usize = 8;
 
 /// The description of a place that is sent to the peer.

@@ -16,9 +16,9 @@ pub(super) enum Word {
 }
 
 const BITS: u32 = 29;
-/// Numbers in immediate values are counted modulo this plus 1.
+/// The mask of numbers in immediate values.
 const MASK: u32 = (1 << BITS) - 1;
-/// Most queues: a mask of them is a number.
+/// The most queues: a mask of them is a number.
 pub(super) const RAILS: usize = BITS as usize;
 
 impl Word {

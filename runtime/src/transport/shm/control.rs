@@ -13,7 +13,7 @@ use rustix::thread::futex::{self, Timespec};
 use super::Segment;
 use crate::abort::AbortRecord;
 
-/// Calls of a rank that others can still compare with theirs.
+/// The number of calls of a rank that others can still compare with theirs.
 const CALLS: u64 = 4;
 
 /// The lines of a rank's control block.
@@ -21,16 +21,16 @@ const PRESENCE: u64 = 0;
 const EXCHANGE: u64 = 1;
 const CALL: u64 = 2;
 const WAIT: u64 = 3;
-/// A line is read again so often while its rank writes to it.
+/// The number of times that a line is read again while its rank writes to it.
 const RETRIES: u32 = 8;
 
-/// Words of the abort record before its text.
+/// The offset of the text in the abort record.
 const ABORT_TEXT: u64 = 64;
 const ABORT_TEXT_MAX: usize = 2048;
 /// States of the abort record. While it is written, the upper half of the state is the rank that it is about.
 const WRITING: u64 = 1;
 const WRITTEN: u64 = 2;
-/// A writer that has not finished within this time has died, or is stopped.
+/// The time after which a writer that has not finished has died, or is stopped.
 const RECORD_WRITTEN: Duration = Duration::from_secs(1);
 
 /// The state of a rank: absent, present, or gone.

@@ -34,11 +34,11 @@ const SAMPLE: u32 = 4;
 /// not used for long is cold.
 const WARM: usize = 2 << 20;
 const WARM_MESSAGES: usize = 14;
-/// First there is a sample of each path. Then one of so many is of another path; of paths that were much
-/// slower one of four times as many.
+/// The number of samples of which one is of another path, after a sample of each; of paths that were much
+/// slower it is one of four times as many.
 const TRIAL: u32 = 32;
 const RARE: u32 = 4;
-/// Another path must be so much faster to be preferred.
+/// The part of the preferred path's time below which another path is preferred.
 const BETTER: f32 = 0.9;
 const WORSE: f32 = 2.0;
 

@@ -17,7 +17,7 @@ use super::pipe;
 use crate::error::Error;
 
 pub(crate) const PAGE: u64 = 4096;
-/// Message headers of a connection: the most messages in flight, whatever a plan asks for.
+/// The number of message headers of a connection: the most messages in flight, whatever a plan asks for.
 pub(crate) const RING: u64 = roundelay_compiler::plan::MAX_SLOTS as u64;
 /// Bytes that travel in the header itself: on the lines behind its first, which the processor fetches with it
 /// (2 ranks, all_gather of messages of 64 B 0.49 us, through slots 0.81; of 4 B, in the first line, 0.37).
@@ -61,7 +61,7 @@ impl Layout {
     /// message of 1 MiB takes 95 us and four of 256 KiB 140 to 165, but messages of 4 MiB that are folded
     /// have left the cache before (docs/performance.md).
     pub const UNSHARED_SLOT_BYTES: u64 = 1 << 20;
-    /// Channels by default.
+    /// The number of channels by default.
     pub const CHANNELS: u32 = 32;
 
     /// Returns the default layout for that many ranks on this machine.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::error::Bytes;
 
-/// Smaller reservations are not worth the look.
+/// The least reservation that is worth the look, in bytes.
 const WORTH: u64 = 1 << 20;
 
 /// Returns the reason for which that much more memory should not be taken, if there is one.

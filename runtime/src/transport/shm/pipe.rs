@@ -13,7 +13,7 @@
 //! write it again takes a way to that cache and back; after 2 MiB of others it has left for the cache that both share.
 //! Measured, an exchange of 32 KiB between two cores under one third-level cache: 6.6 us through 64 KiB, 4.6 through
 //! 1 MiB, 3.2 through 2 MiB; between threads of one core 3.9 through any. Where the cores share no cache it takes
-//! 15 us, but 4.5 if the sender's stores go past the caches, which costs the others 5 to 6: `ways` finds out
+//! 15 us, but 4.5 if the sender's stores go past the caches, which costs the others 5 to 6: `copy_path` finds out
 //! (docs/performance.md).
 
 use std::collections::VecDeque;

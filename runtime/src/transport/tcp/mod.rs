@@ -55,9 +55,9 @@ const HEADER: usize = 8;
 const LONG_HEADER: usize = 64;
 /// The least content of a long message, in bytes. A slow copy of it would take 0.4 us.
 const LONG: usize = 1 << 10;
-/// Most bytes in one message: the length has 30 bits.
+/// The most bytes in one message: the length has 30 bits.
 pub(crate) const LONGEST: usize = (1 << 30) - 1;
-/// Most pieces that one system call takes.
+/// The most pieces that one system call takes.
 const IOV_MAX: usize = 1024;
 
 /// Memory that is sent from.

@@ -27,7 +27,7 @@ pub(crate) struct Receiver {
     /// The number of bytes of the latter that are here, with its header.
     here: usize,
     landing: Landing,
-    /// The last message here is not as long as was expected: what follows makes no sense.
+    /// True if the last message here is not as long as was expected: what follows makes no sense.
     odd: bool,
     /// Bytes read.
     bytes: u64,

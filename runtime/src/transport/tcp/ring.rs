@@ -2,7 +2,7 @@
 
 use super::{HEADER, LONG_HEADER};
 
-/// Content begins at a multiple of this.
+/// The alignment of content, in bytes.
 const ALIGN: usize = 64;
 /// The least content that a slot has room for.
 const LEAST: usize = 1 << 10;

@@ -24,7 +24,7 @@ impl Stream {
         self.rails.all.len()
     }
 
-    /// Writes that are complete, of pieces.
+    /// Returns the number of writes of pieces that are complete.
     pub(in super::super) fn complete(&self) -> usize {
         self.sent.iter().filter(|sent| sent.done && sent.len > 0).count()
     }
@@ -69,7 +69,7 @@ impl Stream {
         (0..self.rails()).filter(|&at| self.rails.all[at].is_live()).collect()
     }
 
-    /// Writes that were delivered through a queue.
+    /// Returns the number of writes that were delivered through a queue.
     pub(in super::super) fn delivered(&self, at: usize) -> u64 {
         self.rails.all[at].delivered
     }

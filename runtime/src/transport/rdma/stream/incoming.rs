@@ -79,7 +79,7 @@ impl Stream {
         self.tell();
     }
 
-    /// Notes were read when they came.
+    /// Skips notes, which were read when they came.
     pub(super) fn skip_notes(&mut self) {
         while self.arrived[self.head as usize % SLOTS] == Arrived::Note {
             self.next_piece();

@@ -45,13 +45,13 @@ use incoming::Arrived;
 use outgoing::Sent;
 use renewals::{Renewal, Renewals};
 
-/// Bytes of a piece.
+/// The bytes of a piece.
 pub(super) const PIECE: usize = 16 << 10;
-/// Pieces of a ring.
+/// The number of pieces of a ring.
 pub(super) const SLOTS: usize = 64;
-/// The receiver tells that it has read so many pieces more.
+/// The number of further pieces read after which the receiver tells so.
 const STRIDE: u64 = SLOTS as u64 / 4;
-/// Writes in a queue, and receives: all pieces, and what is told.
+/// The number of writes in a queue, and of receives: all pieces, and what is told.
 pub(super) const DEPTH: u32 = 2 * SLOTS as u32;
 /// The parts of the region, by their offsets: what is sent, then what arrives.
 const SENT: usize = 0;
@@ -60,9 +60,9 @@ const ARRIVED: usize = SENT + SLOTS * PIECE;
 const LINGER: Duration = Duration::from_secs(2);
 /// The number of a write that carries no piece.
 const TOLD: u64 = u64::MAX - 1;
-/// A piece that is on no queue.
+/// The queue of a piece that is on none.
 const NOWHERE: usize = usize::MAX;
-/// Queues are asked whether one stalls once in so many looks.
+/// The number of looks after which queues are asked whether one stalls.
 const LOOKS: u32 = 4;
 
 /// The description of this end that a peer needs.
@@ -98,7 +98,7 @@ pub(crate) struct Stream {
     taken: u64,
     /// The pieces that were sent, by slot.
     sent: Vec<Sent>,
-    /// Pieces sent by zero-copy, and are not delivered.
+    /// The number of pieces that were sent by zero-copy and are not delivered.
     zero_copy: usize,
     /// Pieces to be written once more.
     again: VecDeque<u64>,
@@ -119,7 +119,7 @@ pub(crate) struct Stream {
     news: Vec<(usize, Completion)>,
     #[cfg(test)]
     pub(super) unruly: Option<super::tests::Unruly>,
-    /// A queue of which nothing more is heard.
+    /// The queue of which nothing more is heard.
     #[cfg(test)]
     pub(super) silent: Option<usize>,
     #[cfg(test)]

@@ -69,7 +69,7 @@ pub(super) struct Renewals {
     making: Vec<(u32, u32, Making)>,
     /// The messages that the peer is to be sent.
     letters: VecDeque<Renewal>,
-    /// Queues by their new numbers, in the place of which.
+    /// The new queues, each with its number and that of the old one.
     coming: Vec<(usize, usize, Rail)>,
     /// Numbers that this end has given to queues that do not take part yet.
     given: usize,
@@ -125,7 +125,7 @@ impl Renewals {
     }
 }
 
-/// Connects a queue. The system may ask the network for a second who has an address.
+/// Connects a queue. For this the system may ask the network for a second who has an address.
 fn connect(rail: Rail, address: Address) -> std::io::Result<Making> {
     let connecting = move || {
         let connected = rail.queue().map_or(Ok(()), |queue| queue.connect(&address));

@@ -14,7 +14,7 @@ mod placed;
 mod renewed;
 mod zero_copy;
 
-/// Longer than anything takes here, also in a machine that is thirty times slower.
+/// A time longer than anything takes here, also in a machine that is thirty times slower.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Random numbers from a seed.

@@ -5,7 +5,7 @@ use super::zero_copy::Registrant;
 use super::*;
 use crate::transport::rdma::registrations::BLOCK;
 
-/// Pauses between tries.
+/// The pause between tries.
 const SOON: Duration = Duration::from_millis(20);
 
 /// Connects two ends over all devices, which make queues anew after so long.

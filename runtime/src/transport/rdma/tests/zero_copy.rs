@@ -45,8 +45,8 @@ fn zero_copy(stream: &mut Stream, from: &[u8]) -> usize {
     unsafe { stream.write_zero_copy([from].into_iter()) }
 }
 
-/// Connects a pair whose first end has zero-copy all of this part of a buffer, 32 pieces, and whose second
-/// has one receive for each queue: most of it cannot have been read.
+/// Connects a pair whose first end has sent all of this part of a buffer by zero-copy, 32 pieces, and whose
+/// second has one receive for each queue: most of it cannot have been read.
 fn all_registered() -> Option<(Stream, Stream, Buffer<u8>, std::ops::Range<usize>)> {
     let (mut a, b) = pair_with(usize::MAX, 1)?;
     let registrant = Registrant::new(2 * BLOCK as u64, u64::MAX);

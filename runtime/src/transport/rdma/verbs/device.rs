@@ -98,6 +98,8 @@ impl Device {
         }
     }
 
+    /// Opens a device; `None` if its port 1 is not active, or has no address.
+    ///
     /// # Safety
     ///
     /// The device is in a list that was not freed.

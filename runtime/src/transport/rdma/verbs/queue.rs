@@ -46,7 +46,7 @@ impl fmt::Display for Address {
 pub(crate) enum Completion {
     /// A write with this number is in the peer's memory.
     Written(u64),
-    /// The peer wrote so many bytes, with this immediate value.
+    /// The peer wrote `len` bytes, with this immediate value.
     Arrived { immediate: u32, len: u32 },
     /// Work failed, and with it the queue: a write, or else a receive.
     Failed { write: bool, status: u32 },
@@ -55,7 +55,7 @@ pub(crate) enum Completion {
 /// One write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write<'a> {
-    /// Given back in [`Completion::Written`].
+    /// The number that comes back in [`Completion::Written`].
     pub(crate) id: u64,
     /// The memory that is written.
     pub(crate) from: Span<'a>,
@@ -74,7 +74,7 @@ pub(crate) struct Queue {
     sequence: u32,
     gid: Gid,
     device: Arc<Device>,
-    /// Receives were posted, and writes name its memory.
+    /// The region for which receives were posted, and whose memory writes name.
     _region: Arc<Region>,
 }
 

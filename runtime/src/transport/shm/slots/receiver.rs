@@ -19,7 +19,8 @@ pub(crate) struct Receiver {
     paths: Box<CopyPaths>,
     /// The time at which the last message of private memory was consumed.
     last: u64,
-    /// None where ranks outnumber cores: two that are to copy at the same time would wait for each other.
+    /// The end of the pipe; `None` where ranks outnumber cores: two that are to copy at the same time would
+    /// wait for each other.
     pub(super) taker: Option<Taker>,
     /// The memory in which such messages are put together that have no other place: the next message, the one
     /// after it, and so on.

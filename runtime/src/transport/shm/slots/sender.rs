@@ -5,7 +5,7 @@ use super::super::pipe::Pusher;
 use super::*;
 use crate::transport::tcp::IoVec;
 
-/// Calls without a new sample after which messages no longer go both ways.
+/// The number of calls without a new sample after which messages no longer go both ways.
 const LATELY: u32 = 32;
 
 /// The sending end of a connection.

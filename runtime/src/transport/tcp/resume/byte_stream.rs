@@ -11,8 +11,8 @@ use rustix::net::{RecvFlags, Shutdown, sockopt};
 use super::super::socket::{ended, send, tune};
 use crate::transport::rdma::Stream;
 
-/// Bytes are under way, and nothing was acknowledged for so long. Systems acknowledge within 200 ms, however
-/// little there is.
+/// The time without an acknowledgement, while bytes are under way, that is silence. Systems acknowledge
+/// within 200 ms, however little there is.
 const SILENCE: Duration = Duration::from_millis(250);
 /// The time of silence for devices, which send again what was lost after half a second, and do not always say
 /// that it is in vain.

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use super::byte_stream::ByteStream;
 
-/// Bytes of what is said outside the stream.
+/// The bytes of a message outside the stream.
 const WORD: usize = 24;
-/// Skipped at one time.
+/// The bytes that are skipped at one time.
 const SKIP: usize = 64 << 10;
 
 /// The state of a connection.
@@ -137,7 +137,7 @@ impl Connection {
         word
     }
 
-    /// Says something outside the stream. That always fits into the buffer of a new connection.
+    /// Sends a message outside the stream, which always fits into the buffer of a new connection.
     pub(super) fn say(&mut self, word: &Word) {
         if self.write(&[IoSlice::new(&word.encode())]) != WORD {
             self.dead.get_or_insert("it took no greeting".into());

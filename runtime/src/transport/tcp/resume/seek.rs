@@ -9,7 +9,7 @@ use super::{Dialed, HOME, Lost, REPLY, Resumable};
 const DOUBT: Duration = Duration::from_millis(300);
 /// The number of offers that may be without an answer: what was answered late must still be read.
 const OFFERS: usize = 4;
-/// A stream that stayed home for so long is there for good.
+/// The time after which a stream that stayed home is there for good.
 const STAYED: Duration = Duration::from_secs(10);
 
 impl Resumable {

@@ -50,7 +50,7 @@ struct Cable {
 }
 
 impl Cable {
-    /// Cuts it if so many bytes have passed; says whether.
+    /// Cuts it if its bytes have passed; returns true if it is cut.
     fn is_cut(&self, dice: &mut Dice) -> bool {
         let passed: u64 = self.ends.iter().map(arrived).sum();
         if passed < self.left {
@@ -203,7 +203,7 @@ fn play(rank: usize, stream: &mut Resumable, tally: &mut Tally, total: u64, dice
     }
 }
 
-/// Moves bytes both ways while cables are cut so often, and as many again.
+/// Moves bytes both ways while cables are cut `most` times, and as many again.
 fn survive(seed: u64, most: u64, longest: u64) -> u64 {
     let world = World::new(seed, most, longest);
     let mut streams = streams(&world, Duration::from_secs(30));

@@ -6,7 +6,7 @@ use std::io::Write;
 use super::*;
 use crate::transport::rdma::{self, Choice, Handshake, Meeting};
 
-/// Cuts.
+/// The number of cuts.
 const CUTS: u64 = 24;
 
 /// Makes two ends of one path: a device, or a socket.
