@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const TAKEN: Duration = Duration::from_micros(400);
 /// The time within which two such yields are no accident.
 const TWICE: Duration = Duration::from_millis(100);
-/// The time within which, after an earlier slice that was taken, one more is enough.
+/// The time after a sleep within which one such yield is enough.
 const RECENT: Duration = Duration::from_secs(10);
 /// The time that ranks sleep before they try to yield again: at first, and at the most.
 const CALM: (Duration, Duration) = (Duration::from_millis(400), Duration::from_millis(1600));

@@ -75,7 +75,7 @@ pub(crate) struct Shape {
     pub(crate) lens: Vec<u64>,
     /// First element of each unit, and the end of the last.
     units: Vec<u64>,
-    /// The begins of the parts of a unit, and the end of the last, in 65536ths.
+    /// The first positions of the parts of a unit, and the end of the last, in 65536ths.
     bounds: Vec<u32>,
     /// The part that each scratch buffer belongs to; of others, and where none is named, all.
     scratch: Vec<Option<u16>>,

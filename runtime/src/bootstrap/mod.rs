@@ -36,22 +36,22 @@ use crate::comm::Communicator;
 use crate::error::Error;
 use crate::transport::shm::{Layout, Segment};
 
-/// Names the variable with the file descriptor of the shared memory.
+/// The environment variable with the file descriptor of the shared memory.
 pub(crate) const SHM_FD: &str = "ROUNDELAY_SHM_FD";
-/// Names the variable with the rank.
+/// The environment variable with the rank.
 pub(crate) const RANK: &str = "ROUNDELAY_RANK";
-/// Names the variable with the number of ranks.
+/// The environment variable with the number of ranks.
 pub(crate) const SIZE: &str = "ROUNDELAY_SIZE";
-/// Names the variable with the longest wait for other ranks, in milliseconds.
+/// The environment variable with the longest wait for other ranks, in milliseconds.
 pub(crate) const TIMEOUT_MS: &str = "ROUNDELAY_TIMEOUT_MS";
 
-/// Names the variable with the label of the machine. Ranks with different labels count as being on different
+/// The environment variable with the label of the machine. Ranks with different labels count as being on different
 /// machines.
 pub(crate) const HOST: &str = "ROUNDELAY_HOST";
-/// Names the variable with the address at which rank 0 serves the store, `host:port`.
+/// The environment variable with the address at which rank 0 serves the store, `host:port`.
 pub(crate) const STORE: &str = "ROUNDELAY_STORE";
 
-/// Names the variable with the secret, which all ranks of a job know, and nobody else.
+/// The environment variable with the secret, which all ranks of a job know, and nobody else.
 pub(crate) const SECRET: &str = "ROUNDELAY_SECRET";
 
 /// True once the shared memory was taken over, which can be done once.

@@ -12,7 +12,7 @@ use libloading::Library;
 use super::library::spell;
 use super::wheels::{entries, wheels};
 
-/// Names the variable with the path of the library.
+/// The environment variable with the path of the library.
 pub(crate) const VARIABLE: &str = "ROUNDELAY_NVRTC";
 /// The names under which the system may know it, the best first.
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];

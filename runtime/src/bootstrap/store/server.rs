@@ -343,7 +343,7 @@ impl Core {
         }
     }
 
-    /// Answers somebody who answered the challenge: it is in, or refused.
+    /// Lets a client in that answered the challenge, or refuses it.
     fn admit(
         &mut self,
         token: u64,

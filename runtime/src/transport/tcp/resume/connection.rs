@@ -78,8 +78,8 @@ pub(super) struct Connection {
     /// True if this rank dialed; true if it writes nothing here.
     pub(super) own: bool,
     pub(super) mute: bool,
-    /// The reason for which it carries the stream no more, and true if that is because nothing was heard.
-    /// What had arrived can still be read.
+    /// The reason for which it carries the stream no more, and true if that is because nothing was heard. Bytes
+    /// that had arrived can still be read.
     pub(super) dead: Option<String>,
     pub(super) silent: bool,
     /// True if all that had arrived was read.
