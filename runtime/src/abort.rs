@@ -1,21 +1,21 @@
-//! Why all ranks stop: what a rank that fails tells the others, and the error that they report.
+//! Abort records: what a rank that fails tells the others, and the error that they report.
 
 use roundelay_dsl::diag::{Code, codes};
 
 use crate::error::{Error, Location};
 
-/// Why all ranks stop.
+/// The reason for which all ranks stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AbortRecord {
-    /// What kind of failure.
+    /// The kind of failure.
     pub(crate) code: Code,
-    /// Whose failure it is: who reported it, or who is gone.
+    /// The rank whose failure it is: the one that reported it, or the one that is gone.
     pub(crate) rank: u32,
     /// The failure in words.
     pub(crate) text: String,
 }
 
-/// The error of a rank that stops because of what another one recorded.
+/// Returns the error of a rank that stops because of what another one recorded.
 pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Location>) -> Error {
     let AbortRecord { code, rank: by, text } = cause;
     let location = location.map(Box::new);
@@ -25,7 +25,7 @@ pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Locati
     }
 }
 
-/// What the others are told of a rank's error.
+/// Makes the abort record of a rank's error, which the others are told.
 pub(crate) fn record(rank: u32, error: &Error) -> AbortRecord {
     match error {
         Error::LostRank { lost, how, .. } => {

@@ -1,5 +1,5 @@
 //! Algorithms that Rust code builds at run time, for one number of ranks: searched, measured, computed.
-//! What `#[algorithm]` cannot say, this can; the proofs are the same, when the algorithm is first played.
+//! It can express what `#[algorithm]` cannot; the proofs are the same, when the algorithm is first played.
 
 use std::ops::Range;
 use std::panic::Location;
@@ -12,7 +12,7 @@ use roundelay_dsl::span::{SourceId, SourceMap, Span};
 use crate::custom::{Algorithm, Files};
 use crate::error::Error;
 
-/// What moves, in the making. Diagnostics point at the lines of Rust that called it.
+/// The transfers of an algorithm, under construction. Diagnostics point at the lines of Rust that called it.
 pub struct Builder {
     sources: SourceMap,
     algorithm: ast::Algorithm,
@@ -50,33 +50,33 @@ pub struct Region {
     index: Option<(u32, u32, bool)>,
 }
 
-/// Input and output in one, in place.
+/// The buffer that is input and output in one, in place.
 pub fn data() -> Buffer {
     Buffer("data".into())
 }
 
-/// What a rank brings; it is only read.
+/// The buffer that a rank brings; it is only read.
 pub fn input() -> Buffer {
     Buffer("input".into())
 }
 
-/// What a rank ends with.
+/// The buffer that a rank ends with.
 pub fn output() -> Buffer {
     Buffer("output".into())
 }
 
 impl Buffer {
-    /// One chunk.
+    /// Returns one chunk.
     pub fn at(&self, chunk: u32) -> Region {
         Region { buffer: self.0.clone(), index: Some((chunk, chunk.saturating_add(1), false)) }
     }
 
-    /// These chunks.
+    /// Returns these chunks.
     pub fn range(&self, chunks: Range<u32>) -> Region {
         Region { buffer: self.0.clone(), index: Some((chunks.start, chunks.end, false)) }
     }
 
-    /// So many chunks from the first on, going on at 0 where the buffer ends.
+    /// Returns `count` chunks from `first` on, going on at 0 where the buffer ends.
     pub fn cyclic(&self, first: u32, count: u32) -> Region {
         Region { buffer: self.0.clone(), index: Some((first, count, true)) }
     }
@@ -157,14 +157,14 @@ impl Algorithm {
 }
 
 impl Builder {
-    /// Into how many chunks the whole vector is cut.
+    /// Sets the number of chunks into which the whole vector is cut.
     #[track_caller]
     pub fn chunks(&mut self, count: u32) {
         let span = self.piece(Location::caller(), &format!("chunks {count}"));
         self.algorithm.chunks = Some(number(count, span));
     }
 
-    /// A buffer of this many chunks on every rank.
+    /// Adds a buffer of this many chunks on every rank.
     #[track_caller]
     pub fn scratch(&mut self, name: &str, chunks: u32) -> Buffer {
         let span = self.piece(Location::caller(), &format!("scratch {name}[{chunks}]"));
@@ -175,7 +175,7 @@ impl Builder {
         Buffer(name.into())
     }
 
-    /// A round.
+    /// Adds a round.
     #[track_caller]
     pub fn each(&mut self, body: impl FnOnce(&mut Round<'_>)) {
         let span = self.piece(Location::caller(), "each r");
@@ -186,7 +186,7 @@ impl Builder {
         self.algorithm.body.push(ast::Stmt::Each(ast::Each { vars, filter: None, body, span }));
     }
 
-    /// An algorithm of the book, as a part of this one.
+    /// Adds an algorithm of the library, as a part of this one.
     #[track_caller]
     pub fn play(&mut self, collective: &str, name: &str) {
         let span = self.piece(Location::caller(), &format!("use {collective}.{name}"));
@@ -257,7 +257,7 @@ impl<'r> Hop<'r, '_> {
 }
 
 impl Moved<'_> {
-    /// The place at the target, if it is another than the one read.
+    /// Sets the place at the target, if it is another than the one read.
     #[allow(clippy::should_implement_trait, reason = "it is a word of the language")]
     pub fn into(self, to: impl Into<Region>) -> Self {
         let Moved { mut transfer } = self;
@@ -267,7 +267,7 @@ impl Moved<'_> {
         Moved { transfer }
     }
 
-    /// The type on the wire. What is rounded is checked as such.
+    /// Sets the type on the wire. The plan is checked with its rounding.
     pub fn wire(self, wire: WireType) -> Self {
         let Moved { mut transfer } = self;
         if let Some(t) = &mut transfer {
@@ -299,7 +299,7 @@ impl Region {
     }
 }
 
-/// A text that stands where a call stands.
+/// Adds a text that stands where a call stands, and returns its span.
 fn piece(sources: &mut SourceMap, at: &Location<'_>, text: &str) -> Span {
     let indent = at.column().saturating_sub(1) as usize;
     let line = format!("{}{text}\n", " ".repeat(indent));

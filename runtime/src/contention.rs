@@ -1,4 +1,4 @@
-//! Whether other programs run on this rank's core.
+//! Detects other programs on this rank's core.
 //!
 //! A waiting rank yields its core between polls. On a core of its own that costs a third of a microsecond; beside
 //! a busy program it gives up a whole slice of the scheduler, several milliseconds, and a peer that waits for this
@@ -9,21 +9,21 @@
 
 use std::time::{Duration, Instant};
 
-/// A yield that takes as long gave the core to somebody else.
+/// The time from which on a yield gave the core to somebody else.
 const TAKEN: Duration = Duration::from_micros(400);
-/// Twice within so long, and it was no accident.
+/// The time within which two such yields are no accident.
 const TWICE: Duration = Duration::from_millis(100);
-/// Where it was so before, within so long, once is enough.
+/// The time after a sleep within which one such yield is enough.
 const RECENT: Duration = Duration::from_secs(10);
-/// How long ranks sleep before they try to yield again: at first, and at the most.
+/// The time that ranks sleep before they try to yield again: at first, and at the most.
 const CALM: (Duration, Duration) = (Duration::from_millis(400), Duration::from_millis(1600));
 
-/// What a rank knows of the competition for its core.
+/// The observed competition for a rank's core.
 #[derive(Debug)]
 pub(crate) struct Contention {
-    /// When the core was taken last, without consequence yet.
+    /// The time at which the core was taken last, without consequence yet.
     taken: Option<Instant>,
-    /// Until when the rank sleeps.
+    /// The time until which the rank sleeps.
     until: Option<Instant>,
     span: Duration,
 }
@@ -33,7 +33,7 @@ impl Contention {
         Contention { taken: None, until: None, span: CALM.0 }
     }
 
-    /// A yield took so long.
+    /// Records how long a yield took.
     #[inline]
     pub(crate) fn yielded(&mut self, now: Instant, took: Duration) {
         if took >= TAKEN {
@@ -57,13 +57,13 @@ impl Contention {
         self.until = Some(now + self.span);
     }
 
-    /// Whether to sleep rather than to yield.
+    /// Returns true if the rank is to sleep rather than to yield.
     #[inline]
     pub(crate) fn is_on(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// Whether it may be on: nobody who has a core to themselves reads a clock for it.
+    /// Returns true if it may be on: nobody who has a core to themselves reads a clock for it.
     #[inline]
     pub(crate) fn is_known(&self) -> bool {
         self.until.is_some()

@@ -37,12 +37,12 @@ struct File {
     sources: SourceMap,
     programs: Vec<Arc<Program>>,
     plans: Mutex<Vec<(Origin, Arc<Plan>)>>,
-    /// Those of all ranks with their proofs, for devices.
+    /// The plans of all ranks with their proofs, for devices.
     #[cfg(feature = "cuda")]
     proved: Mutex<Vec<(Origin, Arc<Proved>)>>,
 }
 
-/// What a plan was compiled from.
+/// The parameters from which a plan was compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Origin {
     index: usize,
@@ -55,7 +55,7 @@ struct Origin {
 }
 
 impl Algorithm {
-    /// The first algorithm of a text; `name` stands in messages.
+    /// Returns the first algorithm of a text; `name` stands in messages.
     pub(crate) fn parse(name: &str, text: &str) -> Result<Self, Error> {
         let text = check_text(text.as_bytes()).map_err(|d| refused(&SourceMap::new(), &[d]))?;
         let mut sources = SourceMap::new();
@@ -64,14 +64,14 @@ impl Algorithm {
         Self::resolved(name, sources, programs)
     }
 
-    /// The first algorithm of a file.
+    /// Returns the first algorithm of a file.
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
         let text = text(path).map_err(|(code, why)| said(code, format!("{name}: {why}")))?;
         Self::parse(&name, &text)
     }
 
-    /// What a binary carries.
+    /// Reads the algorithms that a binary carries.
     pub(crate) fn embedded(name: &str, bytes: &[u8]) -> Result<Self, Error> {
         let damaged = |why| said(codes::PLAN_DAMAGED, format!("{name} cannot be read: {why}"));
         let embedded = Embedded::decode(bytes).map_err(damaged)?;
@@ -81,7 +81,7 @@ impl Algorithm {
         }
     }
 
-    /// The first of these programs.
+    /// Returns the first of these programs.
     pub(crate) fn resolved(
         name: &str,
         sources: SourceMap,
@@ -102,37 +102,37 @@ impl Algorithm {
         Ok(Algorithm { file: Arc::new(file), index: 0, shape: None, root: 0 })
     }
 
-    /// An algorithm of the book.
+    /// Returns an algorithm of the library.
     pub(crate) fn of_book(entry: &Entry) -> Result<Self, Error> {
         Self::parse(&format!("book:{}", entry.path), entry.text)?.named(entry.name)
     }
 
-    /// As the compiler knows it.
+    /// Returns the algorithm as the compiler knows it.
     pub fn program(&self) -> &Arc<Program> {
         &self.file.programs[self.index]
     }
 
-    /// The texts that its diagnostics point into.
+    /// Returns the texts that its diagnostics point into.
     pub fn sources(&self) -> &SourceMap {
         &self.file.sources
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.program().name
     }
 
-    /// The collective that it implements.
+    /// Returns the collective that it implements.
     pub fn collective(&self) -> &str {
         self.program().kind.name()
     }
 
-    /// The names of all algorithms of its text, in order.
+    /// Returns the names of all algorithms of its text, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.file.programs.iter().map(|p| p.name.as_str())
     }
 
-    /// Another algorithm of the same text.
+    /// Returns another algorithm of the same text.
     ///
     /// # Errors
     ///
@@ -149,31 +149,31 @@ impl Algorithm {
         }
     }
 
-    /// The same on these ranks, for algorithms that run on a grid: one extent an axis.
+    /// Returns the algorithm on these ranks, for algorithms that run on a grid: one extent an axis.
     #[must_use]
     pub fn on(mut self, shape: Shape) -> Self {
         self.shape = Some(shape);
         self
     }
 
-    /// The same with another root, for collectives that have one. It is 0 otherwise.
+    /// Returns the algorithm with another root, for collectives that have one. It is 0 otherwise.
     #[must_use]
     pub fn rooted(mut self, root: u32) -> Self {
         self.root = root;
         self
     }
 
-    /// The root that was asked for.
+    /// Returns the root that was asked for.
     pub(crate) fn root(&self) -> u32 {
         self.root
     }
 
-    /// Whether it can be played so.
+    /// Returns true if it can be played in that placement.
     pub(crate) fn allows(&self, placement: Placement) -> bool {
         self.program().style == Style::Data || placement == Placement::OutOfPlace
     }
 
-    /// One rank's plan, over so many paths between hosts; compiled and proved once.
+    /// Returns one rank's plan, over so many paths between hosts; compiled and proved once.
     pub(crate) fn plan(
         &self,
         ranks: u32,
@@ -194,7 +194,7 @@ impl Algorithm {
         Ok(plan)
     }
 
-    /// The plans of all ranks with their proofs; compiled once.
+    /// Returns the plans of all ranks with their proofs; compiled once.
     #[cfg(feature = "cuda")]
     pub(crate) fn proved(
         &self,
@@ -213,7 +213,7 @@ impl Algorithm {
         Ok(made)
     }
 
-    /// What the plans of a call are compiled from.
+    /// Returns the parameters from which the plans of a call are compiled.
     fn origin(
         &self,
         ranks: u32,
@@ -308,7 +308,8 @@ fn said(code: Code, text: String) -> Error {
     Error::Refused { code, text }
 }
 
-/// What a text may import and use: the book, and files relative to the one that imports them.
+/// The files that a text may import and use: the algorithm library, and files relative to the one that
+/// imports them.
 #[derive(Debug, Clone, Copy)]
 pub struct Files;
 
@@ -327,7 +328,7 @@ impl Library for Files {
     }
 }
 
-/// The text of a file, unless there is too much of it.
+/// Returns the text of a file, unless there is too much of it.
 fn text(path: &Path) -> Result<String, (Code, String)> {
     let cannot = |e: std::io::Error| match e.kind() {
         ErrorKind::NotFound => (codes::FILE, "no such file".to_string()),

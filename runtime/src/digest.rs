@@ -1,4 +1,4 @@
-//! Mixing words into digests that ranks compare.
+//! Mixes words into digests that ranks compare.
 
 /// Mixes a word into a digest.
 #[inline]

@@ -60,7 +60,7 @@ macro_rules! named {
             /// All of them, in the order of declaration.
             pub const ALL: &[$type] = &[$($type::$variant),*];
 
-            /// The name as written on the command line and in reports.
+            /// Returns the name as written on the command line and in reports.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($type::$variant => $name,)*
@@ -96,7 +96,7 @@ macro_rules! define_dtypes {
         }
 
         impl DType {
-            /// Bytes of one element.
+            /// Returns the bytes of one element.
             pub const fn size(self) -> usize {
                 match self {
                     $(DType::$variant => size_of::<$rust>(),)*
@@ -116,7 +116,7 @@ macro_rules! define_dtypes {
 macro_rules! define_red_ops {
     ($($variant:ident $name:literal, $doc:literal;)*) => {
         named! {
-            /// How contributions of several ranks become one value.
+            /// The operator that combines the contributions of several ranks into one value.
             RedOp "operator":
             $($variant $name $doc;)*
         }

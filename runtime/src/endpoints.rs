@@ -20,7 +20,7 @@ use crate::transport::tcp::{self, IoVec, Socket};
 pub(crate) enum Sender {
     /// Load and store in memory that the peer maps too.
     Mapped(shm::Sender),
-    /// DescriptorSocket to a socket.
+    /// Messages posted to a socket.
     Posted(tcp::Sender),
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Receiver {
 }
 
 impl Sender {
-    /// Messages sent since the connection was opened.
+    /// Returns the number of messages sent since the connection was opened.
     #[inline]
     pub(crate) fn sent(&self) -> u64 {
         match self {
@@ -42,7 +42,7 @@ impl Sender {
         }
     }
 
-    /// One more than the last message whose content stayed where it was.
+    /// Returns one more than the last message whose content stayed where it was.
     #[inline]
     pub(crate) fn zero_copied(&self) -> u64 {
         match self {
@@ -51,7 +51,7 @@ impl Sender {
         }
     }
 
-    /// Whether the content of all messages up to this one is no longer read.
+    /// Returns true if the content of all messages up to this one is no longer read.
     #[inline]
     pub(crate) fn is_consumed(&mut self, message: u64) -> bool {
         match self {
@@ -60,7 +60,7 @@ impl Sender {
         }
     }
 
-    /// Whether a message may go, under a plan with so many slots.
+    /// Returns true if a message may go, under a plan with `slots` slots.
     #[inline]
     pub(crate) fn has_room(&mut self, kind: Kind, slots: u64) -> bool {
         match (self, kind) {
@@ -70,7 +70,8 @@ impl Sender {
         }
     }
 
-    /// Where the content of the next message is to be written, after [`Self::has_room`].
+    /// Returns the address to which the content of the next message is to be written, after
+    /// [`Self::has_room`].
     #[inline]
     pub(crate) fn place(&mut self, kind: Kind, slots: u64, len: usize) -> Result<*mut u8, Error> {
         match self {
@@ -110,13 +111,13 @@ impl Sender {
         }
     }
 
-    /// Whether the peer takes this process's own memory without slots.
+    /// Returns true if the peer takes this process's own memory without slots.
     #[inline]
     pub(crate) fn reads(&self) -> bool {
         matches!(self, Sender::Mapped(s) if s.reads())
     }
 
-    /// Pushes on what peers take bit by bit; says whether something moved.
+    /// Pushes on what peers take bit by bit; returns true if something moved.
     #[inline]
     pub(crate) fn push(&mut self) -> bool {
         match self {
@@ -133,7 +134,7 @@ impl Sender {
         }
     }
 
-    /// Whether this end has nothing left to do; does it as far as it can be done now.
+    /// Returns true if this end has nothing left to do; does it as far as it can be done now.
     #[inline]
     pub(crate) fn flush(&mut self) -> bool {
         match self {
@@ -144,7 +145,7 @@ impl Sender {
 }
 
 impl Receiver {
-    /// Whether the message is there that follows the next `ahead` ones; a plan says that it has `len`
+    /// Returns true if the message is there that follows the next `ahead` ones; a plan says that it has `len`
     /// bytes.
     #[inline]
     pub(crate) fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
@@ -154,8 +155,9 @@ impl Receiver {
         }
     }
 
-    /// Whether the next message, of which a plan says `meta`, goes to where it is to be bit by bit; nothing while that is
-    /// not known. A socket can only bring it there if it is `alone`, not folded with something else.
+    /// Returns true if the next message, of which a plan says `meta`, goes to its destination bit by bit;
+    /// `None` while that is not known. A socket can only bring it there if it is `alone`, not folded with
+    /// something else.
     #[inline]
     pub(crate) fn lands(&self, meta: u64, alone: bool) -> Option<bool> {
         match self {
@@ -164,7 +166,7 @@ impl Receiver {
         }
     }
 
-    /// Whether the next message has gone to where it is to be.
+    /// Returns true if the next message has gone to its destination.
     #[inline]
     pub(crate) fn has_landed(&self, alone: bool) -> bool {
         match self {
@@ -173,7 +175,7 @@ impl Receiver {
         }
     }
 
-    /// The message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
+    /// Returns the message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
     #[inline]
     pub(crate) fn message(&self, slots: u64, ahead: u64) -> Message {
         match self {
@@ -182,7 +184,7 @@ impl Receiver {
         }
     }
 
-    /// The peer's process, if its own memory can be read.
+    /// Returns the peer's process, if its own memory can be read.
     pub(crate) fn reach(&self) -> Option<i32> {
         match self {
             Receiver::Mapped(r) => r.reach(),
@@ -190,7 +192,8 @@ impl Receiver {
         }
     }
 
-    /// Up to where this process took what came through memory bit by bit, since the connection was opened.
+    /// Returns the position up to which this process took what came through memory bit by bit, since the
+    /// connection was opened.
     #[inline]
     pub(crate) fn taken(&self) -> u64 {
         match self {
@@ -199,7 +202,7 @@ impl Receiver {
         }
     }
 
-    /// Says that the message's content is no longer needed.
+    /// Releases the message's content, which is no longer needed.
     #[inline]
     pub(crate) fn consume(&mut self) {
         match self {
@@ -209,7 +212,7 @@ impl Receiver {
     }
 }
 
-/// Memory that ranks share is the same on every path.
+/// Returns the connection without its path if the ranks share memory, which is the same on every path.
 fn shared(group: &Group, connection: ConnectionId) -> ConnectionId {
     match group.local(connection.peer) {
         Some(_) => ConnectionId { path: 0, ..connection },
@@ -227,7 +230,7 @@ pub(crate) struct SendEnd {
     pub(crate) path: u16,
     /// Messages a pass.
     pub(crate) messages: u64,
-    /// Whether the link is a socket.
+    /// True if the link is a socket.
     pub(crate) posted: bool,
 }
 
@@ -239,7 +242,7 @@ pub(crate) struct RecvEnd {
     pub(crate) channel: u16,
     /// The path between hosts.
     pub(crate) path: u16,
-    /// Whether the link is a socket.
+    /// True if the link is a socket.
     pub(crate) posted: bool,
 }
 
@@ -276,7 +279,7 @@ impl Endpoints {
         Ok(())
     }
 
-    /// The number of the end that sends to a peer, which is connected.
+    /// Returns the number of the end that sends to a peer, which is connected.
     pub(crate) fn sender(&mut self, group: &Group, to: ConnectionId) -> Result<u32, Error> {
         let to = shared(group, to);
         if let Some(at) = self.to.iter().position(|&known| known == to) {
@@ -295,7 +298,7 @@ impl Endpoints {
         Ok(self.senders.len() as u32 - 1)
     }
 
-    /// The number of the end that receives from a peer, which is connected.
+    /// Returns the number of the end that receives from a peer, which is connected.
     pub(crate) fn receiver(&mut self, group: &Group, from: ConnectionId) -> Result<u32, Error> {
         let from = shared(group, from);
         if let Some(at) = self.from.iter().position(|&known| known == from) {
@@ -330,7 +333,7 @@ impl Endpoints {
         }
     }
 
-    /// Bytes that the sockets of a plan have moved, ever.
+    /// Returns the bytes that the sockets of a plan have moved, ever.
     pub(crate) fn moved(&self, (sends, froms): (&[SendEnd], &[RecvEnd])) -> u64 {
         let sent = sends.iter().map(|send| match &self.senders[send.sender as usize] {
             Sender::Posted(s) => s.bytes(),
@@ -343,7 +346,7 @@ impl Endpoints {
         sent.chain(received).sum()
     }
 
-    /// Of each path, the bytes that the sockets of a plan have sent and received over it, ever.
+    /// Fills `moved` with the bytes that the sockets of a plan have sent and received over each path, ever.
     pub(crate) fn moved_over(
         &self,
         (sends, froms): (&[SendEnd], &[RecvEnd]),
@@ -397,18 +400,18 @@ impl Endpoints {
         let _ = rustix::event::poll(&mut fds, Some(&moment));
     }
 
-    /// A call has failed, and its memory goes back to the caller: no device reads or writes it any more.
+    /// Takes back the memory of a call that has failed: no device reads or writes it any more.
     #[cold]
     pub(crate) fn cut(&self) {
         self.sockets.iter().for_each(|(_, socket)| socket.cut());
     }
 
-    /// Bytes of memory that devices keep in place for messages on their way.
+    /// Returns the bytes of memory that devices keep in place for messages on their way.
     pub(crate) fn pinned(&self) -> u64 {
         self.sockets.iter().map(|(_, socket)| socket.pinned()).sum()
     }
 
-    /// Connections over memory, one for each direction that is in use.
+    /// Returns the number of connections over memory, one for each direction that is in use.
     pub(crate) fn mapped(&self) -> u64 {
         let senders = self.senders.iter().filter(|s| matches!(s, Sender::Mapped(_)));
         let receivers = self.receivers.iter().filter(|r| matches!(r, Receiver::Mapped(_)));
@@ -421,12 +424,12 @@ impl Endpoints {
         self.sockets.iter().for_each(|(_, socket)| socket.tend());
     }
 
-    /// Connections over sockets; each is one descriptor, for both directions.
+    /// Returns the number of connections over sockets; each is one descriptor, for both directions.
     pub(crate) fn sockets(&self) -> u64 {
         self.sockets.len() as u64
     }
 
-    /// Bytes of this process's memory that are kept for messages on their way.
+    /// Returns the bytes of this process's memory that are kept for messages on their way.
     pub(crate) fn kept(&self) -> u64 {
         let sent = self.senders.iter().map(|sender| match sender {
             Sender::Mapped(_) => 0,
@@ -440,7 +443,7 @@ impl Endpoints {
         sent.chain(received).chain(streams).sum()
     }
 
-    /// A peer that will never have what a plan has sent to it, and why.
+    /// Returns a peer that will never have what a plan has sent to it, and the reason.
     pub(crate) fn lost(&self, sends: &[SendEnd]) -> Option<(u32, String)> {
         sends.iter().find_map(|send| match &self.senders[send.sender as usize] {
             Sender::Posted(s) => Some((send.peer, s.lost()?)),
@@ -448,7 +451,7 @@ impl Endpoints {
         })
     }
 
-    /// What is wrong with the sockets to a peer, if anything.
+    /// Describes a fault of the sockets to a peer, if there is one.
     pub(crate) fn fault(&self, peer: u32) -> Option<String> {
         let mut sockets = self.sockets.iter().filter(|(to, _)| to.peer == peer);
         sockets.find_map(|(_, socket)| socket.fault())

@@ -1,50 +1,50 @@
-//! What can go wrong in a run. Every error has a stable code and says what to do.
+//! The errors of a run. Every error has a stable code and says what to do.
 
 use std::fmt;
 use std::time::Duration;
 
 use roundelay_dsl::diag::{Code, codes};
 
-/// Why a call, or setting one up, failed.
+/// The reason for which a call, or its setup, failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A wait passed its deadline.
     #[error("{location}: waited {after:?} for {awaited}{remark}")]
     Timeout {
-        /// Who waited, and where in the algorithm.
+        /// The rank that waited, and the place in its algorithm.
         location: Box<Location>,
-        /// What did not come, and from whom.
+        /// The data or event that did not come, and the rank it was expected from.
         awaited: String,
         /// The rank that did not answer.
         peer: u32,
-        /// How long.
+        /// The time waited.
         after: Duration,
-        /// What is known of the peer, and the remedy; begins with its own punctuation.
+        /// The state of the peer as far as it is known, and the remedy; begins with its own punctuation.
         remark: String,
     },
     /// A rank is gone.
     #[error("rank {lost} is gone: {how}{}", at(.location))]
     LostRank {
-        /// Who reports.
+        /// The rank that reports.
         rank: u32,
-        /// Who is gone.
+        /// The rank that is gone.
         lost: u32,
-        /// How it ended, as far as is known.
+        /// The way it ended, as far as is known.
         how: String,
-        /// What the reporting rank was doing, if it was in a call.
+        /// The place at which the reporting rank was, if it was in a call.
         location: Option<Box<Location>>,
     },
-    /// Two ranks play different plans, or the same with different arguments.
+    /// Two ranks play different plans, or one plan with different arguments.
     #[error(
         "rank {rank} and rank {peer} do not make the same call: {detail}; every rank must call the \
          same collective with the same algorithm, count, type and operator, in the same order"
     )]
     PlanMismatch {
-        /// Who reports.
+        /// The rank that reports.
         rank: u32,
-        /// Whose call differs.
+        /// The rank whose call differs.
         peer: u32,
-        /// What this rank calls.
+        /// The call that this rank makes.
         detail: String,
     },
     /// A message is not the one that its receiver waits for.
@@ -54,33 +54,33 @@ pub enum Error {
          which they are sent"
     )]
     MessageMismatch {
-        /// Who reports, and what it receives.
+        /// The rank that reports, and the message it receives.
         location: Box<Location>,
         /// The sender.
         peer: u32,
-        /// What it sends.
+        /// The message it sends.
         sent: String,
     },
     /// Shared memory could not be had.
     #[error("no room for {what} ({} wanted): {cause}; {remedy}", Bytes(*.wanted))]
     Memory {
-        /// What it is for.
+        /// The purpose of the memory.
         what: String,
-        /// How many bytes.
+        /// The number of bytes wanted.
         wanted: u64,
-        /// What the system, or the layout, says.
+        /// The reason given by the system or the layout.
         cause: String,
-        /// What to change.
+        /// The setting to change.
         remedy: String,
     },
     /// CUDA cannot be used, or one of its calls failed.
     #[error("rank {rank}{}: {what}", on(.device))]
     Cuda {
-        /// On which rank.
+        /// The rank on which it failed.
         rank: u32,
-        /// On which GPU, if that is settled: number and model.
+        /// The GPU on which it failed, if that is settled: number and model.
         device: String,
-        /// What failed, why, and the remedy.
+        /// The call that failed, the reason, and the remedy.
         what: String,
     },
     /// The element type, the operator and the algorithm do not go together.
@@ -94,7 +94,7 @@ pub enum Error {
     Refused {
         /// The code of the first diagnostic.
         code: Code,
-        /// All of them, rendered.
+        /// All diagnostics, rendered.
         text: String,
     },
     /// A plan contradicts itself.
@@ -103,15 +103,15 @@ pub enum Error {
     /// Another rank failed first, and everybody stopped.
     #[error("rank {rank} stopped because rank {by} failed: {cause}{}", at(.location))]
     Aborted {
-        /// Who reports.
+        /// The rank that reports.
         rank: u32,
-        /// Who failed.
+        /// The rank that failed first.
         by: u32,
         /// Its error.
         cause: String,
         /// The code of its error.
         code: Code,
-        /// What the reporting rank was doing, if it was in a call.
+        /// The place at which the reporting rank was, if it was in a call.
         location: Option<Box<Location>>,
     },
     /// The ranks could not be started, or the environment does not describe a job.
@@ -120,7 +120,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The stable code; `docs/errors/` explains it.
+    /// Returns the stable code; `docs/errors/` explains it.
     pub fn code(&self) -> Code {
         match self {
             Error::Timeout { .. } => codes::TIMEOUT,
@@ -136,14 +136,14 @@ impl Error {
     }
 }
 
-/// Where in an algorithm a rank was.
+/// The place in an algorithm at which a rank was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     /// The rank.
     pub rank: u32,
     /// `collective.algorithm`, or what is played without one: `batch`, `send`, ...
     pub name: String,
-    /// Which `each` of the program, or message of the batch, from 0.
+    /// The index of the `each` of the program, or of the message of the batch, from 0.
     pub step: u32,
     /// `file:line:column`, if the plan knows it; nothing for a message of a batch.
     pub site: String,

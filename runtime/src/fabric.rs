@@ -59,23 +59,23 @@ pub const TCP: &str = "tcp";
 /// See [`TCP`].
 pub const RDMA: &str = "rdma";
 
-/// What a topology file says.
+/// The contents of a topology file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Fabric {
-    /// What links of a kind can do, by name.
+    /// The latency and bandwidth of links, by the name of their class.
     pub classes: BTreeMap<String, Class>,
     /// Hosts, as far as they are known.
     pub hosts: Vec<Host>,
     /// The paths between hosts, the best first.
     pub paths: Vec<NetworkPath>,
-    /// Where a path is of another class than its own.
+    /// The pairs of hosts between which a path is of another class than its own.
     pub links: Vec<Pair>,
 }
 
-/// What links of a kind can do.
+/// The latency and bandwidth of a class of links.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Class {
-    /// From one rank's call to another's use of a message without content, in microseconds.
+    /// The time from one rank's call to another's use of a message without content, in microseconds.
     pub latency_us: f64,
     /// Bandwidth in each direction, in GB/s.
     pub gbs: f64,
@@ -86,18 +86,18 @@ pub struct Class {
 pub struct Host {
     /// Its name.
     pub name: String,
-    /// What it has to reach others with, and GPUs.
+    /// The devices with which it reaches others, and its GPUs.
     pub devices: Vec<Device>,
 }
 
 /// A network interface, an RDMA device or a GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
-    /// As the system calls it.
+    /// The name that the system gives it.
     pub name: String,
     /// `tcp`, `rdma` or `gpu`.
     pub kind: String,
-    /// What it can do, in GB/s, if it says so.
+    /// Its bandwidth in GB/s, if that is given.
     pub gbs: Option<f64>,
 }
 
@@ -108,7 +108,7 @@ pub struct NetworkPath {
     pub name: String,
     /// `tcp` or `rdma`.
     pub transport: String,
-    /// What it can do.
+    /// The class of its links.
     pub class: String,
     /// Interface or device on hosts where that is not the path's name.
     pub devices: BTreeMap<String, String>,
@@ -121,7 +121,7 @@ pub struct Pair {
     pub path: String,
     /// The hosts, in either order.
     pub between: [String; 2],
-    /// What it can do there.
+    /// The class of the path between these hosts.
     pub class: String,
 }
 
@@ -198,7 +198,7 @@ impl Fabric {
     ///
     /// # Errors
     ///
-    /// What is wrong, and in which line and column.
+    /// A text that names the fault, with its line and column.
     pub fn parse(text: &str) -> Result<Self, String> {
         let reader = Reader { text };
         let file: File = toml::from_str(text).map_err(|e| {
@@ -232,12 +232,12 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// The path of that name.
+    /// Returns the path of that name.
     pub fn path(&self, name: &str) -> Option<&NetworkPath> {
         self.paths.iter().find(|path| path.name == name)
     }
 
-    /// The paths of these names.
+    /// Returns the paths of these names.
     ///
     /// # Errors
     ///
@@ -251,13 +251,13 @@ impl Fabric {
         self.path(name).ok_or_else(unknown)
     }
 
-    /// The interface or device that a path is on a host; `None` if there is no such path.
+    /// Returns the interface or device that a path is on a host; `None` if there is no such path.
     pub fn device(&self, path: &str, host: &str) -> Option<&str> {
         let path = self.path(path)?;
         Some(path.devices.get(host).unwrap_or(&path.name))
     }
 
-    /// What a path can do between two hosts.
+    /// Returns the class of a path between two hosts.
     pub fn between(&self, path: &str, one: &str, other: &str) -> Option<Class> {
         let same = |link: &&Pair| {
             let [a, b] = &link.between;
@@ -270,8 +270,8 @@ impl Fabric {
         self.classes.get(class).copied()
     }
 
-    /// The paths of these names, or all, as the cost model sees them among these hosts: what is slowest
-    /// between any two counts. Where no hosts are named, the paths' own classes count.
+    /// Returns the paths of these names, or all, as the cost model sees them among these hosts: the slowest
+    /// class between any two counts. Where no hosts are named, the paths' own classes count.
     ///
     /// # Errors
     ///
@@ -307,7 +307,7 @@ impl Fabric {
         Ok(costs)
     }
 
-    /// The text of the file, which [`Fabric::parse`] reads.
+    /// Returns the text of the file, which [`Fabric::parse`] reads.
     pub fn text(&self) -> String {
         write::text(self)
     }
@@ -318,8 +318,8 @@ impl Fabric {
 }
 
 impl Class {
-    /// As the cost model has it: a further message of a round costs a rank what it costs with TCP in
-    /// general.
+    /// Returns the link as the cost model has it: a further message of a round costs a rank what it costs
+    /// with TCP in general.
     pub fn link(self) -> cost::Link {
         let Class { latency_us, gbs } = self;
         cost::Link { latency_us, message_us: cost::Link::NETWORK.message_us.min(latency_us), gbs }
@@ -415,7 +415,7 @@ impl Reader<'_> {
     }
 }
 
-/// Why a transport that there is makes no path.
+/// Returns the reason for which a transport that there is makes no path.
 fn inside(transport: &str) -> Option<String> {
     let what = match transport {
         "nvlink" => {
@@ -437,7 +437,7 @@ fn near<'c>(name: &str, all: impl Iterator<Item = &'c str> + Clone) -> String {
     }
 }
 
-/// Line and column of a byte, from 1.
+/// Returns line and column of a byte, from 1.
 fn place(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or("");
     let line = before.matches('\n').count() + 1;

@@ -82,7 +82,7 @@ pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
 pub use route::{Route, Transport, Transports};
 pub use transport::shm::Layout;
 
-/// What the macros emit names; not for use.
+/// Names to which the macros expand; not for use elsewhere.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::prototype::Once;

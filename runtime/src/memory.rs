@@ -26,7 +26,7 @@ struct Space {
 }
 
 impl Arena {
-    /// The arena of a rank of the segment.
+    /// Returns the arena of a rank of the segment.
     pub(crate) fn new(segment: Arc<Segment>, rank: u32) -> Arc<Self> {
         let base = segment.layout().arena(rank);
         let space = Space { free: BTreeMap::new(), used: 0 };
@@ -61,7 +61,7 @@ impl Arena {
         Ok(Cut { arena: self.clone(), offset: at, len })
     }
 
-    /// Bytes of it that are in use.
+    /// Returns the bytes of it that are in use.
     pub(crate) fn in_use(&self) -> u64 {
         let space = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         space.used - space.free.values().sum::<u64>()
@@ -82,7 +82,7 @@ impl Arena {
         space.free.insert(at, len);
     }
 
-    /// The offset in the shared file of `len` bytes at an address, if they lie in this arena.
+    /// Returns the offset in the shared file of `len` bytes at an address, if they lie in this arena.
     #[inline]
     pub(crate) fn find(&self, address: *const u8, len: usize) -> Option<u64> {
         let offset = self.segment.offset_of(address)?;
@@ -99,12 +99,12 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Its first byte.
+    /// Returns the address of its first byte.
     pub(crate) fn address(&self) -> *mut u8 {
         self.arena.segment.at(self.arena.base + self.offset)
     }
 
-    /// Its size in bytes, at least what was asked for.
+    /// Returns its size in bytes, at least what was asked for.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
@@ -168,13 +168,13 @@ impl<T: Element> std::fmt::Debug for Buffer<T> {
     }
 }
 
-/// The bytes of elements.
+/// Returns the bytes of elements.
 pub(crate) fn bytes<T: Element>(elements: &[T]) -> &[u8] {
     // SAFETY: elements are plain values without padding.
     unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
 }
 
-/// The bytes of elements, to be filled by a call that writes elements of the same type.
+/// Returns the bytes of elements, to be filled by a call that writes elements of the same type.
 pub(crate) fn bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
     let len = size_of_val(elements);
     // SAFETY: elements are plain values without padding; the crate writes only values of `T` here

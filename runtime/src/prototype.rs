@@ -8,9 +8,9 @@ use roundelay_dsl::diag::codes;
 use crate::custom::Algorithm;
 use crate::error::Error;
 
-/// What can be given where an algorithm is played, installed or planned.
+/// An algorithm that can be given where one is played, installed or planned.
 pub trait Playable {
-    /// The algorithm.
+    /// Returns the algorithm.
     ///
     /// # Errors
     ///
@@ -39,7 +39,7 @@ pub struct Prototype {
 pub struct Once(OnceLock<Result<Algorithm, Error>>);
 
 impl Once {
-    /// Nothing yet.
+    /// Makes an empty cell.
     #[allow(clippy::new_without_default, reason = "only macros make one")]
     pub const fn new() -> Self {
         Once(OnceLock::new())
@@ -47,18 +47,18 @@ impl Once {
 }
 
 impl Prototype {
-    /// Of the bytes that a macro wrote.
+    /// Makes a prototype of the bytes that a macro wrote.
     #[doc(hidden)]
     pub const fn new(name: &'static str, bytes: &'static [u8], once: &'static Once) -> Self {
         Prototype { name, bytes, once }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The algorithm, to give it a grid or a root: `ring.get()?.clone().rooted(2)`.
+    /// Returns the algorithm, to give it a grid or a root: `ring.get()?.clone().rooted(2)`.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Which link a pair of ranks uses, and why: the only place that decides it.
+//! Decides which link a pair of ranks uses, and records the reason. No other module decides it.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::transport;
 use crate::transport::shm::Layout;
 
-/// Which links may be used.
+/// The links that may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Transports {
     /// Shared memory, between ranks of one machine.
@@ -25,7 +25,7 @@ impl Transports {
     /// RDMA alone.
     pub const RDMA: Transports = Transports { shm: false, tcp: false, rdma: true };
 
-    /// Capacity of a slot in bytes if nobody says otherwise.
+    /// Returns the capacity of a slot in bytes if nobody says otherwise.
     pub fn slot_bytes(self) -> u64 {
         if self.shm { Layout::SLOT_BYTES } else { Layout::UNSHARED_SLOT_BYTES }
     }
@@ -37,10 +37,10 @@ impl Default for Transports {
     }
 }
 
-/// How a rank is reached.
+/// The link by which a rank is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// It is this rank itself.
+    /// The rank is this one itself.
     Own,
     /// Load and store in memory that both map.
     Shm,
@@ -69,22 +69,22 @@ impl fmt::Display for Transport {
 pub struct Route {
     /// The rank.
     pub rank: u32,
-    /// How it is reached.
+    /// The link by which it is reached.
     pub transport: Transport,
-    /// Why so.
+    /// The reason for this link.
     pub why: String,
 }
 
-/// What is known of a rank before there are links.
+/// The properties of a rank that are known before there are links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peer {
     /// Its machine.
     pub(crate) host: u128,
-    /// Whether it has devices for RDMA.
+    /// True if it has devices for RDMA.
     pub(crate) rdma: bool,
 }
 
-/// Ranks that are to share memory with this one, itself among them, in order.
+/// Returns the ranks that are to share memory with this one, itself among them, in order.
 pub(crate) fn neighbours(
     rank: u32,
     peers: &[Peer],
@@ -120,7 +120,7 @@ pub(crate) fn neighbours(
     Ok(ranks().filter(|(_, peer)| with(peer)).map(|(r, _)| r).collect())
 }
 
-/// The ways from a rank to all, given who shares memory with it and whose memory could not be had.
+/// Returns the ways from a rank to all, given who shares memory with it and whose memory could not be had.
 pub(crate) fn routes(
     rank: u32,
     peers: &[Peer],

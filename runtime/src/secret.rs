@@ -25,7 +25,7 @@ impl From<String> for Secret {
 }
 
 impl Secret {
-    /// What the ranks share.
+    /// Returns the bytes that the ranks share.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -37,7 +37,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who proves. Both names are equally long, so that no other words give the same bytes.
+/// The side that proves. Both names are equally long, so that no other words give the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Connecting,
@@ -60,24 +60,24 @@ pub(crate) fn proof(secret: &[u8], side: Side, said: &[&[u8]]) -> [u8; PROOF] {
     mac(secret, side, said).map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
 }
 
-/// Whether a proof is right, in a time that does not depend on it.
+/// Returns true if a proof is right, in a time that does not depend on it.
 pub(crate) fn accepts(secret: &[u8], proof: &[u8], side: Side, said: &[&[u8]]) -> bool {
     mac(secret, side, said).is_some_and(|mac| mac.verify_slice(proof).is_ok())
 }
 
 impl Secret {
-    /// See [`proof`].
+    /// Proves the knowledge of this secret, see [`proof`].
     pub(super) fn proof(&self, side: Side, said: &[&[u8]]) -> [u8; PROOF] {
         proof(self.bytes(), side, said)
     }
 
-    /// See [`accepts`].
+    /// Checks a proof with this secret, see [`accepts`].
     pub(super) fn accepts(&self, proof: &[u8], side: Side, said: &[&[u8]]) -> bool {
         accepts(self.bytes(), proof, side, said)
     }
 }
 
-/// Random bytes.
+/// Returns random bytes.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     match getrandom(&mut bytes, GetRandomFlags::empty()) {

@@ -1,4 +1,5 @@
-//! Where ranks leave notes for each other before they are connected. `bootstrap::store` has the stores that there are.
+//! The store in which ranks leave notes for each other before they are connected. `bootstrap::store`
+//! implements it.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -27,12 +28,12 @@ pub trait Store {
     /// says which ranks have not come, where that is known.
     fn get(&mut self, key: &str, deadline: Instant) -> Result<Vec<u8>, Error>;
 
-    /// The address of this host that the other ranks can reach: the one that it reaches the store
+    /// Returns the address of this host that the other ranks can reach: the one that it reaches the store
     /// from.
     fn address(&self) -> IpAddr;
 
-    /// Why to give up, if another rank has failed or is gone. Never waits; whoever joins and waits for
-    /// something else looks every few milliseconds, which also shows that it is still there.
+    /// Returns the reason to give up, if another rank has failed or is gone. Never waits; whoever joins and
+    /// waits for something else looks every few milliseconds, which also shows that it is still there.
     fn look(&mut self) -> Option<Error>;
 
     /// Tells all ranks that this one gives up, and why; of a wait in vain it finds out who is to blame.

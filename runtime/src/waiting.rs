@@ -1,27 +1,27 @@
-//! What a rank waits for, in the form of one cache line, and spelled out.
+//! Describes the wait of a rank, in the form of one cache line, and spelled out.
 
 use roundelay_compiler::plan::Site;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// No rank.
+/// The number that stands for no rank.
 const NOBODY: u32 = u32::MAX;
 /// Other ranks that lanes beside the first one wait for, as many as fit.
 const OTHERS: usize = 6;
 
-/// What is awaited.
+/// The event that is awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// A message from the peer.
     Message = 1,
-    /// That the peer takes earlier messages.
+    /// Room for another message: the peer takes earlier ones.
     Room,
-    /// That the peer has read this rank's buffer.
+    /// The end of the peer's reads of this rank's buffer.
     Drained,
     /// Another lane of the same rank.
     Lane,
-    /// That the peer makes the same call.
+    /// The peer's call, which must be the same.
     Meeting,
 }
 
@@ -32,7 +32,7 @@ impl What {
             .find(|&what| what as u8 == code)
     }
 
-    /// For the name of a span.
+    /// Describes it for the name of a span.
     pub(crate) fn text(self) -> &'static str {
         match self {
             What::Message => "a message",
@@ -44,32 +44,32 @@ impl What {
     }
 }
 
-/// What a rank waits for: 64 bytes that fit a control line, or a small message.
+/// The wait of a rank: 64 bytes that fit a control line, or a small message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Waiting {
-    /// For whom.
+    /// The rank it waits for.
     pub(crate) peer: u32,
-    /// Over which channel.
+    /// The channel.
     pub(crate) channel: u16,
-    /// For what.
+    /// The event it waits for.
     pub(crate) what: What,
-    /// In which call, and its digest with all calls before.
+    /// The number of the call, and its digest with all calls before.
     pub(crate) call: u64,
     pub(crate) digest: u32,
-    /// Which `each` of the program.
+    /// The index of the `each` of the program, from 0.
     pub(crate) step: u32,
     /// Line and column of the statement, 0 if there is none. The file is that of the plan, which all
     /// ranks share.
     pub(crate) line: u32,
     pub(crate) column: u32,
-    /// When the wait began, see [`now`](super::now).
+    /// The time at which the wait began, see [`now`](super::now).
     pub(crate) since: u64,
     /// Other ranks that further lanes wait for.
     others: [u32; OTHERS],
 }
 
 impl Waiting {
-    /// A wait without a location in the algorithm.
+    /// Describes a wait without a location in the algorithm.
     pub(crate) fn new(what: What, peer: u32, call: u64, digest: u32, since: u64) -> Self {
         Waiting {
             peer,
@@ -95,7 +95,7 @@ impl Waiting {
         }
     }
 
-    /// As words; the first one is never 0.
+    /// Returns the wait as words; the first one is never 0.
     pub(crate) fn words(&self) -> [u64; 8] {
         let pair = |high: u32, low: u32| (u64::from(high) << 32) | u64::from(low);
         let [a, b, c, d, e, f] = self.others;
@@ -111,7 +111,7 @@ impl Waiting {
         ]
     }
 
-    /// What the words say, if they say anything.
+    /// Decodes the words of a wait; `None` if they are not one.
     pub(crate) fn from_words(words: [u64; 8]) -> Option<Self> {
         let (high, low) = (|w: u64| (w >> 32) as u32, |w: u64| w as u32);
         let [first, call, digest, site, since, a, b, c] = words;
@@ -129,7 +129,7 @@ impl Waiting {
         })
     }
 
-    /// Spelled out, with the places of this rank's part of the plan.
+    /// Spells it out, with the places of this rank's part of the plan.
     pub(crate) fn spell(&self, sites: &[Site]) -> Wait {
         let same = |s: &&Site| (s.line, s.column) == (self.line, self.column);
         let site = match sites.iter().find(same) {
@@ -151,42 +151,43 @@ impl Waiting {
     }
 }
 
-/// What a rank waits for.
+/// The wait of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
-    /// For whom: the first lane's peer.
+    /// The rank it waits for: the first lane's peer.
     pub peer: u32,
     /// Other ranks that further lanes wait for.
     pub others: Vec<u32>,
-    /// Over which channel.
+    /// The channel.
     pub channel: u16,
-    /// For what.
+    /// The event it waits for.
     pub what: What,
-    /// In which call, counted from 1.
+    /// The number of the call, counted from 1.
     pub call: u64,
     /// A digest of that call and all before it.
     pub digest: u32,
-    /// Which `each` of the program, from 0.
+    /// The index of the `each` of the program, from 0.
     pub step: u32,
     /// `file:line` of the statement, if the plan knows it.
     pub site: String,
-    /// When the wait began: nanoseconds of the machine's monotonic clock.
+    /// The time at which the wait began: nanoseconds of the machine's monotonic clock.
     pub since: u64,
 }
 
 impl Wait {
-    /// All ranks that are waited for, but for this one itself.
+    /// Returns all ranks that are waited for, but for this one itself.
     pub(crate) fn peers(&self, own: u32) -> impl Iterator<Item = u32> {
         std::iter::once(self.peer).chain(self.others.iter().copied()).filter(move |&p| p != own)
     }
 }
 
-/// Nanoseconds of the clock that all processes of a machine share.
+/// Returns the nanoseconds of the clock that all processes of a machine share.
 pub(crate) fn now() -> u64 {
     nanos(clock_gettime(ClockId::Monotonic))
 }
 
-/// The same clock as of its latest tick, a few milliseconds ago: a load instead of a measurement.
+/// Returns the time of [`now`] as of the clock's latest tick, a few milliseconds ago: a load instead of a
+/// measurement.
 #[inline]
 pub(crate) fn coarse() -> u64 {
     nanos(clock_gettime(ClockId::MonotonicCoarse))

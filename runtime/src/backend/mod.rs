@@ -16,7 +16,7 @@
 //!   ties to even; a NaN stays a NaN.
 //! - *Integers wrap.* `min` and `max` of floats are NaN if any operand is; of operands that compare
 //!   equal (the two zeros) they keep the first.
-//! - *WireType types.* A source or destination may hold another float type than the buffer's
+//! - *Wire types.* A source or destination may hold another float type than the buffer's
 //!   ([`Src::wire`], [`Dst::wire`]). It is converted when loaded and when stored; the arithmetic
 //!   between is the same. A value goes from the accumulator to each destination in one rounding.
 //! - *Memory is passed once.* Long folds go in blocks that stay in the first-level cache. Nothing is
@@ -43,7 +43,7 @@ use crate::dtype::{DType, RedOp};
 
 pub(crate) use host::{Kernel, kernel};
 
-/// Where an operand of a fold is read.
+/// The source from which an operand of a fold is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Src {
     /// The first element; no alignment needed.
@@ -52,14 +52,14 @@ pub(crate) struct Src {
     pub(crate) wire: Option<WireType>,
 }
 
-/// Where the result of a fold is written.
+/// The destination to which the result of a fold is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dst {
     /// The first element; no alignment needed.
     pub(crate) ptr: *mut u8,
     /// Element type there, if not the kernel's.
     pub(crate) wire: Option<WireType>,
-    /// Nobody reads the result soon: long ones may go past the caches.
+    /// True if nobody reads the result soon: long ones may go past the caches.
     pub(crate) stream: bool,
 }
 
@@ -83,7 +83,7 @@ pub(crate) enum Unsupported {
         /// The operator asked for.
         op: RedOp,
     },
-    /// Only floats can be rounded on the wire.
+    /// A wire type for values that are no floats, which only can be rounded on the wire.
     #[error("{dtype} cannot travel as {}: only f16, bf16, f32 and f64 are rounded on the wire", .wire.name())]
     WireType {
         /// The element type.
@@ -93,7 +93,7 @@ pub(crate) enum Unsupported {
     },
 }
 
-/// The operators of a type, in words.
+/// Lists the operators of a type, in words.
 fn operators(dtype: DType) -> String {
     let has = RedOp::ALL.iter().filter(|&&op| kernel(dtype, op).is_ok());
     has.map(|op| op.name()).collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! Making a [`Bound`] of a batch of messages: no plan, only bytes from rank to rank.
+//! Makes a [`Bound`] of a batch of messages: no plan, only bytes from rank to rank.
 //!
 //! Every direction of every peer is a lane, and all lanes are played side by side. A lane waits for
 //! nothing but its own connection: a sending one for room, which the peer's receiving lane makes, a
@@ -27,14 +27,14 @@ use crate::error::{Bytes, Error};
 use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
 
-/// Pieces in flight on a connection: so many small messages may be sent before one is received.
+/// The number of pieces in flight on a connection: as many small messages may be sent before one is received.
 const SLOTS: u32 = 8;
-/// Messages of memory that peers do not map are read through the kernel from this size on: the sender
+/// The size from which on messages of memory that peers do not map are read through the kernel: the sender
 /// waits until they are, and shorter ones had better be on their way.
 const FOREIGN_BYTES: u64 = 64 << 10;
-/// More pieces than this are refused: their steps alone would fill the memory.
+/// The most pieces of a batch: the steps of more would fill the memory.
 const MOST_PIECES: u64 = 1 << 24;
-/// What a tag without content looks like, so that no message reads as zeros.
+/// The value that a tag without content has, so that no message reads as zeros.
 const TAG: u32 = 0x5265_6c61;
 /// Bits of a tag that hold a length; the bit above says that they hold the digest of a longer one.
 const LENGTH_BITS: u32 = 27;
@@ -44,7 +44,7 @@ const LENGTH_BITS: u32 = 27;
 pub(crate) struct Transfer {
     /// The other end.
     pub(crate) peer: u32,
-    /// Whether this end sends or receives.
+    /// The direction in which it goes at this end.
     pub(crate) dir: Dir,
     /// Type of the elements.
     pub(crate) dtype: DType,
@@ -52,7 +52,7 @@ pub(crate) struct Transfer {
     pub(crate) bytes: u64,
 }
 
-/// What a bound batch was made of.
+/// The messages that a bound batch was made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Batch {
     /// `batch`, `send`, `recv`, or the collective that is played as a batch.
@@ -62,7 +62,7 @@ pub(crate) struct Batch {
 }
 
 impl Transfer {
-    /// What every piece of the message carries in place of a digest.
+    /// Returns the tag that every piece of the message carries in place of a digest.
     pub(crate) fn tag(&self) -> u32 {
         let mask = (1 << LENGTH_BITS) - 1;
         let length = match u32::try_from(self.bytes) {
@@ -75,7 +75,7 @@ impl Transfer {
 
 const _: () = assert!(DType::ALL.len() <= 1 << (32 - LENGTH_BITS - 1));
 
-/// What a message is that carries such a tag, in words.
+/// Describes a message that carries such a tag, in words.
 pub(crate) fn tagged(tag: u32) -> String {
     let word = tag ^ TAG;
     let bytes = u64::from(word & ((1 << LENGTH_BITS) - 1));
@@ -156,8 +156,8 @@ pub(crate) fn bind_batch(
     Ok(builder.bound)
 }
 
-/// A bound batch without steps. What plans say of the whole vector has no meaning here: the
-/// elements are bytes, and the lengths are those of the messages.
+/// Makes a bound batch without steps. What plans say of the whole vector has no meaning here: the elements
+/// are bytes, and the lengths are those of the messages.
 fn empty(batch: Batch) -> Bound {
     let key = Key { hash: [0; 16], count: 0, dtype: DType::U8, op: RedOp::Sum };
     let lens: Vec<u64> = batch.transfers.iter().map(|t| t.bytes).collect();
@@ -213,8 +213,8 @@ impl Builder {
         })
     }
 
-    /// The rank's messages to itself, the first one sent to the first one received: copies, in a
-    /// lane of their own.
+    /// Adds the rank's messages to itself, the first one sent to the first one received: copies, in a lane of
+    /// their own.
     fn own_part(&mut self, own: u32, transfers: &[Transfer]) -> Result<(), Error> {
         let mine = |dir| {
             let listed = transfers.iter().enumerate();
@@ -288,7 +288,7 @@ impl Builder {
                 posted: end.posted,
             });
             self.step(transfer, index, &[index], (offset, len), 0);
-            // What lands is written before its tag is compared, and not all bytes are a `bool`.
+            // A message that lands is written before its tag is compared, and not all bytes are a `bool`.
             let lands = transfer.dtype != DType::Bool;
             if let Some(step) = self.bound.steps.last_mut() {
                 step.lands = lands;
@@ -296,13 +296,13 @@ impl Builder {
         }
     }
 
-    /// The pieces of a message: first byte and length.
+    /// Returns the pieces of a message: first byte and length.
     fn pieces(&self, bytes: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
         let slot = self.slot_bytes;
         (0..bytes.div_ceil(slot).max(1)).map(move |k| (k * slot, slot.min(bytes - k * slot)))
     }
 
-    /// An operand in this rank's memory, at the first place of its step.
+    /// Adds an operand in this rank's memory, at the first place of its step.
     fn local(&mut self) {
         self.bound.operands.push(Operand {
             receiver: NOWHERE,
@@ -315,8 +315,8 @@ impl Builder {
         });
     }
 
-    /// The step of the operand, and perhaps the message, that were listed last. A piece lies at the
-    /// same offset in all these buffers; `store` is the place of the result among them.
+    /// Adds the step of the operand, and perhaps the message, that were listed last. A piece lies at the same
+    /// offset in all these buffers; `store` is the place of the result among them.
     fn step(
         &mut self,
         transfer: &Transfer,

@@ -1,4 +1,4 @@
-//! Making a [`Bound`] of a plan.
+//! Makes a [`Bound`] of a plan.
 
 use std::time::Duration;
 
@@ -19,23 +19,24 @@ use crate::error::Error;
 use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
 
-/// Messages of memory that peers do not map do without a slot from this size on: they come through a pipe, or are read
-/// through the kernel ([`crate::transport::shm`]). Slots are few, so the receiver still has their lines in its cache when
-/// they are written again; all_gather of 8 KiB takes 0.77 us through them and 0.62 through the pipe, and 2.6 and 1.7
-/// between cores that share no cache (docs/performance.md).
+/// The size from which on messages of memory that peers do not map do without a slot: they come through a
+/// pipe, or are read through the kernel ([`crate::transport::shm`]). Slots are few, so the receiver still has
+/// their lines in its cache when they are written again; all_gather of 8 KiB takes 0.77 us through them and
+/// 0.62 through the pipe, and 2.6 and 1.7 between cores that share no cache (docs/performance.md).
 const FOREIGN: usize = 4 << 10;
-/// The same where ranks share cores, and caches with them; there are no pipes then, and two copies through a slot cost
-/// less than the kernel's look at the other process.
+/// The size for [`FOREIGN`] where ranks share cores, and caches with them; there are no pipes then, and two
+/// copies through a slot cost less than the kernel's look at the other process.
 const FOREIGN_CROWDED: usize = 16 << 10;
-/// Messages from this size on go to a socket from where they lie; copying shorter ones behind their
+/// The size from which on messages go to a socket from where they lie; copying shorter ones behind their
 /// header makes one piece of both.
 pub(super) const DIRECT_POSTED: usize = 4 << 10;
 /// The index of the input among the buffers.
 const INPUT: u32 = 1;
 
-/// Results of such calls that nobody reads soon are streamed: they do not stay in the caches.
+/// The size of calls from which on results that nobody reads soon are streamed: they do not stay in the
+/// caches.
 pub(super) const STREAM_BYTES: u64 = CACHED_VECTOR;
-/// Plans of more operations are not searched for results that nobody reads.
+/// The most operations of a plan that is searched for results that nobody reads.
 const STREAM_SEARCH: usize = 512;
 
 /// Makes addresses of a plan, and opens the connections that it uses.
@@ -110,7 +111,7 @@ pub(crate) fn bind(
     Ok(bound)
 }
 
-/// Which connections are used: not those of parts without elements.
+/// Returns true for each connection that is used: not for those of parts without elements.
 fn played(plan: &Plan, shape: &Shape) -> Vec<bool> {
     let mut played = vec![plan.header.split.is_none(); plan.part.conns.len()];
     for lane in plan.part.lanes.iter().filter(|lane| shape.pace(lane.part).is_some()) {
@@ -128,9 +129,9 @@ fn played(plan: &Plan, shape: &Shape) -> Vec<bool> {
 struct Builder<'a> {
     plan: &'a Plan,
     kernel: Kernel,
-    /// Whether ranks share cores.
+    /// True if ranks share cores.
     crowded: bool,
-    /// For each connection end of the plan, its index in `sends` or `froms`.
+    /// The index of each connection end of the plan in `sends` or `froms`.
     connections: Vec<u32>,
 }
 
@@ -292,7 +293,7 @@ impl Builder<'_> {
         })
     }
 
-    /// From which size on messages out of a buffer are offered for pulling.
+    /// Returns the size from which on messages out of a buffer are offered for pulling.
     fn direct(&self, shape: &Shape, buffer: u32) -> usize {
         if buffer == NOWHERE {
             return usize::MAX;
@@ -309,7 +310,7 @@ impl Builder<'_> {
         Ok(size as u32)
     }
 
-    /// Whether the store of an operation is long and not read afterwards in this call, as far as a
+    /// Returns true if the store of an operation is long and not read afterwards in this call, as far as a
     /// glance tells: not offered, and not read by operations that may come later.
     fn is_last_use(&self, shape: &Shape, op: &Op, (lane, index): (usize, usize)) -> bool {
         let lanes = &self.plan.part.lanes;

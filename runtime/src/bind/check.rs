@@ -1,4 +1,4 @@
-//! What must hold of a plan before addresses are made of it, whoever made the plan.
+//! Checks a plan before addresses are made of it, whoever made the plan.
 
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{Dir, Input, Op, Plan, Region, Sizes};
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::group::Group;
 use crate::transport::shm::RING;
 
-/// A plan fits the job, and its parts refer to each other.
+/// Checks that a plan fits the job, and that its parts refer to each other.
 pub(crate) fn references(plan: &Plan, group: &Group) -> Result<(), Error> {
     let (header, part) = (&plan.header, &plan.part);
     let (rank, size, layout) = (group.rank(), group.size(), group.layout());
@@ -102,8 +102,8 @@ fn operation(plan: &Plan, op: &Op, messages: &mut [u64]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Played in several passes, a connection end must be one lane's: only within a lane is it certain
-/// in which order the messages of different passes come.
+/// Checks that a connection end is one lane's, as it must be in several passes: only within a lane is it
+/// certain in which order the messages of different passes come.
 pub(crate) fn lanes_apart(plan: &Plan) -> Result<(), Error> {
     let mut owners = vec![None; plan.part.conns.len()];
     for (lane, ops) in plan.part.lanes.iter().enumerate() {
@@ -122,9 +122,9 @@ pub(crate) fn lanes_apart(plan: &Plan) -> Result<(), Error> {
     Ok(())
 }
 
-/// With blocks of unequal length, every chunk keeps to its own places: what an operation touches
-/// with the size of a chunk is that chunk, in every buffer. Plans of programs that only speak of
-/// `data` are so; the proof of others holds only as long as chunks of different blocks are alike.
+/// Checks that every chunk keeps to its own places, as it must with blocks of unequal length: what an
+/// operation touches with the size of a chunk is that chunk, in every buffer. Plans of programs that only
+/// speak of `data` are so; the proof of others holds only as long as chunks of different blocks are alike.
 pub(crate) fn chunk_by_chunk(plan: &Plan, shape: &Shape) -> Result<(), Error> {
     let sound = |set: &ChunkSet| set.modulus > 0 && (set.block > 0 || set.total == 0);
     let same = |region: &Region, chunks: &[u64]| {
@@ -165,7 +165,7 @@ pub(crate) fn chunk_by_chunk(plan: &Plan, shape: &Shape) -> Result<(), Error> {
     }
 }
 
-/// The chunks of a region, as buffer and first element, each with room for its elements.
+/// Returns the chunks of a region, as buffer and first element, each with room for its elements.
 pub(crate) fn places(
     shape: &Shape,
     region: &Region,

@@ -1,4 +1,4 @@
-//! Binding: a plan, an element count and a type become addresses and lengths.
+//! Binds plans: turns a plan, an element count and a type into addresses and lengths.
 //!
 //! Everything that can be computed before a call is computed here, once, and kept: which bytes each
 //! operation touches, in how many passes the plan is played, which connection ends it uses. What
@@ -28,10 +28,10 @@ use crate::dtype::{DType, RedOp};
 use crate::endpoints::{RecvEnd, SendEnd};
 use crate::waiting::What;
 
-/// No address in this rank's memory.
+/// The index that stands for no address in this rank's memory.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// What tells one bound plan from another.
+/// The key that tells one bound plan from another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Key {
     pub(crate) hash: [u8; 16],
@@ -41,7 +41,7 @@ pub(crate) struct Key {
 }
 
 impl PartialEq for Key {
-    /// In every call: words, in the order in which they tell calls apart.
+    /// Compares words in the order in which they tell calls apart, for it is done in every call.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         let hash = |key: &Key| u128::from_ne_bytes(key.hash);
@@ -52,7 +52,7 @@ impl PartialEq for Key {
     }
 }
 
-/// What a caller says of the sizes beyond the count; part of what ranks compare.
+/// The sizes that a caller gives beyond the count; part of what ranks compare.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sizing<'a> {
     /// Elements of each block; none where all have the call's count.
@@ -68,7 +68,7 @@ pub(crate) struct Bound {
     pub(crate) counts: Vec<u64>,
     /// Shares of the parts of a split by bandwidth.
     pub(crate) shares: Option<Shares>,
-    /// The same on all ranks that make the same call.
+    /// The digest of the call, the same on all ranks that make it.
     pub(crate) digest: u64,
     pub(crate) shape: Shape,
     pub(crate) kernel: Kernel,
@@ -90,17 +90,17 @@ pub(crate) struct Bound {
     pub(crate) widest: usize,
     pub(crate) reads_input: bool,
     pub(crate) writes_output: bool,
-    /// Whether all ranks are known to hold parts of this plan.
+    /// True if all ranks are known to hold parts of this plan.
     pub(crate) agreed: bool,
-    /// Whether any link is a socket.
+    /// True if any link is a socket.
     pub(crate) posted: bool,
-    /// Whether any message may stay in memory that peers read through the kernel.
+    /// True if any message may stay in memory that peers read through the kernel.
     pub(crate) cma: bool,
-    /// Whether the operator has a meaning for this plan.
+    /// True if the operator has a meaning for this plan.
     pub(crate) reduces: bool,
-    /// What a call moves, if all its messages are so short that they are in headers.
+    /// The transfers of a call, if all its messages are so short that they are in headers.
     pub(crate) short: Option<Stats>,
-    /// What messages and errors need of the plan.
+    /// The parts of the plan that messages and errors need.
     pub(crate) header: Header,
     pub(crate) sites: Vec<Site>,
     /// The messages that this was made of, if not of a plan.
@@ -115,16 +115,17 @@ pub(crate) struct Step {
     pub(crate) after: Range<u32>,
     pub(crate) drained: Range<u32>,
     pub(crate) segments: Range<u32>,
-    /// Which place of each segment the store is, or [`NOWHERE`].
+    /// The index of the store among the places of each segment, or [`NOWHERE`].
     pub(crate) store: u32,
     pub(crate) dead: bool,
-    /// Whether the stored result is not read soon and too long for the caches.
+    /// True if the stored result is not read soon and too long for the caches.
     pub(crate) stream: bool,
-    /// Whether the only input is a message that can go straight to the store, if its link brings it bit by bit.
+    /// True if the only input is a message that can go straight to the store, if its link brings it bit by
+    /// bit.
     pub(crate) lands: bool,
-    /// Mixed into the digest that its messages carry; 0 in plans.
+    /// The word that is mixed into the digest of its messages; 0 in plans.
     pub(crate) tag: u32,
-    /// How its part is cut into passes.
+    /// The division of its part into passes.
     pub(crate) pace: Pace,
     /// Elements over all passes.
     pub(crate) elements: u64,
@@ -139,14 +140,15 @@ pub(crate) struct Operand {
     pub(crate) receiver: u32,
     /// Messages of the same connection that the operation takes before this one.
     pub(crate) ahead: u32,
-    /// Which place of each segment it is (of the peer's memory for a message), or [`NOWHERE`].
+    /// The index of the operand among the places of each segment (of the peer's memory for a message), or
+    /// [`NOWHERE`].
     pub(crate) place: u32,
     /// Type and bytes of an element of the message.
     pub(crate) wire: Option<WireType>,
     pub(crate) size: u32,
     /// The lowest and the end of the highest byte of the peer's memory, from its base.
     pub(crate) span: (u64, u64),
-    /// Whether the message comes through a socket.
+    /// True if the message comes through a socket.
     pub(crate) posted: bool,
 }
 
@@ -161,15 +163,15 @@ pub(crate) struct OutEnd {
     pub(crate) size: u32,
     /// The buffer in which the content may stay, or [`NOWHERE`].
     pub(crate) buffer: u32,
-    /// From which size on, in bytes, it stays there if peers map it, or the link is a socket.
+    /// The size, in bytes, from which on it stays there if peers map it, or the link is a socket.
     pub(crate) direct: usize,
-    /// From which size on it stays there if peers can only read it through the kernel.
+    /// The size from which on it stays there if peers can only read it through the kernel.
     pub(crate) cma: usize,
-    /// Which place of each segment it is then, or [`NOWHERE`].
+    /// The index among the places of each segment then, or [`NOWHERE`].
     pub(crate) place: u32,
-    /// Whether the link is a socket.
+    /// True if the link is a socket.
     pub(crate) posted: bool,
-    /// What lies before that buffer in the vector it is part of, in bytes.
+    /// The bytes before that buffer in the vector it is part of.
     pub(crate) before: u64,
 }
 
@@ -199,7 +201,7 @@ pub(crate) struct At {
 }
 
 impl Bound {
-    /// A plan without operations yet.
+    /// Makes a plan without operations yet.
     fn new(key: Key, shape: Shape, kernel: Kernel, header: Header) -> Self {
         Bound {
             key,
@@ -233,7 +235,7 @@ impl Bound {
         }
     }
 
-    /// `collective.algorithm`, or what a batch is called.
+    /// Returns `collective.algorithm`, or the name of a batch.
     pub(crate) fn name(&self) -> String {
         match &self.batch {
             Some(batch) => batch.name.into(),
@@ -241,7 +243,7 @@ impl Bound {
         }
     }
 
-    /// The number of elements, or of those of each block.
+    /// Returns the number of elements, or of those of each block.
     pub(crate) fn extent(&self) -> String {
         match self.counts.as_slice() {
             [] => self.key.count.to_string(),
@@ -250,7 +252,7 @@ impl Bound {
         }
     }
 
-    /// The call in words.
+    /// Describes the call in words.
     pub(crate) fn describe(&self) -> String {
         if self.batch.is_some() {
             return self.name();
@@ -260,14 +262,14 @@ impl Bound {
         format!("{} of {} x {dtype} with {op} (plan {hash})", self.name(), self.extent())
     }
 
-    /// How often a lane is played.
+    /// Returns the number of passes in which a lane is played.
     #[inline]
     pub(crate) fn passes(&self, lane: usize) -> u32 {
         let steps = &self.lanes[lane];
         if steps.is_empty() { 0 } else { self.steps[steps.start as usize].pace.passes }
     }
 
-    /// What a step reads and what it sends.
+    /// Returns the inputs and the outgoing messages of a step.
     #[inline(always)]
     pub(crate) fn operands_of(&self, step: &Step) -> (&[Operand], &[OutEnd]) {
         (
@@ -276,13 +278,13 @@ impl Bound {
         )
     }
 
-    /// The connection ends that it uses.
+    /// Returns the connection ends that it uses.
     #[inline]
     pub(crate) fn ends(&self) -> (&[SendEnd], &[RecvEnd]) {
         (&self.sends, &self.froms)
     }
 
-    /// What a blocked lane of a rank waits for, and for whom.
+    /// Returns what a blocked lane of a rank waits for, and the rank it waits for.
     pub(crate) fn awaited(&self, blocked: Blocked, own: u32) -> (What, u32) {
         let to = |send: u32| self.sends.get(send as usize).map_or(own, |s| s.peer);
         match blocked {
@@ -296,7 +298,7 @@ impl Bound {
         }
     }
 
-    /// Elements that a step moves in a pass.
+    /// Returns the elements that a step moves in a pass.
     pub(crate) fn elements(&self, step: &Step, pass: u32) -> u64 {
         if step.pace.passes == 1 {
             return step.elements;
@@ -306,7 +308,7 @@ impl Bound {
     }
 }
 
-/// What a lane waits for.
+/// The condition that a lane waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocked {
     /// An operation of another lane.
@@ -315,6 +317,6 @@ pub(crate) enum Blocked {
     Message(u32),
     /// Room for a message, by index into the sends.
     Room(u32),
-    /// That the peer has read this rank's memory, by index into the sends.
+    /// The end of the peer's reads of this rank's memory, by index into the sends.
     Drained(u32),
 }

@@ -24,7 +24,7 @@ use crate::digest::mix;
 use crate::dtype::DType;
 use crate::error::Error;
 
-/// How a part is played.
+/// The division of a part into passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pace {
     /// Elements of its longest chunk: `ceil(N/C)`, of a vector with one part.
@@ -37,9 +37,9 @@ impl Pace {
     /// Everything at once.
     pub(crate) const ONCE: Pace = Pace { ceil: 0, passes: 1 };
 
-    /// The part of a chunk of so many elements that a pass moves: where it begins, and how many. A pass
-    /// begins at the same element of every chunk, whatever the chunk's length: a scratch chunk is moved
-    /// with all elements that it has room for, and filled with those of a shorter one.
+    /// Returns the part of a chunk of so many elements that a pass moves: its first element, and its length.
+    /// A pass begins at the same element of every chunk, whatever the chunk's length: a scratch chunk is
+    /// moved with all elements that it has room for, and filled with those of a shorter one.
     #[inline]
     pub(crate) fn piece(&self, elements: u64, pass: u32) -> (u64, u64) {
         if self.passes == 1 {
@@ -67,7 +67,7 @@ pub(crate) struct Shape {
     pub(crate) elements: u64,
     /// C: chunks of the whole vector.
     pub(crate) chunks: u64,
-    /// Of each part of a unit; at least one.
+    /// The pace of each part of a unit; at least one.
     paces: Vec<Pace>,
     /// Number of chunks of each buffer: data, input, output, then scratch buffers.
     pub(crate) buffers: Vec<u64>,
@@ -75,7 +75,7 @@ pub(crate) struct Shape {
     pub(crate) lens: Vec<u64>,
     /// First element of each unit, and the end of the last.
     units: Vec<u64>,
-    /// Where the parts of a unit begin, and the end of the last, in 65536ths.
+    /// The first positions of the parts of a unit, and the end of the last, in 65536ths.
     bounds: Vec<u32>,
     /// The part that each scratch buffer belongs to; of others, and where none is named, all.
     scratch: Vec<Option<u16>>,
@@ -84,7 +84,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The sizes of a call with so many elements in each block, unless `sizing` says otherwise.
+    /// Returns the sizes of a call with so many elements in each block, unless `sizing` says otherwise.
     pub(crate) fn new(
         header: &Header,
         rank: u32,
@@ -132,7 +132,7 @@ impl Shape {
         shape.finish(header, slot_bytes)
     }
 
-    /// Buffers of bytes that no plan divides into chunks.
+    /// Describes buffers of bytes that no plan divides into chunks.
     pub(crate) fn bytes(lens: Vec<u64>) -> Self {
         Shape {
             size: 1,
@@ -210,8 +210,8 @@ impl Shape {
         })
     }
 
-    /// How a lane of that part is played; `None` where there is nothing to be played, and what belongs to no
-    /// part of several is played at once.
+    /// Returns the pace of a lane of that part; `None` where there is nothing to be played, and
+    /// [`Pace::ONCE`] for what belongs to no part of several.
     pub(crate) fn pace(&self, part: Option<u16>) -> Option<Pace> {
         match (part, self.paces.as_slice()) {
             (None, [only]) => Some(*only),
@@ -220,17 +220,17 @@ impl Shape {
         }
     }
 
-    /// The most passes of a part.
+    /// Returns the most passes of a part.
     pub(crate) fn passes(&self) -> u32 {
         self.paces.iter().map(|p| p.passes).max().unwrap_or(1)
     }
 
-    /// Chunks of a unit.
+    /// Returns the chunks of a unit.
     fn per_unit(&self) -> u64 {
         self.chunks / (self.units.len() as u64 - 1).max(1)
     }
 
-    /// First element of a part of a unit, and its end.
+    /// Returns the first element of a part of a unit, and its end.
     fn part(&self, unit: usize, part: usize) -> (u64, u64) {
         let from = self.units[unit];
         let len = self.units.get(unit + 1).map_or(0, |to| to - from);
@@ -239,14 +239,14 @@ impl Shape {
         (at(self.bounds[part]), at(self.bounds[part + 1]))
     }
 
-    /// Unit and part of a chunk of the whole vector, and which chunk of the part it is.
+    /// Returns unit and part of a chunk of the whole vector, and which chunk of the part it is.
     fn locate(&self, chunk: u64) -> (usize, usize, u64) {
         let per_part = (self.per_unit() / (self.bounds.len() as u64 - 1)).max(1);
         let (unit, k) = (chunk / self.per_unit().max(1), chunk % self.per_unit().max(1));
         (unit as usize, (k / per_part) as usize, k % per_part)
     }
 
-    /// First element of a chunk of the whole vector; of chunk C, the end.
+    /// Returns the first element of a chunk of the whole vector; of chunk C, the end.
     pub(crate) fn start(&self, chunk: u64) -> u64 {
         let (unit, part, k) = self.locate(chunk);
         let (from, to) = self.part(unit, part);
@@ -254,8 +254,8 @@ impl Shape {
         from + (u128::from(to - from) * u128::from(k) / u128::from(per_part.max(1))) as u64
     }
 
-    /// The same of a scratch buffer whose chunks are those of the whole vector, each with room for the
-    /// longest of its part.
+    /// Returns the start of a chunk in a scratch buffer whose chunks are those of the whole vector, each with
+    /// room for the longest of its part.
     fn room(&self, chunk: u64) -> u64 {
         let (unit, part, k) = self.locate(chunk);
         let per_part = self.per_unit() / (self.bounds.len() as u64 - 1);
@@ -263,12 +263,12 @@ impl Shape {
         unit as u64 * parts(self.paces.len()) + parts(part) + k * self.paces[part].ceil
     }
 
-    /// Elements of a chunk of the whole vector.
+    /// Returns the elements of a chunk of the whole vector.
     pub(crate) fn len(&self, chunk: u64) -> u64 {
         self.start(chunk + 1) - self.start(chunk)
     }
 
-    /// Which buffer that is, if there is such a buffer.
+    /// Returns the index of a buffer, if there is such a buffer.
     pub(crate) fn index(&self, buf: Buf) -> Option<usize> {
         let index = match buf {
             Buf::Data => 0,
@@ -279,13 +279,13 @@ impl Shape {
         (index < self.buffers.len()).then_some(index)
     }
 
-    /// First element of a chunk of a buffer; of one past the last chunk, the buffer's end.
+    /// Returns the first element of a chunk of a buffer; of one past the last chunk, the buffer's end.
     pub(crate) fn offset(&self, index: usize, chunk: u64) -> u64 {
         let first = self.vector_chunk(index, 0);
         self.origin(index, first + chunk) - self.start(first)
     }
 
-    /// What lies before such a chunk in the vector that a buffer is, or is a part of.
+    /// Returns the elements before such a chunk in the vector that a buffer is, or is a part of.
     pub(crate) fn origin(&self, index: usize, chunk: u64) -> u64 {
         if index < 3 {
             return self.start(chunk);
@@ -296,15 +296,15 @@ impl Shape {
         }
     }
 
-    /// Which chunk of the whole vector a chunk of a buffer is, where blocks have unequal lengths: a
-    /// shorter input or output is this rank's own block.
+    /// Returns the chunk of the whole vector that a chunk of a buffer is, where blocks have unequal lengths:
+    /// a shorter input or output is this rank's own block.
     pub(crate) fn vector_chunk(&self, index: usize, chunk: u64) -> u64 {
         let short = (1..3).contains(&index) && self.buffers[index] < self.chunks;
         if short { self.own + chunk } else { chunk }
     }
 }
 
-/// First element of each block, and the end of the last, where each has a length of its own.
+/// Returns the first element of each block, and the end of the last, where each has a length of its own.
 fn blocks(header: &Header, rank: u32, counts: &[u64]) -> Result<Vec<u64>, Error> {
     let per = header.chunks.checked_div(header.blocks).unwrap_or(0);
     let blocked = |chunks: u32| [0, per, header.chunks].contains(&chunks);
@@ -332,7 +332,7 @@ fn blocks(header: &Header, rank: u32, counts: &[u64]) -> Result<Vec<u64>, Error>
     Ok(starts)
 }
 
-/// One word for everything that the ranks of a call must agree on.
+/// Returns one word for everything that the ranks of a call must agree on.
 pub(crate) fn digest(key: &Key) -> u64 {
     let (low, high) = key.hash.split_at(8);
     let word = |bytes: &[u8]| bytes.iter().fold(0u64, |w, &b| (w << 8) | u64::from(b));

@@ -3,20 +3,20 @@
 use super::{Bound, NOWHERE};
 use crate::transport::shm::INLINE;
 
-/// What a call moved.
+/// The amount of data that a call moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// How often the plan was played, each time on a part of every chunk.
+    /// The number of times that the plan was played, each time on a part of every chunk.
     pub passes: u32,
     /// Messages sent.
     pub messages: u64,
-    /// Of these, messages whose content was not copied on its way out.
+    /// The messages, of these, whose content was not copied on its way out.
     pub pulled: u64,
     /// Bytes of content sent.
     pub bytes: u64,
 }
 
-/// What a call of a bound plan moves, if it is short.
+/// Returns the transfers of a call of a bound plan, if it is short.
 pub(crate) fn short(bound: &Bound) -> Option<Stats> {
     let [lane] = &bound.lanes[..] else { return None };
     if bound.posted || bound.shape.passes() != 1 || lane.len() != bound.steps.len() {

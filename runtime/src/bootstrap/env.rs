@@ -1,4 +1,4 @@
-//! Finding rank, size and store among the variables that launchers set.
+//! Finds rank, size and store among the variables that launchers set.
 //!
 //! Launchers run inside each other: torchrun under srun, mpirun in a Slurm allocation, everything
 //! in a container that was born with variables of its own. The order is therefore from what is
@@ -18,11 +18,11 @@
 //!    nobody's, there is no step.
 //! 8. *PALS* without PMI.
 //!
-//! How the ranks meet: by hand and with `RANK`, rank 0 serves the store at the address that they
-//! are given. torchrun's agent has a store, which is used. Where all ranks are on one host, as far
-//! as the launcher says so, they meet under a name there and nothing listens on a network. PMI
-//! passes on one note, the address of the store. Slurm tells the first host, and job and step make
-//! the port. Everything else is an error that asks for `ROUNDELAY_STORE`.
+//! The meeting point of the ranks: by hand and with `RANK`, rank 0 serves the store at the address that they
+//! are given. torchrun's agent has a store, which is used. If all ranks are on one host, as far as the
+//! launcher says so, they meet under a name there and nothing listens on a network. PMI passes on one note,
+//! the address of the store. Slurm tells the first host, and job and step make the port. Everything else is
+//! an error that asks for `ROUNDELAY_STORE`.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ use crate::error::Error;
 /// The variables of a process; an empty one counts as not set.
 pub(crate) struct Variables(BTreeMap<String, String>);
 
-/// What one launcher says. Its store matters only if the user names no other.
+/// The membership that one launcher describes. Its store matters only if the user names no other.
 pub(crate) struct Found {
     pub(crate) rank: Number,
     pub(crate) size: Number,
@@ -68,7 +68,7 @@ impl Variables {
         }
     }
 
-    /// A pair of variables that only make sense together; the first decides.
+    /// Returns a pair of variables that only make sense together; the first decides.
     fn pair(
         &self,
         rank: &'static str,
@@ -84,7 +84,7 @@ impl Variables {
         Ok(Some((rank, size)))
     }
 
-    /// `MASTER_ADDR` and `MASTER_PORT`.
+    /// Returns the values of `MASTER_ADDR` and `MASTER_PORT`.
     fn master(&self) -> Result<Option<(String, u16)>, Error> {
         match (self.text("MASTER_ADDR"), self.text("MASTER_PORT")) {
             (Some(host), Some(port)) => match port.parse() {
@@ -108,7 +108,7 @@ pub(crate) fn wrong(text: String) -> Error {
     Error::Start(text)
 }
 
-/// The error of a job over several hosts whose launcher tells nothing that all ranks know.
+/// Returns the error of a job over several hosts whose launcher tells nothing that all ranks know.
 fn no_store(launcher: Launched, why: &str) -> Error {
     wrong(format!(
         "the ranks that {} started cannot find each other: {why}; set {STORE}=host:port for all of \
@@ -117,7 +117,7 @@ fn no_store(launcher: Launched, why: &str) -> Error {
     ))
 }
 
-/// What the variables say.
+/// Finds the membership that the variables describe; `None` if they describe none.
 pub(crate) fn detect(vars: &Variables, by_hand: &ByHand) -> Result<Option<Membership>, Error> {
     let rank = by_hand.rank.map(|value| Number { name: "--rank", value });
     let size = by_hand.size.map(|value| Number { name: "--size", value });
@@ -181,7 +181,7 @@ impl Found {
     }
 }
 
-/// `host:port`, with brackets around an IPv6 address.
+/// Parses `host:port`, with brackets around an IPv6 address.
 fn address(text: &str) -> Result<StoreAt, Error> {
     // A name of our own launcher: nothing listens on a network.
     if let Some(job) = text.strip_prefix("local:").filter(|job| job.parse::<u16>().is_err()) {
@@ -202,7 +202,7 @@ fn address(text: &str) -> Result<StoreAt, Error> {
     }
 }
 
-/// The first launcher that says something.
+/// Returns the description by the first launcher that gives one.
 fn launched(vars: &Variables) -> Result<Option<Found>, Error> {
     if let Some(found) = torchcomms(vars)? {
         return Ok(Some(found));
@@ -252,7 +252,7 @@ fn rank_variables(vars: &Variables) -> Result<Option<Found>, Error> {
     Ok(Some(Found { rank, size, launcher, store: at_master(vars, launcher) }))
 }
 
-/// Rank 0 serves the store where PyTorch would have its own.
+/// Returns the address at which rank 0 serves the store: where PyTorch would have its own.
 fn at_master(vars: &Variables, launcher: Launched) -> Result<StoreAt, Error> {
     match vars.master()? {
         Some((host, port)) => Ok(StoreAt::Address { host, port, job: String::new() }),
@@ -363,7 +363,7 @@ fn pals(vars: &Variables) -> Result<Option<Found>, Error> {
     Ok(Some(Found { rank, size, launcher, store }))
 }
 
-/// A rank, but of nobody that is understood: to take it for a job of its own would be worse.
+/// Refuses a rank that no known launcher started: to take it for a job of its own would be worse.
 fn unknown(vars: &Variables) -> Result<Option<Found>, Error> {
     let names = ["PMI_RANK", "PMI_ID", "PMIX_RANK"];
     let Some((name, rank)) = names.iter().find_map(|n| vars.text(n).map(|text| (n, text))) else {

@@ -1,4 +1,4 @@
-//! Starting the ranks of a job as processes of this machine, and watching them.
+//! Starts the ranks of a job as processes of this machine, and watches them.
 //!
 //! One thread does everything, asleep in `poll` while nothing happens, so that it takes no time from
 //! the ranks. Children get the signal to end when this thread does: the job must be run from a
@@ -24,7 +24,7 @@ use crate::secret::random;
 use crate::trace::Ending;
 use crate::transport::shm::{Layout, Segment, State, cores};
 
-/// How long the other ranks may take to report after one has died.
+/// The time that the other ranks may take to report after one has died.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A job to be started: how many ranks, and which program each of them runs.
@@ -41,24 +41,24 @@ pub struct Launcher {
     hosts: u32,
 }
 
-/// How a job ended.
+/// The result of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// How each rank's process ended, by rank.
+    /// The way in which each rank's process ended, by rank.
     pub endings: Vec<Ending>,
     /// The first failure that was noticed, in words, if any.
     pub cause: Option<String>,
 }
 
 impl Outcome {
-    /// Whether all ranks ended with status 0.
+    /// Returns true if all ranks ended with status 0.
     pub fn success(&self) -> bool {
         self.endings.iter().all(|&ending| ending == Ending::Exited(0))
     }
 }
 
 impl Launcher {
-    /// A job of that many ranks, each running this same program without arguments.
+    /// Describes a job of that many ranks, each running this same program without arguments.
     pub fn new(ranks: u32) -> Self {
         let program = std::env::current_exe().map(Into::into).unwrap_or_default();
         Launcher {
@@ -74,28 +74,28 @@ impl Launcher {
         }
     }
 
-    /// The program that each rank runs.
+    /// Sets the program that each rank runs.
     #[must_use]
     pub fn program(mut self, program: impl AsRef<OsStr>) -> Self {
         self.program = program.as_ref().into();
         self
     }
 
-    /// Arguments of the program.
+    /// Adds arguments of the program.
     #[must_use]
     pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args.extend(args.into_iter().map(|a| a.as_ref().into()));
         self
     }
 
-    /// A variable in the environment of each rank, beside those of this process.
+    /// Adds a variable to the environment of each rank, beside those of this process.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.envs.push((name.as_ref().into(), value.as_ref().into()));
         self
     }
 
-    /// How long ranks wait for each other, see
+    /// Sets the longest time that ranks wait for each other, see
     /// [`Communicator::set_timeout`](crate::Communicator::set_timeout).
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -103,44 +103,44 @@ impl Launcher {
         self
     }
 
-    /// How long the others may go on after one rank has failed, 2 s by default.
+    /// Sets the time that the others may go on after one rank has failed, 2 s by default.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Whether each rank is bound to a core, in turn; not by default.
+    /// Sets whether each rank is bound to a core, in turn; by default none is.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
         self
     }
 
-    /// Hints for all ranks, in the form of [`hints::VARIABLE`](crate::hints::VARIABLE). Ranks that
-    /// are told which links to use do not inherit memory; they meet as ranks of other launchers do.
+    /// Sets hints for all ranks, in the form of [`hints::VARIABLE`](crate::hints::VARIABLE). Ranks that are
+    /// told which links to use do not inherit memory; they meet as ranks of other launchers do.
     #[must_use]
     pub fn hints(mut self, hints: impl Into<String>) -> Self {
         self.hints = Some(hints.into());
         self
     }
 
-    /// Over how many machines the ranks shall believe to be spread, in blocks: ranks of one share
-    /// memory, others use sockets. 1 by default.
+    /// Sets the number of machines over which the ranks shall believe to be spread, in blocks: ranks of one
+    /// share memory, others use sockets. 1 by default.
     #[must_use]
     pub fn hosts(mut self, hosts: u32) -> Self {
         self.hosts = hosts.max(1);
         self
     }
 
-    /// The parameters of the shared memory; the number of ranks is taken from here too.
+    /// Sets the parameters of the shared memory; the number of ranks is taken from here too.
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
     }
 
-    /// The parameters of the shared memory, as they are.
+    /// Returns the parameters of the shared memory, as they are.
     pub fn current_layout(&self) -> Layout {
         self.layout
     }
@@ -174,7 +174,7 @@ impl Launcher {
         Ok(job.outcome())
     }
 
-    /// Whether the ranks meet at a store instead of inheriting memory.
+    /// Returns true if the ranks meet at a store instead of inheriting memory.
     fn uses_store(&self) -> bool {
         self.hosts > 1 || self.hints.as_ref().is_some_and(|h| h.contains("transport"))
     }
@@ -232,7 +232,7 @@ impl Launcher {
 /// A started process.
 struct Rank {
     child: Child,
-    /// Becomes readable when the process ends.
+    /// A descriptor that becomes readable when the process ends.
     pidfd: OwnedFd,
     stdout: Option<ChildStdout>,
     lines: Lines,
@@ -268,13 +268,13 @@ impl Rank {
     }
 }
 
-/// A job that runs. When it is dropped, what is left of it is ended.
+/// A job that runs. When it is dropped, its remaining processes are ended.
 struct Job {
-    /// The memory of the ranks, if they inherit it. Others notice by themselves who is gone.
+    /// The memory of the ranks, if they inherit it. Others notice by themselves which ranks are gone.
     segment: Option<Arc<Segment>>,
     ranks: Vec<Rank>,
     cause: Option<String>,
-    /// When the ranks that are left are ended.
+    /// The time at which the remaining ranks are ended.
     deadline: Option<Instant>,
 }
 
@@ -294,7 +294,7 @@ impl Job {
         }
     }
 
-    /// What has happened, or nothing after a while.
+    /// Waits for events and returns them; returns none if none comes within `timeout`.
     fn poll(&self, timeout: Option<Duration>) -> Vec<(usize, What)> {
         let mut events = Vec::new();
         let mut fds: Vec<PollFd<'_>> = Vec::new();

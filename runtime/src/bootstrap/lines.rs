@@ -1,4 +1,4 @@
-//! Cutting what a process writes into lines.
+//! Cuts what a process writes into lines.
 
 /// Bytes of a line that is not complete yet.
 #[derive(Default)]

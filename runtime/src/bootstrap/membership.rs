@@ -1,24 +1,25 @@
-//! Which rank of which job this process is.
+//! Finds out which rank of which job this process is.
 
 use std::collections::BTreeMap;
 
 use super::env;
 use crate::error::Error;
 
-/// What the environment says of a job whose ranks somebody else started.
+/// The membership of this process in a job whose ranks somebody else started, as the environment describes
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
     /// This process's rank.
     pub rank: u32,
     /// The number of ranks.
     pub size: u32,
-    /// Who started the ranks.
+    /// The launcher that started the ranks.
     pub launcher: Launched,
-    /// How they find each other.
+    /// The store at which they find each other.
     pub store: StoreAt,
 }
 
-/// Who started the ranks.
+/// The launcher that started the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Launched {
     /// A person: `--rank`, `--size`, `--store`, or the variables of these names.
@@ -40,7 +41,7 @@ pub enum Launched {
 }
 
 impl Launched {
-    /// Its name, as in messages.
+    /// Returns its name, as in messages.
     pub fn name(self) -> &'static str {
         match self {
             Launched::ByHand => "by hand",
@@ -55,10 +56,10 @@ impl Launched {
     }
 }
 
-/// Where the ranks of a job find their store.
+/// The store at which the ranks of a job meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreAt {
-    /// One rank needs nobody.
+    /// The job has one rank, which needs no store.
     Alone,
     /// Rank 0 serves it at this address; `job` keeps jobs apart that meet there by accident.
     Address {
@@ -66,12 +67,12 @@ pub enum StoreAt {
         host: String,
         /// The port there.
         port: u16,
-        /// What all ranks of the job, and no others, know. May be empty.
+        /// A text that all ranks of the job know, and no others. May be empty.
         job: String,
     },
     /// All ranks are on this host: rank 0 serves it there, under a name made of that of the job.
     Local {
-        /// What all ranks of the job, and no others, know.
+        /// A text that all ranks of the job know, and no others.
         job: String,
     },
     /// Rank 0 serves it at a port of its own choice, which it makes known through the process
@@ -79,7 +80,7 @@ pub enum StoreAt {
     Pmi {
         /// The file descriptor that leads to the process manager.
         fd: i32,
-        /// Whether all ranks are on this host.
+        /// True if all ranks are on this host.
         one_host: bool,
     },
     /// It is torchrun's own, a `TCPStore` that its agent serves.
@@ -88,12 +89,12 @@ pub enum StoreAt {
         host: String,
         /// The port there.
         port: u16,
-        /// What the keys of this job begin with.
+        /// The prefix of the keys of this job.
         prefix: String,
     },
 }
 
-/// What a person says of the job; goes before everything in the environment.
+/// The values that a person gives; they go before everything in the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ByHand {
     /// `--rank`.
@@ -104,8 +105,8 @@ pub struct ByHand {
     pub store: Option<String>,
 }
 
-/// What this process's environment says: a membership, or nothing if nobody else started it. The
-/// ranks of a [`Launcher`](crate::Launcher) are not told anything either: they inherit their job.
+/// Returns the membership that this process's environment describes, or `None` if nobody else started it. The
+/// environment of the ranks of a [`Launcher`](crate::Launcher) describes none either: they inherit their job.
 ///
 /// # Errors
 ///
@@ -115,11 +116,11 @@ pub fn membership() -> Result<Option<Membership>, Error> {
     membership_with(&ByHand::default())
 }
 
-/// As [`membership`], with what the command line says.
+/// Returns the [`membership`] of this process, with the values of the command line.
 ///
 /// # Errors
 ///
-/// As [`membership`].
+/// The errors of [`membership`].
 pub fn membership_with(by_hand: &ByHand) -> Result<Option<Membership>, Error> {
     let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
     let variables: BTreeMap<String, String> =

@@ -1,4 +1,4 @@
-//! How ranks come together: as threads of one process, or as processes that a launcher started.
+//! Brings ranks together: threads of one process, or processes that a launcher started.
 //!
 //! Our own launcher makes the shared memory and starts a process for each rank, which inherits it
 //! and finds everything else in its environment ([`from_env`](crate::Communicator::from_env)).
@@ -36,28 +36,29 @@ use crate::comm::Communicator;
 use crate::error::Error;
 use crate::transport::shm::{Layout, Segment};
 
-/// Number of the file descriptor of the shared memory.
+/// The environment variable with the file descriptor of the shared memory.
 pub(crate) const SHM_FD: &str = "ROUNDELAY_SHM_FD";
-/// The rank.
+/// The environment variable with the rank.
 pub(crate) const RANK: &str = "ROUNDELAY_RANK";
-/// The number of ranks.
+/// The environment variable with the number of ranks.
 pub(crate) const SIZE: &str = "ROUNDELAY_SIZE";
-/// How long to wait for other ranks, in milliseconds.
+/// The environment variable with the longest wait for other ranks, in milliseconds.
 pub(crate) const TIMEOUT_MS: &str = "ROUNDELAY_TIMEOUT_MS";
 
-/// Ranks with different labels count as being on different machines.
+/// The environment variable with the label of the machine. Ranks with different labels count as being on different
+/// machines.
 pub(crate) const HOST: &str = "ROUNDELAY_HOST";
-/// Where rank 0 serves the store, `host:port`.
+/// The environment variable with the address at which rank 0 serves the store, `host:port`.
 pub(crate) const STORE: &str = "ROUNDELAY_STORE";
 
-/// What all ranks of a job know, and nobody else.
+/// The environment variable with the secret, which all ranks of a job know, and nobody else.
 pub(crate) const SECRET: &str = "ROUNDELAY_SECRET";
 
-/// The shared memory can be taken over once.
+/// True once the shared memory was taken over, which can be done once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 impl Communicator {
-    /// All ranks of a job whose ranks are threads of this process: one communicator for each.
+    /// Creates all ranks of a job whose ranks are threads of this process: one communicator for each.
     ///
     /// # Errors
     ///
@@ -66,7 +67,7 @@ impl Communicator {
         Self::local_with(Layout::new(ranks))
     }
 
-    /// As [`Communicator::local`], with other parameters of the shared memory.
+    /// Creates the ranks like [`Communicator::local`], with other parameters of the shared memory.
     ///
     /// # Errors
     ///
@@ -77,22 +78,22 @@ impl Communicator {
         Ok((0..layout.ranks).map(|rank| Communicator::in_segment(segment.clone(), rank)).collect())
     }
 
-    /// Whether this process was started as one rank of a job.
+    /// Returns true if this process was started as one rank of a job.
     ///
     /// # Errors
     ///
-    /// As [`membership`].
+    /// The errors of [`membership`].
     pub fn is_launched() -> Result<bool, Error> {
         Ok(std::env::var_os(SHM_FD).is_some() || membership()?.is_some())
     }
 
-    /// This process's rank of the job that a launcher started: ours, torchrun, mpirun, srun, or a
+    /// Joins as this process's rank of the job that a launcher started: ours, torchrun, mpirun, srun, or a
     /// person. Can be called once a process.
     ///
     /// # Errors
     ///
     /// [`Error::Start`] if the environment does not describe a job, or was used before;
-    /// [`Error::Memory`] if the shared memory cannot be mapped. As [`Communicator::join`] otherwise.
+    /// [`Error::Memory`] if the shared memory cannot be mapped. Otherwise the errors of [`Communicator::join`].
     pub fn from_env() -> Result<Communicator, Error> {
         let membership = match std::env::var_os(SHM_FD) {
             Some(_) => None,

@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 
 use crate::error::Error;
 
-/// There is one connection a process, and no way back after the farewell.
+/// True once the connection was taken: there is one a process, and no way back after the farewell.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 const KEY: &str = "roundelay-store";
 /// The longest line that the process manager sends.
@@ -61,7 +61,7 @@ impl Pmi {
         Ok(Pmi { fd, rank, deadline, timeout, input: Vec::new() })
     }
 
-    /// Tells all ranks what rank 0 says. A text without spaces, at most 900 bytes.
+    /// Passes rank 0's note to all ranks: a text without spaces, of at most 900 bytes.
     pub(crate) fn share(mut self, note: Option<&str>) -> Result<String, Error> {
         self.ask("init pmi_version=1 pmi_subversion=1", "response_to_init")?;
         let name = self.ask("get_my_kvsname", "my_kvsname")?;
@@ -150,7 +150,7 @@ impl Pmi {
     }
 }
 
-/// The value of `name=value` among words.
+/// Returns the value of `name=value` among words.
 fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     line.split_ascii_whitespace()
         .find_map(|word| word.split_once('=').filter(|(key, _)| *key == name))

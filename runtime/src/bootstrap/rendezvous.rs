@@ -1,4 +1,4 @@
-//! From a membership to a store.
+//! Opens the store of a membership.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::secret::random;
 use crate::store::Store;
 
-/// The store of that job. Rank 0 serves it, unless the launcher does, until its store is dropped.
+/// Opens the store of that job. Rank 0 serves it, unless the launcher does, until its store is dropped.
 ///
 /// With a secret, all ranks must have the same, and nobody else can read or leave a note; without
 /// one, `secret` is empty.
@@ -51,7 +51,7 @@ pub fn store(
     Ok(Box::new(client))
 }
 
-/// The secret that `ROUNDELAY_SECRET` holds; empty if it is not set.
+/// Returns the secret that `ROUNDELAY_SECRET` holds; empty if it is not set.
 pub fn secret() -> Vec<u8> {
     std::env::var_os(SECRET).unwrap_or_default().into_encoded_bytes()
 }
@@ -62,7 +62,7 @@ fn loopback() -> Result<StoreListener, Error> {
     })
 }
 
-/// All know where the store is.
+/// Opens a store whose place all ranks know.
 fn rendezvous(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
     if me.rank != 0 {
         return Client::connect(at, me, timeout);
@@ -87,14 +87,14 @@ fn serve(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Serve
         .map_err(|e| Error::Start(format!("rank 0 cannot serve the store: {e}; raise the limit")))
 }
 
-/// Rank 0 at a store that it has just begun to listen for.
+/// Opens the store on rank 0, which has just begun to listen for it.
 fn served(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
     let server = serve(listener, me, timeout)?;
     let at = At::Any(ways(&server, None));
     Ok(Client::connect(at, me, timeout)?.with(server))
 }
 
-/// How ranks reach a server that listens at a port of its own choice.
+/// Returns the addresses by which ranks reach a server that listens at a port of its own choice.
 fn ways(server: &Server, far: Option<IpAddr>) -> Vec<SocketAddr> {
     let Some(bound) = server.address() else { return Vec::new() };
     let own = if bound.ip().is_unspecified() {
@@ -107,9 +107,10 @@ fn ways(server: &Server, far: Option<IpAddr>) -> Vec<SocketAddr> {
     far.into_iter().chain([own]).map(|ip| SocketAddr::new(ip, bound.port())).collect()
 }
 
-/// Rank 0 chooses a port and tells the others through a process manager, or torchrun. The note begins
-/// with a random name of the job, which keeps them from entering another store behind one of its
-/// addresses, and is a secret where there is no other. `far` is the address of its host for others.
+/// Opens a store for which rank 0 chooses a port, which it tells the others through a process manager, or
+/// torchrun. The note begins with a random name of the job, which keeps them from entering another store
+/// behind one of its addresses, and is a secret where there is no other. `far` is the address of its host for
+/// others.
 fn announced(
     one_host: bool,
     far: Option<IpAddr>,

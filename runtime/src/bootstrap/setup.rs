@@ -1,4 +1,4 @@
-//! What is to be settled before ranks join, and joining over sockets.
+//! Holds the settings that ranks need before they join, and joins them over sockets.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::route::Transports;
 use crate::secret::Secret;
 use crate::transport::rdma;
 
-/// How the ranks of a job are brought together. All ranks are given the same.
+/// The settings with which the ranks of a job are brought together. All ranks are given the same.
 #[derive(Debug, Clone)]
 pub struct Setup {
     terms: Terms,
@@ -38,99 +38,103 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Channels by default: as many as the algorithms of the book use at most, so that their calls
+    /// Channels by default: as many as the algorithms of the library use at most, so that their calls
     /// find all connections made.
     pub const CHANNELS: u32 = 3;
 
-    /// Shared memory inside a machine, TCP between machines, connections made at once.
+    /// Returns the default: shared memory inside a machine, TCP between machines, connections made at once.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Which links may be used.
+    /// Sets the links that may be used.
     #[must_use]
     pub fn transports(mut self, transports: Transports) -> Self {
         self.terms.transports = transports;
         self
     }
 
-    /// Connections that are opened to each peer at once where TCP is used, [`Setup::CHANNELS`] by
-    /// default, and one for messages between single ranks; more are opened when a plan has more
-    /// channels.
+    /// Sets the number of connections that are opened to each peer at once where TCP is used,
+    /// [`Setup::CHANNELS`] by default, and one for messages between single ranks; more are opened when a plan
+    /// has more channels.
     #[must_use]
     pub fn channels(mut self, channels: u32) -> Self {
         self.terms.channels = channels;
         self
     }
 
-    /// The largest message, see [`Layout::slot_bytes`](crate::Layout::slot_bytes); by default [`Transports::slot_bytes`].
+    /// Sets the largest message, see [`Layout::slot_bytes`](crate::Layout::slot_bytes); by default
+    /// [`Transports::slot_bytes`].
     #[must_use]
     pub fn slot_bytes(mut self, bytes: u64) -> Self {
         self.terms.slot_bytes = Some(bytes);
         self
     }
 
-    /// Whether connections are made when a call first needs them, and not at once.
+    /// Sets whether connections are made when a call first needs them, and not at once.
     #[must_use]
     pub fn lazy(mut self, lazy: bool) -> Self {
         self.terms.lazy = lazy;
         self
     }
 
-    /// Where to listen: the name of a network interface, an address, or a network as `10.0.0.0/8`.
+    /// Sets the address to listen at: the name of a network interface, an address, or a network as
+    /// `10.0.0.0/8`.
     #[must_use]
     pub fn interface(mut self, interface: impl Into<String>) -> Self {
         self.options.interface = Some(interface.into());
         self
     }
 
-    /// The paths to other hosts, in order: on each host an interface, an address or a network, as
-    /// [`Setup::interface`], or an RDMA device, and under the same name on all. With more than one, algorithms
-    /// may split what they move over them, and a call goes on over the others when one fails. One path is none,
-    /// but one device is the only rail.
+    /// Sets the paths to other hosts, in order: on each host an interface, an address or a network, as
+    /// [`Setup::interface`], or an RDMA device, and under the same name on all. With more than one,
+    /// algorithms may split what they move over them, and a call goes on over the others when one fails. One
+    /// path is none, but one device is the only rail.
     #[must_use]
     pub fn paths<S: Into<String>>(mut self, paths: impl IntoIterator<Item = S>) -> Self {
         self.options.paths = paths.into_iter().map(Into::into).collect();
         self
     }
 
-    /// A topology file (`docs/paths.md`), the same on all hosts: which paths there are, what each is on
-    /// this host, and what they can do. With [`Setup::paths`] only those of them are used.
+    /// Sets the topology file (`docs/paths.md`), the same on all hosts: which paths there are, what each is
+    /// on this host, and what they can do. With [`Setup::paths`] only those of them are used.
     #[must_use]
     pub fn topology(mut self, file: impl Into<String>) -> Self {
         self.options.topology = Some(file.into());
         self
     }
 
-    /// The entry of each RDMA device's table of addresses to speak as. Ranks may be given different ones.
+    /// Sets the entry of each RDMA device's table of addresses to speak as. Ranks may be given different
+    /// ones.
     #[must_use]
     pub fn rdma_gid(mut self, index: u32) -> Self {
         self.devices.gid = Some(index);
         self
     }
 
-    /// What all ranks know and nobody else: no other process can join or connect.
+    /// Sets the secret, which all ranks know and nobody else: no other process can join or connect.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
         self.options.secret = Some(Secret::from(secret.into()));
         self
     }
 
-    /// How long ranks wait for each other to join, and afterwards in calls.
+    /// Sets the longest time that ranks wait for each other to join, and afterwards in calls.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = timeout;
         self
     }
 
-    /// Ranks with different labels count as being on different machines, wherever they are.
+    /// Sets the label of the machine. Ranks with different labels count as being on different machines,
+    /// wherever they are.
     #[must_use]
     pub fn host_label(mut self, label: impl Into<String>) -> Self {
         self.options.host_label = Some(label.into());
         self
     }
 
-    /// As hints say; what they do not say stays as it is.
+    /// Applies hints; settings that they do not name stay as they are.
     #[must_use]
     pub fn hints(mut self, hints: &Hints) -> Self {
         if let Some(names) = hints.transport() {
@@ -155,7 +159,7 @@ impl Setup {
         }
     }
 
-    /// As the environment says: hints, the secret, and the label of the machine.
+    /// Returns the settings that the environment names: hints, the secret, and the label of the machine.
     ///
     /// # Errors
     ///
@@ -173,7 +177,7 @@ impl Setup {
 }
 
 impl Communicator {
-    /// This process's rank of a job whose ranks somebody else started. Collective.
+    /// Joins as this process's rank of a job whose ranks somebody else started. Collective.
     ///
     /// # Errors
     ///
@@ -192,13 +196,13 @@ impl Communicator {
         }
     }
 
-    /// All ranks of a job whose ranks are threads of this process, brought together as ranks on
-    /// several machines are: `setup` says for each rank which links it may use, and on which machine
-    /// it believes to be.
+    /// Creates all ranks of a job whose ranks are threads of this process, brought together as ranks on
+    /// several machines are: `setup` says for each rank which links it may use, and on which machine it
+    /// believes to be.
     ///
     /// # Errors
     ///
-    /// As [`Communicator::from_env`].
+    /// The errors of [`Communicator::from_env`].
     pub fn local_over(
         ranks: u32,
         setup: impl Fn(u32) -> Setup + Sync,

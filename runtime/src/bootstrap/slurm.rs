@@ -1,15 +1,15 @@
-//! What Slurm says: the step, its hosts, and the port that follows from them.
+//! Reads the variables of Slurm: the step, its hosts, and the port that follows from them.
 
 use super::env::{Found, Variables, wrong};
 use super::membership::{Launched, StoreAt};
 use crate::error::Error;
 
-/// Steps from here on are Slurm's own: the batch script, an interactive shell.
+/// The first of the step numbers that are Slurm's own: the batch script, an interactive shell.
 const NO_STEP: u64 = 0xffff_fff0;
-/// Above the ports that systems give away by themselves.
+/// The ports to choose from: above those that systems give away by themselves.
 const PORTS: std::ops::Range<u64> = 61_000..65_535;
 
-/// This process as a task of a step, if srun started it.
+/// Describes this process as a task of a step, if srun started it.
 pub(crate) fn detect(vars: &Variables) -> Result<Option<Found>, Error> {
     let Some(step) = vars.text("SLURM_STEP_ID") else { return Ok(None) };
     let Ok(number) = step.parse::<u64>() else {
@@ -70,12 +70,12 @@ fn hosts(vars: &Variables) -> Option<&str> {
     vars.text("SLURM_STEP_NODELIST").or(vars.text("SLURM_NODELIST"))
 }
 
-/// Whether all tasks are on this host.
+/// Returns true if all tasks are on this host.
 pub(crate) fn one_host(vars: &Variables) -> bool {
     hosts(vars).is_some_and(|list| !list.contains([',', '[']))
 }
 
-/// The first host of a list like `a[01-03,7]-ib,b`: `a01-ib`. By default rank 0 is there.
+/// Returns the first host of a list like `a[01-03,7]-ib,b`: `a01-ib`. By default rank 0 is there.
 pub(crate) fn first_host(list: &str) -> Option<String> {
     let mut host = String::new();
     let mut rest = list;

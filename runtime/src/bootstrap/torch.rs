@@ -18,7 +18,7 @@ const SET: u8 = 1;
 const GET: u8 = 3;
 const ADD: u8 = 4;
 const WAIT: u8 = 6;
-/// Follows `VALIDATE`.
+/// The number that follows `VALIDATE`.
 const MAGIC: u32 = 0x3C85_F7CE;
 /// The answer to `WAIT`.
 const STOP_WAITING: u8 = 0;
@@ -91,7 +91,7 @@ impl TorchStore {
         ))
     }
 
-    /// `false` if the key is not there in time.
+    /// Waits for a key; returns false if it is not there in time.
     fn wait(&mut self, key: &str) -> io::Result<bool> {
         let query = self.query(WAIT, key);
         self.send(&query)?;
@@ -118,7 +118,7 @@ impl TorchStore {
         Ok(value)
     }
 
-    /// Tells all ranks what rank 0 says.
+    /// Passes rank 0's note to all ranks.
     pub(crate) fn share(mut self, note: Option<&str>) -> Result<String, Error> {
         match note {
             Some(note) => {
@@ -143,7 +143,7 @@ impl TorchStore {
         }
     }
 
-    /// The address of this host that it reaches the store from, and so others may reach it at.
+    /// Returns the address of this host that it reaches the store from, and so others may reach it at.
     pub(crate) fn address(&self) -> IpAddr {
         let own = self.stream.local().unwrap_or(Ipv4Addr::LOCALHOST.into());
         reachable(own, &self.at)

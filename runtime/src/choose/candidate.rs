@@ -1,4 +1,4 @@
-//! Algorithms of the book at a shape: whether they can be played there, and what they would take.
+//! Algorithms of the library at a shape: whether they can be played there, and what they would take.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +15,7 @@ use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::hints::{Hints, Lossy};
 
-/// More chunk moves than this are not unrolled to see in which order they add.
+/// The most chunk moves that are unrolled to see in which order they add.
 const MOST_MOVES: u64 = 4_000_000;
 /// Algorithms and shapes that are remembered.
 const KEPT: usize = 512;
@@ -35,12 +35,12 @@ pub(super) struct Fit {
 }
 
 impl Candidate {
-    /// Microseconds by the cost model; infinite if it cannot be played.
+    /// Returns the microseconds by the cost model; infinite if it cannot be played.
     pub(super) fn time_us(&self, bytes: u64, slot_bytes: u64) -> f64 {
         self.fit.as_ref().map_or(f64::INFINITY, |fit| fit.profile.time_us(bytes, slot_bytes))
     }
 
-    /// Whether it would be divided over several paths.
+    /// Returns true if it would be divided over several paths.
     pub(super) fn is_divided(&self) -> bool {
         self.fit.as_ref().is_ok_and(|fit| !fit.profile.flows().is_empty())
     }
@@ -50,18 +50,18 @@ impl Candidate {
     }
 }
 
-/// What an algorithm is like at a shape.
+/// The properties of an algorithm at a shape.
 #[derive(Debug, Clone)]
 struct Learnt {
     entry: &'static str,
     root: u32,
     element: usize,
     fit: Result<Fit, Why>,
-    /// Whether it adds in order, if that was asked.
+    /// True if it adds in order; `None` if that was not asked.
     ordered: Option<bool>,
 }
 
-/// What is known of algorithms on one topology.
+/// The properties of algorithms on one topology, as far as they were asked for.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     topology: Option<(Topology, Option<Shape>)>,
@@ -69,7 +69,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// All algorithms of the book for a collective, in its order.
+    /// Returns all algorithms of the library for a collective, in its order.
     pub(super) fn candidates(
         &mut self,
         request: &Request<'_>,
@@ -147,7 +147,7 @@ impl Known {
     }
 }
 
-/// The program of an entry of the book, resolved once in a process.
+/// Returns the program of an entry of the library, resolved once in a process.
 pub(super) fn program(entry: &'static Entry) -> Option<&'static (SourceMap, Arc<Program>)> {
     type Resolved = Option<(SourceMap, Arc<Program>)>;
     static PROGRAMS: OnceLock<Vec<OnceLock<Resolved>>> = OnceLock::new();
@@ -189,7 +189,7 @@ fn fit(entry: &'static Entry, request: &Request<'_>, grid: Option<&Shape>) -> Re
     Ok(Fit { shape, profile: Arc::new(profile) })
 }
 
-/// Paths between the hosts, where there are hosts to go between.
+/// Returns the number of paths between the hosts, where there are hosts to go between.
 fn paths(request: &Request<'_>) -> u32 {
     match request.topology.hosts() > 1 && request.transport != NVLINK {
         true => request.topology.path_count(),
@@ -197,7 +197,8 @@ fn paths(request: &Request<'_>) -> u32 {
     }
 }
 
-/// A diagnostic in one line: of a precondition, the clause itself and the values that violate it.
+/// Describes a diagnostic in one line: for a precondition, by the clause itself and the values that violate
+/// it.
 fn clause(d: &Diagnostic, sources: &SourceMap) -> String {
     let clause = match (d.code == codes::REQUIRES, d.labels.first()) {
         (true, Some(label)) if label.text == "this does not hold" => sources.snippet(label.span),
@@ -240,12 +241,12 @@ fn sums(op: RedOp) -> bool {
     matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum)
 }
 
-/// Whether another order of operands can change the bits of a result.
+/// Returns true if another order of operands can change the bits of a result.
 fn order_matters(request: &Request<'_>) -> bool {
     floats(request.dtype) && (sums(request.op) || request.op == RedOp::Prod)
 }
 
-/// Whether every sum takes the ranks in ascending order, as a proof finds it.
+/// Returns true if every sum takes the ranks in ascending order, as a proof finds it.
 fn adds_in_order(entry: &'static Entry, shape: &Shape, root: u32) -> bool {
     let Some((_, program)) = program(entry) else { return false };
     let options = Options { root, limit: MOST_MOVES, ..Options::default() };

@@ -1,25 +1,28 @@
-//! What is played on GPUs where nothing else decides: the algorithm, the protocol its messages travel, how many blocks.
+//! Chooses what is played on GPUs where nothing else decides: the algorithm, the protocol its messages travel, how
+//! many blocks.
 //!
-//! Rules by size, from measurements on two, four and eight H200 without multicast (docs/performance.md). A tuned table goes before them, hints
-//! before that. All of it is a function of what all ranks have in common.
+//! Rules by size, from measurements on two, four and eight H200 without multicast (docs/performance.md). A
+//! tuned table goes before them, hints before that. All of it is a function of what all ranks have in common.
 
 use roundelay_compiler::device::{Protocol, abi};
 
-/// A rule holds for calls of at most so many bytes of the whole vector.
+/// A rule for calls of at most `up_to` bytes of the whole vector.
 struct Rule {
     collective: &'static str,
-    /// For at most so many ranks. Of a collective's rules those for the fewest that are enough stand alone.
+    /// The most ranks that it is for. Of a collective's rules those for the fewest that are enough stand
+    /// alone.
     ranks: u32,
     up_to: u64,
     algorithm: &'static str,
-    /// The best first; what the buffers do not allow is passed over, and `staged` takes any.
+    /// The protocols, the best first; a protocol that the buffers do not allow is passed over, and `staged` takes any.
     protocols: &'static [Protocol],
 }
 
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
 const ANY: u64 = u64::MAX;
-/// Copy engines make broadcasts of more bytes between two ranks. Where both send at once stores are as fast.
+/// The bytes of a broadcast between two ranks beyond which copy engines make it. Where both send at once
+/// stores are as fast.
 const ENGINES: u64 = 64 * M;
 
 const fn rule(
@@ -35,7 +38,7 @@ const fn on(ranks: u32, rule: Rule) -> Rule {
     Rule { ranks, ..rule }
 }
 
-/// By collective, in ascending order of size.
+/// The rules by collective, in ascending order of size.
 const RULES: &[Rule] = &[
     rule("all_reduce", 32 * K, "one_shot", &[Protocol::Packet]),
     rule("all_reduce", M, "two_shot", &[Protocol::Packet]),
@@ -88,14 +91,14 @@ const RULES: &[Rule] = &[
     rule("barrier", ANY, "dissemination", &[Protocol::Staged]),
 ];
 
-/// The rules of a collective, in ascending order of size.
+/// Returns the rules of a collective, in ascending order of size.
 fn rules(collective: &str, ranks: u32) -> impl Iterator<Item = &'static Rule> + use<'_> {
     let all = RULES.iter().filter(move |r| r.collective == collective && r.ranks >= ranks);
     let fewest = all.clone().map(|r| r.ranks).min();
     all.filter(move |r| Some(r.ranks) == fewest)
 }
 
-/// The algorithms for a call of so many bytes, the best first.
+/// Returns the algorithms for a call of so many bytes, the best first.
 pub(crate) fn algorithms(
     collective: &str,
     bytes: u64,
@@ -109,7 +112,7 @@ pub(crate) fn algorithms(
     order.into_iter()
 }
 
-/// The protocols for a call, the best first: any algorithm's.
+/// Returns the protocols for a call, the best first: any algorithm's.
 pub(crate) fn protocols(collective: &str, bytes: u64, ranks: u32) -> Vec<Protocol> {
     let rule = rules(collective, ranks).find(|r| bytes <= r.up_to);
     let mut protocols =
@@ -123,10 +126,11 @@ pub(crate) fn protocols(collective: &str, bytes: u64, ranks: u32) -> Vec<Protoco
     protocols
 }
 
-/// Blocks for a call on so many ranks: enough to keep the links busy, few where meeting costs more than moving.
-/// On two GPUs all of them are best: all_reduce.ring of 1 GiB took 3.27 ms with 32 blocks, 3.00 with 128. On more,
-/// 64 were best up to 32 MiB where all send to all: all_gather of 32 MiB on four took 87.9 us with 32, 79.3 with 64, 96
-/// with 128. A broadcast goes down a chain, whose ranks send to one each.
+/// Returns the number of blocks for a call on so many ranks: enough to keep the links busy, few where meeting
+/// costs more than moving. On two GPUs all of them are best: all_reduce.ring of 1 GiB took 3.27 ms with 32
+/// blocks, 3.00 with 128. On more, 64 were best up to 32 MiB where all send to all: all_gather of 32 MiB on
+/// four took 87.9 us with 32, 79.3 with 64, 96 with 128. A broadcast goes down a chain, whose ranks send to
+/// one each.
 pub(crate) fn blocks(
     collective: &str,
     protocol: Protocol,
@@ -155,8 +159,8 @@ pub(crate) fn blocks(
 /// Bytes of a task's chunk in a pass, up to which tasks are played side by side: what a block has in flight at once.
 const SIDE_BY_SIDE: u64 = 32 * K;
 
-/// Groups of warps that play tasks side by side: as many as a phase has tasks where chunks are small; one where they
-/// are large, so that all ranks send to one peer each at a time.
+/// Returns the number of groups of warps that play tasks side by side: as many as a phase has tasks where
+/// chunks are small; one where they are large, so that all ranks send to one peer each at a time.
 pub(crate) fn groups(protocol: Protocol, tasks: u32, pass_bytes: u64) -> u64 {
     match protocol {
         Protocol::Staged | Protocol::Put | Protocol::Get if pass_bytes > SIDE_BY_SIDE => 1,

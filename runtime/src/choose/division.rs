@@ -1,4 +1,4 @@
-//! How a call that is split by bandwidth is divided over the paths, and why.
+//! Describes how a call that is split by bandwidth is divided over the paths, and the reason.
 
 use roundelay_compiler::cost::balance;
 use roundelay_compiler::plan::Shares;
@@ -11,7 +11,7 @@ use super::candidate::Candidate;
 pub struct Division {
     /// The paths, in the communicator's order.
     pub parts: Vec<Part>,
-    /// From how many bytes on several paths are used; `None` if never.
+    /// The number of bytes from which on several paths are used; `None` if they never are.
     pub threshold: Option<u64>,
     /// Microseconds by the cost model if everything rode the best path.
     pub alone_us: f64,
@@ -24,13 +24,13 @@ pub struct Part {
     pub path: String,
     /// Its share, from 0 to 1.
     pub share: f64,
-    /// Latency of a message in microseconds, and bandwidth in GB/s.
+    /// Latency of a message, in microseconds.
     pub latency_us: f64,
-    /// See above.
+    /// Bandwidth, in GB/s.
     pub gbs: f64,
-    /// What its part takes without content, and each MiB of the vector that it is given, in microseconds.
+    /// Time that its part takes without content, in microseconds.
     pub us: f64,
-    /// See above.
+    /// Time that each MiB of the vector takes that it is given, in microseconds.
     pub us_per_mib: f64,
 }
 

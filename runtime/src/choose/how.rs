@@ -1,4 +1,4 @@
-//! How GPUs play an algorithm, as tables of measurements name it: `one_shot packet 8`.
+//! The setting with which GPUs play an algorithm, as tables of measurements name it: `one_shot packet 8`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use super::Times;
 /// A protocol for messages, and the blocks of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct How {
-    /// How messages travel.
+    /// The protocol in which messages travel.
     pub protocol: Protocol,
     /// Blocks of the kernel.
     pub blocks: u32,
@@ -35,7 +35,7 @@ impl FromStr for How {
     }
 }
 
-/// Algorithm and protocol of a name in a table.
+/// Returns algorithm and protocol of a name in a table.
 pub(super) fn parts(name: &str) -> Result<(&str, Option<How>), String> {
     match name.split_once(' ') {
         None => Ok((name, None)),
@@ -43,7 +43,7 @@ pub(super) fn parts(name: &str) -> Result<(&str, Option<How>), String> {
     }
 }
 
-/// The least time of an algorithm in a row, and how it is played in that time.
+/// Returns the least time of an algorithm in a row, and how it is played in that time.
 pub(super) fn fastest(times: &Times, algorithm: &str) -> Option<(f64, Option<How>)> {
     let of = times.iter().filter_map(|(name, us)| {
         let (which, how) = parts(name).ok()?;

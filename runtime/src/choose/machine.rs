@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What tells one machine from another: the same for every rank on it, wherever the rank is bound.
+/// A description that tells one machine from another: the same for every rank on it, wherever the rank is
+/// bound.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -13,7 +14,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine.
+    /// Describes this machine.
     pub fn here() -> Self {
         Self::read(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
     }

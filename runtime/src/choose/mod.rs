@@ -1,16 +1,16 @@
-//! Which algorithm is played where a collective was called by its name: the one resolver, for the
-//! communicator, the command line and whatever comes.
+//! Chooses the algorithm that is played where a collective was called by its name: the one resolver, for the
+//! communicator, the command line and later front ends.
 //!
 //! A hint on the call goes before one on the communicator, that before the environment, that before the
 //! tuned table, that before the cost model. Where nothing moves (one rank) the first algorithm of the
-//! book that fits is played by default.
+//! library that fits is played by default.
 //!
-//! Every algorithm of the book is a candidate. It is instantiated at the shape, so a precondition that
+//! Every algorithm of the library is a candidate. It is instantiated at the shape, so a precondition that
 //! does not hold is found before a byte moves, and it is named: a hinted algorithm that cannot be played
 //! is an error, never passed over. A [`Choice`] says why each other candidate lost.
 //!
 //! A choice is a function of what all ranks have in common: the request, the hints, the table and the
-//! book. Ranks compare the plans that they come to before the first byte moves, so different hints or
+//! library. Ranks compare the plans that they come to before the first byte moves, so different hints or
 //! tables on different ranks end as an error.
 
 mod candidate;
@@ -39,13 +39,13 @@ use how::fastest;
 pub use machine::Machine;
 pub use tuned::{Setting, Times, Tuned, VARIABLE};
 
-/// Measured times that differ by less than this factor are alike, and those that are predicted for crowded cores.
+/// The factor within which measured times are alike, and those that are predicted for crowded cores.
 const ALIKE: f64 = 1.03;
 
 /// The transport of buffers on GPUs.
 pub const NVLINK: &str = "nvlink";
 
-/// A call, as far as it decides the choice: the same on all ranks.
+/// The part of a call that decides the choice: the same on all ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The collective by name.
@@ -63,11 +63,11 @@ pub struct Request<'a> {
     pub dtype: DType,
     /// Operator, of no meaning where the collective only copies.
     pub op: RedOp,
-    /// Whether the call is in place.
+    /// The placement of the call: in place or out of place.
     pub placement: Placement,
     /// Capacity of a slot in bytes, if it is not [`Transports::slot_bytes`].
     pub slot_bytes: Option<u64>,
-    /// How ranks reach each other, as the tuned table has it: `shm`, `tcp`, `shm+tcp` where they are on
+    /// The links between ranks, as the tuned table names them: `shm`, `tcp`, `shm+tcp` where they are on
     /// several hosts, or `nvlink` for buffers on GPUs.
     pub transport: &'a str,
 }
@@ -79,30 +79,30 @@ impl Request<'_> {
     }
 }
 
-/// The algorithm to be played, and how it came to that.
+/// The algorithm to be played, and the reasons for it.
 #[derive(Debug, Clone)]
 pub struct Choice {
     /// The algorithm.
     pub entry: &'static Entry,
-    /// On which shape.
+    /// The shape on which it is played.
     pub shape: Shape,
-    /// What decided.
+    /// The source that decided.
     pub source: DecidedBy,
     /// Microseconds by the cost model.
     pub predicted_us: f64,
     /// Microseconds by the tuned table.
     pub measured_us: Option<f64>,
-    /// How GPUs took that time.
+    /// The setting with which GPUs took that time.
     pub how: Option<How>,
-    /// How it is divided over the paths, if it is split by bandwidth.
+    /// The division over the paths, if the call is split by bandwidth.
     pub division: Option<Division>,
     /// The other candidates: those that could be played first, fastest first.
     pub lost: Vec<Lost>,
-    /// What else there is to say: a table that does not apply.
+    /// Other remarks: a table that does not apply.
     pub remarks: Vec<String>,
 }
 
-/// What decided a choice.
+/// The source that decided a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecidedBy {
     /// The hint `key` of a level.
@@ -113,7 +113,7 @@ pub enum DecidedBy {
     CostModel,
     /// The rule of its size for GPUs.
     Rule,
-    /// Nothing: all are alike.
+    /// Nothing decided: all are alike.
     Default,
 }
 
@@ -138,11 +138,11 @@ pub struct Lost {
     pub predicted_us: Option<f64>,
     /// Microseconds by the tuned table.
     pub measured_us: Option<f64>,
-    /// Why it lost.
+    /// The reason for which it lost.
     pub why: Why,
 }
 
-/// Why a candidate lost.
+/// The reason for which a candidate lost.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Why {
     /// It cannot be played here: a code, and the clause that is violated.
@@ -151,9 +151,9 @@ pub enum Why {
     Lossy(String),
     /// It does not add in the order of the ranks.
     Unordered,
-    /// It takes so many times as long, by the cost model.
+    /// It takes this many times as long, by the cost model.
     Predicted(f64),
-    /// It takes so many times as long, as measured.
+    /// It takes this many times as long, as measured.
     Measured(f64),
     /// It was not measured at this size, and others were.
     Unmeasured,
@@ -186,7 +186,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// What choices are made from, beside the request. Keeps what it learns of algorithms between choices.
+/// The inputs of choices, beside the request. Keeps what it learns of algorithms between choices.
 #[derive(Debug)]
 pub struct Resolver {
     environment: Hints,
@@ -196,7 +196,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// A resolver with these hints of the environment and this table. A table of another machine than
+    /// Makes a resolver with these hints of the environment and this table. A table of another machine than
     /// `here` does not apply; choices say so.
     pub fn new(environment: Hints, tuned: Option<Tuned>, here: &Machine) -> Self {
         let mut remarks = Vec::new();
@@ -214,7 +214,7 @@ impl Resolver {
         Resolver { environment, tuned, remarks, known: Known::default() }
     }
 
-    /// The hints of `ROUNDELAY_HINTS`, and the table of this user.
+    /// Makes a resolver with the hints of `ROUNDELAY_HINTS`, and the table of this user.
     ///
     /// # Errors
     ///
@@ -227,7 +227,7 @@ impl Resolver {
         Ok(Resolver::new(Hints::from_env()?, tuned, &Machine::here()))
     }
 
-    /// The hints that hold for a call.
+    /// Returns the hints that hold for a call.
     pub fn merged(&self, call: &Hints, communicator: &Hints) -> Merged {
         Merged::new([
             (Level::Call, call),
@@ -241,7 +241,7 @@ impl Resolver {
     /// # Errors
     ///
     /// [`Error::Refused`] if the algorithm that a hint names cannot be played, with the clause that it
-    /// violates, or if no algorithm can; [`Error::Usage`] if the book has none of that name.
+    /// violates, or if no algorithm can; [`Error::Usage`] if the library has none of that name.
     pub fn choose(
         &mut self,
         request: &Request<'_>,
@@ -282,7 +282,7 @@ impl Resolver {
         }
     }
 
-    /// On GPUs the cost model says nothing: the rule of the size decides.
+    /// Chooses for GPUs, of which the cost model says nothing: the rule of the size decides.
     #[cfg(feature = "cuda")]
     fn ruled(&self, request: &Request<'_>, candidates: Vec<Candidate>) -> Result<Choice, Error> {
         let fits =
@@ -332,7 +332,7 @@ impl Resolver {
         Ok(self.choice(request, candidates, at, source, times.as_ref(), |_, _| Why::Overruled))
     }
 
-    /// The measured times that count: those of candidates that can be played.
+    /// Returns the measured times that count: those of candidates that can be played.
     fn measured(&self, request: &Request<'_>, candidates: &[Candidate]) -> Option<Times> {
         let times = self.table(request)?;
         let played = |c: &Candidate| c.fit.is_ok() && fastest(&times, c.entry.name).is_some();
@@ -367,7 +367,7 @@ impl Resolver {
         source: DecidedBy,
     ) -> Choice {
         let time = |c: &Candidate| c.time_us(bytes, request.slots());
-        // What the model does not know of ranks that take turns grows with the rounds.
+        // The error of the model for ranks that take turns grows with the rounds.
         let alike = if request.topology.has_crowd() { ALIKE } else { 1.0 };
         let best = least(&candidates, alike, time);
         let least = time(&candidates[best]);
@@ -380,7 +380,7 @@ impl Resolver {
         })
     }
 
-    /// The choice of candidate `at`; `why` says why another that could be played lost.
+    /// Returns the choice of candidate `at`; `why` says why another that could be played lost.
     fn choice(
         &self,
         request: &Request<'_>,
@@ -434,13 +434,13 @@ impl Resolver {
     }
 }
 
-/// So many ranks on this machine.
+/// Returns the topology of `ranks` ranks on this machine.
 pub fn this_host(ranks: u32) -> Topology {
     let cores = Machine::here().cores;
     Topology::one_host(ranks).with(Rates { cores, ..Rates::default() })
 }
 
-/// The row of the table that a request would be found in.
+/// Returns the row of the table that a request would be found in.
 pub fn setting(request: &Request<'_>) -> Setting {
     Setting {
         collective: request.collective.into(),
@@ -451,13 +451,13 @@ pub fn setting(request: &Request<'_>) -> Setting {
     }
 }
 
-/// The topology with ranks of one host that may not share memory.
+/// Returns the topology with ranks of one host that may not share memory.
 fn apart(topology: &Topology) -> Topology {
     topology.clone().with(topology.rates.apart())
 }
 
-/// The candidate that takes least. Those that take up to `alike` times as long are told apart by rounds, then by the length
-/// of the text.
+/// Returns the candidate that takes least. Those that take up to `alike` times as long are told apart by
+/// rounds, then by the length of the text.
 fn least(candidates: &[Candidate], alike: f64, time: impl Fn(&Candidate) -> f64) -> usize {
     let least = candidates.iter().map(&time).fold(f64::INFINITY, f64::min) * alike;
     let key = |c: &Candidate| (time(c).max(least), c.rounds(), c.entry.text.len());

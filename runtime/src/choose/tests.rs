@@ -54,7 +54,7 @@ fn why<'c>(choice: &'c Choice, name: &str) -> &'c Why {
     &lost.unwrap_or_else(|| panic!("{name} did not lose: {choice:?}")).why
 }
 
-/// Gigabit between hosts.
+/// Returns a topology with Gigabit between hosts.
 fn thin(hosts: u32, per: u32) -> Topology {
     let remote = Link { latency_us: 30.0, message_us: 3.0, gbs: 0.125 };
     Topology::even(hosts, per).with(Rates { remote, uplink_gbs: 0.125, ..Rates::default() })
@@ -151,7 +151,7 @@ fn rounding_must_be_allowed() {
     let choice = resolver().choose(&integers, &hints("lossy=bf16"), &Hints::default());
     let choice = choice.expect("a choice");
     assert!(why(&choice, "compressed").to_string().contains("sums of floats, not for sum of i32"));
-    // What is no narrower than the data is not rounded.
+    // A wire type that is no narrower than the data does not round.
     let mut brain = request("all_reduce", &hosts, 1 << 20);
     brain.dtype = DType::Bf16;
     let choice = resolver().choose(&brain, &hints("algorithm=compressed"), &Hints::default());
@@ -212,7 +212,7 @@ fn hosts_make_a_grid() {
     assert_eq!(choice.expect("a choice").shape, grid);
 }
 
-/// A table in which `ring` is fastest at 1 KiB and above.
+/// Returns a table in which `ring` is fastest at 1 KiB and above.
 fn table() -> Tuned {
     let mut table = Tuned::new(machine());
     let four = Topology::one_host(4);
@@ -311,7 +311,7 @@ fn on_crowded_cores_fewer_rounds_win_among_those_that_are_alike() {
     assert!(!faster.is_empty() && faster.iter().all(|why| why == "predicted alike"), "{faster:?}");
 }
 
-/// Hosts with paths of 4 and 1 Gbit/s between them.
+/// Returns hosts with paths of 4 and 1 Gbit/s between them.
 fn two_paths(hosts: u32, per: u32) -> Topology {
     let path = |name: &str, gbs| PathCost {
         name: name.into(),

@@ -1,9 +1,10 @@
 //! The tuned table: what `roundelay tune` measured on a machine.
 //!
-//! A row is one measured size: the time of each algorithm that was tried there; on GPUs, of each way that it was
-//! played, as in `one_shot packet 8`. Between two sizes the
-//! times of an algorithm lie on a line; below the smallest they are those of the smallest, and beyond the
-//! largest they grow with the bytes. Where two sizes have nothing in common, and on GPUs, the nearer one counts. Rows of other rank counts, hosts or transports say nothing.
+//! A row is one measured size: the time of each algorithm that was tried there; on GPUs, of each way that it
+//! was played, as in `one_shot packet 8`. Between two sizes the times of an algorithm lie on a line; below
+//! the smallest they are those of the smallest, and beyond the largest they grow with the bytes. Where two
+//! sizes have nothing in common, and on GPUs, the nearer one counts. Rows of other rank counts, hosts or
+//! transports say nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,7 +23,7 @@ const VERSION: u32 = 1;
 /// The environment variable that names the table; empty, there is none.
 pub const VARIABLE: &str = "ROUNDELAY_TUNED";
 
-/// What a row was measured for.
+/// The setting for which a row was measured.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Setting {
     /// The collective.
@@ -31,9 +32,9 @@ pub struct Setting {
     pub ranks: u32,
     /// Number of hosts that they were spread over, evenly.
     pub hosts: u32,
-    /// How they reached each other.
+    /// The links by which they reached each other.
     pub transport: String,
-    /// Whether calls were in place.
+    /// True if calls were in place.
     pub in_place: bool,
 }
 
@@ -43,7 +44,7 @@ pub type Times = BTreeMap<String, f64>;
 /// A table of measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tuned {
-    /// Where they were made.
+    /// The machine on which they were made.
     pub machine: Machine,
     rows: BTreeMap<Setting, BTreeMap<u64, Times>>,
 }
@@ -70,13 +71,13 @@ struct Row {
 }
 
 impl Tuned {
-    /// A table without rows.
+    /// Makes a table without rows.
     pub fn new(machine: Machine) -> Self {
         Tuned { machine, rows: BTreeMap::new() }
     }
 
-    /// Where the table of this user lies: what [`VARIABLE`] names, or `roundelay/tuned.toml` in the user's
-    /// folder for configuration. `None` if neither is known, or the variable is empty.
+    /// Returns the path of this user's table: the value of [`VARIABLE`], or `roundelay/tuned.toml` in the
+    /// user's folder for configuration. `None` if neither is known, or the variable is empty.
     pub fn path() -> Option<PathBuf> {
         if let Some(path) = std::env::var_os(VARIABLE) {
             return (!path.is_empty()).then(|| path.into());
@@ -113,7 +114,7 @@ impl Tuned {
     ///
     /// # Errors
     ///
-    /// What is wrong, and in which line.
+    /// A text that names the fault and its line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|e| {
             let line = e.span().map_or(0, |span| line(text, span.start));
@@ -164,22 +165,22 @@ impl Tuned {
         sizes.entry(bytes).or_default().insert(algorithm.into(), us);
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows.values().map(BTreeMap::len).sum()
     }
 
-    /// Whether there are no rows.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The rows, in order.
+    /// Returns the rows, in order.
     pub fn rows(&self) -> impl Iterator<Item = (&Setting, u64, &Times)> {
         self.rows.iter().flat_map(|(p, sizes)| sizes.iter().map(move |(b, t)| (p, *b, t)))
     }
 
-    /// The times of a call of so many bytes: those of algorithms that were measured around that size.
+    /// Returns the times of a call of so many bytes: those of algorithms that were measured around that size.
     /// Calls in place and out of place stand for each other where only one was measured.
     pub fn times(&self, setting: &Setting, bytes: u64) -> Option<Times> {
         let other = Setting { in_place: !setting.in_place, ..setting.clone() };
@@ -208,7 +209,7 @@ impl Tuned {
         }
     }
 
-    /// The text of the table, which [`Tuned::parse`] reads.
+    /// Returns the text of the table, which [`Tuned::parse`] reads.
     pub fn text(&self) -> String {
         let mut text = format!(
             "# Measured by `roundelay tune`: microseconds a call, fastest first. Choices prefer this to the\n\
@@ -239,24 +240,24 @@ impl Tuned {
 }
 
 impl Setting {
-    /// Whether calls are in place, as a plan says it.
+    /// Returns true if calls are in place, as a plan says it.
     pub fn placed(placement: Placement) -> bool {
         placement == Placement::InPlace
     }
 }
 
-/// A TOML string.
+/// Quotes a TOML string.
 fn quoted(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).collect();
     format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// The name of a time: as it is, where TOML lets it be.
+/// Returns the name of a time: unquoted, where TOML allows it.
 fn key(name: &str) -> String {
     if name.contains(' ') { quoted(name) } else { name.into() }
 }
 
-/// The line of a byte, from 1.
+/// Returns the line of a byte, from 1.
 fn line(text: &str, at: usize) -> usize {
     text.get(..at).map_or(0, |before| before.matches('\n').count()) + 1
 }

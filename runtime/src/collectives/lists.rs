@@ -8,13 +8,13 @@ use crate::error::Error;
 use crate::memory::{Buffer, bytes, bytes_mut};
 
 impl Core {
-    /// At least so many bytes, out of what is kept; to be put back.
+    /// Returns a staging buffer of `len` bytes at least for the input, out of what is kept; to be put back.
     pub(super) fn stage_input(&mut self, len: usize) -> Result<Buffer<u8>, Error> {
         let kept = self.staging.input.take();
         self.stage(kept, len)
     }
 
-    /// As [`Self::stage_input`].
+    /// Returns a staging buffer for the output, like [`Self::stage_input`].
     pub(super) fn stage_output(&mut self, len: usize) -> Result<Buffer<u8>, Error> {
         let kept = self.staging.output.take();
         self.stage(kept, len)
@@ -31,7 +31,7 @@ impl Core {
         }
     }
 
-    /// A call whose input is a list, or its output, or both. An empty list stands for a buffer of no
+    /// Performs a call whose input is a list, or its output, or both. An empty list stands for a buffer of no
     /// meaning on this rank.
     fn listed<T: Element>(
         &mut self,
@@ -95,8 +95,8 @@ enum Outputs<'a, 'b, T> {
 }
 
 impl Communicator {
-    /// Everyone ends with the inputs of all ranks: that of rank r in `outputs[r]`. All have the length
-    /// of `input`.
+    /// Gathers the inputs of all ranks on every rank: that of rank r in `outputs[r]`. All have the length of
+    /// `input`.
     pub fn all_gather<T: Element>(
         &mut self,
         outputs: &mut [&mut [T]],
@@ -108,7 +108,7 @@ impl Communicator {
         self.core()?.listed(moved, count, Outputs::List(outputs), Inputs::One(input))
     }
 
-    /// Rank r ends with the reduced `inputs[r]` of all ranks. All have the length of `output`.
+    /// Reduces the `inputs[r]` of all ranks and leaves the result on rank r. All have the length of `output`.
     pub fn reduce_scatter<T: Element>(
         &mut self,
         output: &mut [T],
@@ -121,7 +121,7 @@ impl Communicator {
         self.core()?.listed(moved, output.len(), Outputs::One(output), Inputs::List(inputs))
     }
 
-    /// `inputs[b]` of rank a ends in `outputs[a]` of rank b. All have one length.
+    /// Sends `inputs[b]` of rank a to `outputs[a]` of rank b. All have one length.
     pub fn all_to_all<T: Element>(
         &mut self,
         outputs: &mut [&mut [T]],
@@ -135,8 +135,8 @@ impl Communicator {
         self.core()?.listed(moved, count, Outputs::List(outputs), Inputs::List(inputs))
     }
 
-    /// The root ends with the inputs of all ranks: that of rank r in `outputs[r]`. All have the length
-    /// of `input`. Elsewhere `outputs` has no meaning and may be empty.
+    /// Gathers the inputs of all ranks on the root: that of rank r in `outputs[r]`. All have the length of
+    /// `input`. Elsewhere `outputs` has no meaning and may be empty.
     pub fn gather<T: Element>(
         &mut self,
         outputs: &mut [&mut [T]],
@@ -153,8 +153,8 @@ impl Communicator {
         self.core()?.listed(moved, count, Outputs::List(outputs), Inputs::One(input))
     }
 
-    /// Rank r ends with `inputs[r]` of the root. All have the length of `output`. Elsewhere `inputs`
-    /// has no meaning and may be empty.
+    /// Sends `inputs[r]` of the root to rank r. All have the length of `output`. Elsewhere `inputs` has no
+    /// meaning and may be empty.
     pub fn scatter<T: Element>(
         &mut self,
         output: &mut [T],
@@ -171,7 +171,7 @@ impl Communicator {
         self.core()?.listed(moved, count, Outputs::One(output), Inputs::List(inputs))
     }
 
-    /// Whether a list has a buffer of that length for every rank.
+    /// Fails unless a list has a buffer of the wanted length for every rank.
     fn list(
         &self,
         call: &str,

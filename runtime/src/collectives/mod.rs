@@ -29,7 +29,7 @@ impl Communicator {
     ///
     /// For this and the other collectives: [`Error::Usage`] if an argument is wrong; nothing has
     /// moved then, and the communicator stays usable. [`Error::Refused`] if an installed algorithm
-    /// does not allow the call. Else as [`Communicator::run`].
+    /// does not allow the call. Otherwise the errors of [`Communicator::run`].
     pub fn all_reduce<T: Element>(
         &mut self,
         data: &mut [T],
@@ -38,7 +38,7 @@ impl Communicator {
         self.core()?.in_place("all_reduce", 0, op.into(), T::DTYPE, bytes_mut(data))
     }
 
-    /// As [`Communicator::all_reduce`], out of place: both buffers have the same length.
+    /// Performs [`Communicator::all_reduce`] out of place: both buffers have the same length.
     pub fn all_reduce_into<T: Element>(
         &mut self,
         output: &mut [T],
@@ -50,7 +50,8 @@ impl Communicator {
         self.core()?.out_of_place::<T>(moved, input.len(), output, input)
     }
 
-    /// The root ends with the result; the buffers of the others end with anything.
+    /// Reduces the buffers of all ranks and leaves the result on the root; the buffers of the others end with
+    /// unspecified contents.
     pub fn reduce<T: Element>(
         &mut self,
         data: &mut [T],
@@ -61,8 +62,8 @@ impl Communicator {
         self.core()?.in_place("reduce", root, op.into(), T::DTYPE, bytes_mut(data))
     }
 
-    /// As [`Communicator::reduce`], out of place: the root's output has the length of the input; that
-    /// of the others may be empty, or ends with anything.
+    /// Performs [`Communicator::reduce`] out of place: the root's output has the length of the input; that of
+    /// the others may be empty, or ends with unspecified contents.
     pub fn reduce_into<T: Element>(
         &mut self,
         output: &mut [T],
@@ -78,14 +79,13 @@ impl Communicator {
         self.core()?.out_of_place::<T>(moved, input.len(), output, input)
     }
 
-    /// Everyone ends with the root's buffer.
+    /// Copies the root's buffer to all ranks.
     pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: u32) -> Result<(), Error> {
         self.rooted("broadcast", root)?;
         self.core()?.in_place("broadcast", root, Reduction::NONE, T::DTYPE, bytes_mut(data))
     }
 
-    /// Everyone ends with the inputs of all ranks, by rank: `output` is `size()` times as long as
-    /// `input`.
+    /// Gathers the inputs of all ranks on every rank, by rank: `output` is `size()` times as long as `input`.
     pub fn all_gather_single<T: Element>(
         &mut self,
         output: &mut [T],
@@ -95,7 +95,8 @@ impl Communicator {
         self.core()?.out_of_place::<T>(Moved::blocks("all_gather", 0), input.len(), output, input)
     }
 
-    /// Rank r ends with block r of the reduced inputs: `input` is `size()` times as long as `output`.
+    /// Reduces the inputs and leaves block r of the result on rank r: `input` is `size()` times as long as
+    /// `output`.
     pub fn reduce_scatter_single<T: Element>(
         &mut self,
         output: &mut [T],
@@ -107,7 +108,7 @@ impl Communicator {
         self.core()?.out_of_place::<T>(moved, output.len(), output, input)
     }
 
-    /// Block b of rank a's input ends as block a of rank b's output; both have `size()` equal blocks.
+    /// Sends block b of rank a's input to block a of rank b's output; both have `size()` equal blocks.
     pub fn all_to_all_single<T: Element>(
         &mut self,
         output: &mut [T],
@@ -125,8 +126,8 @@ impl Communicator {
         self.core()?.out_of_place::<T>(Moved::blocks("all_to_all", 0), count, output, input)
     }
 
-    /// The root ends with the inputs of all ranks, by rank: there, `output` is `size()` times as long
-    /// as `input`; elsewhere it may be empty, or ends with anything.
+    /// Gathers the inputs of all ranks on the root, by rank: there, `output` is `size()` times as long as
+    /// `input`; elsewhere it may be empty, or ends with unspecified contents.
     pub fn gather_single<T: Element>(
         &mut self,
         output: &mut [T],
@@ -140,8 +141,8 @@ impl Communicator {
         self.core()?.out_of_place::<T>(Moved::blocks("gather", root), input.len(), output, input)
     }
 
-    /// Rank r ends with block r of the root's input: there, `input` is `size()` times as long as
-    /// `output`; elsewhere it is not read and may be empty.
+    /// Sends block r of the root's input to rank r: there, `input` is `size()` times as long as `output`;
+    /// elsewhere it is not read and may be empty.
     pub fn scatter_single<T: Element>(
         &mut self,
         output: &mut [T],
@@ -160,7 +161,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`].
+    /// The errors of [`Communicator::run`].
     pub fn barrier(&mut self) -> Result<(), Error> {
         let core = self.core()?;
         match core.is_installed("barrier") {
@@ -180,7 +181,7 @@ impl Communicator {
         }
     }
 
-    /// Whether a buffer has a block of that length for every rank.
+    /// Fails unless a buffer has a block of that length for every rank.
     fn blocks(&self, call: &str, what: &str, len: usize, block: usize) -> Result<(), Error> {
         let ranks = self.size() as usize;
         match block.checked_mul(ranks) {
@@ -202,7 +203,7 @@ fn same(call: &str, output: usize, input: usize) -> Result<(), Error> {
     }
 }
 
-/// What a call out of place is, apart from its buffers.
+/// The description of a call out of place, apart from its buffers.
 #[derive(Debug, Clone, Copy)]
 struct Moved {
     collective: &'static str,
@@ -213,14 +214,14 @@ struct Moved {
 }
 
 impl Moved {
-    /// Of a collective that copies blocks, one a rank.
+    /// Describes a collective that copies blocks, one a rank.
     fn blocks(collective: &'static str, root: u32) -> Self {
         Moved { collective, root, reduction: Reduction::NONE, blocks: 0 }
     }
 }
 
 impl Core {
-    /// A call in place by name, of a collective whose vector is one block.
+    /// Performs a call in place by name, of a collective whose vector is one block.
     fn in_place(
         &mut self,
         collective: &'static str,
@@ -251,7 +252,7 @@ impl Core {
         })
     }
 
-    /// A call out of place by name, with `count` elements a block.
+    /// Performs a call out of place by name, with `count` elements a block.
     fn out_of_place<T: Element>(
         &mut self,
         moved: Moved,
@@ -262,8 +263,8 @@ impl Core {
         self.move_bytes(moved, T::DTYPE, count, bytes_mut(output), bytes(input))
     }
 
-    /// As above, once for all types. What a plan needs of a buffer that has no meaning on this rank,
-    /// and so is empty, comes from memory that is kept.
+    /// Performs the call for all element types alike. A buffer that has no meaning on this rank, and so is
+    /// empty, is replaced by memory that is kept if the plan needs it.
     fn move_bytes(
         &mut self,
         moved: Moved,
@@ -296,7 +297,7 @@ impl Core {
     }
 }
 
-/// Whether this rank's part of a plan writes to its output.
+/// Returns true if this rank's part of a plan writes to its output.
 fn writes_output(plan: &Plan) -> bool {
     let stores =
         plan.part.lanes.iter().flat_map(|lane| &lane.ops).filter_map(|op| op.store.as_ref());

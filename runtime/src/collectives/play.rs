@@ -26,7 +26,7 @@ impl Communicator {
         Algorithm::read(path.as_ref())
     }
 
-    /// As [`Communicator::load`], from a text; `name` stands in messages.
+    /// Loads an algorithm like [`Communicator::load`], from a text; `name` stands in messages.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl Communicator {
         Algorithm::parse(name, text)
     }
 
-    /// This rank's plan of an algorithm, compiled and proved at the first time. To be played by
+    /// Returns this rank's plan of an algorithm, compiled and proved at the first time. To be played by
     /// [`Communicator::run`].
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::plan`] and [`Communicator::run`].
+    /// The errors of [`Communicator::plan`] and [`Communicator::run`].
     pub fn run_algorithm<T: Element>(
         &mut self,
         algorithm: &impl Playable,
@@ -76,7 +76,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::plan`] and [`Communicator::run`].
+    /// The errors of [`Communicator::plan`] and [`Communicator::run`].
     pub fn run_algorithm_into<T: Element>(
         &mut self,
         algorithm: &impl Playable,
@@ -101,7 +101,7 @@ impl Communicator {
     }
 }
 
-/// Blocks in a buffer of so many chunks.
+/// Returns the number of blocks in a buffer of so many chunks.
 fn blocks_in(header: &Header, chunks: u32) -> u64 {
     u64::from(chunks) * u64::from(header.blocks) / u64::from(header.chunks).max(1)
 }

@@ -14,16 +14,16 @@ use crate::dtype::{Element, RedOp};
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};
 
-/// What tells this collective from others where calls are compared.
+/// The number that tells this collective from others where calls are compared.
 const ALL_TO_ALL_V: u64 = 2;
 
 impl Communicator {
-    /// Everyone ends with the inputs of all ranks, one after the other; rank r's has `counts[r]`
-    /// elements. All ranks give the same counts, some of which may be 0.
+    /// Gathers the inputs of all ranks on every rank, one after the other; rank r's has `counts[r]` elements.
+    /// All ranks give the same counts, some of which may be 0.
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`], for this and the other collectives; [`Error::Usage`] too if the
+    /// The errors of [`Communicator::run`], for this and the other collectives; [`Error::Usage`] too if the
     /// buffers do not have the lengths that the counts ask for.
     pub fn all_gather_v<T: Element>(
         &mut self,
@@ -37,8 +37,8 @@ impl Communicator {
         self.cut("all_gather", total, RedOp::Sum.into(), counts, (input, output))
     }
 
-    /// Rank r ends with block r of the reduced inputs, which has `counts[r]` elements. All ranks
-    /// give the same counts, some of which may be 0.
+    /// Reduces the inputs and leaves block r of the result, which has `counts[r]` elements, on rank r. All
+    /// ranks give the same counts, some of which may be 0.
     pub fn reduce_scatter_v<T: Element>(
         &mut self,
         output: &mut [T],
@@ -53,8 +53,8 @@ impl Communicator {
         self.cut("reduce_scatter", total, Reduction { op, factor }, counts, (input, output))
     }
 
-    /// Block b of rank a's input ends as block a of rank b's output. The blocks of this rank's input
-    /// have `send_counts` elements, those of its output `recv_counts`: `send_counts[b]` of rank a is
+    /// Sends block b of rank a's input to block a of rank b's output. The blocks of this rank's input have
+    /// `send_counts` elements, those of its output `recv_counts`: `send_counts[b]` of rank a is
     /// `recv_counts[a]` of rank b, else the call ends with [`Error::MessageMismatch`].
     pub fn all_to_all_v<T: Element>(
         &mut self,
@@ -104,7 +104,7 @@ impl Communicator {
         self.core()?.exchange("all_to_all_v", messages, Some(word)).map(drop)
     }
 
-    /// The sum of one count a rank.
+    /// Returns the sum of one count a rank.
     fn total(&self, counts: &[usize]) -> Result<usize, Error> {
         self.one_each("counts", counts.len())?;
         let total = counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count));

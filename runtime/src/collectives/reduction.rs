@@ -1,4 +1,4 @@
-//! How a call reduces.
+//! Reductions: an operator with its factor.
 
 use crate::dtype::RedOp;
 
@@ -11,17 +11,17 @@ pub struct Reduction {
 }
 
 impl Reduction {
-    /// The sum of elements that every rank multiplies by its own factor first.
+    /// Returns the sum of elements that every rank multiplies by its own factor first.
     pub fn premul_sum(factor: f64) -> Self {
         Reduction { op: RedOp::PremulSum, factor }
     }
 
-    /// Of calls that only copy: of no meaning.
+    /// The reduction of calls that only copy; it has no meaning.
     pub(crate) const NONE: Reduction = Reduction { op: RedOp::Sum, factor: 1.0 };
 }
 
 impl From<RedOp> for Reduction {
-    /// The operator; [`RedOp::PremulSum`] has the factor 1.
+    /// Returns the reduction of the operator; [`RedOp::PremulSum`] has the factor 1.
     fn from(op: RedOp) -> Self {
         Reduction { op, factor: 1.0 }
     }

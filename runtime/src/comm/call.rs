@@ -1,4 +1,4 @@
-//! Preparing a call: the plan's addresses, the caller's buffers, scratch memory, and what `avg` and
+//! Prepares a call: the plan's addresses, the caller's buffers, scratch memory, and what `avg` and
 //! `premul_sum` do before and after.
 
 use roundelay_compiler::plan::{Placement, Plan};
@@ -22,9 +22,9 @@ pub struct Call<'a> {
     pub count: u64,
     /// Type of the elements.
     pub dtype: DType,
-    /// How contributions are reduced; of no meaning where the collective only copies.
+    /// The operator that reduces contributions; of no meaning where the collective only copies.
     pub op: RedOp,
-    /// By what this rank's elements are multiplied first, for [`RedOp::PremulSum`].
+    /// The factor by which this rank's elements are multiplied first, for [`RedOp::PremulSum`].
     pub factor: f64,
     /// The buffers.
     pub args: Args<'a>,
@@ -33,17 +33,17 @@ pub struct Call<'a> {
 /// The buffers of a call, as bytes.
 #[derive(Debug)]
 pub enum Args<'a> {
-    /// For a plan in place: the whole vector.
+    /// The buffer of a plan in place: the whole vector.
     InPlace {
-        /// Read and written.
+        /// The vector, read and written.
         data: &'a mut [u8],
     },
-    /// For a plan out of place. A buffer that this rank's part of the plan never touches may be
+    /// The buffers of a plan out of place. A buffer that this rank's part of the plan never touches may be
     /// empty.
     OutOfPlace {
-        /// Never written.
+        /// The input, which is never written.
         input: &'a [u8],
-        /// Written.
+        /// The output, which is written.
         output: &'a mut [u8],
     },
 }
@@ -223,7 +223,7 @@ impl Core {
     }
 }
 
-/// The arithmetic of a call. Copies need none, and so have no operator.
+/// Returns the arithmetic of a call. Copies need none, and so have no operator.
 fn kernel_for(plan: &Plan, dtype: DType, op: RedOp) -> Result<Kernel, Error> {
     let sums = matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum);
     if plan.header.lossy && plan.header.reduces && !sums {

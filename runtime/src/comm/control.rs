@@ -1,5 +1,5 @@
-//! What ranks say to each other outside plans, through the control pages: that they are there, which
-//! call they make, and one word each.
+//! Exchanges data between ranks outside plans, through the control pages: that they are there, which call
+//! they make, and one word each.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Core {
         watchdog::other_call(&self.group, peer, self.calls, &what)
     }
 
-    /// A call without a plan: one word from every rank to every rank.
+    /// Makes a call without a plan: one word from every rank to every rank.
     pub(crate) fn control_all_gather(
         &mut self,
         word: u64,
@@ -56,14 +56,14 @@ impl Core {
         self.round(word, call_digest, each).map_err(|error| self.fail(error))
     }
 
-    /// The word of every rank, by rank.
+    /// Returns the word of every rank, by rank.
     pub(crate) fn words(&mut self, word: u64) -> Result<Vec<u64>, Error> {
         let mut words = vec![0; self.size() as usize];
         self.control_all_gather(word, |rank, word| words[rank as usize] = word)?;
         Ok(words)
     }
 
-    /// One word from every rank to every rank.
+    /// Exchanges one word from every rank to every rank.
     fn round(
         &mut self,
         word: u64,
@@ -84,7 +84,7 @@ impl Core {
                     },
                 }
             };
-            // What the peer calls was published before its word; it may be several calls ahead.
+            // The peer published its call before its word; it may be several calls ahead.
             if self.group.call_of(peer, self.calls).is_some_and(|theirs| theirs != call_digest) {
                 return Err(self.other_call(peer));
             }
@@ -156,8 +156,8 @@ impl Core {
         }
     }
 
-    /// What can be seen of a rank that this one has waited for outside of calls since then: why to give
-    /// up, if so. Others see that it waits.
+    /// Examines a rank that this one has waited for outside of calls since `since`, and returns the error
+    /// that ends the wait, if there is one. Publishes that this rank waits.
     pub(super) fn watch(&mut self, peer: u32, since: u64) -> Option<Error> {
         let waiting = Waiting::new(What::Meeting, peer, self.calls, 0, since);
         self.group.publish_wait(Some(&waiting));
@@ -175,12 +175,12 @@ impl Core {
         }
     }
 
-    /// Such a wait is over.
+    /// Ends such a wait.
     pub(super) fn watched(&mut self) {
         self.group.publish_wait(None);
     }
 
-    /// A connection did not come about in time: its other side may wait for a third rank.
+    /// Explains a connection that did not come about in time: its other side may wait for a third rank.
     pub(super) fn explain(&mut self, error: Error) -> Error {
         let Error::Timeout { location, awaited, peer, after, remark } = error else { return error };
         let since = watchdog::began(&self.recorder, after);

@@ -1,4 +1,4 @@
-//! What a rank needs to make calls: the group, its connections, the plans bound so far.
+//! Holds all that a rank needs to make calls: the group, its connections, the plans bound so far.
 //!
 //! A [`Communicator`](super::Communicator) holds it, or its progress thread does while asynchronous
 //! work is pending. Whoever holds it makes the calls, so there is nothing to lock.
@@ -26,17 +26,17 @@ use crate::net::Deadline;
 use crate::paths::Balance;
 use crate::trace::{Recorder, Standing};
 
-/// Memory that calls keep for the next.
+/// The memory that calls keep for the next ones.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
     pub(crate) input: Option<Buffer<u8>>,
     pub(crate) output: Option<Buffer<u8>>,
 }
 
-/// See above.
+/// The state with which a rank makes calls; see the [module](self).
 pub(crate) struct Core {
     pub(super) group: Group,
-    /// How long nothing may move in the next call.
+    /// The longest time without progress in the next call.
     pub(super) timeout: Duration,
     pub(crate) arena: Arc<Arena>,
     pub(super) scratch: Option<Cut>,
@@ -47,17 +47,17 @@ pub(crate) struct Core {
     pub(super) batches: Batches,
     /// The bound plan of the call in progress, or of the last one.
     pub(super) current: Option<usize>,
-    /// Calls made, and a digest of all of them in order.
+    /// The number of calls made, and a digest of all of them in order.
     pub(super) calls: u64,
     pub(super) history: u64,
     pub(super) failed: Option<String>,
     pub(super) recorder: Recorder,
-    /// What was seen of the other ranks when a call failed.
+    /// The observed state of the other ranks when a call failed.
     pub(super) seen: Vec<Standing>,
     pub(crate) plans: Plans,
     /// Shares that the caller set, for plans that are split by bandwidth into as many parts.
     pub(super) shares: Option<Shares>,
-    /// What is known of the paths, once a plan is split over them.
+    /// The measurements of the paths, once a plan is split over them.
     pub(super) balance: Option<Balance>,
     /// Bytes sent and received over each path before the call in progress.
     pub(super) moved: Vec<(u64, u64)>,
@@ -96,7 +96,7 @@ impl Core {
         self.endpoints.connect(&mut self.group, wanted.into_iter(), deadline)
     }
 
-    /// The ranks, their machines and links, as far as all ranks know them alike.
+    /// Returns the ranks, their machines and links, as far as all ranks know them alike.
     pub(crate) fn topology(&self) -> Topology {
         let topology = Topology::new(self.group.hosts());
         let rates = Rates { cores: Machine::here().cores, ..Rates::default() };
@@ -105,12 +105,12 @@ impl Core {
         topology.over(self.group.path_costs().to_vec())
     }
 
-    /// Number of paths between the hosts.
+    /// Returns the number of paths between the hosts.
     pub(crate) fn paths(&self) -> u32 {
         (self.group.paths().len() as u32).max(1)
     }
 
-    /// Which links carry calls, as the tuned table names them.
+    /// Returns the links that carry calls, as the tuned table names them.
     pub(crate) fn transport(&self) -> &'static str {
         self.group.transport()
     }
@@ -183,7 +183,7 @@ impl Core {
         result.map_err(|error| self.fail(error))
     }
 
-    /// Whether no call failed so far.
+    /// Fails if an earlier call failed.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         match &self.failed {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! What a rank sees and hears of the others while it waits for something outside plans: for its GPU, or for messages.
+//! Watches the other ranks while this one waits for something outside plans: for its GPU, or for messages.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use crate::executor::watchdog::{self, Trouble};
 use crate::transport::shm::State;
 
 impl Core {
-    /// How long nothing may move.
+    /// Returns the longest time without progress.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// A rank on another machine than this one, if there is one.
+    /// Returns a rank on another machine than this one, if there is one.
     pub(crate) fn elsewhere(&self) -> Option<u32> {
         let hosts = self.group.hosts();
         let own = hosts.get(self.rank() as usize);
         (0u32..).zip(hosts).find(|(_, host)| Some(*host) != own).map(|(rank, _)| rank)
     }
 
-    /// Hears the others.
+    /// Listens to the other ranks.
     ///
     /// # Errors
     ///
-    /// That one of them failed, and why; `location` is where this rank is.
+    /// [`Error::Aborted`] if one of them failed; `location` is the place at which this rank is.
     pub(crate) fn hear(&mut self, location: Option<&Location>) -> Result<(), Error> {
         self.group.listen();
         match self.group.is_aborted() {
@@ -33,7 +33,7 @@ impl Core {
         }
     }
 
-    /// How a rank is gone, if it is: that its process is no more or, if `left`, that it left the job.
+    /// Describes the way a rank is gone, if it is: its process does not exist or, if `left`, it left the job.
     pub(crate) fn gone(&self, peer: u32, left: bool) -> Option<String> {
         if peer == self.rank() || !left && self.group.state(peer).0 == State::Left {
             return None;
@@ -44,12 +44,12 @@ impl Core {
         }
     }
 
-    /// The first rank whose process is no more.
+    /// Returns the first rank whose process does not exist any more.
     pub(crate) fn dead(&self) -> Option<(u32, String)> {
         (0..self.size()).find_map(|peer| Some((peer, self.gone(peer, false)?)))
     }
 
-    /// The error of a lost rank.
+    /// Returns the error of a lost rank.
     pub(crate) fn lost(&self, lost: u32, how: String, location: Option<Location>) -> Error {
         Error::LostRank { rank: self.rank(), lost, how, location: location.map(Box::new) }
     }

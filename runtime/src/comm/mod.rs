@@ -6,10 +6,10 @@
 //! it was started. A call on the caller's thread while work is pending waits until the core is home
 //! again, so that calls happen in issue order whichever way they are made.
 //!
-//! `call` prepares a call for the executor, `control` is what ranks say to each other outside plans,
-//! `p2p` prepares messages between single ranks, `split` makes communicators of a part of the ranks, `options` is what a caller may ask of single
-//! calls, `work` the handle on pending work, `resources` what it all takes. The
-//! collectives by name are methods in `crate::collectives`.
+//! `call` prepares a call for the executor, `control` is what ranks say to each other outside plans, `p2p`
+//! prepares messages between single ranks, `split` makes communicators of a part of the ranks, `options` is
+//! what a caller may ask of single calls, `work` the handle on pending work, `resources` what it all takes.
+//! The collectives by name are methods in `crate::collectives`.
 
 mod call;
 mod control;
@@ -78,7 +78,7 @@ impl Communicator {
         Communicator::over(Group::whole(segment, rank), arena)
     }
 
-    /// This rank of a group of ranks that found each other through a store.
+    /// Makes the communicator of this rank in a group of ranks that found each other through a store.
     pub(crate) fn of_group(
         group: Group,
         timeout: Duration,
@@ -96,7 +96,7 @@ impl Communicator {
         }
     }
 
-    /// This rank of a group, whose buffers come from that arena.
+    /// Makes the communicator of this rank in a group, whose buffers come from that arena.
     pub(crate) fn over(group: Group, arena: Arc<Arena>) -> Self {
         let settings = Settings::default();
         Communicator::new(Box::new(Core::new(group, arena, settings.timeout)), settings)
@@ -116,36 +116,36 @@ impl Communicator {
         }
     }
 
-    /// This rank, from 0.
+    /// Returns the number of this rank, from 0.
     pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Number of paths between the hosts: the parts of `split … in paths`.
+    /// Returns the number of paths between the hosts: the parts of `split … in paths`.
     pub fn paths(&self) -> u32 {
         self.paths
     }
 
-    /// The parameters of the job's shared memory.
+    /// Returns the parameters of the job's shared memory.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// How long this rank waits for another before it gives up, 30 s by default. A wait begins anew
-    /// whenever something moved: the timeout bounds how long nothing moves, not how long a call
-    /// takes. It counts for calls made, or started, from now on; [`Communicator::with`] sets it for
-    /// single calls. A timeout of zero is refused by the next call.
+    /// Sets the longest time that this rank waits for another, 30 s by default. A wait begins anew whenever
+    /// something moved: the timeout bounds how long nothing moves, not how long a call takes. It counts for
+    /// calls made, or started, from now on; [`Communicator::with`] sets it for single calls. A timeout of
+    /// zero is refused by the next call.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.settings.timeout = timeout;
     }
 
-    /// How the last call was divided over the paths, why, and since when; nothing if it was not split by
-    /// bandwidth, or there is one path.
+    /// Describes how the last call was divided over the paths, the reason, and since when; `None` if it was
+    /// not split by bandwidth, or there is one path.
     ///
     /// # Errors
     ///
@@ -154,8 +154,8 @@ impl Communicator {
         Ok(self.core()?.divided())
     }
 
-    /// Shares of the parts for plans that are split by bandwidth into as many, in place of those that the
-    /// balance gives; `None` gives that back to it. All ranks must say the same.
+    /// Sets shares of the parts for plans that are split by bandwidth into as many, in place of those that
+    /// the balance gives; `None` gives that back to it. All ranks must say the same.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// A buffer of zeros that the other ranks can read, so that its data need not be copied on the
+    /// Allocates a buffer of zeros that the other ranks can read, so that its data need not be copied on the
     /// way. It is this rank's own: other ranks touch it only within calls that it is passed to.
     ///
     /// # Errors
@@ -175,8 +175,8 @@ impl Communicator {
         Buffer::zeroed(&self.arena, len)
     }
 
-    /// Where the ranks are and what links them, as the cost model sees it, and which links carry calls:
-    /// `shm`, `tcp`, or `shm+tcp` over several machines. The same on all ranks.
+    /// Returns the placement of the ranks and their links, as the cost model sees them, and the links that
+    /// carry calls: `shm`, `tcp`, or `shm+tcp` over several machines. It is the same on all ranks.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`].
+    /// The errors of [`Communicator::run`].
     pub fn run_in_place<T: Element>(
         &mut self,
         plan: &Plan,
@@ -206,7 +206,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`].
+    /// The errors of [`Communicator::run`].
     pub fn run_out_of_place<T: Element>(
         &mut self,
         plan: &Plan,
@@ -238,8 +238,8 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`]; [`Error::Unsupported`], which ends the job, if the algorithm relies
-    /// on blocks of equal length.
+    /// The errors of [`Communicator::run`]; [`Error::Unsupported`], which ends the job, if the algorithm
+    /// relies on blocks of equal length.
     pub fn run_cut<T: Element>(
         &mut self,
         plan: &Plan,
@@ -253,20 +253,20 @@ impl Communicator {
         self.core()?.call_cut(plan, call, counts)
     }
 
-    /// The word of every rank, by rank.
+    /// Returns the word of every rank, by rank.
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`].
+    /// The errors of [`Communicator::run`].
     pub fn all_gather_u64(&mut self, word: u64) -> Result<Vec<u64>, Error> {
         self.core()?.words(word)
     }
 
-    /// The largest of all ranks' values.
+    /// Returns the largest of all ranks' values.
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`].
+    /// The errors of [`Communicator::run`].
     pub fn max_f64(&mut self, value: f64) -> Result<f64, Error> {
         let mut most = value;
         self.core()?
@@ -274,7 +274,7 @@ impl Communicator {
         Ok(most)
     }
 
-    /// The state, ready for a call with the settings of now. Every call on the caller's thread comes
+    /// Returns the state, ready for a call with the settings of now. Every call on the caller's thread comes
     /// through here.
     #[inline]
     pub(crate) fn core(&mut self) -> Result<&mut Core, Error> {
@@ -302,7 +302,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// The state, after pending work is done.
+    /// Returns the state, after pending work is done.
     fn into_core(mut self) -> Option<Box<Core>> {
         if self.home.is_none() {
             self.settle().ok()?;

@@ -1,4 +1,4 @@
-//! What a caller may ask of single calls.
+//! Options of single calls.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::Communicator;
 use crate::hints::Hints;
 
-/// How long a rank waits for another by default.
+/// The default timeout of a wait for another rank.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is in force for the calls that a communicator makes, or starts, now.
+/// The settings in force for the calls that a communicator makes, or starts, now.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) timeout: Duration,
@@ -23,8 +23,8 @@ impl Default for Settings {
     }
 }
 
-/// What is asked of single calls, by [`Communicator::with`]. What is left out stays as the
-/// communicator has it.
+/// Options of single calls, for [`Communicator::with`]. An option that is not set stays as the communicator
+/// has it.
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
     timeout: Option<Duration>,
@@ -32,18 +32,18 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
-    /// Nothing is asked.
+    /// Returns options that set nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How long nothing may move before the call fails. Zero is refused by the call.
+    /// Sets the longest time without progress before the call fails. Zero is refused by the call.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Hints for these calls: they go before those of the communicator.
+    /// Sets hints for these calls: they go before those of the communicator.
     pub fn hints(mut self, hints: Hints) -> Self {
         self.hints = hints;
         self
@@ -57,7 +57,7 @@ impl CallOptions {
 }
 
 impl Communicator {
-    /// The communicator with other options, for as long as the guard lives:
+    /// Returns the communicator with other options, for as long as the guard lives:
     ///
     /// ```
     /// # use roundelay::{CallOptions, Communicator, RedOp};

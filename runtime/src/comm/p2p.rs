@@ -142,7 +142,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Batch::run`].
+    /// The errors of [`Batch::run`].
     pub fn send<T: Element>(&mut self, data: &[T], to: u32) -> Result<(), Error> {
         self.core()?.exchange("send", &mut [Message::sent(data, to)], None).map(drop)
     }
@@ -151,12 +151,12 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`Batch::run`].
+    /// The errors of [`Batch::run`].
     pub fn recv<T: Element>(&mut self, data: &mut [T], from: u32) -> Result<(), Error> {
         self.core()?.exchange("recv", &mut [Message::received(data, from)], None).map(drop)
     }
 
-    /// An empty list of messages, to be sent and received at once.
+    /// Returns an empty list of messages, to be sent and received at once.
     pub fn batch<'a>(&self) -> Batch<'a> {
         Batch { messages: Vec::new() }
     }

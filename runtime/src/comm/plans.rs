@@ -1,5 +1,5 @@
-//! Which plan a call by name plays: that of the algorithm installed for its collective, else that of
-//! an algorithm of the book.
+//! Finds the plan that a call by name plays: that of the algorithm installed for its collective, else that of
+//! an algorithm of the library.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::hints::Hints;
 use crate::prototype::Playable;
 
-/// Calls whose plan is remembered.
+/// The number of calls whose plan is remembered.
 const KEPT: usize = 256;
 
 /// The collectives for which an algorithm can be installed: those with a method of their own.
@@ -34,11 +34,11 @@ pub(crate) const SERVED: [&str; 9] = [
     "barrier",
 ];
 
-/// A call by name, as far as it decides the algorithm: the same on all ranks. Calls are compared in
-/// this order, and mostly differ in the first.
+/// The part of a call by name that decides the algorithm: the same on all ranks. Calls are compared in this
+/// order, and mostly differ in the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// Of the whole vector.
+    /// The length of the whole vector.
     pub(crate) bytes: u64,
     pub(crate) root: u32,
     pub(crate) dtype: DType,
@@ -47,35 +47,35 @@ pub(crate) struct Named {
     pub(crate) collective: &'static str,
 }
 
-/// What is known about plans.
+/// The plans of a communicator, and the settings that choose them.
 #[derive(Debug, Default)]
 pub(crate) struct Plans {
-    /// By call; the oldest make way.
+    /// Plans by call; the oldest make way.
     calls: Vec<(Named, Arc<Plan>)>,
     next: usize,
-    /// Algorithms of the book that were chosen before, by path.
+    /// Algorithms of the library that were chosen before, by path.
     book: Vec<(&'static str, Algorithm)>,
-    /// What the communicator wishes, and the call in hand.
+    /// The hints of the communicator, and those of the call in progress.
     hints: Hints,
     call: Option<Arc<Hints>>,
     resolver: Option<Resolver>,
-    /// By collective.
+    /// The installed algorithms, by collective.
     installed: Vec<(String, Algorithm)>,
 }
 
 impl Plans {
-    /// Whether the calls made now bring hints of their own.
+    /// Returns true if the calls made now bring hints of their own.
     #[inline]
     pub(crate) fn is_hinted(&self) -> bool {
         self.call.is_some()
     }
 
-    /// The hints of the calls that follow, until others are given.
+    /// Sets the hints of the calls that follow, until others are given.
     pub(crate) fn hint_calls(&mut self, hints: Option<Arc<Hints>>) {
         self.call = hints;
     }
 
-    /// An algorithm of the book, read once.
+    /// Returns an algorithm of the library, read once.
     pub(crate) fn of_book(&mut self, entry: &Entry) -> Result<Algorithm, Error> {
         if let Some((_, known)) = self.book.iter().find(|(path, _)| *path == entry.path) {
             return Ok(known.clone());
@@ -85,7 +85,7 @@ impl Plans {
         Ok(algorithm)
     }
 
-    /// The hints that hold for calls made now.
+    /// Returns the hints that hold for calls made now.
     #[cfg(feature = "cuda")]
     pub(crate) fn merged_hints(&mut self) -> Result<Hints, Error> {
         let call = self.call.as_deref().cloned().unwrap_or_default();
@@ -97,7 +97,7 @@ impl Plans {
         Ok(resolver.merged(&call, &own).hints().clone())
     }
 
-    /// What the communicator wishes.
+    /// Returns the hints of the communicator.
     pub(crate) fn hints(&self) -> &Hints {
         &self.hints
     }
@@ -155,13 +155,14 @@ impl Core {
         Ok(plan)
     }
 
-    /// The algorithm of the book for a call.
+    /// Returns the algorithm of the library for a call.
     fn chosen(&mut self, call: &Named) -> Result<Algorithm, Error> {
         let choice = self.choice(call, self.transport())?;
         self.algorithm(choice)
     }
 
-    /// The algorithm for a call on GPUs, the one installed or the book's; and how it is best played, as measured.
+    /// Returns the algorithm for a call on GPUs, the one installed or the library's; and how it is best
+    /// played, as measured.
     #[cfg(feature = "cuda")]
     pub(crate) fn device_algorithm(
         &mut self,
@@ -180,7 +181,7 @@ impl Core {
         Ok(if shape.axes.len() > 1 { algorithm.on(shape) } else { algorithm })
     }
 
-    /// What the resolver says of a call over these links.
+    /// Returns the resolver's choice for a call over these links.
     fn choice(&mut self, call: &Named, transport: &'static str) -> Result<Choice, Error> {
         let Named { collective, bytes, dtype, op, root, placement } = *call;
         let request = Request {
@@ -211,12 +212,12 @@ impl Core {
         self.plans.installed(collective).is_some()
     }
 
-    /// A plan that stands for an algorithm in agreements: the one for root 0, out of place.
+    /// Returns a plan that stands for an algorithm in agreements: the one for root 0, out of place.
     fn standard_plan(&self, algorithm: &Algorithm) -> Result<Arc<Plan>, Error> {
         algorithm.plan(self.size(), self.rank(), 0, Placement::OutOfPlace, self.paths())
     }
 
-    /// Whether all ranks have the same word in hand; `what` says what this rank wants.
+    /// Fails unless all ranks pass the same word; `what` names in the error what this rank does.
     fn agree_on(&mut self, word: u64, what: &str) -> Result<(), Error> {
         let words = self.words(word)?;
         match words.iter().position(|&theirs| theirs != word) {
@@ -276,7 +277,7 @@ impl Core {
     }
 }
 
-/// A word, not 0, for what is done with something.
+/// Returns a word, not 0, for what is done with something.
 fn digest(what: &str, with: &[u8]) -> u64 {
     what.bytes().chain(with.iter().copied()).fold(1, |d, byte| mix(d, byte.into())) | 1
 }
@@ -301,9 +302,9 @@ impl Communicator {
         Ok(())
     }
 
-    /// What a call would play, and why: by the hints in force for calls made now
-    /// ([`Communicator::with`]), those of this communicator, the environment, the tuned table and the
-    /// cost model. Moves nothing. `bytes` are those of the whole vector.
+    /// Returns what a call would play, and the reason: by the hints in force for calls made now
+    /// ([`Communicator::with`]), those of this communicator, the environment, the tuned table and the cost
+    /// model. Moves nothing. `bytes` are those of the whole vector.
     ///
     /// # Errors
     ///
@@ -328,25 +329,25 @@ impl Communicator {
         core.choice(&Named { collective, bytes, dtype, op, root: 0, placement }, transport)
     }
 
-    /// From now on this algorithm serves its collective on this communicator, at every size, in the
-    /// place of those of the book or of one installed before. All ranks call this together, each with
-    /// its own copy of the algorithm; it takes effect only if all copies are the same.
+    /// Installs this algorithm for its collective on this communicator, at every size, in the place of those
+    /// of the library or of one installed before. All ranks call this together, each with its own copy of the
+    /// algorithm; it takes effect only if all copies are the same.
     ///
     /// # Errors
     ///
     /// [`Error::PlanMismatch`] if ranks disagree, on all ranks; [`Error::Refused`] and
     /// [`Error::Usage`] if the algorithm cannot be played here. Nothing has changed then, and the
-    /// communicator stays usable. Else as [`Communicator::barrier`].
+    /// communicator stays usable. Otherwise the errors of [`Communicator::barrier`].
     pub fn install(&mut self, algorithm: &impl Playable) -> Result<(), Error> {
         self.core()?.install(algorithm.algorithm()?)
     }
 
-    /// Undoes [`Communicator::install`] for a collective, on all ranks together; says whether there
+    /// Undoes [`Communicator::install`] for a collective, on all ranks together; returns true if there
     /// was something to undo.
     ///
     /// # Errors
     ///
-    /// As [`Communicator::install`].
+    /// The errors of [`Communicator::install`].
     pub fn uninstall(&mut self, collective: &str) -> Result<bool, Error> {
         self.core()?.uninstall(collective)
     }

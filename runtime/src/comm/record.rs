@@ -1,4 +1,4 @@
-//! What a communicator tells of itself: its flight recorder, and traces.
+//! Reports of a communicator about itself: its flight recorder, and traces.
 
 use super::{Communicator, Core};
 use crate::error::Error;
@@ -23,9 +23,9 @@ impl Core {
         .bounded()
     }
 
-    /// Before the others learn of an error and leave: what they do now.
+    /// Records the state of the others before they learn of an error and leave.
     pub(super) fn look_around(&mut self, error: &Error) {
-        // Who only follows another rank has nothing to add.
+        // A rank that only follows another one has nothing to add.
         if !matches!(error, Error::Aborted { .. }) {
             let sites = self.current.map(|at| &self.bounds[at].sites[..]).unwrap_or_default();
             self.seen = watchdog::standings(&self.group, sites);
@@ -34,8 +34,8 @@ impl Core {
 }
 
 impl Communicator {
-    /// What this rank remembers: its latest calls, its long waits, and after a failure, what it waited
-    /// for and what it saw of the other ranks. Dumps of several ranks are put together by
+    /// Returns the record of this rank: its latest calls, its long waits, and after a failure, the wait that
+    /// failed and the observed state of the other ranks. Dumps of several ranks are put together by
     /// [`trace::merge`](crate::trace::merge).
     ///
     /// # Errors
@@ -45,11 +45,11 @@ impl Communicator {
         Ok(self.core()?.flight())
     }
 
-    /// Begins to record a span for every step and wait, at most so many. All ranks begin together.
+    /// Begins to record a span for every step and wait, at most `spans` of them. All ranks begin together.
     ///
     /// # Errors
     ///
-    /// As [`Communicator::run`].
+    /// The errors of [`Communicator::run`].
     pub fn start_trace(&mut self, spans: usize) -> Result<(), Error> {
         // Those who were late for the first barrier are there for the second.
         self.barrier()?;

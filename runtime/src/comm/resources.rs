@@ -1,12 +1,12 @@
-//! What a communicator takes from the machine.
+//! Counts the resources that a communicator takes from the machine.
 
 use serde::Serialize;
 
 use super::Communicator;
 use crate::error::Error;
 
-/// What one rank of a communicator holds, and what it did to come together with the others. Parts that
-/// were split off share the listener and the arenas with the whole, and count them too.
+/// The resources that one rank of a communicator holds, and the connections it made to meet the others. Parts
+/// that were split off share the listener and the arenas with the whole, and count them too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Resources {
     /// Bytes of shared memory that all ranks of this machine have reserved together: control pages,
@@ -15,10 +15,10 @@ pub struct Resources {
     /// Bytes of this rank's arena in use: buffers, and what calls keep for themselves.
     pub arena_bytes: u64,
     /// Bytes of this rank's own memory that are kept for messages on their way through sockets.
-    /// What the system keeps for a socket comes on top, and is its own affair.
+    /// The system's own socket buffers come on top.
     pub staging_bytes: u64,
-    /// Bytes that RDMA devices keep in place, each for itself: rings of connections, and the parts of the arena that are sent
-    /// from where they lie. `ulimit -l` must allow them.
+    /// Bytes that RDMA devices keep in place, each for itself: rings of connections, and the parts of the
+    /// arena that are sent from where they lie. `ulimit -l` must allow them.
     pub pinned_bytes: u64,
     /// Descriptors: shared memory, connections for data, control links, and the listening socket with
     /// what watches it.
@@ -41,12 +41,12 @@ pub struct Resources {
     pub refused: u64,
     /// Operations of the rendezvous store.
     pub store_operations: u64,
-    /// Whether connections for data are made when a call first needs them, not at once.
+    /// True if connections for data are made when a call first needs them, not at once.
     pub lazy: bool,
 }
 
 impl Communicator {
-    /// What this rank holds now. Waits for pending work.
+    /// Returns the resources that this rank holds now. Waits for pending work.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! How a call is divided over the paths, and what is learned from it.
+//! Divides calls over the paths, and learns from their times.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::paths::{Balance, Code};
 
 impl Core {
-    /// Shares for a plan that is split by bandwidth: those that were set, or else what the balance says.
-    /// All ranks agree on that now and then.
+    /// Returns the shares for a plan that is split by bandwidth: those that were set, or else those of the
+    /// balance. All ranks agree on that now and then.
     pub(super) fn divide(&mut self, plan: &Plan, key: &Key) -> Result<Option<Shares>, Error> {
         let Some(split) = &plan.header.split else { return Ok(None) };
         if let Some(set) = self.shares.as_ref().filter(|s| s.parts() == split.parts) {
@@ -57,13 +57,13 @@ impl Core {
         Ok(())
     }
 
-    /// How the last call was divided, if it was, and why so.
+    /// Describes how the last call was divided, and the reason, if it was.
     pub(super) fn divided(&self) -> Option<String> {
         let shares = self.bounds.get(self.current?)?.shares.as_ref()?;
         Some(self.balance.as_ref()?.explain(self.group.paths(), shares))
     }
 
-    /// Before a call that is divided.
+    /// Begins to measure a call that is divided.
     pub(super) fn measure(&mut self, at: usize) {
         let bound = &self.bounds[at];
         if let (Some(shares), Some(_)) = (&bound.shares, &self.balance) {
@@ -72,7 +72,7 @@ impl Core {
         }
     }
 
-    /// After it: how long each part took, and how much it moved.
+    /// Ends the measurement: takes in how long each part took, and how much it moved.
     pub(super) fn measured(&mut self, at: usize) {
         let bound = &self.bounds[at];
         let (Some(shares), Some(balance)) = (&bound.shares, &mut self.balance) else { return };

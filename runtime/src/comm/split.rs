@@ -8,22 +8,22 @@ use crate::net::Deadline;
 use crate::route::Route;
 use crate::trace::now;
 
-/// What a rank shows when its list, or what it tried, is no good. No list has this digest, and no
+/// The word that a rank shows when its list, or its attempt, is invalid. No list has this digest, and no
 /// descriptor this number.
 const REFUSED: u64 = u64::MAX;
-/// What a rank shows that wants to be in no part.
+/// The word of a rank that wants to be in no part.
 const NOTHING: u64 = 0;
 
 impl Communicator {
-    /// The way to each rank: which link, and why that one.
+    /// Returns the link to each rank, and the reason for it.
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }
 
-    /// A communicator of these ranks, in this order; rank r of it is `ranks[r]` of this one. All
-    /// ranks of this communicator call together. Ranks with the same list are in the same part, so
-    /// one call can make several parts; a rank with an empty list is in none and gets `None`.
-    /// Buffers of either communicator serve both.
+    /// Returns a communicator of these ranks, in this order; rank r of it is `ranks[r]` of this one. All
+    /// ranks of this communicator call together. Ranks with the same list are in the same part, so one call
+    /// can make several parts; a rank with an empty list is in none and gets `None`. Buffers of either
+    /// communicator serve both.
     ///
     /// A part that fails ends this communicator too: calls that wait here for others, now or later,
     /// return the cause. Its other parts go on.
@@ -32,7 +32,7 @@ impl Communicator {
     ///
     /// [`Error::Usage`] on all ranks if any rank's list names a rank twice, one that does not exist,
     /// or not the rank itself, or if the ranks of a list did not all give that list. This
-    /// communicator stays usable. As [`Communicator::run`] otherwise.
+    /// communicator stays usable. Otherwise the errors of [`Communicator::run`].
     pub fn split(&mut self, ranks: &[u32]) -> Result<Option<Communicator>, Error> {
         let (own, size) = (self.rank(), self.size());
         let fault = objection(ranks, own, size);
@@ -88,8 +88,8 @@ impl Communicator {
         Ok(made)
     }
 
-    /// Meets once more if some rank could not go on: it may be because another one has died, who was there
-    /// until now. Then that is the error.
+    /// Meets once more if some rank could not go on: another one may have died, which was there until now.
+    /// Then that is the error.
     fn all_here(&mut self, words: &[u64]) -> Result<(), Error> {
         match words.contains(&REFUSED) {
             true => self.all_gather_u64(0).map(drop),
@@ -97,7 +97,7 @@ impl Communicator {
         }
     }
 
-    /// Connects the ranks of a part that share no memory. It is too late to go back: who fails here
+    /// Connects the ranks of a part that share no memory. It is too late to go back: a rank that fails here
     /// fails the whole.
     fn link_part(&mut self, part: &Part) -> Result<Communicator, Error> {
         let (arena, timeout) = (self.arena.clone(), self.settings.timeout);
@@ -130,7 +130,7 @@ impl Communicator {
     }
 }
 
-/// Why a list of ranks cannot be split off by this rank.
+/// Returns the reason for which a list of ranks cannot be split off by this rank.
 fn objection(ranks: &[u32], own: u32, size: u32) -> Option<String> {
     if let Some(r) = ranks.iter().find(|&&r| r >= size) {
         return Some(format!("rank {own} splits off {ranks:?}: there is no rank {r} among {size}"));

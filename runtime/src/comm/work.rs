@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::worker::Messages;
 use crate::error::Error;
 
-/// How far work has come.
+/// The progress of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
     /// Other work comes first.
@@ -27,7 +27,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Whether nothing more will happen.
+    /// Returns true if the status will not change any more.
     pub fn is_final(self) -> bool {
         !matches!(self, Status::NotStarted | Status::InProgress)
     }
@@ -39,7 +39,7 @@ impl Status {
 #[must_use = "errors of the work are found only by waiting for it"]
 pub struct Work<R> {
     shared: Arc<Shared<R>>,
-    /// To the progress thread, if there is one.
+    /// The sender to the progress thread, if there is one.
     messages: Option<Messages>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Callback {
 struct Shared<R> {
     state: Mutex<State<R>>,
     done: Condvar,
-    /// Where the work is done.
+    /// The thread that does the work.
     thread: Option<ThreadId>,
 }
 
@@ -73,7 +73,7 @@ impl<R> Shared<R> {
     }
 }
 
-/// Both sides of work that is done on that thread.
+/// Makes both sides of work that is done on that thread.
 pub(super) fn pair<R>(
     messages: Option<Messages>,
     thread: Option<ThreadId>,
@@ -89,26 +89,26 @@ impl<R> Work<R> {
     ///
     /// # Errors
     ///
-    /// That of the work; [`Error::Usage`] if the work panicked, or if it could never be done because
-    /// its own progress thread waits for it.
+    /// The error of the work; [`Error::Usage`] if the work panicked, or if it could never be done because its
+    /// own progress thread waits for it.
     pub fn wait(self) -> Result<R, Error> {
         self.sleep(None)?;
         let result = self.shared.lock().result.take();
         result.unwrap_or_else(taken)
     }
 
-    /// Waits for the end of the work, but no longer than that; says whether it came.
+    /// Waits for the end of the work, but no longer than that; returns true if it came.
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
         let until = Instant::now().checked_add(timeout);
         self.sleep(until).is_ok_and(|()| self.is_completed())
     }
 
-    /// Whether the work has ended, with or without success.
+    /// Returns true if the work has ended, with or without success.
     pub fn is_completed(&self) -> bool {
         self.status().is_final()
     }
 
-    /// How far the work has come.
+    /// Returns the progress of the work.
     pub fn status(&self) -> Status {
         self.shared.lock().status
     }

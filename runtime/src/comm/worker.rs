@@ -40,14 +40,14 @@ pub(super) struct Worker {
 pub(super) struct Messages(Sender<Message>);
 
 impl Messages {
-    /// Has it called there, or here if that thread is gone.
+    /// Has the callback called on that thread, or on this one if that is gone.
     pub(super) fn call(&self, callback: Callback) {
-        // What cannot be sent is dropped, which is a call too.
+        // A callback that cannot be sent is dropped, which is a call too.
         let _ = self.0.send(Message::Call(callback));
     }
 }
 
-/// The error of a call whose communicator has no state any more.
+/// Returns the error of a call whose communicator has no state any more.
 #[cold]
 pub(super) fn gone() -> Error {
     Error::Usage("this communicator has lost its progress thread: start the job again".into())

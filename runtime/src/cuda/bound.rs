@@ -1,4 +1,4 @@
-//! Binding a call: from plans, count, type and buffers to kernels and parameters, agreed on by all ranks once.
+//! Binds calls: from plans, count, type and buffers to kernels and parameters, agreed on by all ranks once.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::error::Error;
 /// Bound calls that are kept.
 const KEPT: usize = 1024;
 
-/// What tells one bound call from another.
+/// The key that tells one bound call from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) count: u64,
@@ -30,12 +30,12 @@ pub(super) struct Key {
     pub(super) op: RedOp,
     pub(super) protocol: Protocol,
     pub(super) blocks: u32,
-    /// Where those of the user's buffers lie that peers address.
+    /// The places of those of the user's buffers that peers address.
     pub(super) spots: [Option<Spot>; 3],
 }
 
 impl Key {
-    /// One word for what all ranks must have in common.
+    /// Returns one word for what all ranks must have in common.
     fn digest(&self) -> u64 {
         let (low, high) = self.hash.split_at(8);
         let word = |bytes: &[u8]| bytes.iter().fold(0u64, |w, &b| (w << 8) | u64::from(b));
@@ -55,7 +55,7 @@ impl Key {
         fixed.into_iter().chain(spots).fold(3, mix)
     }
 
-    /// Whether a buffer lies in that region.
+    /// Returns true if a buffer lies in that region.
     pub(super) fn uses(&self, region: u32) -> bool {
         self.spots.iter().flatten().any(|spot| spot.region == region)
     }
@@ -66,20 +66,20 @@ impl Key {
 pub(super) struct Bound {
     pub(super) lowered: Arc<Lowered>,
     cut: Cut,
-    /// Whether chunks begin at multiples of 16 bytes.
+    /// True if chunks begin at multiples of 16 bytes.
     even: bool,
-    /// Whether the buffers of peers do.
+    /// True if the buffers of peers begin at multiples of 16 bytes.
     peers_even: bool,
     dtype: DType,
     op: RedOp,
-    /// For memory at any address, and at multiples of 16 bytes.
+    /// The kernels for memory at any address, and at multiples of 16 bytes.
     kernels: [Option<Arc<Kernel>>; 2],
     params: Vec<u64>,
-    /// What engines copy, where the protocol is theirs.
+    /// The copies that engines make, where the protocol is theirs.
     pieces: Option<Vec<EngineCopy>>,
 }
 
-/// What a call brings beside its key.
+/// The arguments of a call beside its key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lent {
     /// Addresses of data, input, output; 0 for none.
@@ -90,7 +90,7 @@ pub(super) struct Lent {
 }
 
 impl Gpu {
-    /// What a rank plays of plans, in a protocol.
+    /// Returns the part of plans that a rank plays, by a protocol.
     pub(super) fn lower(
         &mut self,
         plans: &Proved,
@@ -106,7 +106,7 @@ impl Gpu {
         lowered
     }
 
-    /// The sizes of a call.
+    /// Returns the sizes of a call.
     pub(super) fn cut(&self, lowered: &Lowered, key: &Key) -> Result<(Cut, u64), String> {
         let job = job(lowered, key);
         let (_, half) = self.layout.staging(key.protocol);
@@ -155,7 +155,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// What can be refused without the others; they are told.
+    /// Cuts a call, with the checks that need no other rank; the others are told of an error.
     fn sized(&self, key: &Key, lowered: &Lowered, lent: &Lent) -> Result<(Cut, u64), Error> {
         for (i, name) in BUFFERS.iter().enumerate() {
             // A barrier's buffers have no elements.
@@ -205,7 +205,7 @@ impl Gpu {
         Ok(bound)
     }
 
-    /// The parameters that do not change from call to call.
+    /// Returns the parameters that do not change from call to call.
     fn params(&self, key: &Key, cut: Cut, lowered: &Lowered) -> Vec<u64> {
         let (staging, halves) = self.layout.staging(key.protocol);
         let (abort, report) = self.mailbox.addresses();
@@ -237,7 +237,7 @@ impl Gpu {
         params
     }
 
-    /// The kernel of a bound call for memory at multiples of 16 bytes, or for any.
+    /// Returns the kernel of a bound call for memory at multiples of 16 bytes, or for any.
     fn kernel(&mut self, bound: &mut Bound, even: bool) -> Result<Arc<Kernel>, Error> {
         let program = &bound.lowered.program;
         // Counts are parameters: calls of all sizes share a kernel.
@@ -257,7 +257,7 @@ impl Gpu {
         Ok(kernel)
     }
 
-    /// Puts a bound call into a stream; says whether it is known.
+    /// Puts a bound call into a stream; returns true if it is known.
     pub(super) fn launch(
         &mut self,
         key: &Key,
@@ -312,13 +312,13 @@ impl Gpu {
 }
 
 impl Bound {
-    /// Whether everything of a call lies at multiples of 16 bytes.
+    /// Returns true if everything of a call lies at multiples of 16 bytes.
     fn is_even(&self, lent: &Lent) -> bool {
         self.even && self.peers_even && lent.buffers.iter().all(|b| b.is_multiple_of(16))
     }
 }
 
-/// What the cutting of a call needs.
+/// Returns the sizes by which a call is cut.
 pub(super) fn job<'a>(lowered: &'a Lowered, key: &Key) -> Job<'a> {
     Job {
         header: &lowered.program.header,

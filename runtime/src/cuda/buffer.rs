@@ -12,7 +12,7 @@ use crate::dtype::{DType, Element};
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};
 
-/// How long a copy may take.
+/// The time that a copy may take.
 const COPIED: Duration = Duration::from_secs(60);
 
 /// An address in device memory.
@@ -20,10 +20,10 @@ const COPIED: Duration = Duration::from_secs(60);
 pub struct DevicePtr(pub(crate) u64);
 
 impl DevicePtr {
-    /// No memory: for buffers that have no meaning on a rank.
+    /// The null address: for buffers that have no meaning on a rank.
     pub const NULL: DevicePtr = DevicePtr(0);
 
-    /// An address that was had elsewhere: from another library's allocator, say.
+    /// Takes an address that was had elsewhere: from another library's allocator, say.
     ///
     /// # Safety
     ///
@@ -33,12 +33,12 @@ impl DevicePtr {
         DevicePtr(address)
     }
 
-    /// The address.
+    /// Returns the address.
     pub const fn address(self) -> u64 {
         self.0
     }
 
-    /// Whether it is [`DevicePtr::NULL`].
+    /// Returns true if it is [`DevicePtr::NULL`].
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
@@ -46,8 +46,8 @@ impl DevicePtr {
 
 /// Memory of this rank's device that all ranks of the communicator map: calls on it need not copy.
 ///
-/// The communicator keeps the memory until it is dropped itself, or [`CudaComm::free`](super::CudaComm::free) is called:
-/// peers may still read it when this rank is done with it.
+/// The communicator keeps the memory until it is dropped itself, or [`CudaComm::free`](super::CudaComm::free)
+/// is called: peers may still read it when this rank is done with it.
 #[derive(Debug)]
 pub struct CudaBuffer<T> {
     number: u32,
@@ -73,12 +73,12 @@ impl<T: Element> CudaBuffer<T> {
         self.number
     }
 
-    /// The first element.
+    /// Returns the address of the first element.
     pub fn ptr(&self) -> DevicePtr {
         DevicePtr(self.region.base(self.rank))
     }
 
-    /// The address of element `index`; of `len()`, the end.
+    /// Returns the address of element `index`; of `len()`, the end.
     ///
     /// # Errors
     ///
@@ -93,12 +93,12 @@ impl<T: Element> CudaBuffer<T> {
         }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -119,7 +119,7 @@ impl<T: Element> CudaBuffer<T> {
     ///
     /// # Errors
     ///
-    /// As [`CudaBuffer::copy_from`].
+    /// The errors of [`CudaBuffer::copy_from`].
     pub fn copy_to(&self, to: &mut [T]) -> Result<(), Error> {
         self.fits(to.len())?;
         if T::DTYPE != DType::Bool {

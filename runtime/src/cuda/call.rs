@@ -20,16 +20,16 @@ use crate::error::Error;
 /// The buffers of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CudaBuffers {
-    /// In place: the whole vector.
+    /// The buffer of a call in place: the whole vector.
     InPlace {
-        /// Read and written.
+        /// The vector, read and written.
         data: DevicePtr,
     },
-    /// Out of place. A buffer without meaning on this rank may be [`DevicePtr::NULL`].
+    /// The buffers of a call out of place. A buffer without meaning on this rank may be [`DevicePtr::NULL`].
     OutOfPlace {
-        /// Never written.
+        /// The input, which is never written.
         input: DevicePtr,
-        /// Written.
+        /// The output, which is written.
         output: DevicePtr,
     },
 }
@@ -44,13 +44,13 @@ pub struct CudaArgs {
     pub count: u64,
     /// Type of the elements.
     pub dtype: DType,
-    /// How contributions are reduced; of no meaning where the collective only copies.
+    /// The operator that reduces contributions; of no meaning where the collective only copies.
     pub reduction: Reduction,
-    /// How messages travel; by size and memory if left out. The same on all ranks.
+    /// The way in which messages travel; chosen by size and memory if left out. It is the same on all ranks.
     ///
-    /// [`Protocol::Put`], [`Protocol::Get`] and [`Protocol::Engine`] ask that what peers address is memory of [`CudaComm::alloc`] or
-    /// [`CudaComm::register`], at the same place of it on every rank. Where the protocol is left out that decides it: then all
-    /// ranks must give such memory, or none.
+    /// [`Protocol::Put`], [`Protocol::Get`] and [`Protocol::Engine`] ask that what peers address is memory of
+    /// [`CudaComm::alloc`] or [`CudaComm::register`], at the same place of it on every rank. Where the protocol is
+    /// left out that decides it: then all ranks must give such memory, or none.
     pub protocol: Option<Protocol>,
     /// Blocks of the kernel; by size if left out. The same on all ranks.
     pub blocks: Option<u32>,
@@ -64,7 +64,7 @@ impl CudaBuffers {
         }
     }
 
-    /// Addresses of data, input, output.
+    /// Returns the addresses of data, input, output.
     fn addresses(&self) -> [u64; 3] {
         match *self {
             CudaBuffers::InPlace { data } => [data.0, 0, 0],
@@ -74,9 +74,9 @@ impl CudaBuffers {
 }
 
 impl CudaComm {
-    /// Puts a call of an algorithm (of a text, or of the book by [`CudaComm::algorithm`]) into a stream. Returns before
-    /// it is played. The first call of its kind compiles and loads its kernel, and waits for the other ranks to do
-    /// so; later ones talk to nobody.
+    /// Puts a call of an algorithm (of a text, or of the library by [`CudaComm::algorithm`]) into a stream.
+    /// Returns before it is played. The first call of its kind compiles and loads its kernel, and waits for
+    /// the other ranks to do so; later ones talk to nobody.
     ///
     /// # Errors
     ///
@@ -122,11 +122,11 @@ impl CudaComm {
         launched.map(drop).map_err(|error| self.end(error))
     }
 
-    /// How a call would be played: the protocol, and the number of blocks, those that are left out filled in.
+    /// Returns how a call would be played: the protocol, and the number of blocks, those that are left out filled in.
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::call`].
+    /// The errors of [`CudaComm::call`].
     pub fn how(
         &mut self,
         algorithm: &Algorithm,
@@ -138,7 +138,7 @@ impl CudaComm {
         Ok((key.protocol, key.blocks))
     }
 
-    /// An algorithm of the book, by collective and name.
+    /// Returns an algorithm of the library, by collective and name.
     ///
     /// # Errors
     ///
@@ -157,11 +157,11 @@ impl CudaComm {
         }
     }
 
-    /// The kernel that a call would play, as text. Compiles nothing and moves nothing.
+    /// Returns the kernel that a call would play, as text. Compiles nothing and moves nothing.
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::call`].
+    /// The errors of [`CudaComm::call`].
     pub fn source(&mut self, algorithm: &Algorithm, args: CudaArgs) -> Result<String, Error> {
         let plans = self.plans(algorithm, args.buffers.placement())?;
         let (key, lowered) = self.key(&plans, &args, None)?;
@@ -172,8 +172,8 @@ impl CudaComm {
         algorithm.proved(self.size(), algorithm.root(), placement)
     }
 
-    /// What a call is, with all that is left out filled in: the same on all ranks. What was measured to be best is
-    /// played if the buffers allow it.
+    /// Returns the key of a call, with all that is left out filled in: the same on all ranks. The setting
+    /// that was measured to be best is played if the buffers allow it.
     fn key(
         &mut self,
         plans: &Proved,
@@ -233,7 +233,7 @@ impl CudaComm {
         Err(Error::Unsupported(format!("{name} cannot be played on GPUs: {refused}")))
     }
 
-    /// Where the buffers lie that peers address.
+    /// Returns the places of the buffers that peers address.
     fn spots(
         &self,
         header: &Header,
@@ -265,7 +265,7 @@ impl CudaComm {
     }
 }
 
-/// The header of plans that fit a call.
+/// Returns the header of plans that fit a call.
 fn checked<'a>(plans: &'a Proved, args: &CudaArgs) -> Result<&'a Header, Error> {
     let Some(Plan { header, .. }) = plans.plans().first() else {
         return Err(Error::Plan("there are no plans".into()));
@@ -281,7 +281,7 @@ fn checked<'a>(plans: &'a Proved, args: &CudaArgs) -> Result<&'a Header, Error> 
     }
 }
 
-/// Whether a buffer has no meaning on some ranks, so that they may give none.
+/// Returns true if a buffer has no meaning on some ranks, so that they may give none.
 fn optional(header: &Header, buffer: usize) -> bool {
     match header.collective.as_str() {
         "gather" | "reduce" => buffer == 2,

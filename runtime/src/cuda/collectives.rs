@@ -11,7 +11,7 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// For this and the other collectives: as [`CudaComm::call`].
+    /// The errors of [`CudaComm::call`], for this and the other collectives.
     pub fn all_reduce(
         &mut self,
         data: DevicePtr,
@@ -24,7 +24,7 @@ impl CudaComm {
         self.named(asked, in_place(data), stream)
     }
 
-    /// As [`CudaComm::all_reduce`], out of place.
+    /// Performs [`CudaComm::all_reduce`] out of place.
     pub fn all_reduce_into(
         &mut self,
         output: DevicePtr,
@@ -38,7 +38,8 @@ impl CudaComm {
         self.named(asked, moved(output, input), stream)
     }
 
-    /// The root ends with the result; the buffers of the others end with anything.
+    /// Reduces the elements of all ranks and leaves the result on the root; the buffers of the others end
+    /// with unspecified contents.
     pub fn reduce(
         &mut self,
         data: DevicePtr,
@@ -52,7 +53,7 @@ impl CudaComm {
         self.named(asked, in_place(data), stream)
     }
 
-    /// As [`CudaComm::reduce`], out of place; the output of others than the root may be null.
+    /// Performs [`CudaComm::reduce`] out of place; the output of others than the root may be null.
     #[expect(clippy::too_many_arguments, reason = "a buffer more than `reduce`")]
     pub fn reduce_into(
         &mut self,
@@ -68,7 +69,7 @@ impl CudaComm {
         self.named(asked, moved(output, input), stream)
     }
 
-    /// Everyone ends with the root's elements.
+    /// Copies the root's elements to all ranks.
     pub fn broadcast(
         &mut self,
         data: DevicePtr,
@@ -81,7 +82,7 @@ impl CudaComm {
         self.named(asked, in_place(data), stream)
     }
 
-    /// Everyone ends with the `count` elements of every rank, by rank: `output` has `size() * count`.
+    /// Gathers the `count` elements of every rank on every rank, by rank: `output` has `size() * count`.
     pub fn all_gather(
         &mut self,
         output: DevicePtr,
@@ -94,7 +95,8 @@ impl CudaComm {
         self.named(asked, moved(output, input), stream)
     }
 
-    /// Rank r ends with block r of the reduced inputs: `input` has `size() * count` elements, `output` has `count`.
+    /// Reduces the inputs and leaves block r of the result on rank r: `input` has `size() * count` elements,
+    /// `output` has `count`.
     pub fn reduce_scatter(
         &mut self,
         output: DevicePtr,
@@ -108,7 +110,8 @@ impl CudaComm {
         self.named(asked, moved(output, input), stream)
     }
 
-    /// Block b of rank a's input ends as block a of rank b's output; both have `size()` blocks of `count` elements.
+    /// Sends block b of rank a's input to block a of rank b's output; both have `size()` blocks of `count`
+    /// elements.
     pub fn all_to_all(
         &mut self,
         output: DevicePtr,
@@ -121,7 +124,7 @@ impl CudaComm {
         self.named(asked, moved(output, input), stream)
     }
 
-    /// The root ends with the `count` elements of every rank, by rank; elsewhere the output may be null.
+    /// Gathers the `count` elements of every rank on the root, by rank; elsewhere the output may be null.
     pub fn gather(
         &mut self,
         output: DevicePtr,
@@ -135,7 +138,7 @@ impl CudaComm {
         self.named(asked, moved(output, input), stream)
     }
 
-    /// Rank r ends with block r of the root's input, of `count` elements; elsewhere the input may be null.
+    /// Sends block r of the root's input, of `count` elements, to rank r; elsewhere the input may be null.
     pub fn scatter(
         &mut self,
         output: DevicePtr,
@@ -149,7 +152,8 @@ impl CudaComm {
         self.named(asked, moved(output, input), stream)
     }
 
-    /// What is put into the stream after this runs when all ranks have come here in theirs.
+    /// Puts a barrier into the stream: what is put there after it runs when all ranks have come here in
+    /// theirs.
     pub fn barrier(&mut self, stream: &CudaStream) -> Result<(), Error> {
         let asked = Asked::of("barrier", 1, 0, DType::U8);
         self.named(asked, in_place(DevicePtr::NULL), stream)

@@ -12,21 +12,22 @@ use crate::dtype::Element;
 use crate::error::Error;
 use crate::hints::Hints;
 
-/// How a [`CudaComm`] is made.
+/// The options with which a [`CudaComm`] is made.
 #[derive(Debug, Clone, Default)]
 pub struct CudaOptions {
-    /// Which GPU, as the driver counts for this process. By default the one of this rank's number, modulo the
-    /// number of GPUs.
+    /// The GPU, as the driver counts for this process. By default it is the one of this rank's number, modulo
+    /// the number of GPUs.
     pub device: Option<u32>,
     /// Bytes of each half of the staging memory for messages that are copied whole, a multiple of 1 MiB; 32 MiB by
     /// default. The same on all ranks.
     pub staging_bytes: Option<u64>,
-    /// The same for packets; 16 MiB by default.
+    /// Bytes of each half of the staging memory for packets; 16 MiB by default. The same on all ranks.
     pub packet_bytes: Option<u64>,
-    /// Where compiled kernels are kept: `$XDG_CACHE_HOME/roundelay/cuda` by default, or
+    /// The folder for compiled kernels: `$XDG_CACHE_HOME/roundelay/cuda` by default, or
     /// `$HOME/.cache/roundelay/cuda`. An empty path keeps none.
     pub cache_dir: Option<PathBuf>,
-    /// How many calls are taken to have been made before: for tests of what comes after 2^32 of them. The same on all ranks.
+    /// The number of calls taken to have been made before: for tests of what comes after 2^32 of them. The
+    /// same on all ranks.
     pub calls_before: u32,
     /// The compiler's library, in place of the one that [`probe`](fn@super::probe) finds.
     pub nvrtc: Option<PathBuf>,
@@ -42,8 +43,9 @@ pub struct CudaComm {
 }
 
 impl Communicator {
-    /// These ranks on their GPUs. All ranks call together. The communicator that comes back is a part of this one
-    /// ([`Communicator::split`]): calls go on side by side, but an error that ends it ends this one too.
+    /// Opens these ranks on their GPUs. All ranks call together. The communicator that comes back is a part
+    /// of this one ([`Communicator::split`]): calls go on side by side, but an error that ends it ends this
+    /// one too.
     ///
     /// The device's primary context is current on the calling thread afterwards.
     ///
@@ -51,7 +53,7 @@ impl Communicator {
     ///
     /// On all ranks if any fails, naming the rank and its reason: [`Error::Cuda`] if it has no GPU, no driver or
     /// no memory, if GPUs cannot reach each other, or ranks are on several machines; [`Error::Usage`] if ranks gave
-    /// different options. Else as [`Communicator::split`].
+    /// different options. Otherwise the errors of [`Communicator::split`].
     pub fn cuda(&mut self, options: CudaOptions) -> Result<CudaComm, Error> {
         let ranks: Vec<u32> = (0..self.size()).collect();
         let hints = self.core()?.plans.hints().clone();
@@ -65,22 +67,23 @@ impl Communicator {
 }
 
 impl CudaComm {
-    /// This rank, from 0.
+    /// Returns the number of this rank, from 0.
     pub fn rank(&self) -> u32 {
         self.comm.rank()
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn size(&self) -> u32 {
         self.comm.size()
     }
 
-    /// The host's side of this communicator: barriers, words, times. An error there ends this one too.
+    /// Returns the host's side of this communicator: barriers, words, times. An error there ends this one
+    /// too.
     pub fn host(&mut self) -> &mut Communicator {
         &mut self.comm
     }
 
-    /// This rank's GPU.
+    /// Returns this rank's GPU.
     pub fn device(&self) -> &Device {
         self.gpu.context.device()
     }
@@ -89,24 +92,24 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// As [`Communicator::set_hints`].
+    /// The errors of [`Communicator::set_hints`].
     pub fn set_hints(&mut self, hints: Hints) -> Result<(), Error> {
         self.gpu.choices.clear();
         self.comm.set_hints(hints)
     }
 
-    /// How long nothing may move in a call before it fails, as [`Communicator::set_timeout`]. It counts for calls that
-    /// are made, or captured, from now on.
+    /// Sets the longest time without progress in a call before it fails, as [`Communicator::set_timeout`]. It
+    /// counts for calls that are made, or captured, from now on.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.comm.set_timeout(timeout);
     }
 
-    /// The stream that this communicator brings.
+    /// Returns the stream that this communicator brings.
     pub fn stream(&self) -> CudaStream {
         self.gpu.stream.clone()
     }
 
-    /// Another stream on this rank's device.
+    /// Makes another stream on this rank's device.
     ///
     /// # Errors
     ///
@@ -115,7 +118,7 @@ impl CudaComm {
         CudaStream::new(&self.gpu.context).map_err(|fault| self.fault(&fault))
     }
 
-    /// A stream of another library's.
+    /// Takes a stream of another library's.
     ///
     /// # Safety
     ///
@@ -126,7 +129,8 @@ impl CudaComm {
         unsafe { CudaStream::borrowed(&self.gpu.context, raw) }
     }
 
-    /// Memory on every rank's device, mapped by all. All ranks call together, with the same count. Zeros at first.
+    /// Allocates memory on every rank's device, mapped by all. All ranks call together, with the same count.
+    /// Zeros at first.
     ///
     /// # Errors
     ///
@@ -147,7 +151,7 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::synchronize`], for it waits for all calls.
+    /// The errors of [`CudaComm::synchronize`], for it waits for all calls.
     pub fn free<T: Element>(&mut self, buffer: CudaBuffer<T>) -> Result<(), Error> {
         let latest = self.gpu.journal.lock().latest();
         if let Some(stream) = latest {
@@ -161,13 +165,14 @@ impl CudaComm {
     }
 
     /// Maps memory of another allocator on all ranks, so that calls on it need not copy. All ranks call together, with
-    /// the same number of bytes. Known memory costs one control of the ranks.
+    /// the same number of bytes. Known memory costs one exchange of words.
     ///
     /// The memory must not be freed before the communicator is dropped.
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::alloc`]; also if the memory cannot be shared (only what `cuMemAlloc` or `cudaMalloc` gave can).
+    /// The errors of [`CudaComm::alloc`]; also if the memory cannot be shared (only that of `cuMemAlloc` or
+    /// `cudaMalloc` can).
     pub fn register(&mut self, ptr: DevicePtr, bytes: u64) -> Result<(), Error> {
         let core = self.comm.core()?;
         core.usable()?;
@@ -190,7 +195,7 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::write`].
+    /// The errors of [`CudaComm::write`].
     pub fn read(&mut self, from: DevicePtr, to: &mut [u8]) -> Result<(), Error> {
         let timeout = self.comm.core()?.timeout();
         // SAFETY: whoever made the address promised it; the copy is waited for.
@@ -202,7 +207,7 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::write`].
+    /// The errors of [`CudaComm::write`].
     pub fn fill(&mut self, at: DevicePtr, byte: u8, bytes: usize) -> Result<(), Error> {
         let timeout = self.comm.core()?.timeout();
         // SAFETY: whoever made the address promised it; it is waited for.
@@ -210,7 +215,7 @@ impl CudaComm {
         done.and_then(|()| drain(&self.gpu.aside, timeout)).map_err(|fault| self.fault(&fault))
     }
 
-    /// The error of a call of the driver.
+    /// Returns the error of a call of the driver.
     pub(super) fn fault(&self, fault: &Fault) -> Error {
         self.gpu.fault(fault)
     }

@@ -1,4 +1,5 @@
-//! What ranks settle before a kernel runs: that all can, or who cannot and why; and messages that carry descriptors.
+//! Agrees before a kernel runs that all ranks can run it, or who cannot and why; and passes messages that
+//! carry descriptors.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -7,12 +8,12 @@ use crate::comm::Core;
 use crate::error::Error;
 use crate::transport::nvlink::{DescriptorMessage, DescriptorSocket};
 
-/// Most bytes of a reason that go round.
+/// The most bytes of a reason that are passed on.
 const REASON: usize = 600;
-/// In the word of a rank that refuses a call for its arguments, beside the length of its reason.
+/// The bit in the word of a rank that refuses a call for its arguments, beside the length of its reason.
 const REFUSES: u64 = 1 << 32;
 
-/// All ranks tell each other whether they could do a thing. If one could not, all fail, with its reason.
+/// Agrees whether all ranks could do a thing. If one could not, all fail, with its reason.
 pub(super) fn agree<T>(core: &mut Core, own: Result<T, Error>) -> Result<T, Error> {
     let reason = own.as_ref().err().map(|error| (error.to_string(), is_refusal(error)));
     let mut text = reason.as_ref().map(|(text, _)| text.as_bytes()).unwrap_or_default();
@@ -44,28 +45,28 @@ pub(super) fn agree<T>(core: &mut Core, own: Result<T, Error>) -> Result<T, Erro
     })
 }
 
-/// Whether an error is about the arguments of a call.
+/// Returns true if an error is about the arguments of a call.
 fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Usage(_) | Error::Unsupported(_) | Error::Refused { .. })
 }
 
-/// A reason without the rank that the error names again.
+/// Returns a reason without the rank that the error names again.
 fn shorn(told: &str, rank: usize) -> String {
     let told = told.strip_prefix(&format!("rank {rank}")).unwrap_or(told);
     told.trim_start_matches([',', ':', ' ']).to_string()
 }
 
-/// All ranks show a word; that it is the same one.
+/// Shows a word to all ranks; returns the first rank whose word is another.
 pub(super) fn same(core: &mut Core, word: u64) -> Result<Option<u32>, Error> {
     let words = core.words(word)?;
     Ok((0u32..).zip(&words).find(|(_, theirs)| **theirs != word).map(|(rank, _)| rank))
 }
 
-/// Why messages did not come.
+/// The reason for which messages did not come.
 enum Stop {
-    /// What concerns all ranks: they know it, or are told.
+    /// An error that concerns all ranks: they know it, or are told.
     Ended(Error),
-    /// What concerns this rank.
+    /// An error that concerns this rank.
     Failed(String),
 }
 
@@ -75,7 +76,7 @@ impl From<String> for Stop {
     }
 }
 
-/// A message from every rank to every rank.
+/// Exchanges a message from every rank to every rank.
 ///
 /// # Errors
 ///

@@ -1,20 +1,22 @@
-//! How a call is cut: which elements a block plays in which pass, and what a slot holds. A function of what all ranks
-//! have in common, so that all cut alike.
+//! Cuts a call: which elements a block plays in which pass, and what a slot holds. The cut is a function of
+//! what all ranks have in common, so that all cut alike.
 
 use roundelay_compiler::device::Protocol;
 use roundelay_compiler::plan::Header;
 
 use crate::dtype::DType;
 
-/// A pass for pipelining alone moves at least so many bytes of a message a block.
+/// The least bytes of a message that a pass for pipelining alone moves, for each block.
 const LEAST_PIECE: u64 = 16 << 10;
-/// A block moves at most so many bytes of a chunk in a pass, so that blocks that run side by side work on memory that lies
-/// together: with pieces of 8 MiB a broadcast of 1 GiB came at 289 GB/s, now and then at 364.
+/// The most bytes of a chunk that a block moves in a pass, so that blocks that run side by side work on
+/// memory that lies together: with pieces of 8 MiB a broadcast of 1 GiB came at 289 GB/s, now and then at
+/// 364.
 const MOST_PIECE: u64 = 2 << 20;
-/// What a link could carry while a hop's waits and meetings last: 12 us at 350 GB/s. Measured: broadcast.chain of 32 MiB
-/// on four H200 took 101.7 us with this, 106.8 with a half, 109.8 with a quarter, 121.5 with an eighth.
+/// The bytes that a link could carry while a hop's waits and meetings last: 12 us at 350 GB/s. Measured:
+/// broadcast.chain of 32 MiB on four H200 took 101.7 us with this, 106.8 with a half, 109.8 with a quarter,
+/// 121.5 with an eighth.
 const HOP_BYTES: u64 = 4 << 20;
-/// What addresses of kernels are multiples of, in bytes.
+/// The alignment of kernels' addresses, in bytes.
 const GROUP: u64 = 16;
 
 /// Sizes of a call; see `roundelay_compiler::device::abi`.
@@ -30,7 +32,7 @@ pub(crate) struct Cut {
     pub(crate) unit: u64,
 }
 
-/// What a call and its program say of sizes.
+/// The sizes of a call and of its program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub(crate) header: &'a Header,
@@ -48,7 +50,7 @@ impl Job<'_> {
     ///
     /// # Errors
     ///
-    /// Why it cannot be played so, in words: the same on all ranks.
+    /// A text that says why it cannot be played so: the same on all ranks.
     pub(crate) fn cut(&self, blocks: u32, half: u64) -> Result<Cut, String> {
         let (header, size) = (self.header, self.dtype.size() as u64);
         let ceil = self.ceil()?;
@@ -96,14 +98,15 @@ impl Job<'_> {
         Ok(Cut { blocks: b as u32, pass, passes, unit })
     }
 
-    /// Passes of a plan that is pipelined: T of them take `(T + h) (l + m / T)`, with h hops more than one, l for
-    /// a hop's waits and meetings, and m for the bytes; the least is at `sqrt(h m / l)`.
+    /// Returns the number of passes of a plan that is pipelined: T of them take `(T + h) (l + m / T)`, with h
+    /// hops more than one, l for a hop's waits and meetings, and m for the bytes; the least is at `sqrt(h m /
+    /// l)`.
     fn pieces(&self, bytes: u64) -> u64 {
         let hops = u64::from(self.header.ranks.saturating_sub(2));
         (hops * bytes / HOP_BYTES).isqrt().max(1)
     }
 
-    /// `ceil(N/C)`, if the vector has an address space.
+    /// Returns `ceil(N/C)`, if the vector fits an address space.
     fn ceil(&self) -> Result<u64, String> {
         let (header, size) = (self.header, self.dtype.size() as u64);
         let elements = u64::from(header.blocks).checked_mul(self.count);
@@ -113,7 +116,7 @@ impl Job<'_> {
             .ok_or_else(|| "so many elements exceed the address space".into())
     }
 
-    /// Bytes of the scratch buffers.
+    /// Returns the bytes of the scratch buffers.
     pub(crate) fn scratch(&self, align: u64) -> Result<u64, String> {
         let chunk = self.ceil()? * self.dtype.size() as u64;
         let buffers = self.header.scratch.iter();

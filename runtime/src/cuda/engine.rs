@@ -1,10 +1,11 @@
 //! Calls whose data copy engines move, between two parts of a kernel.
 //!
-//! The first part ends when all that this rank reads in its peers' buffers may be read. Then the driver makes the copies,
-//! each in the order of the stream: the first byte is read after that part has ended, and the second part, which tells peers
-//! that they may write there again, begins after the last byte is written. So a signal's release stands behind the copies as
-//! it stands behind a kernel's own. A rank whose first part failed copies none the less, for that cannot be taken back; it
-//! reads what peers may still be writing, and writes its own buffers of the call that failed, and no one else's.
+//! The first part ends when all that this rank reads in its peers' buffers may be read. Then the driver makes
+//! the copies, each in the order of the stream: the first byte is read after that part has ended, and the
+//! second part, which tells peers that they may write there again, begins after the last byte is written. So
+//! a signal's release stands behind the copies as it stands behind a kernel's own. A rank whose first part
+//! failed copies none the less, for that cannot be taken back; it reads what peers may still be writing, and
+//! writes its own buffers of the call that failed, and no one else's.
 
 use roundelay_compiler::device::{DeviceProgram, Source};
 use roundelay_compiler::plan::{Buf, Sizes};
@@ -16,16 +17,17 @@ use crate::backend::cuda::{CudaStream, Fault, Kernel};
 /// A copy into one of this rank's buffers, numbered as in `BUFFERS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EngineCopy {
-    /// Whose buffer is read.
+    /// The rank whose buffer is read.
     rank: u32,
-    /// Which buffer is read and which is written, from which byte on.
+    /// The buffers that are read and written, by number, each with its first byte.
     from: (usize, u64),
     to: (usize, u64),
     bytes: u64,
 }
 
-/// What engines copy of a program, for so many elements of `size` bytes: first from the rank after this one, so that
-/// not all read in one rank's memory at once, then from the next, and what stays on this rank last.
+/// Returns the copies that engines make for a program, for `count` elements of `size` bytes: first from the
+/// rank after this one, so that not all read in one rank's memory at once, then from the next, and those
+/// within this rank last.
 pub(super) fn pieces(program: &DeviceProgram, count: u64, size: u64) -> Vec<EngineCopy> {
     let (header, n) = (&program.header, program.header.ranks);
     let (elements, chunks) = (u64::from(header.blocks) * count, u64::from(header.chunks.max(1)));
@@ -64,7 +66,7 @@ fn buffer(buf: Buf) -> Option<usize> {
     }
 }
 
-/// Pieces that follow each other at both ends as one.
+/// Joins pieces that follow each other at both ends.
 fn joined(pieces: Vec<EngineCopy>) -> Vec<EngineCopy> {
     let mut joined: Vec<EngineCopy> = Vec::new();
     for piece in pieces {
@@ -88,7 +90,8 @@ impl Gpu {
     ///
     /// # Safety
     ///
-    /// As [`Kernel::launch`]; the buffers that the parameters name have the bytes that the pieces do.
+    /// The requirements of [`Kernel::launch`]; the buffers that the parameters name have the bytes that the
+    /// pieces do.
     pub(super) unsafe fn in_parts(
         &self,
         kernel: &Kernel,
@@ -124,7 +127,7 @@ impl Gpu {
         };
         let copies =
             pieces.iter().map(|p| (p.rank, at(self.rank, p.to), at(p.rank, p.from), p.bytes));
-        // What is where it belongs stays there.
+        // Data that is where it belongs stays there.
         let copies = copies.filter(|(_, to, from, _)| to != from);
         let (own, others): (Vec<_>, Vec<_>) = copies.partition(|copy| copy.0 == self.rank);
         let beside = match own.is_empty() || others.is_empty() {
@@ -164,7 +167,7 @@ mod tests {
         prove(&proved, Protocol::Engine, &Lower::default()).expect("it only copies")
     }
 
-    /// Buffers of all ranks, of different bytes each, after what the pieces say.
+    /// Returns buffers of all ranks, of different bytes each, after what the pieces say.
     fn played(programs: &Programs, count: u64, size: u64, len: usize) -> [Vec<[Vec<u8>; 3]>; 2] {
         let n = programs.list().len();
         let content =

@@ -1,4 +1,4 @@
-//! What a rank has of its device, and memory that ranks share.
+//! Holds the state that a rank has of its device, and the memory that ranks share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::transport::nvlink::Shared;
 /// Plan, protocol, type, operator, and whether memory lies at multiples of 16 bytes.
 type Compiled = ([u8; 16], Protocol, DType, RedOp, bool);
 
-/// See above.
+/// A rank's GPU: its streams, kernels, and the memory that ranks share.
 pub(super) struct Gpu {
     pub(super) rank: u32,
     pub(super) ranks: u32,
-    /// Of the GPU with the fewest multiprocessors, so that all ranks choose alike.
+    /// The multiprocessors of the GPU with the fewest, so that all ranks choose alike.
     pub(super) sms: u32,
     pub(super) layout: Layout,
     /// Calls of which the compiler knows: by plan and protocol.
@@ -49,26 +49,26 @@ pub(super) struct Gpu {
     pub(super) kernels: Kernels,
     pub(super) journal: Journal,
     pub(super) stream: CudaStream,
-    /// For copies and looks beside calls.
+    /// The stream for copies and looks beside calls.
     pub(super) aside: CudaStream,
-    /// For what a rank copies in its own memory while it copies from peers.
+    /// The stream for what a rank copies in its own memory while it copies from peers.
     pub(super) beside: Beside,
     pub(super) sharing: Sharing,
     pub(super) context: Arc<Context>,
 }
 
 impl Gpu {
-    /// The error of a call of the driver.
+    /// Returns the error of a call of the driver.
     pub(super) fn fault(&self, fault: &Fault) -> Error {
         self.sharing.fault(fault)
     }
 
-    /// The error of something on this rank's device.
+    /// Returns the error of something on this rank's device.
     pub(super) fn failed(&self, what: String) -> Error {
         self.sharing.failed(what)
     }
 
-    /// Memory for the arena up to `bytes` at least.
+    /// Extends the memory of the arena to `bytes` at least.
     pub(super) fn grow(&mut self, core: &mut Core, bytes: u64) -> Result<(), Error> {
         match bytes.checked_sub(self.arena.bytes()) {
             None | Some(0) => Ok(()),
@@ -76,7 +76,7 @@ impl Gpu {
         }
     }
 
-    /// New memory that all ranks map, for buffers.
+    /// Makes new memory that all ranks map, for buffers.
     pub(super) fn share(
         &mut self,
         core: &mut Core,
@@ -113,7 +113,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Calls that use a region are not known any more.
+    /// Forgets the calls that use a region.
     pub(super) fn forget(&mut self, region: u32) {
         let bounds = &mut self.bounds;
         self.known.retain(|key, at| {
@@ -136,7 +136,7 @@ impl Gpu {
         }
     }
 
-    /// A kernel does not end, or the context is broken: what kernels use stays until the process ends.
+    /// Leaves what kernels use until the process ends: a kernel does not end, or the context is broken.
     fn abandon(&mut self) {
         self.arena.abandon();
         self.mailbox.abandon();
@@ -146,5 +146,5 @@ impl Gpu {
     }
 }
 
-/// How long kernels may take to see the abort word.
+/// The time that kernels may take to see the abort word.
 pub(super) const LEAVE: Duration = Duration::from_secs(10);

@@ -45,7 +45,7 @@ pub struct CudaWork {
 }
 
 impl CudaWork {
-    /// Whether the stream has come there. Does not wait.
+    /// Returns true if the stream has come there. Does not wait.
     ///
     /// # Errors
     ///
@@ -54,7 +54,8 @@ impl CudaWork {
         self.event.is_done().map_err(|fault| failed(self.rank, &self.stream, &fault))
     }
 
-    /// Microseconds from an earlier point to this one, by the GPU's clock. The streams have come to both.
+    /// Returns the microseconds from an earlier point to this one, by the GPU's clock. The streams have come
+    /// to both.
     ///
     /// # Errors
     ///
@@ -71,12 +72,12 @@ fn failed(rank: u32, stream: &CudaStream, fault: &Fault) -> Error {
 }
 
 impl CudaComm {
-    /// Captures what `record` puts into the stream, calls and anything else, without playing it. All ranks capture the same
-    /// calls. A timeout holds for the calls that are captured while it is set.
+    /// Captures what `record` puts into the stream, calls and anything else, without playing it. All ranks
+    /// capture the same calls. A timeout holds for the calls that are captured while it is set.
     ///
     /// # Errors
     ///
-    /// What `record` fails with; [`Error::Cuda`] if the driver refuses.
+    /// The error of `record`; [`Error::Cuda`] if the driver refuses.
     pub fn capture<E: From<Error>>(
         &mut self,
         stream: &CudaStream,
@@ -92,7 +93,7 @@ impl CudaComm {
         Ok(CudaGraph { graph, calls, journal: self.gpu.journal.clone(), rank: self.rank() })
     }
 
-    /// The point that the stream has been filled up to.
+    /// Returns the point that the stream has been filled up to.
     ///
     /// # Errors
     ///
@@ -110,7 +111,7 @@ impl CudaComm {
     ///
     /// # Errors
     ///
-    /// As [`CudaComm::synchronize`].
+    /// The errors of [`CudaComm::synchronize`].
     pub fn wait(&mut self, work: &CudaWork) -> Result<(), Error> {
         self.watch(|| work.event.is_done())
     }

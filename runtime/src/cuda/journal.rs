@@ -1,4 +1,4 @@
-//! Which calls were put into streams: the order between streams, and what a report is about.
+//! Records the calls that were put into streams: the order between streams, and what a report is about.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ pub(super) struct Journal(Arc<Mutex<Entries>>);
 
 #[derive(Debug)]
 pub(super) struct Entries {
-    /// Where the latest call was put.
+    /// The stream of the latest call.
     latest: Option<CudaStream>,
     order: Event,
     /// Epoch of the last call that was launched.
@@ -24,7 +24,7 @@ pub(super) struct Entries {
     launches: VecDeque<(u32, Launch)>,
     /// Calls of the graph that is being captured.
     captured: Option<Vec<Arc<Lowered>>>,
-    /// Whether calls went into a graph that is not ours: epochs are not known any more.
+    /// True if calls went into a graph that is not ours: epochs are not known any more.
     astray: bool,
 }
 
@@ -48,12 +48,12 @@ impl Journal {
 }
 
 impl Entries {
-    /// The stream that the latest call was put into.
+    /// Returns the stream that the latest call was put into.
     pub(super) fn latest(&self) -> Option<CudaStream> {
         self.latest.clone()
     }
 
-    /// What is put into a stream now comes after the calls before it, in whatever stream they are.
+    /// Orders what is put into a stream now after the calls before it, in whatever stream they are.
     pub(super) fn follow(&mut self, stream: &CudaStream) -> Result<(), Fault> {
         match &self.latest {
             Some(latest) if latest.raw() == stream.raw() => return Ok(()),
@@ -67,7 +67,7 @@ impl Entries {
         Ok(())
     }
 
-    /// A call was put into a stream, or into the graph that is captured from it.
+    /// Records that a call was put into a stream, or into the graph that is captured from it.
     pub(super) fn note(&mut self, captured: bool, call: &Arc<Lowered>) {
         match (&mut self.captured, captured) {
             (Some(list), true) => list.push(call.clone()),
@@ -76,17 +76,17 @@ impl Entries {
         }
     }
 
-    /// A capture begins.
+    /// Begins a capture.
     pub(super) fn capture(&mut self) {
         self.captured = Some(Vec::new());
     }
 
-    /// It ended; these are its calls.
+    /// Ends the capture; returns its calls.
     pub(super) fn captured(&mut self) -> Arc<[Arc<Lowered>]> {
         self.captured.take().unwrap_or_default().into()
     }
 
-    /// A graph with these calls was put into a stream.
+    /// Records that a graph with these calls was put into a stream.
     pub(super) fn replayed(&mut self, calls: &Arc<[Arc<Lowered>]>) {
         self.launched(calls.len() as u32, Launch::Graph(calls.clone()));
     }
@@ -99,7 +99,7 @@ impl Entries {
         self.epoch = self.epoch.wrapping_add(calls);
     }
 
-    /// The call of an epoch, as far as it is known.
+    /// Returns the call of an epoch, as far as it is known.
     pub(super) fn call(&self, epoch: u32) -> Option<Arc<Lowered>> {
         let (first, launch) =
             self.launches.iter().rev().find(|(first, _)| epoch.wrapping_sub(*first) < 1 << 31)?;

@@ -1,4 +1,4 @@
-//! What lies where in a rank's arena: words, states, staging memory of packets and of slots, scratch buffers.
+//! Lays out a rank's arena: words, states, staging memory of packets and of slots, scratch buffers.
 //!
 //! Packets have staging memory of their own: data that was left in a slot could look like a packet. The states are
 //! this rank's alone; they lie here because the arena is at hand.
@@ -22,7 +22,7 @@ pub(super) struct Layout {
     /// Two halves of `slot_half` bytes.
     pub(super) slots: u64,
     pub(super) slot_half: u64,
-    /// As far as kernels of all calls go; from here on scratch buffers.
+    /// The end of what kernels of all calls use; scratch buffers lie from here on.
     pub(super) scratch: u64,
 }
 
@@ -55,7 +55,7 @@ impl Layout {
         })
     }
 
-    /// Where the staging memory of a protocol begins, and how many bytes half of it has.
+    /// Returns the offset of the staging memory of a protocol, and the number of bytes of half of it.
     pub(super) fn staging(&self, protocol: Protocol) -> (u64, u64) {
         match protocol {
             Protocol::Packet => (self.packets, self.packet_half),

@@ -1,4 +1,4 @@
-//! Which algorithm a call by name plays.
+//! Finds the algorithm that a call by name plays.
 
 use std::sync::Arc;
 
@@ -61,7 +61,8 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// A call that copies, from or to nobody in particular: of a vector of so many blocks of `count` elements.
+    /// Describes a call that copies, from or to nobody in particular: of a vector of so many blocks of
+    /// `count` elements.
     pub(super) fn of(collective: &'static str, blocks: u32, count: usize, dtype: DType) -> Self {
         Asked { collective, root: 0, reduction: Reduction::NONE, blocks, count, dtype }
     }
@@ -76,7 +77,7 @@ impl Asked {
 }
 
 impl CudaComm {
-    /// A call by name.
+    /// Performs a call by name.
     pub(super) fn named(
         &mut self,
         asked: Asked,
@@ -120,12 +121,12 @@ impl CudaComm {
     }
 }
 
-/// In place.
+/// Returns the buffers of a call in place.
 pub(super) fn in_place(data: DevicePtr) -> CudaBuffers {
     CudaBuffers::InPlace { data }
 }
 
-/// Out of place.
+/// Returns the buffers of a call out of place.
 pub(super) fn moved(output: DevicePtr, input: DevicePtr) -> CudaBuffers {
     CudaBuffers::OutOfPlace { input, output }
 }

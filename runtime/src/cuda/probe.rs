@@ -1,4 +1,4 @@
-//! What of CUDA there is on this machine.
+//! Finds the parts of CUDA that there are on this machine.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub struct Machine {
     pub nvrtc: Result<Nvrtc, String>,
     /// The GPUs, at least one.
     pub devices: Vec<Device>,
-    /// Which GPU can load and store in the memory of which other, by number.
+    /// True at `[a][b]` if GPU a can load and store in the memory of GPU b.
     pub reach: Vec<Vec<bool>>,
 }
 
@@ -26,15 +26,15 @@ pub struct Machine {
 pub struct Nvrtc {
     /// Its version.
     pub version: (u32, u32),
-    /// Where it was found: a path, or the name by which the system knows it.
+    /// The place at which it was found: a path, or the name by which the system knows it.
     pub path: PathBuf,
 }
 
-/// What of CUDA there is.
+/// Returns the parts of CUDA that there are.
 ///
 /// # Errors
 ///
-/// Why GPUs cannot be used here, in words: no driver, one that is too old, no device. Never panics.
+/// A text that says why GPUs cannot be used here: no driver, one that is too old, no device. Never panics.
 pub fn probe() -> Result<Machine, String> {
     let cuda = library::load()?;
     let devices = devices()?;
@@ -44,7 +44,7 @@ pub fn probe() -> Result<Machine, String> {
     Ok(Machine { cuda, driver: driver(), nvrtc, devices, reach })
 }
 
-/// The version that the driver's kernel module tells.
+/// Returns the version that the driver's kernel module tells.
 fn driver() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     version(&text).map(str::to_string)

@@ -18,9 +18,9 @@ pub(super) const BUFFERS: [&str; 3] = ["data", "input", "output"];
 #[derive(Debug)]
 pub(super) struct Lowered {
     pub(super) program: ProvedProgram,
-    /// Of each of the user's buffers: whether this rank's kernel addresses it.
+    /// True for each of the user's buffers that this rank's kernel addresses.
     pub(super) own: [bool; 3],
-    /// Whether some rank's kernel addresses that of another one.
+    /// True for each buffer of which some rank's kernel addresses that of another one.
     pub(super) remote: [bool; 3],
     /// Most messages a pass of a connection, over all ranks.
     pub(super) messages: u32,
@@ -29,11 +29,11 @@ pub(super) struct Lowered {
 }
 
 impl Lowered {
-    /// The program of a rank; those of all ranks are proved together.
+    /// Compiles the program of a rank; those of all ranks are proved together.
     ///
     /// # Errors
     ///
-    /// Why a device cannot play the plans so.
+    /// A text that says why a device cannot play the plans so.
     pub(super) fn new(plans: &Proved, rank: u32, protocol: Protocol) -> Result<Arc<Self>, String> {
         let programs =
             prove(plans, protocol, &Options::default()).map_err(|why| why.to_string())?;
@@ -51,17 +51,17 @@ impl Lowered {
         Ok(Arc::new(Lowered { program, own, remote, messages, tasks }))
     }
 
-    /// `collective.algorithm`.
+    /// Returns `collective.algorithm`.
     pub(super) fn name(&self) -> String {
         format!("{}.{}", self.program.header.collective, self.program.header.algorithm)
     }
 
-    /// The source line of a task.
+    /// Returns the source line of an task.
     pub(super) fn site(&self, index: u32) -> Option<&Site> {
         self.program.sites.get(index as usize)
     }
 
-    /// The text of its kernel.
+    /// Returns the text of its kernel.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ fn mark(region: &Region, into: &mut [bool; 3], counts: bool) {
 /// Parameters of a kernel as words: those of [`abi::Params`], then four addresses a rank.
 pub(super) const WORDS: usize = size_of::<abi::Params>() / 8;
 
-/// Where a parameter is among the words.
+/// The index of a parameter among the words.
 macro_rules! word {
     ($field:ident) => {
         std::mem::offset_of!(roundelay_compiler::device::abi::Params, $field) / 8
@@ -118,7 +118,7 @@ macro_rules! word {
 }
 pub(super) use word;
 
-/// The words of parameters, in the kernel's order.
+/// Returns the words of parameters, in the kernel's order.
 pub(super) fn words(params: &abi::Params) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     macro_rules! set {

@@ -8,21 +8,21 @@ use crate::transport::nvlink::Shared;
 /// Memory of every rank, as mapped here.
 #[derive(Debug)]
 pub(super) enum Region {
-    /// Of this communicator's own.
+    /// Memory of this communicator's own.
     Own(Shared),
     /// Another allocator's: this rank's address, and what the peers' is mapped as (0 for this rank).
     IpcMemory {
         found: Found,
         own: u32,
         peers: Vec<Option<IpcMemory>>,
-        /// From where their allocations begin to the address that was registered.
+        /// The bytes from where their allocations begin to the address that was registered.
         offsets: Vec<u64>,
         bytes: u64,
     },
 }
 
 impl Region {
-    /// Where a rank's memory begins, as mapped here.
+    /// Returns the address at which a rank's memory begins, as mapped here.
     pub(super) fn base(&self, rank: u32) -> u64 {
         match self {
             Region::Own(shared) => shared.base(rank),
@@ -37,7 +37,7 @@ impl Region {
         }
     }
 
-    /// Bytes of it.
+    /// Returns its bytes.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Region::Own(shared) => shared.bytes(),
@@ -46,10 +46,10 @@ impl Region {
     }
 }
 
-/// Where a buffer lies in a region: the same on all ranks of a call.
+/// The place of a buffer in a region: the same on all ranks of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Spot {
-    /// Counted in the order in which all ranks made regions.
+    /// The number of the region, in the order in which all ranks made them.
     pub(super) region: u32,
     pub(super) offset: u64,
 }
@@ -80,7 +80,7 @@ impl Regions {
         }
     }
 
-    /// The region that holds all of `bytes` from an address on.
+    /// Returns the place in the region that holds all of `bytes` from an address on.
     pub(super) fn find(&self, address: u64, bytes: u64) -> Option<Spot> {
         let holds = |region: &Region| {
             let offset = address.checked_sub(region.base(self.own))?;
@@ -105,18 +105,18 @@ impl Regions {
         self.list.iter_mut().filter_map(gone).collect()
     }
 
-    /// All of them.
+    /// Returns all regions.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Region>> {
         self.list.iter().flatten()
     }
 
-    /// An address in a rank's memory, as mapped here.
+    /// Returns an address in a rank's memory, as mapped here.
     pub(super) fn address(&self, spot: Spot, rank: u32) -> u64 {
         let region = self.list.get(spot.region as usize).and_then(Option::as_deref);
         region.map_or(0, |region| region.base(rank) + spot.offset)
     }
 
-    /// The region of other allocators' memory that was registered so.
+    /// Returns true if the region of other allocators' memory was registered so.
     pub(super) fn known(&self, found: &Found, address: u64, bytes: u64) -> bool {
         let spot = self.find(address, bytes);
         let region = spot.and_then(|s| self.list.get(s.region as usize)?.as_deref());

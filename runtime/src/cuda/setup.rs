@@ -1,4 +1,4 @@
-//! Making a communicator on device buffers.
+//! Makes a communicator on device buffers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use crate::digest::mix;
 use crate::error::Error;
 use crate::transport::nvlink::{DescriptorSocket, Shared};
 
-/// How long a copy of some kilobytes may take.
+/// The time that a copy of some kilobytes may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a rank tells of its GPU.
+/// The description that a rank sends of its GPU.
 #[derive(Debug, Serialize, Deserialize)]
 struct Card {
     uuid: [u8; 16],
@@ -39,7 +39,7 @@ struct Card {
     granularity: u64,
 }
 
-/// What a rank makes by itself.
+/// The state that a rank makes by itself.
 struct Own {
     context: Arc<Context>,
     all: Vec<Device>,
@@ -52,7 +52,7 @@ struct Own {
     socket: DescriptorSocket,
 }
 
-/// This rank on its GPU, with the others on theirs.
+/// Opens this rank on its GPU, with the others on theirs.
 pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
     let (rank, ranks) = (core.rank(), core.size());
     let fails = |device: String, what: String| Error::Cuda { rank, device, what };
@@ -192,7 +192,7 @@ fn own(rank: u32, options: &CudaOptions) -> Result<Own, Failure> {
     })
 }
 
-/// What a peer tells of its GPU, which this rank's can reach.
+/// Decodes a peer's description of its GPU; fails if this rank's GPU cannot reach it.
 fn reached(own: &Own, peer: u32, content: &[u8]) -> Result<Card, String> {
     let card: Card = postcard::from_bytes(content)
         .map_err(|_| format!("rank {peer} passed no card: it has another version"))?;

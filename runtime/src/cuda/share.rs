@@ -1,4 +1,4 @@
-//! Sharing memory of devices between ranks: all ranks together, and all of them or none.
+//! Shares memory of devices between ranks: all ranks together, and all of them or none.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use crate::comm::Core;
 use crate::error::Error;
 use crate::transport::nvlink::{DescriptorSocket, Shared, offer};
 
-/// How long zeroing memory may take.
+/// The time that zeroing memory may take.
 const ZEROED: Duration = Duration::from_secs(60);
 
-/// What it takes.
+/// The resources with which memory is shared.
 #[derive(Debug)]
 pub(super) struct Sharing {
     pub(super) rank: u32,
     pub(super) ranks: u32,
-    /// Of what the bytes of shared memory are multiples, on all ranks.
+    /// The unit of which the bytes of shared memory are multiples, on all ranks.
     pub(super) granularity: u64,
     pub(super) context: Arc<Context>,
     pub(super) aside: CudaStream,
     pub(super) socket: DescriptorSocket,
-    /// By rank.
+    /// The tokens of the ranks' sockets, by rank.
     pub(super) tokens: Vec<u64>,
 }
 
 impl Sharing {
-    /// The error of a call of the driver.
+    /// Returns the error of a call of the driver.
     pub(super) fn fault(&self, fault: &Fault) -> Error {
         self.failed(fault.to_string())
     }
 
-    /// The error of something on this rank's device.
+    /// Returns the error of something on this rank's device.
     pub(super) fn failed(&self, what: String) -> Error {
         Error::Cuda { rank: self.rank, device: self.context.device().to_string(), what }
     }
@@ -44,7 +44,7 @@ impl Sharing {
         self.failed(format!("the memory of rank {peer} cannot be mapped: {fault}"))
     }
 
-    /// Memory of `bytes` at least on every rank, zeros, mapped by all.
+    /// Makes memory of `bytes` at least on every rank, zeros, mapped by all.
     pub(super) fn whole(&mut self, core: &mut Core, bytes: u64) -> Result<Shared, Error> {
         let bytes = bytes.max(1).next_multiple_of(self.granularity);
         let reserved = Shared::reserve(&self.context, (self.rank, self.ranks), bytes);
@@ -82,7 +82,7 @@ impl Sharing {
         agree(core, taken)
     }
 
-    /// This rank's part: new memory, mapped here, zeroed.
+    /// Makes this rank's part: new memory, mapped here, zeroed.
     fn begin(&self, shared: &mut Shared, bytes: u64) -> Result<OwnedFd, Fault> {
         let (memory, descriptor) = offer(&self.context, bytes)?;
         let at = shared.base(self.rank) + shared.bytes();
@@ -93,8 +93,8 @@ impl Sharing {
         Ok(descriptor)
     }
 
-    /// Memory of another allocator, mapped by all: `bytes` from an address on, in the allocation that was found there.
-    /// `alike` says whether all ranks give as many bytes.
+    /// Maps memory of another allocator on all ranks: `bytes` from an address on, in the allocation that was
+    /// found there. `alike` is true if all ranks give as many bytes.
     pub(super) fn import(
         &mut self,
         core: &mut Core,
@@ -141,7 +141,7 @@ impl Sharing {
         Ok(Region::IpcMemory { found, own: self.rank, peers, offsets, bytes })
     }
 
-    /// Maps what a peer's message names; where in it the peer's memory begins.
+    /// Maps what a peer's message names; returns it with the offset at which the peer's memory begins.
     fn open(&self, peer: u32, content: &[u8]) -> Result<(IpcMemory, u64), Error> {
         let handle = content.get(..64).and_then(|h| Handle::try_from(h).ok());
         let offset = content.get(64..).and_then(|o| o.try_into().ok()).map(u64::from_le_bytes);

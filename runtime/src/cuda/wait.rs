@@ -1,4 +1,4 @@
-//! Waiting for a stream, and what went wrong in it.
+//! Waits for a stream, and reports what went wrong in it.
 
 use std::time::{Duration, Instant};
 
@@ -11,26 +11,27 @@ use super::program::Lowered;
 use crate::backend::cuda::{CudaStream, Fault};
 use crate::error::{Error, Location};
 
-/// Polls without giving the core away.
+/// The number of polls before the core is given away.
 const SPINS: u32 = 2000;
-/// How often the others are heard.
+/// The interval at which the others are heard.
 const HEAR: Duration = Duration::from_millis(1);
-/// How long the kernels of a rank that is gone may still take to be seen.
+/// The time that the kernels of a rank that is gone may still take to be seen.
 const LINGER: Duration = Duration::from_secs(1);
-/// Timeouts after which a stream is given up in which no kernel of ours reports anything: other work is in it.
+/// The number of timeouts after which a stream is given up in which no kernel of ours reports anything: other
+/// work is in it.
 const STALLED: u32 = 10;
 
 impl CudaComm {
     /// Waits until everything in the stream is done.
     ///
-    /// Kernels give up by themselves when nothing moves for the communicator's timeout. Other work in the stream may take
-    /// ten times as long.
+    /// Kernels give up by themselves when nothing moves for the communicator's timeout. Other work in the
+    /// stream may take ten times as long.
     ///
     /// # Errors
     ///
-    /// These end the communicator; the process and its GPU stay usable. [`Error::Timeout`] if a wait of a kernel passed
-    /// its deadline, with rank, algorithm, step, peer and source line; [`Error::LostRank`]; [`Error::Aborted`] if another rank
-    /// failed; [`Error::Cuda`] if the driver reports a fault.
+    /// These end the communicator; the process and its GPU stay usable. [`Error::Timeout`] if a wait of a
+    /// kernel passed its deadline, with rank, algorithm, step, peer and source line; [`Error::LostRank`];
+    /// [`Error::Aborted`] if another rank failed; [`Error::Cuda`] if the driver reports a fault.
     pub fn synchronize(&mut self, stream: &CudaStream) -> Result<(), Error> {
         self.watch(|| stream.is_done())
     }
@@ -76,7 +77,7 @@ impl CudaComm {
         }
     }
 
-    /// Hears the others, and sees whether they are still there.
+    /// Listens to the other ranks, and sees whether they are still there.
     fn look(&mut self, began: Instant, gone: &mut Option<Instant>) -> Result<(), Error> {
         let stalled = self.gpu.failed(format!(
             "the stream did not come to its end within {:?}: work of others in it takes longer, or the GPU hangs",
@@ -109,7 +110,7 @@ impl CudaComm {
         error
     }
 
-    /// The error of a wait that a kernel gave up.
+    /// Returns the error of a wait that a kernel gave up.
     fn reported(&mut self, report: &Report) -> Result<Error, Error> {
         let call = self.gpu.journal.lock().call(report.epoch);
         let location = location(self.rank(), call.as_deref(), report);
@@ -135,7 +136,7 @@ impl CudaComm {
     }
 }
 
-/// Where in an algorithm a kernel was.
+/// Returns the place in an algorithm at which a kernel was.
 fn location(rank: u32, call: Option<&Lowered>, report: &Report) -> Location {
     let site = call.and_then(|call| call.site(report.site));
     Location {

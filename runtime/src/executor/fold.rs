@@ -1,4 +1,4 @@
-//! Moving the data of a step: its inputs, folded, to its store and the places of its messages.
+//! Moves the data of a step: its inputs, folded, to its store and the places of its messages.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::transport::tcp::IoVecMut;
 /// they are folded, enough to pay for the system call.
 const BLOCK: usize = 128 << 10;
 
-/// Which elements of a segment are moved.
+/// The elements of a segment that are moved.
 #[derive(Clone, Copy)]
 struct Span {
     /// The segment's first place.
@@ -47,7 +47,7 @@ impl Player<'_> {
     }
 
     /// Brings what is there of the only message of a step, of `len` bytes, to the step's store, folded with the other
-    /// inputs; says whether it is all there.
+    /// inputs; returns true if it is all there.
     pub(super) fn land(&mut self, step: &Step, pass: u32, message: &Operand, len: usize) -> bool {
         let (bound, size) = (self.bound, self.bound.shape.size);
         let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
@@ -74,8 +74,8 @@ impl Player<'_> {
         self.endpoints.receivers[at].has_landed(true)
     }
 
-    /// The same where inputs are other processes' own memory: copied block by block and folded from
-    /// there, or straight to the store where there is nothing to fold.
+    /// Executes a step whose inputs are other processes' own memory: copies it block by block and folds it
+    /// from there, or straight to the store where there is nothing to fold.
     #[cold]
     pub(super) fn fetch(&mut self, step: &Step, pass: u32, stores: bool) -> Result<(), Error> {
         let bound = self.bound;
@@ -189,7 +189,7 @@ impl Player<'_> {
     }
 }
 
-/// Where a place of a step lies in memory in a pass, piece by piece.
+/// Returns the pieces of memory at which a place of a step lies in a pass.
 pub(super) fn pieces<'a>(
     bound: &'a Bound,
     step: &Step,
@@ -198,7 +198,7 @@ pub(super) fn pieces<'a>(
     bases: &'a [Base],
 ) -> impl Iterator<Item = (*mut u8, usize)> + 'a {
     let segments = &bound.segments[step.segments.start as usize..step.segments.end as usize];
-    // Of a mapped link there is no such place, and nobody asks.
+    // A mapped link has no such place, and nobody asks.
     let segments = if place == NOWHERE { &segments[..0] } else { segments };
     let pace = step.pace;
     segments.iter().filter_map(move |segment| {
@@ -211,7 +211,7 @@ pub(super) fn pieces<'a>(
     })
 }
 
-/// Where the only message of a step goes straight.
+/// Returns the pieces of memory to which the only message of a step goes straight.
 pub(super) fn landing<'a>(
     bound: &'a Bound,
     step: &Step,

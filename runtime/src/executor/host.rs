@@ -2,7 +2,7 @@
 //!
 //! Lanes take turns, each at its own operation and pass. An operation whose messages have not come,
 //! whose slots are not free or whose predecessors are not done lets the next lane have its turn.
-//! When no lane can move, the rank waits (`idle`).
+//! If no lane can move, the rank waits (`idle`).
 
 use super::fold::pieces;
 use super::player::{Base, Cursor, OperandSource, Player};
@@ -104,7 +104,7 @@ impl Player<'_> {
         self.work.cursors[lane].pass >= self.bound.passes(lane)
     }
 
-    /// Moves a lane to its next step; says whether it has come to its end.
+    /// Moves a lane to its next step; returns true if it has come to its end.
     #[inline]
     fn advance(&mut self, lane: usize) -> bool {
         let bound = self.bound;
@@ -123,14 +123,15 @@ impl Player<'_> {
         false
     }
 
-    /// What the current step of a lane waits for, if anything.
+    /// Returns the condition that the current step of a lane waits for, if there is one.
     pub(crate) fn blocked(&mut self, lane: usize) -> Result<Option<Blocked>, Error> {
         self.test(lane)
     }
 
-    /// The same, to be polled: inlined so that the answer stays in registers. Through memory it would
-    /// wait until all stores before it have left the processor, the message just posted among them.
-    /// What was once seen to hold is not tested again, except for rooms and drains, which cost little.
+    /// Tests the conditions of the current step, to be polled: inlined so that the answer stays in registers.
+    /// Through memory it would wait until all stores before it have left the processor, the message just
+    /// posted among them. A condition that was once seen to hold is not tested again, except for rooms and
+    /// drains, which cost little.
     #[inline(always)]
     fn test(&mut self, lane: usize) -> Result<Option<Blocked>, Error> {
         let bound = self.bound;
@@ -210,7 +211,7 @@ impl Player<'_> {
         None
     }
 
-    /// How a message is to travel.
+    /// Returns the way in which a message is to travel.
     #[inline]
     fn kind(&self, out: &OutEnd, elements: u64) -> Kind {
         let len = elements as usize * out.size as usize;
@@ -253,7 +254,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Whether the only message of a step is where it is to be, folded with the other inputs.
+    /// Returns true if the only message of a step is at its destination, folded with the other inputs.
     #[inline]
     fn has_landed(&self, step: &Step) -> bool {
         let operands = &self.bound.operands[step.inputs.start as usize..step.inputs.end as usize];
@@ -262,7 +263,7 @@ impl Player<'_> {
         })
     }
 
-    /// Finds out where the messages of a step are written; says whether any stays where it is.
+    /// Finds out where the messages of a step are written; returns true if any stays where it is.
     #[inline]
     fn targets(&mut self, step: &Step, elements: u64) -> Result<bool, Error> {
         let bound = self.bound;
@@ -282,7 +283,7 @@ impl Player<'_> {
         Ok(zero_copy)
     }
 
-    /// Finds out where the inputs of a step are read; says whether any is another process's own.
+    /// Finds out where the inputs of a step are read; returns true if any is another process's own.
     #[inline]
     fn sources(&mut self, step: &Step, landed: bool) -> Result<bool, Error> {
         let bound = self.bound;

@@ -1,5 +1,5 @@
-//! What a rank does while none of its lanes can move: it looks after sockets, sees what each lane waits
-//! for, and asks the watchdog whether to go on.
+//! Waits while none of a rank's lanes can move: looks after sockets, sees what each lane waits for, and asks
+//! the watchdog whether to go on.
 
 use super::player::Player;
 use super::wait::Look;
@@ -9,8 +9,8 @@ use crate::bind::{Bound, Step};
 use crate::error::Error;
 
 impl Player<'_> {
-    /// Whether the peer of a send may still read memory of this call that was not copied, or a
-    /// socket has not taken all yet.
+    /// Returns true if the peer of a send may still read memory of this call that was not copied, or a socket
+    /// has not taken all yet.
     pub(super) fn is_read(&mut self, send: usize) -> bool {
         let sender = &mut self.endpoints.senders[self.bound.sends[send].sender as usize];
         let zero_copied = sender.zero_copied();
@@ -18,7 +18,7 @@ impl Player<'_> {
             || zero_copied > self.work.before[send] && !sender.is_consumed(zero_copied - 1)
     }
 
-    /// Pushes on what peers take bit by bit; says whether something moved, here or there, since this was asked last.
+    /// Pushes on what peers take bit by bit; returns true if something moved, here or there, since this was asked last.
     fn push(&mut self) -> bool {
         let mut moved = false;
         for send in &self.bound.sends {
@@ -29,7 +29,7 @@ impl Player<'_> {
         moved | (std::mem::replace(&mut self.taken, taken) != taken)
     }
 
-    /// A lane has come to its end: if it plays a part of a split by bandwidth, notes when.
+    /// Records that a lane has come to its end: if it plays a part of a split by bandwidth, notes the time.
     #[inline]
     pub(super) fn part_ended(&mut self, lane: usize) {
         if let Some(&Some(part)) = self.bound.parts.get(lane) {
@@ -85,7 +85,7 @@ impl Player<'_> {
         watchdog::look(self, look, lane, blocked)
     }
 
-    /// The first lane that waits for another rank, and for what; lanes that wait for it follow.
+    /// Returns the first lane that waits for another rank, and its condition; lanes that wait for it follow.
     pub(crate) fn obstacle(&mut self) -> Result<(Option<usize>, Option<Blocked>), Error> {
         let mut found = (None, None);
         for lane in 0..self.bound.lanes.len() {
@@ -107,7 +107,7 @@ impl Player<'_> {
         Ok(found)
     }
 
-    /// What each lane waits for, other than lanes.
+    /// Returns the conditions that lanes wait for, other than lanes.
     pub(crate) fn obstacles(&mut self) -> Result<Vec<Blocked>, Error> {
         let mut found = Vec::new();
         for lane in 0..self.bound.lanes.len() {
@@ -119,7 +119,7 @@ impl Player<'_> {
         Ok(found)
     }
 
-    /// The step that a lane is at; of no lane, the last that sends what is not taken yet.
+    /// Returns the step that a lane is at; of no lane, the last that sends what is not taken yet.
     pub(crate) fn at(&self, lane: Option<usize>, blocked: Option<Blocked>) -> Option<&Step> {
         let Bound { steps, outs, .. } = self.bound;
         let sends = |step: &&Step, send| {

@@ -1,4 +1,4 @@
-//! Playing bound plans. `host` moves the data, `idle` and `wait` spin and give up, without lock,
+//! Plays bound plans. `host` moves the data, `idle` and `wait` spin and give up, without lock,
 //! allocation or system call while all goes well.
 
 mod fold;

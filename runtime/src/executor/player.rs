@@ -8,7 +8,7 @@ use crate::group::Group;
 use crate::paths::Clock;
 use crate::trace::Recorder;
 
-/// Where a buffer of the call lies.
+/// The place of a buffer of the call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Base {
     pub(crate) address: *mut u8,
@@ -24,19 +24,19 @@ pub(crate) struct Work {
     pub(super) targets: Vec<Dst>,
     pub(super) inputs: Vec<Src>,
     pub(super) outputs: Vec<Dst>,
-    /// Where memory of other processes is copied to be folded.
+    /// The memory to which that of other processes is copied to be folded.
     pub(super) bounce: Vec<CacheLine>,
     /// Messages sent on each end before the call.
     pub(super) before: Vec<u64>,
     pub(crate) bases: Vec<Base>,
-    /// When the parts of a split by bandwidth were there.
+    /// The times at which the parts of a split by bandwidth were there.
     pub(crate) clock: Clock,
 }
 
 // SAFETY: the addresses inside are used only within a call, which fills them in anew.
 unsafe impl Send for Work {}
 
-/// Where a lane is.
+/// The position of a lane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor {
     pub(super) pass: u32,
@@ -49,13 +49,13 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// Step and pass.
+    /// Returns step and pass.
     pub(super) fn at(self) -> (u32, u32) {
         (self.step, self.pass)
     }
 }
 
-/// Where an input of a step is read.
+/// The source from which an input of a step is read.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum OperandSource {
     Local,
@@ -69,7 +69,7 @@ pub(super) enum OperandSource {
     Cma {
         pid: i32,
         base: u64,
-        /// Where the part at hand was copied to.
+        /// The address to which the part at hand was copied.
         copy: *mut u8,
     },
 }
@@ -84,11 +84,11 @@ pub(crate) struct Player<'a> {
     pub(crate) rank: u32,
     pub(crate) call: u64,
     pub(crate) digest: u32,
-    /// What the peers compare with their calls; nothing of messages between some ranks.
+    /// The digest that peers compare with their calls; `None` for messages between some ranks.
     pub(crate) entered: Option<u32>,
     pub(crate) wait: Wait,
     pub(crate) stats: Stats,
-    /// Whether memory of other ranks was read.
+    /// True if memory of other ranks was read.
     pub(crate) reads_peer: bool,
     /// Bytes that sockets had moved when that was last looked at, and pipes up to where they were taken.
     pub(crate) moved: u64,

@@ -1,9 +1,9 @@
 //! Calls so short that all their content travels in headers.
 //!
-//! What lanes, passes, slots and offers cost is more than such a call itself. So a bound plan of one
-//! lane and one pass, whose messages are all in headers, is first *run ahead*: its steps are done
-//! one after the other, while what they need is there or comes soon. Where that ends `host` goes on,
-//! with all that it has for waits, deadlines, faults and spans.
+//! Lanes, passes, slots and offers cost more than such a call itself. So a bound plan of one lane and one
+//! pass, whose messages are all in headers, is first *run ahead*: its steps are done one after the other,
+//! while what they need is there or comes soon. Where that ends `host` goes on, with all that it has for
+//! waits, deadlines, faults and spans.
 
 use super::player::Work;
 use crate::backend::{Dst, Src};
@@ -12,7 +12,7 @@ use crate::endpoints::{Endpoints, Receiver, Sender};
 use crate::transport::shm::{Kind, RING, meta};
 
 /// Plays a short call as far as it goes without long waits: until something has been missing for so
-/// many polls. Says how many steps are done.
+/// many polls. Returns how many steps are done.
 #[inline]
 pub(crate) fn run_ahead(
     bound: &Bound,
@@ -40,7 +40,7 @@ pub(crate) fn run_ahead(
     bound.steps.len() as u32
 }
 
-/// Whether the messages of a step are here, and as they should be, and there is room for its own.
+/// Returns true if the messages of a step are here, and as they should be, and there is room for its own.
 #[inline(always)]
 fn is_ready(
     bound: &Bound,
@@ -69,7 +69,7 @@ fn is_ready(
     outs.iter().all(|out| endpoints.senders[out.sender as usize].has_room(Kind::Inline, RING))
 }
 
-/// As the fold of any step, with one segment at the most and all content in headers.
+/// Folds a step like any other, with one segment at the most and all content in headers.
 #[inline(always)]
 fn fold(bound: &Bound, step: &Step, work: &mut Work, endpoints: &Endpoints) {
     let stores = step.store != NOWHERE && !step.dead;

@@ -1,4 +1,4 @@
-//! Waiting: spin, then yield or sleep, and look up now and then.
+//! Waits: spins, then yields or sleeps, and looks up now and then.
 //!
 //! A rank with a core of its own never sleeps: to be woken costs more (35 us and up) than most calls. It spins for
 //! about as long as a peer may lag behind within a call, then gives its core away between polls, and at once where
@@ -10,25 +10,26 @@ use std::time::{Duration, Instant};
 
 use crate::group::Group;
 
-/// Polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
+/// The number of polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
 const EAGER: u32 = 64;
-/// Polls before the first yield, a tenth of a millisecond.
+/// The number of polls before the first yield, a tenth of a millisecond.
 const SPINS: u32 = 3000;
-/// The same where ranks outnumber cores: whoever is awaited is likely not running.
+/// The number of polls where ranks outnumber cores: whoever is awaited is likely not running.
 const SPINS_CROWDED: u32 = 8;
-/// How long a rank polls sockets, without a pause, before it sleeps where others want its core: a peer that runs
-/// answers sooner, and to be woken costs more than what is left of a slice.
+/// The time that a rank polls sockets, without a pause, before it sleeps where others want its core: a peer
+/// that runs answers sooner, and to be woken costs more than what is left of a slice.
 const BRISK: Duration = Duration::from_micros(30);
-/// Longest sleep for shared memory. A waker that has not seen yet that somebody sleeps costs no more than this.
+/// The longest sleep for shared memory. A waker that has not seen yet that somebody sleeps costs no more than
+/// this.
 const NAP: Duration = Duration::from_micros(200);
-/// The same where something may come that wakes nobody.
+/// The longest sleep where something may come that wakes nobody.
 const SHORT_NAP: Duration = Duration::from_micros(50);
-/// A wait for sockets sleeps from here on.
+/// The time after which a wait for sockets sleeps.
 const LONG: Duration = Duration::from_millis(20);
-/// How often peers are examined.
+/// The interval at which peers are examined.
 const EXAMINE: Duration = Duration::from_millis(1);
 
-/// What a waiting rank should do next.
+/// The next action of a waiting rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Poll again.
@@ -50,11 +51,11 @@ pub(crate) struct Wait {
     polls: u32,
     began: Option<Instant>,
     examined: Option<Instant>,
-    /// Whether anything may come through sockets.
+    /// True if anything may come through sockets.
     sockets: bool,
-    /// Whether peers were told that this rank sleeps.
+    /// True if peers were told that this rank sleeps.
     announced: bool,
-    /// Whether peers were examined since the last progress.
+    /// True if peers were examined since the last progress.
     long: bool,
 }
 
@@ -66,23 +67,23 @@ impl Wait {
         Wait { timeout, spins, polls: 0, began, examined, sockets, announced, long }
     }
 
-    /// The wait is for sockets, too: `pause` says when to sleep for them.
+    /// Makes the wait one for sockets, too: `pause` says when to sleep for them.
     pub(crate) fn for_sockets(self, sockets: bool) -> Self {
         Wait { sockets, ..self }
     }
 
-    /// Polls without a pause.
+    /// Returns the number of polls without a pause.
     pub(crate) fn polls(crowded: bool) -> u32 {
         if crowded { SPINS_CROWDED } else { EAGER }
     }
 
-    /// How long nothing may move.
+    /// Returns the longest time without progress.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Something moved: the deadline begins anew. Says whether the wait was so long that peers were
-    /// examined.
+    /// Records that something moved: the deadline begins anew. Returns true if the wait was so long that
+    /// peers were examined.
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
         if self.polls == 0 {
@@ -93,17 +94,17 @@ impl Wait {
         std::mem::take(&mut self.long)
     }
 
-    /// How long nothing has moved, as far as it was looked at.
+    /// Returns the time without progress, as far as it was looked at.
     pub(crate) fn waited(&self) -> Duration {
         self.began.map(|began| began.elapsed()).unwrap_or_default()
     }
 
-    /// Whether this wait is so long that to be woken late costs little beside it.
+    /// Returns true if this wait is so long that to be woken late costs little beside it.
     pub(crate) fn is_long(&self) -> bool {
         self.polls > self.spins && self.began.is_some_and(|began| began.elapsed() > LONG)
     }
 
-    /// Nothing moved.
+    /// Records that nothing moved, and returns the next action.
     #[inline]
     pub(crate) fn pause(&mut self, group: &mut Group) -> Look {
         self.polls = self.polls.saturating_add(1);
@@ -149,7 +150,7 @@ impl Wait {
         self.look_up(group, now, Look::Again)
     }
 
-    /// What to do next, if nothing has happened: `then`.
+    /// Returns the next action: `then`, if nothing has happened.
     fn look_up(&mut self, group: &mut Group, now: Instant, then: Look) -> Look {
         if group.is_aborted() {
             self.long = true;
@@ -176,7 +177,7 @@ mod tests {
     use crate::transport::shm::{Layout, Segment};
     use roundelay_dsl::diag::codes;
 
-    /// As if others had the rank's core twice.
+    /// Records that others had the rank's core twice.
     fn contend(group: &mut Group) {
         for _ in 0..2 {
             group.contention.yielded(Instant::now(), Duration::from_millis(3));

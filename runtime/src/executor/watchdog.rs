@@ -1,5 +1,5 @@
-//! When a wait has failed, and how that is told: who waited, where in the algorithm, for what, from
-//! whom, and what is known of the peer.
+//! Reports a failed wait: who waited, where in the algorithm, for what, from whom, and what is known of the
+//! peer.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::group::Group;
 use crate::trace::{Condition, Looks, PAUSE, Recorder, Seen, Standing, Wait, Waiting, now};
 use crate::transport::shm::State;
 
-/// What is wrong with a peer.
+/// The fault of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// It has left or died; whatever it sent before is still there.
@@ -39,14 +39,14 @@ pub(crate) fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) 
     }
 }
 
-/// That a process does not exist, if so.
+/// Describes a process that no longer exists; returns `None` if it does.
 fn missing(pid: i32) -> Option<String> {
     let pid = rustix::process::Pid::from_raw(pid)?;
     let gone = rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
     gone.then(|| format!("its process {} no longer exists", pid.as_raw_nonzero()))
 }
 
-/// Why a rank waits in vain, as far as that can be seen from here, and the remedy.
+/// Returns the reason for which a rank waits in vain, as far as that can be seen from here, and the remedy.
 pub(crate) fn remark(group: &Group, waiting: &Waiting, sites: &[Site]) -> String {
     let mut looks = Looks::default();
     loop {
@@ -57,7 +57,8 @@ pub(crate) fn remark(group: &Group, waiting: &Waiting, sites: &[Site]) -> String
     }
 }
 
-/// As [`remark`], for a wait that is over if what is awaited comes while the others are looked at.
+/// Returns the text of [`remark`], for a wait that is over if what is awaited comes while the others are
+/// looked at: then `None`.
 fn remark_unless_it_comes(
     player: &mut Player<'_>,
     waiting: &Waiting,
@@ -76,7 +77,7 @@ fn remark_unless_it_comes(
     }
 }
 
-/// What can be seen of all ranks by one that waits.
+/// Returns the state of all ranks as one that waits can see it.
 fn seen(group: &Group, waiting: &Waiting, sites: &[Site]) -> Vec<Standing> {
     let mut standings = standings(group, sites);
     // This rank's own wait is known best.
@@ -86,7 +87,7 @@ fn seen(group: &Group, waiting: &Waiting, sites: &[Site]) -> Vec<Standing> {
     standings
 }
 
-/// What can be seen of all ranks.
+/// Returns the state of all ranks, as far as it can be seen.
 pub(crate) fn standings(group: &Group, sites: &[Site]) -> Vec<Standing> {
     (0..group.size()).map(|rank| standing(group, rank, sites)).collect()
 }
@@ -109,7 +110,7 @@ fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
     let seen = |call| Some(Seen { call, digest: group.call_of(rank, call)?, what: None });
     let recent = (latest.saturating_sub(3).max(1)..=latest).filter_map(seen).collect();
     let waiting: Option<Wait> = group.wait_of(rank).map(|w| w.spell(sites));
-    // Of a rank whose calls cannot be seen nothing is known but what it says.
+    // Nothing is known of a rank whose calls cannot be seen but what it says.
     let condition = match (&waiting, condition) {
         (Some(_), Condition::Unknown) => Condition::Running,
         (None, Condition::Running) if calls.is_none() => Condition::Unknown,
@@ -119,7 +120,7 @@ fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
     Standing { rank, pid, condition, calls: latest, recent, waiting }
 }
 
-/// When a wait began that has lasted so long: as recorded, if it is.
+/// Returns the time at which a wait began that has lasted so long: as recorded, if it is.
 pub(crate) fn began(recorder: &Recorder, waited: Duration) -> u64 {
     match recorder.waiting() {
         Some(waiting) => waiting.since,
@@ -133,14 +134,14 @@ pub(crate) fn waits(group: &mut Group, recorder: &mut Recorder, waiting: &Waitin
     group.publish_wait(Some(waiting));
 }
 
-/// A wait that was long is over.
+/// Records that a wait that was long is over.
 #[cold]
 pub(crate) fn resumed(group: &mut Group, recorder: &mut Recorder) {
     recorder.resumes();
     group.publish_wait(None);
 }
 
-/// What the lanes of a blocked rank wait for.
+/// Describes the wait of the lanes of a blocked rank.
 fn waiting(
     player: &mut Player<'_>,
     lane: Option<usize>,
@@ -170,7 +171,7 @@ fn waiting(
     Ok(waiting)
 }
 
-/// Whether a process is stopped by a signal or a debugger.
+/// Returns true if a process is stopped by a signal or a debugger.
 fn is_stopped(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name before the state is in parentheses and may itself hold any character.
@@ -178,7 +179,7 @@ fn is_stopped(pid: i32) -> bool {
     matches!(state, Some('T' | 't'))
 }
 
-/// The error of a message that is not the one that a step receives.
+/// Returns the error of a message that is not the one that a step receives.
 #[cold]
 pub(crate) fn unexpected(player: &Player<'_>, step: &Step, receiver: u32, arrived: u64) -> Error {
     let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
@@ -192,7 +193,7 @@ pub(crate) fn unexpected(player: &Player<'_>, step: &Step, receiver: u32, arrive
     }
 }
 
-/// The error of a message that belongs to another call.
+/// Returns the error of a message that belongs to another call.
 #[cold]
 pub(crate) fn mismatch(player: &Player<'_>, receiver: u32) -> Error {
     let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
@@ -203,8 +204,9 @@ fn odd_one(player: &Player<'_>, peer: u32) -> Error {
     other_call(player.group, peer, player.call, &player.bound.describe())
 }
 
-/// The error of a rank whose call number `call`, which is `what`, is not the one that a peer makes. If the job has ended
-/// already, that is the cause: where a part failed, its ranks no longer do what the others do.
+/// Returns the error of a rank whose call number `call`, which is `what`, is not the one that a peer makes.
+/// If the job has ended already, that is the cause: where a part failed, its ranks no longer do what the
+/// others do.
 #[cold]
 pub(crate) fn other_call(group: &Group, peer: u32, call: u64, what: &str) -> Error {
     group.listen();
@@ -286,7 +288,7 @@ pub(crate) fn look(
     }
 }
 
-/// Whom a blocked lane waits for, and what for, in words.
+/// Describes the rank and the event that a blocked lane waits for.
 fn describe(player: &Player<'_>, blocked: Blocked) -> (u32, String) {
     let channel = |channel: u16| match channel {
         0 => String::new(),
@@ -323,7 +325,7 @@ fn describe(player: &Player<'_>, blocked: Blocked) -> (u32, String) {
     }
 }
 
-/// As [`remark`], of messages that only two ranks know of.
+/// Returns the text of [`remark`] for messages that only two ranks know of.
 fn batch_remark(player: &Player<'_>, peer: u32, blocked: Blocked, known: &str) -> String {
     let rank = player.rank;
     match blocked {
@@ -338,7 +340,7 @@ fn batch_remark(player: &Player<'_>, peer: u32, blocked: Blocked, known: &str) -
     }
 }
 
-/// Where in its algorithm a rank is.
+/// Returns the place in its algorithm at which a rank is.
 pub(crate) fn location(player: &Player<'_>, step: Option<&Step>) -> Location {
     if let Some(batch) = &player.bound.batch {
         let index = step.map_or(0, |s| s.round);

@@ -1,28 +1,28 @@
-//! What the system says of the devices of this host.
+//! Lists the devices of this host that the system knows.
 
 use std::path::Path;
 
 use super::{Device, NetworkPath, RDMA, TCP};
 
-/// Where the system lists them.
+/// The folder in which the system lists them.
 pub const SYS: &str = "/sys/class";
 const NET: &str = "net";
 const INFINIBAND: &str = "infiniband";
 
-/// The network interfaces and RDMA devices that are up, below a folder such as [`SYS`].
+/// Returns the network interfaces and RDMA devices that are up, below a folder such as [`SYS`].
 pub fn devices(sys: &Path) -> Vec<Device> {
     let mut devices = interfaces(&sys.join(NET));
     devices.extend(rdma(&sys.join(INFINIBAND)));
     devices
 }
 
-/// The names of all RDMA devices of this host.
+/// Returns the names of all RDMA devices of this host.
 pub(crate) fn rdma_names() -> Vec<String> {
     entries(&Path::new(SYS).join(INFINIBAND))
 }
 
-/// The paths of names that no topology file explains: a name is an RDMA device's of this host, or else an interface's,
-/// an address or a network, or nothing, as will be found where it is listened at.
+/// Returns the paths of names that no topology file explains: a name is an RDMA device's of this host, or
+/// else an interface's, an address or a network, or nothing, as will be found where it is listened at.
 ///
 /// # Errors
 ///
@@ -53,13 +53,13 @@ fn named(
     names.iter().map(way).collect()
 }
 
-/// What the first port of a device can do, in Mbit/s; 0 if the system does not say.
+/// Returns the rate of the first port of a device, in Mbit/s; 0 if the system does not say.
 pub(crate) fn mbit(device: &str) -> u32 {
     let port = Path::new(SYS).join(INFINIBAND).join(device).join("ports/1");
     rate(&port).map_or(0, |gbit| (gbit * 1000.0) as u32)
 }
 
-/// What the first port of a device is in, if that is not the state in which it works.
+/// Names the state of the first port of a device, if that is not the state in which it works.
 pub(crate) fn fault(device: &str) -> Option<String> {
     let state = read(&Path::new(SYS).join(INFINIBAND).join(device).join("ports/1/state"));
     let Some(state) = state else { return Some("the device is gone".into()) };
@@ -68,7 +68,7 @@ pub(crate) fn fault(device: &str) -> Option<String> {
     (word != "ACTIVE").then(|| format!("its port is {word} on this host"))
 }
 
-/// Network interfaces that are up and lead somewhere.
+/// Returns the network interfaces that are up and lead somewhere.
 fn interfaces(net: &Path) -> Vec<Device> {
     let up = |name: &String| {
         let says = |file: &str| read(&net.join(name).join(file));
@@ -84,7 +84,7 @@ fn interfaces(net: &Path) -> Vec<Device> {
     entries(net).into_iter().filter(up).map(device).collect()
 }
 
-/// RDMA devices with an active port.
+/// Returns the RDMA devices with an active port.
 fn rdma(folder: &Path) -> Vec<Device> {
     let device = |name: String| {
         let ports = folder.join(&name).join("ports");
@@ -98,7 +98,7 @@ fn rdma(folder: &Path) -> Vec<Device> {
     entries(folder).into_iter().filter_map(device).collect()
 }
 
-/// Gbit/s of a port: "100 Gb/sec (4X EDR)" is its width times the speed of a lane.
+/// Returns the Gbit/s of a port: "100 Gb/sec (4X EDR)" is its width times the speed of a lane.
 fn rate(port: &Path) -> Option<f64> {
     let text = read(&port.join("rate"))?;
     text.split_whitespace().next()?.parse().ok().filter(|&gbit: &f64| gbit > 0.0)

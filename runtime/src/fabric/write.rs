@@ -41,7 +41,7 @@ pub(super) fn text(fabric: &Fabric) -> String {
     out
 }
 
-/// A TOML string or quoted key.
+/// Quotes a TOML string or key.
 fn quoted(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control()).collect();
     format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))

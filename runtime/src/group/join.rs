@@ -1,4 +1,4 @@
-//! Making a group of ranks that found each other: who shares memory with whom.
+//! Makes a group of ranks that found each other: who shares memory with whom.
 //!
 //! The lowest rank of each machine makes the memory and tells the number of its descriptor; the
 //! others open that descriptor through `/proc`. The memory has no name, so nothing can be left
@@ -22,38 +22,38 @@ use crate::store::Store;
 use crate::transport;
 use crate::transport::shm::{Layout, Segment};
 
-/// What the ranks of a job must have in common.
+/// The settings that the ranks of a job must have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Terms {
-    /// Which links may be used.
+    /// The links that may be used.
     pub(crate) transports: Transports,
     /// Sockets opened to each peer at once.
     pub(crate) channels: u32,
     /// See [`Layout`]; by default what the transports say.
     pub(crate) slot_bytes: Option<u64>,
-    /// Whether sockets are opened when a plan first needs them, not at once.
+    /// True if sockets are opened when a plan first needs them, not at once.
     pub(crate) lazy: bool,
 }
 
-/// What a rank tells all others of itself.
+/// The information that a rank gives all others about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Note {
     terms: Terms,
-    /// Whether it has devices for RDMA, and may use them.
+    /// True if it has devices for RDMA, and may use them.
     rdma: bool,
     /// The paths to other hosts, in order, where there are several.
     paths: Vec<String>,
-    /// Which of them are devices here.
+    /// True for each of the paths that is a device here.
     devices: Vec<bool>,
-    /// What the system says of the speed of each, in Mbit/s; 0 if it says nothing.
+    /// The speed of each path according to the system, in Mbit/s; 0 if it says nothing.
     speeds: Vec<u32>,
-    /// What topology files call this host, and which file this is, if there is one.
+    /// The name of this host in topology files, and the digest of the file, if there is one.
     name: String,
     sheet: Option<u64>,
 }
 
 impl Note {
-    /// This rank's.
+    /// Makes the note of this rank.
     pub(crate) fn of(terms: Terms, listener: &Listener) -> Self {
         // Opening devices takes a moment: not if they are of no use.
         let rdma = terms.transports.rdma && transport::rdma().is_ok();
@@ -65,13 +65,13 @@ impl Note {
     }
 }
 
-/// Which paths are devices.
+/// Returns true for each path that is a device.
 fn devices(options: &Options) -> Vec<bool> {
     options.media.iter().map(|medium| medium.device().is_some()).collect()
 }
 
 impl Terms {
-    /// The terms of ranks that found each other in memory.
+    /// Returns the terms of ranks that found each other in memory.
     pub(super) fn of(layout: &Layout) -> Self {
         let transports = Transports::SHM;
         Terms { transports, channels: 1, slot_bytes: Some(layout.slot_bytes), lazy: false }
@@ -81,7 +81,7 @@ impl Terms {
         self.slot_bytes.unwrap_or(self.transports.slot_bytes())
     }
 
-    /// Words for what differs between this rank's terms and another's.
+    /// Describes the difference between this rank's terms and another's.
     fn difference(&self, other: &Terms) -> String {
         let mut parts = Vec::new();
         let mut compare = |name: &str, a: String, b: String| {
@@ -98,7 +98,7 @@ impl Terms {
 }
 
 impl Group {
-    /// The ranks that `net` has brought together. Collective.
+    /// Makes a group of the ranks that `net` has brought together. Collective.
     pub(crate) fn join(
         rank: u32,
         mut net: Net,
@@ -156,7 +156,7 @@ impl Group {
     pub(super) fn find_routes(&mut self, peers: &[Peer], refusal: Option<&str>) {
         self.all_have_rdma = peers.iter().all(|peer| peer.rdma);
         let local_ranks = |r| self.local(r).is_some();
-        // Where there are several paths they say what carries data, not what devices there are.
+        // If there are several paths they say what carries data, not what devices there are.
         let rdma = self.terms.transports.rdma && self.carried.is_none();
         let transports = Transports { rdma, ..self.terms.transports };
         self.routes = routes(self.rank, peers, transports, &local_ranks, refusal);
@@ -169,7 +169,7 @@ impl Group {
     }
 }
 
-/// The machines by number, in the order of their first ranks.
+/// Numbers the machines, in the order of their first ranks.
 fn numbers(hosts: &[u128]) -> Vec<u32> {
     let mut seen: Vec<u128> = Vec::new();
     let number = |host: &u128| match seen.iter().position(|h| h == host) {
@@ -182,7 +182,7 @@ fn numbers(hosts: &[u128]) -> Vec<u32> {
     hosts.iter().map(number).collect()
 }
 
-/// Where the ranks are; an error if they were not given the same.
+/// Returns the hosts of the ranks and the costs of the paths; fails if the ranks were not given the same.
 fn peers(
     rank: u32,
     endpoints: &[EndpointAddress],
@@ -244,7 +244,7 @@ struct Shared {
     near: Vec<u32>,
     segment: Arc<Segment>,
     refusal: Option<String>,
-    /// Of each rank whether it has opened its machine's memory.
+    /// 1 for each rank that has opened its machine's memory.
     fits: Vec<u64>,
 }
 

@@ -12,7 +12,7 @@ use crate::route::Transport;
 use crate::transport::rdma::{self, Handshake, Meeting};
 use crate::transport::tcp::Socket;
 
-/// How long a rank stays until its peers' systems have what it sent over several paths.
+/// The time that a rank stays until its peers' systems have what it sent over several paths.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Group {
@@ -65,7 +65,7 @@ impl Group {
         Ok(made)
     }
 
-    /// A connection through devices. Without a rail there is none; a path may come to work later.
+    /// Makes a connection through devices. Without a rail there is none; a path may come to work later.
     fn handshake(&self, connection: ConnectionId, handshake: Handshake) -> Result<Socket, Error> {
         if self.carried.is_some() {
             let stream = self.net().and_then(|net| net.stream_over_device(connection, handshake));
@@ -92,23 +92,23 @@ impl Group {
         }
     }
 
-    /// Says which devices carry connections that are made from now on.
+    /// Sets the devices that carry connections which are made from now on.
     pub(crate) fn choose_devices(&mut self, devices: rdma::Choice) {
         self.devices = devices;
     }
 
-    /// The paths between hosts; none where there is only one.
+    /// Returns the paths between hosts; none where there is only one.
     pub(crate) fn paths(&self) -> &[String] {
         &self.paths
     }
 
-    /// What the paths between hosts can do, as far as the system or a topology file says, the same on all
-    /// ranks; empty where there is only one.
+    /// Returns the latency and bandwidth of the paths between hosts, as far as the system or a topology file
+    /// says, the same on all ranks; empty where there is only one.
     pub(crate) fn path_costs(&self) -> &[PathCost] {
         &self.costs
     }
 
-    /// Paths, by number, on which a stream of this rank does not go though it should.
+    /// Returns the paths, by number, on which a stream of this rank does not go though it should.
     pub(crate) fn lost_paths(&self) -> u64 {
         let away = |socket: Arc<Socket>| {
             let stream = socket.stream()?;
@@ -117,8 +117,8 @@ impl Group {
         self.streamed.iter().filter_map(Weak::upgrade).filter_map(away).fold(0, |all, p| all | p)
     }
 
-    /// Before it leaves: what was sent may have to be sent again over another path, which nobody can do
-    /// for this rank later.
+    /// Waits before this rank leaves: what was sent may have to be sent again over another path, which nobody
+    /// can do for it later.
     pub(super) fn linger(&self) {
         let deadline = Instant::now() + LINGER;
         let waits = |socket: &Arc<Socket>| {

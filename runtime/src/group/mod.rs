@@ -6,8 +6,8 @@
 //! sits in some segment, if alone, so that its alarm is always a word in memory. Ranks elsewhere are
 //! reached through sockets (`net`), which then also carry what is said outside plans.
 //!
-//! `join` makes a group of ranks that found each other, `split` a part of a group, `links` its connections. A part that fails
-//! takes what it is a part of with it, and no other part.
+//! `join` makes a group of ranks that found each other, `split` a part of a group, `links` its connections. A
+//! part that fails takes what it is a part of with it, and no other part.
 
 mod join;
 mod links;
@@ -33,7 +33,7 @@ use crate::transport::shm::{Exchange, Layout, Segment, State};
 use crate::transport::tcp::Socket;
 use crate::waiting::Waiting;
 
-/// How long ranks elsewhere may take to say what they wait for. They look up once a millisecond.
+/// The time that ranks elsewhere may take to say what they wait for. They look up once a millisecond.
 const ANSWERS: Duration = Duration::from_millis(200);
 
 /// The numbers of a rank of this machine in the memory that it shares with this one.
@@ -45,21 +45,21 @@ pub(crate) struct LocalRank {
     pub(crate) heap: u32,
 }
 
-/// What the words of a round show.
+/// The result of reading a rank's word in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// Nothing yet.
+    /// The rank shows nothing yet.
     Nothing,
-    /// The rank's word.
+    /// The word of the rank.
     Word(u64),
-    /// That rank is in another call.
+    /// The rank that is in another call.
     OtherCall(u32),
 }
 
-/// Ends what a part is told of a failure of its whole.
+/// The end of the text that a part is told of a failure of its whole.
 const OF_WHOLE: &str = "; these are numbers in the whole of this part";
 
-/// Who stops when a part fails.
+/// The ranks of a whole, which stop when a part fails.
 #[derive(Clone)]
 struct Above {
     control: Arc<Segment>,
@@ -91,58 +91,59 @@ impl Above {
         }
     }
 
-    /// As a part of that part sees it.
+    /// Returns this group as a part of that part sees it.
     fn beyond(&self, members: &[u32]) -> Above {
         let called = |&m: &u32| self.members.get(m as usize).copied().unwrap_or(m);
         Above { members: members.iter().map(called).collect(), ..self.clone() }
     }
 }
 
-/// See above.
+/// The ranks of a communicator, and the memory and sockets between them.
 pub(crate) struct Group {
     rank: u32,
     control: Arc<Segment>,
     heap: Arc<Segment>,
-    /// By rank.
+    /// The numbers of the ranks of this machine, by rank.
     locals: Vec<Option<LocalRank>>,
     exchange: Exchange,
-    /// If not all ranks share the control segment. Parts raise alarms there too.
+    /// The sockets, if not all ranks share the control segment. Parts raise alarms there too.
     net: Option<Arc<Mutex<Net>>>,
-    /// What this is a part of, and what that is a part of, and so on.
+    /// The whole that this is a part of, the whole that that is a part of, and so on.
     above: Vec<Above>,
-    /// What sockets were needed for before the ranks knew that they can do without.
+    /// The counts of sockets that were needed before the ranks knew that they can do without.
     joined: Counts,
-    /// What the ranks showed in the current round, if they are not all in the control segment.
+    /// The words of the ranks in the current round, if they are not all in the control segment; the rank that
+    /// is in another call, if one is.
     words: Option<Result<Vec<u64>, u32>>,
     routes: Vec<Route>,
     /// The machine of each rank, numbered alike on all ranks.
     hosts: Vec<u32>,
     /// The process of each rank on this machine.
     pids: Vec<Option<i32>>,
-    /// Identity, the same on all ranks, and how many parts were split off it.
+    /// The identity, the same on all ranks, and the number of parts that were split off.
     id: u64,
     splits: u64,
     terms: Terms,
     /// See [`Group::paths`].
     paths: Vec<String>,
-    /// What carries data between hosts, if several paths say so.
+    /// The transport that carries data between hosts, if several paths name it.
     carried: Option<Transport>,
     /// See [`Group::path_costs`].
     costs: Vec<PathCost>,
     /// Connections that are not plain sockets: they move only while this process looks at them, whatever it waits
     /// for, for a peer may still need what an earlier call sent.
     streamed: Vec<Weak<Socket>>,
-    /// Which devices carry connections by RDMA, and whether every rank of the job has some.
+    /// The devices that carry connections by RDMA, and true if every rank of the job has some.
     devices: rdma::Choice,
     all_have_rdma: bool,
-    /// What devices know of this rank's arena; parts share it.
+    /// The registrations of this rank's arena with devices; parts share them.
     registrations: Arc<rdma::Registrations>,
-    /// Whether others want this rank's core.
+    /// The competition of other programs for this rank's core.
     pub(crate) contention: Contention,
 }
 
 impl Group {
-    /// All ranks of a segment.
+    /// Makes a group of all ranks of a segment.
     pub(crate) fn whole(segment: Arc<Segment>, rank: u32) -> Self {
         let locals: Vec<_> =
             (0..segment.layout().ranks).map(|r| Some(LocalRank { control: r, heap: r })).collect();
@@ -153,7 +154,7 @@ impl Group {
         group
     }
 
-    /// Takes this rank's local.
+    /// Takes this rank's place in the control segment.
     fn local_ranks(
         rank: u32,
         control: Arc<Segment>,
@@ -192,7 +193,7 @@ impl Group {
         group
     }
 
-    /// Says that this rank is about to sleep. Whatever comes from now on wakes it.
+    /// Announces that this rank is about to sleep. Whatever comes from now on wakes it.
     pub(crate) fn announce_sleep(&self) {
         self.control.announce_sleep(self.own());
     }
@@ -202,58 +203,58 @@ impl Group {
         self.control.sleep(self.own(), most);
     }
 
-    /// This rank.
+    /// Returns the number of this rank.
     pub(crate) fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub(crate) fn size(&self) -> u32 {
         self.locals.len() as u32
     }
 
-    /// The parameters of the shared memory.
+    /// Returns the parameters of the shared memory.
     pub(crate) fn layout(&self) -> &Layout {
         self.control.layout()
     }
 
-    /// The memory that holds the arenas.
+    /// Returns the memory that holds the arenas.
     pub(crate) fn heap(&self) -> &Arc<Segment> {
         &self.heap
     }
 
-    /// The memory that holds control pages and connections.
+    /// Returns the memory that holds control pages and connections.
     pub(crate) fn control(&self) -> &Arc<Segment> {
         &self.control
     }
 
-    /// The way to every rank.
+    /// Returns the way to every rank.
     pub(crate) fn routes(&self) -> &[Route] {
         &self.routes
     }
 
-    /// The identity of the next part with these ranks: the same on all of them, and no other's.
+    /// Returns the identity of the next part with these ranks: the same on all of them, and no other's.
     pub(crate) fn next_id(&mut self, ranks: u64) -> u64 {
         self.splits += 1;
         mix(mix(self.id, self.splits), ranks)
     }
 
-    /// The machine of each rank, by number.
+    /// Returns the machine of each rank, by number.
     pub(crate) fn hosts(&self) -> &[u32] {
         &self.hosts
     }
 
-    /// Whether some ranks are reached through sockets.
+    /// Returns true if some ranks are reached through sockets.
     pub(crate) fn is_networked(&self) -> bool {
         self.net.is_some()
     }
 
-    /// Whether ranks of one machine may share memory.
+    /// Returns true if ranks of one machine may share memory.
     pub(crate) fn shares_memory(&self) -> bool {
         self.terms.transports.shm
     }
 
-    /// What links the ranks, as the tuned table names it: the same on all of them.
+    /// Returns the links between the ranks, as the tuned table names them: the same on all of them.
     pub(crate) fn transport(&self) -> &'static str {
         let Transports { shm, tcp, rdma } = self.terms.transports;
         let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
@@ -272,7 +273,7 @@ impl Group {
         }
     }
 
-    /// Where a rank sits, if it shares memory with this one.
+    /// Returns the numbers of a rank that shares memory with this one.
     #[inline]
     pub(crate) fn local(&self, rank: u32) -> Option<LocalRank> {
         self.locals.get(rank as usize).copied().flatten()
@@ -282,7 +283,7 @@ impl Group {
         self.local(self.rank).map_or(0, |local| local.control)
     }
 
-    /// Whether `low..high` of the heap lies in the arena of a rank.
+    /// Returns true if `low..high` of the heap lies in the arena of a rank.
     pub(crate) fn lies_in_arena(&self, rank: u32, low: u64, high: u64) -> bool {
         let Some(local) = self.local(rank) else { return false };
         let layout = self.heap.layout();
@@ -290,7 +291,7 @@ impl Group {
         low >= arena && low <= high && high <= arena + layout.arena_bytes
     }
 
-    /// The connections to open before they are needed.
+    /// Returns the connections to open before they are needed.
     pub(crate) fn links_at_once(&self) -> Vec<ConnectionId> {
         if self.terms.lazy {
             return Vec::new();
@@ -304,7 +305,7 @@ impl Group {
             .collect()
     }
 
-    /// Whether connections wait until a call needs them.
+    /// Returns true if connections wait until a call needs them.
     pub(crate) fn is_lazy(&self) -> bool {
         self.terms.lazy
     }
@@ -313,34 +314,34 @@ impl Group {
         self.net.as_ref().map(|net| net.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What was done over sockets to come together and to speak outside plans.
+    /// Returns the counts of what was done over sockets to come together and to speak outside plans.
     pub(crate) fn counts(&self) -> Counts {
         self.net().map_or(self.joined, |net| net.counts())
     }
 
-    /// Bytes of shared memory that the ranks of this machine have reserved, arenas included.
+    /// Returns the bytes of shared memory that the ranks of this machine have reserved, arenas included.
     pub(crate) fn reserved(&self) -> u64 {
         let heap = if self.shares_heap() { 0 } else { self.heap.reserved() };
         self.control.reserved() + heap
     }
 
-    /// Bytes of this rank's arena that devices know.
+    /// Returns the bytes of this rank's arena that devices know.
     pub(crate) fn registered(&self) -> u64 {
         self.registrations.bytes()
     }
 
-    /// Descriptors, without those of connections for data.
+    /// Returns the number of descriptors, without those of connections for data.
     pub(crate) fn descriptors(&self) -> u64 {
         let memory = if self.shares_heap() { 1 } else { 2 };
         memory + self.net().map_or(0, |net| net.counts().links + net.listener().descriptors())
     }
 
-    /// Whether one segment is both control segment and heap.
+    /// Returns true if one segment is both control segment and heap.
     fn shares_heap(&self) -> bool {
         Arc::ptr_eq(&self.control, &self.heap)
     }
 
-    /// Hears what ranks elsewhere say: alarms, and that they are gone.
+    /// Reads what ranks elsewhere say: alarms, and that they are gone.
     pub(crate) fn listen(&self) {
         let own = self.own();
         let Some(mut net) = self.net() else { return };
@@ -361,8 +362,8 @@ impl Group {
         }
     }
 
-    /// A rank is gone, as a socket shows. It may have failed for a reason that it told everybody, and
-    /// that has not come here yet: hears for a moment.
+    /// Listens for a moment after a socket showed that a rank is gone: it may have failed for a reason that it
+    /// told everybody, and that has not come here yet.
     pub(crate) fn hear_out(&mut self) {
         let deadline = Instant::now() + LAST_WORDS;
         while self.net.is_some() && !self.is_aborted() && Instant::now() < deadline {
@@ -371,8 +372,8 @@ impl Group {
         }
     }
 
-    /// This rank is about to give up a wait that it has published: asks what those wait for whose
-    /// waits cannot be seen, and hears for a moment.
+    /// Asks the ranks whose waits cannot be seen what they wait for, before this rank gives up a wait that it
+    /// has published, and listens for a moment.
     pub(crate) fn ask_around(&mut self) {
         let own = self.control.wait_of(self.own());
         let Some(own) = own.filter(|_| self.net.is_some()) else { return };
@@ -395,41 +396,41 @@ impl Group {
         self.above.iter().for_each(|above| above.abort(&cause));
     }
 
-    /// Whether somebody failed.
+    /// Returns true once a rank has raised the abort flag.
     #[inline]
     pub(crate) fn is_aborted(&self) -> bool {
         self.control.is_aborted()
     }
 
-    /// The error of a rank that stops because somebody failed.
+    /// Returns the error of a rank that stops because somebody failed.
     pub(crate) fn aborted(&self, location: Option<Location>) -> Error {
         let stopped =
             || AbortRecord { code: codes::TIMEOUT, rank: self.rank, text: "stopped".into() };
         abort::consequence(self.rank, self.abort_record().unwrap_or_else(stopped), location)
     }
 
-    /// Why everybody stops.
+    /// Returns the reason for which everybody stops.
     pub(crate) fn abort_record(&self) -> Option<AbortRecord> {
         self.control.abort_record()
     }
 
-    /// Says which call this rank is in.
+    /// Publishes the call that this rank is in.
     #[inline]
     pub(crate) fn publish_call(&self, call: u64, digest: u32) {
         self.control.publish_call(self.own(), call, digest);
     }
 
-    /// The number of a rank's latest call, if that can be seen from here.
+    /// Returns the number of a rank's latest call, if that can be seen from here.
     pub(crate) fn latest_call(&self, rank: u32) -> Option<u64> {
         self.local(rank).map(|local| self.control.latest_call(local.control))
     }
 
-    /// The digest of a rank's `call`-th call, if it got there, not far beyond, and can be seen.
+    /// Returns the digest of a rank's `call`-th call, if it got there, not far beyond, and can be seen.
     pub(crate) fn call_of(&self, rank: u32, call: u64) -> Option<u32> {
         self.control.call_of(self.local(rank)?.control, call)
     }
 
-    /// Says what this rank waits for, or no longer.
+    /// Publishes the wait of this rank, or its end.
     pub(crate) fn publish_wait(&self, waiting: Option<&Waiting>) {
         self.control.publish_wait(self.own(), waiting.map(Waiting::words));
         if let (None, Some(mut net)) = (waiting, self.net()) {
@@ -437,7 +438,7 @@ impl Group {
         }
     }
 
-    /// What a rank waits for, if it said so and that can be seen from here.
+    /// Returns the wait of a rank, if it said so and that can be seen from here.
     pub(crate) fn wait_of(&self, rank: u32) -> Option<Waiting> {
         let words = match self.local(rank) {
             Some(local) => self.control.wait_of(local.control),
@@ -446,18 +447,18 @@ impl Group {
         Waiting::from_words(words?)
     }
 
-    /// Whether a rank takes part, and in which process of this machine.
+    /// Returns the state of a rank, and its process if that is on this machine.
     pub(crate) fn state(&self, rank: u32) -> (State, Option<i32>) {
         let known = self.pids.get(rank as usize).copied().flatten();
         match self.local(rank).map(|local| self.control.state(local.control)) {
-            // It has joined, and takes its local next.
+            // It has joined, and takes its place next.
             None | Some((State::Absent, _)) if known.is_some() => (State::Present, known),
             None => (State::Present, None),
             Some((state, pid)) => (state, Some(pid)),
         }
     }
 
-    /// How a rank elsewhere is known to have gone.
+    /// Describes how a rank elsewhere went, if it is known to have gone.
     pub(crate) fn gone(&self, rank: u32) -> Option<String> {
         self.net()?.gone(rank).map(str::to_owned)
     }
@@ -472,12 +473,12 @@ impl Group {
         self.locals.iter().flatten().for_each(|local| self.control.wake(local.control));
     }
 
-    /// Whose words are missing in that round, if they do not come from each rank by itself.
+    /// Returns the rank whose words are missing in that round, if they do not come from each rank by itself.
     pub(crate) fn awaited_word(&self) -> Option<u32> {
         self.net()?.awaited_words()
     }
 
-    /// What a rank shows in that round.
+    /// Returns the word that a rank shows in that round.
     pub(crate) fn word_of(&mut self, rank: u32) -> Shown {
         if self.net.is_none() {
             let local = self.local(rank);

@@ -15,7 +15,7 @@ use crate::transport::shm::{Layout, PAGE, Segment};
 pub(crate) struct Part {
     /// Ranks of the whole, in the order of the part.
     members: Vec<u32>,
-    /// Those that share memory with this one, in the order of the part.
+    /// The members that share memory with this one, in the order of the part.
     near: Vec<u32>,
     id: u64,
     control: Option<Arc<Segment>>,
@@ -57,7 +57,7 @@ impl Group {
         net.map(|net| net.part(part.id, &part.members, part.at(self.rank))).transpose()
     }
 
-    /// The part as a group, once all of its ranks have opened its control segment and are linked.
+    /// Returns the part as a group, once all of its ranks have opened its control segment and are linked.
     pub(crate) fn end_part(&self, part: &Part, net: Option<Net>) -> Result<Group, Error> {
         let Some(control) = part.control.clone() else {
             return Err(Error::Start("a part without a control segment".into()));
@@ -99,17 +99,17 @@ impl Group {
 }
 
 impl Part {
-    /// Its ranks, by their numbers in the whole.
+    /// Returns its ranks, by their numbers in the whole.
     pub(crate) fn members(&self) -> &[u32] {
         &self.members
     }
 
-    /// The number in the part of a rank of the whole.
+    /// Returns the number in the part of a rank of the whole.
     fn at(&self, rank: u32) -> u32 {
         self.members.iter().position(|&m| m == rank).unwrap_or(0) as u32
     }
 
-    /// What the part is told of a failure of this rank of the whole.
+    /// Returns the abort record that the part is told of a failure of this rank of the whole.
     pub(crate) fn record(&self, own: u32, error: &Error) -> AbortRecord {
         let AbortRecord { code, rank, text } = abort::record(own, error);
         match self.members.contains(&rank) {
@@ -123,7 +123,7 @@ impl Part {
         }
     }
 
-    /// What this rank tells the others: the number of its descriptor, or 0.
+    /// Returns the word that this rank shows the others: the number of its descriptor, or 0.
     pub(crate) fn number(&self) -> u64 {
         self.control.as_ref().map_or(0, |control| control.number() as u64)
     }

@@ -28,14 +28,14 @@ pub struct Key {
     pub name: &'static str,
     /// Its values, as people read them.
     pub values: &'static str,
-    /// What it does.
+    /// The meaning of the key.
     pub meaning: &'static str,
     /// A value that is accepted.
     pub example: &'static str,
     read: fn(&mut Hints, &str) -> Result<(), String>,
 }
 
-/// What a choice is to be good at.
+/// The goal of a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Objective {
     /// Tiny messages: the least time for no bytes at all.
@@ -44,7 +44,7 @@ pub enum Objective {
     Bandwidth,
 }
 
-/// To which type algorithms may round what they send.
+/// The type to which algorithms may round what they send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lossy {
     /// None: every message is exact.
@@ -58,7 +58,7 @@ pub enum Lossy {
 }
 
 impl Lossy {
-    /// As it is written.
+    /// Returns the name by which it is written.
     pub fn name(self) -> &'static str {
         match self {
             Lossy::None => "none",
@@ -69,7 +69,7 @@ impl Lossy {
     }
 }
 
-/// Hints of one level. What was not said is `None`.
+/// Hints of one level. A hint that was not given is `None`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Hints {
     /// Algorithms by collective; under the empty name, the one for all that have it.
@@ -90,7 +90,7 @@ pub struct Hints {
     rdma_gid: Option<u32>,
 }
 
-/// A hint that is not understood, with what was near.
+/// A hint that is not understood, with the nearest known ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct HintError(pub(crate) String);
@@ -137,7 +137,7 @@ impl Hints {
         Ok(hints)
     }
 
-    /// The hints of the environment; none where [`VARIABLE`] is not set.
+    /// Returns the hints of the environment; none where [`VARIABLE`] is not set.
     ///
     /// # Errors
     ///
@@ -152,13 +152,13 @@ impl Hints {
         }
     }
 
-    /// Whether nothing was said.
+    /// Returns true if no hint is set.
     pub fn is_empty(&self) -> bool {
         *self == Hints::default()
     }
 
-    /// The algorithm asked for by name for a collective; one that was named for all collectives counts
-    /// where the collective has it.
+    /// Returns the algorithm asked for by name for a collective; one that was named for all collectives
+    /// counts where the collective has it.
     pub fn algorithm(&self, collective: &str) -> Option<&str> {
         if let Some(name) = self.algorithm.get(collective) {
             return Some(name);
@@ -167,72 +167,72 @@ impl Hints {
         roundelay_algorithms::find(collective, name).map(|e| e.name)
     }
 
-    /// What the choice is to be good at.
+    /// Returns the goal of the choice.
     pub fn objective(&self) -> Option<Objective> {
         self.objective
     }
 
-    /// Whether results must not depend on sizes, placement and algorithm.
+    /// Returns true if results must not depend on sizes, placement and algorithm.
     pub fn deterministic(&self) -> Option<bool> {
         self.deterministic
     }
 
-    /// To which type messages may be rounded.
+    /// Returns the type to which messages may be rounded.
     pub fn lossy(&self) -> Option<Lossy> {
         self.lossy
     }
 
-    /// Transports, the preferred one first.
+    /// Returns the transports, the preferred one first.
     pub fn transport(&self) -> Option<&[String]> {
         self.transport.as_deref()
     }
 
-    /// Parallel connections to each peer.
+    /// Returns the number of parallel connections to each peer.
     pub fn channels(&self) -> Option<u32> {
         self.channels
     }
 
-    /// How messages travel between GPUs.
+    /// Returns the protocol in which messages travel between GPUs.
     pub fn protocol(&self) -> Option<Protocol> {
         self.protocol
     }
 
-    /// Most multiprocessors of a GPU that a call occupies.
+    /// Returns the most multiprocessors of a GPU that a call occupies.
     pub fn max_sms(&self) -> Option<u32> {
         self.max_sms
     }
 
-    /// Capacity of a slot in bytes.
+    /// Returns the capacity of a slot in bytes.
     pub fn slot_bytes(&self) -> Option<u64> {
         self.slot_bytes
     }
 
-    /// How long a rank waits for another.
+    /// Returns the longest time that a rank waits for another.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// Whether connections are made when they are first needed.
+    /// Returns true if connections are made when they are first needed.
     pub fn lazy(&self) -> Option<bool> {
         self.lazy
     }
 
-    /// The paths between hosts, in order.
+    /// Returns the paths between hosts, in order.
     pub fn paths(&self) -> Option<&[String]> {
         self.paths.as_deref()
     }
 
-    /// The network interface to use.
+    /// Returns the network interface to use.
     pub fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
     }
 
-    /// The topology file, as [`Fabric::load`](crate::fabric::Fabric::load) reads it.
+    /// Returns the topology file, as [`Fabric::load`](crate::fabric::Fabric::load) reads it.
     pub fn topology(&self) -> Option<&str> {
         self.topology.as_deref()
     }
 
-    /// The entry of an RDMA device's table of addresses.
+    /// Returns the entry of an RDMA device's table of addresses.
     pub fn rdma_gid(&self) -> Option<u32> {
         self.rdma_gid
     }
@@ -241,7 +241,7 @@ impl Hints {
 impl std::str::FromStr for Hints {
     type Err = HintError;
 
-    /// `key=value,key=value`. A part without `=` belongs to the value before it, so lists need no
+    /// Parses `key=value,key=value`. A part without `=` belongs to the value before it, so lists need no
     /// quotes: `transport=shm,tcp,timeout=5s`.
     fn from_str(text: &str) -> Result<Self, HintError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
@@ -261,7 +261,7 @@ impl std::str::FromStr for Hints {
     }
 }
 
-/// Where a hint came from, the nearest first.
+/// The source of a hint, the nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// The call itself.
@@ -287,7 +287,7 @@ impl fmt::Display for Level {
 pub struct Merged {
     hints: Hints,
     sources: BTreeMap<&'static str, Level>,
-    /// Of the algorithms, by collective.
+    /// The levels of the algorithms, by collective.
     algorithms: BTreeMap<String, Level>,
 }
 
@@ -341,18 +341,18 @@ impl Merged {
         }
     }
 
-    /// The hints that hold.
+    /// Returns the hints that hold.
     pub fn hints(&self) -> &Hints {
         &self.hints
     }
 
-    /// Where the hint of a key other than `algorithm` came from.
+    /// Returns the level that set a key other than `algorithm`.
     pub fn source(&self, key: &str) -> Option<Level> {
         self.sources.get(key).copied()
     }
 
-    /// The algorithm asked for, and by whom. A name for all collectives is none for those without
-    /// such an algorithm, unless it stands on the call itself.
+    /// Returns the algorithm asked for, and the level that asks. A name for all collectives is none for those
+    /// without such an algorithm, unless it stands on the call itself.
     pub fn algorithm(&self, collective: &str) -> Option<(&str, Level)> {
         let named = &self.hints.algorithm;
         if let (Some(name), Some(level)) = (named.get(collective), self.algorithms.get(collective))

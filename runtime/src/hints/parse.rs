@@ -187,7 +187,7 @@ fn paths(hints: &mut Hints, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The row of a key.
+/// Returns the row of a key.
 pub(super) fn find(key: &str) -> Result<&'static Key, HintError> {
     if let Some(row) = TABLE.iter().find(|row| row.name == key) {
         return Ok(row);
@@ -196,7 +196,7 @@ pub(super) fn find(key: &str) -> Result<&'static Key, HintError> {
     Err(HintError(format!("no hint is named `{key}`; {}", near(key, names))))
 }
 
-/// `did you mean …?`, or all that there are.
+/// Returns `did you mean …?`, or all that there are.
 fn near<'c>(name: &str, all: impl Iterator<Item = &'c str> + Clone) -> String {
     match similar(name, all.clone()) {
         Some(near) => format!("did you mean `{near}`?"),

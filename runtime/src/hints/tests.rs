@@ -1,4 +1,4 @@
-//! Every key, its faults, and the order of levels.
+//! Tests every key, its faults, and the order of levels.
 
 use super::*;
 

@@ -25,13 +25,13 @@ functions! {
     min(a, b) = Min;
     /// The larger one.
     max(a, b) = Max;
-    /// Without its sign.
+    /// The absolute value of x.
     abs(x) = Abs;
     /// a / b, rounded up.
     ceil_div(a, b) = CeilDiv;
     /// The lowest `bits` bits of x, in reverse.
     bit_reverse(x, bits) = BitReverse;
-    /// How many bits are set.
+    /// The number of bits that are set.
     popcount(x) = Popcount;
     /// Zeros below the lowest bit of x > 0.
     trailing_zeros(x) = TrailingZeros;
@@ -51,25 +51,25 @@ macro_rules! questions {
 }
 
 questions! {
-    /// Whether x is a power of two.
+    /// True if x is a power of two.
     pow2 = Pow2;
-    /// Whether x is even.
+    /// True if x is even.
     even = Even;
-    /// Whether x is odd.
+    /// True if x is odd.
     odd = Odd;
 }
 
-/// The weight of a path, in a `split` over paths.
+/// Returns the weight of a path, in a `split` over paths.
 pub fn bandwidth(_path: i64) -> i64 {
     0
 }
 
-/// a / b, rounded down.
+/// Returns a / b, rounded down.
 pub fn divide(a: i64, b: i64) -> i64 {
     operate(BinOp::Div, a, b).unwrap_or_default()
 }
 
-/// a - b * (a / b) with that division: never negative for a positive b.
+/// Returns a - b * (a / b) with that division: never negative for a positive b.
 pub fn modulus(a: i64, b: i64) -> i64 {
     operate(BinOp::Mod, a, b).unwrap_or_default()
 }

@@ -60,9 +60,9 @@ impl Buffer {
 
 /// Input and output in one, in place.
 pub const data: Buffer = Buffer::ANY;
-/// What a rank brings; it is only read.
+/// The buffer that a rank brings; it is only read.
 pub const input: Buffer = Buffer::ANY;
-/// What a rank ends with.
+/// The buffer that a rank ends with.
 pub const output: Buffer = Buffer::ANY;
 
 /// Some chunks of a buffer.
@@ -75,7 +75,7 @@ impl From<Buffer> for Region {
     }
 }
 
-/// `cyclic(first, count)`: that many chunks from the first on, going on at 0 where the buffer ends.
+/// Selects `cyclic(first, count)`: that many chunks from the first on, going on at 0 where the buffer ends.
 pub fn cyclic(_first: i64, _count: i64) -> Blocks {
     Blocks(())
 }
@@ -85,13 +85,13 @@ pub fn cyclic(_first: i64, _count: i64) -> Blocks {
 pub struct Blocks(());
 
 impl Blocks {
-    /// At this distance from each other.
+    /// Selects blocks at this distance from each other.
     #[must_use]
     pub fn by(self, _stride: i64) -> Blocks {
         self
     }
 
-    /// This many chunks each.
+    /// Selects this many chunks each.
     #[must_use]
     pub fn take(self, _chunks: i64) -> Blocks {
         self
@@ -100,7 +100,7 @@ impl Blocks {
 
 /// Ranges whose chunks stand apart: `(a..b).by(2).take(1)`.
 pub trait Stride {
-    /// At this distance from each other.
+    /// Selects blocks at this distance from each other.
     #[must_use]
     fn by(self, stride: i64) -> Blocks;
 }

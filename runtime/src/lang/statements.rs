@@ -1,4 +1,4 @@
-//! What moves, and clauses.
+//! The statements that move data, and clauses.
 #![allow(non_upper_case_globals, reason = "they are words of the language")]
 
 use std::ops::{Range, RangeInclusive};
@@ -9,10 +9,10 @@ use roundelay_algorithms::Entry;
 use super::places::{Axis, Buffer, Region};
 use crate::prototype::Prototype;
 
-/// Into how many chunks the whole vector is cut. A clause: it stands before what moves.
+/// Sets the number of chunks into which the whole vector is cut. A clause: it stands before what moves.
 pub fn chunks(_count: i64) {}
 
-/// A condition on the ranks; for others the algorithm is refused. A clause.
+/// Requires a condition on the ranks; for others the algorithm is refused. A clause.
 pub fn requires(_condition: bool) {}
 
 /// The operator of the call, for [`commutative`].
@@ -22,17 +22,17 @@ pub const op: Operator = Operator(());
 #[derive(Debug, Clone, Copy)]
 pub struct Operator(());
 
-/// In `requires(commutative(op))`: the operator must commute.
+/// Requires, in `requires(commutative(op))`, that the operator commutes.
 pub fn commutative(_op: Operator) -> bool {
     true
 }
 
-/// A buffer of this many chunks on every rank: `let t = scratch(n);`. A clause.
+/// Adds a buffer of this many chunks on every rank: `let t = scratch(n);`. A clause.
 pub fn scratch(_chunks: i64) -> Buffer {
     Buffer::ANY
 }
 
-/// A round: what the closure says happens on all ranks at once, and every read sees the state before.
+/// Makes a round: what the closure says happens on all ranks at once, and every read sees the state before.
 /// The closure has the rank, or on a grid its coordinates: `each(|(node, gpu)| …)`.
 pub fn each<R, T>(_body: impl FnOnce(R) -> T) {}
 
@@ -61,13 +61,13 @@ impl Transfer {
 pub struct Moved(());
 
 impl Moved {
-    /// The place at the target, if it is another than the one read.
+    /// Sets the place at the target, if it is another than the one read.
     #[allow(clippy::should_implement_trait, reason = "it is a word of the language")]
     pub fn into(self, _to: impl Into<Region>) -> Moved {
         self
     }
 
-    /// The type on the wire: `wire::<bf16>()`. What is rounded is checked as such.
+    /// Sets the type on the wire: `wire::<bf16>()`. The plan is checked with its rounding.
     pub fn wire<W: Wire>(self) -> Moved {
         self
     }
@@ -79,11 +79,12 @@ impl Wire for f16 {}
 impl Wire for bf16 {}
 impl Wire for f32 {}
 
-/// Cuts the buffer into parts of equal size, or over paths in proportion to their bandwidth, that have nothing to do with each other; in the closure, which
-/// has the number of the part, the buffer is the part. `paths` makes one a path between the ranks.
+/// Cuts the buffer into parts of equal size, or over paths in proportion to their bandwidth, that have
+/// nothing to do with each other; in the closure, which has the number of the part, the buffer is the part.
+/// `paths` makes one a path between the ranks.
 pub fn split<T>(_buffer: Buffer, _parts: impl Parts, _body: impl FnOnce(i64) -> T) {}
 
-/// How many parts: a range, or [`paths`].
+/// The number of parts: a range, or [`paths`].
 pub trait Parts {}
 impl Parts for Range<i64> {}
 impl Parts for RangeInclusive<i64> {}
@@ -95,7 +96,7 @@ impl Parts for Shared {}
 pub struct Paths(());
 
 impl Paths {
-    /// In proportion to what the paths can do: `paths.by(bandwidth)`.
+    /// Divides in proportion to what the paths can do: `paths.by(bandwidth)`.
     pub fn by(self, _bandwidth: impl FnOnce(i64) -> i64) -> Shared {
         Shared(())
     }
@@ -108,13 +109,13 @@ pub struct Shared(());
 /// One part a path between the ranks.
 pub const paths: Paths = Paths(());
 
-/// Plays another algorithm as a part of this one: of the book, `play(reduce_scatter::ring)`, or one's own
+/// Plays another algorithm as a part of this one: of the library, `play(reduce_scatter::ring)`, or one's own
 /// that is named in `with(…)`.
 pub fn play(_algorithm: impl Part) -> Played {
     Played(())
 }
 
-/// What can be played as a part.
+/// An algorithm that can be played as a part.
 pub trait Part {}
 impl Part for Entry {}
 impl Part for Prototype {}
@@ -124,34 +125,34 @@ impl Part for Prototype {}
 pub struct Played(());
 
 impl Played {
-    /// In every group along this axis at once.
+    /// Plays it in every group along this axis at once.
     pub fn over(self, _axis: Axis) -> Played {
         self
     }
 
-    /// On this region as its `data`, or `input`.
+    /// Plays it on this region as its `data`, or `input`.
     pub fn on(self, _region: impl Into<Region>) -> Played {
         self
     }
 
-    /// With this region as its `output`.
+    /// Plays it with this region as its `output`.
     #[allow(clippy::should_implement_trait, reason = "it is a word of the language")]
     pub fn into(self, _region: impl Into<Region>) -> Played {
         self
     }
 
-    /// With this root, counted inside the group.
+    /// Plays it with this root, counted inside the group.
     pub fn root(self, _rank: i64) -> Played {
         self
     }
 
-    /// On this path.
+    /// Plays it on this path.
     pub fn via(self, _path: i64) -> Played {
         self
     }
 }
 
-/// How the algorithm is played; it stands last and never changes the result.
+/// Sets the schedule by which the algorithm is played; it stands last and never changes the result.
 pub fn schedule() -> Schedule {
     Schedule(())
 }
@@ -161,34 +162,34 @@ pub fn schedule() -> Schedule {
 pub struct Schedule(());
 
 impl Schedule {
-    /// In at least so many pieces, so that one may run ahead of the next.
+    /// Plays in at least so many pieces, so that one may run ahead of the next.
     pub fn pipeline(self, _pieces: i64) -> Schedule {
         self
     }
 
-    /// So many copies side by side, each with a part of the data.
+    /// Makes copies side by side, each with a part of the data.
     pub fn channels(self, _copies: i64) -> Schedule {
         self
     }
 
-    /// At most so many messages on their way between two ranks.
+    /// Allows at most so many messages on their way between two ranks.
     pub fn slots(self, _messages: i64) -> Schedule {
         self
     }
 
-    /// How messages travel: [`auto`], [`staged`] or [`direct`].
+    /// Chooses how messages travel: [`auto`], [`staged`] or [`direct`].
     pub fn protocol(self, _protocol: ScheduleProtocol) -> Schedule {
         self
     }
 }
 
-/// How messages travel.
+/// The way in which messages travel.
 #[derive(Debug, Clone, Copy)]
 pub struct ScheduleProtocol(());
 
-/// By size.
+/// A choice by size.
 pub const auto: ScheduleProtocol = ScheduleProtocol(());
-/// Through buffers.
+/// Messages travel through buffers.
 pub const staged: ScheduleProtocol = ScheduleProtocol(());
 /// Peers read each other's memory.
 pub const direct: ScheduleProtocol = ScheduleProtocol(());

@@ -1,4 +1,4 @@
-//! Which address a rank listens at, and which ranks live on one host.
+//! Finds the address at which a rank listens, and the ranks that live on one host.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::fabric::system;
 use crate::secret::random;
 
-/// The addresses to listen at, with any free ports, by path; without paths there is one.
+/// Returns the addresses to listen at, with any free ports, by path; without paths there is one.
 pub(super) fn all(options: &Options, seen: IpAddr) -> Result<Vec<SocketAddr>, Error> {
     if options.paths.is_empty() {
         return Ok(vec![choose(options.interface.as_deref(), seen)?]);
@@ -44,9 +44,9 @@ pub(super) fn all(options: &Options, seen: IpAddr) -> Result<Vec<SocketAddr>, Er
     Ok(all)
 }
 
-/// The address to listen at, with any free port: what `interface` says (the name of an interface, an
-/// address, or a network such as `10.0.0.0/8`), else `seen`, the address that this rank has in the
-/// eyes of the rendezvous store.
+/// Returns the address to listen at, with any free port: what `interface` says (the name of an interface, an
+/// address, or a network such as `10.0.0.0/8`), else `seen`, the address that this rank has in the eyes of
+/// the rendezvous store.
 pub(super) fn choose(interface: Option<&str>, seen: IpAddr) -> Result<SocketAddr, Error> {
     let Some(wanted) = interface else { return Ok(SocketAddr::new(seen.to_canonical(), 0)) };
     let all = if_addrs::get_if_addrs().map_err(|e| {
@@ -64,7 +64,7 @@ pub(super) fn choose(interface: Option<&str>, seen: IpAddr) -> Result<SocketAddr
     })
 }
 
-/// What the interface with this address says of its speed, in Mbit/s; 0 if it says nothing.
+/// Returns the speed of the interface with this address, in Mbit/s; 0 if it says nothing.
 pub(super) fn speed(ip: IpAddr) -> u32 {
     let all = if_addrs::get_if_addrs().unwrap_or_default();
     let name = all.into_iter().find(|i| i.ip() == ip).map(|i| i.name);
@@ -81,7 +81,7 @@ fn pick(wanted: &str, seen: IpAddr, all: &[Interface]) -> Option<SocketAddr> {
             Err(_) => interface.name == wanted,
         },
     };
-    // Of several, the family that the store is reached with, and no address that needs a scope.
+    // Among several, prefers the family that the store is reached with, and no address that needs a scope.
     let rank = |interface: &&Interface| {
         (interface.is_link_local(), interface.ip().is_ipv4() != seen.is_ipv4())
     };
@@ -106,8 +106,8 @@ fn is_within(ip: IpAddr, network: &str, bits: &str) -> bool {
     }
 }
 
-/// A peer's address as this rank must name it: the scope of a link-local address is the number of
-/// the interface on the host that uses it.
+/// Returns a peer's address as this rank must name it: the scope of a link-local address is the number of the
+/// interface on the host that uses it.
 pub(super) fn reachable(peer: SocketAddr, own: SocketAddr) -> SocketAddr {
     match (peer, own) {
         (SocketAddr::V6(peer), SocketAddr::V6(own)) if peer.ip().is_unicast_link_local() => {
@@ -117,10 +117,10 @@ pub(super) fn reachable(peer: SocketAddr, own: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Two ranks with the same identity run on one host and can share memory: one start of one machine,
-/// one space of process numbers (memory is opened by the number of the process that made it), and
-/// one network, so that hosts emulated by network namespaces count as several. `label` divides ranks
-/// further.
+/// Returns the identity of this host. Two ranks with the same identity run on one host and can share memory:
+/// one start of one machine, one space of process numbers (memory is opened by the number of the process that
+/// made it), and one network, so that hosts emulated by network namespaces count as several. `label` divides
+/// ranks further.
 pub(super) fn host(label: Option<&str>) -> Result<u128, Error> {
     let mut hash = Sha256::new();
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id");

@@ -1,4 +1,4 @@
-//! Making many connections at once.
+//! Makes many connections at once.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -12,43 +12,43 @@ use super::hello::Name;
 use super::listener::Listener;
 use crate::error::{Error, Location};
 
-/// How long after a connection ended its reason may arrive by another.
+/// The time after the end of a connection in which its reason may arrive by another.
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// A connection that is wanted.
 pub(super) struct Wanted<'a> {
     pub(super) name: Name,
-    /// Where the peer listens, if this rank connects; nothing if the peer does.
+    /// The addresses at which the peer listens, if this rank connects; `None` if the peer does.
     pub(super) dial: Option<&'a [DialTarget]>,
 }
 
-/// How long to wait for others, and for how long that makes sense.
+/// The timeout of a wait for others, and a check that may end it sooner.
 pub(crate) struct Deadline<'a> {
     pub(crate) timeout: Duration,
-    /// Asked every few milliseconds of a wait for a rank: why to give up, if so. It sees more of the
-    /// ranks than the connections that are being made: the store does while ranks join, the whole
-    /// while a part is split off.
+    /// A check that is made every few milliseconds of a wait for a rank, and returns the reason to give up,
+    /// if there is one. It sees more of the ranks than the connections that are being made: the store does
+    /// while ranks join, the whole while a part is split off.
     pub(crate) watch: &'a mut dyn FnMut(u32) -> Option<Error>,
-    /// How the ranks are called in errors and to `watch`, where not by their own numbers: as in the
-    /// whole that they are a part of.
+    /// The ranks as errors and `watch` number them, if not by their own numbers: as in the whole that they
+    /// are a part of.
     pub(crate) members: &'a [u32],
 }
 
-/// How errors call a rank of those members, of all ranks if there are none.
+/// Returns the number by which errors name a rank of those members, of all ranks if there are none.
 pub(super) fn called(rank: u32, members: &[u32]) -> u32 {
     members.get(rank as usize).copied().unwrap_or(rank)
 }
 
-/// What a wait is about.
+/// The state of a wait for connections.
 pub(super) struct PendingConnections<'a> {
     pub(super) listener: Arc<Listener>,
-    /// As errors call it.
+    /// The number by which errors name this rank.
     pub(super) rank: u32,
-    /// What the ranks are doing: `join`, `split`, `connect`.
+    /// The operation of the ranks: `join`, `split`, `connect`.
     pub(super) what: &'static str,
     since: Instant,
     deadline: Deadline<'a>,
-    /// Since when a peer is known to be gone.
+    /// The time since which a peer is known to be gone.
     lost: Option<Instant>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> PendingConnections<'a> {
         pending
     }
 
-    /// How errors call a rank.
+    /// Returns the number by which errors name a rank.
     pub(super) fn name(&self, rank: u32) -> u32 {
         called(rank, self.deadline.members)
     }
@@ -78,8 +78,8 @@ impl<'a> PendingConnections<'a> {
         self.since + self.deadline.timeout
     }
 
-    /// Why a wait for that rank makes no sense, if so. One that is lost may have failed for a reason
-    /// that is on its way.
+    /// Returns the error that makes a wait for that rank vain, if there is one. A rank that is lost may have
+    /// failed for a reason that is on its way.
     pub(super) fn in_vain(&mut self, peer: u32, lost: Option<Error>) -> Option<Error> {
         let peer = self.name(peer);
         let seen = (self.deadline.watch)(peer);
@@ -87,7 +87,7 @@ impl<'a> PendingConnections<'a> {
         seen.or(lost.filter(|_| since.is_some_and(|since| since.elapsed() >= LAST_WORDS)))
     }
 
-    /// The error of a wait for a peer that took too long; `awaited` names it.
+    /// Returns the error of a wait for a peer that took too long; `awaited` names it.
     pub(super) fn expired(&self, peer: u32, awaited: String, remark: &str) -> Error {
         let peer = self.name(peer);
         let name = self.what.into();
@@ -113,10 +113,10 @@ pub(super) fn pause(fds: &mut [PollFd<'_>], moment: Duration) {
     let _ = rustix::event::poll(fds, Some(&moment));
 }
 
-/// Between two looks at what is not a socket of this wait.
+/// The time between two looks at what is not a socket of this wait.
 const TICK: Duration = Duration::from_millis(5);
 
-/// What came about since the last look.
+/// The connections that were made since the last look.
 pub(super) struct Connected<'a> {
     /// Connections that were made, by their place among the wanted.
     pub(super) made: Vec<(usize, TcpStream)>,
@@ -191,7 +191,7 @@ impl Open {
         }
     }
 
-    /// The error if it did not come about in time.
+    /// Returns the error of a connection that did not come about in time.
     fn late(&self, pending: &PendingConnections<'_>) -> Error {
         let peer = self.peer();
         let Some(dial) = &self.dial else {

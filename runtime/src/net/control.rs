@@ -1,4 +1,4 @@
-//! What ranks tell each other while they work: alarms, deaths, goodbyes.
+//! Exchanges control messages between ranks while they work: alarms, deaths, goodbyes.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::abort::AbortRecord;
 const TEXT_MAX: usize = 2048;
 /// Deaths that are passed on. Far fewer end a communicator.
 const DEATHS: usize = 64;
-/// How long a goodbye may take, if a peer reads nothing.
+/// The time that a goodbye may take, if a peer reads nothing.
 const GOODBYE: Duration = Duration::from_millis(200);
 
-/// The code that another rank named.
+/// Returns the code that another rank named.
 pub(crate) fn known(code: &str) -> Code {
     codes::ALL.iter().find(|(c, _)| c.0 == code).map_or(codes::LOST_RANK, |(c, _)| *c)
 }
@@ -32,7 +32,7 @@ impl Net {
         self.wait(Duration::ZERO);
     }
 
-    /// As [`Net::poll`]; waits up to a moment until a peer says something.
+    /// Does what [`Net::poll`] does; waits up to a moment until a peer says something.
     pub(crate) fn wait(&mut self, moment: Duration) {
         let mut moving = Vec::new();
         for (at, link) in self.links.iter_mut().enumerate().filter(|(_, l)| l.end().is_none()) {
@@ -125,8 +125,8 @@ impl Net {
         }
     }
 
-    /// A rank that is gone is gone for everybody. One that left is of interest only to those who wait
-    /// for it, and all leave at the end: that is not passed on.
+    /// Records that a rank is gone, for everybody. One that left is of interest only to those who wait for
+    /// it, and all leave at the end: that is not passed on.
     fn note_gone(&mut self, rank: u32, how: String, has_left: bool, from: u32) {
         if self.gone.contains_key(&rank) {
             return;

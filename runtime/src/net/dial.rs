@@ -14,16 +14,16 @@ use super::hello::{HELLO, Hello, Name, REPLY, Reply};
 use super::listener::tune;
 use crate::secret::{NONCE, PROOF, Side, random};
 
-/// How long to wait before another attempt, at first; it doubles up to [`PAUSE_MAX`].
+/// The pause before another attempt, at first; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// How long an attempt may take if there are other addresses, or other times.
+/// The time that an attempt may take if there are other addresses, or other times.
 const ATTEMPT: Duration = Duration::from_secs(1);
-/// How long nobody may be found at any address, at most. The peer announced that it listens, so it is
-/// gone, or a firewall stands between.
+/// The longest time for which nobody may be found at any address. The peer announced that it listens, so it
+/// is gone, or a firewall stands between.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// An address that a peer listens at, and from where.
+/// An address that a peer listens at, and this rank's own on that path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DialTarget {
     /// This rank's own address, where that decides the path.
@@ -40,12 +40,12 @@ pub(super) struct Dial {
     failing_since: Option<Instant>,
     trouble: String,
     refused: bool,
-    /// Whether an attempt that is not answered soon makes room for another.
+    /// True if an attempt that is not answered soon makes room for another.
     brief: bool,
 }
 
 enum State {
-    /// Until the next attempt.
+    /// The state until the next attempt.
     Resting(Instant),
     Connecting(TcpStream, Instant),
     Talking(Box<Talk>),
@@ -55,20 +55,20 @@ enum State {
 struct Talk {
     stream: TcpStream,
     hello: [u8; HELLO],
-    /// What was said and heard of a challenge.
+    /// The nonce that was sent and the proof that was heard in a challenge.
     proof: Option<([u8; NONCE], [u8; PROOF])>,
     heard: Vec<u8>,
 }
 
-/// What a turn led to.
+/// The result of a turn.
 pub(super) enum Turn {
     Waiting,
     Connected(TcpStream),
-    /// It makes no sense to go on; why, and the remedy.
+    /// The reason for which it makes no sense to go on, and the remedy.
     Failed(String),
 }
 
-/// Why an attempt failed.
+/// The reason for which an attempt failed.
 enum Trouble {
     /// Another attempt may succeed; nobody is there now.
     Nobody(String),
@@ -95,12 +95,13 @@ impl Dial {
         }
     }
 
-    /// The same, over targets that may come to work at any time: the system's own attempts become rare.
+    /// Begins a connection over targets that may come to work at any time: the system's own attempts become
+    /// rare.
     pub(super) fn again(name: Name, targets: Vec<DialTarget>) -> Self {
         Dial { brief: true, ..Dial::new(name, targets) }
     }
 
-    /// The address that is tried.
+    /// Returns the address that is tried.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         Some(self.target()?.to)
     }
@@ -110,22 +111,22 @@ impl Dial {
         self.targets.get(at).copied()
     }
 
-    /// Whether nobody listens where the last attempt went.
+    /// Returns true if nobody listens where the last attempt went.
     pub(super) fn is_refused(&self) -> bool {
         self.refused
     }
 
-    /// Whether the peer's system has answered.
+    /// Returns true if the peer's system has answered.
     pub(super) fn is_answered(&self) -> bool {
         matches!(self.state, State::Talking(_))
     }
 
-    /// What went wrong in the last attempt; empty if nothing did.
+    /// Describes the fault of the last attempt; empty if there was none.
     pub(super) fn trouble(&self) -> &str {
         &self.trouble
     }
 
-    /// What to wait for before the next turn.
+    /// Returns the descriptor and the events to wait for before the next turn.
     pub(super) fn awaits(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.state {
             State::Connecting(stream, _) => Some((stream.as_fd(), PollFlags::OUT)),
@@ -248,7 +249,8 @@ impl Dial {
 }
 
 impl Talk {
-    /// True once the connection counts, false if something was said, nothing if there is no answer.
+    /// Goes on with the exchange; returns true once the connection counts, false if something was said,
+    /// `None` if there is no answer.
     fn turn(&mut self, options: &Options) -> Result<Option<bool>, Trouble> {
         while self.heard.len() < REPLY {
             let mut buffer = [0; REPLY];
@@ -300,7 +302,7 @@ fn is_connected(stream: &TcpStream) -> Result<bool, Errno> {
     }
 }
 
-/// A few bytes always fit into the buffer of a new connection.
+/// Sends a few bytes, which always fit into the buffer of a new connection.
 fn say(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), Trouble> {
     match stream.write(bytes) {
         Ok(n) if n == bytes.len() => Ok(()),

@@ -1,4 +1,4 @@
-//! What two ranks say to each other before a connection counts.
+//! Defines the messages that two ranks exchange before a connection counts.
 //!
 //! ```text
 //!   connecting                               accepting
@@ -24,7 +24,7 @@ pub(super) const HELLO: usize = 48 + NONCE;
 /// Bytes of a reply.
 pub(super) const REPLY: usize = 8 + PROOF;
 
-/// Which connection of a job this is.
+/// The name of a connection of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     /// The job.
@@ -42,26 +42,26 @@ pub(super) struct Name {
 
 /// The lane of the link on which ranks talk to each other.
 pub(super) const CONTROL: u32 = 1 << 16;
-/// The connection carries on a stream.
+/// The bit of a connection that carries on a stream.
 const AGAIN: u32 = 1 << 31;
 
-/// The lane of a channel on a path.
+/// Returns the lane of a channel on a path.
 pub(super) fn lane(channel: u16, path: u16) -> u32 {
     u32::from(channel) | u32::from(path) << 17
 }
 
-/// The lane of a connection that carries on what this lane began, and comes by that path.
+/// Returns the lane of a connection that carries on what this lane began, and comes by that path.
 pub(super) fn again(lane: u32, path: usize) -> u32 {
     lane | AGAIN | (path as u32) << 24
 }
 
 impl Name {
-    /// Whether ranks talk to each other here about everything but data.
+    /// Returns true if ranks talk to each other here about everything but data.
     pub(super) fn is_control(&self) -> bool {
         self.lane & CONTROL != 0
     }
 
-    /// Whether it carries on a stream.
+    /// Returns true if it carries on a stream.
     pub(super) fn is_again(&self) -> bool {
         self.lane & AGAIN != 0
     }
@@ -71,12 +71,12 @@ impl Name {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) name: Name,
-    /// Whether the connecting side can prove that it knows a secret.
+    /// True if the connecting side can prove that it knows a secret.
     pub(super) has_secret: bool,
     pub(super) nonce: [u8; NONCE],
 }
 
-/// Why a connection is refused.
+/// The reason for which a connection is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// It does not speak this protocol. It gets no answer.
@@ -101,7 +101,7 @@ impl Refusal {
         Refusal::Ended,
     ];
 
-    /// What is wrong, and the remedy, in words that fit both sides.
+    /// Describes the fault, and the remedy, in words that fit both sides.
     pub(super) fn text(self) -> &'static str {
         match self {
             Refusal::Stranger => "it does not speak the protocol of ranks",
@@ -124,7 +124,7 @@ impl Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply {
     Challenge([u8; NONCE]),
-    /// With a proof where there is a secret, else zeros.
+    /// The connection is accepted, with a proof where there is a secret, else zeros.
     Accepted([u8; PROOF]),
     Refused(Refusal),
 }
@@ -165,7 +165,7 @@ impl Hello {
         Ok(Hello { name, has_secret: bytes[10] != 0, nonce: field(bytes, 48) })
     }
 
-    /// Whether these bytes can still become a hello.
+    /// Returns true if these bytes can still become a hello.
     pub(super) fn may_begin(bytes: &[u8]) -> bool {
         bytes.iter().zip(MAGIC).all(|(a, b)| *a == b)
     }

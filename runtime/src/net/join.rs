@@ -1,4 +1,4 @@
-//! How the ranks of a communicator come together, and how they open connections for data.
+//! Joins the ranks of a communicator, and opens their connections for data.
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -23,9 +23,9 @@ use crate::secret::random;
 use crate::transport::rdma::Handshake;
 use crate::transport::tcp::Resumable;
 
-/// Between two looks, while nothing comes.
+/// The time between two looks, while nothing comes.
 const TICK: Duration = Duration::from_millis(5);
-/// More than an endpoint without its note, and its share of a frame, can be.
+/// A bound of the bytes of an endpoint without its note, with its share of a frame.
 const CARD_MAX: usize = 512;
 
 impl Net {
@@ -104,11 +104,11 @@ impl Net {
         self.leave();
     }
 
-    /// One word from every rank to every rank, while they do `what`.
+    /// Exchanges one word from every rank to every rank, while they do `what`.
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] if another rank's tag is not this one's. As [`Net::join`] otherwise.
+    /// [`Error::Usage`] if another rank's tag is not this one's. Otherwise the errors of [`Net::join`].
     pub(crate) fn all_words(
         &mut self,
         (word, tag): (u64, u32),
@@ -119,9 +119,9 @@ impl Net {
         self.gather_words((word, tag), &mut pending)
     }
 
-    /// A communicator of some of this one's ranks: `members` gives their numbers here, in the order
-    /// of their numbers there, and this rank is the `rank`-th. All members make this call with the same
-    /// list and `id`, which is used once, and then [`Net::connect_part`].
+    /// Makes a communicator of some of this one's ranks: `members` gives their numbers here, in the order of
+    /// their numbers there, and this rank is the `rank`-th. All members make this call with the same list and
+    /// `id`, which is used once, and then [`Net::connect_part`].
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Net {
     ///
     /// # Errors
     ///
-    /// As [`Net::join`].
+    /// The errors of [`Net::join`].
     pub(crate) fn connect_part(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
         let bytes: Vec<u8> = deadline.members.iter().flat_map(|m| m.to_le_bytes()).collect();
         let digest = Sha256::digest(bytes);
@@ -170,7 +170,7 @@ impl Net {
     ///
     /// # Errors
     ///
-    /// As [`Net::join`].
+    /// The errors of [`Net::join`].
     pub(crate) fn open(
         &mut self,
         wanted: &[ConnectionId],
@@ -238,14 +238,14 @@ impl Net {
         }
     }
 
-    /// The addresses of a peer, by path.
+    /// Returns the addresses of a peer, by path.
     fn targets(&self, peer: u32) -> Vec<DialTarget> {
         let all =
             self.endpoints.get(peer as usize).map(|endpoint| self.targets_to(&endpoint.addresses));
         all.unwrap_or_default()
     }
 
-    /// The same, that of a path first.
+    /// Returns the addresses of a peer, that of a path first.
     fn targets_over(&self, peer: u32, path: u16) -> Vec<DialTarget> {
         let mut targets = self.targets(peer);
         let path = usize::from(path);
@@ -255,7 +255,7 @@ impl Net {
         targets
     }
 
-    /// The addresses of whoever listens there, by path.
+    /// Returns the targets for these addresses, by path.
     fn targets_to(&self, addresses: &[SocketAddr]) -> Vec<DialTarget> {
         let own = self.listener.addresses();
         let target = |(&own, &to): (&SocketAddr, &SocketAddr)| {
@@ -265,14 +265,14 @@ impl Net {
         own.iter().zip(addresses).map(target).collect()
     }
 
-    /// How a stream between this rank and a peer is made again, if there are several paths.
+    /// Returns the means to make a stream between this rank and a peer again, if there are several paths.
     fn redial(&self, peer: u32, lane: u32, targets: &DialTargets) -> Option<Redial> {
         let is_one = self.listener.options().paths.len() < 2;
         let name = Name { job: self.job, comm: self.id, to: peer, from: self.rank, lane };
         (!is_one).then(|| Redial::new(&self.listener, name, targets.clone()))
     }
 
-    /// A connection for data as a stream that survives the loss of its path, if there are several.
+    /// Makes a connection for data into a stream that survives the loss of its path, if there are several.
     pub(crate) fn stream(
         &self,
         connection: ConnectionId,
@@ -284,7 +284,8 @@ impl Net {
         }
     }
 
-    /// The same on a path that is a device, from how the two ends handshake there.
+    /// Returns the stream of a connection on a path that is a device, from the handshake of the two ends
+    /// there.
     pub(crate) fn stream_over_device(
         &self,
         connection: ConnectionId,
@@ -454,7 +455,7 @@ impl Net {
                 Ok(result) => return result,
                 Err(peer) => peer,
             };
-            // What the peer said last may be what is awaited.
+            // The last message of the peer may be the awaited one.
             let members = pending.members();
             let lost = self.lost(peer, members);
             if let Some(error) = self.stopped(members).or_else(|| pending.in_vain(peer, lost)) {
@@ -468,7 +469,7 @@ impl Net {
         }
     }
 
-    /// The error if everybody stops.
+    /// Returns the error if everybody stops.
     fn stopped(&self, members: &[u32]) -> Option<Error> {
         let rank = called(self.rank, members);
         let cause = self.alarmed.clone()?;
@@ -476,7 +477,7 @@ impl Net {
         Some(abort::consequence(rank, cause, None))
     }
 
-    /// The error if a peer that this rank waits for is gone.
+    /// Returns the error if a peer that this rank waits for is gone.
     fn lost(&self, peer: u32, members: &[u32]) -> Option<Error> {
         let how = self.gone(peer)?.to_owned();
         let (rank, lost) = (called(self.rank, members), called(peer, members));
@@ -491,7 +492,7 @@ type Take<'a> = dyn FnMut(&mut Net, Vec<(usize, TcpStream)>) + 'a;
 struct Named {
     peer: u32,
     lane: u32,
-    /// Where to, if this rank connects.
+    /// The addresses to connect to, if this rank connects.
     targets: Option<Vec<DialTarget>>,
 }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::transport::tcp::Resumable;
 
-/// What ranks say.
+/// A message between linked ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Frame {
     /// A step of gathering endpoints, each as its bytes.
@@ -22,7 +22,7 @@ pub(super) enum Frame {
     Alarm(String, u32, String),
     /// A rank is gone, and how.
     Gone(u32, String),
-    /// What a rank waits for, if it does, the how-manieth time it tells, and whether it asks others.
+    /// The wait of a rank, if it waits, the number of its report, and true if it asks others.
     Wait { rank: u32, number: u32, words: Option<[u64; 8]>, asks: bool },
     /// The sender leaves; nothing follows.
     Left,
@@ -31,7 +31,7 @@ pub(super) enum Frame {
 /// Bytes read at one time.
 const CHUNK: usize = 16 << 10;
 
-/// What carries the bytes of a link.
+/// The connection that carries the bytes of a link.
 enum Carrier {
     Plain(Arc<OwnedFd>),
     /// One connection after the other, over any of the paths.
@@ -72,10 +72,10 @@ impl Carrier {
 pub(super) struct Link {
     pub(super) peer: u32,
     stream: Carrier,
-    /// What came and is not understood yet, from `taken` on.
+    /// The bytes that came and are not understood yet, from `taken` on.
     inbox: Vec<u8>,
     taken: usize,
-    /// What could not be sent yet, from `sent` on.
+    /// The bytes that could not be sent yet, from `sent` on.
     outbox: Vec<u8>,
     sent: usize,
     limit: usize,
@@ -91,12 +91,12 @@ enum State {
 }
 
 impl Link {
-    /// Frames longer than `limit` bytes break the protocol.
+    /// Makes a link. Frames longer than `limit` bytes break the protocol.
     pub(super) fn new(peer: u32, stream: TcpStream, limit: usize) -> Self {
         Self::over(peer, Carrier::Plain(Arc::new(stream.into())), limit)
     }
 
-    /// The same, where the loss of a path must not end it.
+    /// Makes a link that the loss of a path must not end.
     pub(super) fn over_paths(peer: u32, stream: Resumable, limit: usize) -> Self {
         Self::over(peer, Carrier::Paths(Box::new(stream)), limit)
     }
@@ -116,7 +116,7 @@ impl Link {
         }
     }
 
-    /// What to sleep on.
+    /// Returns the descriptor to sleep on.
     pub(super) fn fd(&self) -> Option<Arc<OwnedFd>> {
         match &self.stream {
             Carrier::Plain(fd) => Some(fd.clone()),
@@ -124,7 +124,7 @@ impl Link {
         }
     }
 
-    /// The stream, if it goes over several paths.
+    /// Returns the stream, if it goes over several paths.
     pub(super) fn stream(&self) -> Option<&Resumable> {
         match &self.stream {
             Carrier::Plain(_) => None,
@@ -132,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Looks after a stream over several paths; says whether it must be looked at whatever its
+    /// Looks after a stream over several paths; returns true if it must be looked at whatever its
     /// descriptor says.
     pub(super) fn tend(&mut self) -> bool {
         match &mut self.stream {
@@ -144,7 +144,7 @@ impl Link {
         }
     }
 
-    /// How it ended, if it did.
+    /// Describes how the link ended, if it did.
     pub(super) fn end(&self) -> Option<&str> {
         match &self.state {
             State::Open => None,
@@ -152,7 +152,7 @@ impl Link {
         }
     }
 
-    /// Whether something waits to be sent.
+    /// Returns true if something waits to be sent.
     pub(super) fn is_full(&self) -> bool {
         let moves = self.stream().is_some_and(Resumable::is_moving);
         self.end().is_none() && (self.sent < self.outbox.len() || moves)
@@ -252,12 +252,12 @@ impl Link {
         self.finish("it sent a message out of turn");
     }
 
-    /// Whether the peer said goodbye.
+    /// Returns true if the peer said goodbye.
     pub(super) fn has_left(&self) -> bool {
         self.end() == Some(LEFT)
     }
 
-    /// Nothing more is sent. The peer can still read what was.
+    /// Ends sending. The peer can still read what was sent.
     pub(super) fn shut(&mut self) {
         // It may be closed already.
         match &self.stream {
@@ -267,7 +267,7 @@ impl Link {
     }
 }
 
-/// How a link ends politely.
+/// The end of a link whose peer said goodbye.
 const LEFT: &str = "it left the job";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where a process is reached: one listening socket for all its communicators.
+//! Listens for the connections of all communicators of a process, on one socket.
 //!
 //! Nobody waits here. Whoever waits for something in [`net`](super) lets the listener make progress: it
 //! takes new connections in, hears who they are, and keeps those that proved to be ranks of this job
@@ -33,7 +33,7 @@ const BATCH: usize = 64;
 
 /// The listening sockets of a process, one for each path, shared by its communicators.
 pub(crate) struct Listener {
-    /// Where it listens, by path.
+    /// The addresses at which it listens, by path.
     addresses: Vec<SocketAddr>,
     options: Options,
     listeners: Vec<TcpListener>,
@@ -67,7 +67,7 @@ struct Pending {
     asked: Option<([u8; HELLO], Hello, [u8; NONCE])>,
 }
 
-/// What became of a connection.
+/// The result of hearing a connection.
 enum Heard {
     NotAll,
     Rank(Name),
@@ -76,7 +76,8 @@ enum Heard {
 }
 
 impl Listener {
-    /// Descriptors of a listener: what listens, and what says that somebody is there.
+    /// Returns the number of descriptors of a listener: those that listen, and the one that says that
+    /// somebody is there.
     pub(crate) fn descriptors(&self) -> u64 {
         self.listeners.len() as u64 + 1
     }
@@ -114,17 +115,17 @@ impl Listener {
         })
     }
 
-    /// Where it listens, by path; on path 0 first.
+    /// Returns the addresses at which it listens, by path; that of path 0 first.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Where it listens on path 0.
+    /// Returns the address at which it listens on path 0.
     pub(crate) fn address(&self) -> SocketAddr {
         self.addresses[0]
     }
 
-    /// What the system says of the speed of each path, in Mbit/s; 0 if it says nothing.
+    /// Returns the speed of each path according to the system, in Mbit/s; 0 if it says nothing.
     pub(crate) fn speeds(&self) -> Vec<u32> {
         let speed = |(at, medium): (&SocketAddr, &Medium)| match medium {
             Medium::Interface(_) => address::speed(at.ip()),
@@ -133,32 +134,32 @@ impl Listener {
         self.addresses.iter().zip(&self.options.media).map(speed).collect()
     }
 
-    /// The device that carries data on a path, if one does and there are several paths.
+    /// Returns the device that carries data on a path, if one does and there are several paths.
     pub(crate) fn device(&self, path: usize) -> Option<&rdma::Choice> {
         self.options.media.get(path).filter(|_| self.options.paths.len() > 1)?.device()
     }
 
-    /// What it was opened with.
+    /// Returns the options with which it was opened.
     pub(crate) fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Connections that proved to belong to the job, so far.
+    /// Returns the number of connections that proved to belong to the job, so far.
     pub(crate) fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Connections that were turned away, so far.
+    /// Returns the number of connections that were turned away, so far.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Readable when [`Listener::progress`] has something to do.
+    /// Returns a descriptor that is readable when [`Listener::progress`] has something to do.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
 
-    /// Whether somebody is being heard, whose time may run out.
+    /// Returns true if somebody is being heard, whose time may run out.
     pub(super) fn is_hearing(&self) -> bool {
         self.pending.load(Ordering::Relaxed) > 0
     }
@@ -186,7 +187,7 @@ impl Listener {
         inner.ended.push_back((job, comm, rank));
     }
 
-    /// The connection of this name, if it has come.
+    /// Returns the connection of this name, if it has come.
     pub(super) fn take(&self, name: &Name) -> Option<TcpStream> {
         let mut inner = self.lock();
         let taken = inner.kept.remove(name);
@@ -194,7 +195,7 @@ impl Listener {
         taken
     }
 
-    /// Whether a connection has come that carries on a stream. Costs nothing to ask.
+    /// Returns true if a connection has come that carries on a stream. Costs nothing to ask.
     pub(super) fn is_again(&self) -> bool {
         self.again.load(Ordering::Relaxed) > 0
     }
@@ -204,7 +205,7 @@ impl Listener {
         self.again.store(again as u64, Ordering::Relaxed);
     }
 
-    /// What went wrong at the listener, for messages of those who wait; begins with its own punctuation.
+    /// Describes the faults of the listener, for messages of those who wait; begins with its own punctuation.
     pub(super) fn remark(&self) -> String {
         let inner = self.lock();
         let trouble = inner.trouble.iter().map(|text| format!("; {text}"));
@@ -388,7 +389,7 @@ impl Pending {
         if !secret.accepts(&self.heard, Side::Connecting, &[said, nonce]) {
             return Err(Heard::Refused(Refusal::SecretWrong));
         }
-        // Who does not know the secret learns nothing about jobs.
+        // A peer that does not know the secret learns nothing about jobs.
         may_come(&hello.name).map_err(Heard::Refused)?;
         let proof = secret.proof(Side::Accepting, &[said, nonce, &self.heard]);
         let name = hello.name;
@@ -396,7 +397,7 @@ impl Pending {
         Ok(Heard::Rank(name))
     }
 
-    /// A reply always fits into the buffer of a new connection.
+    /// Sends a reply, which always fits into the buffer of a new connection.
     fn say(&mut self, reply: Reply) -> Result<(), Heard> {
         match self.stream.write(&reply.encode()) {
             Ok(n) if n == reply.encode().len() => Ok(()),

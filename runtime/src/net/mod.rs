@@ -1,11 +1,11 @@
 //! Sockets between the ranks of a job: who may connect, over which address; words and alarms between
 //! ranks that share no memory; connections for the transports that carry data.
 //!
-//! What the control pages of shared memory are inside a host, a [`Net`] is between hosts: it says
-//! who is there and who is gone, exchanges a word among all ranks, and makes everybody stop when one
-//! fails. Each rank is linked with `2 log2 n` others at most ([`overlay`]); whatever concerns all
-//! travels over these links, so a rank needs three operations of the rendezvous store ([`Store`])
-//! whatever the number of ranks. Endpoints and words are gathered by Bruck's algorithm; alarms flood.
+//! A [`Net`] is between hosts what the control pages of shared memory are inside a host: it says who is there
+//! and who is gone, exchanges a word among all ranks, and makes everybody stop when one fails. Each rank is
+//! linked with `2 log2 n` others at most ([`overlay`]); whatever concerns all travels over these links, so a
+//! rank needs three operations of the rendezvous store ([`Store`]) whatever the number of ranks. Endpoints
+//! and words are gathered by Bruck's algorithm; alarms flood.
 //!
 //! A process has one [`Listener`], a listening socket for all its communicators. A connection counts only
 //! once the other side has named the job, or proved that it knows the job's secret, and before that no
@@ -49,10 +49,10 @@ use link::Link;
 use waits::Waits;
 use words::Words;
 
-/// What a peer must know of a rank.
+/// The information that a rank publishes to its peers: addresses, host, process, note.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EndpointAddress {
-    /// Where it listens, by path.
+    /// The addresses at which it listens, by path.
     pub(crate) addresses: Vec<SocketAddr>,
     /// Ranks with the same value run on one host and can share memory.
     pub(crate) host: u128,
@@ -62,7 +62,7 @@ pub(crate) struct EndpointAddress {
     pub(crate) note: Vec<u8>,
 }
 
-/// A connection for data: to whom, which of the parallel ones, and over which path.
+/// The name of a connection for data: its peer, its channel, and its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ConnectionId {
     pub(crate) peer: u32,
@@ -76,11 +76,11 @@ pub(crate) const NOTE_MAX: usize = 4096;
 /// Two ranks make different calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mismatch {
-    /// Whose tag differs from this rank's: the first such rank.
+    /// The first rank whose tag differs from this rank's.
     pub(crate) peer: u32,
 }
 
-/// What a [`Net`] has done.
+/// The counts of what a [`Net`] has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Connections that this rank made.
@@ -120,28 +120,28 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// The listener that this rank is reached through.
+    /// Returns the listener that this rank is reached through.
     pub(crate) fn listener(&self) -> &Listener {
         &self.listener
     }
 
-    /// The endpoints of all ranks, by rank.
+    /// Returns the endpoints of all ranks, by rank.
     pub(crate) fn endpoints(&self) -> &[EndpointAddress] {
         &self.endpoints
     }
 
-    /// Why everybody stops, if somebody said so.
+    /// Returns the reason for which everybody stops, if somebody said so.
     pub(crate) fn alarmed(&self) -> Option<&AbortRecord> {
         self.alarmed.as_ref()
     }
 
-    /// How a rank went, if it is known to be gone. Whatever it sent before is still there. Of ranks
+    /// Describes how a rank went, if it is known to be gone. Whatever it sent before is still there. Of ranks
     /// without a link to this one, deaths are known and departures are not.
     pub(crate) fn gone(&self, peer: u32) -> Option<&str> {
         self.gone.get(&peer).map(String::as_str)
     }
 
-    /// What was done so far, and what is held for it.
+    /// Returns the counts of what was done so far, and is held for it.
     pub(crate) fn counts(&self) -> Counts {
         let sum = |of: fn(&Link) -> u64| self.links.iter().map(of).sum::<u64>();
         Counts {

@@ -1,27 +1,27 @@
-//! Who is linked with whom, and how everybody's part reaches everybody over those links.
+//! Links ranks with each other, and passes everybody's part to everybody over those links.
 //!
 //! Rank r is linked with the ranks r ± 2^k (mod n). A pair is linked once, however many offsets join
 //! it. [`Gather`] is Bruck's algorithm: in step k a rank sends what it has to r - 2^k and receives as
 //! much from r + 2^k, so that after `ceil(log2 n)` steps each has all. It does no I/O: the same code
 //! runs over sockets and in [`scale`](super::scale).
 
-/// Steps until everybody has everything: `ceil(log2 size)`.
+/// Returns the number of steps until everybody has everything: `ceil(log2 size)`.
 pub(super) fn steps(size: u32) -> u32 {
     u32::BITS - size.saturating_sub(1).leading_zeros()
 }
 
-/// The rank `2^step` after this one.
+/// Returns the rank `2^step` after this one.
 pub(super) fn after(rank: u32, size: u32, step: u32) -> u32 {
     ((u64::from(rank) + (1 << step)) % u64::from(size)) as u32
 }
 
-/// The rank `2^step` before this one.
+/// Returns the rank `2^step` before this one.
 pub(super) fn before(rank: u32, size: u32, step: u32) -> u32 {
     let size = u64::from(size);
     ((u64::from(rank) + size - (1 << step) % size) % size) as u32
 }
 
-/// Whether, of two linked ranks, `a` is the one that connects: the one with the smaller way to the
+/// Returns true if, of two linked ranks, `a` is the one that connects: the one with the smaller way to the
 /// other, which is the first that needs the link and the first that knows the other's address.
 pub(super) fn connects(a: u32, b: u32, size: u32) -> bool {
     let way = |from: u32, to: u32| match (to + size - from) % size {
@@ -32,7 +32,7 @@ pub(super) fn connects(a: u32, b: u32, size: u32) -> bool {
     there < back || (there == back && a < b)
 }
 
-/// The ranks linked with `rank`, each once, in ascending order.
+/// Returns the ranks linked with `rank`, each once, in ascending order.
 pub(super) fn neighbours(rank: u32, size: u32) -> Vec<u32> {
     let both = |step| [after(rank, size, step), before(rank, size, step)];
     let mut all: Vec<u32> = (0..steps(size)).flat_map(both).collect();
@@ -43,9 +43,9 @@ pub(super) fn neighbours(rank: u32, size: u32) -> Vec<u32> {
 
 /// Parts of consecutive ranks, in order.
 pub(super) trait Pile: Sized {
-    /// How many ranks' parts these are.
+    /// Returns the number of ranks whose parts these are.
     fn count(&self) -> u32;
-    /// `count` of them, from the `from`-th.
+    /// Returns `count` of them, from the `from`-th.
     fn part(&self, from: u32, count: u32) -> Self;
     /// Puts more behind them; false if they do not belong there.
     fn join(&mut self, more: Self) -> bool;
@@ -85,33 +85,33 @@ impl<P: Pile> Gather<P> {
         Gather { rank, size, step: 0, is_sent: false, ahead, pile }
     }
 
-    /// The step that is being made.
+    /// Returns the step that is being made.
     pub(super) fn step(&self) -> u32 {
         self.step
     }
 
-    /// Whether this rank has everybody's parts.
+    /// Returns true if this rank has everybody's parts.
     pub(super) fn is_done(&self) -> bool {
         self.step == steps(self.size)
     }
 
-    /// To whom this step sends.
+    /// Returns the rank to which this step sends.
     pub(super) fn target(&self) -> u32 {
         before(self.rank, self.size, self.step)
     }
 
-    /// From whom this step receives.
+    /// Returns the rank from which this step receives.
     pub(super) fn source(&self) -> u32 {
         after(self.rank, self.size, self.step)
     }
 
-    /// How many parts are sent, and received, in this step.
+    /// Returns the number of parts that are sent, and received, in this step.
     fn share(&self) -> u32 {
         let after = |step: u32| ((1_u64 << step) + u64::from(self.ahead)).min(self.size.into());
         (after(self.step + 1) - after(self.step)) as u32
     }
 
-    /// What to send in this step, once a step.
+    /// Returns the parts to send in this step, once a step.
     pub(super) fn outgoing(&mut self) -> Option<P> {
         if self.is_done() || self.is_sent {
             return None;
@@ -132,12 +132,12 @@ impl<P: Pile> Gather<P> {
         true
     }
 
-    /// The parts that are here.
+    /// Returns the parts that are here.
     pub(super) fn pile(&self) -> &P {
         &self.pile
     }
 
-    /// All parts; the first is this rank's.
+    /// Returns all parts; the first is this rank's.
     pub(super) fn into_pile(self) -> P {
         self.pile
     }
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(all, [0, 1, 2, 2, 3, 3, 4, 17]);
     }
 
-    /// All ranks gather, one step after the other.
+    /// Lets all ranks gather, one step after the other.
     fn gather(size: u32, ahead: u32) {
         let own = |rank: u32| (0..=ahead.min(size - 1)).map(|i| (rank + i) % size).collect();
         let mut ranks: Vec<Gather<Vec<u32>>> =

@@ -1,5 +1,5 @@
-//! How a stream between two ranks is made again when its connection is lost: over any of their paths,
-//! through the same listeners, with the same proof of who is there. Where a path is an RDMA device, the two ends then
+//! Makes a stream between two ranks again when its connection is lost: over any of their paths, through the
+//! same listeners, with the same proof of who is there. Where a path is an RDMA device, the two ends then
 //! meet over the socket that this gives; both drive that as they drive their dials.
 
 use std::net::SocketAddr;
@@ -14,9 +14,9 @@ use crate::fabric::system;
 use crate::transport::rdma::{self, Handshake, Meeting};
 use crate::transport::tcp::{ByteStream, Dialed, Reach, Resumable};
 
-/// After attempts that failed for good.
+/// The pause after attempts that failed for good.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long two ends may take to meet. One of them may have to come out of a computation first.
+/// The time that two ends may take to meet. One of them may have to come out of a computation first.
 const MEETING: Duration = Duration::from_secs(5);
 
 /// The addresses of a peer, by path. Links are made before all endpoints are known.
@@ -28,17 +28,17 @@ enum Attempt {
     Meeting(Handshake, Instant),
 }
 
-/// See above.
+/// The attempts to make a stream again.
 pub(super) struct Redial {
     listener: Arc<Listener>,
-    /// What this rank is called where it dials.
+    /// The name by which this rank connects where it dials.
     name: Name,
-    /// By path, once the peer's endpoint is known.
+    /// The addresses by path, once the peer's endpoint is known.
     targets: DialTargets,
     attempts: Vec<Option<Attempt>>,
-    /// What the peer began: its path, how far it is, and since when.
+    /// The attempts that the peer began: path, handshake, and begin.
     begun: Vec<(usize, Handshake, Instant)>,
-    /// Since when no attempt is made, why, and whether the listener refused.
+    /// The time since which no attempt is made, the reason, and true if the listener refused.
     failed: Vec<Option<(Instant, String, bool)>>,
 }
 
@@ -49,7 +49,7 @@ impl Redial {
         Redial { listener: listener.clone(), name, targets, attempts, begun: Vec::new(), failed }
     }
 
-    /// A stream that is at home on that path. It begins on this connection, wherever that is.
+    /// Makes a stream that is at home on that path. It begins on this connection, wherever that is.
     pub(super) fn stream(self, fd: OwnedFd, home: usize) -> Resumable {
         let own = rustix::net::getsockname(&fd).ok();
         let own = own.and_then(|own| SocketAddr::try_from(own).ok()).map(|own| own.ip());
@@ -62,7 +62,7 @@ impl Redial {
         self.begin(Ok(ByteStream::socket(fd)), (home, path))
     }
 
-    /// The same of a path that is a device, from how the ends handshake there.
+    /// Returns the stream of a path that is a device, from the handshake of the ends there.
     pub(super) fn stream_over_device(self, handshake: Handshake, home: usize) -> Resumable {
         let stream = match handshake {
             Handshake::Done(fd, stream) => Ok(ByteStream::device(fd, stream)),
@@ -78,7 +78,7 @@ impl Redial {
         Resumable::new(stream, places, chooses, timeout, Box::new(self))
     }
 
-    /// The device that a path is. Links on which ranks only talk stay with sockets.
+    /// Returns the device that a path is. Links on which ranks only talk stay with sockets.
     fn device(&self, path: usize) -> Option<&rdma::Choice> {
         self.listener.device(path).filter(|_| !self.name.is_control())
     }
@@ -150,7 +150,7 @@ fn over(choice: &rdma::Choice, fd: OwnedFd) -> Handshake {
     }
 }
 
-/// What this host's system says against a device.
+/// Describes the fault of a device that this host's system reports, if there is one.
 fn fault(choice: &rdma::Choice) -> Option<String> {
     choice.devices.first().and_then(|device| system::fault(device))
 }
@@ -221,7 +221,7 @@ impl Reach for Redial {
 }
 
 impl Redial {
-    /// A connection that the peer made, and its path.
+    /// Returns a connection that the peer made, and its path.
     fn taken(&self) -> Option<(usize, OwnedFd)> {
         if !self.listener.is_again() {
             return None;

@@ -1,11 +1,11 @@
-//! How joining a job grows with the number of ranks: what each rank does is counted by running the
+//! Models how joining a job grows with the number of ranks: what each rank does is counted by running the
 //! very logic that runs over sockets, for every rank, and the time is modelled.
 
 use serde::Serialize;
 
 use super::overlay::{Gather, Pile, neighbours, steps};
 
-/// What the model takes for given.
+/// The assumptions of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Assumptions {
     /// Seconds that a message takes from rank to rank.
@@ -16,7 +16,7 @@ pub struct Assumptions {
     pub bandwidth: f64,
     /// Bytes of an endpoint.
     pub endpoint: u64,
-    /// Whether the ranks share a secret, which adds a challenge to each connection.
+    /// True if the ranks share a secret, which adds a challenge to each connection.
     pub has_secret: bool,
 }
 
@@ -27,10 +27,10 @@ impl Default for Assumptions {
     }
 }
 
-/// What joining takes.
+/// The costs of joining.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Figures {
-    /// How many ranks.
+    /// The number of ranks.
     pub ranks: u32,
     /// Ranks that end with everybody's endpoint: all, or the logic is wrong.
     pub complete: u32,
@@ -53,19 +53,19 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Modelled seconds from the first rank's start to the last rank's end, if all start at once.
+    /// Returns the modelled seconds from the first rank's start to the last rank's end, if all start at once.
     pub fn seconds(&self) -> f64 {
         self.store_seconds + self.gather_seconds
     }
 }
 
-/// Operations of the store that a rank makes: it leaves its endpoint, reads the next one's and the job's
-/// number, which rank 0 leaves.
+/// Returns the operations of the store that a rank makes: it leaves its endpoint, reads the next one's and
+/// the job's number, which rank 0 leaves.
 fn store_operations(size: u32) -> u32 {
     if size == 1 { 0 } else { 3 }
 }
 
-/// Endpoints of consecutive ranks, without the endpoints.
+/// The endpoints of consecutive ranks, by number alone.
 struct Run {
     first: u32,
     count: u32,

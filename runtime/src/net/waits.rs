@@ -1,4 +1,4 @@
-//! What ranks wait for, told to all when one of them is about to give up.
+//! Tells all ranks what the others wait for, when one of them is about to give up.
 //!
 //! Nobody tells it while things go well. A rank whose wait has expired asks, by telling its own wait;
 //! whoever waits too answers with its own, once. Who is stopped cannot answer, and so the waits of
@@ -13,14 +13,14 @@ use super::link::Frame;
 /// A wait as words, as control pages hold it.
 pub(super) type Words = [u64; 8];
 
-/// What was asked and told.
+/// The waits that were asked for and told.
 #[derive(Default)]
 pub(super) struct Waits {
-    /// By rank: the number of what it told last, and its wait, if it still waits.
+    /// The reports by rank: the number of the last one, and the wait in it, if the rank still waits.
     known: BTreeMap<u32, (u32, Option<Words>)>,
-    /// Whether somebody asks, and was not answered.
+    /// True if somebody asks, and was not answered.
     asked: bool,
-    /// What this rank told last, and how often it told something.
+    /// The wait that this rank told last, and the number of its reports.
     last_report: Option<Words>,
     number: u32,
 }
@@ -43,19 +43,19 @@ impl Net {
         }
     }
 
-    /// This rank goes on.
+    /// Tells that this rank goes on.
     pub(crate) fn waits_no_more(&mut self) {
         if self.waits.last_report.is_some() {
             self.tell_wait(None, false);
         }
     }
 
-    /// What a rank waits for, if it was asked.
+    /// Returns the wait of a rank, if it was asked.
     pub(crate) fn wait_of(&self, rank: u32) -> Option<Words> {
         self.waits.known.get(&rank)?.1
     }
 
-    /// Whether there is nothing more to hear: all others have told their waits, or are gone.
+    /// Returns true if there is nothing more to hear: all others have told their waits, or are gone.
     pub(crate) fn is_answered(&self) -> bool {
         let mut others = (0..self.size).filter(|&rank| rank != self.rank);
         others.all(|rank| self.wait_of(rank).is_some() || self.gone.contains_key(&rank))
@@ -81,7 +81,7 @@ impl Net {
     }
 }
 
-/// What a rank told: its wait, or that it goes on, and whether it asks the others.
+/// A rank's report: its wait, or that it goes on, and whether it asks the others.
 pub(super) struct WaitReport {
     pub(super) rank: u32,
     pub(super) number: u32,

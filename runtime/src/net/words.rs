@@ -14,7 +14,7 @@ pub(super) struct Words {
     round: u64,
     tag: u32,
     gather: Option<Gather<Tagged>>,
-    /// What came before its turn: round, step, words. A peer is at most one round ahead.
+    /// The messages that came before their turn: round, step, words. A peer is at most one round ahead.
     early: Vec<(u64, u32, Tagged)>,
     all: Vec<u64>,
     verdict: Option<Result<(), Mismatch>>,
@@ -78,7 +78,7 @@ impl Words {
         self.all.extend(tagged.iter().map(|(_, word)| *word));
     }
 
-    /// From whom the next words are awaited, if a round is under way.
+    /// Returns the rank from which the next words are awaited, if a round is under way.
     fn awaited(&self) -> Option<u32> {
         self.gather.as_ref().map(Gather::source)
     }
@@ -92,8 +92,8 @@ impl Net {
         self.advance_words();
     }
 
-    /// The words of all ranks in the round that was begun, by rank, once all are there; a mismatch
-    /// if a rank's tag is another one. Reads the links as [`Net::poll`] does.
+    /// Returns the words of all ranks in the round that was begun, by rank, once all are there; a mismatch if
+    /// a rank's tag is another one. Reads the links as [`Net::poll`] does.
     pub(crate) fn poll_words(&mut self) -> Option<Result<&[u64], Mismatch>> {
         if self.words.verdict.is_none() {
             self.poll();
@@ -102,7 +102,7 @@ impl Net {
         self.words.verdict.map(|verdict| verdict.map(|()| all.as_slice()))
     }
 
-    /// The rank whose words are missing here: it is late, or waits in turn for another.
+    /// Returns the rank whose words are missing here: it is late, or waits in turn for another.
     pub(crate) fn awaited_words(&self) -> Option<u32> {
         self.words.awaited()
     }

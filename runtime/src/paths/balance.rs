@@ -1,4 +1,4 @@
-//! How much each path is given.
+//! Decides how much of a call each path is given.
 
 use roundelay_compiler::cost::{Link, balance};
 use roundelay_compiler::plan::{Shares, WHOLE, Weighted};
@@ -8,19 +8,19 @@ use super::{Code, Measured};
 
 /// Shares change only if a call is to take less than this part of its time.
 const GAIN: f64 = 0.95;
-/// If a call takes less than this part of its time with other shares, paths are no longer what they were.
+/// Paths are no longer what they were if a call takes less than this part of its time with other shares.
 const OTHER: f64 = 0.5;
-/// What agreeing costs, in microseconds, and the part of a call's time that it may take.
+/// The cost of an agreement, in microseconds, and the part of a call's time that it may take.
 const WORDS_US: f64 = 150.0;
 const COST: f64 = 0.01;
-/// Calls of so many bytes can measure.
+/// The bytes from which on calls can measure.
 const FIRST: u64 = 1 << 20;
-/// Calls that take less are tried, in microseconds.
+/// The time below which calls are tried, in microseconds.
 const SHORT_US: f64 = 5000.0;
-/// Most calls between two agreements.
+/// The most calls between two agreements.
 const SELDOM: u32 = 64;
 
-/// What is known of a path, the same on all ranks.
+/// The state of a path, the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Known {
     link: Link,
@@ -43,17 +43,17 @@ impl Known {
     }
 }
 
-/// What is known of the paths, and what shares follow from.
+/// The state of the paths, and the shares that follow.
 #[derive(Debug, Clone)]
 pub(crate) struct Balance {
     known: Vec<Known>,
-    /// What shares follow from: what was known when they changed last, at which call.
+    /// The state that shares follow from: that of their last change, and the call at which it was.
     used: Vec<Known>,
     since: u64,
     measured: bool,
     /// Calls until the ranks agree again.
     left: u32,
-    /// What this rank measured.
+    /// The measurements of this rank.
     pub(crate) own: Measured,
     pub(crate) trials: Trials,
 }
@@ -68,18 +68,18 @@ impl Balance {
         Balance { known, used, since: 0, measured: false, left: 1, own, trials }
     }
 
-    /// Number of paths.
+    /// Returns the number of paths.
     pub(crate) fn paths(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether the ranks must agree before this call. The same on all ranks.
+    /// Returns true if the ranks must agree before this call. The same on all ranks.
     pub(crate) fn is_time(&mut self) -> bool {
         self.left = self.left.saturating_sub(1);
         self.left == 0
     }
 
-    /// Takes in what all ranks found, before that call of so many bytes. Says whether shares change.
+    /// Takes in what all ranks found, before that call of so many bytes. Returns true if shares change.
     pub(crate) fn agree(
         &mut self,
         ranks: &[Vec<Code>],
@@ -104,7 +104,7 @@ impl Balance {
         let time = |shares: &Shares| balance::time_us(&now, bytes, shares);
         let (before, after) = (time(&old), time(&new));
         self.left = match after > 0.0 && after.is_finite() {
-            // What was only assumed is measured at once, by calls that can.
+            // A bandwidth that was only assumed is measured at once, by calls that can.
             _ if !self.measured && bytes >= FIRST => 1,
             true => ((WORDS_US / COST / after) as u32).clamp(1, SELDOM),
             false => 1,
@@ -113,7 +113,7 @@ impl Balance {
         let changes = other || after < before * GAIN;
         if changes {
             (self.used, self.since) = (self.known.clone(), call);
-            // What was tried was tried with paths that did something else.
+            // Earlier trials were made with paths that did something else.
             if other || after < before * OTHER {
                 self.trials.forget();
             }
@@ -121,8 +121,8 @@ impl Balance {
         changes
     }
 
-    /// Of a path that was never measured the model is believed as far as it was right of the others: else calls
-    /// that ride one path would leave a good one for each that nobody has tried.
+    /// Assumes of paths that were never measured that the model is as right as it was of the best of the
+    /// others: else calls that ride one path would leave a good one for each that nobody has tried.
     fn assume(&mut self) {
         let measured = self.known.iter().filter(|k| k.last.is_some() && !k.lost);
         let right = measured.map(|k| k.link.gbs / k.said).fold(0.0, f64::max);
@@ -131,20 +131,20 @@ impl Balance {
         }
     }
 
-    /// The shares of a call of so many bytes.
+    /// Returns the shares of a call of so many bytes.
     pub(crate) fn shares(&self, split: &Weighted, bytes: u64) -> Shares {
         balance::shares(&flows(split, &self.used), bytes)
     }
 
-    /// Whether what the model says of calls of so many bytes is to be tried: they are divided, and so short
-    /// that what it does not know may cost more than that gains.
+    /// Returns true if the model's advice for calls of so many bytes is to be tried: they are divided, and so
+    /// short that what it does not know may cost more than that gains.
     pub(crate) fn is_doubtful(&self, split: &Weighted, bytes: u64) -> bool {
         let shares = self.shares(split, bytes);
         let time = balance::time_us(&flows(split, &self.used), bytes, &shares);
         shares.only().is_none() && time < SHORT_US
     }
 
-    /// The shares of such a call if it is not to be divided: all to the best path.
+    /// Returns the shares of such a call if it is not to be divided: all to the best path.
     pub(crate) fn whole(&self, split: &Weighted, bytes: u64) -> Shares {
         let (flows, paths) = (flows(split, &self.used), self.paths() as u32);
         let alone = |path: u32| Shares::single(path, paths);
@@ -153,7 +153,7 @@ impl Balance {
         alone(best.unwrap_or(0))
     }
 
-    /// The shares of such a call, and why they are so.
+    /// Describes the shares of such a call, and the reason for them.
     pub(crate) fn explain(&self, names: &[String], shares: &Shares) -> String {
         let each = names.iter().zip(&self.used).zip(shares.list());
         let each: Vec<String> = each
@@ -174,7 +174,7 @@ impl Balance {
     }
 }
 
-/// What the parts take. With no path left there is nothing to choose: what was is tried.
+/// Returns the times of the parts. With no path left there is nothing to choose: the former paths are tried.
 fn flows(split: &Weighted, known: &[Known]) -> Vec<balance::Flow> {
     let links: Vec<Link> = known.iter().map(|path| path.link).collect();
     let mut flows = balance::flows(split, &links);
@@ -194,7 +194,7 @@ mod tests {
 
     const LARGE: u64 = 64 << 20;
 
-    /// A ring of two ranks on each of two paths.
+    /// Returns a ring of two ranks on each of two paths.
     fn ring() -> Weighted {
         let load = Load { rounds: 2, moved: 1024 };
         Weighted { units: 1, parts: 2, scratch: vec![], loads: vec![load; 2] }
@@ -204,7 +204,7 @@ mod tests {
         Balance::new(&gbs.map(|gbs| Link { gbs, ..Link::NETWORK }))
     }
 
-    /// What a rank says that moved so many bytes over each path in so many milliseconds.
+    /// Returns the words of a rank that moved so many bytes over each path in so many milliseconds.
     fn said(parts: &[(u64, u64)], lost: u64) -> Vec<Code> {
         let mut own = Measured::default();
         own.add(parts.iter().map(|&(bytes, ms)| (bytes, Duration::from_millis(ms))));
@@ -255,7 +255,7 @@ mod tests {
             balance.agree(&[said(&[(64 << 10, 1), (0, 0)], 0)], call, &ring(), bytes);
             assert_eq!(balance.whole(&ring(), bytes), first, "call {call}");
         }
-        // What the model says of it counts where it says more.
+        // The model's advice counts where it is larger.
         let mut balance = self::balance([1.0, 3.0]);
         balance.agree(&[said(&[(64 << 10, 1), (0, 0)], 0)], 1, &ring(), bytes);
         assert_ne!(balance.whole(&ring(), bytes), first);

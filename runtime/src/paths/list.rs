@@ -1,4 +1,4 @@
-//! Which paths there are, and what each is on this host.
+//! Lists the paths, and what each is on this host.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(crate) fn settle(
     devices(options)
 }
 
-/// Devices must be there, and each of them one path.
+/// Checks that devices are there, and each of them is one path.
 fn devices(options: &Options) -> Result<(), Error> {
     let media = || options.paths.iter().zip(&options.media);
     for (at, (name, medium)) in media().enumerate() {
@@ -80,7 +80,7 @@ fn devices(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Paths must be of transports that may be used. One path is none, unless it is a device.
+/// Checks that paths are of transports that may be used. One path is none, unless it is a device.
 fn allowed(options: &Options, transports: Transports) -> Result<(), Error> {
     let several = options.paths.len() > 1;
     for (name, medium) in options.paths.iter().zip(&options.media) {
@@ -96,7 +96,7 @@ fn allowed(options: &Options, transports: Transports) -> Result<(), Error> {
     Ok(())
 }
 
-/// What carries data between hosts, if that is said by several paths, and which of them are devices.
+/// Returns the transport that carries data between hosts, if there are several paths: TCP, RDMA, or both.
 pub(crate) fn carried(media: &[Medium]) -> Option<Transport> {
     let devices = media.iter().filter(|medium| medium.device().is_some()).count();
     match devices {
@@ -107,14 +107,14 @@ pub(crate) fn carried(media: &[Medium]) -> Option<Transport> {
     }
 }
 
-/// What this host is called in topology files.
+/// Returns the name of this host in topology files.
 pub(crate) fn host_name(options: &Options) -> String {
     let own = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     options.host_label.clone().unwrap_or_else(own)
 }
 
-/// What the paths can do: as the topology file says, or else interfaces and devices do; `speeds` are the least that
-/// any rank's say, in Mbit/s, or 0. Hosts are those of the ranks, in their order.
+/// Returns the costs of the paths: as the topology file says, or else interfaces and devices do; `speeds` are
+/// the least that any rank's say, in Mbit/s, or 0. Hosts are those of the ranks, in their order.
 pub(crate) fn costs(
     options: &Options,
     hosts: &[String],

@@ -1,21 +1,21 @@
-//! What a rank found a path to do, and how that fits into a word.
+//! Measures the paths of a rank, and encodes the measurements as words.
 
 use std::time::{Duration, Instant};
 
-/// Parts of a call that moved fewer bytes say little of their path.
+/// The bytes below which a part of a call says little of its path.
 const LEAST: u64 = 64 << 10;
-/// A call in which a byte took so much longer than in the fastest was held up by something else.
+/// The factor by which a byte takes longer than in the fastest call if something else held the call up.
 const HELD_UP: u64 = 2;
-/// Paths whose codes fit into one word.
+/// The number of paths whose codes fit into one word.
 const IN_WORD: usize = 4;
 
-/// What this rank measured of each path since the ranks last agreed.
+/// The measurements of this rank for each path since the ranks last agreed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Measured {
     paths: Vec<Seen>,
 }
 
-/// What was seen of a path: the fastest call, and the calls that were about as fast.
+/// The measurements of a path: the fastest call, and the calls that were about as fast.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     /// Femtoseconds for a byte; 0 for nothing.
@@ -38,7 +38,7 @@ impl Seen {
         (self.nanos, self.bytes) = (self.nanos + time.as_nanos(), self.bytes + u128::from(bytes));
     }
 
-    /// Femtoseconds for a byte.
+    /// Returns the femtoseconds for a byte.
     fn each(&self) -> u64 {
         let each = self.nanos.saturating_mul(1_000_000).checked_div(self.bytes).unwrap_or(0);
         u64::try_from(each).unwrap_or(u64::MAX)
@@ -80,7 +80,7 @@ impl Measured {
 pub(crate) struct Code(u16);
 
 impl Code {
-    /// The path is lost.
+    /// The code of a path that is lost.
     pub(crate) const LOST: Code = Code(u16::MAX);
 
     fn of(femtoseconds: u64) -> Code {
@@ -95,7 +95,7 @@ impl Code {
         }
     }
 
-    /// Seconds for a byte, if it was measured.
+    /// Returns the seconds for a byte, if it was measured.
     pub(crate) fn seconds(self) -> Option<f64> {
         if self.0 == 0 || self == Code::LOST {
             return None;
@@ -104,7 +104,7 @@ impl Code {
         Some((((code & 0x7ff) | 0x800) << (code >> 11)) as f64 * 1e-15)
     }
 
-    /// The codes in the words of a rank.
+    /// Returns the codes in the words of a rank.
     pub(crate) fn all(words: &[u64], paths: usize) -> Vec<Code> {
         let code = |path: usize| {
             let word = words.get(path / IN_WORD).copied().unwrap_or(0);
@@ -114,7 +114,7 @@ impl Code {
     }
 }
 
-/// When the parts of a call were there.
+/// The times at which the parts of a call were there.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clock {
     began: Option<Instant>,
@@ -128,19 +128,19 @@ impl Clock {
         self.ended.resize(parts, Duration::ZERO);
     }
 
-    /// A lane of a part has come to its end.
+    /// Records that a lane of a part has come to its end.
     pub(crate) fn end(&mut self, part: usize) {
         if let (Some(began), Some(ended)) = (self.began, self.ended.get_mut(part)) {
             *ended = began.elapsed();
         }
     }
 
-    /// How long it is since the call began.
+    /// Returns the time since the call began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.began.map(|began| began.elapsed()).unwrap_or_default()
     }
 
-    /// How long each part took.
+    /// Returns the times that the parts took.
     pub(crate) fn parts(&self) -> &[Duration] {
         &self.ended
     }

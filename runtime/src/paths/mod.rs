@@ -1,12 +1,12 @@
 //! The paths between hosts that a communicator has, what they are measured to do, and the shares that
 //! follow.
 //!
-//! What a path is on each host, and who listens there, is a matter of `net`; that a stream goes on over
-//! another path when its own fails, of `transport/tcp/resume`. Here is decided how much each path is
-//! given. [`Balance`] begins with what the model says. Each rank measures, for every call that is split
-//! over the paths, when each part of it was there and how much its sockets moved. Every so many calls
-//! the ranks exchange this as words: of each path the longest time a byte took anywhere, and whether it
-//! is lost to anyone. So all come to the same shares at the same call.
+//! The module `net` knows what a path is on each host, and who listens there; `transport/tcp/resume` lets a
+//! stream go on over another path when its own fails. This module decides how much each path is given.
+//! [`Balance`] begins with what the model says. Each rank measures, for every call that is split over the
+//! paths, when each part of it was there and how much its sockets moved. Every so many calls the ranks
+//! exchange this as words: of each path the longest time a byte took anywhere, and whether it is lost to
+//! anyone. So all come to the same shares at the same call.
 //!
 //! Calls of sizes at which the model expects little gain are tried, divided and whole, and the faster is
 //! kept ([`trial`]).

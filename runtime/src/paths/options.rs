@@ -1,4 +1,4 @@
-//! How ranks are to reach each other: addresses, paths, times, the secret.
+//! Options of the links between ranks: addresses, paths, times, the secret.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::Sheet;
 use crate::secret::Secret;
 use crate::transport::rdma;
 
-/// What a path is on this host.
+/// The kind of a path on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Medium {
     /// A network interface, an address or a network, as [`Options::interface`].
@@ -17,7 +17,7 @@ pub(crate) enum Medium {
 }
 
 impl Medium {
-    /// The device, if it is one.
+    /// Returns the device, if it is one.
     pub(crate) fn device(&self) -> Option<&rdma::Choice> {
         match self {
             Medium::Interface(_) => None,
@@ -26,24 +26,24 @@ impl Medium {
     }
 }
 
-/// How ranks reach each other.
+/// The options of the links between ranks.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
-    /// Where to listen: the name of a network interface, an address, or a network such as
-    /// `10.0.0.0/8`; nothing for the address that the store sees. Not on paths that are interfaces.
+    /// The address to listen at: the name of a network interface, an address, or a network such as
+    /// `10.0.0.0/8`; `None` for the address that the store sees. Not on paths that are interfaces.
     pub(crate) interface: Option<String>,
     /// The paths to other hosts, in order, where there are several; the same on all ranks.
     pub(crate) paths: Vec<String>,
-    /// What each of them is on this host.
+    /// The kind of each of them on this host.
     pub(crate) media: Vec<Medium>,
     /// A topology file, and what it says once it was read.
     pub(crate) topology: Option<String>,
     pub(crate) sheet: Option<Arc<Sheet>>,
-    /// What all ranks of the job know and nobody else.
+    /// The secret that all ranks of the job know and nobody else.
     pub(crate) secret: Option<Secret>,
-    /// How long joining and splitting may take, and about when a vanished host is noticed.
+    /// The time that joining and splitting may take, and after which, about, a vanished host is noticed.
     pub(crate) timeout: Duration,
-    /// How long a connection may take to say who it is.
+    /// The longest time that a new connection may take to identify itself.
     pub(crate) hearing: Duration,
     /// Ranks with different labels count as being on different hosts.
     pub(crate) host_label: Option<String>,

@@ -1,11 +1,11 @@
-//! Whether calls of a size gain by being divided: tried out, for no model knows what a part more costs
+//! Tries out whether calls of a size gain by being divided, for no model knows what a part more costs
 //! processors that are busy with the others.
 
 use std::time::Duration;
 
-/// Calls of each kind that are timed.
+/// The number of calls of each kind that are timed.
 const CALLS: usize = 8;
-/// After so many calls it is tried again.
+/// The number of calls after which it is tried again.
 const AGAIN: u32 = 1000;
 /// Undivided calls are preferred unless divided ones take less than this part of their time.
 const GAIN: f32 = 0.97;
@@ -33,7 +33,7 @@ pub(crate) struct Trials {
 }
 
 impl Trials {
-    /// What this rank found, if the ranks must agree on that before this call.
+    /// Returns the result of this rank, if the ranks must agree on it before this call.
     pub(crate) fn is_time(&mut self, plan: u64, bytes: u64) -> Option<u64> {
         self.current = None;
         let trial = &self.all[self.at(plan, bytes)?];
@@ -54,7 +54,7 @@ impl Trials {
         }
     }
 
-    /// Whether this call is to be divided.
+    /// Returns true if this call is to be divided.
     pub(crate) fn divides(&mut self, plan: u64, bytes: u64) -> bool {
         let at = self.at(plan, bytes).unwrap_or_else(|| {
             if self.all.len() == KEPT {
@@ -79,14 +79,14 @@ impl Trials {
         }
     }
 
-    /// How long the call took that was just asked about.
+    /// Records the time of the call that was just asked about.
     pub(crate) fn took(&mut self, time: Duration) {
         if let Some((at, which)) = self.current.take() {
             self.all[at].times[which].push(time.as_secs_f32());
         }
     }
 
-    /// Shares are others now: everything is to be tried again.
+    /// Forgets all trials, for shares are others now.
     pub(crate) fn forget(&mut self) {
         self.all.clear();
         self.current = None;

@@ -40,7 +40,7 @@ struct Event<'a> {
 ///
 /// # Errors
 ///
-/// Those of the writer.
+/// The errors of the writer.
 pub fn write(traces: &[Trace], out: &mut impl Write) -> io::Result<()> {
     let clocks = Clocks::new(traces);
     let missing: u64 = traces.iter().map(|t| t.missing).sum();
@@ -177,9 +177,9 @@ fn one_span<W: Write>(
     Ok(())
 }
 
-/// How the clocks of machines are aligned.
+/// The alignment of the clocks of machines.
 struct Clocks {
-    /// By machine: its stamp, the earliest of its ranks'.
+    /// The stamps by machine: the earliest of its ranks'.
     stamps: BTreeMap<String, u64>,
     accuracy: u64,
     /// Nanoseconds from the stamps back to the first span.
@@ -202,7 +202,7 @@ impl Clocks {
         Clocks { stamps, accuracy, before }
     }
 
-    /// Microseconds since the beginning of the file.
+    /// Returns the microseconds since the beginning of the file.
     fn micros(&self, trace: &Trace, time: u64) -> f64 {
         let stamp = self.stamps.get(&trace.machine).copied().unwrap_or(trace.stamp);
         (time + self.before).saturating_sub(stamp) as f64 / 1e3

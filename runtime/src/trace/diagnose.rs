@@ -1,4 +1,4 @@
-//! Who is to blame when nothing moves: a pure function of what is known of each rank.
+//! Finds the ranks to blame when nothing moves, by a pure function of what is known of each rank.
 //!
 //! Ranks that wait form a graph, rank to peer (several peers where lanes wait for different ones). Its
 //! ends are ranks that wait for nobody, and those are the causes: dead, stopped, absent, gone, late or
@@ -18,10 +18,10 @@ const NAMED: usize = 8;
 /// Links of a chain that are told.
 const LINKS: usize = 8;
 
-/// What helps if nothing else does.
+/// The remedy if nothing else helps.
 pub(super) const PATIENCE: &str = "if it is only slow, allow more time (`--timeout`)";
 
-/// Whether a rank takes part.
+/// The condition of a rank: running, or the reason for which it takes no part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
@@ -40,7 +40,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// The worst first.
+    /// Returns the gravity of the condition: 0 for the worst.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Condition::Died(_) => 0,
@@ -60,24 +60,24 @@ pub struct Seen {
     pub call: u64,
     /// A digest of it and all calls before.
     pub digest: u32,
-    /// What it is, if that is known.
+    /// The call, if it is known.
     pub what: Option<String>,
 }
 
-/// What is known of a rank.
+/// The state of a rank, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     /// The rank.
     pub rank: u32,
     /// Its process.
     pub pid: Option<i32>,
-    /// Whether it takes part.
+    /// The condition of the rank.
     pub condition: Condition,
     /// Calls that it made.
     pub calls: u64,
     /// The latest of them, oldest first.
     pub recent: Vec<Seen>,
-    /// What it waits for.
+    /// The wait it is in.
     pub waiting: Option<Wait>,
 }
 
@@ -108,15 +108,15 @@ pub enum Class {
 /// A diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What kind of cause.
+    /// The kind of the cause.
     pub class: Class,
-    /// Whose: ascending; of a cycle in its order, from the least.
+    /// The ranks whose fault it is: ascending; of a cycle in its order, from the least.
     pub ranks: Vec<u32>,
-    /// Who waits for them, at last: ascending.
+    /// The ranks that wait for them, directly or through others: ascending.
     pub waiters: Vec<u32>,
     /// The cause in words, with the remedy.
     pub cause: String,
-    /// Who waits for whom, in words; empty if the cause says it.
+    /// The ranks that wait and those they wait for, in words; empty if the cause says it.
     pub chain: String,
 }
 
@@ -160,7 +160,7 @@ pub fn diagnose(standings: &[Standing], asking: Option<u32>) -> Option<Verdict> 
     Some(Verdict { class, cause: graph.cause(class, &culprits), ranks: culprits, waiters, chain })
 }
 
-/// Who waits for whom.
+/// The graph of waits, from rank to peer.
 struct Graph<'a> {
     ranks: BTreeMap<u32, &'a Standing>,
 }
@@ -170,26 +170,27 @@ impl<'a> Graph<'a> {
         Graph { ranks: standings.iter().map(|s| (s.rank, s)).collect() }
     }
 
-    /// What a rank that can go on waits for.
+    /// Returns the wait of a rank that can go on.
     fn wait(&self, rank: u32) -> Option<&'a Wait> {
         let standing = self.ranks.get(&rank).filter(|s| s.condition == Condition::Running)?;
         standing.waiting.as_ref()
     }
 
-    /// The ranks that owe something to one that waits.
+    /// Returns the ranks that owe something to one that waits.
     fn peers(&self, rank: u32) -> impl Iterator<Item = u32> {
         let owing =
             move |w: &'a Wait| w.peers(rank).filter(move |&peer| !self.gone_on(peer, w.call));
         self.wait(rank).into_iter().flat_map(owing)
     }
 
-    /// Whether a rank has made a later call: it has done whatever that one asks of it.
+    /// Returns true if a rank has made a later call: it has done whatever that one asks of it.
     fn gone_on(&self, rank: u32, call: u64) -> bool {
         let standing = self.ranks.get(&rank);
         standing.is_some_and(|s| s.condition == Condition::Running && s.calls > call)
     }
 
-    /// A rank for which one waits that has sent what it owes; if that is so of all for which it waits.
+    /// Returns a rank for which one waits that has sent what it owes, if that is so of all for which it
+    /// waits.
     fn served(&self, rank: u32) -> Option<(u32, &'a Wait)> {
         let wait = self.wait(rank)?;
         let peer = wait.peers(rank).next()?;
@@ -200,7 +201,7 @@ impl<'a> Graph<'a> {
         self.ranks.keys().copied().filter(|&r| self.wait(r).is_some())
     }
 
-    /// All ranks that the one that asks waits for in the end, and itself; of all that wait if nobody
+    /// Returns all ranks that the one that asks waits for in the end, and itself; of all that wait if nobody
     /// asks, of all ranks if none waits.
     fn reached(&self, asking: Option<u32>) -> BTreeSet<u32> {
         let mut queue: VecDeque<u32> = match asking.filter(|&r| self.wait(r).is_some()) {
@@ -219,13 +220,13 @@ impl<'a> Graph<'a> {
         reached
     }
 
-    /// All ranks that are dead, stopped or absent.
+    /// Returns all ranks that are dead, stopped or absent.
     fn grave(&self) -> BTreeSet<u32> {
         let grave = |s: &&&Standing| s.condition.rank() < Condition::Running.rank();
         self.ranks.values().filter(grave).map(|s| s.rank).collect()
     }
 
-    /// What is wrong with a rank, if others wait for it and it for nobody.
+    /// Returns the fault of a rank, if others wait for it and it for nobody.
     fn fault(&self, rank: u32) -> Option<Class> {
         let Some(standing) = self.ranks.get(&rank) else { return Some(Class::Unknown) };
         Some(match standing.condition {
@@ -241,13 +242,13 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// The latest call in which a rank is waited for.
+    /// Returns the latest call in which a rank is waited for.
     fn wanted(&self, rank: u32) -> u64 {
         let waits = self.all_waiters().filter(|&r| self.peers(r).any(|p| p == rank));
         waits.filter_map(|r| self.wait(r)).map(|w| w.call).max().unwrap_or(0)
     }
 
-    /// Who waits for one of these ranks, or for somebody who does.
+    /// Returns the ranks that wait for one of these ranks, or for one that does.
     fn waiters(&self, culprits: &[u32]) -> Vec<u32> {
         let mut found: BTreeSet<u32> = culprits.iter().copied().collect();
         loop {
@@ -264,7 +265,7 @@ impl<'a> Graph<'a> {
         found.into_iter().filter(|r| !culprits.contains(r)).collect()
     }
 
-    /// The shortest way from a rank to one of the culprits.
+    /// Returns the shortest way from a rank to one of the culprits.
     fn path(&self, from: u32, culprits: &[u32]) -> Vec<u32> {
         let mut before: BTreeMap<u32, u32> = BTreeMap::new();
         let mut queue = VecDeque::from([from]);
@@ -289,8 +290,8 @@ impl<'a> Graph<'a> {
 
     fn chain(&self, asking: Option<u32>, culprits: &[u32], waiters: &[u32]) -> String {
         let asked = asking.filter(|r| waiters.contains(r)).map(|r| self.path(r, culprits));
-        // Of a rank that waits for the culprit itself there is nothing to tell: the way of the one that
-        // is furthest away tells more.
+        // A rank that waits for the culprit itself has nothing to tell: the way of the one that is furthest
+        // away tells more.
         let path = asked.filter(|path| path.len() > 2).unwrap_or_else(|| {
             let paths = waiters.iter().take(64).map(|&r| self.path(r, culprits));
             paths.rev().max_by_key(Vec::len).unwrap_or_default()
@@ -308,12 +309,12 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// `rank 0 waits for rank 3 (step 1, ring.algo:6), which waits for ...`
+    /// Describes a path: `rank 0 waits for rank 3 (step 1, ring.algo:6), which waits for ...`
     fn links(&self, path: &[u32]) -> String {
         let mut text = String::new();
         let links = path.len().saturating_sub(1);
         for (i, pair) in path.windows(2).enumerate() {
-            // Of a long chain the beginning and the end.
+            // A long chain is shown by its beginning and its end.
             if links > LINKS && i >= LINKS / 2 && i < links - LINKS / 2 {
                 if i == LINKS / 2 {
                     let _ = write!(text, ", and so on over {} more ranks", links - LINKS);
@@ -387,7 +388,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The first call that is not the same on all ranks.
+    /// Returns a verdict on the first call that is not the same on all ranks, if there is one.
     fn mismatch(&self) -> Option<Verdict> {
         let mut calls: BTreeMap<u64, BTreeMap<u32, Vec<u32>>> = BTreeMap::new();
         for (rank, standing) in &self.ranks {
@@ -402,7 +403,7 @@ impl<'a> Graph<'a> {
             let recent = ranks.iter().filter_map(|r| self.ranks.get(r)).flat_map(|s| &s.recent);
             recent.filter(|s| s.call == call).find_map(|s| s.what.clone())
         };
-        // Where no side is larger than the others, nobody knows who is right.
+        // If no side is larger than the others, nobody knows who is right.
         let undecided = sides.iter().all(|side| side.len() == sides[0].len());
         let odd = if undecided { &sides[..] } else { &sides[1..] };
         let mut ranks: Vec<u32> = odd.iter().flatten().copied().collect();
@@ -421,7 +422,7 @@ impl<'a> Graph<'a> {
         Some(Verdict { class: Class::Mismatch, ranks, waiters, cause, chain: String::new() })
     }
 
-    /// Nobody is to blame from outside: whoever is reached waits for somebody.
+    /// Returns a verdict if nobody is to blame from outside: whoever is reached waits for somebody.
     fn cycle(&self, asking: Option<u32>) -> Option<Verdict> {
         let mut at = asking.filter(|&r| self.wait(r).is_some()).or(self.all_waiters().next())?;
         let mut path = Vec::new();
@@ -453,7 +454,7 @@ fn location(wait: &Wait) -> String {
     }
 }
 
-/// `rank 1`, `ranks 0, 2 and 3`
+/// Names ranks: `rank 1`, `ranks 0, 2 and 3`.
 pub(super) fn names(ranks: &[u32]) -> String {
     let list = |ranks: &[u32]| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     match ranks {

@@ -39,7 +39,7 @@ fn standing(rank: u32, waiting: Option<Wait>) -> Standing {
     Standing { rank, pid, condition: Condition::Running, calls: CALL, recent, waiting }
 }
 
-/// All ranks wait, in a random tree whose root is one of them, and some for others beside.
+/// Makes all ranks wait, in a random tree whose root is one of them, and some for others beside.
 fn waiting_for(random: &mut Random, root: u32, n: u32) -> Vec<Standing> {
     let mut order: Vec<u32> = (0..n).filter(|&r| r != root).collect();
     for i in (1..order.len()).rev() {

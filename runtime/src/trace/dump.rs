@@ -15,7 +15,7 @@ const STANDINGS: usize = 256;
 /// Calls by which ranks are compared.
 const COMPARED: usize = 16;
 
-/// What one rank remembers: the dump of its flight recorder.
+/// The dump of one rank's flight recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flight {
     /// The rank.
@@ -26,15 +26,15 @@ pub struct Flight {
     pub pid: i32,
     /// Calls made.
     pub calls: u64,
-    /// What it waits for, if for longer than a millisecond.
+    /// The wait it is in, if for longer than a millisecond.
     pub waiting: Option<Wait>,
-    /// Why it gave up, if it did.
+    /// The reason for which it gave up, if it did.
     pub error: Option<String>,
     /// Events recorded since the beginning.
     pub recorded: u64,
     /// The latest of them, oldest first.
     pub events: Vec<Entry>,
-    /// What it saw of the other ranks when it gave up.
+    /// The observed state of the other ranks when it gave up.
     pub seen: Vec<Standing>,
 }
 
@@ -56,33 +56,34 @@ pub enum Entry {
         op: String,
         /// A digest of this call and all before it: equal on all ranks.
         digest: u32,
-        /// It began not before that: nanoseconds of the machine's monotonic clock, which is looked at
-        /// every 16 events and after long waits.
+        /// A time not after its begin: nanoseconds of the machine's monotonic clock, which is looked at every
+        /// 16 events and after long waits.
         at: u64,
-        /// Whether it ended well.
+        /// True if it ended well.
         ended: bool,
     },
     /// A wait of a millisecond or more.
     Wait {
-        /// In which call.
+        /// The number of the call.
         call: u64,
-        /// For whom.
+        /// The rank it waits for.
         peer: u32,
-        /// For what.
+        /// The event it waits for.
         what: What,
-        /// Which `each` of the program, from 0.
+        /// The index of the `each` of the program, from 0.
         step: u32,
         /// The line of the statement, 0 if there is none.
         line: u32,
-        /// When it began.
+        /// The time at which it began.
         since: u64,
-        /// When it was over, if it was.
+        /// The time at which it was over, if it was.
         until: Option<u64>,
     },
 }
 
 impl Recorder {
-    /// The latest events in words; of a rank that has made so many calls, and whether the last failed.
+    /// Returns the latest events in words; of a rank that has made so many calls, and whether the last
+    /// failed.
     pub(crate) fn entries(&self, calls: u64, failed: bool) -> (u64, Vec<Entry>) {
         let entry = |event: &Event| match *event {
             Event::Call { call, digest, label, at } => Entry::Call {
@@ -145,8 +146,8 @@ impl Flight {
     }
 }
 
-/// What is known of all ranks of a job that failed, from the dumps of those that gave up and from how
-/// their processes ended (by rank; empty if that is not known).
+/// Merges the dumps of those ranks that gave up and the endings of processes (by rank; empty if they are not
+/// known) into the state of all ranks of a job that failed.
 pub fn merge(ranks: u32, flights: &[Flight], endings: &[Ending]) -> Vec<Standing> {
     let own: BTreeMap<u32, &Flight> = flights.iter().map(|f| (f.rank, f)).collect();
     let unknown = |rank| Standing {
@@ -179,12 +180,12 @@ pub fn merge(ranks: u32, flights: &[Flight], endings: &[Ending]) -> Vec<Standing
     (0..ranks).map(standing).collect()
 }
 
-/// How a rank's process ended.
+/// The ending of a rank's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// It ended by itself, with that status.
     Exited(i32),
-    /// That signal ended it.
+    /// It was ended by that signal.
     Signalled(i32),
     /// It was still there when the job was over, and the launcher ended it.
     Killed,

@@ -11,11 +11,11 @@ pub const EVENTS: usize = 1024;
 /// Different names of algorithms that are kept.
 const NAMES: usize = 1024;
 
-/// The clock is read every so many events: even a load of its latest tick is 5 ns, a fiftieth of the
-/// shortest call.
+/// The number of events after which the clock is read: even a load of its latest tick is 5 ns, a fiftieth of
+/// the shortest call.
 const STAMPED: u64 = 16;
 
-/// What a call is, for the recorder.
+/// The description of a call for the recorder.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Label {
     /// Index of the name; 0 is a meeting of all ranks, without a plan.
@@ -27,7 +27,7 @@ pub(super) struct Label {
 
 const MEETING: Label = Label { name: 0, dtype: DType::U8, op: RedOp::Sum, count: 0 };
 
-/// What happened.
+/// An event of the recorder.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Event {
     /// A call, begun not before that time. It has ended, if another one follows.
@@ -46,14 +46,14 @@ pub(super) struct Short {
     pub(super) since: u64,
 }
 
-/// What a rank remembers: allocated once, never larger.
+/// The flight recorder of a rank: allocated once, never larger.
 pub(crate) struct Recorder {
     ring: Box<[Event]>,
     /// Events recorded since the beginning.
     recorded: u64,
-    /// When the clock was read last.
+    /// The last reading of the clock.
     stamp: u64,
-    /// By the index of the bound plan.
+    /// The labels by the index of the bound plan.
     labels: Vec<Label>,
     names: Vec<String>,
     /// The wait in progress, once it is long, and where it is recorded.
@@ -98,7 +98,7 @@ impl Recorder {
         at
     }
 
-    /// A call begins, of a bound plan or without one.
+    /// Records the begin of a call, of a bound plan or without one.
     #[inline]
     pub(crate) fn begin(&mut self, call: u64, digest: u32, bound: Option<usize>) {
         let label = bound.and_then(|at| self.labels.get(at)).copied().unwrap_or(MEETING);
@@ -109,7 +109,7 @@ impl Recorder {
         self.push(Event::Call { call, digest, label, at });
     }
 
-    /// A wait has become long, or goes on.
+    /// Records that a wait has become long, or goes on.
     pub(crate) fn waits(&mut self, waiting: &Waiting) {
         if let Some((known, _)) = &mut self.waiting
             && known.since == waiting.since
@@ -123,7 +123,7 @@ impl Recorder {
         self.waiting = Some((*waiting, at));
     }
 
-    /// The long wait is over.
+    /// Records that the long wait is over.
     pub(crate) fn resumes(&mut self) {
         let Some((waiting, at)) = self.waiting.take() else { return };
         if let Event::Wait { waiting: Short { since, .. }, until, .. } = &mut self.ring[at]
@@ -134,17 +134,17 @@ impl Recorder {
         }
     }
 
-    /// What this rank waits for, if for long.
+    /// Returns the wait of this rank, if it is long.
     pub(crate) fn waiting(&self) -> Option<&Waiting> {
         self.waiting.as_ref().map(|(waiting, _)| waiting)
     }
 
-    /// How many events were recorded since the beginning.
+    /// Returns the number of events recorded since the beginning.
     pub(super) fn recorded(&self) -> u64 {
         self.recorded
     }
 
-    /// The latest events, oldest first.
+    /// Returns the latest events, oldest first.
     pub(super) fn latest(&self, most: usize) -> impl Iterator<Item = &Event> {
         let n = most.min(EVENTS).min(self.recorded as usize) as u64;
         (self.recorded - n..self.recorded).map(|i| &self.ring[i as usize % EVENTS])

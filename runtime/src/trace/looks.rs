@@ -1,19 +1,19 @@
-//! Looking again before a rank is called slow, or a circle of waits a cycle: what is published of ranks that the system
+//! Looks again before a rank is called slow, or a circle of waits a cycle: what is published of ranks that the system
 //! does not run is old, and old waits easily form a circle.
 
 use std::time::{Duration, Instant};
 
 use super::diagnose::{Class, PATIENCE, Standing, diagnose, names};
 
-/// Between two looks.
+/// The pause between two looks.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
-/// A circle in which nothing moves over so many looks is one.
+/// The number of looks over which nothing moves in a circle that is one.
 const LOOKS: u32 = 11;
 
-/// How long a process has been ready to run without a core, in nanoseconds, if the system tells.
+/// The time that a process has been ready to run without a core, in nanoseconds, if the system tells.
 type Queued = Option<u64>;
 
-/// What was seen at first, and how often since.
+/// The first look at the ranks, and the number of looks since.
 #[derive(Default)]
 pub(crate) struct Looks {
     first: Option<(Instant, Vec<Standing>, Vec<Queued>)>,
@@ -21,8 +21,8 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// The cause for which the rank that asks waits, in words behind those that are said already; or nothing,
-    /// if it is to look again after a [`PAUSE`].
+    /// Returns the cause for which the rank that asks waits, in words behind those that are said already; or
+    /// `None`, if it is to look again after a [`PAUSE`].
     pub(crate) fn add(&mut self, seen: Vec<Standing>, asking: u32) -> Option<String> {
         let queued = seen.iter().map(|s| s.pid.and_then(queued)).collect();
         self.judge(seen, queued, asking, Instant::now())
@@ -77,7 +77,7 @@ impl Looks {
     }
 }
 
-/// Which ranks were ready to run and could not, in words.
+/// Names the ranks that were ready to run and could not.
 fn without(coreless: &[(u32, Duration)], passed: Duration) -> String {
     let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
     let said: Vec<String> = coreless
@@ -95,12 +95,12 @@ fn without(coreless: &[(u32, Duration)], passed: Duration) -> String {
     }
 }
 
-/// Whether a rank went on between two looks.
+/// Returns true if a rank went on between two looks.
 fn moved(now: &Standing, then: &Standing) -> bool {
     now.calls != then.calls || now.waiting != then.waiting
 }
 
-/// How long a process has waited for a core since it began.
+/// Returns the time that a process has waited for a core since it began.
 fn queued(pid: i32) -> Queued {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
     text.split_whitespace().nth(1)?.parse().ok()
@@ -112,7 +112,7 @@ mod tests {
     use super::super::{Wait, What};
     use super::*;
 
-    /// A rank in a call that waits for another.
+    /// Describes a rank in a call that waits for another.
     fn waits(rank: u32, peer: u32, call: u64, step: u32) -> Standing {
         let (site, since) = ("ring.algo:6".into(), 1);
         let what = What::Message;
@@ -126,7 +126,8 @@ mod tests {
         vec![waits(0, 1, 5, 3), waits(1, 2, 5, step), waits(2, 0, 5, 3)]
     }
 
-    /// What is said in the end, and after how many looks; a rank is without a core for so much of the time.
+    /// Returns the text that is said in the end, and the number of looks before; one rank is without a core
+    /// for `share` of the time.
     fn said(looks: impl Fn(u32) -> Vec<Standing>, share: f64) -> (String, u32) {
         let (mut all, began) = (Looks::default(), Instant::now());
         for look in 0..50 {

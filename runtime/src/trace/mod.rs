@@ -1,4 +1,4 @@
-//! What ranks did, and what they wait for.
+//! Records what ranks did, and what they wait for.
 //!
 //! Three things, from always to seldom:
 //!

@@ -17,10 +17,10 @@ const NAMES: usize = 1 << 16;
 const NAMELESS: u32 = 1 << 30;
 /// The lane of spans that are of a whole call.
 const WHOLE: u32 = 0;
-/// No rank.
+/// The number that stands for no rank.
 const NOBODY: u32 = u32::MAX;
 
-/// What a span is.
+/// The kind of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -35,25 +35,25 @@ pub enum Kind {
 /// Something that took time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// What it is.
+    /// The kind of the span.
     pub kind: Kind,
     /// Index of its name: of the call, or of the statement.
     pub name: u32,
     /// 0 for the call as a whole, else one more than the lane.
     pub lane: u32,
-    /// In which call.
+    /// The number of the call.
     pub call: u64,
-    /// Which `each` of the program, from 0.
+    /// The index of the `each` of the program, from 0.
     pub step: u32,
-    /// In which pass over the plan.
+    /// The pass over the plan, from 0.
     pub pass: u32,
     /// Bytes of the operands; of a call, bytes sent.
     pub bytes: u64,
-    /// For whom a wait is; else `u32::MAX`.
+    /// The rank that a wait is for; else `u32::MAX`.
     pub peer: u32,
     /// Nanoseconds of the machine's monotonic clock.
     pub begin: u64,
-    /// The same.
+    /// The time at which it ended, in nanoseconds.
     pub end: u64,
 }
 
@@ -62,13 +62,13 @@ pub struct Span {
 pub struct Flow {
     /// Index of the span that sent or took it.
     pub span: u32,
-    /// Whether it was sent.
+    /// True if it was sent, false if it was received.
     pub out: bool,
-    /// To or from whom.
+    /// The rank at the other end.
     pub peer: u32,
-    /// Over which channel.
+    /// The channel.
     pub channel: u16,
-    /// Which message of the call on this connection, from 0.
+    /// The number of the message of the call on this connection, from 0.
     pub number: u32,
 }
 
@@ -77,17 +77,17 @@ pub struct Flow {
 pub struct Trace {
     /// The rank.
     pub rank: u32,
-    /// Which machine's clock the times are of.
+    /// The machine whose clock the times are of.
     pub machine: String,
     /// The clock right after a barrier of all ranks: clocks of different machines are aligned by it.
     pub stamp: u64,
-    /// How long that barrier took: the alignment is not better known than that.
+    /// The time that barrier took: the alignment is not better known than that.
     pub accuracy: u64,
-    /// What spans and calls are called.
+    /// The names of spans and calls.
     pub names: Vec<String>,
-    /// In the order in which they ended.
+    /// The spans, in the order in which they ended.
     pub spans: Vec<Span>,
-    /// Endpoints of messages.
+    /// The ends of messages.
     pub flows: Vec<Flow>,
     /// Spans that found no room.
     pub missing: u64,
@@ -109,7 +109,7 @@ impl Trace {
 pub(crate) struct Tracer {
     limit: usize,
     trace: Trace,
-    /// For each bound plan seen, by digest: its first name.
+    /// The index of the first name of each bound plan seen, by digest.
     known: Vec<(u64, u32)>,
     lanes: Vec<LaneState>,
     /// Messages of this call sent on each sending end, and taken from each receiving one.
@@ -118,18 +118,18 @@ pub(crate) struct Tracer {
     call: u64,
     first_name: u32,
     began: u64,
-    /// When the latest step ended, and whether nothing was in between.
+    /// The end of the latest step, and true if nothing has come since.
     latest: u64,
     at_once: bool,
 }
 
-/// What a lane does.
+/// The state of a lane.
 #[derive(Debug, Clone, Copy)]
 struct LaneState {
-    /// Since when it has done nothing.
+    /// The time since which it has done nothing.
     idle: u64,
     waits: Option<Blocked>,
-    /// When its step began.
+    /// The time at which its step began.
     step: u64,
 }
 
@@ -164,7 +164,7 @@ impl Tracer {
         self.trace
     }
 
-    /// The name of a call; those of its statements follow.
+    /// Returns the index of the name of a call; those of its statements follow.
     fn names(&mut self, bound: &Bound) -> u32 {
         if let Some(&(_, first)) = self.known.iter().find(|(digest, _)| *digest == bound.digest) {
             return first;
@@ -194,7 +194,7 @@ impl Tracer {
         self.lanes.resize(bound.lanes.len(), idle);
     }
 
-    /// A lane cannot go on.
+    /// Records that a lane cannot go on.
     #[inline]
     pub(crate) fn blocked(&mut self, bound: &Bound, lane: usize, blocked: Blocked, at: (u32, u32)) {
         self.at_once = false;
@@ -231,7 +231,7 @@ impl Tracer {
         });
     }
 
-    /// A lane begins a step.
+    /// Records that a lane begins a step.
     #[inline]
     pub(crate) fn step_begins(&mut self, bound: &Bound, lane: usize, at: (u32, u32)) {
         let begin = if self.at_once { self.latest } else { now() };
@@ -241,7 +241,7 @@ impl Tracer {
         self.lanes[lane].step = begin;
     }
 
-    /// A lane has ended a step.
+    /// Records that a lane has ended a step.
     #[inline]
     pub(crate) fn step_ends(&mut self, bound: &Bound, lane: usize, at: (u32, u32), elements: u64) {
         let end = now();
@@ -280,7 +280,7 @@ impl Tracer {
         }
     }
 
-    /// All lanes are done; the rank waited since then until a peer was done with its memory.
+    /// Records that all lanes are done; the rank waited since then until a peer was done with its memory.
     pub(crate) fn drained(&mut self, peer: u32) {
         let (begin, end) = (self.latest, now());
         self.latest = end;

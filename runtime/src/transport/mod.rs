@@ -34,12 +34,13 @@ pub(crate) mod rdma;
 pub(crate) mod shm;
 pub(crate) mod tcp;
 
-/// The devices for RDMA that would be used here, a line each; if there are none, why and what would help.
+/// Lists the devices for RDMA that would be used here, a line each; if there are none, gives the reason and
+/// the remedy.
 pub fn rdma() -> Result<Vec<String>, String> {
     rdma::probe()
 }
 
-/// Whether shared memory can be used here; if not, why, in words.
+/// Returns `Ok` if shared memory can be used here; else an error that gives the reason, in words.
 pub fn probe() -> Result<(), String> {
     let layout = shm::Layout { slot_bytes: 64, arena_bytes: 4096, ..shm::Layout::new(1) };
     shm::Segment::create(layout).map(|_| ()).map_err(|e| e.to_string())

@@ -1,4 +1,4 @@
-//! Compiles the kernels of the book, where there is the CUDA compiler, and reads what it says of them: registers,
+//! Compiles the kernels of the library, where there is the CUDA compiler, and reads what it says of them: registers,
 //! spills, instructions. A sample of them, or all if `ROUNDELAY_TEST_KERNELS` is `all`.
 
 use std::io::Write;
@@ -15,17 +15,18 @@ use roundelay_dsl::span::SourceMap;
 use super::nvrtc::Nvrtc;
 
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
-/// Registers of a thread, so that a block of 512 threads fits.
+/// The most registers of a thread, so that a block of 512 threads fits.
 const REGISTERS: u32 = 128;
-/// Every so many-th kernel is in the sample.
+/// The distance of the kernels in the sample.
 const STRIDE: usize = 11;
 
-/// Milliseconds of a processor that a kernel should take at most; what is said of those that take longer is no test.
+/// The most milliseconds of a processor that a kernel should take; those that take longer are named, and fail
+/// no test.
 const LONG: u128 = 300;
-/// So many are named.
+/// The number of texts that a failure names.
 const SHOWN: usize = 8;
 
-/// What this thread has used of a processor.
+/// Returns the processor time that this thread has used.
 fn processor() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -34,7 +35,7 @@ fn processor() -> Duration {
 /// A kernel's name and text.
 type Text = (String, String);
 
-/// The compiler; or says why there is none.
+/// Returns the compiler; or says why there is none.
 fn compiler() -> Option<Arc<Nvrtc>> {
     let found = Nvrtc::load(None);
     if let Err(why) = &found {
@@ -43,7 +44,7 @@ fn compiler() -> Option<Arc<Nvrtc>> {
     found.ok()
 }
 
-/// The kernels of an algorithm on n ranks, as rank 1 plays them.
+/// Adds the kernels of an algorithm on n ranks, as rank 1 plays them.
 fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
     let mut sources = SourceMap::new();
     let id = sources.add(entry.path, entry.text);
@@ -73,17 +74,17 @@ fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
     }
 }
 
-/// The first number before a word of the log.
+/// Returns the first number before a word of the log.
 fn before(log: &str, word: &str) -> u32 {
     let at = log.find(word).unwrap_or_else(|| panic!("`{word}` is not in {log}"));
     let number = log[..at].trim_end().rsplit([' ', '\n']).next().and_then(|n| n.parse().ok());
     number.unwrap_or_else(|| panic!("no number before `{word}` in {log}"))
 }
 
-/// What is wrong with a kernel.
+/// Returns the compiler's log of a kernel, if there is a fault in it.
 fn fault(nvrtc: &Nvrtc, text: &str) -> Option<String> {
     let mut options = Nvrtc::options((9, 0));
-    // Of what the driver's cache has, nothing is said.
+    // The compiler says nothing of what the driver's cache has.
     options.extend(["--ptxas-options=-v", "--no-cache"].map(String::from));
     let log = match nvrtc.compile_and_say(text, &options) {
         Ok((_, log)) => log,
@@ -166,7 +167,7 @@ fn kernels_of_all_types_compile() {
     check(&nvrtc, &texts);
 }
 
-/// What the protocols stand on is in the code that they become.
+/// The instructions that the protocols rely on are in the compiled code.
 #[test]
 fn kernels_have_the_instructions_they_need() {
     let Some(nvrtc) = compiler() else { return };

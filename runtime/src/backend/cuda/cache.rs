@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
-/// What stands behind the code: this, then the digest of the code.
+/// The mark behind the code, which is followed by the digest of the code.
 const MARK: &[u8; 8] = b"rdlcuda1";
-/// Digest and mark.
+/// The bytes of digest and mark.
 const TRAILER: usize = 32 + MARK.len();
-/// Longer files are no kernels of ours.
+/// The most bytes of a file: longer ones are no kernels of ours.
 const MOST: u64 = 64 << 20;
 
 /// The name of a kernel: the digest of what its code depends on.
@@ -24,7 +24,7 @@ const MOST: u64 = 64 << 20;
 pub(crate) struct Name([u8; 32]);
 
 impl Name {
-    /// Of a text, compiled by that version with those options.
+    /// Returns the name of a text, compiled by that version with those options.
     pub(crate) fn of(text: &str, options: &[String], (major, minor): (u32, u32)) -> Self {
         let mut hash = Sha256::new();
         for part in options.iter().map(String::as_str).chain([text]) {
@@ -42,12 +42,13 @@ impl Name {
     }
 }
 
-/// The folder, or that there is none.
+/// The folder of kernels, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cache(Option<PathBuf>);
 
 impl Cache {
-    /// Files in that folder, none if the path is empty; by default in the user's folder for such things.
+    /// Keeps files in that folder, none if the path is empty; by default in the user's folder for such
+    /// things.
     pub(crate) fn new(folder: Option<&Path>) -> Self {
         let variable =
             |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
@@ -60,7 +61,7 @@ impl Cache {
         Cache(folder.filter(|f| !f.as_os_str().is_empty()))
     }
 
-    /// The code of that name, if it is there and whole.
+    /// Returns the code of that name, if it is there and whole.
     pub(crate) fn read(&self, name: Name) -> Option<Vec<u8>> {
         let folder = self.0.as_ref().filter(|folder| is_own(folder))?;
         let path = folder.join(name.file());
@@ -79,7 +80,7 @@ impl Cache {
         Some(bytes)
     }
 
-    /// Keeps code under a name. That it cannot be kept is no error: it is compiled again.
+    /// Keeps code under a name. Failure to keep it is no error: it is compiled again.
     pub(crate) fn write(&self, name: Name, code: &[u8]) {
         let _ = self.try_write(name, code);
     }
@@ -109,7 +110,7 @@ impl Cache {
     }
 }
 
-/// Whether nobody but this user may write in a folder.
+/// Returns true if nobody but this user may write in a folder.
 fn is_own(folder: &Path) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     fs::metadata(folder).is_ok_and(|m| m.is_dir() && m.uid() == uid && m.mode() & 0o022 == 0)

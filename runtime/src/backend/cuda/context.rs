@@ -23,7 +23,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// The context of a device, made if it is not there yet.
+    /// Returns the context of a device, made if it is not there yet.
     pub(crate) fn new(device: Device) -> Result<Arc<Self>, Fault> {
         let handle = handle(device.index)?;
         let mut raw = std::ptr::null_mut();
@@ -34,12 +34,12 @@ impl Context {
         Ok(context)
     }
 
-    /// Which device it is on.
+    /// Returns the device it is on.
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The number of its device, as memory's properties name it.
+    /// Returns the number of its device, as memory's properties name it.
     pub(super) fn ordinal(&self) -> i32 {
         self.handle
     }
@@ -56,12 +56,12 @@ impl Context {
         unsafe { cuda!(cuCtxSetCurrent(self.raw)) }
     }
 
-    /// Whether kernels here can load and store in the memory of another device of this process.
+    /// Returns true if kernels here can load and store in the memory of another device of this process.
     pub(crate) fn reaches(&self, other: &Device) -> Result<bool, Fault> {
         reaches(self.device.index, other.index)
     }
 
-    /// Whether memory of it can be passed to other processes as descriptors.
+    /// Returns true if memory of it can be passed to other processes as descriptors.
     pub(crate) fn shares(&self) -> Result<bool, Fault> {
         use sys::CUdevice_attribute as Of;
         let posix = Of::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;

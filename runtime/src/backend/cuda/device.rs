@@ -32,11 +32,11 @@ impl std::fmt::Display for Device {
     }
 }
 
-/// The GPUs of this process. The driver has been loaded.
+/// Lists the GPUs of this process. The driver has been loaded.
 ///
 /// # Errors
 ///
-/// What the driver says; that there is none.
+/// The text of the driver, or that there is no device.
 pub(crate) fn devices() -> Result<Vec<Device>, String> {
     let mut count = 0;
     // SAFETY: one number is written.
@@ -75,13 +75,13 @@ fn look(index: u32) -> Result<Device, Fault> {
     })
 }
 
-/// Which device can load and store in the memory of which other.
+/// Returns true at `[a][b]` if device a can load and store in the memory of device b.
 pub(crate) fn reach(devices: &[Device]) -> Result<Vec<Vec<bool>>, Fault> {
     let from = |a: &Device| devices.iter().map(|b| reaches(a.index, b.index)).collect();
     devices.iter().map(from).collect()
 }
 
-/// Whether kernels on one device can load and store in the memory of another.
+/// Returns true if kernels on one device can load and store in the memory of another.
 pub(super) fn reaches(from: u32, to: u32) -> Result<bool, Fault> {
     if from == to {
         return Ok(true);
@@ -92,7 +92,7 @@ pub(super) fn reaches(from: u32, to: u32) -> Result<bool, Fault> {
     Ok(can != 0)
 }
 
-/// The driver's handle of a device.
+/// Returns the driver's handle of a device.
 pub(super) fn handle(index: u32) -> Result<sys::CUdevice, Fault> {
     let mut device = 0;
     // SAFETY: one handle is written.
@@ -100,7 +100,7 @@ pub(super) fn handle(index: u32) -> Result<sys::CUdevice, Fault> {
     Ok(device)
 }
 
-/// A number that a device has.
+/// Returns an attribute of a device.
 pub(super) fn attribute(
     device: sys::CUdevice,
     which: sys::CUdevice_attribute,

@@ -12,7 +12,7 @@ pub(crate) struct Fault {
     pub(crate) call: &'static str,
     /// The name of the driver's code.
     pub(crate) code: String,
-    /// What the driver says of it.
+    /// The driver's text for the code.
     pub(crate) text: String,
 }
 
@@ -27,7 +27,7 @@ macro_rules! cuda {
 }
 pub(super) use cuda;
 
-/// What became of a call.
+/// Turns the result of a call into a [`Fault`], unless it succeeded.
 pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<(), Fault> {
     match result {
         sys::CUresult::CUDA_SUCCESS => Ok(()),

@@ -26,7 +26,7 @@ pub(crate) struct Recording<'s> {
 }
 
 impl<'s> Recording<'s> {
-    /// Begins. What other threads do meanwhile is their own affair.
+    /// Begins a capture, which other threads do not affect.
     pub(crate) fn begin(stream: &'s CudaStream) -> Result<Self, Fault> {
         stream.context().enter()?;
         let own = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
@@ -35,7 +35,7 @@ impl<'s> Recording<'s> {
         Ok(Recording { stream, ended: false })
     }
 
-    /// Endpoints, and makes a graph of it, which lies on the device when this returns.
+    /// Ends the recording, and makes a graph of it, which lies on the device when this returns.
     pub(crate) fn end(mut self) -> Result<Graph, Fault> {
         let captured = self.stop()?;
         let mut raw = std::ptr::null_mut();
@@ -92,7 +92,7 @@ impl Drop for Graph {
 }
 
 impl CudaStream {
-    /// Whether it is being captured, so that what is put into it is not played.
+    /// Returns true if it is being captured, so that what is put into it is not played.
     pub(crate) fn is_captured(&self) -> Result<bool, Fault> {
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: one word is written; the handle is good.
@@ -105,7 +105,7 @@ impl CudaStream {
 pub(crate) struct Aside(sys::CUstreamCaptureMode);
 
 impl Aside {
-    /// From now on.
+    /// Relaxes the capture mode of this thread until this is dropped.
     pub(crate) fn step() -> Result<Self, Fault> {
         let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the thread's mode is written to the variable.

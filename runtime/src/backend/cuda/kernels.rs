@@ -18,16 +18,16 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    /// With that folder and that compiler; see [`Cache::new`], [`Nvrtc::load`].
+    /// Keeps kernels with that folder and that compiler; see [`Cache::new`], [`Nvrtc::load`].
     pub(crate) fn new(context: &Arc<Context>, cache: Cache, place: Option<PathBuf>) -> Self {
         Kernels { context: context.clone(), cache, place, loaded: BTreeMap::new() }
     }
 
-    /// The kernel `name` of a text, loaded. Blocks of so many threads can be launched.
+    /// Returns the kernel `name` of a text, loaded. Blocks of so many threads can be launched.
     ///
     /// # Errors
     ///
-    /// What the compiler or the driver says.
+    /// The text of the compiler or the driver.
     pub(crate) fn get(
         &mut self,
         text: &str,

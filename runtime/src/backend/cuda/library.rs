@@ -1,4 +1,4 @@
-//! The driver's library: whether it is there, and has all that is needed.
+//! Loads the driver's library, and checks that it has all that is needed.
 
 use std::sync::OnceLock;
 
@@ -12,7 +12,7 @@ const NAME: &str = "libcuda.so.1";
 /// The oldest version of CUDA whose driver will do: it brought the newest of the functions below.
 const OLDEST: i32 = 12_080;
 
-/// Every function that is called, by the name that the library has for it.
+/// The functions that are called, by the names that the library has for them.
 const FUNCTIONS: &[&str] = &[
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
@@ -78,11 +78,11 @@ const FUNCTIONS: &[&str] = &[
     "cuThreadExchangeStreamCaptureMode",
 ];
 
-/// Loads the driver, once a process; gives the version of CUDA that it serves.
+/// Loads the driver, once a process; returns the version of CUDA that it serves.
 ///
 /// # Errors
 ///
-/// Why it cannot be used, in words.
+/// A text that says why it cannot be used.
 pub(crate) fn load() -> Result<(u32, u32), String> {
     static LOADED: OnceLock<Result<(u32, u32), String>> = OnceLock::new();
     LOADED.get_or_init(look).clone()
@@ -127,14 +127,14 @@ fn look() -> Result<(u32, u32), String> {
     }
 }
 
-/// What the system says of a library, or a symbol of it, that cannot be had.
+/// Returns the system's text for a library, or a symbol of it, that cannot be had.
 pub(super) fn spell(error: &libloading::Error) -> String {
     use std::error::Error;
     error.source().map_or_else(|| error.to_string(), |cause| cause.to_string())
 }
 
 const REMEDY: &str = "a driver of CUDA 12.8 (570) or newer is needed";
-/// What is said where the driver counts no device.
+/// The text for a machine where the driver counts no device.
 pub(crate) const NO_GPU: &str =
     "no GPU is visible: look at `nvidia-smi` and at the variable CUDA_VISIBLE_DEVICES";
 

@@ -7,7 +7,7 @@ use roundelay_compiler::device::abi;
 
 use super::{Context, Fault, Pinned};
 
-/// Where the report begins; the abort word is at 0.
+/// The offset of the report; the abort word is at 0.
 const REPORT: usize = 64;
 
 /// Words of host memory that kernels see.
@@ -19,7 +19,7 @@ impl Mailbox {
         Pinned::new(context, REPORT + size_of::<abi::Report>()).map(Mailbox)
     }
 
-    /// Where kernels find the abort word, and the report.
+    /// Returns the addresses at which kernels find the abort word, and the report.
     pub(crate) fn addresses(&self) -> (u64, u64) {
         (self.0.device(), self.0.device() + REPORT as u64)
     }
@@ -38,7 +38,7 @@ impl Mailbox {
         self.0.abandon();
     }
 
-    /// What a kernel reported, if one did.
+    /// Returns the report of a kernel, if one reported.
     pub(crate) fn report(&self) -> Option<abi::Report> {
         if self.0.host().is_null() {
             return None;

@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use super::fault::cuda;
 use super::{Context, CudaStream, Fault};
 
-/// How memory is passed on: as a descriptor.
+/// The handle by which memory is passed on: a descriptor.
 const DESCRIPTOR: sys::CUmemAllocationHandleType =
     sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
@@ -41,7 +41,7 @@ fn here(context: &Context) -> sys::CUmemLocation {
 }
 
 impl Physical {
-    /// Of what the bytes of shared memory are multiples.
+    /// Returns the number of bytes of which shared memory is a multiple.
     pub(crate) fn granularity(context: &Context) -> Result<u64, Fault> {
         let (mut bytes, wanted) = (0, properties(context));
         use sys::CUmemAllocationGranularity_flags as Of;
@@ -51,7 +51,7 @@ impl Physical {
         Ok((bytes as u64).max(1))
     }
 
-    /// New memory. `bytes` is a multiple of the granularity, and not 0.
+    /// Allocates memory. `bytes` is a multiple of the granularity, and not 0.
     pub(crate) fn create(context: &Arc<Context>, bytes: u64) -> Result<Self, Fault> {
         context.enter()?;
         let (mut raw, wanted) = (0, properties(context));
@@ -60,7 +60,7 @@ impl Physical {
         Ok(Physical { context: context.clone(), raw, bytes })
     }
 
-    /// A descriptor of it, for another process.
+    /// Returns a descriptor of it, for another process.
     pub(crate) fn export(&self) -> Result<OwnedFd, Fault> {
         let mut fd = -1i32;
         // SAFETY: for this kind of handle one descriptor is written.
@@ -73,7 +73,7 @@ impl Physical {
         Ok(fd)
     }
 
-    /// The memory that a descriptor stands for; `bytes` as its maker says.
+    /// Returns the memory that a descriptor stands for; `bytes` as its maker says.
     pub(crate) fn import(context: &Arc<Context>, fd: OwnedFd, bytes: u64) -> Result<Self, Fault> {
         context.enter()?;
         let mut raw = 0;
@@ -104,7 +104,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Addresses without memory. `bytes` is a multiple of the granularity.
+    /// Reserves addresses without memory. `bytes` is a multiple of the granularity.
     pub(crate) fn reserve(context: &Arc<Context>, bytes: u64) -> Result<Self, Fault> {
         context.enter()?;
         let (mut base, context) = (0, context.clone());
@@ -139,12 +139,12 @@ impl Range {
         Ok(())
     }
 
-    /// The first address.
+    /// Returns the first address.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// Bytes that are memory.
+    /// Returns the bytes that are memory.
     pub(crate) fn filled(&self) -> u64 {
         self.filled
     }
@@ -186,7 +186,7 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// So many bytes.
+    /// Allocates that many bytes, filled with zeros.
     pub(crate) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, Fault> {
         context.enter()?;
         let mut host = std::ptr::null_mut();
@@ -202,17 +202,17 @@ impl Pinned {
         Ok(pinned)
     }
 
-    /// Where the host finds it.
+    /// Returns its address on the host.
     pub(crate) fn host(&self) -> *mut u8 {
         self.host
     }
 
-    /// Where kernels find it.
+    /// Returns its address for kernels.
     pub(crate) fn device(&self) -> u64 {
         self.device
     }
 
-    /// See [`Range::abandon`].
+    /// Gives up the memory, see [`Range::abandon`].
     pub(crate) fn abandon(&mut self) {
         self.host = std::ptr::null_mut();
     }
@@ -249,7 +249,7 @@ impl IpcMemory {
         Ok(IpcMemory { context: context.clone(), base })
     }
 
-    /// The first address.
+    /// Returns the first address.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
@@ -264,18 +264,18 @@ impl Drop for IpcMemory {
     }
 }
 
-/// What is known of an address that some allocator gave.
+/// The allocation that an address belongs to, whichever allocator made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Where its allocation begins, and its bytes.
+    /// The address at which the allocation begins, and its bytes.
     pub(crate) base: u64,
     pub(crate) bytes: u64,
-    /// Tells allocations at the same address apart.
+    /// A number that tells allocations at the same address apart.
     pub(crate) id: u64,
 }
 
 impl Context {
-    /// The allocation that an address lies in.
+    /// Returns the allocation that an address lies in.
     pub(crate) fn find(&self, address: u64) -> Result<Found, Fault> {
         self.enter()?;
         let (mut base, mut bytes, mut id) = (0, 0, 0u64);
@@ -288,7 +288,7 @@ impl Context {
         Ok(Found { base, bytes: bytes as u64, id })
     }
 
-    /// A name of the allocation that begins there, for other processes.
+    /// Returns a name of the allocation that begins there, for other processes.
     pub(crate) fn name(&self, base: u64) -> Result<Handle, Fault> {
         self.enter()?;
         let mut handle = sys::CUipcMemHandle { reserved: [0; 64] };
@@ -314,7 +314,7 @@ impl CudaStream {
     ///
     /// # Safety
     ///
-    /// As [`CudaStream::write`].
+    /// The requirements of [`CudaStream::write`].
     pub(crate) unsafe fn read(&self, to: &mut [u8], from: u64) -> Result<(), Fault> {
         self.context().enter()?;
         // SAFETY: the caller's promise.
@@ -327,7 +327,7 @@ impl CudaStream {
     ///
     /// # Safety
     ///
-    /// As [`CudaStream::write`].
+    /// The requirements of [`CudaStream::write`].
     pub(crate) unsafe fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), Fault> {
         self.context().enter()?;
         // SAFETY: the caller's promise.
@@ -338,7 +338,7 @@ impl CudaStream {
     ///
     /// # Safety
     ///
-    /// As [`CudaStream::write`].
+    /// The requirements of [`CudaStream::write`].
     pub(crate) unsafe fn set(&self, to: u64, byte: u8, bytes: u64) -> Result<(), Fault> {
         self.context().enter()?;
         // SAFETY: the caller's promise.

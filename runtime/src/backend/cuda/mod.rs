@@ -1,15 +1,15 @@
 //! The CUDA backend: memory, kernels and launches on NVIDIA GPUs, over the driver's own interface.
 //!
-//! What stands here is a thin layer that owns what the driver hands out and gives it back, and turns each failed call
-//! into a [`Fault`] that names the call and the driver's code. It knows no rank and no plan. `transport/nvlink` shares
-//! the memory between processes, `crate::cuda` makes collective calls of it all.
+//! A thin layer owns what the driver hands out and gives it back, and turns each failed call into a [`Fault`]
+//! that names the call and the driver's code. It knows no rank and no plan. `transport/nvlink` shares the
+//! memory between processes, `crate::cuda` makes collective calls of it all.
 //!
 //! The driver is found at run time ([`library`]). cudarc has its types and functions; it panics where a function is
 //! missing, so [`library::load`] looks for every function that is used here before any is called. Nothing here may be
 //! called before it: whoever holds a [`Context`] has come past it.
 //!
-//! Kernels are texts that the compiler writes. [`kernels`] turns them into code, from memory, from the disk ([`cache`]), or
-//! by NVRTC ([`nvrtc`]).
+//! Kernels are texts that the compiler writes. [`kernels`] turns them into code, from memory, from the disk
+//! ([`cache`]), or by NVRTC ([`nvrtc`]).
 
 #[cfg(test)]
 mod book;

@@ -14,7 +14,7 @@ pub(crate) struct Kernel {
     context: Arc<Context>,
     module: sys::CUmodule,
     function: sys::CUfunction,
-    /// Registers a thread, bytes of local memory a thread, most threads of a block.
+    /// The registers of a thread, the bytes of its local memory, and the most threads of a block.
     pub(crate) facts: (u32, u32, u32),
 }
 

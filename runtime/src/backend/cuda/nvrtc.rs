@@ -12,11 +12,12 @@ use libloading::Library;
 use super::library::spell;
 use super::wheels::{entries, wheels};
 
-/// Names the library.
+/// The environment variable with the path of the library.
 pub(crate) const VARIABLE: &str = "ROUNDELAY_NVRTC";
-/// By the names under which the system may know it, the best first.
+/// The names under which the system may know it, the best first.
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
-/// No contraction of a product and a sum into one rounding, no flushing of tiny numbers: results are those of the host.
+/// The options of every compilation: no contraction of a product and a sum into one rounding, no flushing of
+/// tiny numbers, so that results are those of the host.
 const OPTIONS: [&str; 4] = ["--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true"];
 
 type Program = *mut c_void;
@@ -41,16 +42,16 @@ pub(crate) struct Nvrtc {
     log_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
     log: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
     name: unsafe extern "C" fn(c_int) -> *const c_char,
-    /// Last: the functions are good as long as it is loaded.
+    /// The library, which stands last: the functions are good as long as it is loaded.
     _library: Library,
 }
 
 impl Nvrtc {
-    /// The library, at that place if one is given; loaded once a process and place.
+    /// Loads the library, from that place if one is given; once a process and place.
     ///
     /// # Errors
     ///
-    /// Why there is none, in words.
+    /// A text that says why there is none.
     pub(crate) fn load(place: Option<&Path>) -> Result<Arc<Self>, String> {
         static LOADED: Mutex<Vec<(Option<PathBuf>, Arc<Nvrtc>)>> = Mutex::new(Vec::new());
         let named = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
@@ -127,17 +128,17 @@ impl Nvrtc {
         })
     }
 
-    /// Its version.
+    /// Returns its version.
     pub(crate) fn version(&self) -> (u32, u32) {
         self.version
     }
 
-    /// Where it was found: a path, or the name by which the system knew it.
+    /// Returns the place at which it was found: a path, or the name by which the system knew it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it is told, for a device.
+    /// Returns the options for a device.
     pub(crate) fn options((major, minor): (u32, u32)) -> Vec<String> {
         let arch = format!("--gpu-architecture=sm_{major}{minor}");
         std::iter::once(arch).chain(OPTIONS.map(String::from)).collect()
@@ -147,16 +148,16 @@ impl Nvrtc {
     ///
     /// # Errors
     ///
-    /// What the compiler says, with its log.
+    /// The text of the compiler, with its log.
     pub(crate) fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>, String> {
         self.with(text, options, |_| ()).map(|(code, ())| code)
     }
 
-    /// As `compile`, with the log.
+    /// Compiles like `compile`, and returns the log too.
     ///
     /// # Errors
     ///
-    /// As `compile`.
+    /// The errors of `compile`.
     #[cfg(test)]
     pub(crate) fn compile_and_say(
         &self,
@@ -170,7 +171,7 @@ impl Nvrtc {
     ///
     /// # Errors
     ///
-    /// As `compile`.
+    /// The errors of `compile`.
     #[cfg(test)]
     pub(crate) fn assembly(&self, text: &str, options: &[String]) -> Result<String, String> {
         type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
@@ -236,7 +237,7 @@ impl Nvrtc {
         Ok(code)
     }
 
-    /// The compiler's log.
+    /// Returns the compiler's log.
     fn told(&self, program: Program) -> String {
         let mut bytes = 0;
         // SAFETY: one number is written.
@@ -261,7 +262,7 @@ impl Nvrtc {
     }
 }
 
-/// Files of that name, where packages and NVIDIA's installers put them.
+/// Lists files of that name, where packages and NVIDIA's installers put them.
 fn files() -> Vec<PathBuf> {
     let mut folders = wheels();
     for toolkit in entries(Path::new("/usr/local"), |name| name.starts_with("cuda")) {
@@ -290,7 +291,7 @@ mod tests {
         assert!(error.contains("nvrtcVersion"), "{error}");
     }
 
-    /// Where the compiler is installed.
+    /// Runs only if the compiler is installed.
     #[test]
     fn texts_become_code_or_a_log() {
         let nvrtc = match Nvrtc::load(None) {

@@ -16,7 +16,7 @@ pub struct CudaStream(Arc<Queue>);
 struct Queue {
     context: Arc<Context>,
     raw: sys::CUstream,
-    /// Whether it goes with the last handle.
+    /// True if it goes with the last handle.
     owned: bool,
 }
 
@@ -26,7 +26,7 @@ unsafe impl Send for Queue {}
 unsafe impl Sync for Queue {}
 
 impl CudaStream {
-    /// A stream that runs beside all others.
+    /// Makes a stream that runs beside all others.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
         context.enter()?;
         let (mut raw, context) = (std::ptr::null_mut(), context.clone());
@@ -36,7 +36,7 @@ impl CudaStream {
         Ok(CudaStream(Arc::new(Queue { context, raw, owned: true })))
     }
 
-    /// A stream of somebody else's.
+    /// Wraps a stream of somebody else's.
     ///
     /// # Safety
     ///
@@ -45,7 +45,7 @@ impl CudaStream {
         CudaStream(Arc::new(Queue { context: context.clone(), raw: raw.cast(), owned: false }))
     }
 
-    /// The driver's handle (`CUstream`), for other libraries. It is good as long as this lives.
+    /// Returns the driver's handle (`CUstream`), for other libraries. It is good as long as this lives.
     pub fn raw(&self) -> *mut c_void {
         self.0.raw.cast()
     }
@@ -58,14 +58,14 @@ impl CudaStream {
         self.0.raw
     }
 
-    /// What is put into it from now on waits until the event has happened.
+    /// Makes what is put into it from now on wait until the event has happened.
     pub(crate) fn follow(&self, event: &Event) -> Result<(), Fault> {
         self.0.context.enter()?;
         // SAFETY: both handles are good.
         unsafe { cuda!(cuStreamWaitEvent(self.0.raw, event.raw, 0)) }
     }
 
-    /// Whether everything in it is done.
+    /// Returns true if everything in it is done.
     pub(crate) fn is_done(&self) -> Result<bool, Fault> {
         // SAFETY: the handle is good.
         is_done(unsafe { cuda!(cuStreamQuery(self.0.raw)) })
@@ -81,7 +81,7 @@ impl Drop for Queue {
     }
 }
 
-/// A query's answer.
+/// Decodes the answer of a query.
 fn is_done(answer: Result<(), Fault>) -> Result<bool, Fault> {
     match answer {
         Ok(()) => Ok(true),
@@ -103,7 +103,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event that notes the time when the stream comes to it.
+    /// Makes an event that notes the time when the stream comes to it.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
         context.enter()?;
         let mut raw = std::ptr::null_mut();
@@ -119,13 +119,13 @@ impl Event {
         unsafe { cuda!(cuEventRecord(self.raw, stream.handle())) }
     }
 
-    /// Whether the stream has come past it.
+    /// Returns true if the stream has come past it.
     pub(crate) fn is_done(&self) -> Result<bool, Fault> {
         // SAFETY: the handle is good.
         is_done(unsafe { cuda!(cuEventQuery(self.raw)) })
     }
 
-    /// Milliseconds from an earlier event; both are done.
+    /// Returns the milliseconds from an earlier event; both are done.
     pub(crate) fn since(&self, earlier: &Event) -> Result<f32, Fault> {
         let mut time = 0.0;
         // SAFETY: one number is written; both handles are good.
@@ -148,14 +148,14 @@ impl Beside {
         Ok(Beside { stream, forked: Event::new(context)?, joined: Event::new(context)? })
     }
 
-    /// What is put into the stream that this gives comes after what is in `main`, and beside what is put there later.
+    /// Returns a stream in which work comes after what is in `main`, and beside what is put there later.
     pub(crate) fn fork(&self, main: &CudaStream) -> Result<&CudaStream, Fault> {
         self.forked.record(main)?;
         self.stream.follow(&self.forked)?;
         Ok(&self.stream)
     }
 
-    /// What is put into `main` from now on comes after both.
+    /// Orders what is put into `main` from now on after both.
     pub(crate) fn join(&self, main: &CudaStream) -> Result<(), Fault> {
         self.joined.record(&self.stream)?;
         main.follow(&self.joined)

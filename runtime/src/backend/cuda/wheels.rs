@@ -1,9 +1,9 @@
-//! Where Python's packages keep NVIDIA's libraries.
+//! Finds NVIDIA's libraries in Python's packages.
 
 use std::path::{Path, PathBuf};
 
-/// The folders `nvidia/*/lib` of Python's packages, in which pip installs NVRTC, NCCL and others: of the active virtual
-/// environment, of every `python3` on the path, of the system and of the user.
+/// Lists the folders `nvidia/*/lib` of Python's packages, in which pip installs NVRTC, NCCL and others: of
+/// the active virtual environment, of every `python3` on the path, of the system and of the user.
 pub fn wheels() -> Vec<PathBuf> {
     let mut prefixes: Vec<PathBuf> = Vec::new();
     prefixes.extend(std::env::var_os("VIRTUAL_ENV").map(PathBuf::from));
@@ -35,7 +35,7 @@ pub fn wheels() -> Vec<PathBuf> {
     found
 }
 
-/// What lies in a folder, by name; nothing if there is no such folder.
+/// Returns the wanted entries of a folder, by name; none if there is no such folder.
 pub(super) fn entries(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let named = entries.filter(|e| e.file_name().to_str().is_some_and(&wanted));

@@ -3,7 +3,7 @@
 /// Bytes of a cache line, the unit in which streaming stores leave the processor.
 pub(crate) const LINE: usize = 64;
 
-/// Up to so many bytes the C library copies in a loop of vectors; more may go by `rep movsb`.
+/// The most bytes that the C library copies in a loop of vectors; more may go by `rep movsb`.
 const LOOPED: usize = 1 << 10;
 
 /// Copies `bytes` from `from` to `to`, which are apart or the same.
@@ -30,11 +30,11 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// Like [`copy`], but whole cache lines of `to` go past the caches. To be followed by [`fence`]
-/// before another thread is told.
+/// Copies like [`copy`], but whole cache lines of `to` go past the caches. To be followed by [`fence`] before
+/// another thread is told.
 ///
 /// # Safety
-/// As for [`copy`].
+/// The requirements of [`copy`].
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
@@ -62,10 +62,10 @@ pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// A plain copy, on processors without streaming stores.
+/// Copies plainly, on processors without streaming stores.
 ///
 /// # Safety
-/// As for [`copy`].
+/// The requirements of [`copy`].
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the promises are the same.

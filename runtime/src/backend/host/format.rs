@@ -1,4 +1,5 @@
-//! How a value lies in memory, and how it becomes the type that arithmetic is done in.
+//! Describes the representation of values in memory, and their conversion to the type that arithmetic is done
+//! in.
 //!
 //! Conversions are written without branches, on integers, so that the loops around them become
 //! vector instructions on every processor. All round to nearest, ties to even; NaN stays NaN.
@@ -8,17 +9,17 @@ pub(crate) trait Format<A: Copy>: 'static {
     /// The bytes of one value.
     type Bits: Copy;
 
-    /// From memory. Exact if `A` is the wider of the two.
+    /// Converts from memory. Exact if `A` is the wider of the two.
     fn load(bits: Self::Bits) -> A;
 
-    /// To memory, rounded.
+    /// Converts to memory, rounded.
     fn store(value: A) -> Self::Bits;
 
-    /// Whether `load_lanes` and `store_lanes` beat a loop over `load` and `store`, which compilers
-    /// turn into vector instructions by themselves where these exist on all values of a vector.
+    /// True if `load_lanes` and `store_lanes` beat a loop over `load` and `store`, which compilers turn into
+    /// vector instructions by themselves where these exist on all values of a vector.
     const LANES: bool = false;
 
-    /// [`LANES`] neighbours from memory.
+    /// Loads [`LANES`] neighbours from memory.
     ///
     /// # Safety
     /// `from` is good for reading so many values; it need not be aligned.
@@ -28,7 +29,7 @@ pub(crate) trait Format<A: Copy>: 'static {
         unsafe { from.cast::<[Self::Bits; LANES]>().read_unaligned() }.map(Self::load)
     }
 
-    /// [`LANES`] neighbours to memory.
+    /// Stores [`LANES`] neighbours to memory.
     ///
     /// # Safety
     /// `to` is good for writing so many values; it need not be aligned.
@@ -44,7 +45,7 @@ pub(crate) const LANES: usize = 8;
 
 /// The format of an element type.
 pub(crate) trait Native: Format<Self::Acc> {
-    /// What its values are computed with.
+    /// The type that its values are computed with.
     type Acc: Copy;
 }
 

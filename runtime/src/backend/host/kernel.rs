@@ -1,4 +1,4 @@
-//! What callers hold: [`Kernel`], and the way a fold goes through the loops.
+//! Defines [`Kernel`], which callers hold, and the way a fold goes through the loops.
 
 use std::mem::MaybeUninit;
 
@@ -19,12 +19,12 @@ pub(crate) struct Kernel {
     own: Option<WireType>,
 }
 
-/// The kernel of a type and an operator. `avg` and `premul_sum` fold like `sum`.
+/// Returns the kernel of a type and an operator. `avg` and `premul_sum` fold like `sum`.
 pub(crate) fn kernel(dtype: DType, op: RedOp) -> Result<Kernel, Unsupported> {
     kernel_at(best(), dtype, op)
 }
 
-/// The kernel of a type and an operator with the instructions of a level that is available.
+/// Returns the kernel of a type and an operator with the instructions of a level that is available.
 pub(super) fn kernel_at(level: Level, dtype: DType, op: RedOp) -> Result<Kernel, Unsupported> {
     let loops = level.loops(dtype, op).ok_or(Unsupported::Op { dtype, op })?;
     Ok(Kernel::of(loops, dtype))
@@ -38,7 +38,7 @@ fn best() -> Level {
 /// copied on. Small, so that reading the inputs and writing past the caches overlap.
 const BLOCK: usize = 1024;
 
-/// Fewer elements than these are never streamed: it would not pay.
+/// The least elements that are streamed: with fewer it would not pay.
 const LEAST_STREAMED: usize = 1024;
 
 /// Memory of a block.
@@ -76,13 +76,13 @@ impl Kernel {
         Kernel { loops, dtype, own }
     }
 
-    /// A kernel for folds of one input, that is for copies; every type has it.
+    /// Returns a kernel for folds of one input, that is for copies; every type has it.
     pub(crate) fn copies(dtype: DType) -> Kernel {
         Kernel::of(best().copies(dtype), dtype)
     }
 
-    /// Bytes of an element in memory (`None`) or on the wire. An error if the element type cannot
-    /// be rounded on the wire.
+    /// Returns the bytes of an element in memory (`None`) or on the wire. Fails if the element type cannot be
+    /// rounded on the wire.
     pub(crate) fn wire_size(&self, wire: Option<WireType>) -> Result<usize, Unsupported> {
         let floats = [DType::F16, DType::Bf16, DType::F32, DType::F64];
         match wire {
@@ -147,7 +147,7 @@ impl Kernel {
         unsafe { (self.loops.divide)(data, count, n) };
     }
 
-    /// Whether elements there are of the kernel's own type.
+    /// Returns true if elements there are of the kernel's own type.
     #[inline(always)]
     fn plain(&self, wire: Option<WireType>) -> bool {
         wire.is_none() || wire == self.own
@@ -165,7 +165,7 @@ impl Kernel {
         }
     }
 
-    /// Any fold, block by block, so that each operand passes the caches once.
+    /// Folds anything, block by block, so that each operand passes the caches once.
     ///
     /// # Safety
     /// The seam's promises; there is at least one input and one output.
@@ -188,16 +188,16 @@ impl Kernel {
         }
     }
 
-    /// How many elements past a cache line an output begins: the first block ends as many early, so
+    /// Returns the elements that an output begins past a cache line: the first block ends as many early, so
     /// that the blocks after it begin at one.
     fn skew(&self, to: &Dst) -> usize {
         to.ptr.addr() % LINE / self.format(to.wire).size
     }
 
-    /// One block.
+    /// Folds one block.
     ///
     /// # Safety
-    /// As for `fold_blocks`.
+    /// The requirements of `fold_blocks`.
     unsafe fn fold_part(&self, inputs: &[Src], outputs: &[Dst], part: &Part) {
         let &Part { at, n, count, acc, staging } = part;
         // SAFETY: positions `at .. at + n` of all operands are good; `n` values of any format fit a
@@ -258,13 +258,13 @@ impl Kernel {
         }
     }
 
-    /// Whether two formats are one.
+    /// Returns true if two formats are one.
     #[inline(always)]
     fn same(&self, a: Option<WireType>, b: Option<WireType>) -> bool {
         a == b || self.plain(a) && self.plain(b)
     }
 
-    /// The address of element `at` of an input.
+    /// Returns the address of element `at` of an input.
     ///
     /// # Safety
     /// The input has so many elements.
@@ -274,7 +274,7 @@ impl Kernel {
         unsafe { from.ptr.add(at * self.format(from.wire).size) }
     }
 
-    /// The address of element `at` of an output.
+    /// Returns the address of element `at` of an output.
     ///
     /// # Safety
     /// The output has so many elements.
@@ -333,7 +333,7 @@ unsafe fn spread(
     }
 }
 
-/// Whether stores there go past the caches.
+/// Returns true if stores there go past the caches.
 #[inline(always)]
 fn streams(to: &Dst, count: usize) -> bool {
     to.stream && count >= LEAST_STREAMED

@@ -10,7 +10,7 @@ use crate::dtype::{DType, RedOp};
 /// A set of instructions that the loops were compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// What every processor of the architecture has.
+    /// The instructions that every processor of the architecture has.
     Base,
     /// AVX2 and F16C (x86-64-v3).
     #[cfg(target_arch = "x86_64")]
@@ -18,7 +18,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// All levels that this processor has, the best one last.
+    /// Returns all levels that this processor has, the best one last.
     pub(crate) fn available() -> &'static [Level] {
         #[cfg(target_arch = "x86_64")]
         {
@@ -29,7 +29,7 @@ impl Level {
         &[Level::Base]
     }
 
-    /// Loops of a type for copies. They may be called where this level is available.
+    /// Returns the loops of a type for copies. They may be called where this level is available.
     pub(crate) fn copies(self, dtype: DType) -> &'static Loops {
         match self {
             Level::Base => base::copies(dtype),
@@ -38,7 +38,7 @@ impl Level {
         }
     }
 
-    /// The loops of a type and an operator, if the type has the operator. They may be called where
+    /// Returns the loops of a type and an operator, if the type has the operator. They may be called where
     /// this level is available.
     pub(crate) fn loops(self, dtype: DType, op: RedOp) -> Option<&'static Loops> {
         match self {
@@ -52,14 +52,14 @@ impl Level {
 /// `loops` of a level: the rows of the table of types.
 macro_rules! rows {
     ($($variant:ident $name:literal: $rust:ty, $format:ident, $class:ident, $doc:literal;)*) => {
-        /// The loops of a type and an operator.
+        /// Returns the loops of a type and an operator.
         pub(super) fn loops(dtype: DType, op: RedOp) -> Option<&'static Loops> {
             match dtype {
                 $(DType::$variant => with_op!($class, op, O => table!($format, $class, O)),)*
             }
         }
 
-        /// Loops of a type for copies: those of an operator that every type has.
+        /// Returns the loops of a type for copies: those of an operator that every type has.
         pub(super) fn copies(dtype: DType) -> &'static Loops {
             match dtype {
                 $(DType::$variant => table!($format, $class, Max),)*

@@ -39,7 +39,7 @@ pub(crate) struct Conversions {
 
 /// Something to do at each of a row of positions.
 trait Body {
-    /// Whether `lanes` is to be used.
+    /// True if `lanes` is to be used.
     const LANES: bool;
 
     /// Does it at one position.
@@ -162,6 +162,8 @@ impl<A: Copy, S: Format<A>, D: Format<A>, F: Unary<A>> Body for Map<A, S, D, F> 
     }
 }
 
+/// Combines `n` values of `a` and `b` into `d`.
+///
 /// # Safety
 /// `a`, `b` and `d` are good for `n` values of their formats; `d` is apart from each of the others
 /// or begins where it begins, with values of the same size.
@@ -192,6 +194,8 @@ pub(crate) unsafe fn combine<A: Copy, X: Format<A>, Y: Format<A>, D: Format<A>, 
     }
 }
 
+/// Converts `n` values from one format to another.
+///
 /// # Safety
 /// `from` and `to` are good for `n` values of their formats, and apart or the same.
 #[inline(always)]
@@ -205,6 +209,8 @@ pub(crate) unsafe fn convert<A: Copy, S: Format<A>, D: Format<A>>(
     unsafe { each(n, body) };
 }
 
+/// Multiplies `n` values by a factor, in place.
+///
 /// # Safety
 /// `data` is good for `n` values.
 #[inline(always)]
@@ -219,6 +225,8 @@ pub(crate) unsafe fn scale<A: Number, F: Format<A>>(data: *mut u8, n: usize, fac
     unsafe { each(n, body) };
 }
 
+/// Divides `n` values by a number, in place.
+///
 /// # Safety
 /// `data` is good for `n` values.
 #[inline(always)]

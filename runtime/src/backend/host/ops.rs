@@ -33,7 +33,7 @@ operators! {
     Sum: i8 u8 i32 u32 i64 u64, a, b => a.wrapping_add(b);
     Prod: f32 f64, a, b => a * b;
     Prod: i8 u8 i32 u32 i64 u64, a, b => a.wrapping_mul(b);
-    // Of equal operands the first; if either is NaN, that one.
+    // Equal operands give the first; if either is NaN, that one.
     Min: f32 f64, a, b => if (b < a) | b.is_nan() { b } else { a };
     Max: f32 f64, a, b => if (b > a) | b.is_nan() { b } else { a };
     Min: i8 u8 i32 u32 i64 u64, a, b => a.min(b);
@@ -74,16 +74,16 @@ pub(crate) trait Number: Copy + 'static {
     /// Divides by a count, prepared once for a whole loop.
     type Divisor: Copy;
 
-    /// The factor as a value of this type.
+    /// Returns the factor as a value of this type.
     fn factor(factor: f64) -> Self;
 
-    /// The product; integers wrap.
+    /// Returns the product; integers wrap.
     fn times(self, factor: Self) -> Self;
 
     /// Prepares a division.
     fn divisor(n: u64) -> Self::Divisor;
 
-    /// The quotient; integers truncate towards zero.
+    /// Returns the quotient; integers truncate towards zero.
     fn over(self, divisor: Self::Divisor) -> Self;
 }
 

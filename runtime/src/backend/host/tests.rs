@@ -17,7 +17,7 @@ enum Value {
     Whole(i128),
 }
 
-/// The type that lies in memory where `wire` is asked of `dtype`.
+/// Returns the type that lies in memory where `wire` is asked of `dtype`.
 fn lies_as(dtype: DType, wire: Option<WireType>) -> DType {
     match wire {
         None => dtype,
@@ -109,7 +109,7 @@ fn apply(dtype: DType, op: RedOp, a: Value, b: Value) -> Value {
     }
 }
 
-/// Equal bits, or two NaNs.
+/// Returns true for equal bits, or two NaNs.
 fn same(memory: DType, a: &[u8], b: &[u8]) -> bool {
     let nan = |bytes: &[u8]| match read(memory, memory, bytes) {
         Value::Single(v) => v.is_nan(),
@@ -134,7 +134,7 @@ impl Random {
         (self.next() >> 32) as usize % n
     }
 
-    /// Any bits, with special values among them.
+    /// Returns any bits, with special values among them.
     fn element(&mut self, memory: DType) -> Vec<u8> {
         let specials = [0.0, -0.0, 1.0, -1.5, f64::NAN, f64::INFINITY, -f64::INFINITY, 1e-40, 6e-8];
         let special = specials[self.below(specials.len())];
@@ -191,7 +191,7 @@ impl Region {
 const WIRES: [Option<WireType>; 4] =
     [None, Some(WireType::F16), Some(WireType::Bf16), Some(WireType::F32)];
 
-/// One fold with random operands, some of the outputs in the place of inputs, on every level.
+/// Checks one fold with random operands, some of the outputs in the place of inputs, on every level.
 fn check_fold(random: &mut Random, kernels: &[Kernel], dtype: DType, op: RedOp, shape: [usize; 3]) {
     let [inputs, outputs, count] = shape;
     let converts = kernels[0].wire_size(Some(WireType::F16)).is_ok() && random.below(3) == 0;

@@ -19,13 +19,13 @@ use crate::secret::random;
 use crate::secret::{Side, accepts, proof};
 use crate::store::Store;
 
-/// How long one try to get in may take before the next one.
+/// The time that one try to get in may take before the next one.
 const TRY: Duration = Duration::from_secs(10);
-/// How long the server may take to say who is to blame, after a wait in vain: longer than it gives the
+/// The time that the server may take to name the culprit, after a wait in vain: longer than it gives the
 /// others to say that they are there.
 const WHO: Duration = Duration::from_millis(600);
 
-/// Who a client is.
+/// The identity of a client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Me<'a> {
     pub(crate) rank: u32,
@@ -36,7 +36,8 @@ pub(crate) struct Me<'a> {
 }
 
 impl<'a> Me<'a> {
-    /// The same rank, of a job whose name nobody else can know.
+    /// Returns the same rank, of a job whose name nobody else can know: without a secret, the name takes its
+    /// place.
     pub(crate) fn of(self, job: &'a str) -> Me<'a> {
         let secret = if self.secret.is_empty() { job.as_bytes() } else { self.secret };
         Me { job, secret, ..self }
@@ -53,19 +54,19 @@ pub(crate) struct Client {
     input: Vec<u8>,
     number: u32,
     server: Option<Server>,
-    /// Why nobody joins any more, if the server said so.
+    /// The reason for which nobody joins any more, if the server said so.
     failure: Option<AbortRecord>,
-    /// How long the server may take to say what it knows at once.
+    /// The time that the server may take to answer at once with what it knows.
     who: Duration,
-    /// Whether it did not.
+    /// True once it did not answer.
     is_deaf: bool,
 }
 
-/// Why a try to get in failed.
+/// The reason for which a try to get in failed.
 enum Failed {
-    /// It may go better next time.
+    /// The next try may succeed.
     Again(String),
-    /// It will not.
+    /// No further try can succeed.
     Never(String),
 }
 
@@ -126,7 +127,7 @@ impl Client {
         self
     }
 
-    /// The error of a store that is out of reach, or what it told before it was.
+    /// Returns the error of a store that is out of reach, or what it told before it was.
     fn lost(&mut self, doing: &str, error: &io::Error) -> Error {
         let _ = self.drain();
         if let Some(error) = self.failed() {
@@ -170,7 +171,7 @@ impl Client {
                 }
                 Verdict::Ask => drop(self.send(Op::Here, &[])?),
                 _ if answers == number => return Ok(Some((verdict, body))),
-                // Of a request that was given up.
+                // The answer belongs to a request that was given up.
                 _ => {}
             }
         }
@@ -206,7 +207,7 @@ impl Client {
         while matches!(news, Ok(true)) {
             news = self.receive(Duration::ZERO);
         }
-        // What was said before the end counts.
+        // Messages from before the end count.
         self.understand(0).and(news).map(drop)
     }
 
@@ -232,7 +233,7 @@ impl Client {
         }
     }
 
-    /// Who is to blame for a wait in vain, in words.
+    /// Names the culprit of a wait in vain, in words.
     fn who(&mut self) -> String {
         match self.ask(Op::Who, &[], Instant::now() + self.who) {
             Ok(Some((_, words))) => String::from_utf8_lossy(&words).into_owned(),
@@ -243,7 +244,7 @@ impl Client {
         }
     }
 
-    /// The error if the job has failed.
+    /// Returns the error of the job if it has failed.
     fn failed(&self) -> Option<Error> {
         self.failure.clone().map(|failure| abort::consequence(self.rank, failure, None))
     }
@@ -303,7 +304,7 @@ impl Store for Client {
     }
 
     fn fail(&mut self, mut error: Error) -> Error {
-        // What was told before counts.
+        // A failure that was told before counts.
         let _ = self.look();
         if let Error::Timeout { remark, .. } = &mut error {
             let who = if self.failure.is_none() { self.who() } else { String::new() };
@@ -344,7 +345,7 @@ impl Store for Client {
     }
 }
 
-/// One try to get in.
+/// Tries once to get in.
 fn enter(at: &At, me: Me<'_>, timeout: Duration) -> Result<Stream, Failed> {
     let mut stream = Stream::connect(at, timeout)?;
     stream.set_timeouts(timeout)?;
@@ -389,14 +390,14 @@ fn refused(rank: u32, at: &At, why: &str) -> Error {
     Error::Start(format!("rank {rank} is not let into the store at {at}: {why}"))
 }
 
-/// The address of this host for others: the one that it reaches the store from. If that is a
-/// loopback address although the store's is not (a host that calls its own name so), it is the one
-/// that it would reach the rest of the world from.
+/// Returns the address of this host for others: the one that it reaches the store from. If that is a loopback
+/// address although the store's is not (a host that calls its own name so), it is the one that it would reach
+/// the rest of the world from.
 pub(crate) fn reachable(own: IpAddr, at: &At) -> IpAddr {
     if own.is_loopback() && !at.is_loopback() { outward().unwrap_or(own) } else { own }
 }
 
-/// The address that this host would reach the rest of the world from, if there is a way.
+/// Returns the address that this host would reach the rest of the world from, if there is a way.
 pub(crate) fn outward() -> Option<IpAddr> {
     // Connecting such a socket sends nothing; it only looks the way up. The addresses are those
     // that are reserved for documentation.
@@ -411,12 +412,12 @@ pub(crate) fn outward() -> Option<IpAddr> {
 
 #[cfg(test)]
 impl Client {
-    /// As on a machine where nothing else runs.
+    /// Returns this client with a timeout of 60 s for questions, for tests on a busy machine.
     pub(crate) fn patient(self) -> Client {
         Client { who: Duration::from_secs(60), ..self }
     }
 
-    /// The bare connection.
+    /// Returns the bare connection.
     pub(crate) fn into_stream(self) -> Stream {
         self.stream
     }

@@ -1,4 +1,5 @@
-//! When joining fails: who is missing, gone or silent, and how all ranks hear the first reason.
+//! Handles failures to join: finds out who is missing, gone or silent, and tells the first reason to all
+//! ranks.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,16 +11,16 @@ use super::server::{At, Core};
 use super::session::{Session, Stage};
 use crate::abort::AbortRecord;
 
-/// How long ranks may take to say that they are there. Those that join look up every few milliseconds.
+/// The time that ranks may take to say that they are there. Those that join look up every few milliseconds.
 const ANSWERS: Duration = Duration::from_millis(200);
-/// How long the last words may take on their way, once the store is closed.
+/// The time that the last words may take on their way, once the store is closed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long those who have heard of a failure may take to go. One that is stopped never does.
+/// The time that those who have heard of a failure may take to go. One that is stopped never does.
 const FAREWELL: Duration = Duration::from_millis(300);
 
-/// Finding out who does not answer.
+/// An inquiry into the ranks that do not answer.
 pub(super) struct Inquiry {
-    /// Who wants to know, and the numbers of their questions.
+    /// The sessions that ask, and the numbers of their questions.
     pub(super) asking: Vec<(u64, u32)>,
     pub(super) silent: BTreeSet<u32>,
     pub(super) until: Instant,
@@ -39,7 +40,7 @@ impl Core {
         }
     }
 
-    /// Says something to all ranks but one that nobody asked for.
+    /// Sends all ranks but `except` a message that they did not ask for.
     fn tell_all(&mut self, verdict: Verdict, body: &[u8], except: Option<u64>) {
         let is_rank = |session: &Session| matches!(session.stage, Stage::Rank(_));
         let ranks = self.sessions.iter().filter(|&(&token, g)| is_rank(g) && Some(token) != except);
@@ -62,7 +63,7 @@ impl Core {
         };
     }
 
-    /// Whether all has been said: after a failure to all ranks, also to those who come only now, and
+    /// Returns true if all has been said: after a failure to all ranks, also to those who come only now, and
     /// they have gone: what they still say to a closed connection could cost them the news.
     pub(super) fn is_over(&self) -> bool {
         let mut ranks = self.sessions.values().filter(|g| matches!(g.stage, Stage::Rank(_)));
@@ -123,7 +124,7 @@ impl Core {
     }
 }
 
-/// A few ranks in words, and whether it is one.
+/// Names a few ranks in words; true if it is one.
 fn list(ranks: impl Iterator<Item = u32>) -> Option<(String, bool)> {
     let all: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
     Some(match all.as_slice() {

@@ -26,12 +26,12 @@ pub(crate) struct InProcessStore {
 }
 
 impl InProcessStore {
-    /// A store that shows that address to all of them.
+    /// Makes a store that shows that address to all ranks.
     pub(crate) fn at(address: IpAddr) -> Self {
         InProcessStore { notes: Arc::default(), address, rank: 0 }
     }
 
-    /// The same store, as that rank uses it.
+    /// Returns a handle of this store for a rank.
     pub(crate) fn of(&self, rank: u32) -> Self {
         InProcessStore { rank, ..self.clone() }
     }

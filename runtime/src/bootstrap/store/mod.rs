@@ -1,5 +1,5 @@
-//! Where ranks leave notes for each other before they are connected: within a process, or at the rendezvous store, which
-//! rank 0 serves and everybody connects to.
+//! Stores the notes that ranks leave for each other before they are connected: within a process, or at the
+//! rendezvous store, which rank 0 serves and everybody connects to.
 //!
 //! [`Server`] is one thread that sleeps until a client wants something, and ends when it is
 //! dropped. [`Client`] is a [`Store`](crate::store::Store). They speak over TCP, or over a socket

@@ -1,4 +1,4 @@
-//! What goes over a connection between a rank and the store: bytes and bounds.
+//! Encodes what goes over a connection between a rank and the store, and bounds it.
 
 use sha2::{Digest, Sha256};
 
@@ -6,42 +6,42 @@ use crate::abort::AbortRecord;
 use crate::net::known;
 use crate::secret::{NONCE, PROOF};
 
-/// The last byte is the version.
+/// The first bytes of both sides; the last one is the version.
 pub(crate) const MAGIC: [u8; 8] = *b"rndlst\0\x02";
-/// A key, in bytes.
+/// The longest key, in bytes.
 pub(crate) const MAX_KEY: usize = 1 << 10;
-/// A value, in bytes.
+/// The longest value, in bytes.
 pub(crate) const MAX_VALUE: usize = 1 << 20;
-/// All that a store holds, in bytes, beside [`ROOM_A_RANK`].
+/// The most that a store holds, in bytes, beside [`ROOM_A_RANK`].
 pub(crate) const ROOM: usize = 64 << 20;
-/// What each rank adds to it.
+/// The bytes that each rank adds to it.
 pub(crate) const ROOM_A_RANK: usize = 4 << 10;
-/// The words of a failure, in bytes.
+/// The longest text of a failure, in bytes.
 pub(crate) const MAX_FAILURE: usize = 4 << 10;
-/// What follows the length of a frame, in bytes.
+/// The longest remainder of a frame after its length, in bytes.
 pub(crate) const MAX_FRAME: usize = FRAME_HEAD + 2 + MAX_KEY + MAX_VALUE;
-/// Operation and number.
+/// The bytes of operation and number.
 pub(crate) const FRAME_HEAD: usize = 5;
 
 pub(crate) const HELLO: usize = 8 + 4 + 4 + 32 + NONCE;
 pub(crate) const CHALLENGE: usize = 8 + NONCE;
 pub(crate) const VERDICT: usize = 1 + 4 + PROOF;
 
-/// What a client wants.
+/// The request of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     /// Body: length of the key (u16), key, value.
     Set = 1,
     /// Body: key. Answered when it is there.
     Get = 2,
-    /// No body. This rank has joined; answered when all ranks have.
+    /// No body. Says that this rank has joined; answered when all ranks have.
     Finish = 3,
     /// Body: a failure. Answered with the first failure of the job, which is this one if there was
     /// none.
     Fail = 4,
-    /// No body. Answered with words about who has not come, or does not answer.
+    /// No body. Asks who has not come, or does not answer; answered in words.
     Who = 5,
-    /// No body, no answer. This rank was asked whether it is there, and is.
+    /// No body, no answer. Says that this rank, which was asked, is there.
     Here = 6,
 }
 
@@ -53,7 +53,7 @@ impl Op {
     }
 }
 
-/// What the server says of a client, or of what it wants.
+/// The server's answer to a client, or to its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Ok = 0,
@@ -81,12 +81,12 @@ impl Verdict {
     }
 }
 
-/// The digest that stands for the name of a job.
+/// Returns the digest that stands for the name of a job.
 pub(crate) fn digest(job: &str) -> [u8; 32] {
     Sha256::digest(job.as_bytes()).into()
 }
 
-/// Who comes, and from which job.
+/// The first message of a client: its rank, and its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) rank: u32,
@@ -106,7 +106,7 @@ impl Hello {
         bytes
     }
 
-    /// Nothing if these are not the bytes of a hello.
+    /// Decodes a hello; `None` if these are not its bytes.
     pub(crate) fn read(bytes: &[u8; HELLO]) -> Option<Hello> {
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
         let part = |at: usize| std::array::from_fn(|i| bytes[at + i]);
@@ -130,7 +130,7 @@ pub(crate) fn push_frame(out: &mut Vec<u8>, head: u8, number: u32, parts: &[&[u8
     }
 }
 
-/// What came, or an answer.
+/// A message that came, or an answer.
 pub(crate) struct Frame<'a> {
     /// The operation or the verdict.
     pub(crate) head: u8,
@@ -143,7 +143,7 @@ pub(crate) struct Frame<'a> {
 /// The bytes cannot be a frame.
 pub(crate) struct NoFrame;
 
-/// The frame at the front of these bytes, or nothing if there is more to come.
+/// Returns the frame at the front of these bytes, or `None` if there is more to come.
 pub(crate) fn frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, NoFrame> {
     let Some((length, rest)) = bytes.split_first_chunk() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;
@@ -156,7 +156,7 @@ pub(crate) fn frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, NoFrame> {
     Ok(Some(Frame { head, number: u32::from_le_bytes(*number), body, whole: 4 + length }))
 }
 
-/// The body of a failure.
+/// Encodes the body of a failure.
 pub(crate) fn failure_body(failure: &AbortRecord) -> Vec<u8> {
     let AbortRecord { code, rank, text } = failure;
     let mut end = text.len().min(MAX_FAILURE);
@@ -167,7 +167,7 @@ pub(crate) fn failure_body(failure: &AbortRecord) -> Vec<u8> {
         .concat()
 }
 
-/// The failure that such a body tells.
+/// Decodes the failure in such a body.
 pub(crate) fn failure(body: &[u8]) -> Option<AbortRecord> {
     let (rank, rest) = body.split_first_chunk()?;
     let (&length, rest) = rest.split_first()?;
@@ -178,14 +178,14 @@ pub(crate) fn failure(body: &[u8]) -> Option<AbortRecord> {
     fits.then(|| AbortRecord { code: known(code), rank, text: text.into() })
 }
 
-/// Key and value of a [`Op::Set`].
+/// Returns key and value of a [`Op::Set`].
 pub(crate) fn key_and_value(body: &[u8]) -> Option<(String, &[u8])> {
     let (length, rest) = body.split_first_chunk()?;
     let (key, value) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
     (value.len() <= MAX_VALUE).then_some((self::key(key)?, value))
 }
 
-/// A key of a bounded length, as text.
+/// Returns a key of a bounded length, as text.
 pub(crate) fn key(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?;
     (!text.is_empty() && text.len() <= MAX_KEY).then(|| text.to_owned())

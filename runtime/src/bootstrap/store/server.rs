@@ -22,9 +22,9 @@ use super::stream::StoreListener;
 use crate::abort::AbortRecord;
 use crate::secret::{PROOF, Side, accepts, proof};
 
-/// How long somebody may take to show that it belongs to the job.
+/// The time that a connection may take to show that it belongs to the job.
 const HANDSHAKE: Duration = Duration::from_secs(30);
-/// How long nobody is let in after the system refused to give a descriptor.
+/// The time for which nobody is let in after the system refused to give a descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Connections of strangers that may be open beside one for each rank.
 const STRANGERS: usize = 256;
@@ -42,13 +42,13 @@ pub(crate) struct Server {
     address: Option<SocketAddr>,
 }
 
-/// Whom a server serves.
+/// The job that a server serves.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) size: u32,
     pub(crate) digest: [u8; 32],
     pub(crate) secret: Vec<u8>,
-    /// How long ranks may take to come: so long a failure is told to those who are late.
+    /// The time that ranks may take to come: so long a failure is told to those who are late.
     pub(crate) timeout: Duration,
 }
 
@@ -88,7 +88,7 @@ impl Server {
         Ok(Server { thread: Some(thread), wake, address })
     }
 
-    /// Where it listens, if that is not a name of this host.
+    /// Returns the address at which it listens, if that is not a name of this host.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.address
     }
@@ -114,7 +114,7 @@ impl Drop for Server {
     }
 }
 
-/// Where a rank is.
+/// The state of a rank.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum At {
     /// Connected.
@@ -130,25 +130,25 @@ pub(super) struct Core {
     listener: StoreListener,
     pub(super) job: Job,
     pub(super) sessions: BTreeMap<u64, Session>,
-    /// Those of them that are no rank yet, the oldest first.
+    /// The sessions that are no rank yet, the oldest first.
     strangers: BTreeSet<u64>,
     next: u64,
-    /// Until when nobody is let in.
+    /// The time until which nobody is let in.
     paused: Option<Instant>,
     values: BTreeMap<String, Vec<u8>>,
     /// Bytes of keys and values.
     held: usize,
-    /// Who waits for a key.
+    /// The sessions that wait for a key, by key.
     waiting: BTreeMap<String, Vec<u64>>,
     pub(super) ranks: BTreeMap<u32, At>,
-    /// How many of them have joined.
+    /// The number of ranks that have joined.
     pub(super) done: usize,
-    /// Why nobody joins any more: the first reason that was told or seen.
+    /// The reason for which nobody joins any more: the first that was told or seen.
     pub(super) failure: Option<AbortRecord>,
     pub(super) inquiry: Option<Inquiry>,
-    /// Its end says that this store is to be closed.
+    /// A socket whose end says that this store is to be closed.
     pub(super) woken: UnixStream,
-    /// How long a failure is told to those who are late.
+    /// The time until which a failure is told to those who are late.
     pub(super) until: Instant,
     pub(super) is_closing: bool,
 }
@@ -182,7 +182,7 @@ impl Core {
         }
     }
 
-    /// How long nothing needs to be done by the clock.
+    /// Returns the time until the next deadline; `None` if there is none.
     fn timeout(&self) -> Option<Timespec> {
         let strangers = self.oldest().map(|(_, since)| since + HANDSHAKE);
         let inquiry = self.inquiry.as_ref().map(|inquiry| inquiry.until);
@@ -192,7 +192,7 @@ impl Core {
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
     }
 
-    /// The stranger that came first, and when.
+    /// Returns the stranger that came first, and the time at which it came.
     fn oldest(&self) -> Option<(u64, Instant)> {
         let &token = self.strangers.first()?;
         self.sessions.get(&token).map(|session| (token, session.since))
@@ -343,7 +343,7 @@ impl Core {
         }
     }
 
-    /// Says whether somebody who answered the challenge is in.
+    /// Lets a client in that answered the challenge, or refuses it.
     fn admit(
         &mut self,
         token: u64,

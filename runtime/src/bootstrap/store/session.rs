@@ -7,7 +7,7 @@ use super::protocol::{CHALLENGE, HELLO, MAGIC, MAX_FRAME};
 use super::stream::Stream;
 use crate::secret::random;
 
-/// How far a connection has come.
+/// The progress of a connection's handshake.
 pub(super) enum Stage {
     /// It has said nothing yet.
     Hello,
@@ -29,9 +29,9 @@ pub(super) struct Session {
     pub(super) get: Option<(u32, String)>,
     /// The number of the `Finish` that waits.
     pub(super) finish: Option<u32>,
-    /// Whether it has left a note or joined: others may count on it.
+    /// True if it has left a note or joined: others may count on it.
     pub(super) spoke: bool,
-    /// To be closed when the output is gone.
+    /// True if it is to be closed when the output is gone.
     pub(super) last: bool,
 }
 

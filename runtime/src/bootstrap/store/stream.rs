@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::protocol::digest;
 
-/// Where a store is served.
+/// The place at which a store is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum At {
     /// Name or address of a host, and a port.
@@ -35,7 +35,7 @@ impl std::fmt::Display for At {
 }
 
 impl At {
-    /// Whether nobody but this host is meant.
+    /// Returns true if it can be reached from this host only.
     pub(crate) fn is_loopback(&self) -> bool {
         match self {
             At::Host(host, _) => {
@@ -46,7 +46,7 @@ impl At {
         }
     }
 
-    /// The addresses behind it; asks the system's resolver.
+    /// Returns the addresses behind it; asks the system's resolver.
     pub(crate) fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         match self {
             At::Host(host, port) => Ok((host.as_str(), *port).to_socket_addrs()?.collect()),
@@ -56,15 +56,15 @@ impl At {
     }
 }
 
-/// The name of a local socket: the user's number keeps users apart, who could take each other's
-/// names all the same; so both sides look at who the other is.
+/// Returns the name of a local socket: the user's number keeps users apart, who could take each other's names
+/// all the same; so both sides look at who the other is.
 fn local_name(job: &str) -> io::Result<UnixAddr> {
     let user = rustix::process::geteuid().as_raw();
     let digest: String = digest(job)[..16].iter().map(|b| format!("{b:02x}")).collect();
     UnixAddr::from_abstract_name(format!("roundelay/{user}/{digest}"))
 }
 
-/// Whether the other end is a process of this user.
+/// Fails unless the other end is a process of this user.
 fn check_user(stream: &UnixStream) -> io::Result<()> {
     let (peer, own) =
         (rustix::net::sockopt::socket_peercred(stream)?.uid, rustix::process::geteuid());
@@ -97,14 +97,14 @@ impl StoreListener {
         }
     }
 
-    /// A port of the system's choice, for this host alone.
+    /// Listens at a port of the system's choice, for this host alone.
     pub(crate) fn loopback() -> io::Result<StoreListener> {
         let ways: [SocketAddr; 2] =
             [(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
         TcpListener::bind(ways.as_slice()).map(StoreListener::Tcp)
     }
 
-    /// That port of every address; 0 is one of the system's choice.
+    /// Listens at that port of every address; 0 is one of the system's choice.
     pub(crate) fn everywhere(port: u16) -> io::Result<StoreListener> {
         // The first takes IPv4 too, unless the system is set up otherwise or has no IPv6.
         let ways: [SocketAddr; 2] =
@@ -112,7 +112,7 @@ impl StoreListener {
         TcpListener::bind(ways.as_slice()).map(StoreListener::Tcp)
     }
 
-    /// The address that it is bound to, if it has one.
+    /// Returns the address that it is bound to, if it has one.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {
             StoreListener::Tcp(listener) => listener.local_addr().ok(),
@@ -127,7 +127,7 @@ impl StoreListener {
         }
     }
 
-    /// A connection that does not block.
+    /// Accepts a connection, which does not block.
     pub(crate) fn accept(&self) -> io::Result<Stream> {
         match self {
             StoreListener::Tcp(listener) => {
@@ -188,7 +188,7 @@ impl Stream {
         Err(last)
     }
 
-    /// The address of this end.
+    /// Returns the address of this end.
     pub(crate) fn local(&self) -> Option<IpAddr> {
         match self {
             Stream::Tcp(stream) => {
@@ -214,7 +214,7 @@ impl Stream {
     }
 }
 
-/// A connection to a free port of this host can come out of that very port.
+/// Returns true if a connection is to itself: one to a free port of this host can come out of that very port.
 fn is_itself(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(a), Ok(b)) if a == b)
 }

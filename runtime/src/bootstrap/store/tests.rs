@@ -11,7 +11,7 @@ use super::{At, Client, Me, Server, StoreListener};
 use crate::error::Error;
 use crate::store::Store;
 
-/// No test comes near it unless something hangs.
+/// A timeout that no test comes near unless something hangs.
 const FOREVER: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(150);
 
@@ -27,7 +27,7 @@ fn serve_on(listener: StoreListener, size: u32, secret: &[u8]) -> (Server, At) {
     serve_for(SHORT, listener, size, secret)
 }
 
-/// Those who come so late hear of a failure too.
+/// Serves a store that tells a failure for so long to those who are late.
 fn serve_for(timeout: Duration, listener: StoreListener, size: u32, secret: &[u8]) -> (Server, At) {
     let secret = secret.to_vec();
     let job = Job { size, digest: digest("job"), secret, timeout };
@@ -57,7 +57,7 @@ fn refused(result: Result<Client, Error>) -> String {
     }
 }
 
-/// A raw connection of somebody who belongs to nothing.
+/// Makes a raw connection of somebody who belongs to nothing.
 fn stranger(at: &At) -> TcpStream {
     let stream = TcpStream::connect(at.addresses().expect("addresses")[0]).expect("a connection");
     stream.set_read_timeout(Some(FOREVER)).expect("a timeout");
@@ -347,7 +347,7 @@ fn a_store_has_a_bound() {
     let value = vec![0; MAX_VALUE];
     let error = (0..100).find_map(|i| zero.set(&format!("{i}"), &value).err());
     assert!(error.is_some_and(|e| e.to_string().contains("full")));
-    // What is there can be replaced.
+    // A value that is there can be replaced.
     zero.set("0", b"small").expect("room");
     assert_eq!(zero.get("0", forever()).expect("a value"), b"small");
 }

@@ -1,5 +1,5 @@
-//! What environments mean, the right ones and the wrong ones. There is no srun here: what Slurm
-//! sets is taken from its manual.
+//! Tests how environments are read, the right ones and the wrong ones. There is no srun here: what Slurm sets
+//! is taken from its manual.
 
 use std::collections::BTreeMap;
 
@@ -230,7 +230,7 @@ fn pals_says_little() {
     let size = format!("{PALS} PALS_SIZE=16");
     wrong(&size, &["several hosts", "ROUNDELAY_STORE"]);
     wrong("PALS_RANKID=5", &["PALS_RANKID=5", "PALS_SIZE"]);
-    // Where it speaks PMI, that is used.
+    // PMI is used where PALS speaks it.
     let pmi = format!("{PALS} PMI_RANK=5 PMI_FD=7");
     assert_eq!(found(&pmi).launcher, Launched::Pmi);
 }

@@ -1,4 +1,4 @@
-//! Words, alarms, deaths, goodbyes.
+//! Tests words, alarms, deaths and goodbyes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! Joining, splitting, opening connections.
+//! Tests joining, splitting and opening connections.
 
 use std::os::fd::AsFd;
 

@@ -16,7 +16,7 @@ use crate::error::Error;
 /// Longer than anything takes here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A store at this machine's own address.
+/// Makes a store at this machine's own address.
 fn memory() -> InProcessStore {
     InProcessStore::at(Ipv4Addr::LOCALHOST.into())
 }
@@ -50,7 +50,7 @@ fn each_rank<T: Send>(
     })
 }
 
-/// As [`each_rank`], when all must join.
+/// Runs ranks like [`each_rank`], when all must join.
 fn ranks<T: Send>(size: u32, run: impl Fn(Net) -> T + Sync) -> Vec<T> {
     let all = each_rank(size, &memory(), |_| options(), run);
     all.into_iter().map(|result| result.expect("joined")).collect()
@@ -68,13 +68,13 @@ fn until<T>(net: &mut Net, mut look: impl FnMut(&mut Net) -> Option<T>) -> T {
     }
 }
 
-/// A whole round of words.
+/// Makes a whole round of words.
 fn words(net: &mut Net, word: u64, tag: u32) -> Result<Vec<u64>, Mismatch> {
     net.begin_words(word, tag);
     until(net, |net| net.poll_words().map(|all| all.map(<[u64]>::to_vec)))
 }
 
-/// A round in which every rank checks what all others say.
+/// Makes a round in which every rank checks what all others say.
 fn check_words(net: &mut Net, round: u64) {
     let size = net.endpoints().len() as u64;
     let all = words(net, 1000 * round + u64::from(net.rank), round as u32);

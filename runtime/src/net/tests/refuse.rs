@@ -1,4 +1,4 @@
-//! Secrets, strangers, floods.
+//! Tests secrets, strangers and floods.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -49,7 +49,7 @@ fn those_with_the_secret_come_together() {
     assert!(all.iter().all(Result::is_ok), "{all:?}");
 }
 
-/// Rank 2 of 3 has another secret, or none.
+/// Checks that all fail if rank 2 of 3 has another secret, or none.
 fn outsider(theirs: Options, others: Options, why: &str) {
     let short = |options: &Options| Options { timeout: Duration::from_secs(5), ..options.clone() };
     let options = |rank| short(if rank == 2 { &theirs } else { &others });
@@ -114,7 +114,7 @@ fn an_intruder_disturbs_nobody() {
     }
 }
 
-/// Somebody else listens at a rank's address.
+/// Connects to somebody else who listens at a rank's address.
 fn impostor(answer: impl Fn(&[u8], TcpStream) + Send) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = listener.local_addr().expect("its address");
@@ -151,7 +151,7 @@ fn an_impostor_is_found_out() {
         hold(stream);
     });
     assert!(why.contains("cannot prove that it knows the secret"), "{why}");
-    // What the connecting side said is no proof of the other.
+    // The proof of the connecting side is no proof of the other.
     let why = impostor(|_, mut stream| {
         stream.write_all(&Reply::Challenge([1; 32]).encode()).expect("sent");
         let mut proof = [0; 32];
@@ -167,7 +167,7 @@ fn an_impostor_is_found_out() {
     assert!(why.contains("not a rank"), "{why}");
 }
 
-/// Strangers of all kinds at all listeners, until told to stop.
+/// Sends strangers of all kinds to all listeners, until told to stop.
 fn strangers(listeners: &Mutex<Vec<SocketAddr>>, seed: u64, stop: &AtomicBool) {
     let mut held = std::collections::VecDeque::new();
     let tls = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];

@@ -1,12 +1,13 @@
 //! Descriptors from process to process.
 //!
-//! Every rank has a socket for messages, whose name comes from a random number, its *token*. Ranks tell each other the tokens
-//! where strangers do not hear them; a message carries the token of the rank that it is for, and so proves that its
-//! sender belongs here. The name is a digest of the token, since everybody on the machine can list names. The system says
-//! of which user the sender is. What proves nothing is dropped, with the descriptors that came along.
+//! Every rank has a socket for messages, whose name comes from a random number, its *token*. Ranks tell each
+//! other the tokens where strangers do not hear them; a message carries the token of the rank that it is for,
+//! and so proves that its sender belongs here. The name is a digest of the token, since everybody on the
+//! machine can list names. The system says of which user the sender is. What proves nothing is dropped, with
+//! the descriptors that came along.
 //!
-//! All ranks exchange messages at the same time, one from each to each, in rounds that are counted: a rank may be a round
-//! ahead of another.
+//! All ranks exchange messages at the same time, one from each to each, in rounds that are counted: a rank
+//! may be a round ahead of another.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -22,17 +23,17 @@ use rustix::net::{
 };
 use sha2::{Digest, Sha256};
 
-/// Before every message: this, the receiver's token, the sender, the round; 8 bytes each.
+/// The head of every message: this, the receiver's token, the sender, the round; 8 bytes each.
 const MARK: u64 = 0x726f_756e_6465_6c01;
 const HEAD: usize = 32;
-/// Most bytes of a message's content.
+/// The most bytes of a message's content.
 pub(crate) const CONTENT: usize = 1024;
-/// Most descriptors of a message.
+/// The most descriptors of a message.
 const DESCRIPTORS: usize = 4;
-/// How long a rank sleeps until it looks up.
+/// The time that a rank sleeps until it looks up.
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-/// What one rank told another in a round.
+/// The message of one rank to another in a round.
 #[derive(Debug)]
 pub(crate) struct DescriptorMessage {
     from: u32,
@@ -50,16 +51,16 @@ pub(crate) struct DescriptorSocket {
     rank: u32,
     token: u64,
     round: u64,
-    /// Letters of ranks that are a round ahead.
+    /// Messages of ranks that are a round ahead.
     early: Vec<DescriptorMessage>,
 }
 
 impl DescriptorSocket {
-    /// The socket of a rank.
+    /// Opens the socket of a rank.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error of the system.
     pub(crate) fn open(rank: u32) -> std::io::Result<Self> {
         let mut token = [0; 8];
         rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())?;
@@ -71,7 +72,7 @@ impl DescriptorSocket {
         Ok(DescriptorSocket { socket, rank, token, round: 0, early: Vec::new() })
     }
 
-    /// What the other ranks must know to write to this one, and nobody else may.
+    /// Returns the word that the other ranks need to write to this one, and that nobody else may know.
     pub(crate) fn token(&self) -> u64 {
         self.token
     }
@@ -81,7 +82,7 @@ impl DescriptorSocket {
     ///
     /// # Errors
     ///
-    /// What `go_on` says; that a rank cannot be written to.
+    /// The error of `go_on`; or that a rank cannot be written to.
     pub(crate) fn exchange<E: From<String>>(
         &mut self,
         tokens: &[u64],
@@ -158,7 +159,7 @@ impl DescriptorSocket {
         sendmsg_addr(&self.socket, &to, &parts, &mut control, SendFlags::NOSIGNAL).map(drop)
     }
 
-    /// The next message that is for this rank, if one has come.
+    /// Returns the next message that is for this rank, if one has come.
     fn receive(&self) -> Result<Option<DescriptorMessage>, String> {
         loop {
             let mut bytes = [0; HEAD + CONTENT];
@@ -198,7 +199,7 @@ impl DescriptorSocket {
         }
     }
 
-    /// Sender and round of a message, if it is for this rank.
+    /// Returns sender and round of a message, if it is for this rank.
     fn accept(&self, bytes: &[u8]) -> Option<(u32, u64)> {
         let head = bytes.get(..HEAD)?;
         let mut words = head.chunks_exact(8).map(|w| w.try_into().map_or(0, u64::from_le_bytes));
@@ -208,7 +209,7 @@ impl DescriptorSocket {
     }
 }
 
-/// Where messages to the rank with that token go: a name without a file, which goes with its socket.
+/// Returns the address of the rank with that token: a name without a file, which goes with its socket.
 fn address(token: u64) -> Result<SocketAddrUnix, Errno> {
     let digest = Sha256::digest(token.to_le_bytes());
     let hex: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -223,7 +224,7 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
-    /// In the environment of the second process: that it is one.
+    /// The variable in the environment of the second process that says it is one.
     const CHILD: &str = "ROUNDELAY_TEST_POST";
 
     fn within(seconds: u64) -> impl FnMut(u32) -> Result<(), String> {
@@ -250,7 +251,8 @@ mod tests {
         text
     }
 
-    /// Both ranks: three rounds, each with a descriptor, whose memory the other one reads and then writes.
+    /// Plays both ranks: three rounds, each with a descriptor, whose memory the other one reads and then
+    /// writes.
     fn play(socket: &mut DescriptorSocket, tokens: &[u64], own: &str, other: &str) {
         let peer = 1 - socket.rank as usize;
         for round in 0..3 {

@@ -2,7 +2,7 @@
 //! another.
 //!
 //! Memory of a device goes from process to process as a descriptor ([`descriptors`]), and is mapped there ([`shared`]).
-//! Whether two GPUs are joined by NVLink or by the bus is the driver's affair: what one can map it can use.
+//! The driver decides how two GPUs are joined, by NVLink or by the bus: what one can map it can use.
 //!
 //! There is no multicast, and no policy: `crate::cuda` decides what is shared, and what happens when a rank cannot.
 

@@ -14,8 +14,8 @@ pub(crate) struct Shared {
     ranges: Vec<Range>,
 }
 
-/// New memory of this rank, a multiple of the granularity, not yet among what is shared; and the descriptor for the
-/// others.
+/// Makes new memory of this rank, a multiple of the granularity, not yet among what is shared; and the
+/// descriptor for the others.
 pub(crate) fn offer(context: &Arc<Context>, bytes: u64) -> Result<(Physical, OwnedFd), Fault> {
     let memory = Physical::create(context, bytes)?;
     let descriptor = memory.export()?;
@@ -23,7 +23,7 @@ pub(crate) fn offer(context: &Arc<Context>, bytes: u64) -> Result<(Physical, Own
 }
 
 impl Shared {
-    /// Addresses for `bytes` of each of so many ranks.
+    /// Reserves addresses for `bytes` of each of so many ranks.
     pub(crate) fn reserve(
         context: &Arc<Context>,
         (own, ranks): (u32, u32),
@@ -34,12 +34,12 @@ impl Shared {
         Ok(Shared { context: context.clone(), own, ranges: ranges? })
     }
 
-    /// Where a rank's memory begins, as mapped here.
+    /// Returns the address at which a rank's memory begins, as mapped here.
     pub(crate) fn base(&self, rank: u32) -> u64 {
         self.ranges.get(rank as usize).map_or(0, Range::base)
     }
 
-    /// Bytes of each rank's memory.
+    /// Returns the bytes of each rank's memory.
     pub(crate) fn bytes(&self) -> u64 {
         self.ranges.get(self.own as usize).map_or(0, Range::filled)
     }

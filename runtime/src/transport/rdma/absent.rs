@@ -12,7 +12,7 @@ const WHY: &str = "this roundelay was built without it; build with `--features r
                    libibverbs-dev, libclang-dev, cmake and pkg-config (Debian's names); to run, \
                    libibverbs1 and ibverbs-providers";
 
-/// Nothing is registered.
+/// Registrations without RDMA: nothing is registered.
 pub(crate) struct Registrations;
 
 impl Registrations {
@@ -25,7 +25,7 @@ impl Registrations {
     }
 }
 
-/// There is none.
+/// A stream, of which there is none.
 pub(crate) enum Stream {}
 
 impl Stream {
@@ -81,7 +81,7 @@ impl Stream {
     }
 }
 
-/// Neither.
+/// A meeting, of which there is none.
 pub(crate) enum Meeting {}
 
 impl Meeting {

@@ -11,18 +11,20 @@ use super::stream::{Card, DEPTH, Stream};
 use super::verbs::Device;
 use super::{Choice, Handshake};
 
-/// Queue pairs on each device, for each connection: with one device too a queue that fails leaves another.
+/// The number of queue pairs on each device, for each connection: with one device too a queue that fails
+/// leaves another.
 const PAIRS: usize = 2;
-/// Queue pairs of a connection on a path: if it fails, the stream above goes on over another connection.
+/// The number of queue pairs of a connection on a path: if it fails, the stream above goes on over another
+/// connection.
 const PATH_PAIRS: usize = 1;
-/// Most bytes of a card.
+/// The most bytes of a card.
 const CARD: usize = 1 << 12;
-/// What both ends say when their queues are connected.
+/// The byte that both ends send when their queues are connected.
 const READY: u8 = 0x52;
-/// How long that may take over the devices.
+/// The time that this may take over the devices.
 const PROOF: Duration = Duration::from_secs(3);
 
-/// The devices of this process, opened once.
+/// Returns the devices of this process, opened once.
 fn devices() -> Result<&'static [Arc<Device>], String> {
     static DEVICES: OnceLock<Result<Vec<Arc<Device>>, String>> = OnceLock::new();
     let opened = DEVICES.get_or_init(|| {
@@ -47,12 +49,12 @@ fn devices() -> Result<&'static [Arc<Device>], String> {
     opened.as_ref().map(Vec::as_slice).map_err(Clone::clone)
 }
 
-/// The devices that would be used, a line each, or why there are none.
+/// Lists the devices that would be used, a line each, or says why there are none.
 pub(crate) fn probe() -> Result<Vec<String>, String> {
     Ok(devices()?.iter().map(Device::describe).collect())
 }
 
-/// The devices of a choice.
+/// Returns the devices of a choice.
 fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, String> {
     let all = devices()?;
     if choice.devices.is_empty() {
@@ -67,7 +69,7 @@ fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, String> {
     choice.devices.iter().map(find).collect()
 }
 
-/// Whether a choice can be had.
+/// Fails unless a choice can be had.
 pub(crate) fn check(choice: &Choice) -> Result<(), String> {
     chosen(choice)?.iter().try_for_each(|device| device.gid(choice.gid).map(drop))
 }
@@ -78,9 +80,9 @@ pub(crate) fn check(choice: &Choice) -> Result<(), String> {
 pub(crate) struct Meeting {
     socket: TcpStream,
     stage: Stage,
-    /// Whether the end must have heard the other over the devices too.
+    /// True if the end must have heard the other over the devices too.
     proves: bool,
-    /// What the socket has yet to take, and what came.
+    /// The bytes that the socket has yet to take, and those that came.
     said: Vec<u8>,
     heard: Vec<u8>,
 }
@@ -91,7 +93,7 @@ enum Stage {
     Connecting(JoinHandle<Result<Box<Stream>, String>>),
     /// The peer's word is awaited that its end is connected.
     Waiting(Box<Stream>),
-    /// The same word is awaited over the devices, since then.
+    /// The end waits for the same byte over the devices, since then.
     Proving(Box<Stream>, Instant),
 }
 
@@ -101,7 +103,7 @@ impl Meeting {
         Self::begin(socket, (choice, PAIRS), DEPTH)
     }
 
-    /// Offers an end on a path. That one exists says more there: that it works.
+    /// Offers an end on a path, where an end that exists also works.
     pub(crate) fn over_path(socket: OwnedFd, choice: &Choice) -> Result<Meeting, String> {
         let meeting = Self::begin(socket, (choice, PATH_PAIRS), DEPTH)?;
         Ok(Meeting { proves: true, ..meeting })
@@ -138,7 +140,7 @@ impl Meeting {
         }
     }
 
-    /// Takes a step, and says whether it could be taken; or ends.
+    /// Takes a step, and returns true if it could be taken; or ends.
     fn advance(mut self, is_said: bool) -> Result<(Meeting, bool), Handshake> {
         let failed = Handshake::Failed;
         match self.stage {
@@ -207,7 +209,7 @@ impl Meeting {
         }
     }
 
-    /// Sends what the socket takes; says whether that was all.
+    /// Sends what the socket takes; returns true if that was all.
     fn say(&mut self) -> Result<bool, String> {
         while !self.said.is_empty() {
             match self.socket.write(&self.said) {
@@ -221,7 +223,7 @@ impl Meeting {
     }
 }
 
-/// Hears until so many bytes are there; says whether they are.
+/// Hears until so many bytes are there; returns true if they are.
 fn hear(socket: &mut TcpStream, heard: &mut Vec<u8>, wanted: usize) -> Result<bool, String> {
     while heard.len() < wanted {
         let mut place = [0; 256];
@@ -248,7 +250,7 @@ pub(super) fn connect(
     connect_with(sockets, choice, DEPTH, deadline)
 }
 
-/// The same, with so many receives in each queue.
+/// Connects with so many receives in each queue.
 #[cfg(test)]
 pub(super) fn connect_with(
     sockets: Vec<OwnedFd>,

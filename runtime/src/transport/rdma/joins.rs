@@ -1,12 +1,12 @@
-//! Which queue of this end is joined with which of the peer's.
+//! Decides which queue of this end is joined with which of the peer's.
 //!
-//! Both ends know the networks of all queues, in each end's own order, and come to the same pairs in the same order
-//! without another word. Two of one network are joined, the first of one end with the first of the other. Of what is left
-//! those are joined whose network nobody can tell. If no two are of one network there may be a router between all, and
-//! order alone decides.
+//! Both ends know the networks of all queues, in each end's own order, and come to the same pairs in the same
+//! order without another word. Two of one network are joined, the first of one end with the first of the
+//! other. Of what is left those are joined whose network nobody can tell. If no two are of one network there
+//! may be a router between all, and order alone decides.
 
-/// Pairs of a queue of this end and one of the other's, by number, in an order that both ends know. For each queue: its
-/// network, where it can be told, and what tells it from all others.
+/// Returns pairs of a queue of this end and one of the other's, by number, in an order that both ends know.
+/// For each queue it is given its network, where it can be told, and what tells it from all others.
 pub(super) fn joins<N: PartialEq, I: Ord + Copy>(
     here: &[(Option<N>, I)],
     there: &[(Option<N>, I)],
@@ -35,7 +35,7 @@ pub(super) fn joins<N: PartialEq, I: Ord + Copy>(
 mod tests {
     use super::*;
 
-    /// Networks are digits, unknown ones dots.
+    /// Describes joins; networks are digits, unknown ones dots.
     fn names(here: &str, there: &str) -> String {
         let end = |text: &str, from: usize| -> Vec<(Option<char>, usize)> {
             let known = |(at, c)| (Some(c).filter(|&c| c != '.'), from + at);

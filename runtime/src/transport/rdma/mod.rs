@@ -6,8 +6,8 @@
 //! Framing, staging and landing are those of `transport/tcp`: both are posted links.
 //!
 //! * `verbs`: the library's calls, and all that is `unsafe`.
-//! * `stream`: pieces and rings, what is sent by zero-copy, what is written once more when a queue fails; `words`: what ends tell
-//!   each other; `rails`: the queues of a stream.
+//! * `stream`: pieces and rings, what is sent by zero-copy, what is written once more when a queue fails;
+//!   `words`: what ends tell each other; `rails`: the queues of a stream.
 //! * `registrations`: memory that devices know; `targets`: where the peer may write straight to it.
 //! * `connect`: devices of this process, and how two ends meet; `joins`: which queues of theirs are joined.
 //! * `absent`: all of that where roundelay was built without the feature `rdma`. Only this file asks
@@ -52,20 +52,20 @@ pub(crate) use registrations::Registrations;
 #[cfg(feature = "rdma")]
 pub(crate) use stream::Stream;
 
-/// Between two looks at whether ends have handshake.
+/// The time between two looks at whether the ends have met.
 const TICK: Duration = Duration::from_micros(200);
 
-/// Which devices carry a connection, and as whom they speak. Both ends choose for themselves.
+/// The devices that carry a connection, and the addresses they use. Both ends choose for themselves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// By name, in this order; if empty all that there are.
+    /// The names of the devices, in this order; if empty all that there are.
     pub(crate) devices: Vec<String>,
     /// The entry of each device's table of GIDs. By default the one of RoCE v2 over IPv4, else the
     /// first that is not 0.
     pub(crate) gid: Option<u32>,
 }
 
-/// How far a meeting is.
+/// The progress of a meeting.
 pub(crate) enum Handshake {
     /// The peer has yet to say or do something.
     Waiting(Meeting),
@@ -92,7 +92,7 @@ impl From<Result<Meeting, String>> for Handshake {
     }
 }
 
-/// Waits until all of these have handshake or failed, until the deadline, or until `stopped` says so.
+/// Waits until all of these have met or failed, until the deadline, or until `stopped` says so.
 pub(crate) fn handshake(
     mut all: Vec<Handshake>,
     deadline: Instant,

@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 
 use super::verbs::{Completion, Device, Gid, Queue, Write, status};
 
-/// How long nothing may be delivered through a queue: while others deliver, and at all.
+/// The time for which nothing may be delivered through a queue: while others deliver, and at all.
 const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
-/// How long a device may take to hand back the work of a queue that was ended.
+/// The time that a device may take to hand back the work of a queue that was ended.
 const FLUSH: Duration = Duration::from_secs(1);
-/// The most that counts between two looks: whoever did not look for long does not know what he missed.
+/// The most time that counts between two looks: a rank that did not look for long does not know what it
+/// missed.
 const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,26 +31,27 @@ enum Life {
 
 /// A queue, and what is open on it.
 pub(super) struct Rail {
-    /// None once it was destroyed.
+    /// The queue; `None` once it was destroyed.
     queue: Option<Queue>,
-    /// What another one in its place would be made of, when, and after which pause.
+    /// The device and the address of a queue that replaces it, the time at which that is made, and the pause
+    /// before.
     pub(super) source: (Arc<Device>, Gid),
     pub(super) due: Option<Instant>,
     pub(super) pause: Duration,
     pub(super) made: Instant,
-    /// Whether another one is in its place.
+    /// True if another one is in its place.
     pub(super) is_replaced: bool,
     /// The number of its device: among those of the region, and of the registrations.
     pub(super) device: (usize, usize),
     /// The peer's key of its region.
     pub(super) peer_key: u32,
     life: Life,
-    /// Whether it has not ended on the other side.
+    /// True if it has not ended on the other side.
     pub(super) live_there: bool,
     /// Writes that are not complete, and receives that are posted.
     open: u32,
     receives: u32,
-    /// Whether a write was delivered since the last look, and for how long none was.
+    /// True if a write was delivered since the last look; and the time for which none was.
     moved: bool,
     waited: Duration,
     /// Writes that were delivered.
@@ -58,7 +60,7 @@ pub(super) struct Rail {
 }
 
 impl Rail {
-    /// A queue with so many receives.
+    /// Makes a queue with so many receives.
     pub(super) fn new(queue: Queue, device: usize, receives: u32) -> std::io::Result<Rail> {
         for _ in 0..receives {
             queue.receive()?;
@@ -91,7 +93,7 @@ impl Rail {
         self.life == Life::Live
     }
 
-    /// Whether nothing goes through it any more, either way.
+    /// Returns true if nothing goes through it any more, either way.
     pub(super) fn has_ended(&self) -> bool {
         self.life == Life::Ended
     }
@@ -104,7 +106,7 @@ pub(super) struct Rails {
     depth: u32,
     turn: usize,
     looked: Instant,
-    /// Why the last queue failed.
+    /// The reason for which the last queue failed.
     trouble: Option<String>,
     /// The queue that gets no receives, and the only one to write through.
     #[cfg(test)]
@@ -132,7 +134,7 @@ impl Rails {
         self.all.iter().any(Rail::is_live)
     }
 
-    /// Why nothing moves any more.
+    /// Returns the reason for which nothing moves any more.
     pub(super) fn trouble(&self) -> Option<String> {
         let why = self.trouble.as_deref().unwrap_or("unknown");
         let count = self.all.iter().filter(|rail| !rail.is_replaced).count();
@@ -148,7 +150,7 @@ impl Rails {
         self.trouble = Some(why.into());
     }
 
-    /// A live queue with room, in turn.
+    /// Returns a live queue with room, in turn.
     pub(super) fn pick(&mut self) -> Option<usize> {
         let count = self.all.len();
         #[cfg(test)]
@@ -161,7 +163,7 @@ impl Rails {
         Some(found)
     }
 
-    /// Whether a queue lives and takes a write.
+    /// Returns true if a queue lives and takes a write.
     pub(super) fn has_room(&self, at: usize) -> bool {
         self.all.get(at).is_some_and(|rail| rail.is_live() && rail.open < self.depth)
     }
@@ -184,7 +186,7 @@ impl Rails {
         }
     }
 
-    /// Counts what was completed; if a queue failed with it, says why.
+    /// Counts what was completed; if a queue failed with it, returns the reason.
     pub(super) fn count(&mut self, at: usize, completion: Completion) -> Option<String> {
         let rail = self.all.get_mut(at)?;
         match completion {
@@ -218,7 +220,7 @@ impl Rails {
         }
     }
 
-    /// A queue failed; says whether that is news.
+    /// Records that a queue failed; returns true if that is news.
     pub(super) fn lose(&mut self, at: usize, why: &str) -> bool {
         let Some(rail) = self.all.get_mut(at).filter(|rail| rail.is_live()) else { return false };
         rail.life = Life::Ending(Instant::now());
@@ -229,7 +231,8 @@ impl Rails {
         true
     }
 
-    /// A queue that has ended since it was last asked. What was completed has been collected just before.
+    /// Returns a queue that has ended since it was last asked. What was completed has been collected just
+    /// before.
     pub(super) fn ended(&mut self) -> Option<usize> {
         let done = |rail: &Rail| match rail.life {
             Life::Ending(since) => rail.open == 0 && rail.receives == 0 || since.elapsed() > FLUSH,
@@ -241,13 +244,13 @@ impl Rails {
         Some(at)
     }
 
-    /// The queues that have ended, as a mask.
+    /// Returns the queues that have ended, as a mask.
     pub(super) fn mask(&self) -> u32 {
         let ended = self.all.iter().enumerate().filter(|(_, rail)| rail.has_ended());
         ended.fold(0, |mask, (at, _)| mask | 1 << at)
     }
 
-    /// A queue through which nothing is delivered, and for how long.
+    /// Returns a queue through which nothing is delivered, and the time for which nothing was.
     pub(super) fn stalled(&mut self, now: Instant) -> Option<(usize, Duration)> {
         let step = now.saturating_duration_since(self.looked).min(LOOK);
         self.looked = now;
@@ -268,7 +271,7 @@ impl Rails {
     }
 }
 
-/// What tests do to queues.
+/// Functions with which tests interfere with queues.
 #[cfg(test)]
 impl Rails {
     /// Posts no more receives on a queue.

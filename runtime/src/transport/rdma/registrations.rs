@@ -17,20 +17,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::verbs::{Block, Device};
 use crate::transport::shm::Segment;
 
-/// Bytes of a block, and what its address is a multiple of: that of a huge page.
+/// The bytes of a block, of which its address is a multiple: those of a huge page.
 pub(super) const BLOCK: usize = 2 << 20;
 
 /// Blocks of the arena of one rank.
 pub(crate) struct Registrations {
     segment: Arc<Segment>,
-    /// Offsets in it.
+    /// The offsets of the arena in the segment.
     arena: Range<u64>,
     state: Mutex<State>,
 }
 
 struct State {
     devices: Vec<Arc<Device>>,
-    /// By address, divided by their size.
+    /// The blocks by address, divided by their size.
     blocks: BTreeMap<usize, Kept>,
     bytes: u64,
     limit: u64,
@@ -39,7 +39,7 @@ struct State {
 
 struct Kept {
     block: Arc<Block>,
-    /// Which use of any block was its last.
+    /// The number of its last use, among the uses of all blocks.
     used: u64,
 }
 
@@ -47,20 +47,20 @@ struct Kept {
 #[derive(Clone)]
 pub(super) struct Found {
     pub(super) block: Arc<Block>,
-    /// Where it lies in the segment.
+    /// The offset at which it lies in the segment.
     pub(super) offset: u64,
-    /// How many of the bytes asked for are in the block.
+    /// The number of the bytes asked for that are in the block.
     pub(super) len: usize,
 }
 
 impl Registrations {
-    /// Of this part of a segment, nothing yet. At most half of what may stay in place is used.
+    /// Registers nothing yet of this part of a segment. At most half of what may stay in place is used.
     pub(crate) fn new(segment: Arc<Segment>, start: u64, len: u64) -> Arc<Self> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
         Self::with_limit(segment, start, len, limit.map_or(u64::MAX, |bytes| bytes / 2))
     }
 
-    /// The same, with so many bytes at most.
+    /// Registers nothing yet, and `limit` bytes at most.
     pub(super) fn with_limit(segment: Arc<Segment>, start: u64, len: u64, limit: u64) -> Arc<Self> {
         let (devices, blocks) = (Vec::new(), BTreeMap::new());
         let state = Mutex::new(State { devices, blocks, bytes: 0, limit, uses: 0 });
@@ -71,13 +71,13 @@ impl Registrations {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes that are registered now, for each device.
+    /// Returns the bytes that are registered now, for each device.
     pub(crate) fn bytes(&self) -> u64 {
         self.state().bytes
     }
 
-    /// The numbers here of some devices. Whose devices come first decides which they are; others can not
-    /// use what is registered.
+    /// Returns the numbers here of some devices. Whose devices come first decides which they are; others can
+    /// not use what is registered.
     pub(super) fn devices(&self, wanted: &[&Arc<Device>]) -> Option<Vec<usize>> {
         let mut state = self.state();
         if state.devices.is_empty() {
@@ -128,7 +128,7 @@ impl State {
         while self.bytes + cost > self.limit {
             self.forget()?;
         }
-        // Of a block not all may be in use yet, and a device would touch it.
+        // Parts of a block may not be in use yet, and a device would touch them.
         segment.reserve(offset, len as u64, "what devices know").ok()?;
         match Block::new(segment, offset, len, &self.devices) {
             Ok(block) => {
@@ -137,7 +137,7 @@ impl State {
                 self.blocks.insert(number, Kept { block: block.clone(), used: self.uses });
                 Some(block)
             }
-            // What the system refuses is not asked for again.
+            // A request that the system refuses is not repeated.
             Err(_) => {
                 self.limit = self.bytes;
                 None
@@ -145,7 +145,7 @@ impl State {
         }
     }
 
-    /// What the system counts for a block: each device keeps it in place for itself.
+    /// Returns the bytes that the system counts for a block: each device keeps it in place for itself.
     fn cost(&self, len: usize) -> u64 {
         (len * self.devices.len()) as u64
     }

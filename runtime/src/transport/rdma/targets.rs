@@ -1,8 +1,9 @@
 //! Places that wait for bytes: a peer that knows of one in time writes there at once.
 //!
-//! Who lands a message in registered memory announces the place as a *target*: which bytes of the stream belong there, address
-//! and keys. The target goes as a piece that no reader sees, so it comes once, whatever fails. It promises
-//! nothing: what the peer has sent already, or sends before it hears of the target, goes through the ring.
+//! An end that lands a message in registered memory announces the place as a *target*: which bytes of the
+//! stream belong there, address and keys. The target goes as a piece that no reader sees, so it comes once,
+//! whatever fails. It promises nothing: what the peer has sent already, or sends before it hears of the
+//! target, goes through the ring.
 //!
 //! **Invariant:** a piece is written to an offered place at most once. If its queue fails it goes through the ring, as
 //! any other, when both ends have ended that queue. So when all bytes of a place have been heard of nothing can
@@ -16,27 +17,27 @@ use serde::{Deserialize, Serialize};
 use super::registrations::Found;
 use super::stream::PIECE;
 
-/// The least that is offered.
+/// The least bytes that are offered.
 pub(super) const LEAST: usize = 2 * PIECE;
-/// Most targets whose bytes have not all come.
+/// The most targets whose bytes have not all come.
 const MOST: usize = 8;
 
-/// What is said of a place.
+/// The description of a place that is sent to the peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PutTarget {
     /// The first byte of the stream that belongs there, and how many do.
     pub(super) start: u64,
     pub(super) len: u64,
     pub(super) address: u64,
-    /// By queue.
+    /// The keys by queue.
     pub(super) keys: Arc<[u32]>,
 }
 
-/// Where a piece goes.
+/// The place to which a piece goes.
 #[derive(Debug, Clone)]
 pub(super) struct RemoteAddress {
     pub(super) address: u64,
-    /// By queue.
+    /// The keys by queue.
     pub(super) keys: Arc<[u32]>,
 }
 
@@ -45,13 +46,13 @@ pub(super) struct RemoteAddress {
 pub(super) struct Theirs(VecDeque<PutTarget>);
 
 impl Theirs {
-    /// They come in any order.
+    /// Adds a target; they come in any order.
     pub(super) fn add(&mut self, target: PutTarget) {
         let at = self.0.partition_point(|known| known.start < target.start);
         self.0.insert(at, target);
     }
 
-    /// Most bytes of a piece that begins here: all of it goes to one place, or to none.
+    /// Returns the most bytes of a piece that begins here: all of it goes to one place, or to none.
     pub(super) fn room(&mut self, start: u64) -> usize {
         while self.0.front().is_some_and(|target| target.start.saturating_add(target.len) <= start)
         {
@@ -64,7 +65,7 @@ impl Theirs {
         (next - start).min(PIECE as u64) as usize
     }
 
-    /// Where the piece goes that begins here, of no more bytes than there is [`Self::room`] for.
+    /// Returns the place of the piece that begins here, of no more bytes than there is [`Self::room`] for.
     pub(super) fn place(&self, start: u64) -> Option<RemoteAddress> {
         let target = self.0.front().filter(|target| target.start <= start)?;
         let address = target.address.wrapping_add(start - target.start);
@@ -76,26 +77,26 @@ impl Theirs {
 #[derive(Default)]
 pub(super) struct Ours {
     list: VecDeque<(u64, Found)>,
-    /// What belongs before this byte of the stream was offered, or cannot be.
+    /// The byte of the stream before which everything was offered, or cannot be.
     upto: u64,
 }
 
 impl Ours {
-    /// Of some bytes that belong into places, those of which nothing was said: how many go before them, if
-    /// there are any and more may be offered.
+    /// Returns the number of these bytes that were offered already, if there are others and more may be
+    /// offered.
     pub(super) fn news(&mut self, start: u64, len: usize) -> Option<usize> {
         self.upto = self.upto.max(start);
         let skip = (self.upto - start) as usize;
         (skip < len && self.list.len() < MOST).then_some(skip)
     }
 
-    /// So many more were offered, here, or cannot be.
+    /// Records that `len` more bytes were offered, here, or cannot be.
     pub(super) fn said(&mut self, len: usize, found: Option<Found>) {
         self.list.extend(found.map(|found| (self.upto, found)));
         self.upto += len as u64;
     }
 
-    /// Where the peer put what begins at this byte, as an offset in the segment.
+    /// Returns the offset in the segment to which the peer put what begins at this byte.
     pub(super) fn at(&self, byte: u64) -> Option<(u64, &Found)> {
         let has = |(start, found): &&(u64, Found)| byte - start < found.len as u64;
         let mut before = self.list.iter().filter(|(start, _)| *start <= byte);
@@ -103,7 +104,7 @@ impl Ours {
         Some((found.offset + (byte - start), found))
     }
 
-    /// All bytes before this one have been read.
+    /// Records that all bytes before this one have been read.
     pub(super) fn read(&mut self, byte: u64) {
         while self.list.front().is_some_and(|(start, found)| start + found.len as u64 <= byte) {
             self.list.pop_front();

@@ -1,24 +1,24 @@
-//! What ends tell each other in the immediate values of writes.
+//! Encodes what ends tell each other in the immediate values of writes.
 
-/// What an immediate value says: a kind in three bits, a number in 29.
+/// The content of an immediate value: a kind in three bits, a number in 29.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Word {
     /// The piece of this number came with it, into its slot.
     IoVec(u32),
     /// The piece of this number came with it, where this end wanted it.
     Placed(u32),
-    /// So did this one, and is a note for the stream.
+    /// The piece of this number came with it, and is a note for the stream.
     Note(u32),
-    /// So many pieces were read.
+    /// The number of pieces that were read.
     Read(u32),
     /// The queues of this mask have ended on the other side: nothing comes through them any more.
     Ended(u32),
 }
 
 const BITS: u32 = 29;
-/// Numbers in immediate values are counted modulo this plus 1.
+/// The mask of numbers in immediate values.
 const MASK: u32 = (1 << BITS) - 1;
-/// Most queues: a mask of them is a number.
+/// The most queues: a mask of them is a number.
 pub(super) const RAILS: usize = BITS as usize;
 
 impl Word {
@@ -46,7 +46,7 @@ impl Word {
     }
 }
 
-/// How far a number is ahead of a count, modulo what a word can say.
+/// Returns the distance by which a number is ahead of a count, modulo what a word can say.
 pub(super) fn ahead(number: u32, count: u64) -> u64 {
     u64::from(number.wrapping_sub(count as u32) & MASK)
 }

@@ -1,4 +1,4 @@
-//! Reading memory that is not shared: what another process of this machine keeps to itself.
+//! Reads memory that is not shared: what another process of this machine keeps to itself.
 //!
 //! The kernel copies from there in one go (`process_vm_readv`), if it lets one process look into the
 //! other. Whether it does is found out by trying, once for each connection: every rank shows where a
@@ -21,7 +21,7 @@ pub(super) fn allow() -> u64 {
     (&raw const SIGN) as u64
 }
 
-/// The process of a rank, if its memory can be read from here. It may be this process: a rank that
+/// Returns the process of a rank, if its memory can be read from here. It may be this process: a rank that
 /// fails may free what another thread is about to read, which only the kernel survives.
 pub(super) fn reach(segment: &Arc<Segment>, rank: u32) -> Option<i32> {
     let (_, pid) = segment.state(rank);
@@ -39,7 +39,7 @@ pub(super) fn reach(segment: &Arc<Segment>, rank: u32) -> Option<i32> {
 ///
 /// # Errors
 ///
-/// What the system says: the process is gone, or has no memory there.
+/// The error of the system: the process is gone, or has no memory there.
 pub(crate) unsafe fn read(pid: i32, from: u64, to: *mut u8, len: usize) -> std::io::Result<()> {
     let mut done = 0;
     while done < len {

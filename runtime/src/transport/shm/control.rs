@@ -13,7 +13,7 @@ use rustix::thread::futex::{self, Timespec};
 use super::Segment;
 use crate::abort::AbortRecord;
 
-/// Calls of a rank that others can still compare with theirs.
+/// The number of calls of a rank that others can still compare with theirs.
 const CALLS: u64 = 4;
 
 /// The lines of a rank's control block.
@@ -21,19 +21,19 @@ const PRESENCE: u64 = 0;
 const EXCHANGE: u64 = 1;
 const CALL: u64 = 2;
 const WAIT: u64 = 3;
-/// A line is read again so often while its rank writes to it.
+/// The number of times that a line is read again while its rank writes to it.
 const RETRIES: u32 = 8;
 
-/// Words of the abort record before its text.
+/// The offset of the text in the abort record.
 const ABORT_TEXT: u64 = 64;
 const ABORT_TEXT_MAX: usize = 2048;
 /// States of the abort record. While it is written, the upper half of the state is the rank that it is about.
 const WRITING: u64 = 1;
 const WRITTEN: u64 = 2;
-/// A writer that has not finished within this time has died, or is stopped.
+/// The time after which a writer that has not finished has died, or is stopped.
 const RECORD_WRITTEN: Duration = Duration::from_secs(1);
 
-/// Whether a rank takes part.
+/// The state of a rank: absent, present, or gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// It has not started yet.
@@ -71,7 +71,7 @@ impl Segment {
         self.word(line + 8).store(state as u64, Ordering::Release);
     }
 
-    /// Whether a rank takes part, and in which process.
+    /// Returns the state of a rank, and its process.
     pub(crate) fn state(&self, rank: u32) -> (State, i32) {
         let line = self.layout.rank_line(rank, PRESENCE);
         let state = match self.word(line + 8).load(Ordering::Acquire) {
@@ -82,16 +82,18 @@ impl Segment {
         (state, self.word(line).load(Ordering::Relaxed) as i32)
     }
 
-    /// The word on which a rank sleeps: 1 from when it says so until it is woken. As wide as futexes are.
+    /// Returns the word on which a rank sleeps: 1 from when it says so until it is woken. As wide as futexes
+    /// are.
     pub(super) fn bed(&self, rank: u32) -> &AtomicU32 {
         let word = self.word(self.layout.rank_line(rank, PRESENCE) + 24);
         // SAFETY: the first half of a word that is only accessed through this.
         unsafe { &*std::ptr::from_ref(word).cast::<AtomicU32>() }
     }
 
-    /// Says that a rank is about to sleep: it polls once more, and whoever does something for it from now on
-    /// wakes it. A peer does not wait until what it did is seen before it looks whether somebody sleeps, which
-    /// would cost every message a fence: so a wake-up may be missed, and nobody sleeps for long.
+    /// Announces that a rank is about to sleep: it polls once more, and whoever does something for it from
+    /// now on wakes it. A peer does not wait until what it did is seen before it looks whether somebody
+    /// sleeps, which would cost every message a fence: so a wake-up may be missed, and nobody sleeps for
+    /// long.
     pub(crate) fn announce_sleep(&self, rank: u32) {
         self.bed(rank).store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -110,7 +112,7 @@ impl Segment {
         wake(self.bed(rank));
     }
 
-    /// Where a rank has the word that others try to read.
+    /// Returns the address of the word of a rank that others try to read.
     pub(super) fn sign(&self, rank: u32) -> u64 {
         self.word(self.layout.rank_line(rank, PRESENCE) + 16).load(Ordering::Relaxed)
     }
@@ -144,13 +146,13 @@ impl Segment {
         self.word(at).store(WRITTEN, Ordering::Release);
     }
 
-    /// Whether somebody failed.
+    /// Returns true once a rank has raised the abort flag.
     #[inline]
     pub(crate) fn is_aborted(&self) -> bool {
         self.word(self.layout.abort()).load(Ordering::Relaxed) != 0
     }
 
-    /// Why everybody stops.
+    /// Returns the reason for which everybody stops.
     pub(crate) fn abort_record(&self) -> Option<AbortRecord> {
         let at = self.layout.abort();
         let mut state = self.word(at).load(Ordering::Acquire);
@@ -184,7 +186,7 @@ impl Segment {
         })
     }
 
-    /// Says which call this rank is in, for peers that wait and wonder.
+    /// Publishes the call that this rank is in, for peers that wait.
     #[inline]
     pub(crate) fn publish_call(&self, rank: u32, call: u64, digest: u32) {
         let line = self.layout.rank_line(rank, CALL);
@@ -193,7 +195,7 @@ impl Segment {
         self.word(line).store(call, Ordering::Release);
     }
 
-    /// Says what this rank waits for, or no longer: words of which the first is not 0.
+    /// Publishes the wait of this rank, or its end: words of which the first is not 0.
     pub(crate) fn publish_wait(&self, rank: u32, words: Option<[u64; 8]>) {
         let line = self.layout.rank_line(rank, WAIT);
         self.word(line).store(0, Ordering::Relaxed);
@@ -205,7 +207,7 @@ impl Segment {
         self.word(line).store(words[0], Ordering::Release);
     }
 
-    /// What a rank said that it waits for.
+    /// Returns the wait that a rank published.
     pub(crate) fn wait_of(&self, rank: u32) -> Option<[u64; 8]> {
         let line = self.layout.rank_line(rank, WAIT);
         for _ in 0..RETRIES {
@@ -225,12 +227,12 @@ impl Segment {
         None
     }
 
-    /// The number of a rank's latest call.
+    /// Returns the number of a rank's latest call.
     pub(crate) fn latest_call(&self, rank: u32) -> u64 {
         self.word(self.layout.rank_line(rank, CALL)).load(Ordering::Acquire)
     }
 
-    /// The digest of a rank's `call`-th call, if it got there and not far beyond.
+    /// Returns the digest of a rank's `call`-th call, if it got there and not far beyond.
     pub(crate) fn call_of(&self, rank: u32, call: u64) -> Option<u32> {
         let line = self.layout.rank_line(rank, CALL);
         if self.latest_call(rank) < call {
@@ -241,8 +243,8 @@ impl Segment {
     }
 }
 
-/// This rank's side of exchanging one word among all ranks. Two places for the value alternate: a
-/// rank that begins the next round but one knows that all have read this one.
+/// This rank's side of exchanging one word among all ranks. Two places for the value alternate: a rank that
+/// begins the next round but one knows that all have read this one.
 pub(crate) struct Exchange {
     round: u64,
 }
@@ -260,7 +262,7 @@ impl Exchange {
         segment.word(line).store(self.round, Ordering::Release);
     }
 
-    /// The word of another rank in the round that was begun, once it is there.
+    /// Returns the word of another rank in the round that was begun, once it is there.
     pub(crate) fn read(&self, segment: &Segment, rank: u32) -> Option<u64> {
         let line = segment.layout.rank_line(rank, EXCHANGE);
         if segment.word(line).load(Ordering::Acquire) < self.round {

@@ -1,24 +1,25 @@
-//! Which path private memory comes sooner: read through the kernel, or pushed through a pipe, the stores staying in the
-//! caches or going past them.
+//! Chooses the path on which private memory comes sooner: read through the kernel, or pushed through a pipe,
+//! the stores staying in the caches or going past them.
 //!
-//! That depends on the size of a message, on the caches that the two cores share, and on what else they do; on virtual
-//! machines it changes while a job runs. So the receiver of a connection notes how long each path takes,
-//! for each order of magnitude by itself, and tells the sender in one word what it wishes for. Which path a
-//! message comes changes no result.
+//! The best path depends on the size of a message, on the caches that the two cores share, and on what else
+//! they do; on virtual machines it changes while a job runs. So the receiver of a connection notes how long
+//! each path takes, for each order of magnitude by itself, and tells the sender in one word what it wishes
+//! for. The path of a message changes no result.
 //!
-//! Where messages go both ways between two ranks, one of them wishes for both: a rank that reads through the kernel
-//! does not push meanwhile, so a path that is tried in one direction alone looks slower than it is.
+//! If messages go both ways between two ranks, one of them wishes for both: a rank that reads through the
+//! kernel does not push meanwhile, so a path that is tried in one direction alone looks slower than it is.
 
 use std::time::Duration;
 
-/// How a message of private memory comes.
+/// The path on which a message of private memory comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CopyPath {
     /// The receiver reads it through the kernel.
     Kernel = 0,
     /// Its sender copies it into the pipe.
     Pipe = 1,
-    /// The same with stores past the caches: cores that share none hand lines over slowly.
+    /// Its sender copies it into the pipe with stores past the caches: cores that share none hand lines over
+    /// slowly.
     Past = 2,
 }
 
@@ -26,21 +27,22 @@ const PATHS: [CopyPath; 3] = [CopyPath::Kernel, CopyPath::Pipe, CopyPath::Past];
 /// The shortest messages are of the first class, each further one has twice the length.
 const FIRST: u32 = 12;
 const CLASSES: usize = 10;
-/// So many messages in a row are one sample of a path, without the slowest: a rank that was not running says nothing of
-/// the path.
+/// The number of messages in a row that make one sample of a path, without the slowest: a rank that was not
+/// running says nothing of the path.
 const SAMPLE: u32 = 4;
-/// Before these come so many bytes that no message counts: memory that was not used for long is cold.
+/// The bytes of messages, and their number, that come before each sample and do not count: memory that was
+/// not used for long is cold.
 const WARM: usize = 2 << 20;
 const WARM_MESSAGES: usize = 14;
-/// First there is a sample of each path. Then one of so many is of another path; of paths that were much slower one of four
-/// times as many.
+/// The number of samples of which one is of another path, after a sample of each; of paths that were much
+/// slower it is one of four times as many.
 const TRIAL: u32 = 32;
 const RARE: u32 = 4;
-/// Another path must be so much faster to be preferred.
+/// The part of the preferred path's time below which another path is preferred.
 const BETTER: f32 = 0.9;
 const WORSE: f32 = 2.0;
 
-/// What is known of the messages of a class.
+/// The statistics of the messages of a class.
 #[derive(Debug, Clone, Copy)]
 struct Class {
     /// Times of the paths, a byte, of the last samples.
@@ -55,32 +57,32 @@ struct Class {
     longest: f32,
 }
 
-/// What a receiver knows, and which paths there are.
+/// The statistics of a receiver, and the paths that there are.
 #[derive(Debug)]
 pub(super) struct CopyPaths {
     classes: [Class; CLASSES],
     from: usize,
 }
 
-/// The class of a message, of so many bytes.
+/// Returns the class of a message, of so many bytes.
 #[inline]
 fn class(len: usize) -> usize {
     (len.max(1).ilog2().saturating_sub(FIRST) as usize).min(CLASSES - 1)
 }
 
-/// Messages of a class that are one sample, with those that do not count.
+/// Returns the number of messages of a class that are one sample, with those that do not count.
 fn burst(class: usize) -> u32 {
     (WARM >> (FIRST as usize + class)).min(WARM_MESSAGES) as u32 + SAMPLE
 }
 
-/// The path that a receiver wishes for messages of so many bytes.
+/// Returns the path that a receiver wishes for messages of so many bytes.
 #[inline]
 pub(super) fn wanted(wishes: u64, len: usize) -> CopyPath {
     PATHS[(wishes >> (2 * class(len)) & 3).min(2) as usize]
 }
 
 impl CopyPaths {
-    /// Nothing is known; the kernel may or may not let one process read the other's memory.
+    /// Begins without knowledge; the kernel may or may not let one process read the other's memory.
     pub(super) fn new(kernel: bool) -> CopyPaths {
         let from = usize::from(!kernel);
         let path = PATHS[from];
@@ -97,13 +99,13 @@ impl CopyPaths {
         CopyPaths { classes: [class; CLASSES], from }
     }
 
-    /// What is to be wished for: two bits a class.
+    /// Returns the paths to be wished for: two bits a class.
     pub(super) fn wishes(&self) -> u64 {
         let bits = self.classes.iter().enumerate().map(|(i, class)| (class.next as u64) << (2 * i));
         bits.fold(0, |all, bit| all | bit)
     }
 
-    /// Samples of all classes: while they grow, messages come.
+    /// Returns the samples of all classes: while they grow, messages come.
     pub(super) fn samples(&self) -> u32 {
         self.classes.iter().fold(0, |all, class| all.wrapping_add(class.samples))
     }
@@ -128,7 +130,7 @@ impl CopyPaths {
 }
 
 impl Class {
-    /// A sample is complete: what comes next?
+    /// Ends a sample, and chooses the path of the next.
     fn sampled(&mut self, paths: &[CopyPath]) {
         self.times[self.next as usize] = (self.sum - self.longest) / (SAMPLE - 1) as f32;
         self.samples = self.samples.wrapping_add(1);
@@ -164,7 +166,7 @@ impl Class {
 mod tests {
     use super::*;
 
-    /// Plays so many messages of a length; says how many came each path.
+    /// Plays so many messages of a length; returns how many came each path.
     fn play(paths: &mut CopyPaths, len: usize, times: [u64; 3], messages: u32) -> [u32; 3] {
         let mut came = [0; 3];
         for _ in 0..messages {

@@ -1,4 +1,4 @@
-//! Where everything lies in the shared memory of a job: offsets, and nothing else.
+//! Lays out the shared memory of a job: offsets, and nothing else.
 //!
 //! ```text
 //! [ control: parameters, abort record, a few lines for each rank ]
@@ -17,7 +17,7 @@ use super::pipe;
 use crate::error::Error;
 
 pub(crate) const PAGE: u64 = 4096;
-/// Message headers of a connection: the most messages in flight, whatever a plan asks for.
+/// The number of message headers of a connection: the most messages in flight, whatever a plan asks for.
 pub(crate) const RING: u64 = roundelay_compiler::plan::MAX_SLOTS as u64;
 /// Bytes that travel in the header itself: on the lines behind its first, which the processor fetches with it
 /// (2 ranks, all_gather of messages of 64 B 0.49 us, through slots 0.81; of 4 B, in the first line, 0.37).
@@ -49,7 +49,7 @@ pub struct Layout {
     pub slot_bytes: u64,
     /// Addresses kept for the buffers of each rank, a multiple of the page size.
     pub arena_bytes: u64,
-    /// Whether ranks outnumber cores, so that waiting ranks yield at once.
+    /// True if ranks outnumber cores, so that waiting ranks yield at once.
     pub crowded: bool,
 }
 
@@ -57,14 +57,14 @@ impl Layout {
     /// Slots of 256 KiB: two of them, the data they come from and the data they go to fit the
     /// second-level cache, and the exchange of flags costs under 5 % of copying one.
     pub const SLOT_BYTES: u64 = 256 << 10;
-    /// Where no ranks share memory a slot is what is handed to a socket at once. Over loopback one message
-    /// of 1 MiB takes 95 us and four of 256 KiB 140 to 165, but messages of 4 MiB that are folded have left
-    /// the cache before (docs/performance.md).
+    /// The bytes of a slot where no ranks share memory: what is handed to a socket at once. Over loopback one
+    /// message of 1 MiB takes 95 us and four of 256 KiB 140 to 165, but messages of 4 MiB that are folded
+    /// have left the cache before (docs/performance.md).
     pub const UNSHARED_SLOT_BYTES: u64 = 1 << 20;
-    /// Channels by default.
+    /// The number of channels by default.
     pub const CHANNELS: u32 = 32;
 
-    /// The default layout for that many ranks on this machine.
+    /// Returns the default layout for that many ranks on this machine.
     pub fn new(ranks: u32) -> Self {
         let memory = rustix::system::sysinfo();
         let total = (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit));
@@ -78,8 +78,8 @@ impl Layout {
         }
     }
 
-    /// The default layout for ranks of these processes. Launchers bind each to cores of its own: together they have
-    /// more than any of them.
+    /// Returns the default layout for ranks of these processes. Launchers bind each to cores of its own:
+    /// together they have more than any of them.
     pub(crate) fn among(processes: &[Option<i32>]) -> Self {
         let known = processes.iter().filter_map(|pid| Pid::from_raw((*pid)?));
         let cores: BTreeSet<usize> = known.flat_map(|pid| cores_of(Some(pid))).collect();
@@ -112,7 +112,7 @@ impl Layout {
         }
     }
 
-    /// Size of the whole, if the address space can hold it.
+    /// Returns the size of the whole, if the address space can hold it.
     pub(crate) fn total(&self) -> Option<u64> {
         let ranks = u64::from(self.ranks);
         let connections = (ranks * ranks * u64::from(self.channels))
@@ -130,7 +130,7 @@ impl Layout {
         self.slot(RING).next_multiple_of(PAGE) + self.pipe()
     }
 
-    /// The channel of batches, the last one.
+    /// Returns the channel of batches, the last one.
     pub(crate) fn batch_channel(&self) -> u16 {
         (self.channels - 1) as u16
     }
@@ -139,13 +139,13 @@ impl Layout {
         ABORT
     }
 
-    /// Line `line` of the control block of a rank.
+    /// Returns the offset of line `line` of the control block of a rank.
     pub(crate) fn rank_line(&self, rank: u32, line: u64) -> u64 {
         debug_assert!(rank < self.ranks && line < RANK_BYTES / 64);
         RANKS + u64::from(rank) * RANK_BYTES + line * 64
     }
 
-    /// First byte of a connection: its headers.
+    /// Returns the offset of the first byte of a connection: its headers.
     pub(crate) fn connection(&self, from: u32, to: u32, channel: u32) -> u64 {
         debug_assert!(from < self.ranks && to < self.ranks && channel < self.channels);
         let pair = u64::from(from) * u64::from(self.ranks) + u64::from(to);
@@ -153,33 +153,33 @@ impl Layout {
         self.control_bytes() + index * self.connection_bytes()
     }
 
-    /// Offset in a connection of the header of a message.
+    /// Returns the offset in a connection of the header of a message.
     pub(crate) fn header(message: u64) -> u64 {
         HEADERS + (message % RING) * HEADER_BYTES
     }
 
-    /// Offset in a connection of a slot.
+    /// Returns the offset in a connection of a slot.
     pub(crate) fn slot(&self, slot: u64) -> u64 {
         HEADS + slot * self.slot_bytes
     }
 
-    /// The pipe of a connection.
+    /// Returns the offset of the pipe of a connection.
     pub(crate) fn pipe_at(&self, from: u32, to: u32, channel: u32) -> u64 {
         self.connection(from, to, channel) + self.slot(RING).next_multiple_of(PAGE)
     }
 
-    /// Bytes that a pipe holds: together those of a rank are larger than its second-level cache.
+    /// Returns the bytes that a pipe holds: together those of a rank are larger than its second-level cache.
     pub(crate) fn pipe_bytes(&self) -> u64 {
         let each = PIPES / u64::from(self.ranks.max(2) - 1);
         (1 << each.max(1).ilog2()).clamp(PIPE_LEAST, PIPE_MOST)
     }
 
-    /// The same with its counts.
+    /// Returns the bytes of the pipe with its counts.
     pub(super) fn pipe(&self) -> u64 {
         pipe::COUNTS + self.pipe_bytes()
     }
 
-    /// First byte of a rank's arena.
+    /// Returns the offset of the first byte of a rank's arena.
     pub(crate) fn arena(&self, rank: u32) -> u64 {
         let ranks = u64::from(self.ranks);
         let connections = ranks * ranks * u64::from(self.channels) * self.connection_bytes();
@@ -187,13 +187,13 @@ impl Layout {
     }
 }
 
-/// The cores that this process may use.
+/// Returns the cores that this process may use.
 pub(crate) fn cores() -> Vec<usize> {
     let cores = cores_of(None);
     if cores.is_empty() { vec![0] } else { cores }
 }
 
-/// The cores that a process may use, this one if none is named; none if it cannot be asked.
+/// Returns the cores that a process may use, this one if none is named; none if it cannot be asked.
 fn cores_of(process: Option<Pid>) -> Vec<usize> {
     let set = sched_getaffinity(process);
     set.map(|set| (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())

@@ -1,14 +1,14 @@
-//! How much memory may still be taken. The system would rather end a process than refuse it pages of
-//! shared memory, so large reservations are compared with what is there first.
+//! Finds out how much memory may still be taken. The system would rather end a process than refuse it pages
+//! of shared memory, so large reservations are compared with what is there first.
 
 use std::path::Path;
 
 use crate::error::Bytes;
 
-/// Smaller reservations are not worth the look.
+/// The least reservation that is worth the look, in bytes.
 const WORTH: u64 = 1 << 20;
 
-/// Why that much more memory should not be taken, if so.
+/// Returns the reason for which that much more memory should not be taken, if there is one.
 pub(crate) fn objection(wanted: u64) -> Option<String> {
     if wanted < WORTH {
         return None;
@@ -25,7 +25,7 @@ fn available() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// What the tightest control group above this process leaves.
+/// Returns the bytes that the tightest control group above this process leaves.
 fn container() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;

@@ -173,28 +173,28 @@ impl Segment {
         &self.layout
     }
 
-    /// Bytes that all ranks together have reserved.
+    /// Returns the bytes that all ranks together have reserved.
     pub(crate) fn reserved(&self) -> u64 {
         // The file has memory for what was reserved, and for nothing else.
         rustix::fs::fstat(&self.fd).map_or(0, |stat| (stat.st_blocks as u64).saturating_mul(512))
     }
 
-    /// The descriptor, for a child that inherits it.
+    /// Returns the descriptor, for a child that inherits it.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The descriptor's number, for the environment of a child.
+    /// Returns the descriptor's number, for the environment of a child.
     pub(crate) fn number(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// The address of a byte of the file.
+    /// Returns the address of a byte of the file.
     pub(crate) fn at(&self, offset: u64) -> *mut u8 {
         self.base.wrapping_add(offset as usize)
     }
 
-    /// A word of the control pages or of a connection's headers, which were reserved.
+    /// Returns a word of the control pages or of a connection's headers, which were reserved.
     pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && (offset as usize) < self.len);
         // SAFETY: in bounds and aligned; the mapping outlives `self`; these words are only ever
@@ -241,7 +241,7 @@ impl Segment {
         }
     }
 
-    /// The offset in the file of an address in this mapping.
+    /// Returns the offset in the file of an address in this mapping.
     pub(crate) fn offset_of(&self, address: *const u8) -> Option<u64> {
         let offset = (address as usize).wrapping_sub(self.base as usize);
         (offset < self.len).then_some(offset as u64)

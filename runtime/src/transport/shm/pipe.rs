@@ -13,7 +13,7 @@
 //! write it again takes a way to that cache and back; after 2 MiB of others it has left for the cache that both share.
 //! Measured, an exchange of 32 KiB between two cores under one third-level cache: 6.6 us through 64 KiB, 4.6 through
 //! 1 MiB, 3.2 through 2 MiB; between threads of one core 3.9 through any. Where the cores share no cache it takes
-//! 15 us, but 4.5 if the sender's stores go past the caches, which costs the others 5 to 6: `ways` finds out
+//! 15 us, but 4.5 if the sender's stores go past the caches, which costs the others 5 to 6: `copy_path` finds out
 //! (docs/performance.md).
 
 use std::collections::VecDeque;
@@ -32,14 +32,15 @@ const CHUNK: RangeInclusive<u64> = 16 << 10..=256 << 10;
 /// Bytes that are pushed before the rank looks at its other ends again.
 const TURN: u64 = 1 << 20;
 const LINE: u64 = 64;
-/// Before the bytes: positions up to which was pushed and taken, each in a page of its own.
+/// The bytes of the counts before the content: positions up to which was pushed and taken, each in a page of
+/// its own.
 pub(super) const COUNTS: u64 = 2 * super::PAGE;
 
 /// The pipe of a connection, at an offset of the shared file.
 struct Pipe {
     base: *mut u8,
     size: u64,
-    /// What `base` points into, and where.
+    /// The segment that `base` points into, and the offset.
     segment: Arc<Segment>,
     offset: u64,
 }
@@ -53,8 +54,8 @@ impl Pipe {
         Pipe { base: segment.at(offset), size, segment: segment.clone(), offset }
     }
 
-    /// Brings all of it, which was reserved, into the page table of this process: faults would look like slowness of this
-    /// way.
+    /// Brings all of it, which was reserved, into the page table of this process: faults would look like
+    /// slowness of this way.
     #[cold]
     fn populate(&self) {
         self.segment.populate(self.offset, COUNTS + self.size);
@@ -78,7 +79,7 @@ impl Pipe {
         self.base.wrapping_add((COUNTS + position % self.size) as usize)
     }
 
-    /// Bytes from a position on to the end of the ring.
+    /// Returns the bytes from a position on to the end of the ring.
     #[inline]
     fn ahead(&self, position: u64) -> u64 {
         self.size - position % self.size
@@ -102,12 +103,12 @@ struct Rest {
 /// The sending side.
 pub(super) struct Pusher {
     pipe: Pipe,
-    /// Where the next message may begin.
+    /// The position at which the next message may begin.
     end: u64,
-    /// Up to where was pushed, and where was taken as far as is known.
+    /// The positions up to which was pushed, and was taken as far as is known.
     pushed: u64,
     seen: u64,
-    /// What has yet to be pushed, and of which messages.
+    /// The pieces that have yet to be pushed, and the messages they belong to.
     queue: VecDeque<IoVec>,
     rests: VecDeque<Rest>,
 }
@@ -152,13 +153,13 @@ impl Pusher {
         start
     }
 
-    /// Whether a message up to this one was not pushed to its end.
+    /// Returns true if a message up to this one was not pushed to its end.
     #[inline]
     pub(super) fn holds(&self, message: u64) -> bool {
         self.rests.front().is_some_and(|rest| rest.message <= message)
     }
 
-    /// Pushes what there is room for, up to a turn; says whether there was any.
+    /// Pushes what there is room for, up to a turn; returns true if there was any.
     #[inline]
     pub(super) fn push(&mut self) -> bool {
         let mut turn = TURN;
@@ -207,7 +208,7 @@ impl Pusher {
 /// The receiving side.
 pub(super) struct Taker {
     pipe: Pipe,
-    /// Up to where is taken, and was pushed as far as is known.
+    /// The positions up to which is taken, and was pushed as far as is known.
     taken: u64,
     seen: u64,
     populated: bool,
@@ -218,8 +219,9 @@ impl Taker {
         Taker { pipe: Pipe::new(segment, offset), taken: 0, seen: 0, populated: false }
     }
 
-    /// What is there, and was not given back, of the message of `len` bytes that begins at `start`: where it lies, the
-    /// bytes of the message before it, and its own. It ends at a multiple of a line or with the message.
+    /// Returns the part that is there, and was not given back, of the message of `len` bytes that begins at
+    /// `start`: its address, the bytes of the message before it, and its own. It ends at a multiple of a line
+    /// or with the message.
     #[inline]
     pub(super) fn part(&mut self, start: u64, len: usize) -> Option<(*const u8, usize, usize)> {
         let at = start.max(self.taken);
@@ -228,8 +230,8 @@ impl Taker {
         (there > 0).then(|| (self.pipe.at(at).cast_const(), (at - start) as usize, there as usize))
     }
 
-    /// Takes what is there of a message to `to`; says whether all of it has been taken. Until then it is called again
-    /// and again with the same place.
+    /// Takes what is there of a message to `to`; returns true if all of it has been taken. Until then it is
+    /// called again and again with the same place.
     ///
     /// # Safety
     ///
@@ -244,7 +246,7 @@ impl Taker {
         self.taken >= start + len as u64
     }
 
-    /// Bytes that are there from a position on.
+    /// Returns the bytes that are there from a position on.
     #[inline]
     fn pushed(&mut self, position: u64) -> u64 {
         if self.seen <= position {
@@ -253,13 +255,13 @@ impl Taker {
         self.seen.saturating_sub(position)
     }
 
-    /// Where a message lies that can be read in place; nothing of one that is too long.
+    /// Returns the address of a message that can be read in place; `None` for one that is too long.
     #[inline]
     pub(super) fn place(&self, start: u64, len: usize) -> Option<*const u8> {
         self.pipe.in_one_piece(len as u64).then(|| self.pipe.at(start).cast_const())
     }
 
-    /// Whether all of a message is there.
+    /// Returns true if all of a message is there.
     #[inline]
     pub(super) fn is_whole(&mut self, start: u64, len: usize) -> bool {
         let end = start + len as u64;
@@ -287,7 +289,7 @@ impl Taker {
         }
     }
 
-    /// The position up to which was taken: what grows is not stuck.
+    /// Returns the position up to which was taken: what grows is not stuck.
     #[inline]
     pub(super) fn taken(&self) -> u64 {
         self.taken

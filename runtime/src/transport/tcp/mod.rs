@@ -55,16 +55,16 @@ const HEADER: usize = 8;
 const LONG_HEADER: usize = 64;
 /// The least content of a long message, in bytes. A slow copy of it would take 0.4 us.
 const LONG: usize = 1 << 10;
-/// Most bytes in one message: the length has 30 bits.
+/// The most bytes in one message: the length has 30 bits.
 pub(crate) const LONGEST: usize = (1 << 30) - 1;
-/// Most pieces that one system call takes.
+/// The most pieces that one system call takes.
 const IOV_MAX: usize = 1024;
 
 /// Memory that is sent from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IoVec {
     pub(crate) ptr: *const u8,
-    /// In bytes.
+    /// The length in bytes.
     pub(crate) len: usize,
 }
 
@@ -72,17 +72,17 @@ pub(crate) struct IoVec {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IoVecMut {
     pub(crate) ptr: *mut u8,
-    /// In bytes.
+    /// The length in bytes.
     pub(crate) len: usize,
 }
 
-/// Bytes of the header of a message with so much content.
+/// Returns the bytes of the header of a message with so much content.
 #[inline]
 fn header(len: usize) -> usize {
     if len < LONG { HEADER } else { LONG_HEADER }
 }
 
-/// The length that a header announces.
+/// Returns the length that a header announces.
 #[inline]
 fn announced(meta: u64) -> usize {
     (meta as u32 >> 2) as usize

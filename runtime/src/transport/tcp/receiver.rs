@@ -8,7 +8,7 @@ use crate::transport::shm::Message;
 use super::ring::Ring;
 use super::{HEADER, IOV_MAX, IoVecMut, Socket, announced, header};
 
-/// Whether the next message is staged or landed.
+/// The destination of the next message: staged or landed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Landing {
     /// It is staged.
@@ -24,10 +24,10 @@ pub(crate) struct Receiver {
     socket: Arc<Socket>,
     /// A slot for each message that is wholly here, and the next for one that is not.
     ring: Ring,
-    /// How much of the latter is here, with its header.
+    /// The number of bytes of the latter that are here, with its header.
     here: usize,
     landing: Landing,
-    /// The last message here is not as long as was expected: what follows makes no sense.
+    /// True if the last message here is not as long as was expected: what follows makes no sense.
     odd: bool,
     /// Bytes read.
     bytes: u64,
@@ -48,24 +48,24 @@ impl Receiver {
         }
     }
 
-    /// The connection.
+    /// Returns the connection.
     #[inline]
     pub(crate) fn socket(&self) -> &Arc<Socket> {
         &self.socket
     }
 
-    /// Bytes of memory that are kept for messages.
+    /// Returns the bytes of memory that are kept for messages.
     pub(crate) fn kept(&self) -> u64 {
         self.ring.bytes()
     }
 
-    /// Bytes read, headers too: what grows is not stuck.
+    /// Returns the bytes read, headers too: what grows is not stuck.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether the message is wholly here that follows the next `ahead` ones; tries to read it. It
+    /// Returns true if the message is wholly here that follows the next `ahead` ones; tries to read it. It
     /// has `len` bytes; if its header says otherwise it is ready at once and has no content.
     ///
     /// Messages are asked for in turn: while the message before is not here, this one is not.
@@ -92,9 +92,8 @@ impl Receiver {
         self.settle(len)
     }
 
-    /// A message that is here: after [`Self::is_ready`] said yes of it. Its content is aligned to 64
-    /// bytes; it has none if it has landed, or if its `meta` announces another length than was asked
-    /// for.
+    /// Returns a message that is here: after [`Self::is_ready`] said yes of it. Its content is aligned to 64
+    /// bytes; it has none if it has landed, or if its `meta` announces another length than was asked for.
     #[inline]
     pub(crate) fn message(&self, ahead: u64) -> Message {
         let ahead = ahead as usize;
@@ -102,7 +101,7 @@ impl Receiver {
         Message { meta: self.ring.meta(ahead), content: self.ring.content(ahead).as_ptr() }
     }
 
-    /// Reads the next message, of `len` bytes, straight to where it is to be; says whether all of it
+    /// Reads the next message, of `len` bytes, straight to where it is to be; returns true if all of it
     /// is there. Until then this is called again and again with the same pieces. What was already
     /// staged of it is copied.
     ///
@@ -150,7 +149,7 @@ impl Receiver {
         self.landing == Landing::Done
     }
 
-    /// Says that the next message is no longer needed.
+    /// Releases the next message, which is no longer needed.
     #[inline]
     pub(crate) fn consume(&mut self) {
         debug_assert!(self.ring.used() > 0);
@@ -158,13 +157,13 @@ impl Receiver {
         self.landing = Landing::No;
     }
 
-    /// Whether the header of the message that is being read is here and announces another length.
+    /// Returns true if the header of the message that is being read is here and announces another length.
     #[inline]
     fn is_odd(&self, len: usize) -> bool {
         self.here >= HEADER && announced(self.ring.meta(self.ring.used())) != len
     }
 
-    /// Whether the message that is being read is done with; then the next one follows.
+    /// Returns true if the message that is being read is done with; then the next one follows.
     #[inline]
     fn settle(&mut self, len: usize) -> bool {
         self.odd = self.is_odd(len);

@@ -2,7 +2,7 @@
 
 use super::{HEADER, LONG_HEADER};
 
-/// Content begins at a multiple of this.
+/// The alignment of content, in bytes.
 const ALIGN: usize = 64;
 /// The least content that a slot has room for.
 const LEAST: usize = 1 << 10;
@@ -10,7 +10,7 @@ const LEAST: usize = 1 << 10;
 /// Memory for one message. It never shrinks, and never moves but by [`Slot::reserve`].
 struct Slot {
     bytes: Vec<u8>,
-    /// Where the content begins.
+    /// The offset at which the content begins.
     skip: usize,
     /// Bytes of the header before it.
     header: usize,
@@ -53,18 +53,18 @@ impl Ring {
         Ring { slots: Vec::new(), head: 0, used: 0 }
     }
 
-    /// Slots in use.
+    /// Returns the number of slots in use.
     #[inline]
     pub(super) fn used(&self) -> usize {
         self.used
     }
 
-    /// Bytes of all slots.
+    /// Returns the bytes of all slots.
     pub(super) fn bytes(&self) -> u64 {
         self.slots.iter().map(|slot| slot.bytes.capacity() as u64).sum()
     }
 
-    /// If none is in use, begins anew with the first slot: its memory is likely in the cache.
+    /// Begins anew with the first slot if none is in use: its memory is likely in the cache.
     #[inline]
     pub(super) fn rewind(&mut self) {
         if self.used == 0 {
@@ -99,27 +99,27 @@ impl Ring {
         }
     }
 
-    /// The index of the slot that follows `ahead` others.
+    /// Returns the index of the slot that follows `ahead` others.
     #[inline]
     fn index(&self, ahead: usize) -> usize {
         let index = self.head + ahead;
         if index < self.slots.len() { index } else { index - self.slots.len() }
     }
 
-    /// The word at the beginning of the header of a slot in use or, half read, of the next.
+    /// Returns the word at the beginning of the header of a slot in use or, half read, of the next.
     #[inline]
     pub(super) fn meta(&self, ahead: usize) -> u64 {
         self.slots[self.index(ahead)].meta()
     }
 
-    /// The content of a slot.
+    /// Returns the content of a slot.
     #[inline]
     pub(super) fn content(&self, ahead: usize) -> &[u8] {
         let slot = &self.slots[self.index(ahead)];
         &slot.bytes[slot.skip..]
     }
 
-    /// The next slot's content.
+    /// Returns the address of the next slot's content.
     #[inline]
     pub(super) fn place(&mut self) -> *mut u8 {
         let index = self.index(self.used);
@@ -127,7 +127,7 @@ impl Ring {
         slot.bytes[slot.skip..].as_mut_ptr()
     }
 
-    /// Of the next slot a header of so many bytes and as much content.
+    /// Returns the memory of the next slot: a header of so many bytes and the content.
     #[inline]
     pub(super) fn next(&mut self, header: usize, content: usize) -> &mut [u8] {
         let index = self.index(self.used);
@@ -136,13 +136,13 @@ impl Ring {
         &mut slot.bytes[slot.skip - header..slot.skip + content]
     }
 
-    /// The next slot is in use from now on.
+    /// Puts the next slot in use.
     #[inline]
     pub(super) fn push(&mut self) {
         self.used += 1;
     }
 
-    /// The first slot in use is free again.
+    /// Frees the first slot in use.
     #[inline]
     pub(super) fn pop(&mut self) {
         self.head = self.index(1);

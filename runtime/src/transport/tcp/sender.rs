@@ -12,7 +12,7 @@ pub(crate) struct Sender {
     socket: Arc<Socket>,
     /// A slot for each message that the kernel has not taken whole: its header, and staged content.
     ring: Ring,
-    /// Where these messages lie, in order, less what the kernel has taken.
+    /// The memory of these messages, in order, less what the kernel has taken.
     queue: VecDeque<IoSlice<'static>>,
     /// The last byte of each of them, counted as below.
     ends: VecDeque<u64>,
@@ -42,49 +42,49 @@ impl Sender {
         }
     }
 
-    /// The connection.
+    /// Returns the connection.
     #[inline]
     pub(crate) fn socket(&self) -> &Arc<Socket> {
         &self.socket
     }
 
-    /// Bytes of memory that are kept for messages.
+    /// Returns the bytes of memory that are kept for messages.
     pub(crate) fn kept(&self) -> u64 {
         self.ring.bytes()
     }
 
-    /// Messages posted since the end was made.
+    /// Returns the number of messages posted since the end was made.
     #[inline]
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// One more than the last message posted by [`Self::post_from`].
+    /// Returns one more than the last message posted by [`Self::post_from`].
     #[inline]
     pub(crate) fn zero_copied(&self) -> u64 {
         self.zero_copied
     }
 
-    /// Bytes that the kernel has taken, headers too: what grows is not stuck.
+    /// Returns the bytes that the kernel has taken, headers too: what grows is not stuck.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         self.taken
     }
 
-    /// Whether something is posted that the kernel has not taken.
+    /// Returns true if something is posted that the kernel has not taken.
     #[inline]
     pub(crate) fn has_backlog(&self) -> bool {
         self.gone < self.sent
     }
 
-    /// Why something that was posted will never arrive, if so.
+    /// Returns the reason for which something that was posted will never arrive, if there is one.
     #[cold]
     pub(crate) fn lost(&self) -> Option<String> {
         let fault = self.socket.fault()?;
         (self.has_backlog() || !self.socket.has_arrived()).then_some(fault)
     }
 
-    /// Whether the kernel has yet to take fewer than `slots` messages.
+    /// Returns true if the kernel has yet to take fewer than `slots` messages.
     #[inline]
     pub(crate) fn has_room(&mut self, slots: u64) -> bool {
         self.sent - self.gone < slots || {
@@ -93,7 +93,7 @@ impl Sender {
         }
     }
 
-    /// Whether nothing reads a message any more where it lies: its memory may be written again.
+    /// Returns true if nothing reads a message any more where it lies: its memory may be written again.
     #[inline]
     pub(crate) fn is_consumed(&mut self, message: u64) -> bool {
         message < self.gone || {
@@ -102,8 +102,8 @@ impl Sender {
         }
     }
 
-    /// Where the next message's content of `len` bytes is to be written, after [`Self::has_room`].
-    /// Memory is made for `slots` messages of that length, and kept.
+    /// Returns the address to which the next message's content of `len` bytes is to be written, after
+    /// [`Self::has_room`]. Memory is made for `slots` messages of that length, and kept.
     #[inline]
     pub(crate) fn stage(&mut self, slots: u64, len: usize) -> *mut u8 {
         self.ring.rewind();
@@ -142,7 +142,7 @@ impl Sender {
         self.close(header, len);
     }
 
-    /// Puts header and staged content of a new message at the end of the queue; says how long the header is.
+    /// Puts header and staged content of a new message at the end of the queue; returns the length of the header.
     #[inline]
     fn enqueue(&mut self, meta: u64, staged: usize) -> usize {
         let header = header(announced(meta));
@@ -157,7 +157,7 @@ impl Sender {
         header
     }
 
-    /// The new message is in the queue with all its content: counts it, and tries to write.
+    /// Counts the new message, which is in the queue with all its content, and tries to write.
     #[inline]
     fn close(&mut self, header: usize, len: usize) {
         debug_assert!(len <= LONGEST);
@@ -167,14 +167,14 @@ impl Sender {
         self.flush();
     }
 
-    /// Writes what the kernel takes; says whether nothing is left.
+    /// Writes what the kernel takes; returns true if nothing is left.
     pub(crate) fn flush(&mut self) -> bool {
         let settled = self.write() && self.socket.settle();
         self.reap();
         settled
     }
 
-    /// Writes what the kernel takes; says whether it has taken all.
+    /// Writes what the kernel takes; returns true if it has taken all.
     #[inline]
     fn write(&mut self) -> bool {
         while !self.queue.is_empty() && !self.socket.is_faulty() {

@@ -15,15 +15,16 @@ use crate::transport::rdma::Stream;
 /// Bytes that may wait to be sent to a peer on this machine (the kernel doubles the number for its own
 /// use).
 ///
-/// Over loopback the two ends share the caches: what is sent should be read before it has left them,
-/// and both directions should move at once, which a write that takes all at once prevents. The kernel
-/// would let it grow to 4 MiB. Measured, the least of six rounds on two ranks with 112, 176 and 256 KiB:
-/// all_gather of 16 MiB 3.2, 3.0, 2.8 ms, all_to_all of 1 MiB 115, 110, 108 us, broadcast of 1 MiB 185, 170,
-/// 152 us; with 512 KiB the last takes 124 to 197 us, but all_to_all of 1 MiB on four ranks and two cores
-/// once 402 and once 844 us, with 256 KiB 307. Between machines the kernel knows better: it grows the buffers to what the path holds.
+/// Over loopback the two ends share the caches: what is sent should be read before it has left them, and both
+/// directions should move at once, which a write that takes all at once prevents. The kernel would let it
+/// grow to 4 MiB. Measured, the least of six rounds on two ranks with 112, 176 and 256 KiB: all_gather of 16
+/// MiB 3.2, 3.0, 2.8 ms, all_to_all of 1 MiB 115, 110, 108 us, broadcast of 1 MiB 185, 170, 152 us; with 512
+/// KiB the last takes 124 to 197 us, but all_to_all of 1 MiB on four ranks and two cores once 402 and once
+/// 844 us, with 256 KiB 307. Between machines the kernel knows better: it grows the buffers to what the path
+/// holds.
 const LOCAL_SEND_BUFFER: usize = 256 << 10;
 
-/// What carries the bytes of a connection. Both of its ends belong to one thread: no lock is waited for.
+/// The carrier of a connection's bytes. Both of its ends belong to one thread: no lock is waited for.
 enum Carrier {
     /// The socket.
     Plain(Arc<OwnedFd>),
@@ -48,7 +49,8 @@ pub(crate) struct Socket {
     fault: OnceLock<String>,
 }
 
-/// So many reads through devices find nothing before the socket is looked at, or a stream looked after.
+/// The number of reads through devices that find nothing before the socket is looked at, or a stream looked
+/// after.
 const IDLE: u32 = 256;
 
 impl Socket {
@@ -58,14 +60,14 @@ impl Socket {
         Self::carried(tuned, Carrier::Plain(Arc::new(fd)))
     }
 
-    /// The same, with a stream that carries the bytes.
+    /// Takes over a socket with a stream that carries the bytes.
     pub(crate) fn with_stream(fd: OwnedFd, stream: Stream) -> Self {
         let tuned = tune(&fd);
         let (stream, idle) = (Box::new(Mutex::new(stream)), AtomicU32::new(0));
         Self::carried(tuned, Carrier::Device { fd: Arc::new(fd), stream, idle })
     }
 
-    /// A connection that goes on over another path if one fails.
+    /// Makes a connection that goes on over another path if one fails.
     pub(crate) fn over_paths(stream: Resumable) -> Self {
         let (stream, idle) = (Box::new(Mutex::new(stream)), AtomicU32::new(0));
         Self::carried(Ok(()), Carrier::Paths { stream, idle })
@@ -79,12 +81,12 @@ impl Socket {
         socket
     }
 
-    /// Whether the kernel moves its bytes by itself.
+    /// Returns true if the kernel moves its bytes by itself.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self.carrier, Carrier::Plain(_))
     }
 
-    /// The stream, if it goes over several paths.
+    /// Returns the stream, if it goes over several paths.
     pub(crate) fn stream(&self) -> Option<MutexGuard<'_, Resumable>> {
         match &self.carrier {
             Carrier::Paths { stream, .. } => Some(locked(stream)),
@@ -105,7 +107,7 @@ impl Socket {
         }
     }
 
-    /// Whether all that was written is on its way for good; a plain connection knows no better.
+    /// Returns true if all that was written is on its way for good; a plain connection knows no better.
     #[inline]
     pub(super) fn settle(&self) -> bool {
         match &self.carrier {
@@ -122,8 +124,8 @@ impl Socket {
         }
     }
 
-    /// Of the bytes written so far, how many at the end begin with one that a device may still read where
-    /// it lies.
+    /// Returns the number of bytes from the first that a device may still read where it lies to the last that
+    /// was written.
     #[inline]
     pub(super) fn zero_copy(&self) -> u64 {
         match &self.carrier {
@@ -132,7 +134,7 @@ impl Socket {
         }
     }
 
-    /// A call has failed: from now on nothing reads or writes its memory.
+    /// Takes back the memory of a call that has failed: from now on nothing reads or writes it.
     #[cold]
     pub(crate) fn cut(&self) {
         if let Carrier::Device { stream, .. } = &self.carrier {
@@ -140,7 +142,7 @@ impl Socket {
         }
     }
 
-    /// Bytes of memory that devices keep in place for it.
+    /// Returns the bytes of memory that devices keep in place for it.
     pub(crate) fn pinned(&self) -> u64 {
         match &self.carrier {
             Carrier::Device { stream, .. } => locked(stream).pinned(),
@@ -149,7 +151,7 @@ impl Socket {
         }
     }
 
-    /// What to sleep on.
+    /// Returns the descriptor to sleep on.
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
         match &self.carrier {
             Carrier::Plain(fd) => Some(fd.clone()),
@@ -158,7 +160,7 @@ impl Socket {
         }
     }
 
-    /// Whether that shows whatever comes: what devices bring is seen only by who looks.
+    /// Returns true if that shows whatever comes: what devices bring is seen only by who looks.
     pub(crate) fn wakes(&self) -> bool {
         matches!(self.carrier, Carrier::Plain(_))
     }
@@ -169,7 +171,7 @@ impl Socket {
         }
     }
 
-    /// Nothing moved on a stream over several paths: looks after it now and then.
+    /// Looks after a stream over several paths now and then, while nothing moves on it.
     fn idled(&self, stream: &mut Resumable, idle: &AtomicU32, moved: usize) -> usize {
         if moved > 0 {
             idle.store(0, Ordering::Relaxed);
@@ -181,7 +183,7 @@ impl Socket {
         moved
     }
 
-    /// Something was read of what devices brought, or not: then looks after the connection now and then.
+    /// Looks after a connection over devices now and then, while nothing is read from it.
     fn streamed(
         &self,
         (fd, stream, idle): (&OwnedFd, &mut Stream, &AtomicU32),
@@ -197,7 +199,7 @@ impl Socket {
         } else if idle.fetch_add(1, Ordering::Relaxed) >= IDLE {
             idle.store(0, Ordering::Relaxed);
             let ended = rustix::net::recv(fd, &mut [0u8; 1], RecvFlags::PEEK);
-            // What it sent before it ended has arrived: look once more.
+            // The bytes that it sent before it ended have arrived: look once more.
             let last = stream.read(places);
             match ended {
                 _ if last > 0 => return last,
@@ -209,12 +211,12 @@ impl Socket {
         0
     }
 
-    /// Why nothing moves here any more, said of the peer; the first reason stays.
+    /// Returns the reason for which nothing moves here any more, said of the peer; the first reason stays.
     pub(crate) fn fault(&self) -> Option<String> {
         self.fault.get().cloned()
     }
 
-    /// Whether all that was written has arrived, or will. Of plain connections only the system knows.
+    /// Returns true if all that was written has arrived, or will. Of plain connections only the system knows.
     pub(super) fn has_arrived(&self) -> bool {
         match &self.carrier {
             Carrier::Plain(_) => true,
@@ -240,7 +242,7 @@ impl Socket {
         }
     }
 
-    /// Reads what is there into a place that is not empty; says how many bytes.
+    /// Reads what is there into a place that is not empty; returns the number of bytes.
     #[inline]
     pub(super) fn read(&self, to: &mut [u8]) -> usize {
         match &self.carrier {
@@ -249,8 +251,7 @@ impl Socket {
         }
     }
 
-    /// The same for several places, at most [`super::IOV_MAX`], to which a device may also write between
-    /// calls.
+    /// Reads to several places, at most [`super::IOV_MAX`], to which a device may also write between calls.
     ///
     /// # Safety
     ///
@@ -306,12 +307,12 @@ impl Socket {
         }
     }
 
-    /// Hands to the kernel what it takes of some places, at most [`super::IOV_MAX`]; says how many
+    /// Hands to the kernel what it takes of some places, at most [`super::IOV_MAX`]; returns how many
     /// bytes.
     ///
     /// # Safety
     ///
-    /// Of what was taken nothing changes while [`Self::zero_copy`] counts it, or until [`Self::cut`].
+    /// The bytes that were taken do not change while [`Self::zero_copy`] counts them, or until [`Self::cut`].
     #[inline]
     pub(super) unsafe fn write(&self, places: &[IoSlice<'_>]) -> usize {
         let fd = match &self.carrier {
@@ -339,7 +340,7 @@ impl Socket {
 }
 
 impl Drop for Socket {
-    /// What devices have yet to send goes out first, unless the peer has ended its socket.
+    /// Sends first what devices have yet to send, unless the peer has ended its socket.
     fn drop(&mut self) {
         let faulty = self.is_faulty();
         if let Carrier::Device { fd, stream, .. } = &mut self.carrier {
@@ -367,7 +368,7 @@ pub(super) fn tune(fd: &OwnedFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether the peer is on this machine.
+/// Returns true if the peer is on this machine.
 fn is_local(fd: &OwnedFd) -> bool {
     let own = rustix::net::getsockname(fd).map(SocketAddr::try_from);
     let peer = rustix::net::getpeername(fd).map(|a| a.map(SocketAddr::try_from));
@@ -377,11 +378,11 @@ fn is_local(fd: &OwnedFd) -> bool {
     }
 }
 
-/// How a connection ended, said of the peer; nothing if it did not.
+/// Describes the end of a connection, said of the peer; `None` if it did not end.
 #[cold]
 pub(super) fn ended(error: Errno) -> Option<String> {
     match error {
-        // As good as nothing: the next poll tries again.
+        // No news: the next poll tries again.
         Errno::AGAIN | Errno::INTR => None,
         Errno::PIPE => Some("it closed the connection".into()),
         Errno::CONNRESET => Some("it reset the connection".into()),

@@ -34,7 +34,7 @@ fn meta(len: usize) -> u64 {
     shm::meta(0xfeed_beef, len, Kind::Slot)
 }
 
-/// What goes over the wire before a content.
+/// Returns what goes over the wire before a content.
 fn head(len: usize) -> Vec<u8> {
     let mut head = meta(len).to_le_bytes().to_vec();
     head.resize(header(len), 0);
@@ -80,7 +80,7 @@ fn places(to: &mut [u8], cuts: &[std::ops::Range<usize>]) -> Vec<IoVecMut> {
     cuts.iter().map(place).collect()
 }
 
-/// All of some memory as one place.
+/// Returns all of some memory as one place.
 fn whole(to: &mut [u8]) -> impl Iterator<Item = IoVecMut> + use<> {
     std::iter::once(IoVecMut { ptr: to.as_mut_ptr(), len: to.len() })
 }

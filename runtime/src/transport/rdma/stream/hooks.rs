@@ -1,9 +1,9 @@
-//! What tests do to a stream.
+//! Functions with which tests interfere with a stream.
 
 use super::*;
 
 impl Stream {
-    /// What it waits for.
+    /// Describes the state of the stream, and what it waits for.
     pub(in super::super) fn state(&self) -> String {
         let rail = |(at, rail): (usize, &Rail)| format!("{at} {}", rail.state());
         let rails: Vec<String> = self.rails.all.iter().enumerate().map(rail).collect();
@@ -19,17 +19,17 @@ impl Stream {
         )
     }
 
-    /// How many queues there are.
+    /// Returns the number of queues.
     pub(in super::super) fn rails(&self) -> usize {
         self.rails.all.len()
     }
 
-    /// Writes that are complete, of pieces.
+    /// Returns the number of writes of pieces that are complete.
     pub(in super::super) fn complete(&self) -> usize {
         self.sent.iter().filter(|sent| sent.done && sent.len > 0).count()
     }
 
-    /// Queues that have failed.
+    /// Returns the queues that have failed.
     pub(in super::super) fn dead(&self) -> Vec<usize> {
         (0..self.rails()).filter(|&at| !self.rails.all[at].is_live()).collect()
     }
@@ -44,12 +44,12 @@ impl Stream {
         self.rails.starve(at);
     }
 
-    /// Pieces sent by zero-copy, and are not delivered.
+    /// Returns the number of pieces that were sent by zero-copy, and are not delivered.
     pub(in super::super) fn zero_copy_pieces(&self) -> usize {
         self.zero_copy
     }
 
-    /// Bytes that are registered now.
+    /// Returns the bytes that are registered now.
     pub(in super::super) fn registrations_used(&self) -> u64 {
         self.registrations.as_ref().map_or(0, |registrations| registrations.bytes())
     }
@@ -59,17 +59,17 @@ impl Stream {
         self.rails.kill(at);
     }
 
-    /// How long queues wait before they are made anew.
+    /// Sets the pause before queues are made anew.
     pub(in super::super) fn renew_after(&mut self, pause: Duration) {
         self.renewals.pause = (pause, 8 * pause);
     }
 
-    /// Queues that live.
+    /// Returns the queues that live.
     pub(in super::super) fn alive(&self) -> Vec<usize> {
         (0..self.rails()).filter(|&at| self.rails.all[at].is_live()).collect()
     }
 
-    /// Writes that were delivered through a queue.
+    /// Returns the number of writes that were delivered through a queue.
     pub(in super::super) fn delivered(&self, at: usize) -> u64 {
         self.rails.all[at].delivered
     }
@@ -84,12 +84,12 @@ impl Stream {
         self.rails.all.iter_mut().for_each(|rail| rail.peer_key ^= 0x5a5a);
     }
 
-    /// Pieces that came where this end wanted them.
+    /// Returns the number of pieces that came where this end wanted them.
     pub(in super::super) fn came_placed(&self) -> usize {
         self.placed
     }
 
-    /// Whether it knows where the peer wants bytes.
+    /// Returns true if it knows where the peer wants bytes.
     pub(in super::super) fn knows_place(&mut self) -> bool {
         self.theirs.place(self.taken).is_some()
     }
@@ -104,7 +104,7 @@ impl Stream {
         self.rails.feed(at);
     }
 
-    /// What is open on a queue goes over the others, without asking whether it has ended.
+    /// Sends what is open on a queue over the others, without asking whether it has ended.
     pub(in super::super) fn send_again_at_once(&mut self, at: usize) {
         for piece in 0..self.next {
             let sent = &mut self.sent[piece as usize % SLOTS];

@@ -1,27 +1,28 @@
-//! What a stream receives: pieces in their slots, pieces where they belong already, notes.
+//! The receiving half of a stream: pieces in their slots, pieces where they belong already, notes.
 
 use super::*;
 
-/// How a piece has arrived.
+/// The way in which a piece has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrived {
     Not,
-    /// So many bytes are in its slot.
+    /// The piece is in its slot, with this number of bytes.
     Slot(u32),
-    /// So many bytes are where this end wanted them.
+    /// The piece is where this end wanted it, with this number of bytes.
     Placed(u32),
-    /// In its slot was a note, which was read.
+    /// The piece in its slot was a note, which was read.
     Note,
 }
 
 impl Stream {
-    /// Copies what has arrived to some places, in order; says how many bytes.
+    /// Copies what has arrived to some places, in order; returns the number of bytes.
     pub(crate) fn read(&mut self, places: &mut [IoSliceMut<'_>]) -> usize {
         self.progress();
         self.hand_out(places)
     }
 
-    /// The same, and lets the peer write straight to those of the places that lie in registered memory.
+    /// Reads like [`Self::read`], and lets the peer write straight to those of the places that lie in
+    /// registered memory.
     ///
     /// # Safety
     ///
@@ -64,21 +65,21 @@ impl Stream {
         total
     }
 
-    /// The bytes that are read next are where this end wanted them.
+    /// Takes the bytes that are read next from where this end wanted them.
     fn take_placed(&self, to: &mut [u8]) {
         if let Some((offset, found)) = self.ours.at(self.read) {
             found.block.bring(offset, to);
         }
     }
 
-    /// The piece at the head has been read.
+    /// Records that the piece at the head has been read.
     fn next_piece(&mut self) {
         self.arrived[self.head as usize % SLOTS] = Arrived::Not;
         (self.head, self.offset) = (self.head + 1, 0);
         self.tell();
     }
 
-    /// Notes were read when they came.
+    /// Skips notes, which were read when they came.
     pub(super) fn skip_notes(&mut self) {
         while self.arrived[self.head as usize % SLOTS] == Arrived::Note {
             self.next_piece();
@@ -117,7 +118,7 @@ impl Stream {
         }
     }
 
-    /// A piece came, in one of three ways.
+    /// Records that a piece came, in one of three ways.
     pub(super) fn came(&mut self, number: u32, how: Arrived) {
         let ahead = ahead(number, self.head);
         // Else it was read already, and came once more.
@@ -125,7 +126,7 @@ impl Stream {
             return;
         }
         let slot = (self.head + ahead) as usize % SLOTS;
-        // What came first stays: a part of it may have been read.
+        // The copy that came first stays: a part of it may have been read.
         if self.arrived[slot] != Arrived::Not {
             return;
         }
@@ -139,7 +140,7 @@ impl Stream {
         };
     }
 
-    /// A note came into the slot of its number.
+    /// Reads a note that came into the slot of its number.
     pub(super) fn note_came(&mut self, number: u32, len: u32) {
         let ahead = ahead(number, self.head);
         let slot = (self.head + ahead) as usize % SLOTS;
@@ -147,7 +148,7 @@ impl Stream {
             let mut note = vec![0; len.min(PIECE as u32) as usize];
             self.region.get(ARRIVED + slot * PIECE, &mut note);
             self.came(number, Arrived::Note);
-            // What cannot be read is not used: nothing depends on it.
+            // A note that cannot be read is not used: nothing depends on it.
             match postcard::from_bytes(&note) {
                 Ok(Note::PutTarget(target)) => self.theirs.add(target),
                 Ok(Note::Renewal(renewal)) => self.hear_renewal(renewal),

@@ -1,16 +1,16 @@
 //! A stream of bytes in each direction over the queues of a connection.
 //!
-//! What is sent is cut into *pieces*, numbered from 0. IoVec s is written into slot `s % SLOTS` of the
-//! receiver's ring by one RDMA write, whose immediate value says so, over any of the queues: they may be
-//! of different devices, and pieces may arrive in any order. The receiver hands out the bytes in the
-//! order of the numbers, and from time to time tells how many pieces it has read, in the immediate value
-//! of an empty write. A slot is written again when the peer has read its piece and the write is complete,
-//! so nothing of an old piece is still on its way when its slot is used again.
+//! The bytes to be sent are cut into *pieces*, numbered from 0. Piece `s` is written into slot `s % SLOTS` of
+//! the receiver's ring by one RDMA write, whose immediate value says so, over any of the queues: they may be
+//! of different devices, and pieces may arrive in any order. The receiver hands out the bytes in the order of
+//! the numbers, and from time to time tells how many pieces it has read, in the immediate value of an empty
+//! write. A slot is written again when the peer has read its piece and the write is complete, so nothing of
+//! an old piece is still on its way when its slot is used again.
 //!
-//! Bytes are copied into a slot here first, unless they are sent by *zero-copy*: a whole piece of a message that lies in
-//! registered memory is read by the device from there, and must stay as it is until it is delivered. At the
-//! other end bytes that belong into registered memory are written there at once if this end heard of the
-//! place in time (`targets`); else they are copied out of the slot.
+//! Bytes are copied into a slot here first, unless they are sent by *zero-copy*: a whole piece of a message
+//! that lies in registered memory is read by the device from there, and must stay as it is until it is
+//! delivered. At the other end bytes that belong into registered memory are written there at once if this end
+//! heard of the place in time (`targets`); else they are copied out of the slot.
 //!
 //! **When a queue fails** each end ends its side of it and tells the other so over another queue. What had
 //! not been completed is written once more over another queue, but only when *both* sides have ended: a
@@ -45,27 +45,27 @@ use incoming::Arrived;
 use outgoing::Sent;
 use renewals::{Renewal, Renewals};
 
-/// Bytes of a piece.
+/// The bytes of a piece.
 pub(super) const PIECE: usize = 16 << 10;
-/// Pieces of a ring.
+/// The number of pieces of a ring.
 pub(super) const SLOTS: usize = 64;
-/// The receiver tells that it has read so many pieces more.
+/// The number of further pieces read after which the receiver tells so.
 const STRIDE: u64 = SLOTS as u64 / 4;
-/// Writes in a queue, and receives: all pieces, and what is told.
+/// The number of writes in a queue, and of receives: all pieces, and what is told.
 pub(super) const DEPTH: u32 = 2 * SLOTS as u32;
-/// Where the parts of the region begin: what is sent, then what arrives.
+/// The parts of the region, by their offsets: what is sent, then what arrives.
 const SENT: usize = 0;
 const ARRIVED: usize = SENT + SLOTS * PIECE;
-/// How long the end of a stream waits for the peer to have all.
+/// The time that the end of a stream waits for the peer to have all.
 const LINGER: Duration = Duration::from_secs(2);
 /// The number of a write that carries no piece.
 const TOLD: u64 = u64::MAX - 1;
-/// A piece that is on no queue.
+/// The queue of a piece that is on none.
 const NOWHERE: usize = usize::MAX;
-/// Queues are asked whether one stalls once in so many looks.
+/// The number of looks after which queues are asked whether one stalls.
 const LOOKS: u32 = 4;
 
-/// What a peer must know of this end.
+/// The description of this end that a peer needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Card {
     /// Address of the region.
@@ -75,7 +75,7 @@ pub(super) struct Card {
     rails: Vec<(Address, u32)>,
 }
 
-/// What one end tells the other in a piece that no reader sees.
+/// A message of one end to the other in a piece that no reader sees.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Note {
     PutTarget(PutTarget),
@@ -96,13 +96,13 @@ pub(crate) struct Stream {
     read_there: u64,
     /// Bytes in all pieces so far.
     taken: u64,
-    /// By slot.
+    /// The pieces that were sent, by slot.
     sent: Vec<Sent>,
-    /// Pieces sent by zero-copy, and are not delivered.
+    /// The number of pieces that were sent by zero-copy and are not delivered.
     zero_copy: usize,
     /// Pieces to be written once more.
     again: VecDeque<u64>,
-    /// Where the peer wants bytes, and where it was told that this end wants them.
+    /// The places where the peer wants bytes, and those that it was told of at this end.
     theirs: Theirs,
     ours: Ours,
     /// The number of the piece that is read next, how many of its bytes were, and what arrived.
@@ -111,7 +111,7 @@ pub(crate) struct Stream {
     arrived: Vec<Arrived>,
     /// Bytes that were read.
     read: u64,
-    /// What the peer was told: pieces read; queues that have ended here.
+    /// The numbers that the peer was told: pieces read; queues that have ended here.
     told: u64,
     told_ended: u32,
     looks: u32,
@@ -119,7 +119,7 @@ pub(crate) struct Stream {
     news: Vec<(usize, Completion)>,
     #[cfg(test)]
     pub(super) unruly: Option<super::tests::Unruly>,
-    /// A queue of which nothing more is heard.
+    /// The queue of which nothing more is heard.
     #[cfg(test)]
     pub(super) silent: Option<usize>,
     #[cfg(test)]
@@ -127,7 +127,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// One end, with `pairs` queues on each device and so many receives in each, not connected yet.
+    /// Makes one end, with `pairs` queues on each device and so many receives in each, not connected yet.
     pub(super) fn new(
         devices: &[Arc<Device>],
         pairs: usize,
@@ -180,7 +180,7 @@ impl Stream {
         })
     }
 
-    /// What the peer must know.
+    /// Returns the description of this end that the peer needs.
     pub(super) fn card(&self) -> Card {
         Card {
             start: self.region.start() as u64,
@@ -227,7 +227,7 @@ impl Stream {
         Ok(())
     }
 
-    /// From now on what lies in this memory may be sent by zero-copy; see [`Self::write_zero_copy`].
+    /// Registers memory: from now on what lies in it may be sent by zero-copy; see [`Self::write_zero_copy`].
     pub(crate) fn register(&mut self, registrations: &Arc<Registrations>) {
         let queues = self.rails.all.iter().filter_map(Rail::queue);
         let wanted: Vec<&Arc<Device>> = queues.map(Queue::device).collect();
@@ -240,20 +240,20 @@ impl Stream {
         }
     }
 
-    /// Bytes of memory that devices keep in place for it.
+    /// Returns the bytes of memory that devices keep in place for it.
     pub(crate) fn pinned(&self) -> u64 {
         self.region.pinned()
     }
 
-    /// Why nothing moves any more.
+    /// Returns the reason for which nothing moves any more.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.rails.trouble()
     }
 
-    /// A queue failed.
+    /// Records that a queue failed.
     fn lose(&mut self, at: usize, why: &str) {
         if self.rails.lose(at, why) {
-            // What was told over it may be lost.
+            // A number that was told over it may be lost.
             (self.told, self.told_ended) = (self.told.saturating_sub(SLOTS as u64), 0);
         }
     }
@@ -295,7 +295,7 @@ impl Stream {
         match completion {
             Completion::Written(id) if id != TOLD => {
                 let sent = &mut self.sent[id as usize % SLOTS];
-                // Of a piece that was sent twice, the write that counts is the last.
+                // If a piece was sent twice, the write that counts is the last.
                 if sent.rail == at {
                     sent.done = true;
                     self.zero_copy -= usize::from(sent.zero_copy.take().is_some());
@@ -309,7 +309,7 @@ impl Stream {
         }
     }
 
-    /// The peer wrote.
+    /// Handles a write of the peer.
     fn heard(&mut self, immediate: u32, len: u32) {
         match Word::decode(immediate) {
             Some(Word::IoVec(number)) => self.came(number, Arrived::Slot(len)),
@@ -356,20 +356,20 @@ impl Stream {
         }
     }
 
-    /// Does what can be done now; says whether the peer's memory has all that was sent, whatever fails from
+    /// Does what can be done now; returns true if the peer's memory has all that was sent, whatever fails from
     /// now on. Until then this end must be looked at: it may have to send once more.
     pub(crate) fn settle(&mut self) -> bool {
         self.progress();
         self.is_delivered()
     }
 
-    /// Whether the peer has all that was sent.
+    /// Returns true if the peer has all that was sent.
     fn is_delivered(&self) -> bool {
         self.again.is_empty() && self.sent.iter().all(|s| s.done)
     }
 }
 
-/// What helps against an error of the library, if anything is known.
+/// Returns the remedy for an error of the library, if one is known.
 fn remedy(error: &std::io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EPERM | libc::EAGAIN) => {
@@ -380,7 +380,8 @@ fn remedy(error: &std::io::Error) -> &'static str {
 }
 
 impl Stream {
-    /// Before the end: nothing but this process sends what is still to be sent. Not to a peer that is `gone`.
+    /// Waits before the end until all is delivered, for nothing but this process sends it. Does not wait for
+    /// a peer that is `gone`.
     pub(crate) fn linger(&mut self, gone: impl Fn() -> bool) {
         let deadline = Instant::now() + LINGER;
         while !self.is_delivered()

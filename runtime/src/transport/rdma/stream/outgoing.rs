@@ -1,4 +1,4 @@
-//! What a stream sends: pieces, from where, and to where.
+//! The sending half of a stream: pieces, from where, and to where.
 
 use super::*;
 
@@ -9,13 +9,13 @@ pub(super) struct Sent {
     /// The queue that it is on.
     pub(super) rail: usize,
     pub(super) done: bool,
-    /// How many bytes of the stream went before it.
+    /// The number of bytes of the stream before it.
     start: u64,
-    /// Where it lies, if not in its slot.
+    /// The registered memory it lies in, if not in its slot.
     pub(super) zero_copy: Option<Found>,
-    /// Where it goes, if not into its slot at the peer.
+    /// The place it goes to, if not into its slot at the peer.
     pub(super) place: Option<RemoteAddress>,
-    /// Whether it is a note to the peer's stream, and no part of what readers see.
+    /// True if it is a note to the peer's stream, and no part of what readers see.
     is_note: bool,
 }
 
@@ -32,17 +32,17 @@ impl Sent {
 }
 
 impl Stream {
-    /// Takes what it can of some bytes; says how many.
+    /// Takes what it can of some bytes; returns how many.
     pub(crate) fn write<'a>(&mut self, places: impl Iterator<Item = &'a [u8]>) -> usize {
         self.accept(places, false)
     }
 
-    /// The same without a copy, where the bytes lie in registered memory.
+    /// Writes without a copy, where the bytes lie in registered memory.
     ///
     /// # Safety
     ///
-    /// What lies there is neither written nor unmapped while [`Self::zero_copy`] counts it, or until
-    /// [`Self::cut`].
+    /// The bytes that were taken are neither written nor unmapped while [`Self::zero_copy`] counts them, or
+    /// until [`Self::cut`].
     pub(crate) unsafe fn write_zero_copy<'a>(
         &mut self,
         places: impl Iterator<Item = &'a [u8]>,
@@ -52,7 +52,7 @@ impl Stream {
 
     fn accept<'a>(&mut self, places: impl Iterator<Item = &'a [u8]>, zero_copy: bool) -> usize {
         self.progress();
-        // Of the piece that is being filled: how many bytes it has, and may have.
+        // The bytes that the piece which is being filled has, and may have.
         let (mut taken, mut fill, mut room) = (0, 0, 0);
         for mut place in places {
             while !place.is_empty() {
@@ -91,7 +91,8 @@ impl Stream {
         taken
     }
 
-    /// Where a piece lies that needs not be copied: a whole one, unless its block ends before.
+    /// Finds the registered memory of a piece that needs not be copied: a whole one, unless its block ends
+    /// before.
     fn find(&self, place: &[u8]) -> Option<Found> {
         match &self.registrations {
             Some(registrations) if place.len() >= PIECE => registrations.find(place),
@@ -99,7 +100,7 @@ impl Stream {
         }
     }
 
-    /// Whether the next piece has a slot here and at the peer.
+    /// Returns true if the next piece has a slot here and at the peer.
     pub(super) fn has_slot(&self) -> bool {
         self.rails.are_live()
             && self.next - self.read_there < SLOTS as u64
@@ -133,7 +134,7 @@ impl Stream {
         self.post(piece);
     }
 
-    /// Of the bytes taken so far, how many at the end begin with one that is still zero-copy.
+    /// Returns the number of bytes from the first that is still zero-copy to the last that was taken.
     pub(crate) fn zero_copy(&self) -> u64 {
         if self.zero_copy == 0 {
             return 0;
@@ -144,7 +145,7 @@ impl Stream {
         first.map_or(0, |sent| self.taken - sent.start)
     }
 
-    /// Bytes that were taken, from the first one on that the peer's memory may not have.
+    /// Returns the bytes that were taken, from the first one on that the peer's memory may not have.
     pub(crate) fn undelivered(&self) -> u64 {
         let pieces = self.next.saturating_sub(SLOTS as u64)..self.next;
         let mut sent = pieces.map(|piece| &self.sent[piece as usize % SLOTS]);
@@ -179,7 +180,7 @@ impl Stream {
         }
     }
 
-    /// Says something without a piece over a queue that was picked.
+    /// Sends a word without a piece over a queue that was picked.
     pub(super) fn say(&mut self, at: usize, word: Word) {
         let rail = &self.rails.all[at];
         let (from, to_key) = (self.region.span(SENT, 0, rail.device.0), rail.peer_key);
@@ -190,7 +191,7 @@ impl Stream {
         }
     }
 
-    /// What a queue did not complete goes over another, if it has ended on both sides.
+    /// Moves what a queue did not complete to another, if it has ended on both sides.
     pub(super) fn reclaim(&mut self, at: usize) {
         if !self.rails.all[at].has_ended() || self.rails.all[at].live_there {
             return;

@@ -1,27 +1,28 @@
 //! New queues in the place of those that failed, while others live.
 //!
-//! One end, the one that *chooses*, asks for it in a note when the old queue has ended on both sides, after a pause that
-//! grows, and if its port works:
+//! One end, the one that *chooses*, asks for it in a note when the old queue has ended on both sides, after a
+//! pause that grows, and if its port works:
 //!
 //! 1. it makes a queue and *asks*;
 //! 2. the other makes one, connects it, and says that it is *ready*: from then on its device takes what comes;
 //! 3. the first connects its own, and sends an empty write through it: when that is delivered the way works;
-//! 4. it says *go*, with the number of the new queue. The other uses it from when it hears that; the first one when that
-//!    was delivered, through another queue: the new one is not looked at before.
+//! 4. it says *go*, with the number of the new queue. The other uses it from when it hears that; the first one
+//!    when that was delivered, through another queue: the new one is not looked at before.
 //!
-//! Either may say *not* instead, and both forget what they had made. A new queue has a number of its own: whatever was said
-//! of the old one, or is late, means the old one. Numbers are not given twice, so there are only so many
-//! ([`RAILS`]).
+//! Either may say *not* instead, and both forget what they had made. A new queue has a number of its own:
+//! whatever was said of the old one, or is late, means the old one. Numbers are not given twice, so there are
+//! only so many ([`RAILS`]).
 
 use std::thread::JoinHandle;
 
 use super::*;
 
-/// How long after its end a queue is made anew, at first; that doubles with each attempt up to the second.
+/// The pause after its end before a queue is made anew, at first; it doubles with each attempt up to the
+/// second.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// After so long a life pauses begin with the shortest again.
+/// The lifetime of a queue after which pauses begin with the shortest again.
 const LONG: Duration = Duration::from_secs(60);
-/// How long the first write through a new queue may take.
+/// The time that the first write through a new queue may take.
 const PROOF: Duration = Duration::from_secs(3);
 
 /// A step towards a new queue.
@@ -57,18 +58,18 @@ enum Making {
 }
 
 pub(super) struct Renewals {
-    /// Whether this end asks.
+    /// True if this end asks.
     pub(super) chooses: bool,
     /// Queues that have ended on the other side, as a mask.
     pub(super) ended_there: u32,
     /// Receives of a queue.
     receives: u32,
     attempts: u32,
-    /// By the number of the old one, and attempt.
+    /// The queues in the making, by the number of the old one, and attempt.
     making: Vec<(u32, u32, Making)>,
-    /// What the peer is to be told.
+    /// The messages that the peer is to be sent.
     letters: VecDeque<Renewal>,
-    /// Queues by their new numbers, in the place of which.
+    /// The new queues, each with its number and that of the old one.
     coming: Vec<(usize, usize, Rail)>,
     /// Numbers that this end has given to queues that do not take part yet.
     given: usize,
@@ -90,7 +91,7 @@ impl Renewals {
         }
     }
 
-    /// A queue has ended on both sides.
+    /// Records that a queue has ended on both sides.
     pub(super) fn ended(&self, rail: &mut Rail) {
         if rail.due.is_none() {
             let is_old = rail.pause.is_zero() || rail.made.elapsed() > LONG;
@@ -99,7 +100,7 @@ impl Renewals {
         }
     }
 
-    /// It is not to be yet.
+    /// Puts off the renewal of a queue.
     fn put_off(&self, rail: &mut Rail) {
         rail.pause = (2 * rail.pause).min(self.pause.1);
         rail.due = Some(Instant::now() + rail.pause);
@@ -124,7 +125,7 @@ impl Renewals {
     }
 }
 
-/// Connects a queue. The system may ask the network for a second who has an address.
+/// Connects a queue. For this the system may ask the network for a second who has an address.
 fn connect(rail: Rail, address: Address) -> std::io::Result<Making> {
     let connecting = move || {
         let connected = rail.queue().map_or(Ok(()), |queue| queue.connect(&address));
@@ -193,7 +194,7 @@ impl Stream {
         }
     }
 
-    /// A queue as one that has ended on both sides was, not connected yet.
+    /// Makes a queue as one that has ended on both sides was, not connected yet.
     fn another(&self, of: u32) -> Option<Rail> {
         let old = self.rails.all.get(of as usize)?;
         let (device, gid) = &old.source;
@@ -208,7 +209,7 @@ impl Stream {
         Some(rail)
     }
 
-    /// It is not to be this time.
+    /// Gives up this attempt, and tells the peer.
     fn renounce(&mut self, of: u32, attempt: u32) {
         self.renewals.say(of, attempt, Step::Not);
         if self.renewals.chooses
@@ -218,7 +219,7 @@ impl Stream {
         }
     }
 
-    /// A new queue goes on as far as it can without the peer; gives what becomes of it.
+    /// Moves a new queue on as far as it can go without the peer; returns what becomes of it.
     fn step(&mut self, of: u32, attempt: u32, making: Making) -> std::io::Result<Option<Making>> {
         match making {
             Making::Connecting(thread) if thread.is_finished() => {
@@ -266,7 +267,7 @@ impl Stream {
         }
     }
 
-    /// A new queue takes part from now on.
+    /// Lets a new queue take part from now on.
     fn welcome(&mut self, of: usize, mut rail: Rail) {
         if let Some(old) = self.rails.all.get_mut(of) {
             old.is_replaced = true;
@@ -280,13 +281,13 @@ impl Stream {
         }
     }
 
-    /// The peer took a step.
+    /// Handles a step of the peer.
     pub(super) fn hear_renewal(&mut self, renewal: Renewal) {
         let Renewal { of, attempt, .. } = renewal;
         let known = self.renewals.take(&renewal);
         let made = match (renewal.step, known) {
             (Step::Ask(address), _) => {
-                // Of that queue both sides have ended, though that may be news here.
+                // Both sides of that queue have ended, though that may be news here.
                 let at = of as usize;
                 if self.rails.all.get_mut(at).is_some_and(|r| std::mem::take(&mut r.live_there)) {
                     self.lose(at, "it has ended on the other side");
@@ -319,7 +320,7 @@ impl Stream {
 
 #[cfg(test)]
 impl Renewals {
-    /// What is in the making, and the numbers that were given.
+    /// Describes the queues in the making, and the numbers that were given.
     pub(super) fn state(&self) -> String {
         let making = |(of, attempt, making): &(u32, u32, Making)| {
             let stage = match making {

@@ -14,7 +14,7 @@ mod placed;
 mod renewed;
 mod zero_copy;
 
-/// Longer than anything takes here, also in a machine that is thirty times slower.
+/// A time longer than anything takes here, also in a machine that is thirty times slower.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Random numbers from a seed.
@@ -33,7 +33,7 @@ impl Random {
 pub(super) struct Unruly {
     random: Random,
     held: Vec<(usize, Completion)>,
-    /// How often two changed places.
+    /// The number of times that two changed places.
     swaps: usize,
 }
 
@@ -54,7 +54,7 @@ impl Unruly {
     }
 }
 
-/// Two connected ends over so many devices with so many receives, or nothing where there is no device.
+/// Connects two ends over so many devices with so many receives; `None` where there is no device.
 fn pair_with(devices: usize, receives: u32) -> Option<(Stream, Stream)> {
     let names = match probe() {
         Ok(lines) => lines,
@@ -89,7 +89,7 @@ fn bytes(from: u64, len: usize) -> Vec<u8> {
     (from..).take(len).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// Neither end has failed, and there is time left.
+/// Checks that neither end has failed, and that there is time left.
 fn goes_on((a, b): (&Stream, &Stream), deadline: Instant, place: impl Fn() -> String) {
     let said = || format!("{}\n{}{}", place(), a.state(), b.state());
     assert_eq!((a.trouble(), b.trouble()), (None, None), "{}", said());
@@ -131,7 +131,7 @@ fn moves(a: &mut Stream, b: &mut Stream, total: usize, lengths: impl FnMut() -> 
     moves_while((a, b), total, lengths, |_, _, _| {});
 }
 
-/// Lengths from a seed: mostly odd ones around a piece, and small ones.
+/// Returns lengths from a seed: mostly odd ones around a piece, and small ones.
 fn odd(seed: u64) -> impl FnMut() -> usize {
     let mut random = Random(seed);
     move || match (random.next() % 16, random.next()) {
@@ -141,7 +141,7 @@ fn odd(seed: u64) -> impl FnMut() -> usize {
     }
 }
 
-/// Polls both ends until the first has failed; says why.
+/// Polls both ends until the first has failed; returns the reason.
 fn failure(stream: &mut Stream, other: &mut Stream) -> String {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -195,7 +195,7 @@ fn the_order_of_completions_does_not_matter() {
         for stream in [&mut a, &mut b] {
             let mut stirred = stream.unruly.take().expect("put there above");
             swaps += stirred.swaps;
-            // What it holds comes now.
+            // The completions that it holds come now.
             stirred.random = Random(0);
             stream.release(stirred.held);
         }

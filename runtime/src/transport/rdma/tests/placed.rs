@@ -1,18 +1,19 @@
-//! What the peer writes where it is wanted: every byte once, and nothing afterwards.
+//! Tests what the peer writes where it is wanted: every byte once, and nothing afterwards.
 
 use super::zero_copy::{POISON, Registrant};
 use super::*;
 use crate::memory::Buffer;
 use crate::transport::rdma::registrations::BLOCK;
 
-/// Reads to a part of a buffer; says how much came.
+/// Reads to a part of a buffer; returns how much came.
 fn land(stream: &mut Stream, to: &mut [u8]) -> usize {
     // SAFETY: tests read on to the same place until it is full, and look at it then.
     unsafe { stream.read_placed(&mut [IoSliceMut::new(to)]) }
 }
 
-/// Messages of random lengths, a part of which each lands at a random place of a buffer. What is around it stays as
-/// it is, and what has landed is overwritten at once, and stays so until the next message has come.
+/// Sends messages of random lengths, a part of which each lands at a random place of a buffer. What is around
+/// it stays as it is, and what has landed is overwritten at once, and stays so until the next message has
+/// come.
 pub(super) fn lands_while(
     (a, b): (&mut Stream, &mut Stream),
     buffers: (&mut Buffer<u8>, &mut Buffer<u8>),
@@ -117,7 +118,7 @@ fn a_queue_that_dies_while_a_message_lands_writes_nothing_afterwards() {
     }
 }
 
-/// What the rule is for that a piece is sent again only when its queue has ended on both sides.
+/// Shows why a piece is sent again only when its queue has ended on both sides.
 #[test]
 fn a_piece_that_is_sent_again_too_early_is_written_twice() {
     let Some((mut a, mut b)) = pair_with(1, 1) else { return };

@@ -5,10 +5,10 @@ use super::zero_copy::Registrant;
 use super::*;
 use crate::transport::rdma::registrations::BLOCK;
 
-/// Pauses between tries.
+/// The pause between tries.
 const SOON: Duration = Duration::from_millis(20);
 
-/// Two ends over all devices, which make queues anew after so long.
+/// Connects two ends over all devices, which make queues anew after so long.
 fn renewing(pause: Duration) -> Option<(Stream, Stream)> {
     let (mut a, mut b) = pair()?;
     a.renew_after(pause);

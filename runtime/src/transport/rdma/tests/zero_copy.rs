@@ -1,4 +1,4 @@
-//! What is sent from where it lies: the same bytes, and none that change too late.
+//! Tests what is sent from where it lies: the same bytes, and none that change too late.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::transport::rdma::registrations::{BLOCK, Registrations};
 use crate::transport::rdma::verbs::{Device, Registration};
 use crate::transport::shm::{Layout, Segment};
 
-/// What is where a message was, as soon as nobody reads it any more.
+/// The byte that overwrites a message as soon as nobody reads it any more.
 pub(super) const POISON: u8 = 0xee;
 
 /// Buffers, and what devices know of them.
@@ -18,7 +18,7 @@ pub(super) struct Registrant {
 }
 
 impl Registrant {
-    /// With so many bytes, of which so many may be registered.
+    /// Makes an arena of `bytes` bytes, of which `limit` may be registered.
     pub(super) fn new(bytes: u64, limit: u64) -> Registrant {
         let layout = Layout { arena_bytes: bytes, slot_bytes: 64, ..Layout::new(1) };
         let segment = Segment::create(layout).expect("a small segment");
@@ -31,7 +31,7 @@ impl Registrant {
         Buffer::zeroed(&self.arena, len).expect("room")
     }
 
-    /// So many bytes, and how many to skip so that they lie in one block.
+    /// Returns a buffer, and the range of `len` bytes in it that lies in one block.
     pub(super) fn within(&self, len: usize) -> (Buffer<u8>, std::ops::Range<usize>) {
         let buffer = self.buffer(BLOCK + len);
         let skip = buffer.as_ptr().align_offset(BLOCK);
@@ -39,14 +39,14 @@ impl Registrant {
     }
 }
 
-/// Sends a part of a buffer; says how much was taken.
+/// Sends a part of a buffer; returns how much was taken.
 fn zero_copy(stream: &mut Stream, from: &[u8]) -> usize {
     // SAFETY: tests write there when `zero_copy` allows it, or to see what comes of it; nothing is unmapped.
     unsafe { stream.write_zero_copy([from].into_iter()) }
 }
 
-/// A pair whose first end has zero-copy all of this part of a buffer, 32 pieces, and whose second has one receive for each
-/// queue: most of it cannot have been read.
+/// Connects a pair whose first end has sent all of this part of a buffer by zero-copy, 32 pieces, and whose
+/// second has one receive for each queue: most of it cannot have been read.
 fn all_registered() -> Option<(Stream, Stream, Buffer<u8>, std::ops::Range<usize>)> {
     let (mut a, b) = pair_with(usize::MAX, 1)?;
     let registrant = Registrant::new(2 * BLOCK as u64, u64::MAX);
@@ -57,8 +57,8 @@ fn all_registered() -> Option<(Stream, Stream, Buffer<u8>, std::ops::Range<usize
     Some((a, b, buffer, part))
 }
 
-/// Messages of random lengths at random places of a buffer, which is overwritten as soon as that is allowed, also
-/// while nobody has read them. `meanwhile` hears how many bytes have come.
+/// Sends messages of random lengths at random places of a buffer, which is overwritten as soon as that is
+/// allowed, also while nobody has read them. `meanwhile` hears how many bytes have come.
 fn sends_while(
     (a, b): (&mut Stream, &mut Stream),
     buffer: &mut Buffer<u8>,

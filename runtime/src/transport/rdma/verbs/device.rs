@@ -26,7 +26,7 @@ pub(crate) struct Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gid {
     pub(super) index: u32,
-    /// Whether RoCE v2 packets carry it.
+    /// True if RoCE v2 packets carry it.
     pub(super) routed: bool,
     pub(super) bytes: [u8; 16],
     /// Its network, where that can be told.
@@ -34,7 +34,7 @@ pub(crate) struct Gid {
 }
 
 impl Gid {
-    /// The network of an address: of InfiniBand the subnet's prefix, else what its interface says.
+    /// Returns the network of an address: of InfiniBand the subnet's prefix, else what its interface says.
     fn network(bytes: [u8; 16], is_infiniband: bool, interfaces: &[Interface]) -> Option<[u8; 16]> {
         let length = if is_infiniband {
             64
@@ -53,7 +53,7 @@ impl Gid {
         Some((u128::from_be_bytes(bytes) & mask).to_be_bytes())
     }
 
-    /// Whether it is an IPv4 address in the clothes of an IPv6 one.
+    /// Returns true if it is an IPv4 address mapped to IPv6.
     fn is_v4(&self) -> bool {
         self.bytes[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
     }
@@ -98,6 +98,8 @@ impl Device {
         }
     }
 
+    /// Opens a device; `None` if its port 1 is not active, or has no address.
+    ///
     /// # Safety
     ///
     /// The device is in a list that was not freed.
@@ -124,7 +126,7 @@ impl Device {
         Ok(Some(opened))
     }
 
-    /// The addresses that are set.
+    /// Returns the addresses that are set.
     fn table(&self) -> Vec<Gid> {
         let size = size_of::<ffi::ibv_gid_entry>();
         let mut table = vec![ffi::ibv_gid_entry::default(); 256];
@@ -149,7 +151,7 @@ impl Device {
         here.map(gid).filter(|gid| gid.bytes != [0; 16]).collect()
     }
 
-    /// The address to speak as: the one of this number; else of RoCE v2 over IPv4, else the first.
+    /// Returns the address to speak as: the one of this number; else of RoCE v2 over IPv4, else the first.
     pub(crate) fn gid(&self, wanted: Option<u32>) -> Result<Gid, String> {
         let find = |fits: &dyn Fn(&&Gid) -> bool| self.gids.iter().find(|gid| fits(gid)).copied();
         let found = match wanted {
@@ -168,7 +170,7 @@ impl Device {
         })
     }
 
-    /// Whether its port works now.
+    /// Returns true if its port works now.
     pub(crate) fn is_active(&self) -> bool {
         let mut port = ffi::ibv_port_attr::default();
         // SAFETY: as in `open`.
@@ -176,19 +178,19 @@ impl Device {
         asked.is_ok() && port.state == ffi::ibv_port_state::IBV_PORT_ACTIVE
     }
 
-    /// Bytes of a packet.
+    /// Returns the bytes of a packet.
     fn mtu(&self) -> u32 {
         128 << self.port.active_mtu
     }
 
-    /// Whether memory of a GPU can be registered, as a file descriptor.
+    /// Returns true if memory of a GPU can be registered, as a file descriptor.
     pub(crate) fn takes_dmabuf(self: &Arc<Self>) -> bool {
         // There is no such descriptor: a device that could is the one that says so.
         let tried = Registration::dmabuf(self, -1, 0, 4096);
         tried.is_err_and(|error| error.raw_os_error() == Some(libc::EBADF))
     }
 
-    /// What it is, in a line.
+    /// Describes the device in a line.
     pub(crate) fn describe(self: &Arc<Self>) -> String {
         let Ok(gid) = self.gid(None) else { return self.name.clone() };
         let kind = match (u32::from(self.port.link_layer), gid.routed) {

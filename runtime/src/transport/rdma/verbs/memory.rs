@@ -30,7 +30,8 @@ impl Drop for Registration {
     }
 }
 
-/// What this process's devices and peers may do with memory: read it here, write it from there.
+/// Returns the access that this process's devices and peers have to memory: read it here, write it from
+/// there.
 fn access() -> i32 {
     let flags = ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
         | ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
@@ -69,7 +70,7 @@ impl Registration {
         Ok(Registration { handle: handle(made)?, _device: device.clone() })
     }
 
-    /// Its keys: for work of this process, for a peer.
+    /// Returns its keys: for work of this process, for a peer.
     fn keys(&self) -> (u32, u32) {
         // SAFETY: a registration that lives.
         let mr = unsafe { &*self.handle };
@@ -104,19 +105,19 @@ impl Region {
         Ok(Region { bytes, registrations })
     }
 
-    /// Its first byte.
+    /// Returns the address of its first byte.
     pub(crate) fn start(&self) -> *mut u8 {
         self.bytes.as_ptr().cast_mut().cast()
     }
 
-    /// A part of it, for a device.
+    /// Returns a part of it, for a device.
     pub(crate) fn span(&self, offset: usize, len: u32, device: usize) -> Span<'_> {
         assert!(offset + len as usize <= self.bytes.len() * 8, "a place of the stream's own");
         let (key, _) = self.registrations[device].keys();
         Span { start: self.start().wrapping_add(offset), len, key, memory: PhantomData }
     }
 
-    /// What the system counts for it: each device keeps it in place for itself.
+    /// Returns the bytes that the system counts for it: each device keeps it in place for itself.
     pub(crate) fn pinned(&self) -> u64 {
         (self.bytes.len() * 8 * self.registrations.len()) as u64
     }
@@ -136,7 +137,7 @@ impl Region {
         unsafe { ptr::copy_nonoverlapping(self.start().add(offset), to.as_mut_ptr(), to.len()) };
     }
 
-    /// The key with which a peer writes it.
+    /// Returns the key with which a peer writes it.
     pub(crate) fn peer_key(&self, device: usize) -> u32 {
         self.registrations[device].keys().1
     }
@@ -175,22 +176,22 @@ impl Block {
         Ok(Block { segment: segment.clone(), offset, len, registrations })
     }
 
-    /// In bytes.
+    /// Returns its length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The end of it, as an offset in the segment.
+    /// Returns the end of it, as an offset in the segment.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.len as u64
     }
 
-    /// The key with which a peer writes it.
+    /// Returns the key with which a peer writes it.
     pub(crate) fn peer_key(&self, device: usize) -> u32 {
         self.registrations[device].keys().1
     }
 
-    /// The address of the byte at an offset in the segment.
+    /// Returns the address of the byte at an offset in the segment.
     pub(crate) fn address(&self, offset: u64) -> u64 {
         self.segment.at(offset).addr() as u64
     }
@@ -206,7 +207,7 @@ impl Block {
         }
     }
 
-    /// The bytes at an offset in the segment, for a device.
+    /// Returns the bytes at an offset in the segment, for a device.
     pub(crate) fn span(&self, offset: u64, len: u32, device: usize) -> Span<'_> {
         let inside = offset >= self.offset && offset + u64::from(len) <= self.end();
         assert!(inside, "a part of the block");

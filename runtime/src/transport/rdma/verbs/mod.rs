@@ -29,7 +29,7 @@ fn errno(code: i32) -> io::Result<()> {
     }
 }
 
-/// A pointer that the library returned, or the reason why it returned none.
+/// Returns a pointer that the library returned, or the reason for which it returned none.
 fn handle<T>(pointer: *mut T) -> io::Result<*mut T> {
     match pointer.is_null() {
         true => Err(io::Error::last_os_error()),
@@ -37,7 +37,7 @@ fn handle<T>(pointer: *mut T) -> io::Result<*mut T> {
     }
 }
 
-/// A status of the library in its words, and what it means for users.
+/// Describes a status of the library in its words, and what it means for users.
 pub(super) fn status(code: u32) -> String {
     // SAFETY: a table of the library, which has words for any number.
     let words = unsafe { CStr::from_ptr(ffi::ibv_wc_status_str(code)) };

@@ -12,7 +12,7 @@ use super::device::{Device, Gid};
 use super::memory::{Region, Span};
 use super::{errno, handle};
 
-/// What a peer must know to connect to a queue.
+/// The address that a peer needs to connect to a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Address {
     number: u32,
@@ -24,12 +24,12 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// The network that it is of, where that can be told.
+    /// Returns the network that it is of, where that can be told.
     pub(crate) fn network(&self) -> Option<[u8; 16]> {
         self.network
     }
 
-    /// What tells it from all others.
+    /// Returns the part of the address that no other queue has.
     pub(crate) fn identity(&self) -> ([u8; 16], u16, u32) {
         (self.gid, self.lid, self.number)
     }
@@ -41,12 +41,12 @@ impl fmt::Display for Address {
     }
 }
 
-/// What became of work.
+/// The result of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Completion {
     /// A write with this number is in the peer's memory.
     Written(u64),
-    /// The peer wrote so many bytes, with this immediate value.
+    /// The peer wrote `len` bytes, with this immediate value.
     Arrived { immediate: u32, len: u32 },
     /// Work failed, and with it the queue: a write, or else a receive.
     Failed { write: bool, status: u32 },
@@ -55,14 +55,14 @@ pub(crate) enum Completion {
 /// One write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write<'a> {
-    /// Given back in [`Completion::Written`].
+    /// The number that comes back in [`Completion::Written`].
     pub(crate) id: u64,
-    /// What is written.
+    /// The memory that is written.
     pub(crate) from: Span<'a>,
     /// Address and key of the peer's memory.
     pub(crate) to: u64,
     pub(crate) to_key: u32,
-    /// What the peer hears with it.
+    /// The word that the peer hears with it.
     pub(crate) immediate: u32,
 }
 
@@ -74,14 +74,14 @@ pub(crate) struct Queue {
     sequence: u32,
     gid: Gid,
     device: Arc<Device>,
-    /// Receives were posted, and writes name its memory.
+    /// The region for which receives were posted, and whose memory writes name.
     _region: Arc<Region>,
 }
 
 // SAFETY: a queue belongs to one thread at a time, and the library allows it to move.
 unsafe impl Send for Queue {}
 
-/// What receives are called; no write is called so.
+/// The number of receives; no write has it.
 const RECEIVE: u64 = u64::MAX;
 /// Bytes that travel inside the work request itself, where the device can.
 const INLINE: u32 = 192;
@@ -92,7 +92,7 @@ const TIMEOUT: u8 = 17;
 const RETRIES: u8 = 6;
 
 impl Queue {
-    /// A queue in its first state, for so many writes and receives at once.
+    /// Makes a queue in its first state, for so many writes and receives at once.
     pub(crate) fn new(
         device: &Arc<Device>,
         gid: Gid,
@@ -162,7 +162,7 @@ impl Queue {
         errno(unsafe { ffi::ibv_modify_qp(self.pair, attr, mask as i32) })
     }
 
-    /// What the peer must know.
+    /// Returns the address that the peer needs.
     pub(crate) fn address(&self) -> Address {
         // SAFETY: a pair that lives.
         let number = unsafe { (*self.pair).qp_num };
@@ -273,7 +273,7 @@ impl Queue {
         }
     }
 
-    /// What was completed since the last look, at most 16 at once.
+    /// Calls `each` for what was completed since the last look, at most 16 at once.
     pub(crate) fn poll(&self, mut each: impl FnMut(Completion)) -> usize {
         let mut done = [const { std::mem::MaybeUninit::<ffi::ibv_wc>::uninit() }; 16];
         // SAFETY: the queue lives; the library fills in as many entries as it says.
@@ -299,12 +299,12 @@ impl Queue {
         count
     }
 
-    /// The device.
+    /// Returns the device.
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// The address that it speaks as.
+    /// Returns the address that it speaks as.
     pub(crate) fn gid(&self) -> Gid {
         self.gid
     }

@@ -42,7 +42,8 @@ fn now() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
-/// The path and the place in the pipe that [`PUSHED`] says; messages begin at multiples of a line there.
+/// Decodes the path and the place in the pipe that [`PUSHED`] says; messages begin at multiples of a line
+/// there.
 #[inline]
 fn path_of(word: u64) -> (CopyPath, u64) {
     let path = match word % 64 {
@@ -53,20 +54,20 @@ fn path_of(word: u64) -> (CopyPath, u64) {
     (path, word / 64 * 64)
 }
 
-/// How a message carries its content.
+/// The way in which a message carries its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// In the header.
+    /// The content is in the header.
     Inline = 0,
-    /// In a slot.
+    /// The content is in a slot.
     Slot = 1,
-    /// In the sender's arena; the header says where.
+    /// The content is in the sender's arena; the header says where.
     ZeroCopy = 2,
-    /// In memory of the sender's own: the header says where, or it comes through the pipe.
+    /// The content is in memory of the sender's own: the header says where, or it comes through the pipe.
     Cma = 3,
 }
 
-/// The word beside the sequence number: digest of the call, length in bytes, kind.
+/// Encodes the word beside the sequence number: digest of the call, length in bytes, kind.
 #[inline]
 pub(crate) fn meta(digest: u32, len: usize, kind: Kind) -> u64 {
     (u64::from(digest) << 32) | ((len as u64) << 2) | kind as u64
@@ -82,7 +83,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// How the content travels.
+    /// Returns the way in which the content travels.
     #[inline]
     pub(crate) fn kind(self) -> Kind {
         match self.meta & 3 {
@@ -93,8 +94,8 @@ impl Message {
         }
     }
 
-    /// Where the memory of a message lies that is not here: an offset in the shared file, or an
-    /// address of the sender's, modulo 2^64.
+    /// Returns the address of the content of a message whose memory is not here: an offset in the shared
+    /// file, or an address of the sender's, modulo 2^64.
     #[inline]
     pub(crate) fn pulled_from(self) -> u64 {
         // SAFETY: `content` points at the payload of a header that has arrived and was not yet
@@ -103,13 +104,13 @@ impl Message {
     }
 }
 
-/// What both ends know of a connection.
+/// The state of a connection that both ends have.
 struct End {
     /// The headers.
     base: *mut u8,
     slot_bytes: u64,
     offset: u64,
-    /// Where the pipe is.
+    /// The offset of the pipe.
     pipe: u64,
     /// The word on which the rank at the other end sleeps.
     bed: *const AtomicU32,
@@ -120,7 +121,7 @@ struct End {
 unsafe impl Send for End {}
 
 impl End {
-    /// One end of the connection between two ranks on a channel; `peer` is at the other.
+    /// Opens one end of the connection between two ranks on a channel; `peer` is at the other.
     fn open(
         segment: &Arc<Segment>,
         (from, to): (u32, u32),
@@ -213,7 +214,7 @@ mod tests {
         assert!(sender.has_slot(3));
     }
 
-    /// A pair whose private messages go through the pipe.
+    /// Opens a pair whose private messages go through the pipe.
     fn pushing() -> (Sender, Receiver) {
         let layout = Layout { arena_bytes: 4096, slot_bytes: 1 << 16, ..Layout::new(2) };
         let segment = Segment::create(layout).expect("a small segment");

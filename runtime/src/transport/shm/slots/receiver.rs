@@ -17,14 +17,16 @@ pub(crate) struct Receiver {
     reach: Option<i32>,
     from: u32,
     paths: Box<CopyPaths>,
-    /// When the last message of private memory was consumed.
+    /// The time at which the last message of private memory was consumed.
     last: u64,
-    /// None where ranks outnumber cores: two that are to copy at the same time would wait for each other.
+    /// The end of the pipe; `None` where ranks outnumber cores: two that are to copy at the same time would
+    /// wait for each other.
     pub(super) taker: Option<Taker>,
-    /// Where such messages are put together that have no other place: the next message, the one after it, and so on.
+    /// The memory in which such messages are put together that have no other place: the next message, the one
+    /// after it, and so on.
     stage: Vec<Stage>,
-    /// Bytes of the next message that were given part by part; whether it is where it is to be, or all of it in the pipe,
-    /// to be read there.
+    /// Bytes of the next message that were given part by part; whether it is where it is to be, or all of it
+    /// in the pipe, to be read there.
     given: usize,
     landed: bool,
     whole: bool,
@@ -84,31 +86,31 @@ impl Receiver {
         }
     }
 
-    /// The sender's process, if its memory can be read.
+    /// Returns the sender's process, if its memory can be read.
     pub(crate) fn reach(&self) -> Option<i32> {
         self.reach
     }
 
-    /// Bytes of memory that are kept to put messages together.
+    /// Returns the bytes of memory that are kept to put messages together.
     pub(crate) fn kept(&self) -> u64 {
         self.stage.iter().map(|stage| size_of_val(&stage.lines[..]) as u64).sum()
     }
 
-    /// Up to where the pipe was taken: what grows is not stuck.
+    /// Returns the position up to which the pipe was taken: what grows is not stuck.
     #[inline]
     pub(crate) fn taken(&self) -> u64 {
         self.taker.as_ref().map_or(0, Taker::taken)
     }
 
-    /// Whether the message has begun to come that follows the next `ahead` ones.
+    /// Returns true if the message has begun to come that follows the next `ahead` ones.
     #[inline]
     pub(crate) fn has_begun(&self, ahead: u64) -> bool {
         let message = self.received + ahead;
         self.end.word(Layout::header(message)).load(Ordering::Acquire) == message + 1
     }
 
-    /// Whether the message is there that follows the next `ahead` ones.
-    /// It is to have `len` bytes; if it has not, it is there at once.
+    /// Returns true if the message is there that follows the next `ahead` ones. It is to have `len` bytes; if
+    /// it has not, it is there at once.
     #[inline]
     pub(crate) fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
         self.has_begun(ahead)
@@ -118,7 +120,8 @@ impl Receiver {
             }
     }
 
-    /// Where a message begins that comes through the pipe, and its bytes; it has begun to come.
+    /// Returns the position at which a message begins that comes through the pipe, and its bytes; it has
+    /// begun to come.
     #[inline]
     fn pushed(&self, ahead: u64) -> Option<(u64, usize)> {
         self.taker.as_ref()?;
@@ -131,7 +134,8 @@ impl Receiver {
         (path != CopyPath::Kernel).then_some((start, (meta as u32 >> 2) as usize))
     }
 
-    /// Whether a message that comes through the pipe can be read: there, if it is the next one and fits.
+    /// Returns true if a message that comes through the pipe can be read: there, if it is the next one and
+    /// fits.
     fn is_there(&mut self, ahead: u64, start: u64, len: usize) -> bool {
         let Some(taker) = &mut self.taker else { return false };
         if ahead > 0 || taker.place(start, len).is_none() {
@@ -170,8 +174,8 @@ impl Receiver {
         Some(stage.lines.as_ptr().cast())
     }
 
-    /// Whether the next message can go to where it is to be [part by part](Self::part); nothing while it has not begun
-    /// to come. One that a plan did not ask for, by `meta`, goes nowhere.
+    /// Returns true if the next message can go to its destination [part by part](Self::part); `None` while it
+    /// has not begun to come. One that a plan did not ask for, by `meta`, goes nowhere.
     #[inline]
     pub(crate) fn lands(&self, meta: u64) -> Option<bool> {
         self.has_begun(0).then(|| {
@@ -180,8 +184,8 @@ impl Receiver {
         })
     }
 
-    /// A part of the next message that is there, after [`Self::lands`] said yes: where it lies, the bytes of the message
-    /// before it, and its own. Whoever asks again has taken the part before.
+    /// Returns a part of the next message that is there, after [`Self::lands`] said yes: its address, the
+    /// bytes of the message before it, and its own. Whoever asks again has taken the part before.
     #[inline]
     pub(crate) fn part(&mut self) -> Option<(*const u8, usize, usize)> {
         let (start, len) = self.pushed(0)?;
@@ -196,13 +200,13 @@ impl Receiver {
         part
     }
 
-    /// Whether the next message went straight to where it is to be.
+    /// Returns true if the next message went straight to its destination.
     #[inline]
     pub(crate) fn has_landed(&self) -> bool {
         self.landed
     }
 
-    /// The message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
+    /// Returns the message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
     #[inline]
     pub(crate) fn message(&self, slots: u64, ahead: u64) -> Message {
         let message = self.received + ahead;
@@ -225,7 +229,7 @@ impl Receiver {
         self.taker.as_ref()?.place(start, len)
     }
 
-    /// Says that the message's content is no longer needed.
+    /// Releases the message's content, which is no longer needed.
     #[inline]
     pub(crate) fn consume(&mut self) {
         (self.given, self.landed, self.whole) = (0, false, false);

@@ -5,7 +5,7 @@ use super::super::pipe::Pusher;
 use super::*;
 use crate::transport::tcp::IoVec;
 
-/// Calls without a new sample after which messages no longer go both ways.
+/// The number of calls without a new sample after which messages no longer go both ways.
 const LATELY: u32 = 32;
 
 /// The sending end of a connection.
@@ -25,7 +25,8 @@ pub(crate) struct Sender {
     reserved: u64,
     /// See [`WISHES`].
     wishes: u64,
-    /// The connection from the peer to this rank, if this one is the lower; the samples last seen there, and how often in a row.
+    /// The connection from the peer to this rank, if this one is the lower; the samples last seen there, and
+    /// how often in a row.
     back: Option<End>,
     samples: u32,
     unchanged: u32,
@@ -57,19 +58,19 @@ impl Sender {
         })
     }
 
-    /// Messages sent since the job began.
+    /// Returns the number of messages sent since the job began.
     #[inline]
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// One more than the last message whose content was not copied when it was handed over.
+    /// Returns one more than the last message whose content was not copied when it was handed over.
     #[inline]
     pub(crate) fn zero_copied(&self) -> u64 {
         self.zero_copied.max(self.pushed)
     }
 
-    /// Whether the memory of all messages up to this one is no longer read.
+    /// Returns true if the memory of all messages up to this one is no longer read.
     #[inline]
     pub(crate) fn is_free(&mut self, message: u64) -> bool {
         let read = message.min(self.zero_copied.wrapping_sub(1));
@@ -77,7 +78,7 @@ impl Sender {
             && !self.pusher.as_ref().is_some_and(|pusher| pusher.holds(message))
     }
 
-    /// Whether fewer than `count` messages are in flight.
+    /// Returns true if fewer than `count` messages are in flight.
     #[inline]
     pub(crate) fn has_room(&mut self, count: u64) -> bool {
         self.sent - self.seen < count || {
@@ -86,14 +87,14 @@ impl Sender {
         }
     }
 
-    /// Whether the next message may use a slot of a plan with `slots` of them.
+    /// Returns true if the next message may use a slot of a plan with `slots` of them.
     #[inline]
     pub(crate) fn has_slot(&mut self, slots: u64) -> bool {
         let same = slots == self.slots || self.slotted == 0 || self.is_consumed(self.slotted - 1);
         same && self.has_room(slots)
     }
 
-    /// Whether the peer has consumed a message.
+    /// Returns true if the peer has consumed a message.
     #[inline]
     pub(crate) fn is_consumed(&mut self, message: u64) -> bool {
         message < self.seen || {
@@ -102,8 +103,8 @@ impl Sender {
         }
     }
 
-    /// Whether the receiver takes this process's own memory without slots, as far as it has said so by the last
-    /// time that this rank [learned](Self::learn).
+    /// Returns true if the receiver takes this process's own memory without slots, as far as it has said so
+    /// by the last time that this rank [learned](Self::learn).
     #[inline]
     pub(crate) fn reads(&self) -> bool {
         self.wishes != 0
@@ -141,7 +142,7 @@ impl Sender {
         }
     }
 
-    /// Pushes what can be pushed now of messages that go through the pipe; says whether it was anything.
+    /// Pushes what can be pushed now of messages that go through the pipe; returns true if it was anything.
     #[inline]
     pub(crate) fn push(&mut self) -> bool {
         let moved = self.pusher.as_mut().is_some_and(Pusher::push);
@@ -151,14 +152,15 @@ impl Sender {
         moved
     }
 
-    /// Where a message of at most [`INLINE`] bytes is to be written; after [`Self::has_room`].
+    /// Returns the address to which a message of at most [`INLINE`] bytes is to be written; after
+    /// [`Self::has_room`].
     #[inline]
     pub(crate) fn inline(&self) -> *mut u8 {
         let at = Layout::header(self.sent) + HEADER_PAYLOAD;
         self.end.base.wrapping_add(at as usize)
     }
 
-    /// Where a longer message is to be written; after [`Self::has_slot`] said yes.
+    /// Returns the address to which a longer message is to be written; after [`Self::has_slot`] said yes.
     #[inline]
     pub(crate) fn slot(&mut self, slots: u64, len: u64) -> Result<*mut u8, Error> {
         if slots != self.slots || len > self.reserved {

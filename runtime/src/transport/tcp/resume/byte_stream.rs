@@ -1,4 +1,4 @@
-//! What the bytes of a connection go through: a TCP socket, or the devices that both ends agreed on over one.
+//! Carries the bytes of a connection: through a TCP socket, or the devices that both ends agreed on over one.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,20 +11,21 @@ use rustix::net::{RecvFlags, Shutdown, sockopt};
 use super::super::socket::{ended, send, tune};
 use crate::transport::rdma::Stream;
 
-/// Bytes are under way, and nothing was acknowledged for so long. Systems acknowledge within 200 ms, however
-/// little there is.
+/// The time without an acknowledgement, while bytes are under way, that is silence. Systems acknowledge
+/// within 200 ms, however little there is.
 const SILENCE: Duration = Duration::from_millis(250);
-/// The same of devices, which send again what was lost after half a second, and do not always say that it is in vain.
+/// The time of silence for devices, which send again what was lost after half a second, and do not always say
+/// that it is in vain.
 const DEVICE_SILENCE: Duration = Duration::from_secs(2);
-/// So many attempts without an answer are silence, whatever else comes.
+/// The number of attempts without an answer that are silence, whatever else comes.
 const ATTEMPTS: u8 = 4;
-/// So many reads through devices find nothing before the socket is looked at.
+/// The number of reads through devices that find nothing before the socket is looked at.
 const IDLE: u32 = 256;
 
-/// See above. Nothing here waits; where something has failed its words are said of the peer.
+/// A carrier of bytes. Nothing here waits; where something has failed its words are said of the peer.
 pub(crate) struct ByteStream {
     fd: Arc<OwnedFd>,
-    /// If there is one the socket carries nothing: it is how the end of the peer shows.
+    /// The devices' stream. If there is one the socket carries nothing, but shows the end of the peer.
     stream: Option<Box<Stream>>,
     /// Reads that found nothing since the socket was last looked at.
     idle: u32,
@@ -35,22 +36,22 @@ pub(crate) struct ByteStream {
 }
 
 impl ByteStream {
-    /// A socket.
+    /// Wraps a socket.
     pub(crate) fn socket(fd: OwnedFd) -> ByteStream {
         ByteStream { fd: Arc::new(fd), stream: None, idle: 0, taken: 0, waits: (0, Instant::now()) }
     }
 
-    /// Devices, and the socket over which their two ends met.
+    /// Wraps devices, and the socket over which their two ends met.
     pub(crate) fn device(fd: OwnedFd, stream: Box<Stream>) -> ByteStream {
         ByteStream { stream: Some(stream), ..ByteStream::socket(fd) }
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub(super) fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd
     }
 
-    /// Bytes of memory that devices keep in place for it.
+    /// Returns the bytes of memory that devices keep in place for it.
     pub(super) fn pinned(&self) -> u64 {
         self.stream.as_ref().map_or(0, |stream| stream.pinned())
     }
@@ -65,7 +66,7 @@ impl ByteStream {
         }
     }
 
-    /// Nothing more is written.
+    /// Ends writing.
     pub(super) fn shut(&self) {
         // It may be closed already.
         let _ = rustix::net::shutdown(&*self.fd, Shutdown::Write);
@@ -105,14 +106,14 @@ impl ByteStream {
             self.idle = 0;
             return Ok(0);
         };
-        // What came before that is there now, if it was not just before.
+        // The bytes that came before are there now, if they were not just before.
         match stream.read(places) {
             0 => Err(why),
             read => Ok(read),
         }
     }
 
-    /// Whether the peer has closed the socket beside devices, in words.
+    /// Describes the end of the socket beside devices, if the peer has closed it.
     pub(super) fn over(&self) -> Option<String> {
         self.stream.as_ref().and_then(|_| over(&self.fd))
     }
@@ -131,15 +132,15 @@ impl ByteStream {
         }
     }
 
-    /// Whether what was written arrives though nobody here looks after it: systems see to that, and of devices
-    /// what has arrived.
+    /// Returns true if what was written arrives though nobody here looks after it: systems see to that, and
+    /// of devices what has arrived.
     pub(super) fn settle(&mut self) -> Result<bool, String> {
         let Some(stream) = &mut self.stream else { return Ok(true) };
         let is_settled = stream.settle();
         stream.trouble().map_or(Ok(is_settled), Err)
     }
 
-    /// Bytes that were taken and that the peer's system may not have.
+    /// Returns the bytes that were taken and that the peer's system may not have.
     pub(super) fn unacknowledged(&self) -> u64 {
         if let Some(stream) = &self.stream {
             return stream.undelivered();
@@ -147,11 +148,12 @@ impl ByteStream {
         let mut left: libc::c_int = 0;
         // SAFETY: this request of a TCP socket writes one number to where it is told.
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut left) };
-        // Where it cannot be known, nothing counts as acknowledged.
+        // If it cannot be known, nothing counts as acknowledged.
         if result == 0 { left.unsigned_abs().into() } else { u64::MAX }
     }
 
-    /// That nothing is heard of the peer's system though it should be, in words. Asked now and then.
+    /// Describes the silence of the peer's system, if nothing is heard of it though something should be. To
+    /// be asked now and then.
     pub(super) fn silence(&mut self, now: Instant) -> Option<String> {
         if self.stream.is_some() {
             return self.device_silence(now);
@@ -175,7 +177,8 @@ impl ByteStream {
         silent.then(|| format!("nothing was acknowledged for {} ms", silence.as_millis()))
     }
 
-    /// A device acknowledges whatever its process does: what it does not deliver is not on its way.
+    /// Describes the silence of a device: it acknowledges whatever its process does, so what it does not
+    /// deliver is not on its way.
     fn device_silence(&mut self, now: Instant) -> Option<String> {
         let stream = self.stream.as_mut()?;
         let is_settled = stream.settle();
@@ -200,7 +203,7 @@ impl ByteStream {
     }
 }
 
-/// What tests do to a stream.
+/// Functions with which tests interfere with a stream.
 #[cfg(all(test, feature = "rdma"))]
 impl ByteStream {
     /// Ends it as a failure of a device does, or the loss of a connection.
@@ -213,7 +216,7 @@ impl ByteStream {
     }
 }
 
-/// Whether the other end of a socket that carries nothing is closed.
+/// Describes the end of a socket that carries nothing, if its other end is closed.
 fn over(fd: &OwnedFd) -> Option<String> {
     match rustix::net::recv(fd, &mut [0u8; 1], RecvFlags::PEEK) {
         Ok((_, 0)) => Some("it closed the connection".into()),

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use super::byte_stream::ByteStream;
 
-/// Bytes of what is said outside the stream.
+/// The bytes of a message outside the stream.
 const WORD: usize = 24;
-/// Skipped at one time.
+/// The bytes that are skipped at one time.
 const SKIP: usize = 64 << 10;
 
-/// What is known of a connection.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The peer dialed: what it says first is awaited.
@@ -25,7 +25,7 @@ pub(super) enum Stage {
     Open,
 }
 
-/// What ranks say outside the stream.
+/// A message of ranks outside the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Word {
     Knock { number: u32 },
@@ -64,7 +64,7 @@ impl Word {
     }
 }
 
-/// See above.
+/// A connection that carries, or may carry, a stream.
 pub(super) struct Connection {
     pub(super) stream: ByteStream,
     pub(super) path: usize,
@@ -75,14 +75,14 @@ pub(super) struct Connection {
     pub(super) offered: u64,
     /// The byte of the stream that is read next here, if it is open.
     pub(super) position: u64,
-    /// Whether this rank dialed, and whether it writes nothing here.
+    /// True if this rank dialed; true if it writes nothing here.
     pub(super) own: bool,
     pub(super) mute: bool,
-    /// Why it carries the stream no more, and whether that is because nothing was heard. What had
-    /// arrived can still be read.
+    /// The reason for which it carries the stream no more, and true if that is because nothing was heard. Bytes
+    /// that had arrived can still be read.
     pub(super) dead: Option<String>,
     pub(super) silent: bool,
-    /// Whether all that had arrived was read.
+    /// True if all that had arrived was read.
     pub(super) ended: bool,
     heard: Vec<u8>,
 }
@@ -107,17 +107,17 @@ impl Connection {
         }
     }
 
-    /// Whether bytes of the stream are written here.
+    /// Returns true if bytes of the stream are written here.
     pub(super) fn carries(&self) -> bool {
         matches!(self.stage, Stage::Open | Stage::Answered) && !self.mute
     }
 
-    /// Whether it may bring the byte that follows those received.
+    /// Returns true if it may bring the byte that follows those received.
     pub(super) fn is_readable(&self, received: u64) -> bool {
         self.stage == Stage::Open && self.position <= received
     }
 
-    /// What the peer says outside the stream, once all of it is there.
+    /// Returns the message of the peer outside the stream, once all of it is there.
     pub(super) fn hear(&mut self) -> Option<Word> {
         if !matches!(self.stage, Stage::Knocking | Stage::Hoping | Stage::Offered | Stage::Answered)
             || self.ended
@@ -137,14 +137,14 @@ impl Connection {
         word
     }
 
-    /// Says something outside the stream. That always fits into the buffer of a new connection.
+    /// Sends a message outside the stream, which always fits into the buffer of a new connection.
     pub(super) fn say(&mut self, word: &Word) {
         if self.write(&[IoSlice::new(&word.encode())]) != WORD {
             self.dead.get_or_insert("it took no greeting".into());
         }
     }
 
-    /// Reads over what is known already; says whether all of it has come.
+    /// Reads over what is known already; returns true if all of it has come.
     pub(super) fn skip(&mut self, received: u64) -> bool {
         while self.position < received {
             let mut bytes = [0; SKIP];
@@ -184,7 +184,7 @@ impl Connection {
         })
     }
 
-    /// Whether this process need not look at it for what was written here to arrive.
+    /// Returns true if what was written here arrives without this process.
     pub(super) fn settle(&mut self) -> bool {
         self.stream.settle().unwrap_or_else(|why| {
             self.dead.get_or_insert(why);
@@ -192,7 +192,7 @@ impl Connection {
         })
     }
 
-    /// The end of what the peer's system has, of the bytes up to `at` that this one has taken.
+    /// Returns the end of what the peer's system has, of the bytes up to `at` that this one has taken.
     pub(super) fn acknowledged(&self, at: u64) -> u64 {
         at.saturating_sub(self.stream.unacknowledged())
     }

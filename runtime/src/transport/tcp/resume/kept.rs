@@ -1,11 +1,11 @@
-//! What was sent and may have to be sent again.
+//! Keeps what was sent and may have to be sent again.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// What is kept without asking whether it must be.
+/// The bytes that are kept without asking whether they must be.
 const LITTLE: usize = 64 << 10;
-/// No more than this is kept: far more than a system takes that the peer's has not acknowledged.
+/// The most bytes that are kept: far more than a system takes that the peer's has not acknowledged.
 const MOST: usize = 64 << 20;
 
 /// The last bytes of a stream.
@@ -14,7 +14,7 @@ pub(super) struct Kept {
     /// The first byte's number in the stream.
     base: u64,
     bytes: VecDeque<u8>,
-    /// At this length it is asked what need not be kept.
+    /// The length at which it is asked what need not be kept.
     limit: usize,
 }
 
@@ -58,7 +58,7 @@ impl Kept {
         }
     }
 
-    /// What is kept from that byte of the stream on.
+    /// Returns the bytes that are kept from that byte of the stream on.
     pub(super) fn from(&self, at: u64) -> [IoSlice<'_>; 2] {
         let skip = at.saturating_sub(self.base) as usize;
         let (a, b) = self.bytes.as_slices();

@@ -56,21 +56,21 @@ pub(crate) use byte_stream::ByteStream;
 use connection::{Connection, Stage, Word};
 use kept::Kept;
 
-/// Where new connections to the peer come from.
+/// The source of new connections to the peer.
 pub(crate) trait Reach: Send {
-    /// What the paths are called, in order.
+    /// Returns the names of the paths, in order.
     fn paths(&self) -> &[String];
     /// Goes on with an attempt to connect over a path, or begins one.
     fn dial(&mut self, path: usize) -> Dialed;
     /// Gives up all attempts.
     fn rest(&mut self);
-    /// A connection that the peer made, and its path.
+    /// Returns a connection that the peer made, and its path.
     fn incoming(&mut self) -> Option<(usize, ByteStream)>;
 }
 
-/// What an attempt led to.
+/// The result of an attempt.
 pub(crate) enum Dialed {
-    /// Nothing yet: whether the peer's system is there, and what went wrong so far.
+    /// An attempt under way: true if the peer's system is there, and the faults so far.
     Waiting { answers: bool, trouble: String },
     /// A connection that the peer's listener has let in.
     Made(ByteStream),
@@ -78,14 +78,14 @@ pub(crate) enum Dialed {
     Refused(String),
 }
 
-/// How long an offer may remain without an answer, and an answer without a start.
+/// The time for which an offer may remain without an answer, and an answer without a start.
 const REPLY: Duration = Duration::from_secs(2);
-/// Between attempts to return home: at first, and at most.
+/// The pause between attempts to return home: at first, and at most.
 const HOME: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
-/// Between two looks at whether a connection is silent.
+/// The time between two looks at whether a connection is silent.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Why the stream has no connection.
+/// The reason for which the stream has no connection.
 struct Lost {
     since: Instant,
     why: String,
@@ -93,10 +93,10 @@ struct Lost {
     silent: Option<usize>,
 }
 
-/// See above.
+/// A stream that goes on over another connection when its own fails.
 pub(crate) struct Resumable {
     reach: Box<dyn Reach>,
-    /// Whether this rank chooses.
+    /// True if this rank chooses.
     chooses: bool,
     home: usize,
     /// Connections that bytes may come from, the oldest first.
@@ -112,18 +112,19 @@ pub(crate) struct Resumable {
     opened: u32,
     lost: Option<Lost>,
     fault: Option<String>,
-    /// What the last connection of each path failed of.
+    /// The faults of the last connection of each path.
     troubles: Vec<String>,
     looked: Instant,
-    /// When to try to return home, how long to wait after that, and since when it is there.
+    /// The time of the next attempt to return home, the pause after that, and the time since which it is
+    /// there.
     homing: (Instant, Duration, Instant),
     timeout: Duration,
     resumed: u64,
 }
 
 impl Resumable {
-    /// A stream that is at home on the first of these paths, and begins on a connection of the second; or without
-    /// one, if that was not to be had.
+    /// Makes a stream that is at home on the first of these paths, and begins on a connection of the second;
+    /// or without one, if that was not to be had.
     pub(crate) fn new(
         stream: Result<ByteStream, String>,
         (home, path): (usize, usize),
@@ -161,54 +162,54 @@ impl Resumable {
         }
     }
 
-    /// Why nothing moves any more, said of the peer.
+    /// Returns the reason for which nothing moves any more, said of the peer.
     pub(crate) fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
-    /// How often it went on over another connection.
+    /// Returns the number of times that it went on over another connection.
     #[cfg(test)]
     fn resumed(&self) -> u64 {
         self.resumed
     }
 
-    /// The path that carries it, if one does.
+    /// Returns the path that carries it, if one does.
     pub(crate) fn path(&self) -> Option<usize> {
         let carrier = self.carrier().filter(|_| self.lost.is_none())?;
         Some(self.conns[carrier].path)
     }
 
-    /// Whether it goes from one connection to another.
+    /// Returns true while it goes from one connection to another.
     pub(crate) fn is_moving(&self) -> bool {
         self.lost.is_some() || self.conns.len() > 1 || self.at < self.kept.end()
     }
 
-    /// The path that it is at home on.
+    /// Returns the path that it is at home on.
     pub(crate) fn home(&self) -> usize {
         self.home
     }
 
-    /// Bytes of memory that are kept for what may have to be sent again.
+    /// Returns the bytes of memory that are kept for what may have to be sent again.
     pub(crate) fn kept(&self) -> u64 {
         self.kept.capacity()
     }
 
-    /// Bytes of memory that devices keep in place for it.
+    /// Returns the bytes of memory that devices keep in place for it.
     pub(crate) fn pinned(&self) -> u64 {
         self.conns.iter().map(|conn| conn.stream.pinned()).sum()
     }
 
-    /// What to sleep on.
+    /// Returns the descriptor to sleep on.
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
         self.conns.last().map(|conn| conn.stream.fd().clone())
     }
 
-    /// Nothing more is written. The peer can still read what was.
+    /// Ends writing. The peer can still read what was written.
     pub(crate) fn shut(&self) {
         self.conns.iter().for_each(|conn| conn.stream.shut());
     }
 
-    /// The connection that takes bytes.
+    /// Returns the connection that takes bytes.
     fn carrier(&self) -> Option<usize> {
         self.conns.iter().rposition(Connection::carries)
     }
@@ -241,8 +242,8 @@ impl Resumable {
         read
     }
 
-    /// What the peer no longer keeps has arrived: if it is in none of the older connections, something
-    /// on the way has lost what it acknowledged.
+    /// Checks that what the peer no longer keeps has arrived: if it is in none of the older connections,
+    /// something on the way has lost what it acknowledged.
     fn miss(&mut self) {
         let newest = self.conns.last().filter(|c| c.stage == Stage::Open && !c.mute);
         let Some(missing) = newest.and_then(|c| c.position.checked_sub(self.received)) else {
@@ -255,7 +256,7 @@ impl Resumable {
         }
     }
 
-    /// Hands over what the connection takes of some places; says how many bytes.
+    /// Hands over what the connection takes of some places; returns the number of bytes.
     pub(crate) fn write(&mut self, places: &[IoSlice<'_>]) -> usize {
         if self.fault.is_some() || self.lost.is_some() || !self.rewrite() {
             return 0;
@@ -273,7 +274,7 @@ impl Resumable {
         taken
     }
 
-    /// Writes again what an older connection had taken; says whether that is done.
+    /// Writes again what an older connection had taken; returns true if that is done.
     fn rewrite(&mut self) -> bool {
         let Some(carrier) = self.carrier() else { return false };
         while self.at < self.kept.end() {
@@ -287,8 +288,8 @@ impl Resumable {
         true
     }
 
-    /// Whether everything written is with a connection that works, and needs nobody here to arrive; does it as far
-    /// as it can be done.
+    /// Returns true if everything written is with a connection that works, and needs nobody here to arrive;
+    /// does it as far as it can be done.
     pub(crate) fn settle(&mut self) -> bool {
         if self.fault.is_some() || self.lost.is_some() || !self.rewrite() {
             return false;
@@ -298,13 +299,13 @@ impl Resumable {
         is_settled && self.lost.is_none()
     }
 
-    /// Whether the peer's system has everything.
+    /// Returns true if the peer's system has everything.
     pub(crate) fn is_acknowledged(&mut self) -> bool {
         let Some(carrier) = self.carrier() else { return false };
         self.settle() && self.conns[carrier].acknowledged(self.at) >= self.at
     }
 
-    /// Whether the peer's system has everything, as far as the last connection knew.
+    /// Returns true if the peer's system has everything, as far as the last connection knew.
     pub(crate) fn has_arrived(&self) -> bool {
         let end = self.kept.end();
         self.conns.last().map_or(end == 0, |conn| conn.acknowledged(self.at) >= end)
@@ -337,7 +338,7 @@ impl Resumable {
         }
     }
 
-    /// Whether the connection is silent that should not be.
+    /// Ends the connection if it is silent and should not be.
     fn examine(&mut self, now: Instant) {
         let Some(carrier) = self.carrier().filter(|_| self.lost.is_none()) else { return };
         let conn = &mut self.conns[carrier];

@@ -1,15 +1,15 @@
-//! Looking for another connection, and for the way home.
+//! Looks for another connection, and for the way home.
 
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Stage, Word};
 use super::{Dialed, HOME, Lost, REPLY, Resumable};
 
-/// How long other paths may still show that the peer is there if one refuses.
+/// The time in which other paths may still show that the peer is there if one refuses.
 const DOUBT: Duration = Duration::from_millis(300);
-/// So many offers may be without an answer: what was answered late must still be read.
+/// The number of offers that may be without an answer: what was answered late must still be read.
 const OFFERS: usize = 4;
-/// A stream that stayed home for so long is there for good.
+/// The time after which a stream that stayed home is there for good.
 const STAYED: Duration = Duration::from_secs(10);
 
 impl Resumable {

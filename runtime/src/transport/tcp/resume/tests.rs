@@ -16,7 +16,7 @@ use rustix::net::Shutdown;
 
 use super::{ByteStream, Dialed, Reach, Resumable};
 
-/// The same numbers for the same seed.
+/// A generator of numbers: the same for the same seed.
 struct Dice(u64);
 
 impl Dice {
@@ -26,7 +26,7 @@ impl Dice {
     }
 }
 
-/// The byte at that place of a stream.
+/// Returns the byte at that place of a stream.
 fn byte(stream: u64, at: u64) -> u8 {
     let x = (at ^ stream << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x >> 56) as u8 ^ at as u8
@@ -50,7 +50,7 @@ struct Cable {
 }
 
 impl Cable {
-    /// Cuts it if so many bytes have passed; says whether.
+    /// Cuts it if its bytes have passed; returns true if it is cut.
     fn is_cut(&self, dice: &mut Dice) -> bool {
         let passed: u64 = self.ends.iter().map(arrived).sum();
         if passed < self.left {
@@ -64,7 +64,7 @@ impl Cable {
     }
 }
 
-/// Bytes that have arrived at an end.
+/// Returns the bytes that have arrived at an end.
 fn arrived(fd: &OwnedFd) -> u64 {
     // SAFETY: it is made of numbers, all of which may be zero.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -79,7 +79,7 @@ fn arrived(fd: &OwnedFd) -> u64 {
 struct World {
     dice: Dice,
     cables: Vec<Cable>,
-    /// By rank: connections that the other made, with their paths.
+    /// The connections that the other made, with their paths, by rank.
     listeners: [VecDeque<(usize, OwnedFd)>; 2],
     /// Paths that let nobody through.
     closed: Vec<usize>,
@@ -104,7 +104,7 @@ impl World {
         }))
     }
 
-    /// A cable, and its ends.
+    /// Makes a cable, and returns its ends.
     fn cable(&mut self) -> [OwnedFd; 2] {
         let (near, far) = pair();
         let left = match self.cuts < self.most {
@@ -162,7 +162,7 @@ impl Reach for Rank {
     }
 }
 
-/// Two ranks with a stream between them.
+/// Makes two ranks with a stream between them.
 fn streams(world: &Arc<Mutex<World>>, timeout: Duration) -> [Resumable; 2] {
     let [near, far] = world.lock().expect("the world").cable();
     let stream = |rank, fd| {
@@ -172,7 +172,7 @@ fn streams(world: &Arc<Mutex<World>>, timeout: Duration) -> [Resumable; 2] {
     [stream(0, near), stream(1, far)]
 }
 
-/// What a rank wrote, read and found.
+/// The counts of the bytes that a rank wrote and read.
 #[derive(Default, Clone, Copy)]
 struct Tally {
     written: u64,
@@ -203,7 +203,7 @@ fn play(rank: usize, stream: &mut Resumable, tally: &mut Tally, total: u64, dice
     }
 }
 
-/// Moves bytes both ways while cables are cut so often, and as many again.
+/// Moves bytes both ways while cables are cut `most` times, and as many again.
 fn survive(seed: u64, most: u64, longest: u64) -> u64 {
     let world = World::new(seed, most, longest);
     let mut streams = streams(&world, Duration::from_secs(30));

@@ -6,10 +6,10 @@ use std::io::Write;
 use super::*;
 use crate::transport::rdma::{self, Choice, Handshake, Meeting};
 
-/// Cuts.
+/// The number of cuts.
 const CUTS: u64 = 24;
 
-/// Two ends of one path: a device, or a socket.
+/// Makes two ends of one path: a device, or a socket.
 fn ends(path: usize, device: &Choice) -> [ByteStream; 2] {
     let (near, far) = pair();
     if path == 1 {
@@ -62,7 +62,7 @@ impl Reach for Side {
     }
 }
 
-/// The first device, if there is one.
+/// Returns the first device, if there is one.
 fn device() -> Option<Choice> {
     match rdma::probe() {
         Ok(streams) => {
