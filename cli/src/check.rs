@@ -33,7 +33,7 @@ struct Line {
     rounds_bound: Option<u32>,
     /// Most messages that a rank sends or receives in a round.
     ports: Option<u32>,
-    /// What the busiest rank sends of a vector of `bytes`.
+    /// Bytes that the busiest rank sends for a vector of `bytes`.
     bytes_per_rank: Option<f64>,
     bytes_per_rank_bound: Option<f64>,
     bytes: Option<u64>,
@@ -324,7 +324,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// What the busiest rank sends, in vectors.
+/// Returns the vectors that the busiest rank sends; 0 for a barrier.
 fn sent(checked: &Checked, kind: &Kind) -> f64 {
     if *kind == Kind::Barrier {
         // Its messages are empty.
@@ -363,7 +363,7 @@ fn order(checked: &Checked, kind: &Kind) -> &'static str {
     }
 }
 
-/// Whether the rank count is at fault, and not the algorithm.
+/// Returns true if all diagnostics blame the rank count, the shape or the root, and not the algorithm.
 fn not_allowed(found: &[Diagnostic]) -> bool {
     let of_ranks = [codes::REQUIRES, codes::SHAPE, codes::ROOT];
     found.iter().all(|d| of_ranks.contains(&d.code))

@@ -58,7 +58,7 @@ pub(crate) fn merged(play: &Play) -> Result<Merged, Failure> {
     Ok(Merged::new([(Level::Call, &call), (Level::Environment, &environment)]))
 }
 
-/// What choices are made from on this machine, for this user.
+/// Returns the resolver of this machine and user, which chooses algorithms.
 pub(crate) fn resolver() -> Result<Resolver, Failure> {
     Resolver::from_env().map_err(|e| Failure::Usage(e.to_string()))
 }
@@ -85,7 +85,7 @@ fn root_fits(collective: &str, root: u32, ranks: u64) -> Outcome {
     Err(refused(fault(codes::ROOT, text).help("--root RANK is less than the number of ranks")))
 }
 
-/// Whether calls of a collective are in place where nothing was said.
+/// Returns true if calls of a collective are in place unless an option says otherwise.
 pub(crate) fn in_place(collective: &str) -> bool {
     matches!(collective, "all_reduce" | "broadcast" | "barrier")
 }
@@ -107,7 +107,7 @@ pub(crate) fn usual(collective: &str) -> Shape {
     Shape::flat(if collective == "sendrecv" { 2 } else { 4 })
 }
 
-/// So many ranks on hosts like this one.
+/// Returns the topology of `ranks` spread evenly over `hosts` hosts like this one. Fails if they cannot be.
 fn hosts(ranks: u32, hosts: u32) -> Result<Topology, Failure> {
     if !ranks.is_multiple_of(hosts) {
         let text = format!("{ranks} ranks cannot be spread evenly over {hosts} hosts");
@@ -138,7 +138,7 @@ pub(crate) fn all_ways(hints: &Hints) -> Result<Vec<NetworkPath>, Failure> {
     }
 }
 
-/// What paths of these names are: as the topology file says, or else as they are called here.
+/// Returns the paths of these names: as the topology file says, or else as they are called on this machine.
 pub(crate) fn named_paths(hints: &Hints, names: &[String]) -> Result<Vec<NetworkPath>, Failure> {
     let paths = match hints.topology() {
         Some(file) => load(file)?.named_paths(names),
@@ -159,7 +159,7 @@ fn over(topology: Topology, texts: &[String]) -> Result<Topology, Failure> {
     Ok(topology.over(paths(merged.hints())?))
 }
 
-/// Which links carry calls, as the tuned table names them.
+/// Returns the transport of calls over so many hosts, by its name in the tuned table.
 fn carried(hosts: u32) -> &'static str {
     if hosts > 1 { "shm+tcp" } else { "shm" }
 }
@@ -210,10 +210,10 @@ struct Explained<'a> {
     source: String,
     predicted_us: f64,
     measured_us: Option<f64>,
-    /// How GPUs play it, as measured.
+    /// The way and the number of blocks with which GPUs play it, as measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     how: Option<String>,
-    /// How it is divided over the paths.
+    /// The division of the vector over the paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     division: Option<Divided>,
     lost: Vec<Loser>,

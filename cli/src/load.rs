@@ -1,8 +1,9 @@
-//! From what the user names to programs: the program's own algorithms, files, `collective.name` of the book, whole collectives,
-//! plan files.
+//! Loads programs by the names that the user gives: the program's own algorithms, files, `collective.name` of
+//! the algorithm library, whole collectives, plan files.
 //!
-//! What has a `/` in it, or ends in `.algo` or `.plan`, is a file. Every other name is one of the program's own, of
-//! the book or of a collective if there is such a thing, whatever lies in the folder; a file if there is not.
+//! A name with a `/` in it, or that ends in `.algo` or `.plan`, is a file. Every other name is one of the
+//! program's own, of the algorithm library or of a collective if there is such a thing, whatever lies in the
+//! folder; a file if there is not.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -23,7 +24,7 @@ use crate::args::Target;
 use crate::own;
 use crate::report::{Failure, fault, refused};
 
-/// How a plan file begins.
+/// The bytes at the beginning of a plan file.
 const PLAN_MAGIC: &[u8] = b"RLPLAN";
 /// The largest plan file that is read.
 const MAX_PLAN_BYTES: usize = 1 << 30;
@@ -36,7 +37,7 @@ pub(crate) struct Loaded {
     pub(crate) programs: Vec<Arc<Program>>,
 }
 
-/// What a name stands for.
+/// The programs or the plan that a name stands for.
 pub(crate) enum Input {
     /// Text.
     Programs(Loaded),
@@ -87,12 +88,12 @@ pub(crate) fn load_one(target: &Target) -> Result<(SourceMap, Arc<Program>), Fai
     }
 }
 
-/// Whether it can only be meant as a file.
+/// Returns true if the name can only be meant as a file.
 fn is_path(name: &str) -> bool {
     name.contains('/') || name.ends_with(".algo") || name.ends_with(".plan")
 }
 
-/// Whether that is the name of a collective.
+/// Returns true if a collective has that name.
 pub(crate) fn is_collective(name: &str) -> bool {
     NAMES.iter().any(|(n, _)| *n == name)
 }
@@ -106,13 +107,13 @@ pub(crate) fn entry(name: &str) -> Option<(&str, &str)> {
     (known || named && !Path::new(name).exists()).then_some((collective, algorithm))
 }
 
-/// Whether that is a file, and no name.
+/// Returns true if the name stands for a file, and for nothing that is known by it.
 pub(crate) fn is_file(name: &str) -> bool {
     let known = || is_collective(name) || own::find(name).is_some() || entry(name).is_some();
     is_path(name) || !known()
 }
 
-/// What is to be said of a name that a file has too.
+/// Returns a note if the name is not taken as a file, but a file has it too.
 pub(crate) fn shadowed(name: &str) -> Option<String> {
     let file = !is_file(name) && Path::new(name).is_file();
     file.then(|| format!("note: `{name}` is not the file of that name here, which is `./{name}`"))

@@ -41,7 +41,7 @@ pub(crate) fn all() -> &'static [Algorithm] {
     OWN.get().map_or(&[], Vec::as_slice)
 }
 
-/// That of this name: `ring`, or `all_reduce.ring`. A name that two have is nobody's.
+/// Finds the algorithm of this name: `ring`, or `all_reduce.ring`. A name that two have is nobody's.
 pub(crate) fn find(name: &str) -> Option<&'static Algorithm> {
     let mut found = all().iter().filter(|a| a.to_string() == name || a.name() == name);
     let first = found.next()?;

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use crate::job::table::ResultRow;
 use crate::values::size_text;
 
-/// Of a panel, without its labels.
+/// Width of a panel, without its labels.
 const WIDE: f64 = 400.0;
 const HIGH: f64 = 250.0;
 /// Left of a panel, for the labels of its axis.
@@ -43,7 +43,7 @@ struct Row {
     series: Vec<Series>,
 }
 
-/// What one library or algorithm did.
+/// The results of one library or algorithm.
 #[derive(Debug)]
 struct Series {
     /// Index of its name.
@@ -161,7 +161,7 @@ fn index<T>(items: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T
     })
 }
 
-/// How a line is drawn.
+/// The style of a line.
 struct Look {
     colour: &'static str,
     width: f64,
@@ -186,7 +186,7 @@ impl Log {
         Log { base, from, to: to.max(from + 1.0) }
     }
 
-    /// Where a value is, from 0 to 1.
+    /// Returns the position of a value on the axis, from 0 to 1.
     fn at(&self, value: f64) -> f64 {
         (value.log(self.base) - self.from) / (self.to - self.from)
     }

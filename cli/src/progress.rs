@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Work that takes less has no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often the time in a bar goes on.
+/// The interval at which the time in a bar advances.
 const TICK: Duration = Duration::from_millis(500);
 
 /// Work of a known number of parts. The bar appears and goes on by itself, also within a part that takes long.
@@ -36,7 +36,7 @@ impl Progress {
         Progress { bar, over: Some(over), shows: Some(shows) }
     }
 
-    /// What is being done.
+    /// Shows the current activity.
     pub(crate) fn now(&self, what: &str) {
         self.bar.set_message(what.to_owned());
     }

@@ -1,4 +1,4 @@
-//! What the verbs say: results on standard output, diagnostics on standard error, and the exit code.
+//! Reports what the verbs say: results on standard output, diagnostics on standard error, and the exit code.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -28,7 +28,7 @@ pub(crate) enum Failure {
     Said(u8),
 }
 
-/// What a verb returns.
+/// The outcome of a verb.
 pub(crate) type Outcome = Result<(), Failure>;
 
 /// A finding that is about no text: the title of its code, and what happened.
@@ -61,7 +61,7 @@ pub(crate) fn writable(what: &str, path: &Path) -> Outcome {
     tried.map_err(|e| unwritten(what, path, &e))
 }
 
-/// Where results and diagnostics go.
+/// The form of results and diagnostics.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Report {
     /// Results as JSON, one object a line.

@@ -158,7 +158,7 @@ pub(crate) fn plan_job(
     Ok((job, proofs))
 }
 
-/// How GPUs play, if they do.
+/// Returns the settings of a job on GPUs, if it is one.
 fn gpu(play: &Play) -> Option<Gpu> {
     let hints = choice::texts(play).join(",");
     let gpu = Gpu { graph: play.on.graph, hints, ..Gpu::default() };

@@ -30,7 +30,7 @@ fn bench(args: &[&str]) -> Ran {
     roundelay(&[&["bench"], args, &QUICK].concat())
 }
 
-/// The same, with programs found in one folder only and no environments of Python.
+/// Runs a quick bench, with programs found in one folder only and no environments of Python.
 fn bench_with(path: &Path, args: &[&str]) -> Ran {
     let mut command = command(&[&["bench"], args, &QUICK].concat());
     command.env("PATH", path).env_remove("ROUNDELAY_PEERS");
@@ -410,7 +410,7 @@ fn nothing_is_left_behind_by_a_bench_that_is_killed() {
     assert!(!folder.exists(), "{}", folder.display());
 }
 
-/// Whether that process is one of our ranks.
+/// Returns true if that process is one of our ranks.
 fn is_rank(pid: &str) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split(|&b| b == 0).nth(1) == Some(b"rank")

@@ -205,7 +205,7 @@ const FAMILIES: [Family; 42] = [
     }),
 ];
 
-/// What the compiler said within so many seconds of processor time and so much address space, in KiB.
+/// Runs `check` on a text within so many seconds of processor time and so much address space, in KiB.
 fn judged(text: &str, n: u32, seconds: u32, addresses: u32) -> Output {
     let file = support::file("deep.algo", text);
     let limits = format!("ulimit -t {seconds} -c 0 && ulimit -v {addresses} && exec \"$@\"");

@@ -63,7 +63,7 @@ pub(crate) struct Bench {
     /// Other libraries to measure beside ours
     #[arg(long, value_delimiter = ',', value_name = "PEERS")]
     pub(crate) vs: Vec<Peer>,
-    /// How often each size is measured in turn with the peers; the median counts
+    /// Times that each size is measured in turn with the peers; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) turns: u32,
     /// Time for the timed calls of a size, in each turn and for each library
@@ -117,7 +117,7 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    /// Whether it is measured on GPUs, and not on the host.
+    /// Returns true if the peer is measured on GPUs, false if on the host; `None` for `all`, which has both.
     pub(crate) fn on_gpus(self) -> Option<bool> {
         match self {
             Peer::All => None,

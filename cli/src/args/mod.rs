@@ -39,7 +39,7 @@ pub(crate) struct Cli {
     /// Let a program do it that has algorithms of its own (docs/rust.md), and names them
     #[arg(long, global = true, value_name = "PROGRAM")]
     pub(crate) from: Option<PathBuf>,
-    /// What to do
+    /// The verb to run
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -98,13 +98,13 @@ impl Verb {
     }
 }
 
-/// Which algorithm is meant.
+/// The algorithm that a verb works on.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
     /// `collective.name` of the book, a collective, or a file: what has a `/`, or ends in `.algo`, is always a file
     #[arg(value_name = "FILE|NAME")]
     pub(crate) target: String,
-    /// Which algorithm of a file that declares several
+    /// The algorithm to take from a file that declares several
     #[arg(long, value_name = "NAME")]
     pub(crate) algorithm: Option<String>,
     /// The root of a rooted collective
@@ -121,7 +121,7 @@ impl Target {
         Target { target, algorithm, root, paths: 1 }
     }
 
-    /// What compilations of it depend on.
+    /// The options under which the algorithm is compiled: its root and the number of paths.
     pub(crate) fn options(&self) -> roundelay_compiler::Options {
         let (root, paths) = (self.root, self.paths);
         roundelay_compiler::Options { root, paths, ..Default::default() }

@@ -67,7 +67,7 @@ Examples:
 pub(crate) struct Show {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// Which stage
+    /// The stage to show
     #[arg(long, default_value = "plan")]
     pub(crate) stage: Stage,
     /// Ranks: 8 or 2x4 [default: 4; grids: 2x2]
@@ -82,7 +82,7 @@ pub(crate) struct Show {
     /// Plan for calls out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
-    /// How messages travel on the device: packet, staged, put, get, engine
+    /// The protocol of messages on the device: packet, staged, put, get, engine
     #[arg(long, value_name = "WAY", default_value = "packet")]
     pub(crate) way: device::Way,
     /// Element type of a kernel
@@ -116,7 +116,7 @@ pub(crate) enum Stage {
     Graph,
     /// The plans
     Plan,
-    /// What the blocks of a device play
+    /// The program of each block of a device
     Device,
     /// The kernels of devices
     Cuda,
@@ -196,7 +196,7 @@ pub(crate) struct Explain {
     /// For a call out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
-    /// Where the buffers lie
+    /// The memory that holds the buffers
     #[arg(long, value_enum, default_value_t = Device::Host)]
     pub(crate) device: Device,
     /// A hint on the call; repeatable

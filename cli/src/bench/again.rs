@@ -53,7 +53,7 @@ fn read(path: &Path) -> Result<Vec<ResultRow>, Failure> {
     Ok(lines)
 }
 
-/// Whether both are of the same calls and library; which algorithm was chosen may differ.
+/// Returns true if both rows are of equal calls of one library; the chosen algorithms may differ.
 fn same(a: &ResultRow, b: &ResultRow) -> bool {
     let of = |l: &ResultRow| {
         let machine = (l.ranks, l.shape.clone(), l.beside);

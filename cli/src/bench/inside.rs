@@ -10,13 +10,13 @@ use crate::progress::Progress;
 use crate::report::Outcome;
 use crate::values::size_text;
 
-/// Whose case it is.
+/// The table, the size and the library that a case of the job belongs to.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     /// Index of the table, and of the size in it.
     table: usize,
     size: usize,
-    /// As in [`Case`].
+    /// The index of the library that is measured, as in [`Case`]; `None` for ours.
     who: Option<usize>,
     /// The last one of the size.
     last: bool,
@@ -67,7 +67,7 @@ struct Filling<'a, 't> {
     tables: &'a [Table<'t>],
     inside: &'a [Inside],
     parts: &'a [Part],
-    /// Of the size at hand: ours, then each library's; and what a library lacks.
+    /// The times of the current size, ours first, then each library's; with the reason if a library lacks the call.
     times: Vec<(Times, Option<String>)>,
     results: &'a mut Results,
 }

@@ -15,7 +15,7 @@ pub(super) fn show(sizes: &[Vec<ResultRow>], report: Report) {
     report.line(text(sizes).trim_end());
 }
 
-/// What makes a table of its own.
+/// The key by which rows are grouped: each kind has a table of its own.
 type Kind<'a> = (u64, Option<&'a str>, &'a str, &'a str, bool, Option<Beside>);
 
 fn kind(line: &ResultRow) -> Kind<'_> {

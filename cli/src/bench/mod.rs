@@ -206,7 +206,7 @@ fn save(plot: &Plot, path: &std::path::Path, report: Report) -> Outcome {
     Ok(())
 }
 
-/// What is left when all tables are done.
+/// The results that are written when all tables are done.
 #[derive(Default)]
 struct Results {
     summary: Summary,
@@ -229,7 +229,7 @@ impl Results {
     }
 }
 
-/// What the picture that a row belongs to is about.
+/// Returns the title of the picture that a row belongs to.
 fn title(line: &ResultRow) -> String {
     let ResultRow { collective, ranks, dtype, op, transport, .. } = line;
     let ranks = line.shape.clone().unwrap_or_else(|| ranks.to_string());

@@ -19,7 +19,7 @@ fn full(line: &ResultRow) -> String {
 
 /// One name of the command line, and the algorithm that it stands for.
 pub(super) struct Asked<'a> {
-    /// As the user named it.
+    /// The name as the user wrote it.
     pub(super) name: &'a str,
     /// The collective.
     pub(super) collective: String,

@@ -1,4 +1,4 @@
-//! How ours compares with the peers over all sizes: geometric means of the ratios, and the worst points.
+//! Compares ours with the peers over all sizes: geometric means of the ratios, and the worst points.
 
 use serde::Serialize;
 
@@ -49,13 +49,13 @@ pub(super) struct Summary {
 pub(super) struct Against {
     /// The peer; `best` for the fastest one at each point.
     peer: String,
-    /// Of one collective; `all` if there were several.
+    /// The collective; `all` if there were several.
     collective: String,
     /// Number of points.
     pub(super) points: usize,
     /// Geometric mean of the ratios, the peer's time over ours.
     pub(super) geomean: f64,
-    /// Where ours does worst.
+    /// The point at which ours does worst.
     pub(super) worst: Worst,
     /// Points at which ours is slower.
     pub(super) slower: Vec<Worst>,
@@ -91,7 +91,7 @@ pub(super) struct Worst {
     algorithm: String,
     ranks: u64,
     bytes: u64,
-    /// Whose ratio it is.
+    /// The peer that the ratio is about.
     peer: String,
     /// The peer's time over ours.
     pub(super) ratio: f64,

@@ -155,7 +155,7 @@ impl Rival<'_> {
     }
 }
 
-/// What was measured by turns.
+/// The times that were measured by turns.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Times {
     times: Vec<f64>,

@@ -1,4 +1,4 @@
-//! What there is for jobs on GPUs.
+//! Reports the GPUs of this machine, and whether jobs can run on them.
 
 use roundelay::cuda::{Device, probe};
 use serde::Serialize;

@@ -15,7 +15,7 @@ use gpus::Gpus;
 use takes::{Probe, Scale};
 pub(crate) use topology::host;
 
-/// What there is, as programs read it.
+/// The versions, resources, devices and algorithms that are available, as programs read them.
 #[derive(Serialize)]
 struct Info {
     version: &'static str,
@@ -34,7 +34,7 @@ struct Info {
     dtypes: Vec<&'static str>,
     ops: Vec<&'static str>,
     algorithms: Vec<Entry>,
-    /// What the program brings itself.
+    /// The algorithms that are built into the program, from Rust functions.
     own: Vec<String>,
 }
 

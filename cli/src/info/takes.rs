@@ -1,4 +1,4 @@
-//! What communicators take from the machine: measured on two ranks, and modelled for very many.
+//! Reports the resources that communicators take: measured on two ranks, and modelled for very many.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ const BYTES: usize = 1 << 20;
 /// Ranks of the very large job.
 const MANY: u32 = 131_072;
 
-/// What rank 0 of a small communicator holds.
+/// The resources that rank 0 of a small communicator holds.
 #[derive(Serialize)]
 pub(super) struct Probe {
     transport: &'static str,
@@ -90,7 +90,7 @@ impl fmt::Display for Probe {
     }
 }
 
-/// How a job of very many ranks comes together.
+/// The modelled cost of joining a job of very many ranks.
 #[derive(Serialize)]
 pub(super) struct Scale {
     #[serde(flatten)]

@@ -7,7 +7,7 @@ use roundelay::{Args, Buffer, Communicator, Error};
 /// Bytes before and after; a page, so that data is aligned as it would be without.
 const GUARD: usize = 4096;
 const GUARD_BYTE: u8 = 0xc3;
-/// What outputs hold before a call: NaN in every float type, no `bool`.
+/// The byte that fills outputs before a call: NaN in every float type, no `bool`.
 const POISON: u8 = 0xff;
 
 /// Memory of one kind or the other.
@@ -115,7 +115,7 @@ impl Buffers {
         }
     }
 
-    /// What is read.
+    /// Returns the buffer that a call reads.
     pub(crate) fn source(&mut self) -> &mut Guarded {
         match self {
             Buffers::InPlace(data) => data,
@@ -123,7 +123,7 @@ impl Buffers {
         }
     }
 
-    /// Where the result is.
+    /// Returns the bytes that hold the result.
     pub(crate) fn result(&self) -> &[u8] {
         match self {
             Buffers::InPlace(data) => data.get(),
@@ -141,7 +141,7 @@ impl Buffers {
         }
     }
 
-    /// What a call may not change; nothing in place.
+    /// Returns the bytes that a call must not change; none in place.
     pub(crate) fn input(&self) -> &[u8] {
         match self {
             Buffers::InPlace(_) => &[],
@@ -149,7 +149,7 @@ impl Buffers {
         }
     }
 
-    /// Whether all guard bytes are as they were.
+    /// Returns true if no guard byte has changed.
     pub(crate) fn intact(&self) -> bool {
         match self {
             Buffers::InPlace(data) => data.intact(),

@@ -26,10 +26,10 @@ pub(crate) fn wire_epsilon(wire: WireType) -> f64 {
     }
 }
 
-/// What the elements of one call have in common.
+/// The properties that the elements of one call have in common.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rule {
-    /// Of the data.
+    /// The seed of the data.
     pub(crate) seed: u64,
     /// Number of ranks.
     pub(crate) ranks: u32,
@@ -57,7 +57,7 @@ impl Rule {
         (self.whole && most >= 1.0).then_some(most)
     }
 
-    /// How elements are spread.
+    /// Returns how elements are spread, by the operator and the type.
     fn spread(&self) -> Spread {
         match (self.op, self.most()) {
             (RedOp::Prod, Some(_)) if self.ranks > 8 => Spread::Signs,
@@ -68,7 +68,7 @@ impl Rule {
         }
     }
 
-    /// Whether results are exact, so that nothing but the reference will do.
+    /// Returns true if results are exact, so that only the reference itself is accepted.
     pub(super) fn exact(&self) -> bool {
         let divides = self.op == RedOp::Avg && !self.ranks.is_power_of_two();
         self.wire == 0.0 && !divides && self.most().is_some()
@@ -97,7 +97,7 @@ fn random(seed: u64, rank: u32, index: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// How floats are spread. Around 1 and -1, or as powers of two, products stay in range.
+/// The distribution of floats. Around 1 and -1, or as powers of two, products stay in range.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Spread {
     /// Between -1 and 1.
@@ -267,7 +267,7 @@ fn judge_as<T: Value>(rule: &Rule, parts: &[Part], buffer: &[u8]) -> (u64, Optio
     (wrong, first)
 }
 
-/// Whether results from an index on are right beyond doubt.
+/// Returns true if all of these results, from an index on, are right beyond doubt.
 fn is_sure<T: Value>(rule: &Rule, spread: &Spread, from: &Ranks, index: u64, got: &[T]) -> bool {
     let mut ranks = 0..rule.ranks;
     let mut each = [].iter();
@@ -294,7 +294,7 @@ fn is_sure<T: Value>(rule: &Rule, spread: &Spread, from: &Ranks, index: u64, got
     }
 }
 
-/// What the reference has in place of an element, if that is another.
+/// Compares one element with the reference; the error is the reference's value, as text.
 fn judge_one<T: Value>(
     rule: &Rule,
     spread: &Spread,
@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    /// What is sure by blocks is what is right one by one, for every type and operator; a wrong bit is found.
+    /// Results that pass by blocks also pass one by one, for every type and operator; a wrong bit is found.
     #[test]
     fn blocks_are_judged_as_their_elements_are() {
         for &dtype in DType::ALL {

@@ -12,17 +12,17 @@ use super::data::{BLOCK, FACTOR, Rule, Spread};
 
 /// A type of elements.
 pub(super) trait Value: Copy + PartialEq + std::fmt::Display {
-    /// What elements are before they are made.
+    /// The value that fills blocks before their elements are made.
     const ZERO: Self;
     fn make(random: u64, spread: &Spread) -> Self;
     fn read(bytes: &[u8]) -> Self;
     fn write(self, bytes: &mut [u8]);
     /// The reference, if the result is not within what is allowed around it.
     fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), String>;
-    /// Whether a copy is right.
+    /// Returns true if a copy is right.
     fn judge_copy(self, rule: &Rule, from: Self) -> bool;
-    /// Whether a block of at most [`BLOCK`] results is right beyond doubt. `next` gives the contributions of one rank
-    /// after the other, until there is none.
+    /// Returns true if a block of at most [`BLOCK`] results is right beyond doubt. `next` gives the
+    /// contributions of one rank after the other, until there is none.
     fn sure(_: &Rule, _: &[Self], _: &mut dyn FnMut(&mut [Self]) -> bool) -> bool {
         false
     }
@@ -185,7 +185,7 @@ fn least_on(rule: &Rule) -> f64 {
     if rule.wire == f16::EPSILON.to_f64() { 6e-8 } else { 0.0 }
 }
 
-/// How far a sum of floats may be off that is right beyond doubt.
+/// The distance from the reference within which a sum of floats is right beyond doubt.
 struct Bounds {
     /// From a sum of contributions to the result.
     scale: f64,

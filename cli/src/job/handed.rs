@@ -1,4 +1,4 @@
-//! How a job comes to its ranks: as an argument, or, where it is too long for one, in a file.
+//! Hands a job to its ranks: as an argument, or, where it is too long for one, in a file.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -20,7 +20,7 @@ pub(super) struct Handed {
 }
 
 impl Handed {
-    /// Of a job that is to be started.
+    /// Encodes a job that is to be started, in a new file of mode 600 if it is too long for an argument.
     pub(super) fn new(job: &Job) -> Result<Self, String> {
         let text = serde_json::to_string(job).map_err(|e| e.to_string())?;
         if text.len() <= LONGEST {

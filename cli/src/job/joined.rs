@@ -21,7 +21,7 @@ thread_local! {
     static COMM: RefCell<Option<Communicator>> = const { RefCell::new(None) };
 }
 
-/// Which rank this process is, if somebody else started it as one.
+/// Returns the rank of this process, if another launcher started it as one.
 pub(crate) fn membership(play: &Play) -> Result<Option<Membership>, Failure> {
     let by_hand = ByHand { rank: play.rank, size: play.size, store: play.store.clone() };
     membership_with(&by_hand).map_err(|e| Failure::Usage(e.to_string()))
@@ -58,7 +58,7 @@ pub(super) fn play(
     })
 }
 
-/// Where the ranks are and what links them, if somebody else started them: joins for that.
+/// Returns the topology and the name of the transport, if another launcher started the ranks; joins to learn them.
 pub(crate) fn topology(play: &Play) -> Result<Option<(Topology, &'static str)>, Failure> {
     let Some(membership) = membership(play)? else { return Ok(None) };
     let start = Start::of(play, false)?;
@@ -68,7 +68,7 @@ pub(crate) fn topology(play: &Play) -> Result<Option<(Topology, &'static str)>, 
     })
 }
 
-/// How the data of a job of so many ranks goes.
+/// Returns the transport of the data of a job of so many ranks.
 pub(crate) fn way(play: &Play, ranks: u64) -> Result<TransportName, Failure> {
     if play.on.gpus() {
         return Ok(TransportName::Nvlink);
@@ -136,7 +136,7 @@ fn join(start: &Start, membership: &Membership) -> Result<Communicator, Error> {
     Communicator::join(membership, &setup)
 }
 
-/// Who only follows another rank says nothing: that one does.
+/// Converts an error. A rank that only follows another rank's abort prints nothing: that other rank does.
 fn failure(error: &Error) -> Failure {
     match error {
         Error::Aborted { .. } => Failure::Said(FAILED),

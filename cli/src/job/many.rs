@@ -33,7 +33,7 @@ pub(super) fn threads(ranks: u32) -> usize {
     (cores / ranks.max(1) as usize).max(1)
 }
 
-/// As [`fill`], by several threads.
+/// Writes a rank's contributions like [`fill`], by several threads.
 pub(super) fn fill_all(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8], threads: usize) {
     let size = rule.dtype.size();
     let share = share(buffer.len() / size, threads);
@@ -46,7 +46,7 @@ pub(super) fn fill_all(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8]
     });
 }
 
-/// As [`judge`], by several threads, and only in these ranges of elements.
+/// Judges results like [`judge`], by several threads, and only in these ranges of elements.
 pub(super) fn judge_all(
     rule: &Rule,
     parts: &[Part],

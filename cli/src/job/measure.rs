@@ -10,7 +10,7 @@ const BATCHES: u32 = 11;
 /// More calls in a batch tell no more.
 const MOST: u32 = 20_000;
 
-/// How much is measured.
+/// The amount of measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     /// Timed calls, if it was said.

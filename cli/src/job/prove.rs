@@ -24,27 +24,27 @@ pub(crate) struct Proof {
     pub(crate) collective: String,
     /// The file that it comes from, if it does.
     pub(crate) file: Option<String>,
-    /// Whether it sums.
+    /// True if it sums.
     pub(crate) reduces: bool,
     /// Blocks of the vector: a size of B bytes is `B / blocks / size` elements of the count.
     pub(crate) blocks: u32,
-    /// What was proved, in words.
+    /// The results of the proof, in words.
     pub(crate) words: String,
-    /// What the ranks do, without names and source lines.
+    /// The plans of the ranks, without names and source lines.
     pub(crate) plans: Vec<Plan>,
 }
 
 /// Why an algorithm is played.
 pub(crate) struct Chosen {
-    /// What decided.
+    /// The source of the decision.
     pub(crate) source: DecidedBy,
     /// The grid of the ranks.
     pub(crate) shape: Shape,
-    /// How GPUs are to play it, if that is known.
+    /// The way in which GPUs are to play it, if that is known.
     pub(crate) how: Option<How>,
 }
 
-/// Whether a collective was named, for which an algorithm is to be chosen.
+/// Returns true if the target is a collective, for which an algorithm is to be chosen.
 pub(crate) fn is_choice(target: &Target) -> bool {
     is_collective(&target.target) && target.algorithm.is_none()
 }
@@ -78,7 +78,8 @@ pub(crate) fn resolve(
     Ok((Target { algorithm, paths, ..Target::of(name, None, target.root) }, chosen))
 }
 
-/// Whether what a declared collective asks for, by which results are judged, can be told of every rank.
+/// Fails unless the postconditions of a declared collective, by which results are judged, can be evaluated
+/// for every rank.
 fn answers(program: &Program, shape: &Shape) -> Result<(), Failure> {
     let Kind::Custom(custom) = &program.kind else { return Ok(()) };
     for rank in 0..u32::try_from(shape.ranks()).unwrap_or(u32::MAX) {
@@ -141,7 +142,7 @@ fn bare(mut plan: Plan) -> Plan {
     plan
 }
 
-/// What was proved, in a line.
+/// Summarizes the proof in a line.
 fn words(name: &str, shape: &Shape, facts: &Facts, chunks: u32) -> String {
     let several = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let (rounds, messages) =

@@ -24,7 +24,7 @@ const SMALL: usize = 1 << 20;
 /// Calls of each size that are traced.
 const TRACED: u32 = 3;
 
-/// Where a rank's events go.
+/// The function that takes a rank's events.
 pub(super) type Say<'a> = dyn FnMut(Event) + 'a;
 
 /// Does what the job asks of this process, which the launcher started, and reports.

@@ -1,4 +1,4 @@
-//! What of a result is verified: all of it, a sample, or nothing.
+//! Selects what is verified of a result: all of it, a sample, or nothing.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ const BLOCK: usize = 64;
 /// Blocks that the seed draws.
 const DRAWN: u64 = 1024;
 
-/// How much of a result is compared with the reference.
+/// The part of a result that is compared with the reference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verify {
@@ -24,7 +24,7 @@ pub(crate) enum Verify {
 }
 
 impl Verify {
-    /// What is verified, in words.
+    /// Describes in words what is verified.
     pub(crate) fn words(self) -> String {
         match self {
             Verify::Full => "every element is verified".into(),

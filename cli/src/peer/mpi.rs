@@ -12,13 +12,13 @@ const SOURCE: (&str, &str) = ("mpi.c", include_str!("../../peers/mpi.c"));
 /// An MPI that may be installed.
 pub(crate) struct Mpi {
     name: &'static str,
-    /// How users ask for it.
+    /// The name by which users ask for it.
     pub(crate) which: Peer,
     from: From,
     kind: Kind,
 }
 
-/// Where it comes from.
+/// The origin of an installation.
 enum From {
     /// Compiler, launcher and Debian's packages.
     Debian(&'static str, &'static str, &'static str),
@@ -154,7 +154,7 @@ impl Mpi {
         }
     }
 
-    /// What sends the data its way. Ranks bind themselves, so no launcher does.
+    /// Returns the variables that send the data its way. Ranks bind themselves, so no launcher does.
     fn variables(&self, setting: &Setting<'_>) -> Vec<(&'static str, &'static str)> {
         let tcp = setting.way == TransportName::Tcp;
         let mut set = Vec::new();

@@ -15,9 +15,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 
 use super::Answer;
 
-/// How long all ranks may take to start.
+/// The longest time that all ranks may take to start.
 const START: Duration = Duration::from_secs(60);
-/// How long they may take to end when they are told to, and again when they are made to.
+/// The longest time that they may take to end when they are told to, and again when they are made to.
 const END: Duration = Duration::from_secs(3);
 /// Between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(100);
@@ -30,9 +30,9 @@ pub(crate) struct Session {
     started: Vec<Child>,
     /// By rank.
     ranks: Vec<Rank>,
-    /// What is written to standard error.
+    /// The file to which they write standard error.
     errors: PathBuf,
-    /// What the library says of itself.
+    /// The version that the library reports.
     pub(crate) version: String,
 }
 
@@ -166,7 +166,7 @@ impl Session {
         }
     }
 
-    /// What happened, with the last thing that was said on standard error.
+    /// Describes what happened, with the last line on standard error that tells something.
     fn told(&mut self, what: &str) -> String {
         // Processes that have just failed may still be writing why.
         self.wait(Duration::from_millis(300));

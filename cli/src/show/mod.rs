@@ -85,7 +85,7 @@ fn say(report: Report, text: &str, data: impl FnOnce() -> Value) {
     }
 }
 
-/// What all stages have.
+/// Returns the fields that all stages have.
 fn data(stage: &str, collective: &str, algorithm: &str) -> Value {
     json!({ "stage": stage, "collective": collective, "algorithm": algorithm })
 }

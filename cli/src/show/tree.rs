@@ -17,12 +17,12 @@ impl Tree {
         self.text += &format!("{:indent$}{what}{at}\n", "");
     }
 
-    /// What follows lies in the node before.
+    /// Puts what follows into the node before.
     pub(super) fn enter(&mut self) {
         self.depth += 1;
     }
 
-    /// What follows lies beside it again.
+    /// Puts what follows beside that node again.
     pub(super) fn leave(&mut self) {
         self.depth -= 1;
     }
@@ -38,7 +38,7 @@ pub(super) fn applied(what: &str, to: &[String]) -> String {
     format!("({what} {})", to.join(" "))
 }
 
-/// As it is written.
+/// Returns the operator as it is written.
 pub(super) fn unary(op: UnOp) -> &'static str {
     match op {
         UnOp::Neg => "-",
@@ -46,7 +46,7 @@ pub(super) fn unary(op: UnOp) -> &'static str {
     }
 }
 
-/// As it is written.
+/// Returns the operator as it is written.
 pub(super) fn binary(op: BinOp) -> &'static str {
     op.symbol()
 }

@@ -42,12 +42,12 @@ fn grid(ranks: u32) -> Option<Shape> {
     (ranks > 2 && ranks.is_multiple_of(2)).then(|| Shape { axes: vec![2, ranks / 2] })
 }
 
-/// Whether another call is begun: all ranks go by the clock of the slowest.
+/// Returns true if another call is begun: all ranks go by the clock of the slowest.
 fn goes_on(player: &mut Player<'_>, began: Instant, order: &Order) -> Result<bool, Error> {
     Ok(player.gpu.host().max_f64(began.elapsed().as_secs_f64())? < order.seconds)
 }
 
-/// What is played with an algorithm.
+/// The calls that are played with an algorithm.
 struct Plays<'a> {
     kinds: &'a [(DType, RedOp)],
     ways: &'a [Way],
@@ -172,7 +172,7 @@ fn checked(
     Ok(true)
 }
 
-/// Whether the host plays the same plan to the same bits as the result that was read last.
+/// Returns true if the host plays this plan to the bits of the result that was read last.
 fn same_bits(
     player: &mut Player<'_>,
     calls: Calls<'_>,

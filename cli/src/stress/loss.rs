@@ -24,8 +24,8 @@ const COUNT: u64 = 1 << 16;
 /// Elements of the broadcast behind the call that fails.
 const BEHIND: usize = 64;
 
-/// What is called in turn: by kernels alone, and with copy engines between their parts. The seed says which is first,
-/// and so finds a rank lost.
+/// The calls that are made in turn: by kernels alone, and with copy engines between their parts. The seed
+/// decides which is first, and so finds a rank lost.
 const CALLS: [(&str, &str, bool, Way); 2] =
     [("all_reduce", "ring", true, Way::Staged), ("all_gather", "direct", false, Way::Engine)];
 
@@ -94,7 +94,7 @@ pub(super) fn absent(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
     played(order, player, || std::thread::sleep(away))
 }
 
-/// Whether all others got an error in time, and those that waited themselves say for whom.
+/// Checks that all others got an error in time, and that those that waited themselves say for whom.
 pub(super) fn verdict(order: &Order, job: &Played) -> Said {
     let mut said = Said::default();
     let lost = job.endings.len() as u32 - 1;

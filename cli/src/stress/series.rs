@@ -13,7 +13,7 @@ use crate::job::gpu::buffers::{GUARD, View, room};
 use crate::job::gpu::piece::Ready;
 use crate::job::gpu::player::{Areas, Calls, Player};
 
-/// What calls are drawn from.
+/// The menu from which calls are drawn.
 pub(super) const MENU: [(&str, &str, Way); 17] = [
     ("all_reduce", "one_shot", Way::Packet),
     ("all_reduce", "two_shot", Way::Packet),

@@ -31,7 +31,7 @@ struct Point {
     name: String,
 }
 
-/// What is measured at one number of ranks.
+/// The measurements at one number of ranks.
 struct Work {
     settings: Vec<Setting>,
     job: Job,

@@ -49,7 +49,7 @@ struct LinkRow<'a> {
     state: &'static str,
 }
 
-/// What was found of a path between two hosts, counted from 0.
+/// The class that was found of a path between two hosts, counted from 0.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     path: usize,
@@ -188,7 +188,7 @@ fn titles(comm: &mut Communicator, name: &str, leaders: &[u32]) -> Result<Vec<St
     Ok(titles)
 }
 
-/// What each path does between two ranks, as all ranks hear.
+/// Measures each path between two ranks; all ranks return the classes.
 fn pair(comm: &mut Communicator, ranks: [u32; 2], paths: usize) -> Result<Vec<Class>, Error> {
     let mine = ranks.contains(&comm.rank());
     let part = comm.split(if mine { &ranks } else { &[] })?;

@@ -1,4 +1,4 @@
-//! What is measured: groups of calls, and the candidates at each size.
+//! Plans what is measured: groups of calls, and the candidates at each size.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::report::Failure;
 
 /// Starting and ending the ranks of a job, in seconds.
 pub(super) const START: f64 = 0.2;
-/// What the cost model thinks this many times slower than the best is not measured.
+/// The factor over the best, by the cost model, beyond which a candidate is not measured.
 const FAR: f64 = 12.0;
 /// Most ranks by default.
 const MOST: u32 = 16;
@@ -78,7 +78,7 @@ impl Group {
         sizes
     }
 
-    /// What a resolver chooses for calls of the group.
+    /// Returns what a resolver chooses for calls of the group.
     pub(super) fn choice(&self, resolver: &mut Resolver, bytes: u64) -> Result<Choice, Failure> {
         let topology = this_host(self.setting.ranks);
         let placement =

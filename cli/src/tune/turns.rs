@@ -9,7 +9,7 @@ use crate::job::{self, Case, Job, JobEvent, Proof, Start, Verify};
 use crate::report::Failure;
 use crate::values::median;
 
-/// How often the algorithms of a size are measured in turn in one round; the median counts.
+/// Times that the algorithms of a size are measured in turn in one round; the median counts.
 pub(super) const TURNS: u32 = 3;
 
 /// Plays one size with several algorithms for one round, each checked and timed. Those that come to the same plans
@@ -71,7 +71,7 @@ pub(super) fn middle(times: &[f64]) -> f64 {
     median(times.iter().copied()).unwrap_or(f64::INFINITY)
 }
 
-/// How points are measured: sums of f32 in memory that other ranks can read.
+/// Returns the options with which points are measured: sums of f32 in memory that other ranks can read.
 fn play(setting: &Setting) -> Play {
     Play {
         in_place: setting.in_place,

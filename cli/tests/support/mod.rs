@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// What a run of the binary left behind.
+/// The exit code and the output of a run of the binary.
 pub(crate) struct Ran {
     pub(crate) code: i32,
     pub(crate) out: String,

@@ -9,7 +9,7 @@ use roundelay::cuda::{CudaBuffers, CudaComm, DevicePtr};
 /// Bytes before and after; data is aligned as it would be without.
 pub(crate) const GUARD: usize = 4096;
 const GUARD_BYTE: u8 = 0xc3;
-/// What outputs hold before a call: NaN in every float type, no `bool`.
+/// The byte that fills outputs before a call: NaN in every float type, no `bool`.
 const POISON: u8 = 0xff;
 
 /// Bytes of an area for so many bytes of data.
@@ -20,18 +20,18 @@ pub(crate) fn room(len: usize) -> usize {
 /// The memory of a call: two areas, and the bytes of data in each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View {
-    /// Whether only the first area is used.
+    /// True if only the first area is used.
     pub(crate) in_place: bool,
-    /// Where the areas begin.
+    /// The addresses at which the areas begin.
     pub(crate) areas: [DevicePtr; 2],
-    /// Where data begins in each, by their buffers.
+    /// The address of the data in each area, by buffer.
     pub(crate) data: [DevicePtr; 2],
     /// Bytes of data in each: data and nothing, or input and output.
     pub(crate) lens: [usize; 2],
 }
 
 impl View {
-    /// Which area the result is in.
+    /// Returns the index of the area that holds the result.
     fn result(&self) -> usize {
         usize::from(!self.in_place)
     }
@@ -82,7 +82,7 @@ impl View {
         self.read_area(gpu, self.result(), into)
     }
 
-    /// Whether the input, and the guards around it, are as they were; always in place.
+    /// Returns true if the input and the guards around it are unchanged; always true in place.
     pub(crate) fn kept(
         &self,
         gpu: &mut CudaComm,
@@ -111,7 +111,7 @@ impl View {
 #[derive(Debug, Default)]
 pub(crate) struct Host {
     bytes: Vec<u8>,
-    /// Where the data is.
+    /// The offset of the data, in bytes.
     at: usize,
     len: usize,
 }
@@ -123,7 +123,7 @@ impl Host {
     }
 }
 
-/// What a buffer of an input holds before its contributions are written.
+/// Fills a buffer of an input with the byte that it holds before its contributions are written.
 pub(crate) fn poisoned(buffer: &mut Vec<u8>, len: usize) {
     buffer.clear();
     buffer.resize(len, POISON);

@@ -21,7 +21,7 @@ pub(super) struct Libraries<'a> {
     /// Bytes of windows, and the memory of calls that have none.
     rooms: [usize; 2],
     ours: Areas,
-    /// What they have joined for.
+    /// The collective that they have joined for.
     kind: Option<Kind>,
     joined: Result<Joined<'a>, String>,
     libraries: Vec<LibraryRank>,
@@ -72,7 +72,7 @@ impl<'a> Libraries<'a> {
         Ok(())
     }
 
-    /// What a library calls, and the memory of its calls; or why it does not.
+    /// Returns what a library calls, and the memory of its calls, or the reason why it does not call.
     pub(super) fn at(&self, who: usize) -> Result<(&Joined<'a>, Areas), String> {
         let joined = self.joined.as_ref().map_err(String::clone)?;
         let library = self.libraries.get(who).ok_or("it has not joined")?;

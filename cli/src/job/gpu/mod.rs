@@ -20,7 +20,7 @@ use crate::args::Play;
 use crate::report::{Failure, Outcome, fault};
 pub(super) use rank::work;
 
-/// What is wrong with the options of a job, or with this machine if the job is on GPUs.
+/// Fails if the options of a job are in conflict, or if this machine cannot run a job on GPUs.
 pub(crate) fn check(play: &Play) -> Outcome {
     let on = &play.on;
     if !on.gpus() {

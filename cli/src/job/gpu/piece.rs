@@ -16,7 +16,7 @@ use crate::args::Target;
 use crate::load::{entry, load_one};
 use crate::report::Failure;
 
-/// What is to be reduced, as jobs have it.
+/// Returns the reduction of an operator, with the factor that jobs use.
 pub(crate) fn reduction(op: RedOp) -> Reduction {
     match op {
         RedOp::PremulSum => Reduction::premul_sum(FACTOR),
@@ -29,7 +29,7 @@ pub(crate) struct Ready {
     roots: Vec<(u32, Algorithm, Spec)>,
     /// The extents of the axes.
     axes: Vec<u32>,
-    /// Whether calls are in place.
+    /// True if calls are in place.
     pub(crate) in_place: bool,
     /// Rounding on the wire.
     pub(crate) wire: f64,
@@ -124,7 +124,7 @@ impl Ready {
         &self.turn(0).2.kind
     }
 
-    /// What a call reads and must write.
+    /// Returns the places that a call reads and must write.
     pub(crate) fn places(&self, turn: u64, gpu: &CudaComm, count: usize) -> Places<'_> {
         let (root, _, spec) = self.turn(turn);
         Places {

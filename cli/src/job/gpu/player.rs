@@ -8,7 +8,7 @@ use super::super::many::{fill_all, judge_all, threads};
 use super::buffers::{GUARD, Host, View, poisoned};
 use super::piece::{Ready, reduction};
 
-/// What the calls of a size have in common.
+/// The properties that the calls of a size have in common.
 #[derive(Clone, Copy)]
 pub(crate) struct Calls<'a> {
     /// The algorithm.
@@ -19,13 +19,13 @@ pub(crate) struct Calls<'a> {
     pub(crate) dtype: DType,
     /// Operator.
     pub(crate) op: RedOp,
-    /// How messages travel; the runtime chooses what is left out.
+    /// The protocol of messages; the runtime chooses if it is left out.
     pub(crate) way: Option<Way>,
     /// Blocks of the kernel, likewise.
     pub(crate) blocks: Option<u32>,
 }
 
-/// Where areas, and the data in them, begin.
+/// The addresses at which the areas, and the data in them, begin.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Areas {
     pub(crate) begin: [DevicePtr; 2],
@@ -61,7 +61,7 @@ impl Calls<'_> {
         View { in_place: self.ready.in_place, areas: begin, data, lens: self.lens(gpu) }
     }
 
-    /// As the runtime takes them.
+    /// Returns the arguments of a call as the runtime takes them.
     pub(crate) fn args(&self, view: &View) -> CudaArgs {
         CudaArgs {
             buffers: view.buffers(),
@@ -84,7 +84,7 @@ impl Calls<'_> {
 pub(crate) struct Player<'a> {
     pub(crate) gpu: &'a mut CudaComm,
     pub(crate) stream: CudaStream,
-    /// What was read last by [`Player::verify`].
+    /// The output that [`Player::verify`] read last.
     pub(crate) output: Host,
     scratch: Host,
     /// For contributions and references.
@@ -98,7 +98,7 @@ impl<'a> Player<'a> {
         Player { gpu, stream, output: Host::default(), scratch: Host::default(), threads }
     }
 
-    /// How a call is played, after it was played once on what is in the buffers; or why it is not.
+    /// Plays a call once on what the buffers hold, and returns the way and the blocks with which it is played.
     pub(crate) fn tried(&mut self, calls: Calls<'_>, args: &CudaArgs) -> Result<(Way, u32), Error> {
         let algorithm = calls.ready.algorithm(0);
         let how = self.gpu.how(algorithm, args)?;

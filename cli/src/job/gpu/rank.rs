@@ -122,7 +122,7 @@ fn rooms(job: &Job, gpu: &CudaComm, ready: &[Ready]) -> [usize; 2] {
     most
 }
 
-/// What came of a case.
+/// The outcome of a case.
 enum Came {
     Done(f64, u64, Option<How>),
     Lacks(String),

@@ -21,7 +21,7 @@ use library::{Comm, ID_BYTES, Move, Nccl, Stream, Window};
 /// does not use either.
 pub(crate) const MULTICAST: (&str, &str) = ("NCCL_NVLS_ENABLE", "0");
 
-/// What is found of NCCL, in words; or why nothing is.
+/// Describes the NCCL that is found; the error says why none is.
 pub(crate) fn probe() -> Result<String, String> {
     let nccl = Nccl::open(&find::candidates()).map_err(|why| missing(&why))?;
     let windows = if nccl.windows() { "" } else { ", without symmetric windows" };
@@ -35,7 +35,7 @@ fn missing(why: &str) -> String {
 /// A call of a collective.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
-    /// Which.
+    /// The collective.
     pub(crate) kind: &'a Kind,
     /// Elements, in the unit of the collective.
     pub(crate) count: usize,
@@ -115,7 +115,7 @@ pub(crate) struct Joined<'a> {
 pub(crate) struct Windows(Vec<Window>);
 
 impl Windows {
-    /// Where the first two begin, or a byte in each.
+    /// Returns the addresses of a byte in the first two windows; null for one that is not there.
     pub(crate) fn at(&self, byte: usize) -> [DevicePtr; 2] {
         [0, 1].map(|i| self.0.get(i).map_or(DevicePtr::NULL, |window| window.at(byte)))
     }
