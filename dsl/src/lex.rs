@@ -3,7 +3,7 @@
 //! The grammar decides what is valid; this only serves what a grammar does badly: limits before any
 //! recursion, cutting a file into its declarations, tight spans, and printing with comments.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A name, a keyword, or a number.
@@ -36,7 +36,7 @@ impl Token {
         text.get(self.start..self.end).unwrap_or("")
     }
 
-    /// Whether the grammar skips it.
+    /// Returns true if the grammar skips the token.
     pub(crate) fn is_comment(&self) -> bool {
         matches!(self.kind, Kind::LineComment | Kind::BlockComment)
     }

@@ -75,7 +75,7 @@ pub(crate) struct Input<'t> {
     pub(crate) source: SourceId,
     /// Everything, comments too.
     pub(crate) tokens: Vec<Token>,
-    /// What the grammar sees: all but comments.
+    /// The tokens that the grammar sees: all but comments.
     words: Vec<Token>,
 }
 

@@ -100,7 +100,7 @@ impl<'t> Printer<'_, 't> {
         self.level -= 1;
     }
 
-    /// Whether a unit, blocks and all, can be one line, as it was before.
+    /// Returns true if a unit, blocks and all, can be one line, as it was before.
     fn fits(&self, unit: &Unit) -> bool {
         if unit.blocks.is_empty() {
             return true;
@@ -127,7 +127,7 @@ impl<'t> Printer<'_, 't> {
         words + tokens.windows(2).filter(|w| self.is_spaced(&w[0], &w[1])).count()
     }
 
-    /// Whether a blank stands between two words of a line.
+    /// Returns true if a blank stands between two words of a line.
     fn is_spaced(&self, before: &Token, token: &Token) -> bool {
         let (a, b) = (before.text(self.input.text), token.text(self.input.text));
         let Layout { prefixes, tight, calls, .. } = self.layout;
@@ -249,7 +249,7 @@ fn columns(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Whether a token is a comment of any kind.
+/// Returns true if a token is a comment of any kind.
 fn is_remark(token: &Token) -> bool {
     token.is_comment() || token.kind == Kind::Doc
 }

@@ -1,4 +1,4 @@
-//! Where something stands in a source text.
+//! Places in source texts: sources, and byte ranges of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +72,7 @@ impl SourceMap {
         SourceId(self.sources.len() as u32 - 1)
     }
 
-    /// Whether no text was added.
+    /// Returns true if no text was added.
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }

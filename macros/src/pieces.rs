@@ -13,7 +13,7 @@ use roundelay_dsl::span::{SourceId, SourceMap, Span};
 /// The texts of one prototype.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
-    /// As the compiler sees them.
+    /// The sources as the compiler sees them.
     pub(crate) sources: SourceMap,
     /// By source id.
     leaves: Vec<Vec<Leaf>>,

@@ -9,7 +9,7 @@ use roundelay_compiler::{Embedded, Instance, Library, Options, Program, Shape, c
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
-/// What is wrong, and when it was found.
+/// The diagnostics of a refuted algorithm, and the stage that found them.
 pub(crate) struct Refuted {
     pub(crate) sources: SourceMap,
     pub(crate) found: Diagnostics,

@@ -40,9 +40,9 @@ pub(super) fn file(
 
 pub(super) struct Builder<'i, 't> {
     input: &'i Input<'t>,
-    /// Where the piece begins in the text.
+    /// The byte of the text at which the piece begins.
     base: usize,
-    /// How many statements stand around the present one.
+    /// Number of statements around the present one.
     depth: usize,
     pub(super) faults: Diagnostics,
 }

@@ -44,9 +44,9 @@ struct Fault<'i, 't> {
     input: &'i Input<'t>,
     /// The declaration.
     range: Range<usize>,
-    /// What could have stood there.
+    /// The rules that could have stood there.
     rules: &'i [Rule],
-    /// What stands there, an index of `input.words`.
+    /// The token that stands there, as an index of `input.words`.
     index: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Where declarations, statements and blocks stand, for the printer.
+//! Locates declarations, statements and blocks in a text, for the printer.
 
 use std::collections::BTreeSet;
 
@@ -20,19 +20,19 @@ pub(crate) struct Block {
     /// Byte of the `}`.
     pub(crate) close: usize,
     pub(crate) units: Vec<Unit>,
-    /// How many units may share one line with the braces.
+    /// Number of units that may share one line with the braces.
     pub(crate) inline: usize,
 }
 
-/// What the printer must know about a text beyond its tokens.
+/// The places of a text that the printer must know beyond its tokens.
 #[derive(Default)]
 pub(crate) struct Layout {
     pub(crate) items: Vec<Unit>,
-    /// Where a `-` or `!` is a prefix.
+    /// The bytes at which a `-` or `!` is a prefix.
     pub(crate) prefixes: BTreeSet<usize>,
-    /// Where an operator stands between short operands of a range: `0..n-1`.
+    /// The bytes at which an operator stands between short operands of a range: `0..n-1`.
     pub(crate) tight: BTreeSet<usize>,
-    /// Where a `(` belongs to the name before it.
+    /// The bytes at which a `(` belongs to the name before it.
     pub(crate) calls: BTreeSet<usize>,
 }
 

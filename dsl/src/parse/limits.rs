@@ -1,4 +1,4 @@
-//! What is refused before anything recursive sees it: texts too large, too deep, or no texts.
+//! Refuses texts before anything recursive sees them: texts too large, too deep, or no texts.
 
 use crate::diag::{Diagnostic, codes};
 use crate::lex::{Kind, Token};
@@ -7,7 +7,7 @@ use crate::span::{SourceId, Span};
 /// The largest text that is parsed, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// How deep brackets, blocks, `else if` chains and operators may nest.
+/// The deepest nesting of brackets, blocks, `else if` chains and operators.
 pub const MAX_DEPTH: usize = 200;
 
 /// The bytes of a file as text.
@@ -29,7 +29,7 @@ pub fn check_text(bytes: &[u8]) -> Result<&str, Diagnostic> {
     }
 }
 
-/// The same limits for a text that is in a source map.
+/// Applies the limits of [`check_text`] to a text that is in a source map.
 pub(super) fn check_size(text: &str, source: SourceId) -> Result<(), Diagnostic> {
     let start = Span::new(source, 0, 0);
     if text.len() > MAX_BYTES {

@@ -1,4 +1,4 @@
-//! What a builder takes from a node of pest's tree.
+//! Takes the parts of a node of pest's tree, for the builder.
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
@@ -34,7 +34,7 @@ impl<'t> Parts<'t> {
     }
 }
 
-/// Whether a rule is a keyword or a sign, there for messages only.
+/// Returns true if a rule is a keyword or a sign, there for messages only.
 fn is_mark(rule: Rule) -> bool {
     use Rule::*;
     matches!(

@@ -76,7 +76,7 @@ fn message(sources: &SourceMap, d: &Diagnostic, at: Option<usize>) -> String {
     text
 }
 
-/// What to write, where the two clothes differ.
+/// Rewrites a help for Rust, where the two forms of the language differ.
 fn in_rust(help: &str) -> String {
     if let Some((known, name)) = help.split_once("declare others: `scratch ") {
         let name = name.trim_end_matches("[…]`");
@@ -91,7 +91,7 @@ fn in_rust(help: &str) -> String {
     help.replace("exclude it with `where`", "exclude it with an `if`")
 }
 
-/// As `roundelay check` would print it.
+/// Prints diagnostics as `roundelay check` would.
 pub(super) fn rendered(sources: &SourceMap, found: &Diagnostics) -> String {
     let all: Vec<String> = found.iter().take(MOST).map(|d| human(sources, d, false)).collect();
     format!("the file is refused:\n{}", all.join("\n\n"))

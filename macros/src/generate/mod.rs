@@ -1,4 +1,4 @@
-//! What the macros emit: bytes and the value that carries them, and the function itself for the type
+//! Emits the macros' output: bytes and the value that carries them, and the function itself for the type
 //! checker and for editors (`shadow`), or what is wrong (`fault`).
 //!
 //! A macro sees its own tokens only. So a marked function also becomes a `macro_rules!` of its name that
@@ -139,7 +139,7 @@ fn value(name: &str, bytes: &[u8]) -> TokenStream {
     }
 }
 
-/// What stands for a function with faults: the faults, and something of its name, so that nobody else
+/// Emits the output for a function with faults: the faults, and something of its name, so that nobody else
 /// complains. Editors see the function as it is.
 fn failed(marked: &Marked, faults: &TokenStream) -> TokenStream {
     let Ok(function) = syn::parse2::<ItemFn>(marked.item.clone()) else {

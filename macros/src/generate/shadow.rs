@@ -52,7 +52,7 @@ pub(super) fn helper(function: &ItemFn) -> TokenStream {
     quote!(#[allow(dead_code, unused_parens)] #function)
 }
 
-/// What stands for a helper with faults.
+/// Returns the stub that stands for a helper with faults.
 pub(super) fn stub(function: &ItemFn) -> TokenStream {
     let mut function = function.clone();
     function.block = parse_quote!({ ::core::unreachable!() });

@@ -243,7 +243,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether there is a word among several, and the nearest to it in the help.
+    /// Reports an unknown word among several, with the nearest known one in the help.
     pub(super) fn unknown_part<T>(
         &mut self,
         word: &impl ToTokens,

@@ -8,7 +8,7 @@ use syn::{Expr, ExprMethodCall, GenericArgument, Type};
 
 use super::Parser;
 
-/// What a chain of calls begins with.
+/// Returns the expression that a chain of calls begins with.
 pub(super) fn head(e: &Expr) -> &Expr {
     let mut e = e;
     while let Expr::MethodCall(call) = e {

@@ -7,7 +7,7 @@ use syn::{Expr, FnArg, Ident, ItemFn, Local, Pat, PatType, ReturnType, Signature
 use super::Parser;
 use crate::prototype::{Attribute, Role};
 
-/// What stands before the first statement of an algorithm, and its schedule.
+/// The clauses before the first statement of an algorithm, and its schedule.
 #[derive(Default)]
 struct Clauses {
     requires: Vec<ast::Expr>,
@@ -65,7 +65,7 @@ impl Parser<'_> {
         })
     }
 
-    /// What no function of ours has.
+    /// Refuses what no function of ours has: `const`, `async`, an ABI, generic parameters.
     fn plain(&mut self, sig: &Signature) {
         let help = "write `fn name(…) { … }`";
         if let Some(word) = &sig.constness {
@@ -270,12 +270,12 @@ fn scratch(local: &Local) -> Option<(&Pat, &syn::ExprCall)> {
     }
 }
 
-/// Whether a path ends in this word.
+/// Returns true if a path ends in this word.
 pub(super) fn named(e: &Expr, word: &str) -> bool {
     matches!(e, Expr::Path(p) if p.path.segments.last().is_some_and(|s| s.ident == word))
 }
 
-/// Whether it is a call of this word.
+/// Returns true if it is a call of this word.
 pub(super) fn called(e: &Expr, word: &str) -> bool {
     matches!(e, Expr::Call(call) if named(&call.func, word))
 }

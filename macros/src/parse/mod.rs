@@ -26,7 +26,7 @@ use syn::{Ident, ItemFn};
 use crate::pieces::Pieces;
 use crate::prototype::{Attribute, Marked, Prototype, Role};
 
-/// What is wrong, at tokens (Rust's own syntax) or in the pieces (ours).
+/// A fault at tokens (Rust's own syntax) or in the pieces (ours).
 pub(crate) enum Fault {
     /// Rust's tokens cannot be read.
     Rust(syn::Error),
@@ -132,7 +132,7 @@ struct Parser<'p> {
     parts: &'p [(String, String)],
     id: SourceId,
     faults: Diagnostics,
-    /// How deep in blocks and operators.
+    /// The depth in blocks and operators.
     depth: usize,
 }
 

@@ -48,7 +48,7 @@ impl Parser<'_> {
         Some(Region { buffer, index, span })
     }
 
-    /// What stands between the brackets; `..` is all.
+    /// Reads the index between the brackets; `..` is all.
     fn index(&mut self, e: &Expr) -> Option<Option<Index>> {
         match e {
             Expr::Group(g) => self.index(&g.expr),
