@@ -32,7 +32,7 @@ fn results_come_back_with_their_buffers() {
     });
 }
 
-/// What a rank may do next.
+/// The next step of a rank.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Call,

@@ -16,7 +16,7 @@ const RANKS: [u32; 4] = [1, 2, 3, 5];
 /// An element type whose results are exact here.
 trait Number: Element + Add<Output = Self> + Mul<Output = Self> + PartialOrd {
     fn of(value: u32) -> Self;
-    /// What outputs are filled with before.
+    /// The value that fills outputs before a call.
     const POISON: Self;
 }
 

@@ -70,7 +70,7 @@ fn named(text: &str) -> Vec<(usize, String)> {
     words.collect()
 }
 
-/// What a file of a module names that does not stand below it.
+/// Returns the modules that a file of a module names although they do not stand below it.
 fn climbs(module: &str, text: &str) -> Vec<String> {
     let own = floor(module);
     let above = |word: &str| word != module && floor(word).is_some_and(|its| Some(its) > own);

@@ -19,10 +19,10 @@ use roundelay::Error;
 use roundelay::bootstrap::{membership, store};
 use roundelay_tests::end;
 
-/// Where each rank writes what it has seen.
+/// The variable that says where each rank writes what it has seen.
 const OUT: &str = "TEST_OUT";
 const SECRET: &str = "TEST_SECRET";
-/// How long ranks wait for each other, in milliseconds.
+/// The variable of the longest time that ranks wait for each other, in milliseconds.
 const TIMEOUT: &str = "TEST_TIMEOUT";
 /// A torchrun to use instead of those in `PATH`.
 const TORCHRUN: &str = "ROUNDELAY_TEST_TORCHRUN";
@@ -122,7 +122,7 @@ impl Job {
         End { seen, well, logs }
     }
 
-    /// As [`Job::end`], for a job in which all ranks met.
+    /// Ends a job like [`Job::end`], and checks that all ranks met.
     fn met(self, size: usize, launcher: &str) {
         let End { seen, well, logs } = self.end();
         assert!(well && seen.len() == size, "{seen:?}\n{logs}");
@@ -135,19 +135,19 @@ impl Job {
     }
 }
 
-/// How a job ended.
+/// The end of a job.
 #[derive(Debug)]
 struct End {
-    /// What the ranks wrote, sorted.
+    /// The lines that the ranks wrote, sorted.
     seen: Vec<String>,
-    /// Whether all processes that the test started ended with status 0.
+    /// True if all processes that the test started ended with status 0.
     well: bool,
-    /// What these processes printed.
+    /// The output of these processes.
     logs: String,
 }
 
 impl End {
-    /// Whether a rank failed with an error that has these words.
+    /// Returns true if a rank failed with an error that has these words.
     fn said(&self, words: &[&str]) -> bool {
         self.seen.iter().any(|text| words.iter().all(|word| text.contains(word)))
     }

@@ -1,5 +1,5 @@
 //! Memory that ranks keep to themselves, in messages of all lengths: through slots, read by the kernel, through pipes.
-//! Which way a message comes is found out while calls go on, so there are many of them.
+//! The way of a message is found while calls go on, so there are many of them.
 
 mod support;
 
@@ -7,7 +7,7 @@ use roundelay::{Communicator, Layout, RedOp};
 use roundelay_tests::Dice;
 use support::{layout, threads};
 
-/// What rank `r` contributes to element `i` of a call; sums of all ranks' are exact.
+/// Returns what rank `r` contributes to element `i` of a call; sums of all ranks' are exact.
 fn word(call: usize, r: usize, i: usize) -> u32 {
     ((i * 7 + i / 1021 + r * 31 + call * 101) % 8191) as u32
 }

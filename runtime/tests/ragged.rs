@@ -40,7 +40,7 @@ small! {
     half::bf16: x => half::bf16::from_f32(x as f32);
 }
 
-/// What rank `r` contributes to element `i`.
+/// Returns what rank `r` contributes to element `i`.
 fn word(r: usize, i: usize) -> usize {
     (i * 5 + r * 3) % 19
 }
@@ -168,7 +168,7 @@ fn cut_mut<'a>(mut rest: &'a mut [i64], counts: &[usize]) -> Vec<&'a mut [i64]> 
     counts.iter().map(cut).collect()
 }
 
-/// As [`cut_mut`].
+/// Cuts a slice like [`cut_mut`].
 fn cut<'a>(mut rest: &'a [i64], counts: &[usize]) -> Vec<&'a [i64]> {
     let cut = |&count: &usize| {
         let (block, others) = rest.split_at(count);
@@ -248,7 +248,7 @@ fn every_block_to_its_owner() {
     }
 }
 
-/// What each rank hears if rank 1 makes another call than the others.
+/// Returns the error of each rank if rank 1 makes another call than the others.
 fn different(
     warm: bool,
     most: &(dyn Fn(&mut Communicator) -> Result<(), Error> + Sync),

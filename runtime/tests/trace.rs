@@ -1,4 +1,4 @@
-//! Who waits for whom, told by real ranks; traces of real calls.
+//! Tests who waits for whom, as real ranks report it; traces of real calls.
 
 mod support;
 

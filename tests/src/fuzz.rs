@@ -1,4 +1,4 @@
-//! What fuzzers do with bytes and texts, as plain functions: a seeded test runs them, and so does `cargo fuzz`.
+//! Runs what fuzzers do with bytes and texts, as plain functions: for a seeded test and for `cargo fuzz`.
 
 use roundelay_compiler::Plan;
 use roundelay_compiler::chunks::ChunkSet;
@@ -13,7 +13,7 @@ pub const HEAD: usize = 8 + 4 + 32;
 /// Everything that is done with a plan once it was decoded. Gives whether it was one.
 ///
 /// # Errors
-/// What was decoded is encoded as another plan, or is inconsistent.
+/// A message, if what was decoded is encoded as another plan, or is inconsistent.
 pub fn plan(bytes: &[u8]) -> Result<bool, String> {
     let Ok(plan) = Plan::decode(bytes) else { return Ok(false) };
     plan.check()?;

@@ -102,7 +102,7 @@ pub fn say(sources: &SourceMap, faults: &Diagnostics) -> String {
     lines.join(" | ")
 }
 
-/// Whether the algorithm runs on a grid of several axes.
+/// Returns true if the algorithm runs on a grid of several axes.
 pub fn is_grid(program: &Program) -> bool {
     program.axes.names.len() > 1
 }
@@ -128,7 +128,7 @@ pub fn instance(
     instance_over(program, shape, root, 1)
 }
 
-/// How many paths between hosts an algorithm is to be tried with.
+/// Returns the numbers of paths between hosts with which an algorithm is tried.
 pub fn paths(program: &Program) -> std::ops::RangeInclusive<u32> {
     if program.weighted().is_some() { 1..=4 } else { 1..=1 }
 }
@@ -171,7 +171,7 @@ pub fn shapes<'a>(words: impl Iterator<Item = &'a str>) -> Result<Vec<Shape>, St
 /// Proves all algorithms at a shape, in both placements.
 ///
 /// # Errors
-/// What refutes the first of them.
+/// The diagnostics of the first algorithm that is refuted.
 pub fn prove(
     programs: &[Arc<Program>],
     sources: &SourceMap,

@@ -12,13 +12,13 @@ use roundelay_dsl::span::{SourceMap, Span};
 /// One changed text.
 #[derive(Debug, Clone)]
 pub struct Mutant {
-    /// What kind of change.
+    /// The kind of change.
     pub kind: &'static str,
     /// The whole text.
     pub text: String,
     /// The change, for messages.
     pub change: String,
-    /// Where the new text stands in the whole.
+    /// The range of the new text in the whole.
     pub at: Range<usize>,
 }
 

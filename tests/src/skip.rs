@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 
-/// What a check needs that is not everywhere.
+/// A requirement of a check that is not met everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// NVIDIA GPUs.
@@ -83,8 +83,8 @@ fn book() -> Option<PathBuf> {
     Some(program.parent()?.parent()?.join("skipped-checks.txt"))
 }
 
-/// How many checks the test programs of this run have skipped, for want of what, and what would make them run.
-/// Forgets what earlier runs have skipped.
+/// Reports the number of checks that the test programs of this run have skipped, what they lacked, and what
+/// would make them run. Forgets what earlier runs have skipped.
 pub fn skipped() -> String {
     let Some(path) = book() else { return summary("", 0) };
     let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -98,7 +98,7 @@ pub fn skipped() -> String {
     said
 }
 
-/// What the lines of a parent say.
+/// Summarizes the lines of a parent.
 fn summary(text: &str, parent: u32) -> String {
     let parent = parent.to_string();
     let words: Vec<&str> = text

@@ -1,6 +1,6 @@
-//! How often a diagnostic points at what is wrong. Single changes to the algorithms of the library;
-//! the first label of the first finding, at the first shape that refutes the mutant, is either on a
-//! guilty line or it is not.
+//! Measures how often a diagnostic points at what is wrong. Single changes to the algorithms of the library;
+//! the first label of the first finding, at the first shape that refutes the mutant, is either on a guilty
+//! line or it is not.
 //!
 //! * *line*: the label begins on a line that the change touches. Where a statement was taken out,
 //!   that is the line where it stood, or the nearest line before or behind it that says something.

@@ -37,7 +37,7 @@ const GRIDS: [[u32; 2]; 16] = [
 const RUN_UP_TO: u64 = 17;
 /// Plans of all counts are proved up to here.
 const PLANS_UP_TO: u64 = 64;
-/// What is split over paths is proved with up to four of them up to here.
+/// The most ranks at which algorithms that are split over paths are proved with up to four of them.
 const PATHS_UP_TO: u64 = 16;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! What rustc says of mistakes in algorithms: each error at the right tokens, and what to do.
+//! Compares what rustc says of mistakes in algorithms: each error is at the right tokens, and says what to do.
 //!
 //! Every file of `compile_fail/` has a text beside it with the whole of rustc's errors, as trybuild has
 //! them. trybuild itself would build all dependencies once more for this; here rustc is called with those
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use expect_test::expect_file;
 
-/// Where cargo put this program, and what it was built with.
+/// Returns the folder into which cargo put this program, and the crates that it was built with.
 fn dependencies() -> PathBuf {
     let program = std::env::current_exe().expect("this program");
     program.parent().map(Path::to_path_buf).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What a build that uses files only pays for: nothing of the macros.
+//! Checks that a build that uses files only pays nothing for the macros.
 //!
 //! Two things are looked at, as cargo resolves them for the package alone. Linked into what runs
 //! (`-e normal,no-proc-macro`): no `syn`, `quote`, `proc-macro2` or `roundelay-macros`. Compiled at all

@@ -92,7 +92,7 @@ fn difference(a: &Plan, b: &Plan) -> String {
     lines.or(parts).unwrap_or("part".into())
 }
 
-/// What only some ranks do shows in the header of all.
+/// Properties that only some ranks have show in the header of all.
 #[test]
 fn headers_do_not_depend_on_the_rank() {
     let texts = [

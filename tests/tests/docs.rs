@@ -75,7 +75,7 @@ fn title_code(page: &str) -> Option<&str> {
 
 /// A fenced block.
 struct Block {
-    /// What stands behind the fence.
+    /// The text behind the fence.
     info: String,
     /// Line of the fence, from 1.
     line: usize,

@@ -11,7 +11,7 @@ use roundelay_tests::{is_grid, of_book};
 
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
 
-/// What a device plays of an algorithm, by rank; nothing if there are no such plans, or it cannot.
+/// Returns what a device plays of an algorithm, by rank; nothing if there are no such plans, or it cannot.
 fn programs(entry: &Entry, n: u32, placement: Placement, way: Way) -> Vec<ProvedProgram> {
     let (sources, program) = of_book(entry).expect("the book resolves");
     let shape = if is_grid(&program) { Shape { axes: vec![2, n / 2] } } else { Shape::flat(n) };

@@ -17,7 +17,7 @@ use roundelay_tests::{Dice, instance_over, is_grid, paths, read, say as line};
 /// Mutants tried of each algorithm.
 const TRIED: usize = 80;
 
-/// What became of the mutants of one algorithm.
+/// The outcomes of the mutants of one algorithm.
 #[derive(Default)]
 struct Count {
     mutants: usize,
@@ -78,7 +78,7 @@ fn proved(
     Ok(())
 }
 
-/// Whether the refusal is about resources, which the oracle knows nothing of.
+/// Returns true if the refusal is about resources, which the oracle knows nothing of.
 fn resources(faults: &Diagnostics) -> bool {
     faults.iter().all(|d| d.code == codes::SLOTS || d.code == codes::TOO_BIG)
 }

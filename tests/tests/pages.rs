@@ -61,7 +61,7 @@ fn targets(line: &str) -> Vec<String> {
     plain(line).split("](").skip(1).map(ends).collect()
 }
 
-/// What a title is called in links, as GitHub makes it.
+/// Returns the anchor of a title in links, as GitHub makes it.
 fn anchor(title: &str) -> String {
     let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.collect::<String>().trim().to_lowercase().replace(' ', "-")

@@ -25,12 +25,12 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// What a file says is to happen.
+/// The outcome that a file declares.
 #[derive(Default)]
 struct Expected {
     /// Code, line.
     errors: BTreeSet<(String, u32)>,
-    /// The same with a shape.
+    /// Code, line and shape.
     at: Vec<(String, u32, Shape)>,
     /// Shapes to be proved.
     checks: Vec<Shape>,

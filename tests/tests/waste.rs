@@ -96,7 +96,7 @@ fn a_turn_too_many_is_told() {
     }
 }
 
-/// What is stored beside the result, and what is overwritten before anybody reads it.
+/// Values that are stored beside the result, or overwritten before any rank reads them, are reported.
 #[test]
 fn values_that_flow_nowhere_are_told() {
     let beside = "algorithm mine implements reduce on n ranks {

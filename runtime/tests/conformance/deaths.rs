@@ -10,10 +10,10 @@ use crate::support::scene::{self, Job, say};
 use crate::support::{barrier, contribution, header, ring, total, until_stopped};
 use crate::{Over, threads};
 
-/// How long ranks wait that need not wait for the deadline: no test comes near it, however busy the machine is, unless
-/// something hangs.
+/// The timeout of ranks that need not wait for the deadline: no test comes near it, however busy the machine
+/// is, unless something hangs.
 const FOREVER: Duration = Duration::from_secs(600);
-/// How long ranks wait for one that is stopped: all of them begin to wait within it.
+/// The timeout of ranks that wait for one that is stopped: all of them begin to wait within it.
 const SHORT: Duration = Duration::from_secs(2);
 const RANKS: u32 = 4;
 

@@ -171,7 +171,7 @@ pub(crate) fn back_pressure(over: Over) {
     });
 }
 
-/// What lies in the arena is sent from there, and lands there, if devices do it: they know it then.
+/// Buffers in the symmetric heap are sent from there, and land there, if devices do it: they know it then.
 pub(crate) fn pinned(over: Over) {
     let plans = send_recv(&header("send_recv", "plain", 2, 1));
     threads(over, 2, 64 << 10, |comm, rank| {

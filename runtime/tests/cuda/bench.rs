@@ -78,7 +78,7 @@ impl Read for bool {
     }
 }
 
-/// What the host makes of the same plan: output, or data.
+/// Returns the host's result of the same plan: output, or data.
 fn reference<T: Element + Read>(
     comm: &mut Communicator,
     algorithm: &Algorithm,

@@ -1,4 +1,4 @@
-//! What ranks do on their GPUs.
+//! Plays the scenes of ranks on their GPUs.
 
 use roundelay::cuda::{CudaArgs, CudaBuffer, CudaBuffers, CudaComm, CudaOptions, DevicePtr, Way};
 use roundelay::{Algorithm, Communicator, DType, Error, RedOp, Reduction};

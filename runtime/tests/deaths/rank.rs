@@ -1,4 +1,4 @@
-//! What each rank of a job does: calls without end, every result compared with what it must be.
+//! Plays each rank of a job: calls without end, every result compared with what it must be.
 
 use std::fs::File;
 use std::ops::{Deref, DerefMut};
@@ -23,7 +23,7 @@ struct Call {
     algorithm: Option<&'static str>,
     /// Elements of a vector or block.
     count: usize,
-    /// Whether peers can read the buffers.
+    /// True if peers can read the buffers.
     arena: bool,
     root: u32,
 }
@@ -54,7 +54,7 @@ impl Call {
         Call { collective: "parts", ..Call::any(random, ranks) }
     }
 
-    /// Whether nobody can complete it before everybody has begun it.
+    /// Returns true if nobody can complete it before everybody has begun it.
     fn needs_all(&self) -> bool {
         matches!(self.collective, "all_reduce" | "all_gather" | "all_to_all" | "barrier" | "parts")
     }
@@ -284,7 +284,7 @@ fn calls(comm: &mut Communicator, seed: u64) -> Error {
     unreachable!()
 }
 
-/// The same call three times, in the background.
+/// Makes the same call three times, in the background.
 fn background(comm: &mut Communicator, call: &Call, salt: u64) -> Result<(), Error> {
     let start = |i: u64| {
         let call = call.clone();

@@ -18,8 +18,9 @@ fn done(program: &str, args: &str) -> bool {
 }
 
 impl Lab {
-    /// So many hosts, and a path of each of these rates, in Mbit/s; 0 is without a limit. Host k has
-    /// address 10.79.P.(k + 1) on interface `railP`.
+    /// Makes so many hosts, and a path of each of these rates, in Mbit/s; 0 is without a limit. Host k has
+    /// address 10.79.P.(k + 1) on interface `railP`. Returns `None`, and reports a skip, if namespaces cannot
+    /// be made here.
     pub(crate) fn new(hosts: u32, rates: &[u32]) -> Option<Lab> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

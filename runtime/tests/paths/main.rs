@@ -41,7 +41,7 @@ struct Call {
 struct Job {
     children: Vec<Child>,
     said: Receiver<(usize, String)>,
-    /// What each rank said.
+    /// The lines that each rank printed.
     lines: Vec<Vec<String>>,
     began: Instant,
 }

@@ -340,7 +340,7 @@ pub(crate) fn play<T: Send>(
     })
 }
 
-/// The same over shared memory, over sockets, and over both: memory between ranks r and r + 2.
+/// Runs the body over shared memory, over sockets, and over both: memory between ranks r and r + 2.
 pub(crate) fn everywhere<T: Send>(
     ranks: u32,
     slot_bytes: u64,
@@ -355,7 +355,7 @@ pub(crate) fn everywhere<T: Send>(
     vec![threads(layout(ranks, slot_bytes), &body), over(&tcp), over(&mixed)]
 }
 
-/// What a rank contributes: small whole numbers, so that every sum is exact.
+/// Returns what a rank contributes: small whole numbers, so that every sum is exact.
 pub(crate) fn contribution(rank: usize, i: usize, salt: usize) -> f32 {
     ((i * 7 + rank * 13 + salt * 5) % 101) as f32 - 50.0
 }

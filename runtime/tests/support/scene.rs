@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use roundelay::{Error, Launcher, Outcome};
 use rustix::process::{Pid, test_kill_process};
 
-/// Which scene a rank plays. Where it is not set, the process is no rank.
+/// The variable with the scene that a rank plays. Where it is not set, the process is no rank.
 const SCENE: &str = "TEST_SCENE";
 
 /// Ends this process as a rank, if it is one: it plays the scene, and says what came of it.
@@ -37,7 +37,7 @@ pub(crate) fn scene(launcher: Launcher, test: &str, scene: &str) -> Launcher {
 /// A job that has ended.
 pub(crate) struct Job {
     pub(crate) outcome: Outcome,
-    /// What each rank said.
+    /// The lines that each rank printed.
     pub(crate) said: Vec<Vec<String>>,
     pub(crate) took: Duration,
 }

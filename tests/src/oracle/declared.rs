@@ -1,4 +1,4 @@
-//! What declared collectives ask for: their postconditions, one after the other.
+//! Evaluates what declared collectives ask for: their postconditions, one after the other.
 
 use roundelay_dsl::ast::{Collective, Ensure, File, Stmt};
 
@@ -19,9 +19,9 @@ pub struct Declared {
     pub input: usize,
     /// Chunks of every rank's output.
     pub output: usize,
-    /// What it asks for, by rank and chunk of the output.
+    /// The contributions that it asks for, by rank and chunk of the output.
     pub asked: Vec<Vec<Asked>>,
-    /// Whether it has sums.
+    /// True if it has sums.
     pub sums: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Where names are looked up: in a file, in the files that it imports, then in the book.
+//! Looks up names: in a file, in the files that it imports, then in the algorithm library.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use roundelay_dsl::ast::{BinOp, Expr, ExprKind, File, FnDef, UnOp};
 
 use super::{Frame, Stop, wrong};
 
-/// What an expression gives.
+/// The value of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Datum {
     Int(i64),

@@ -46,7 +46,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Whether an algorithm of a file uses `data`; one that names no buffer does, but of a declared
+    /// Returns true if an algorithm of a file uses `data`; one that names no buffer does, but of a declared
     /// collective.
     pub(super) fn in_place(
         &self,
@@ -70,7 +70,7 @@ pub(super) fn small(v: usize) -> i64 {
     i64::try_from(v).unwrap_or(i64::MAX)
 }
 
-/// How much finer `pieces` must be cut to give `parts` of the same length.
+/// Cuts `pieces` into `parts` of equal length; the error says how much finer the pieces must be for that.
 pub(super) fn cut(pieces: usize, parts: usize) -> Result<usize, Stop> {
     let (mut a, mut b) = (pieces, parts);
     while b != 0 {
@@ -252,7 +252,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Whether a `where`, if there is one, holds.
+    /// Returns true if there is no `where`, or if it holds.
     pub(super) fn passes(&self, filter: &Option<Expr>) -> Result<bool, Stop> {
         filter.as_ref().map_or(Ok(true), |e| self.truth(e))
     }

@@ -28,7 +28,7 @@ pub(super) struct Move {
     pub(super) rounded: bool,
 }
 
-/// What all ranks hold.
+/// The contents of the memory of all ranks.
 pub(super) struct Memory {
     places: Vec<Vec<Option<Tree>>>,
     numbers: BTreeMap<Node, Tree>,
@@ -38,7 +38,7 @@ pub(super) struct Memory {
     /// their blocks have the same length, others need not.
     seen: usize,
     block: usize,
-    /// Of a barrier: of whom each rank has heard.
+    /// The ranks of which each rank has heard, in a barrier.
     heard: Vec<Vec<bool>>,
     pub(super) messages: u64,
     pub(super) sent: Vec<u64>,
@@ -132,7 +132,7 @@ impl Memory {
         Ok(())
     }
 
-    /// What a place holds after all that is written to it in a round.
+    /// Returns what a place holds after all that is written to it in a round.
     fn fold(&mut self, rank: usize, place: usize, list: &[(&Move, Tree)]) -> Result<Tree, Stop> {
         let copies = list.iter().filter(|(m, _)| m.op == Op::Copy).count();
         if copies > 1 {
@@ -177,8 +177,9 @@ impl Memory {
         self.leaves[tree].first().map_or(0, |leaf| leaf.1 % self.block)
     }
 
-    /// Whether every rank holds what is asked for; and whether those that hold one sum hold one tree,
-    /// and that one adds the ranks one after the other.
+    /// Fails unless every rank holds what is asked for. Returns whether those that hold one sum hold one
+    /// tree, and whether that one adds the ranks one after the other; `None` for a barrier, or if nothing is
+    /// summed.
     pub(super) fn judge(&mut self, task: &Task) -> Result<Option<(bool, bool)>, Stop> {
         if task.kind == Kind::Barrier {
             let all = self.heard.iter().flatten().all(|h| *h);

@@ -13,9 +13,9 @@ use super::kernel::{Call, Fold, Layout, Step, WARPS, Writer};
 use super::memory::{Eye, Memory, View, join};
 use super::reference::{Buffers, rounded};
 
-/// What stands where nothing meaningful does.
+/// The value of cells that hold nothing meaningful.
 const POISON: u32 = 0x7fc0_dead;
-/// So many steps in a row without any of them going on: then it is looked whether any can.
+/// The number of steps in a row without progress after which the machine checks whether any progress is possible.
 const PATIENCE: usize = 400;
 
 struct Warp {
@@ -25,12 +25,12 @@ struct Warp {
     met: bool,
 }
 
-/// Which calls have been made before, and what becomes of what they left.
+/// The calls that were made before, and what becomes of what they left.
 #[derive(Clone, Copy)]
 pub(crate) struct Past {
     /// Epoch of the first call.
     pub(crate) first: u32,
-    /// Whether calls renew words and packets.
+    /// True if calls renew words and packets.
     pub(crate) renews: bool,
 }
 
@@ -40,7 +40,7 @@ pub(crate) const NONE: Past = Past { first: 1, renews: true };
 /// An element under way.
 struct Pending {
     warp: usize,
-    /// How often the block had met.
+    /// Number of times that the block had met.
     after: usize,
     fold: Rc<Fold>,
     /// Contents of packets.
@@ -57,7 +57,7 @@ struct Rank {
     /// Call at hand.
     call: usize,
     blocks: Vec<Block>,
-    /// What the rank's stream has seen, now and when each call began.
+    /// The values that the rank's stream has seen, now and when each call began.
     view: View,
     began: Vec<Rc<View>>,
     synchronized: bool,
@@ -72,7 +72,7 @@ pub(crate) struct Machine<'c> {
     ranks: Vec<Rank>,
     dice: Dice,
     eye: Eye,
-    /// Of ten elements, so many stay under way.
+    /// Number of elements in ten that stay under way.
     lazy: usize,
 }
 
@@ -250,7 +250,7 @@ impl<'c> Machine<'c> {
         Ok(())
     }
 
-    /// What the last block of a call does if the call renews.
+    /// Plays what the last block of a call does if the call renews.
     fn renew(&mut self, rank: usize) {
         let epoch = self.epoch(rank);
         let view = &mut self.ranks[rank].view;
@@ -265,7 +265,7 @@ impl<'c> Machine<'c> {
         }
     }
 
-    /// What all ranks did before the barrier is seen after it.
+    /// Checks that whatever all ranks did before the barrier is seen after it.
     fn barrier(&self, rank: usize) -> Result<(), String> {
         let Rank { call, view, .. } = &self.ranks[rank];
         let seen = |began: &Rc<View>| view.iter().zip(began.iter()).all(|(a, b)| a >= b);
@@ -485,7 +485,7 @@ impl<'c> Machine<'c> {
     }
 }
 
-/// Whether one of them writes what the other one touches.
+/// Returns true if one of them writes what the other one touches.
 fn conflict(a: &Fold, b: &Fold) -> bool {
     let reads = |f: &Fold, at| f.inputs.iter().any(|s| s.at == at);
     let writes = |f: &Fold, at| f.outs.iter().any(|d| d.at == at);

@@ -159,7 +159,7 @@ fn proofs(mut of: impl FnMut(&str, &Shape, &Proved)) {
     }
 }
 
-/// What else there is: the book in channels, and the suite.
+/// Plays all others: the algorithm library in channels, and the suite.
 fn others(mut of: impl FnMut(&str, &Shape, &Proved)) {
     let mut texts: Vec<(String, String)> = Vec::new();
     for entry in CATALOGUE {

@@ -15,13 +15,13 @@ pub(crate) type At = u32;
 /// For each cell, the oldest value that may be read.
 pub(crate) type View = Vec<u32>;
 
-/// So many old values are kept.
+/// Number of old values that are kept.
 const KEPT: usize = 6;
 
 #[derive(Clone)]
 struct Value {
     bits: u64,
-    /// What a release before the write makes visible to who acquires it.
+    /// The view that a release before the write makes visible to a reader that acquires it.
     released: Option<Rc<View>>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Memory {
     cells: Vec<Cell>,
 }
 
-/// How a read chooses among the values that it may see.
+/// The rule by which a read chooses among the values that it may see.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Eye {
     /// Any; the oldest often.

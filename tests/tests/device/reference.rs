@@ -1,4 +1,4 @@
-//! What a call must give: the plans played one operation at a time, on plain memory.
+//! Computes what a call must give: the plans played one operation at a time, on plain memory.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,7 +15,7 @@ pub(crate) fn rounded(x: f32, wire: Option<WireType>) -> f32 {
     }
 }
 
-/// Where the chunks of a vector of N elements are.
+/// The chunks of a vector of N elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Cut {
     pub(crate) elements: usize,

@@ -132,7 +132,7 @@ fn damaged_programs_are_refused() {
     assert!(accepted.is_empty(), "{} of {tried}:\n{}", accepted.len(), accepted.join("\n"));
 }
 
-/// Whether the machine finds that something is missing.
+/// Returns true if the machine finds that something is missing.
 fn found(name: &str, proved: &Proved, rest: &[DeviceProgram], seeds: u64) -> bool {
     (0..seeds).any(|seed| {
         let mut dice = Dice(seed);
@@ -142,9 +142,9 @@ fn found(name: &str, proved: &Proved, rest: &[DeviceProgram], seeds: u64) -> boo
     })
 }
 
-/// What the proof accepts without: a word that is told again by a later signal, so that peers only wait
-/// longer; a meeting between passes that another rank's meeting stands for; and of what several channels of a rank
-/// tell at once that engines may read, all but one.
+/// Returns true if the proof may accept the program without it: a word that is told again by a later signal,
+/// so that peers only wait longer; a meeting between passes that another rank's meeting stands for; and of
+/// what several channels of a rank tell at once that engines may read, all but one.
 fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> bool {
     let told = |p: &DeviceProgram| {
         let signals = p.phases.iter().flat_map(|phase| &phase.signals);
@@ -166,8 +166,8 @@ fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> boo
         || told_twice && orders
 }
 
-/// What no machine without branches taken before their time can show: after a wait for an entry, for room, or
-/// for a consumption, the rank only writes.
+/// Returns true if no machine without branches taken before their time can show it: after a wait for an
+/// entry, for room, or for a consumption, the rank only writes.
 fn hidden(what: &str) -> bool {
     what.contains("acquire") && !what.contains("Sent")
 }

@@ -19,7 +19,7 @@ pub(crate) struct Plans {
     pub(crate) name: String,
     pub(crate) collective: Collective,
     pub(crate) in_place: bool,
-    /// Whether all ranks' results were proved to be bitwise equal.
+    /// True if all ranks' results were proved to be bitwise equal.
     pub(crate) bitwise: bool,
     pub(crate) lossy: bool,
     /// By schedule and rank. The first schedule is the compiler's.
@@ -128,8 +128,8 @@ impl Plans {
             .expect("an allowed shape")
     }
 
-    /// Whether a call of that type and operator is one. What is rounded on the wire must be sums of
-    /// floats. Nothing says what an average or a factor of a declared collective is.
+    /// Returns true if a call of that type and operator exists. An algorithm that rounds on the wire must
+    /// have sums of floats. Nothing defines an average or a factor of a declared collective.
     pub(crate) fn takes(&self, dtype: DType, op: RedOp) -> bool {
         let sum = matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum);
         let plain = !matches!(op, RedOp::Avg | RedOp::PremulSum);
@@ -172,20 +172,20 @@ pub(crate) struct Case<'a> {
     pub(crate) shares: Option<Shares>,
 }
 
-/// How a call is played: what must not change its result.
+/// The manner in which a call is played, which must not change its result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
-    /// Which schedule.
+    /// Index of the schedule.
     pub(crate) schedule: usize,
     /// The least capacity of a slot in bytes, 0 for the usual one.
     pub(crate) slot_bytes: u64,
-    /// Whether buffers lie in memory that the other ranks can read.
+    /// True if buffers lie in memory that the other ranks can read.
     pub(crate) shared: bool,
     /// Guard elements on each side.
     pub(crate) guard: usize,
 }
 
-/// What one rank has after a call.
+/// The buffers and figures of one rank after a call.
 pub(crate) struct Played {
     /// The input of a call out of manner.
     pub(crate) input: Option<Guarded>,
@@ -316,7 +316,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// What the rank was to end with, as bytes.
+    /// Returns what the rank was to end with, as bytes.
     pub(crate) fn result(&self, rank: u32, played: &Played) -> Vec<u8> {
         let bytes = self.count * self.dtype.size();
         let body = played.result.body();

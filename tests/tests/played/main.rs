@@ -87,7 +87,7 @@ fn pieces() -> Vec<Piece> {
     pieces
 }
 
-/// What was covered.
+/// The coverage of all calls.
 #[derive(Default)]
 struct Tally {
     algorithms: BTreeSet<String>,

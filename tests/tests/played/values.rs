@@ -95,7 +95,7 @@ fn push(bytes: &mut Vec<u8>, dtype: DType, number: Number) {
     }
 }
 
-/// What kind of data a call gets.
+/// The kind of data that a call gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Data {
     /// Any bits: for collectives that copy.
@@ -144,7 +144,7 @@ pub(crate) fn factor(data: Data, rank: u32) -> f64 {
     if data == Data::Rough { whole / 3.0 } else { whole }
 }
 
-/// What a result must be, and how far it may be off.
+/// The value that a result must have, and the largest allowed difference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Wanted {
     pub(crate) value: Number,

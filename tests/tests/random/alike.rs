@@ -30,7 +30,7 @@ fn shapes(grid: bool, dice: &mut roundelay_tests::Dice) -> Vec<Shape> {
 /// `None` if the rounds themselves are refused.
 ///
 /// # Errors
-/// How they differ.
+/// The difference between the two.
 pub(crate) fn of_is_all(instance: &Instance) -> Result<Option<u64>, String> {
     let (mut count, mut why, mut refused) = (0, None, false);
     let done = walk(instance, &mut |round| {

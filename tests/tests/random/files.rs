@@ -6,7 +6,7 @@ use roundelay_tests::Dice;
 
 use crate::make::Made;
 
-/// What the other files import.
+/// The file that the others import.
 const BASE: &str = "fn back(r, n) = (r - 1) % n
 fn hop(k) = 1 << k
 algorithm base implements all_gather on n ranks {

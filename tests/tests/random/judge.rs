@@ -22,7 +22,7 @@ pub(crate) struct At<'a> {
     pub(crate) root: u32,
 }
 
-/// What all say.
+/// The verdict in which all agree.
 pub(crate) enum Verdict {
     /// The shape is not one of the program's.
     Unfit,
@@ -34,7 +34,7 @@ pub(crate) enum Verdict {
     Right(Arc<Instance>, Vec<Proved>),
 }
 
-/// Whether the refusal is about slots, of which the oracle knows nothing: more than there can be, or
+/// Returns true if the refusal is about slots, of which the oracle knows nothing: more than there can be, or
 /// fewer asked for by the schedule than are needed.
 fn resources(faults: &Diagnostics, instance: &Instance) -> bool {
     let few = instance.slots.is_some();
@@ -51,7 +51,7 @@ impl At<'_> {
     /// Compares the verdicts.
     ///
     /// # Errors
-    /// How they differ.
+    /// The difference between the verdicts.
     pub(crate) fn judge(&self) -> Result<Verdict, String> {
         let Ok(Some(instance)) = instance(self.program, &self.shape, self.root) else {
             return Ok(Verdict::Unfit);
@@ -114,7 +114,7 @@ impl At<'_> {
     /// proved.
     ///
     /// # Errors
-    /// How they differ.
+    /// The difference between the two proofs.
     pub(crate) fn symmetry(&self) -> Result<Option<bool>, String> {
         let Ok(Some(instance)) = instance(self.program, &self.shape, self.root) else {
             return Ok(None);

@@ -7,7 +7,7 @@
 //!   refutes nothing else than unrolling does, but for waits, which its clock sees more strictly.
 //! * Texts that are no programs do no harm.
 //!
-//! What they found once is kept in `kept.rs`, and tried again.
+//! Programs that once showed a fault are kept in `kept.rs`, and tried again.
 //!
 //! `ROUNDS=20` tries twenty times as many, `SEED=7` others.
 
@@ -44,7 +44,7 @@ fn dice(i: u64) -> Dice {
     Dice(number("SEED", 1) << 32 ^ i)
 }
 
-/// What happened, counted.
+/// The outcomes, counted.
 #[derive(Default)]
 struct Count {
     of: BTreeMap<&'static str, u64>,

@@ -13,7 +13,7 @@ use roundelay_tests::{Dice, Source, declared, read_with};
 pub(crate) struct Made {
     pub(crate) text: String,
     pub(crate) grid: bool,
-    /// What it imports, by the paths that it names.
+    /// The files that it imports, by the paths that it names.
     pub(crate) files: Vec<(String, String)>,
 }
 
@@ -91,11 +91,11 @@ pub(crate) struct Maker<'d> {
     pub(crate) dice: &'d mut Dice,
     /// Chunks of a block, or of all where there are no blocks.
     pub(crate) k: usize,
-    /// Whether there are n * k chunks, and not k.
+    /// True if there are n * k chunks, false if k.
     pub(crate) by_rank: bool,
     /// Another buffer to read rubbish from.
     input: Option<&'static str>,
-    /// How ranks are numbered in rings and chains: which way, and moved by how much.
+    /// The numbering of ranks in rings and chains: its direction, and its shift.
     relabel: (usize, usize),
 }
 

@@ -81,12 +81,12 @@ impl Case<'_> {
         at(chunk as usize)..at(chunk as usize + 1)
     }
 
-    /// What a rank brings along: small whole numbers, so that sums are exact in every type.
+    /// Returns an element that a rank contributes: small whole numbers, so that sums are exact in every type.
     fn element(&self, rank: u32, at: usize) -> f32 {
         Dice(self.seed ^ u64::from(rank) << 32 ^ at as u64).below(8) as f32
     }
 
-    /// Where a chunk of a buffer lies in it.
+    /// Returns the range of a chunk in its buffer.
     fn place(&self, chunk: u32) -> std::ops::Range<usize> {
         self.elements(chunk)
     }
@@ -165,8 +165,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// What a rank must end with: chunks, and the contributions of each. Of declared collectives it is
-    /// read from the postconditions, not from what the compiler made of them.
+    /// Returns what a rank must end with: chunks, and the contributions of each. Of declared collectives it
+    /// is read from the postconditions, not from what the compiler made of them.
     fn asked(&self, rank: u32, buffer: Buffer) -> Result<Vec<Asked>, String> {
         if let Kind::Custom(custom) = &self.spec.kind {
             let per = self.spec.per_block();

@@ -18,7 +18,7 @@ fn turned(r, n) = if pow2(n) { bit_reverse(r, log2(n)) } else { n - 1 - r }
 struct Base {
     kind: &'static str,
     requires: &'static str,
-    /// Whether a chunk may go anywhere: there is one a block.
+    /// True if a chunk may go anywhere: there is one a block.
     alike: bool,
     buffer: &'static str,
     stages: &'static [&'static str],
@@ -139,7 +139,7 @@ struct Maker<'d> {
     /// Numbers known where the next expression stands, each at least 0 and mostly small.
     vars: Vec<String>,
     grid: bool,
-    /// Whether all ranks do alike, but for what an exception does.
+    /// True if all ranks do alike, but for what an exception does.
     tame: bool,
 }
 
