@@ -101,7 +101,7 @@ fn checked_plan(plan: &Plan, report: Report) -> Outcome {
 struct Proved {
     checked: Checked,
     spec: Spec,
-    /// By the cost model.
+    /// The predicted time, by the cost model.
     time_us: Option<f64>,
     /// See [`graph::ports`]; not known of large ones.
     ports: Option<u32>,
@@ -129,7 +129,7 @@ struct Table<'a> {
 
 /// The outcome of all rank counts of an algorithm; the first that did not go well says why.
 enum End {
-    /// With the warnings of the first rank count that has some.
+    /// The algorithm is proved; with the warnings of the first rank count that has some.
     Proved(Vec<Diagnostic>),
     /// It allows none of them.
     NotAllowed(Vec<Diagnostic>),

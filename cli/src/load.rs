@@ -278,7 +278,7 @@ pub(crate) fn proved(
         .map_err(|found| blame::sharpen(program, shape, options, found))
 }
 
-/// In place or not: what was asked for, or what is usual for the collective.
+/// Returns the placement that was asked for, or else the usual one of the collective.
 pub(crate) fn placement(program: &Program, in_place: bool, out_of_place: bool) -> Placement {
     let usual = matches!(program.kind.name(), "all_reduce" | "broadcast" | "barrier");
     match in_place || (usual && !out_of_place) {

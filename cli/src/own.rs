@@ -48,7 +48,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Algorithm> {
     found.next().is_none().then_some(first)
 }
 
-/// This process goes on as another program, with the same arguments but for `--from`.
+/// Replaces this process by another program, with the same arguments but for `--from`.
 pub(crate) fn become_program(program: &Path) -> Result<(), Failure> {
     // A path, and not a name to be searched for.
     let path = std::fs::canonicalize(program).unwrap_or_else(|_| program.to_path_buf());

@@ -12,13 +12,13 @@ use crate::values::size_text;
 /// Width of a panel, without its labels.
 const WIDE: f64 = 400.0;
 const HIGH: f64 = 250.0;
-/// Left of a panel, for the labels of its axis.
+/// Width left of a panel, for the labels of its axis.
 const LEFT: f64 = 74.0;
-/// Above the panels of a row: its title, and what the axes are.
+/// Height above the panels of a row, for its title, and what the axes are.
 const ABOVE: f64 = 62.0;
-/// Below: the labels of sizes.
+/// Height below the panels, for the labels of sizes.
 const BELOW: f64 = 50.0;
-/// Right of the panels: the names.
+/// Width right of the panels, for the names.
 const LEGEND: f64 = 170.0;
 const WIDTH: f64 = 2.0 * (LEFT + WIDE) + LEGEND;
 
@@ -177,7 +177,7 @@ struct Log {
 }
 
 impl Log {
-    /// From the power of the base below the least value to that above the greatest.
+    /// Makes an axis from the power of the base below the least value to that above the greatest.
     fn new(base: f64, values: impl Iterator<Item = f64>) -> Log {
         let logs = values.map(|v| v.log(base));
         let (least, most) = logs.fold((f64::MAX, f64::MIN), |(a, b), l| (a.min(l), b.max(l)));
@@ -191,7 +191,7 @@ impl Log {
         (value.log(self.base) - self.from) / (self.to - self.from)
     }
 
-    /// At most nine powers of the base, evenly, and their texts.
+    /// Returns at most nine powers of the base, evenly, and their texts.
     fn ticks(&self, text: impl Fn(f64) -> String) -> Vec<(f64, String)> {
         let powers = (self.to - self.from) as usize;
         let step = powers / 9 + 1;

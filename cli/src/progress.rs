@@ -20,7 +20,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Nothing is shown yet, and never where standard error is no terminal.
+    /// Starts a bar. It is not shown at once, and never where standard error is no terminal.
     pub(crate) fn new(what: &str, parts: usize) -> Self {
         let bar = ProgressBar::with_draw_target(Some(parts as u64), ProgressDrawTarget::hidden());
         let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {elapsed}");

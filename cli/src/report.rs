@@ -15,7 +15,7 @@ pub(crate) const USAGE: u8 = 2;
 /// A run failed, or a file could not be written.
 pub(crate) const FAILED: u8 = 3;
 
-/// Why a verb could not do what it was asked for.
+/// The reason why a verb could not do what it was asked for.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The input is wrong, for these reasons.

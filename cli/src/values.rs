@@ -8,7 +8,7 @@ use roundelay_compiler::Shape;
 /// `8`, `2x4`, `2,4,8` or `2..64` (both ends included).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ranks {
-    /// In the order given.
+    /// The shapes, in the order given.
     pub(crate) shapes: Vec<Shape>,
     /// Given as a range: counts that the algorithm does not allow are passed over.
     pub(crate) range: bool,

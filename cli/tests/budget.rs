@@ -20,7 +20,7 @@ fn times(k: usize, one: impl Fn(usize) -> String) -> String {
     (0..k).map(one).collect()
 }
 
-/// Something inside k of what `open` says.
+/// Returns a text of `inner` inside k of what `open` says.
 fn nested(k: usize, open: impl Fn(usize) -> String, inner: &str) -> String {
     format!("{} {inner} {}", times(k, open), "}".repeat(k))
 }

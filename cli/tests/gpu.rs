@@ -5,7 +5,7 @@ mod support;
 use serde_json::Value;
 use support::{file, roundelay};
 
-/// Why there are no GPUs here, if there are none.
+/// Returns the reason why there are no GPUs here, if there are none.
 fn fault() -> Option<String> {
     let info = roundelay(&["info", "--json"]).ok().json().remove(0);
     info["gpus"]["fault"].as_str().map(String::from)

@@ -195,9 +195,9 @@ pub struct For {
 pub struct If {
     /// The condition.
     pub cond: Expr,
-    /// If true.
+    /// The statements that are executed if it is true.
     pub then: Vec<Stmt>,
-    /// If false.
+    /// The statements that are executed if it is false.
     pub otherwise: Vec<Stmt>,
     /// The span of the header.
     pub span: Span,
@@ -350,7 +350,7 @@ pub struct Ensure {
     pub reduce: Option<EnsureReduce>,
     /// The contributing chunk.
     pub source: Region,
-    /// Whose.
+    /// The rank whose input it is.
     pub at: Rank,
     /// The span of the whole statement.
     pub span: Span,

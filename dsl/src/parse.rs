@@ -29,7 +29,7 @@ use crate::span::{SourceId, SourceMap, Span};
 
 pub use limits::{MAX_BYTES, MAX_DEPTH, check_text, too_deep};
 
-/// After so many faults the rest of a file is not looked at.
+/// Number of faults after which the rest of a file is not looked at.
 const MAX_FAULTS: usize = 50;
 
 #[derive(pest_derive::Parser)]

@@ -49,7 +49,7 @@ pub fn format(sources: &SourceMap, id: SourceId) -> Result<String, Diagnostics> 
 /// A word of a line.
 struct Piece<'t> {
     text: &'t str,
-    /// After a blank.
+    /// True after a blank.
     spaced: bool,
     /// May begin a line of its own.
     may_break: bool,

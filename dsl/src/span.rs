@@ -98,7 +98,7 @@ impl SourceMap {
         (line, column)
     }
 
-    /// From a line and column, as [`SourceMap::line_column`] counts them, to the end of the line.
+    /// Returns the span from a line and column, as [`SourceMap::line_column`] counts them, to the end of the line.
     pub fn rest_of_line(&self, name: &str, line: u32, column: u32) -> Option<Span> {
         for (i, source) in self.sources.iter().enumerate().filter(|(_, s)| s.name == name) {
             let Some(below) = line.checked_sub(source.line) else { continue };

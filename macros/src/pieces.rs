@@ -15,7 +15,7 @@ use roundelay_dsl::span::{SourceId, SourceMap, Span};
 pub(crate) struct Pieces {
     /// The sources as the compiler sees them.
     pub(crate) sources: SourceMap,
-    /// By source id.
+    /// The tokens of each source, by its id.
     leaves: Vec<Vec<Leaf>>,
     /// Bytes of a leaf by what tells its span from others, which is all that spans offer.
     bytes: BTreeMap<(SourceId, String), (u32, u32)>,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the lowest floor to the highest. A module may name only modules that stand before it.
+/// The modules from the lowest floor to the highest. A module may name only modules that stand before it.
 const FLOORS: [&str; 32] = [
     "error",
     "dtype",

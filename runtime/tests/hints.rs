@@ -28,7 +28,7 @@ fn in_order(ranks: usize, i: usize) -> f32 {
     (1..ranks).fold(number(0, i), |sum, rank| sum + number(rank, i))
 }
 
-/// Around the sizes at which messages change their way, and choices theirs.
+/// Numbers of elements around those at which messages change their way, and choices theirs.
 const COUNTS: [usize; 6] = [1, 5, 300, 4096, 20_001, 300_000];
 
 fn summed(comm: &mut Communicator, rank: usize, count: usize) -> Vec<f32> {

@@ -30,7 +30,7 @@ const TORCHRUN: &str = "ROUNDELAY_TEST_TORCHRUN";
 const FOREVER: Duration = Duration::from_secs(120);
 const RANK_ARGS: [&str; 4] = ["--exact", "rank_process", "--nocapture", "--test-threads=1"];
 
-/// Not a test by itself: what each rank does.
+/// Plays a rank of a job; not a test by itself.
 #[test]
 fn rank_process() {
     let Some(out) = std::env::var_os(OUT) else { return };

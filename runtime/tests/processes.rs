@@ -17,7 +17,7 @@ const RANKS: u32 = 3;
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(60);
 
-/// Not a test by itself: what each rank of a launched job does.
+/// Plays a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
     scene::rank(play);

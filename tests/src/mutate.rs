@@ -183,7 +183,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Another sub-algorithm, other groups, other regions.
+    /// Puts other sub-algorithms, other groups and other regions into a `use`.
     fn used(&mut self, u: &Use) {
         let whole = u.span.start as usize..u.span.end as usize;
         let own = self.at(u.span).to_string();
@@ -301,7 +301,7 @@ impl Maker<'_> {
         }
     }
 
-    /// From the first to one past the last byte of a statement.
+    /// Returns the range from the first to one past the last byte of a statement.
     fn extent(&self, s: &Stmt) -> Range<usize> {
         let span = match s {
             Stmt::Let(name, e) => {

@@ -82,7 +82,7 @@ pub(crate) struct Bench {
     /// Measure nothing: show results that were printed with --json before; of several runs, the medians
     #[arg(long, value_name = "FILES", value_delimiter = ',', conflicts_with_all = ["names", "vs"])]
     pub(crate) rows: Vec<PathBuf>,
-    /// At the end a table as documents have it: our time, and the best peer's over ours
+    /// Print a table in the end as documents have it: our time, and the best peer's over ours
     #[arg(long)]
     pub(crate) markdown: bool,
     /// Measure nothing: make the tables and charts of these documents anew, from the rows that their regions name

@@ -50,7 +50,7 @@ pub(crate) struct Play {
     /// The transport of the data; --hint transport=… in short [default: shared memory where it can be]
     #[arg(long, value_enum)]
     pub(crate) transport: Option<TransportName>,
-    /// Over how many machines the ranks shall believe to be spread: shared memory inside, TCP between
+    /// Number of machines over which the ranks shall believe to be spread: shared memory inside, TCP between
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) hosts: u32,
     /// This process is that rank of a job whose ranks are started one by one

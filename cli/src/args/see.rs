@@ -50,7 +50,7 @@ pub(crate) struct Route {
     /// Links that may be used [default: shared memory where it can be, TCP elsewhere]
     #[arg(long, value_enum)]
     pub(crate) transport: Option<TransportName>,
-    /// Over how many machines the ranks shall believe to be spread
+    /// Number of machines over which the ranks shall believe to be spread
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) hosts: u32,
 }
@@ -190,10 +190,10 @@ pub(crate) struct Explain {
     /// The root of a rooted collective
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub(crate) root: u32,
-    /// For a call in place (the default of all_reduce and broadcast)
+    /// Explain a call in place (the default of all_reduce and broadcast)
     #[arg(long, conflicts_with = "out_of_place")]
     pub(crate) in_place: bool,
-    /// For a call out of place (the default of the others)
+    /// Explain a call out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
     /// The memory that holds the buffers

@@ -1,5 +1,5 @@
-//! Ours and the libraries inside our ranks, on GPUs: all tables at once, by the same processes, which take
-//! seconds to start. Every size is measured by turns.
+//! Measures ours and the libraries inside our ranks, on GPUs: all tables at once, by the same processes,
+//! which take seconds to start. Every size is measured by turns.
 
 use super::{Results, Table, Times};
 use crate::args::TransportName;

@@ -277,7 +277,7 @@ impl Table<'_> {
         self.in_turn(ready.collect(), results)
     }
 
-    /// Ours only: all sizes by the same processes.
+    /// Measures ours only: all sizes by the same processes.
     fn alone(&self, results: &mut Results) -> Outcome {
         let progress = Progress::new("bench", self.job.cases.len());
         self.ours(&self.job, |told| {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::title;
 use crate::job::table::ResultRow;
 
-/// Ours, where an algorithm was chosen for each size.
+/// The label of ours, where an algorithm was chosen for each size.
 pub(super) const CHOSEN: &str = "roundelay";
 
 /// The name of an own result among those of other algorithms.

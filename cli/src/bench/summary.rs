@@ -13,7 +13,7 @@ pub(super) struct Point {
     pub(super) algorithm: String,
     pub(super) ranks: u64,
     pub(super) bytes: u64,
-    /// By peer, in their order.
+    /// The peer's time over ours, by peer, in their order.
     pub(super) ratios: Vec<(String, f64)>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Summary {
     points: Vec<Point>,
 }
 
-/// Ours against one peer, or against the best one at each point.
+/// The comparison of ours with one peer, or with the best one at each point.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Against {
     /// The peer; `best` for the fastest one at each point.
@@ -119,7 +119,7 @@ impl Summary {
         summary
     }
 
-    /// Ours against the best peer at each point, if there is any.
+    /// Returns the comparison of ours with the best peer at each point, if there is any.
     pub(super) fn best(&self) -> Option<Against> {
         self.against().pop()
     }
@@ -187,7 +187,7 @@ impl Summary {
         })
     }
 
-    /// For people and for programs.
+    /// Prints the summary, for people and for programs.
     pub(super) fn show(&self, report: Report) {
         let all = self.against();
         let Some(last) = all.last() else { return };

@@ -11,14 +11,14 @@ use crate::progress::Progress;
 use crate::report::{Failure, Outcome};
 use crate::values::{median, size_text};
 
-/// After so many sizes in a row without a result, a peer is left out of the rest of a table.
+/// Number of sizes in a row without a result after which a peer is left out of the rest of a table.
 const GIVE_UP: u32 = 2;
 
 /// A peer in a table.
 struct Rival<'a> {
     peer: &'a mut Ready,
     times: Times,
-    /// Why there is no result for this size.
+    /// The reason why there is no result for this size.
     fault: Option<String>,
     /// Sizes in a row that it broke down at.
     broken: u32,

@@ -23,7 +23,7 @@ struct Info {
     cores: usize,
     memory_bytes: u64,
     shared_memory: bool,
-    /// Why there is no shared memory.
+    /// The reason why there is no shared memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     shared_memory_fault: Option<String>,
     rdma: Rdma,

@@ -19,14 +19,14 @@ const MANY: u32 = 131_072;
 pub(super) struct Probe {
     transport: &'static str,
     ranks: u32,
-    /// Once the ranks have joined.
+    /// The resources once the ranks have joined.
     #[serde(skip_serializing_if = "Option::is_none")]
     joined: Option<Resources>,
-    /// After they reduced a vector of so many bytes.
+    /// The resources after they reduced a vector of `bytes` bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     used: Option<Resources>,
     bytes: usize,
-    /// Why there is no such communicator here.
+    /// The reason why there is no such communicator here.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
 }

@@ -131,7 +131,7 @@ impl Buffers {
         }
     }
 
-    /// For a call.
+    /// Returns the buffers as arguments of a call.
     pub(crate) fn args(&mut self) -> Args<'_> {
         match self {
             Buffers::InPlace(data) => Args::InPlace { data: data.get_mut() },

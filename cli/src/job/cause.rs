@@ -1,4 +1,4 @@
-//! Why a job failed: what its ranks remember, put together.
+//! Finds why a job failed, from what its ranks remember.
 
 use std::io;
 

@@ -14,7 +14,7 @@ use super::places::{Part, Ranks};
 /// Elements that are made and judged together.
 pub(super) const BLOCK: usize = 1024;
 
-/// By what `premul_sum` multiplies.
+/// The factor by which `premul_sum` multiplies.
 pub(crate) const FACTOR: f64 = 3.0;
 
 /// The rounding of a wire type, relative to the value.

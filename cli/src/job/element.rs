@@ -187,7 +187,7 @@ fn least_on(rule: &Rule) -> f64 {
 
 /// The distance from the reference within which a sum of floats is right beyond doubt.
 struct Bounds {
-    /// From a sum of contributions to the result.
+    /// The factor from a sum of contributions to the result.
     scale: f64,
     /// Relative to the sum of magnitudes.
     relative: f64,

@@ -10,7 +10,7 @@ use super::Job;
 
 /// Longer arguments are refused by the kernel (`MAX_ARG_STRLEN` is 128 KiB).
 const LONGEST: usize = 100 << 10;
-/// Before the path of a file.
+/// The mark before the path of a file.
 const MARK: char = '@';
 
 /// A job as an argument. A file lives as long as this does.

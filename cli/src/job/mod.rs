@@ -70,7 +70,7 @@ pub(crate) struct Job {
     /// The part of the results that is verified.
     #[serde(default)]
     pub(crate) verify: Verify,
-    /// On GPUs, and how; on the host's processors otherwise.
+    /// The way in which GPUs play the calls; `None` on the host's processors.
     pub(crate) gpu: Option<Gpu>,
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct JobEntry {
     paths: u32,
     /// The ranks as its axes have them.
     shape: String,
-    /// In place or not.
+    /// True if calls are in place.
     in_place: bool,
     /// True if results were proved to be bitwise equal on all ranks.
     bitwise: bool,
@@ -218,10 +218,10 @@ pub(crate) enum JobEvent {
     Now {
         /// Index of the case.
         case: usize,
-        /// In words.
+        /// The activity in words.
         what: String,
     },
-    /// Something to be said beside results.
+    /// A remark to be printed beside results.
     Remark(String),
 }
 

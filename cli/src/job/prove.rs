@@ -1,4 +1,4 @@
-//! Before a job: which algorithm is meant, and its proof.
+//! Finds which algorithm is meant before a job, and proves it.
 
 use roundelay::choose::How;
 use roundelay::{DType, DecidedBy, RedOp};
@@ -16,7 +16,7 @@ use crate::report::{Failure, fault, refused};
 
 /// An algorithm that was proved for a job.
 pub(crate) struct Proof {
-    /// For the ranks.
+    /// The entry of the job that the ranks receive.
     pub(crate) piece: JobEntry,
     /// Its name.
     pub(crate) algorithm: String,
@@ -34,7 +34,7 @@ pub(crate) struct Proof {
     pub(crate) plans: Vec<Plan>,
 }
 
-/// Why an algorithm is played.
+/// The reason why an algorithm is played.
 pub(crate) struct Chosen {
     /// The source of the decision.
     pub(crate) source: DecidedBy,

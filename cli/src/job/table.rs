@@ -57,7 +57,7 @@ pub(crate) struct ResultRow {
     /// Busy programs that ran beside the ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) beside: Option<Beside>,
-    /// Another library, if this is its result.
+    /// The name of another library, if this is its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) peer: Option<String>,
     /// Its time over ours.
@@ -221,7 +221,7 @@ pub(crate) fn row(report: Report, line: &ResultRow) {
     ));
 }
 
-/// Nothing that was not counted is told as none.
+/// Returns the number of wrong elements as text; `-` if they were not counted.
 fn wrong_text(line: &ResultRow) -> String {
     line.wrong.map_or("-".into(), |wrong| wrong.to_string())
 }

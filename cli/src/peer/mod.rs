@@ -239,9 +239,9 @@ impl Ready {
 
 /// The peers that were asked for, and a folder that lives as long as they are needed.
 pub(crate) struct Peers {
-    /// Those that can be run.
+    /// The peers that can be run.
     pub(crate) ready: Vec<Ready>,
-    /// Those that our ranks open.
+    /// The peers that our ranks open.
     pub(crate) inside: Vec<Inside>,
     /// The others, with the reason.
     pub(crate) missing: Vec<String>,

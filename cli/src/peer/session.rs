@@ -19,7 +19,7 @@ use super::Answer;
 const START: Duration = Duration::from_secs(60);
 /// The longest time that they may take to end when they are told to, and again when they are made to.
 const END: Duration = Duration::from_secs(3);
-/// Between two looks at the processes.
+/// The time between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(100);
 /// No answer is longer.
 const LONGEST: usize = 4096;
@@ -28,7 +28,7 @@ const LONGEST: usize = 4096;
 pub(crate) struct Session {
     /// The launcher, or the ranks themselves.
     started: Vec<Child>,
-    /// By rank.
+    /// The ranks, by number.
     ranks: Vec<Rank>,
     /// The file to which they write standard error.
     errors: PathBuf,

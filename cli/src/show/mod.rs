@@ -59,7 +59,7 @@ pub(crate) fn one_shape(n: &Option<Ranks>, program: &Program) -> Result<Shape, F
     }
 }
 
-/// Why a stage cannot be shown.
+/// The reason why a stage cannot be shown.
 enum Stop {
     Found(Diagnostics),
     Failure(Failure),

@@ -216,7 +216,7 @@ struct Played {
 }
 
 impl Played {
-    /// Why not all ranks ended well, in words.
+    /// Says in words why not all ranks ended well.
     fn trouble(&self) -> String {
         match self.errors.first() {
             Some((rank, lost)) => format!("rank {rank}: {}", lost.message),

@@ -462,7 +462,7 @@ enum Place {
     Algorithm,
 }
 
-/// From the first word of a statement to `last`.
+/// Returns the span from the first word of a statement to `last`.
 fn head(statement: Span, last: Span) -> Span {
     Span { end: last.end, ..statement }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Input, Node, Rule};
 use crate::diag::Diagnostics;
 
-/// Something that begins a line: a declaration, a clause, a statement. Bytes `start..end` of the text.
+/// A part that begins a line: a declaration, a clause, a statement. Bytes `start..end` of the text.
 pub(crate) struct Unit {
     pub(crate) start: usize,
     pub(crate) end: usize,

@@ -223,7 +223,7 @@ fn private(function: &ItemFn) -> ItemFn {
     function
 }
 
-/// Nothing that lints should say anything about.
+/// Returns attributes that silence all lints.
 fn quiet() -> impl ToTokens {
     quote!(#[allow(dead_code, unused, non_snake_case, clippy::all, clippy::pedantic, clippy::nursery)])
 }

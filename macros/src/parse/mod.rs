@@ -160,7 +160,7 @@ impl Parser<'_> {
         None
     }
 
-    /// Something of Rust that the language does not have.
+    /// Reports a part of Rust that the language does not have.
     fn foreign<T>(&mut self, node: &impl ToTokens, what: &str, help: &str) -> Option<T> {
         let message = format!("{what} has no meaning in an algorithm");
         self.fault(codes::SYNTAX, node, message, "not of the language", help)

@@ -8,14 +8,14 @@ use roundelay_compiler::{Options, Placement, Plan, Shape, compile};
 use crate::support::contribution;
 use crate::{Over, threads};
 
-/// From one element to more than a message holds here.
+/// Numbers of elements, from one to more than a message holds here.
 const COUNTS: [usize; 3] = [1, 61, 5003];
 const SLOT_BYTES: u64 = 4 << 10;
 
 /// An algorithm on some ranks.
 struct Piece {
     name: String,
-    /// By rank.
+    /// The plans, by rank.
     plans: Vec<Plan>,
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn abort(over: Over) {
     }
 }
 
-/// Not a test by itself: what each rank of a launched job does.
+/// Plays a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
     scene::rank(play);

@@ -1,7 +1,7 @@
 //! Tests what every transport must do, in one set of tests for all: order, integrity, no bytes, many bytes,
 //! back-pressure, an end in the middle, a peer that is killed, a peer that is stopped.
 //!
-//! To add a transport: a line `conformance!(...)` below.
+//! A transport is added by a line `conformance!(...)` below.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -16,7 +16,7 @@ use support::scene::{self, Job};
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(600);
 
-/// Not a test by itself: what each rank of a launched job does.
+/// Plays a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
     scene::rank(|name| Communicator::from_env().and_then(|comm| scenes::play(name, comm)));

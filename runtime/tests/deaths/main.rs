@@ -82,7 +82,7 @@ enum Over {
 /// The moment at which a rank is hit.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
-    /// After it has made so many calls; none: while the ranks join.
+    /// Number of calls after which it comes; 0 is while the ranks join.
     calls: u64,
     /// And then so much later.
     later: Duration,

@@ -19,7 +19,7 @@ const CALLS: usize = 6;
 #[derive(Debug, Clone)]
 struct Call {
     collective: &'static str,
-    /// Nothing leaves the choice to the runtime.
+    /// The algorithm; `None` leaves the choice to the runtime.
     algorithm: Option<&'static str>,
     /// Elements of a vector or block.
     count: usize,
@@ -242,7 +242,7 @@ impl Tally {
     }
 }
 
-/// Not a test by itself: what each rank of a job does.
+/// Plays a rank of a job; not a test by itself.
 #[test]
 fn rank_process() {
     scene::rank(|seed| {

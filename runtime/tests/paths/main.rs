@@ -15,7 +15,7 @@ use rank::ORDER;
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(120);
 
-/// Not a test by itself: what each rank does.
+/// Plays a rank of a job; not a test by itself.
 #[test]
 fn rank_process() {
     let Ok(order) = std::env::var(ORDER) else { return };
@@ -251,7 +251,7 @@ fn different_paths_are_an_error_that_names_them() {
     assert!(wrong.contains("path `rail9`") && wrong.contains("rail1"), "{wrong}");
 }
 
-/// Not a check but a measurement, for `tests/paths.sh`: it says what `TEST_PATHS_MEASURE` asks for.
+/// Measures what `TEST_PATHS_MEASURE` asks for, for `tests/paths.sh`; not a check.
 #[test]
 fn measure() {
     let Ok(what) = std::env::var("TEST_PATHS_MEASURE") else { return };

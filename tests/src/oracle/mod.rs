@@ -25,12 +25,12 @@ use files::World;
 use number::Env;
 use round::Memory;
 
-/// Why evaluation ended early.
+/// The reason why evaluation ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     /// A `requires` does not hold.
     Unfit,
-    /// Something that the oracle does not cover.
+    /// The program has something that the oracle does not cover.
     Unsupported(&'static str),
     /// The program is wrong, for this reason.
     Wrong(String),

@@ -58,7 +58,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Another algorithm, in every group one after the other: groups share nothing.
+    /// Plays another algorithm, in every group one after the other: groups share nothing.
     pub(super) fn part(&mut self, memory: &mut Memory, part: &'a Use) -> Result<(), Stop> {
         if self.depth > 8 {
             return Err(Stop::Unsupported("deep uses"));

@@ -34,7 +34,7 @@ pub(crate) struct Past {
     pub(crate) renews: bool,
 }
 
-/// None have.
+/// No calls before.
 pub(crate) const NONE: Past = Past { first: 1, renews: true };
 
 /// An element under way.

@@ -12,7 +12,7 @@ use roundelay_tests::Dice;
 /// Number of a cell.
 pub(crate) type At = u32;
 
-/// For each cell, the oldest value that may be read.
+/// The oldest value that may be read, for each cell.
 pub(crate) type View = Vec<u32>;
 
 /// Number of old values that are kept.

@@ -22,7 +22,7 @@ pub(crate) struct Plans {
     /// True if all ranks' results were proved to be bitwise equal.
     pub(crate) bitwise: bool,
     pub(crate) lossy: bool,
-    /// By schedule and rank. The first schedule is the compiler's.
+    /// The plans, by schedule and rank. The first schedule is the compiler's.
     pub(crate) plans: Vec<Vec<Plan>>,
 }
 

@@ -450,7 +450,7 @@ fn of_processes(n: u32) -> Vec<Plans> {
     all
 }
 
-/// Not a test by itself: what each rank of a launched job does.
+/// Plays a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
     if std::env::var(RANK).is_err() {

@@ -138,7 +138,7 @@ pub(crate) fn random(
     bytes
 }
 
-/// By what a rank multiplies for `premul_sum`.
+/// Returns the factor by which a rank multiplies for `premul_sum`.
 pub(crate) fn factor(data: Data, rank: u32) -> f64 {
     let whole = [1.0, 3.0, -2.0, 2.0][rank as usize % 4];
     if data == Data::Rough { whole / 3.0 } else { whole }

@@ -366,7 +366,7 @@ algorithm main implements own on n ranks {{
         }
     }
 
-    /// From `input` to `output`.
+    /// Makes rounds from `input` to `output`.
     fn apart(&mut self, kind: &str) -> Stages {
         let k = self.k;
         let blk = |b: &str| format!("[({b}) * {k} ..+ {k}]");
@@ -439,7 +439,7 @@ algorithm main implements own on n ranks {{
         }
     }
 
-    /// In one buffer.
+    /// Makes rounds in one buffer.
     fn stages(&mut self, kind: &str, buf: &str, nest: bool) -> Stages {
         let data = buf == "data";
         if data && nest && self.chance(12) && kind != "barrier" {

@@ -78,7 +78,7 @@ impl Maker<'_> {
         ]
     }
 
-    /// Around the ring of renumbered ranks; `block` is a place too.
+    /// Makes rounds around the ring of renumbered ranks; `block` is a place too.
     pub(crate) fn ring(&mut self, op: &str, buf: &str, block: &str) -> Stages {
         let (a, b) = (self.rank("r"), self.rank("(r + 1)"));
         let block = self.rank(block);

@@ -36,7 +36,7 @@ impl View {
         usize::from(!self.in_place)
     }
 
-    /// For a call of ours.
+    /// Returns the buffers as arguments of a call of ours.
     pub(crate) fn buffers(&self) -> CudaBuffers {
         match self.in_place {
             true => CudaBuffers::InPlace { data: self.data[0] },
@@ -117,7 +117,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Without the guards.
+    /// Returns the data without the guards.
     pub(crate) fn data(&self) -> &[u8] {
         &self.bytes[self.at..self.at + self.len]
     }

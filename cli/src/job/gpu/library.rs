@@ -30,7 +30,7 @@ pub(super) struct Libraries<'a> {
 /// One that has joined.
 struct LibraryRank {
     windows: Option<Windows>,
-    /// Why it has none, or what it refused.
+    /// The reason why it has none, or what it refused.
     fault: Option<String>,
 }
 

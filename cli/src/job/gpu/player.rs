@@ -87,7 +87,7 @@ pub(crate) struct Player<'a> {
     /// The output that [`Player::verify`] read last.
     pub(crate) output: Host,
     scratch: Host,
-    /// For contributions and references.
+    /// Number of threads for contributions and references.
     threads: usize,
 }
 

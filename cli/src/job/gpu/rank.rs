@@ -17,7 +17,7 @@ use super::time_limit::TimeLimit;
 use crate::peer::nccl::{self, Joined, Opened};
 use crate::report::Failure;
 
-/// Beside the timeout of single waits: how long a GPU may take to be set up, and a case to be played.
+/// The longest time that a GPU may take to be set up, and a case to be played, beside the timeout of single waits.
 pub(crate) const SETUP: Duration = Duration::from_secs(120);
 
 /// Plays all cases of a job.

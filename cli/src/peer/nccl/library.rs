@@ -71,7 +71,7 @@ functions! {
     receive = "ncclRecv": fn(u64, usize, c_int, c_int, Handle, Handle);
     /// Messages from here on are one operation.
     group_start = "ncclGroupStart": fn();
-    /// Up to here.
+    /// Ends a group of calls.
     group_end = "ncclGroupEnd": fn();
     optional:
     /// Send, receive, count for each rank, type. NCCL 2.28.

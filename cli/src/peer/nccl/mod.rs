@@ -148,7 +148,7 @@ impl Joined<'_> {
         self.comm.leave()
     }
 
-    /// Why it has no such call, if it has none.
+    /// Returns the reason why it has no such call, if it has none.
     pub(crate) fn lacks(kind: &Kind, dtype: DType, op: RedOp, in_place: bool) -> Option<String> {
         let reduces = matches!(kind, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter);
         match kind {
