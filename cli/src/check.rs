@@ -81,7 +81,7 @@ pub(crate) fn check(args: &Check, report: Report) -> Outcome {
     if faults.is_empty() { Ok(()) } else { Err(Failure::Said(WRONG_INPUT)) }
 }
 
-/// A plan that was read is checked: it decoded.
+/// Reports a plan that was read. It is checked already: it decoded.
 fn checked_plan(plan: &Plan, report: Report) -> Outcome {
     let h = &plan.header;
     let hash: String = h.hash.iter().map(|b| format!("{b:02x}")).collect();
@@ -108,7 +108,7 @@ struct Proved {
 }
 
 impl Proved {
-    /// The fewest rounds, and the ports of ranks that can do with so many.
+    /// Returns the fewest rounds, and the ports of ranks that can do with so many.
     fn rounds(&self) -> Option<(u32, u32)> {
         let (facts, n) = (&self.checked.facts, u64::from(self.spec.ranks));
         // On the average no more than one a rank and round.
@@ -333,7 +333,7 @@ fn sent(checked: &Checked, kind: &Kind) -> f64 {
     checked.facts.sent as f64 / f64::from(checked.chunks.max(1))
 }
 
-/// The time of a call by the cost model.
+/// Returns the time of a call by the cost model.
 fn predict(instance: &Instance, bytes: u64) -> Option<f64> {
     let topology = Topology::of_shape(&instance.shape);
     let profile = Profile::new(instance, &topology, DType::F32.size() as u32).ok()?;
@@ -369,7 +369,7 @@ fn not_allowed(found: &[Diagnostic]) -> bool {
     found.iter().all(|d| of_ranks.contains(&d.code))
 }
 
-/// Small counts, even and odd, powers of two and others.
+/// Returns small counts, even and odd, powers of two and others.
 fn usual_ranks(program: &Program) -> Ranks {
     let grid = |a: u32, b: u32| {
         let mut axes = vec![1; program.axes.names.len().saturating_sub(2)];
@@ -382,7 +382,7 @@ fn usual_ranks(program: &Program) -> Ranks {
     }
 }
 
-/// `3, 5..7, 9`
+/// Prints ascending numbers as `3, 5..7, 9`.
 fn spans(numbers: &[u32]) -> String {
     let parts = numbers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
         [a] => a.to_string(),

@@ -41,7 +41,7 @@ struct Formatted {
     text: Option<String>,
 }
 
-/// The state of a file, and the text of standard input.
+/// Formats a file; returns its state, and the text of standard input.
 fn one(
     path: &Path,
     check: bool,

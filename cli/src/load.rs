@@ -45,7 +45,7 @@ pub(crate) enum Input {
     Plan(Box<Plan>),
 }
 
-/// Everything that the target names.
+/// Loads everything that the target names.
 pub(crate) fn load(target: &Target) -> Result<Input, Failure> {
     let name = target.target.as_str();
     let input = match (own::find(name).filter(|_| !is_path(name)), entry(name)) {
@@ -63,7 +63,7 @@ pub(crate) fn load(target: &Target) -> Result<Input, Failure> {
     }
 }
 
-/// The one program that the target names.
+/// Loads the one program that the target names.
 pub(crate) fn load_one(target: &Target) -> Result<(SourceMap, Arc<Program>), Failure> {
     let loaded = match load(target)? {
         Input::Programs(loaded) => loaded,
@@ -98,7 +98,7 @@ pub(crate) fn is_collective(name: &str) -> bool {
     NAMES.iter().any(|(n, _)| *n == name)
 }
 
-/// The parts of `collective.name`, if the book has it; or if nothing has, so that its name can be judged.
+/// Returns the parts of `collective.name`, if the book has it; or if nothing has, so that its name can be judged.
 pub(crate) fn entry(name: &str) -> Option<(&str, &str)> {
     let (collective, algorithm) = name.split_once('.').filter(|_| !is_path(name))?;
     let word = |s: &str| !s.is_empty() && s.chars().all(|c| c.is_alphanumeric() || c == '_');
@@ -128,7 +128,7 @@ fn book(collective: &str, name: &str) -> Result<Input, Failure> {
     Ok(Input::Programs(loaded))
 }
 
-/// All algorithms that the book has for a collective.
+/// Returns all algorithms that the book has for a collective.
 fn book_of(collective: &str) -> Result<Input, Failure> {
     let mut all = Loaded { sources: SourceMap::new(), programs: Vec::new() };
     for e in roundelay_algorithms::of(collective) {
@@ -203,7 +203,7 @@ fn narrow(mut loaded: Loaded, wanted: &str) -> Result<Loaded, Failure> {
     }))
 }
 
-/// The text of a file that holds one.
+/// Returns the text of a file that holds one.
 pub(crate) fn text(path: &Path) -> Result<String, Diagnostic> {
     let bytes = bytes(path)?;
     match check_text(&bytes) {
@@ -212,7 +212,7 @@ pub(crate) fn text(path: &Path) -> Result<String, Diagnostic> {
     }
 }
 
-/// The bytes of a file, unless there are too many for a text, or for a plan.
+/// Returns the bytes of a file, unless there are too many for a text, or for a plan.
 fn bytes(path: &Path) -> Result<Vec<u8>, Diagnostic> {
     let fail = |why: &str| fault(codes::FILE, format!("{}: {why}", path.display()));
     let mut file = std::fs::File::open(path).map_err(|e| match e.kind() {
@@ -257,7 +257,7 @@ fn missing(path: &Path) -> Diagnostic {
     }
 }
 
-/// The ranks for a program where none were asked for.
+/// Returns the ranks for a program where none were asked for.
 pub(crate) fn default_shape(program: &Program) -> Shape {
     match program.axes.names.len() {
         _ if program.kind.name() == "sendrecv" => Shape::flat(2),
@@ -266,7 +266,7 @@ pub(crate) fn default_shape(program: &Program) -> Shape {
     }
 }
 
-/// The proved plans of a program; of a wrong one, the findings with the guilty place first.
+/// Returns the proved plans of a program; of a wrong one, the findings with the guilty place first.
 pub(crate) fn proved(
     program: &Arc<Program>,
     sources: &SourceMap,

@@ -36,7 +36,7 @@ pub(crate) fn register(given: &[&dyn Playable]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All of them, in order.
+/// Returns all of them, in order.
 pub(crate) fn all() -> &'static [Algorithm] {
     OWN.get().map_or(&[], Vec::as_slice)
 }

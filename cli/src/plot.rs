@@ -79,7 +79,7 @@ impl Plot {
         }
     }
 
-    /// The picture, if there is anything to see.
+    /// Returns the picture, if there is anything to see.
     pub(crate) fn draw(&self) -> Option<String> {
         if self.rows.is_empty() {
             return None;
@@ -153,7 +153,7 @@ impl Plot {
     }
 }
 
-/// The index of the item for which `is` holds, or of a new one.
+/// Returns the index of the item for which `is` holds, or of a new one.
 fn index<T>(items: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
     items.iter().position(is).unwrap_or_else(|| {
         items.push(new());
@@ -203,7 +203,7 @@ impl Log {
     }
 }
 
-/// A round step that divides a linear axis into four to eight parts.
+/// Returns a round step that divides a linear axis into four to eight parts.
 fn step(most: f64) -> f64 {
     if most <= 0.0 {
         return 1.0;
@@ -220,13 +220,13 @@ fn step(most: f64) -> f64 {
         }
 }
 
-/// A number without zeros at its end.
+/// Returns a number without zeros at its end.
 fn trimmed(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').into()
 }
 
-/// Microseconds in the unit that people read.
+/// Prints microseconds in the unit that people read.
 fn time_text(us: f64) -> String {
     match us {
         us if us < 0.9e-0 => format!("{} ns", trimmed(us * 1e3)),
@@ -256,7 +256,7 @@ impl Panel {
         out.text(x, y, "middle", "fill=\"#666\"", "size, bytes");
     }
 
-    /// A line across, and its label.
+    /// Draws a line across, and its label.
     fn level(self, out: &mut Svg, at: f64, text: &str) {
         let y = self.top + HIGH * (1.0 - at);
         out.grid(self.left, y, self.left + WIDE, y);
@@ -275,7 +275,7 @@ impl Panel {
 struct Svg(String);
 
 impl Svg {
-    /// Writing to a string cannot fail.
+    /// Appends text. Writing to a string cannot fail.
     fn push(&mut self, text: std::fmt::Arguments<'_>) {
         let _ = self.0.write_fmt(text);
         self.0.push('\n');
@@ -320,7 +320,7 @@ impl Svg {
     }
 }
 
-/// Text for XML, without what XML cannot carry.
+/// Escapes text for XML, without what XML cannot carry.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars().filter(|c| !c.is_control()) {

@@ -41,7 +41,7 @@ impl Progress {
         self.bar.set_message(what.to_owned());
     }
 
-    /// One part is done.
+    /// Advances the bar: one part is done.
     pub(crate) fn step(&self) {
         self.bar.inc(1);
     }

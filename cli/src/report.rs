@@ -31,18 +31,19 @@ pub(crate) enum Failure {
 /// The outcome of a verb.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// A finding that is about no text: the title of its code, and what happened.
+/// Returns a finding that is about no text: the title of its code, and what happened.
 pub(crate) fn fault(code: Code, what: impl Into<String>) -> Diagnostic {
     let title = codes::find(code.0).map_or("an error", |(_, title)| title);
     Diagnostic::error(code, title).note(what)
 }
 
-/// A [`Failure::Input`] that is about no text.
+/// Returns a [`Failure::Input`] that is about no text.
 pub(crate) fn refused(diagnostic: Diagnostic) -> Failure {
     Failure::Input(Box::default(), vec![diagnostic])
 }
 
-/// A file that could not be written, and what was to be in it: one code and one title for all verbs.
+/// Returns the failure of a file that could not be written, with what was to be in it: one code and one title
+/// for all verbs.
 pub(crate) fn unwritten(what: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::Run(fault(codes::WRITE, format!("{what}: {}: {error}", path.display())))
 }
@@ -71,14 +72,14 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A line for people; nothing where programs read.
+    /// Prints a line for people; nothing where programs read.
     pub(crate) fn line(&self, text: impl AsRef<str>) {
         if !self.json && !self.quiet {
             print(text.as_ref());
         }
     }
 
-    /// A result for programs; nothing where people read.
+    /// Prints a result for programs; nothing where people read.
     pub(crate) fn result(&self, result: &impl Serialize) {
         if self.json && !self.quiet {
             match serde_json::to_string(result) {
@@ -97,7 +98,7 @@ impl Report {
         }
     }
 
-    /// A remark on standard error.
+    /// Prints a remark on standard error.
     pub(crate) fn remark(&self, text: &str) {
         complain(text);
     }
@@ -122,7 +123,7 @@ impl Report {
     }
 }
 
-/// Text to standard output, with an end of line. A reader who has seen enough ends the program.
+/// Writes text to standard output, with an end of line. A reader who has seen enough ends the program.
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let written =
@@ -138,7 +139,7 @@ pub(crate) fn print(text: &str) {
     }
 }
 
-/// A line to standard error; if that fails there is nobody to tell.
+/// Writes a line to standard error; if that fails there is nobody to tell.
 fn complain(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Run, report: Report) -> Outcome {
     Ok(())
 }
 
-/// The seed, from the clock if none was given.
+/// Returns the seed, from the clock if none was given.
 pub(crate) fn seed(play: &Play) -> u64 {
     play.seed.unwrap_or_else(|| {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -37,7 +37,8 @@ pub(crate) fn seed(play: &Play) -> u64 {
     })
 }
 
-/// The ranks to be used, without those of a range that the algorithm does not allow, or none can be chosen for.
+/// Returns the ranks to be used, without those of a range that the algorithm does not allow, or none can be
+/// chosen for.
 pub(crate) fn shapes(
     play: &Play,
     target: &Target,
@@ -165,7 +166,7 @@ fn gpu(play: &Play) -> Option<Gpu> {
     play.on.gpus().then_some(gpu)
 }
 
-/// The ranks as results name them: nothing, where their number says it all.
+/// Returns the ranks as results name them: nothing, where their number says it all.
 pub(crate) fn grid_text(shape: &Shape) -> Option<String> {
     (shape.axes.len() > 1).then(|| shape.to_string())
 }

@@ -25,7 +25,7 @@ fn alone() -> MutexGuard<'static, ()> {
     PEERS_RUN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A quick bench.
+/// Runs a quick bench.
 fn bench(args: &[&str]) -> Ran {
     roundelay(&[&["bench"], args, &QUICK].concat())
 }
@@ -37,7 +37,7 @@ fn bench_with(path: &Path, args: &[&str]) -> Ran {
     Ran::of(command.output().expect("the binary runs"))
 }
 
-/// Rows and summaries.
+/// Parts the rows from the summaries.
 fn parted(ran: &Ran) -> (Vec<Value>, Vec<Value>) {
     let (summaries, rows): (Vec<Value>, Vec<Value>) =
         ran.json().into_iter().partition(|line| line.get("summary").is_some());
@@ -48,7 +48,7 @@ fn peers_of(rows: &[Value]) -> BTreeSet<&str> {
     rows.iter().filter_map(|row| row["peer"].as_str()).collect()
 }
 
-/// A folder of executable scripts.
+/// Returns a folder of executable scripts.
 fn scripts(name: &str, scripts: &[(&str, &str)]) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).expect("a folder");
@@ -265,7 +265,7 @@ fn roots_turn_unless_one_is_named() {
     bench(&[&path, "-n", "3", "--bytes", "96"]).fails(1, &["RL0601", "with root 1", "--root RANK"]);
 }
 
-/// Names of elements with the `class` of some, or a complaint that this is no XML.
+/// Returns the names of elements with the `class` of some, or a complaint that this is no XML.
 fn elements(text: &str) -> Vec<String> {
     let (mut open, mut all) = (Vec::new(), Vec::new());
     let mut rest = text;

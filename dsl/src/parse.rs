@@ -90,7 +90,7 @@ impl<'t> Input<'t> {
         Ok(Input { text, source, tokens, words })
     }
 
-    /// The text cut before each declaration; the pieces cover all of it.
+    /// Returns the text cut before each declaration; the pieces cover all of it.
     ///
     /// A declaration begins with one of four reserved words, outside of all braces or first on its
     /// line, so that an open brace does not swallow what follows; its comments belong to it.
@@ -117,7 +117,7 @@ impl<'t> Input<'t> {
         cuts.windows(2).map(|w| w[0]..w[1]).filter(|r| !r.is_empty()).collect()
     }
 
-    /// pest's nodes of one piece.
+    /// Returns pest's nodes of one piece.
     pub(crate) fn nodes(&self, range: Range<usize>) -> Result<Pairs<'t, Rule>, Diagnostic> {
         let piece = &self.text[range.clone()];
         Grammar::parse(Rule::file, piece).map_err(|e| explain::explain(self, range, &e))
@@ -132,13 +132,13 @@ impl<'t> Input<'t> {
         token.kind == Kind::Doc && token.text(self.text).starts_with("///")
     }
 
-    /// The words within a range of the text.
+    /// Returns the words within a range of the text.
     fn words(&self, range: &Range<usize>) -> &[Token] {
         let index = |at| self.words.partition_point(|t| t.start < at);
         self.words.get(index(range.start)..index(range.end)).unwrap_or_default()
     }
 
-    /// The span of `start..end` without the blanks and comments at its end.
+    /// Returns the span of `start..end` without the blanks and comments at its end.
     fn span(&self, start: usize, end: usize) -> Span {
         let last = self.words.partition_point(|t| t.end <= end).checked_sub(1);
         let tight = last.map_or(start, |i| self.words[i].end).max(start);

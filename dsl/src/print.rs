@@ -150,7 +150,7 @@ impl<'t> Printer<'_, 't> {
         }
     }
 
-    /// All words before byte `end`, with the comments among them.
+    /// Prints all words before byte `end`, with the comments among them.
     fn words(&mut self, end: usize) {
         while let Some(&token) = self.input.tokens.get(self.next).filter(|t| t.start < end) {
             if !is_remark(&token) {
@@ -196,7 +196,7 @@ impl<'t> Printer<'_, 't> {
         self.next += 1;
     }
 
-    /// A blank line before the next token, if one stood there or must.
+    /// Prints a blank line before the next token, if one stood there or must.
     fn blank_line(&mut self) {
         let wanted = std::mem::take(&mut self.separate) || self.breaks_before(self.next) > 1;
         if wanted && !std::mem::take(&mut self.fresh) {
@@ -205,7 +205,7 @@ impl<'t> Printer<'_, 't> {
         self.fresh = false;
     }
 
-    /// Line ends between a token and the one before it.
+    /// Returns the number of line ends between a token and the one before it.
     fn breaks_before(&self, token: usize) -> usize {
         let Some(before) = token.checked_sub(1) else { return 0 };
         let (from, to) = match (self.input.tokens.get(before), self.input.tokens.get(token)) {

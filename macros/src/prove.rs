@@ -84,7 +84,7 @@ fn proved(
 pub(crate) struct Files;
 
 impl Files {
-    /// The file that is meant by a path in a source.
+    /// Returns the file that is meant by a path in a source.
     pub(crate) fn path(from: &str, path: &str) -> Option<PathBuf> {
         let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
         if beside.is_file() {

@@ -40,7 +40,7 @@ fn refuted(mut embedded: Embedded) -> Found {
     prove(&mut embedded, None, false).map(drop).map_err(|r| (r.sources, r.found))
 }
 
-/// A whole file and a whole function around statements of both.
+/// Returns a whole file and a whole function around statements of both.
 fn twins(collective: &str, file: &str, rust: &str) -> (Found, Found) {
     let file = format!("algorithm twin implements {collective} on n ranks {{ {file} }}");
     let rust = format!("fn twin(n: Ranks) {{ {rust} }}");

@@ -38,7 +38,7 @@ numbers! {
     i64: i64::from, i64::MIN;
 }
 
-/// Element `i` of what a rank brings: small, so that sums and products of five are exact in any type.
+/// Returns element `i` of what a rank brings: small, so that sums and products of five are exact in any type.
 fn given<T: Number>(rank: usize, i: usize) -> T {
     let hash = (rank as u64 * 0x9e37_79b9 + i as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93);
     T::of((hash >> 40) as u32 % 3 + 1)

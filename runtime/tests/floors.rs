@@ -39,7 +39,7 @@ const FLOORS: [&str; 32] = [
     "tests",
 ];
 
-/// All source files below a folder.
+/// Returns all source files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries =
         fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
@@ -51,12 +51,12 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The floor of a module.
+/// Returns the floor of a module.
 fn floor(module: &str) -> Option<usize> {
     FLOORS.iter().position(|&known| known == module)
 }
 
-/// The modules that a text names as `crate::module`, with the lines where it does, tests and comments aside.
+/// Returns the modules that a text names as `crate::module`, with the lines where it does, tests and comments aside.
 fn named(text: &str) -> Vec<(usize, String)> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = (1..).zip(code.lines()).filter(|(_, line)| !line.trim_start().starts_with("//"));

@@ -11,7 +11,7 @@ fn hints(text: &str) -> Hints {
     text.parse().expect(text)
 }
 
-/// Numbers of all magnitudes, so that every order of additions rounds differently: element `i` of a
+/// Returns numbers of all magnitudes, so that every order of additions rounds differently: element `i` of a
 /// rank, whatever the size of the vector.
 fn number(rank: usize, i: usize) -> f32 {
     let mut x = (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (i as u64 + 7);
@@ -23,7 +23,7 @@ fn number(rank: usize, i: usize) -> f32 {
     unit * 2f32.powi((x % 24) as i32)
 }
 
-/// The sum in ascending order of ranks.
+/// Returns the sum in ascending order of ranks.
 fn in_order(ranks: usize, i: usize) -> f32 {
     (1..ranks).fold(number(0, i), |sum, rank| sum + number(rank, i))
 }

@@ -168,7 +168,7 @@ fn rank_of(size: u32, rank: u32, store: &str) -> Command {
     command
 }
 
-/// A port that was free a moment ago, and that the system gives to nobody by itself: it takes those
+/// Returns a port that was free a moment ago, and that the system gives to nobody by itself: it takes those
 /// from 32768 on.
 fn port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -180,7 +180,7 @@ fn port() -> u16 {
     ports.by_ref().take(12_000).find(is_free).expect("a port")
 }
 
-/// A launcher with these first arguments, if it is there and works.
+/// Returns a launcher with these first arguments, if it is there and works.
 fn launcher(program: &str, args: &[&str]) -> Option<Command> {
     let probe = Command::new(program).args(args).args(["-n", "1", "true"]).output();
     let well = probe.is_ok_and(|output| output.status.success());
@@ -278,7 +278,7 @@ struct Torchrun {
     version: (u32, u32),
 }
 
-/// The one to be tested, if there is one. Asking it for its version takes seconds: once is enough.
+/// Returns the one to be tested, if there is one. Asking it for its version takes seconds: once is enough.
 fn torchrun() -> Option<&'static Torchrun> {
     static FOUND: OnceLock<Option<Torchrun>> = OnceLock::new();
     let found = FOUND.get_or_init(find_torchrun).as_ref();

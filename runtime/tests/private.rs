@@ -16,7 +16,7 @@ fn vector(call: usize, r: usize, len: usize) -> Vec<u32> {
     (0..len).map(|i| word(call, r, i)).collect()
 }
 
-/// One call of each kind, whose blocks have `len` elements; everything is compared.
+/// Makes one call of each kind, whose blocks have `len` elements; everything is compared.
 fn calls(comm: &mut Communicator, call: usize, len: usize) {
     let (n, own) = (comm.size() as usize, comm.rank() as usize);
     let whole = n * len;

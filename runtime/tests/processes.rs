@@ -82,7 +82,7 @@ fn messages(comm: &mut Communicator, ill: &str) -> Result<(), Error> {
     }
 }
 
-/// The cores that this process may use.
+/// Returns the cores that this process may use.
 fn cores() -> Vec<usize> {
     let set = sched_getaffinity(None).expect("what it may use");
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()

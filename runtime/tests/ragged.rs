@@ -67,7 +67,7 @@ fn plans(entry: &Entry, n: u32, schedule: &str) -> Option<Vec<Plan>> {
     }
 }
 
-/// One call in private or shared memory; the whole output.
+/// Makes one call in private or shared memory; returns the whole output.
 fn play<T: Small>(
     comm: &mut Communicator,
     shared: bool,
@@ -158,7 +158,7 @@ fn the_book_plays_blocks_of_any_lengths() {
     }
 }
 
-/// A slice for each block of a buffer.
+/// Returns a slice for each block of a buffer.
 fn cut_mut<'a>(mut rest: &'a mut [i64], counts: &[usize]) -> Vec<&'a mut [i64]> {
     let cut = |&count: &usize| {
         let (block, others) = std::mem::take(&mut rest).split_at_mut(count);
@@ -178,7 +178,7 @@ fn cut<'a>(mut rest: &'a [i64], counts: &[usize]) -> Vec<&'a [i64]> {
     counts.iter().map(cut).collect()
 }
 
-/// Blocks of equal length give what lists of such buffers give.
+/// Checks that blocks of equal length give what lists of such buffers give.
 fn check_lists(comm: &mut Communicator, rank: usize, count: usize) {
     let counts = vec![count; comm.size() as usize];
     let total = count * counts.len();

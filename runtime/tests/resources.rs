@@ -21,7 +21,7 @@ fn over_tcp(lazy: bool) -> impl Fn(u32) -> Setup + Sync {
     move |_| Setup::new().transports(tcp).lazy(lazy)
 }
 
-/// Calls of every kind, small and large.
+/// Makes calls of every kind, small and large.
 fn sweep(comm: &mut Communicator) {
     let n = comm.size() as usize;
     for count in [1, 100, 100_000] {

@@ -22,7 +22,7 @@ pub struct Mutant {
     pub at: Range<usize>,
 }
 
-/// All mutants of a text, in the order of the syntax tree. None if it does not parse.
+/// Returns all mutants of a text, in the order of the syntax tree. None if it does not parse.
 pub fn mutants(text: &str) -> Vec<Mutant> {
     let mut sources = SourceMap::new();
     let id = sources.add("mutant.algo", text);
@@ -75,7 +75,7 @@ impl Maker<'_> {
         self.block(&a.body, false);
     }
 
-    /// A number one more and one less, and so each number in it.
+    /// Makes a number one more and one less, and so each number in it.
     fn number(&mut self, kind: &'static str, e: &Expr) {
         if let ExprKind::If(c, a, b) = &e.kind {
             self.condition(c);
@@ -113,7 +113,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A condition turned round, and the numbers in it.
+    /// Turns a condition round, and changes the numbers in it.
     fn condition(&mut self, e: &Expr) {
         let new = format!("(!({}))", self.at(e.span));
         self.put("condition", e.span.start as usize..e.span.end as usize, &new);
@@ -216,7 +216,7 @@ impl Maker<'_> {
         }
     }
 
-    /// One `each` as two rounds.
+    /// Makes one `each` two rounds.
     fn split(&mut self, each: &Stmt, body: &[Stmt]) {
         let whole = self.extent(each);
         let Some(open) = self.text[whole.clone()].find('{') else { return };
@@ -323,7 +323,7 @@ impl Maker<'_> {
         span.start as usize..end
     }
 
-    /// One past the brace that closes the next block after `from`.
+    /// Returns the byte past the brace that closes the next block after `from`.
     fn close(&self, from: usize) -> usize {
         let mut depth = 0;
         let mut comment = false;

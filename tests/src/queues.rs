@@ -84,7 +84,7 @@ impl Playing<'_> {
         }
     }
 
-    /// Messages on the way of a connection, and messages taken.
+    /// Returns the messages on the way of a connection, and the messages taken.
     fn queue(&self, rank: usize, conn: u32) -> (usize, u32) {
         let queue = self.queues.get(&self.key(rank, conn));
         queue.map_or((0, 0), |q| (q.messages.len(), q.taken))

@@ -76,7 +76,7 @@ pub fn skip(needs: Needs, why: impl Display) {
     file.map(|mut file| file.write_all(line.as_bytes()));
 }
 
-/// The file of all that was skipped.
+/// Returns the file of all that was skipped.
 fn book() -> Option<PathBuf> {
     // PROFILE/deps/PROGRAM
     let program = std::env::current_exe().ok()?;

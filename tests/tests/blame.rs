@@ -61,7 +61,7 @@ impl Count {
     }
 }
 
-/// The first finding on the first shape that refutes the program.
+/// Returns the first finding on the first shape that refutes the program.
 fn refuted(program: &Arc<Program>, sources: &SourceMap) -> Option<(Diagnostic, Shape)> {
     let shapes = if is_grid(program) {
         [[2, 2], [2, 3], [3, 2]].map(|axes| Shape { axes: axes.to_vec() }).to_vec()
@@ -156,7 +156,7 @@ impl Decided<'_> {
         }
     }
 
-    /// The lines of all transfers in a block.
+    /// Notes the lines of all transfers in a block.
     fn moves(&mut self, stmts: &[Stmt]) {
         for s in stmts {
             match s {

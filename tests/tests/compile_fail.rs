@@ -32,7 +32,7 @@ fn built(name: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The errors of a file, without the count of them; `None` if there are none.
+/// Returns the errors of a file, without the count of them; `None` if there are none.
 fn errors(file: &str, library: &Path) -> Option<String> {
     let out = std::env::temp_dir().join(format!("roundelay-fail-{}", std::process::id()));
     std::fs::create_dir_all(&out).expect("a folder");
@@ -60,7 +60,7 @@ fn errors(file: &str, library: &Path) -> Option<String> {
     (!output.status.success()).then(|| format!("{}\n", kept.join("\n\n").trim_end()))
 }
 
-/// The library with the macros.
+/// Returns the library with the macros.
 fn library() -> PathBuf {
     let mut all = built("roundelay").into_iter();
     let good = all.find(|library| errors("compile_fail/sound/ring.rs", library).is_none());

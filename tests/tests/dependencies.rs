@@ -7,7 +7,7 @@
 
 use std::process::Command;
 
-/// Names of all packages in the tree.
+/// Returns the names of all packages in the tree.
 fn tree(package: &str, features: &str, edges: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--locked", "--prefix", "none", "--format", "{p}"])

@@ -75,7 +75,7 @@ fn a_plan_made_alone_is_the_same() {
     );
 }
 
-/// The first line in which two plans differ.
+/// Returns the first line in which two plans differ.
 fn difference(a: &Plan, b: &Plan) -> String {
     let (x, y) = (format!("{:#?}", a.header), format!("{:#?}", b.header));
     let lines = x

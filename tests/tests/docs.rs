@@ -41,7 +41,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The pages with examples, in order.
+/// Returns the pages with examples, in order.
 fn pages() -> Vec<PathBuf> {
     let named = [
         "README.md",
@@ -67,7 +67,7 @@ fn error_pages() -> Vec<PathBuf> {
     pages
 }
 
-/// `RL0501` of `# RL0501: a contribution is missing`.
+/// Returns the code of a title: `RL0501` of `# RL0501: a contribution is missing`.
 fn title_code(page: &str) -> Option<&str> {
     let (code, _) = page.lines().next()?.strip_prefix("# ")?.split_once(':')?;
     code.starts_with("RL").then_some(code)
@@ -82,7 +82,7 @@ struct Block {
     text: String,
 }
 
-/// The blocks in `algo` and `console`.
+/// Returns the blocks in `algo` and `console`.
 fn blocks(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;

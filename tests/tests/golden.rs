@@ -9,7 +9,7 @@ use roundelay_compiler::device::{Way, prove};
 use roundelay_compiler::{Options, Placement, Shape, compile, graph, project};
 use roundelay_tests::{instance, of_book};
 
-/// The graph, and one rank's plan.
+/// Compares the graph, and one rank's plan.
 fn golden(collective: &str, name: &str, n: u32, rank: u32, text: ExpectFile) {
     let entry = find(collective, name).expect("the book has it");
     let (sources, program) = of_book(entry).expect("the book resolves");

@@ -93,7 +93,7 @@ fn every_kernel_of_the_book_is_whole() {
     }
 }
 
-/// Every bracket is closed, nothing is included, and no mark of a number is left.
+/// Checks that every bracket is closed, nothing is included, and no mark of a number is left.
 fn whole(text: &str) {
     let mut open = Vec::new();
     for c in text.lines().filter_map(|line| line.split("//").next()).flat_map(str::chars) {

@@ -46,7 +46,7 @@ fn the_library_is_proved_on_many_ranks() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// A ring that is right, and then rounds.
+/// Returns a ring that is right, and then rounds.
 fn behind_a_ring(rounds: &str) -> String {
     format!(
         "algorithm main implements all_reduce on n ranks {{ chunks n scratch t[1]

@@ -59,12 +59,12 @@ fn pick(text: &str, tried: usize, dice: &mut Dice) -> Vec<Mutant> {
     picked
 }
 
-/// Paths to try an algorithm with: two where it divides its data over them.
+/// Returns the number of paths to try an algorithm with: two where it divides its data over them.
 fn several(program: &Program) -> u32 {
     2.min(*paths(program).end())
 }
 
-/// The verifier's verdict: graph, then both placements' plans.
+/// Returns the verifier's verdict: graph, then both placements' plans.
 fn proved(
     program: &Arc<Program>,
     sources: &SourceMap,

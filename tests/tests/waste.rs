@@ -6,7 +6,7 @@ use roundelay_compiler::{Checked, Options, Shape, check};
 use roundelay_dsl::diag::{codes, render};
 use roundelay_tests::{instance_over, is_grid, of_book, paths, read, roots};
 
-/// All shapes of 2 to 16 ranks.
+/// Returns all shapes of 2 to 16 ranks.
 fn shapes(grid: bool) -> Vec<Shape> {
     if !grid {
         return (2..=16).map(Shape::flat).collect();
@@ -63,7 +63,7 @@ fn warned(text: &str, shape: &str, expected: Expect) {
     expected.assert_eq(&checked(text, shape).0);
 }
 
-/// A ring with loops of these lengths.
+/// Returns a ring with loops of these lengths.
 fn ring(sums: &str, shares: &str) -> String {
     format!(
         "algorithm mine implements all_reduce on n ranks {{

@@ -7,7 +7,7 @@ use roundelay_compiler::{Options, Program, Shape, check};
 use roundelay_dsl::diag::render;
 use roundelay_tests::{Source, read};
 
-/// The last algorithm of a text.
+/// Returns the last algorithm of a text.
 fn last(text: &str) -> (Source, Arc<Program>) {
     let source = read("mine.algo", text).unwrap_or_else(|(sources, faults)| {
         panic!("{}", render::human(&sources, &faults[0], false));

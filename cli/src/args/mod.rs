@@ -85,7 +85,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// Algorithms and collectives as the user names them.
+    /// Returns algorithms and collectives as the user names them.
     pub(crate) fn names(&self) -> Vec<&str> {
         match self {
             Verb::Check(Check { target, .. })
@@ -116,12 +116,12 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// An algorithm by name, on one path.
+    /// Makes the target of an algorithm by name, on one path.
     pub(crate) fn of(target: String, algorithm: Option<String>, root: u32) -> Self {
         Target { target, algorithm, root, paths: 1 }
     }
 
-    /// The options under which the algorithm is compiled: its root and the number of paths.
+    /// Returns the options under which the algorithm is compiled: its root and the number of paths.
     pub(crate) fn options(&self) -> roundelay_compiler::Options {
         let (root, paths) = (self.root, self.paths);
         roundelay_compiler::Options { root, paths, ..Default::default() }

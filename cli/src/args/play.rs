@@ -218,7 +218,7 @@ pub(crate) enum TransportName {
 }
 
 impl TransportName {
-    /// The transport between the hosts alone, for jobs that have no two ranks on one host.
+    /// Returns the transport between the hosts alone, for jobs that have no two ranks on one host.
     pub(crate) fn between(self) -> Self {
         match self {
             TransportName::Both => TransportName::Tcp,
@@ -228,7 +228,7 @@ impl TransportName {
         }
     }
 
-    /// Its name in results.
+    /// Returns its name in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             TransportName::Shm => "shm",

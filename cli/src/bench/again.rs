@@ -63,7 +63,7 @@ fn same(a: &ResultRow, b: &ResultRow) -> bool {
     of(a) == of(b) && how(a) == how(b)
 }
 
-/// A row of several runs as one: that of the first, with medians.
+/// Returns a row of several runs as one: that of the first, with medians.
 fn middle(runs: &[&ResultRow]) -> ResultRow {
     let mut line = runs[0].clone();
     let time_us = median(runs.iter().map(|run| run.time_us)).unwrap_or_default();

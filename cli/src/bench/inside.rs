@@ -35,7 +35,7 @@ pub(super) fn fill(tables: &[Table<'_>], inside: &[Inside], results: &mut Result
     })
 }
 
-/// One job of several tables: every size in turn, ours before the libraries.
+/// Makes one job of several tables: every size in turn, ours before the libraries.
 fn together(tables: &[Table<'_>], inside: &[Inside]) -> (Job, Vec<Part>) {
     let mut job = tables[0].job.clone();
     (job.pieces, job.cases) = (Vec::new(), Vec::new());
@@ -105,7 +105,7 @@ impl Filling<'_, '_> {
         head(table.report);
     }
 
-    /// All turns of a size are done.
+    /// Ends a size, after all of its turns.
     fn end(&mut self, part: Part) {
         let table = &self.tables[part.table];
         let case = &table.job.cases[part.size];

@@ -127,7 +127,7 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
     inside::fill(&tables, &peers.inside, results)
 }
 
-/// The label of each name of the command line.
+/// Returns the label of each name of the command line.
 fn labels(args: &Bench) -> Result<Vec<String>, Failure> {
     fn asked(name: &String) -> Result<names::Asked<'_>, Failure> {
         let target = Target::of(name.clone(), None, 0);
@@ -297,7 +297,7 @@ impl Table<'_> {
         })
     }
 
-    /// The size of a case.
+    /// Returns the size of a case.
     fn bytes(&self, case: &Case) -> u64 {
         self.columns.line("", case.count, self.proofs[case.piece].blocks, 0.0, 0).bytes
     }

@@ -8,7 +8,7 @@ use crate::job::table::ResultRow;
 /// The label of ours, where an algorithm was chosen for each size.
 pub(super) const CHOSEN: &str = "roundelay";
 
-/// The name of an own result among those of other algorithms.
+/// Returns the name of an own result among those of other algorithms.
 fn full(line: &ResultRow) -> String {
     match (&line.file, line.chosen) {
         (_, true) => CHOSEN.into(),
@@ -27,7 +27,7 @@ pub(super) struct Asked<'a> {
     pub(super) algorithm: Option<String>,
 }
 
-/// A label for each name of the command line: that of the algorithm, and the file where two have it.
+/// Returns a label for each name of the command line: that of the algorithm, and the file where two have it.
 pub(super) fn labels(asked: &[Asked<'_>]) -> Vec<String> {
     let short = |a: &Asked<'_>| match &a.algorithm {
         Some(algorithm) => format!("{CHOSEN} {algorithm}"),
@@ -45,7 +45,7 @@ pub(super) fn labels(asked: &[Asked<'_>]) -> Vec<String> {
     asked.iter().enumerate().map(label).collect()
 }
 
-/// The names of own rows that were printed before, by size: those of algorithms where several were measured.
+/// Returns the names of own rows that were printed before, by size: those of algorithms where several were measured.
 pub(super) fn of_rows(sizes: &[Vec<ResultRow>]) -> Vec<String> {
     let own = || sizes.iter().filter_map(|lines| lines.first());
     let (mut seen, mut several) = (BTreeSet::new(), BTreeSet::new());

@@ -18,7 +18,7 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// The rows of a size: ours first, then the peers'.
+    /// Makes a point of the rows of a size: ours first, then the peers'.
     pub(super) fn of(lines: &[ResultRow]) -> Option<Self> {
         let ours = lines.first().filter(|line| line.peer.is_none())?;
         let ratio = |l: &ResultRow| Some((l.peer.clone()?, l.ratio?));
@@ -31,7 +31,7 @@ impl Point {
         })
     }
 
-    /// The peer that is fastest here.
+    /// Returns the peer that is fastest here.
     fn best(&self) -> Option<(&str, f64)> {
         let best = self.ratios.iter().min_by(|a, b| a.1.total_cmp(&b.1));
         best.map(|(peer, ratio)| (peer.as_str(), *ratio))
@@ -62,7 +62,7 @@ pub(super) struct Against {
 }
 
 impl Against {
-    /// The comparison as a sentence of a document.
+    /// Returns the comparison as a sentence of a document.
     pub(super) fn sentence(&self) -> String {
         let Against { points, geomean, worst, slower, .. } = self;
         let point = |w: &Worst| {
@@ -112,7 +112,7 @@ struct Json<'a> {
 }
 
 impl Summary {
-    /// The summary of sizes.
+    /// Makes the summary of sizes.
     pub(super) fn of(sizes: &[Vec<ResultRow>]) -> Self {
         let mut summary = Summary::default();
         sizes.iter().filter_map(|lines| Point::of(lines)).for_each(|point| summary.add(point));
@@ -131,7 +131,7 @@ impl Summary {
         }
     }
 
-    /// Every peer over everything, then the best peer for each collective and over everything.
+    /// Compares every peer over everything, then the best peer for each collective and over everything.
     fn against(&self) -> Vec<Against> {
         let mut peers: Vec<&str> = Vec::new();
         let mut collectives: Vec<&str> = Vec::new();

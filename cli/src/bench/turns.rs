@@ -107,7 +107,7 @@ impl Table<'_> {
         }
     }
 
-    /// The rows of a size: ours, and those of the peers that have a result.
+    /// Returns the rows of a size: ours, and those of the peers that have a result.
     pub(super) fn lines<'a>(
         &self,
         case: &Case,

@@ -131,7 +131,7 @@ fn gather() -> Info {
     }
 }
 
-/// The first sentence of a file's description.
+/// Returns the first sentence of a file's description.
 fn about(text: &str) -> String {
     let lines = text.lines().map_while(|l| l.strip_prefix("//!")).map(str::trim);
     let words: Vec<&str> = lines.take_while(|l| !l.is_empty()).collect();

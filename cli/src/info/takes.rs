@@ -99,7 +99,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Counted by running the logic for every rank; the time is of a model.
+    /// Models the job by running the logic for every rank and counting; the time is of a model.
     pub(super) fn modelled() -> Self {
         let figures = scale::join(MANY, &scale::Assumptions::default());
         Scale { figures, seconds: figures.seconds() }

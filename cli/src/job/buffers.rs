@@ -58,12 +58,12 @@ impl Guarded {
         self
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub(crate) fn get(&self) -> &[u8] {
         &self.all()[self.at..self.at + self.len]
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub(crate) fn get_mut(&mut self) -> &mut [u8] {
         let (from, to) = (self.at, self.at + self.len);
         &mut self.all_mut()[from..to]
@@ -99,12 +99,12 @@ impl Buffers {
         })
     }
 
-    /// Poison everywhere.
+    /// Fills every buffer with poison.
     pub(crate) fn poison(&mut self) {
         self.set(POISON);
     }
 
-    /// Every byte of every buffer.
+    /// Sets every byte of every buffer.
     pub(crate) fn set(&mut self, byte: u8) {
         match self {
             Buffers::InPlace(data) => data.get_mut().fill(byte),
@@ -158,7 +158,7 @@ impl Buffers {
     }
 }
 
-/// A digest of bytes, for comparing them with others.
+/// Returns a digest of bytes, for comparing them with others.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     let word = |chunk: &[u8]| {
         let mut word = [0; 8];
@@ -181,7 +181,7 @@ fn mix(h: u64, word: u64) -> u64 {
     (h ^ word).wrapping_mul(0x9fb2_1c65_1e98_df25).rotate_left(29)
 }
 
-/// A digest of some elements of a buffer.
+/// Returns a digest of some elements of a buffer.
 pub(crate) fn digest_of(bytes: &[u8], ranges: &[Range<usize>], size: usize) -> u64 {
     let some = ranges.iter().map(|r| digest(&bytes[r.start * size..r.end * size]));
     some.fold(ranges.len() as u64, mix)

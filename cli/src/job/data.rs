@@ -17,7 +17,7 @@ pub(super) const BLOCK: usize = 1024;
 /// The factor by which `premul_sum` multiplies.
 pub(crate) const FACTOR: f64 = 3.0;
 
-/// The rounding of a wire type, relative to the value.
+/// Returns the rounding of a wire type, relative to the value.
 pub(crate) fn wire_epsilon(wire: WireType) -> f64 {
     match wire {
         WireType::F16 => f16::EPSILON.to_f64(),
@@ -44,7 +44,7 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// The largest whole number such that sums over all ranks are exact in the type, if there is one.
+    /// Returns the largest whole number such that sums over all ranks are exact in the type, if there is one.
     fn most(&self) -> Option<f64> {
         let bits = match self.dtype {
             DType::Bf16 => 8,
@@ -75,7 +75,7 @@ impl Rule {
     }
 }
 
-/// The random bits of element `index` of the vector of a rank, in the upper half where 32 of them will do.
+/// Returns the random bits of element `index` of the vector of a rank, in the upper half where 32 of them will do.
 fn bits<T: Value>(rule: &Rule, rank: u32, index: u64) -> u64 {
     match size_of::<T>() {
         8 => random(rule.seed, rank, index),
@@ -83,12 +83,12 @@ fn bits<T: Value>(rule: &Rule, rank: u32, index: u64) -> u64 {
     }
 }
 
-/// The bits of two elements.
+/// Returns the bits of two elements.
 fn halves(both: u64) -> [u64; 2] {
     [both << 32, both & (u64::MAX << 32)]
 }
 
-/// Random bits, of a rank and a number.
+/// Returns random bits, of a rank and a number.
 fn random(seed: u64, rank: u32, index: u64) -> u64 {
     let mut x = seed ^ (u64::from(rank) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = x.wrapping_add(index.wrapping_mul(0xd134_2543_de82_ef95));
@@ -113,7 +113,7 @@ pub(super) enum Spread {
 }
 
 impl Spread {
-    /// The float of random bits.
+    /// Returns the float of random bits.
     #[inline]
     pub(super) fn of(&self, random: u64) -> f64 {
         // The conversion of a signed number is one instruction.
@@ -188,7 +188,7 @@ pub(crate) fn fill(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8]) {
     with_type!(rule.dtype, T => fill_as::<T>(rule, rank, parts, buffer));
 }
 
-/// The elements of a rank from an index on.
+/// Writes the elements of a rank from an index on.
 fn draw<T: Value>(rule: &Rule, spread: &Spread, rank: u32, index: u64, to: &mut [T]) {
     let all = |spread: Spread, to: &mut [T]| {
         if size_of::<T>() == 8 {
@@ -235,7 +235,7 @@ fn fill_as<T: Value>(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8]) 
     }
 }
 
-/// The number of wrong elements, and the first one in words.
+/// Returns the number of wrong elements, and the first one in words.
 pub(crate) fn judge(rule: &Rule, parts: &[Part], buffer: &[u8]) -> (u64, Option<String>) {
     with_type!(rule.dtype, T => judge_as::<T>(rule, parts, buffer))
 }

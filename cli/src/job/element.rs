@@ -17,7 +17,7 @@ pub(super) trait Value: Copy + PartialEq + std::fmt::Display {
     fn make(random: u64, spread: &Spread) -> Self;
     fn read(bytes: &[u8]) -> Self;
     fn write(self, bytes: &mut [u8]);
-    /// The reference, if the result is not within what is allowed around it.
+    /// Fails with the reference if the result is not within what is allowed around it.
     fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), String>;
     /// Returns true if a copy is right.
     fn judge_copy(self, rule: &Rule, from: Self) -> bool;
@@ -106,7 +106,7 @@ macro_rules! integers {
 
 integers!(i8 u8 i32 u32 i64 u64);
 
-/// The operator on integers; what is beyond 128 bits does not count in any type.
+/// Applies the operator to integers; what is beyond 128 bits does not count in any type.
 fn fold(op: RedOp, from: impl Iterator<Item = i128>) -> Option<i128> {
     from.reduce(|a, b| match op {
         RedOp::Sum | RedOp::Avg | RedOp::PremulSum => a.wrapping_add(b),
@@ -180,7 +180,7 @@ floats! {
     f64, 5e-324, |x| x, |y| y;
 }
 
-/// The least value that the wire can carry: what is below it may be lost.
+/// Returns the least value that the wire can carry: what is below it may be lost.
 fn least_on(rule: &Rule) -> f64 {
     if rule.wire == f16::EPSILON.to_f64() { 6e-8 } else { 0.0 }
 }

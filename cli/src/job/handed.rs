@@ -38,12 +38,12 @@ impl Handed {
         Ok(Handed { text, file: Some(path) })
     }
 
-    /// The argument.
+    /// Returns the argument.
     pub(super) fn argument(&self) -> &str {
         &self.text
     }
 
-    /// The job of an argument.
+    /// Decodes the job of an argument.
     pub(super) fn read(argument: &str) -> Result<Job, String> {
         let job = match argument.strip_prefix(MARK) {
             Some(path) => {

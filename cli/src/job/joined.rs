@@ -115,7 +115,7 @@ pub(crate) fn way(play: &Play, ranks: u64) -> Result<TransportName, Failure> {
     })
 }
 
-/// The communicator, joined when it is first needed.
+/// Returns the communicator, joined when it is first needed.
 fn joined<'a>(
     kept: &'a mut Option<Communicator>,
     start: &Start,

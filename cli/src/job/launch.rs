@@ -70,7 +70,7 @@ impl Start {
 }
 
 impl Start {
-    /// The hints that matter when ranks join over sockets, from wherever they were given.
+    /// Returns the hints that matter when ranks join over sockets, from wherever they were given.
     fn joining(&self) -> String {
         let h = &self.hints;
         let pairs = [

@@ -8,7 +8,7 @@ use super::places::Part;
 /// Fewer elements are not worth a thread.
 const LEAST: usize = 1 << 16;
 
-/// The parts of a buffer that lie in some of its elements, as parts of those alone.
+/// Returns the parts of a buffer that lie in some of its elements, as parts of those alone.
 fn clip(parts: &[Part], from: usize, to: usize) -> Vec<Part> {
     let inside = |part: &Part| {
         let (first, end) = (part.at.max(from), (part.at + part.len).min(to));
@@ -22,7 +22,7 @@ fn clip(parts: &[Part], from: usize, to: usize) -> Vec<Part> {
     parts.iter().filter_map(inside).collect()
 }
 
-/// Elements for each of so many threads.
+/// Returns the number of elements for each of so many threads.
 fn share(elements: usize, threads: usize) -> usize {
     elements.div_ceil(threads.max(1)).max(LEAST)
 }

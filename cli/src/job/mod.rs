@@ -75,8 +75,8 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Wrong elements of which the job fails: of ours, if it is no try. What a peer gets wrong is said in
-    /// its row.
+    /// Returns the number of wrong elements of which the job fails: of ours, if it is no try. What a peer
+    /// gets wrong is said in its row.
     fn wrong(&self, told: &JobEvent) -> u64 {
         let tries = self.gpu.as_ref().is_some_and(|gpu| gpu.tries);
         let ours = |case: usize| self.cases.get(case).is_none_or(|c| c.who.is_none());
@@ -122,7 +122,7 @@ pub(crate) struct JobEntry {
 }
 
 impl JobEntry {
-    /// The algorithm with that root.
+    /// Returns the algorithm with that root.
     fn target(&self, root: u32) -> Target {
         let paths = self.paths;
         Target { paths, ..Target::of(self.target.clone(), self.algorithm.clone(), root) }
@@ -163,7 +163,7 @@ pub(crate) struct Turn {
 }
 
 impl Default for Turn {
-    /// The only one.
+    /// Returns a turn that is the only one.
     fn default() -> Self {
         Turn { first: true, last: true }
     }
@@ -187,7 +187,7 @@ mod way_text {
 }
 
 impl Case {
-    /// Calls of ours.
+    /// Makes a case of calls of ours.
     pub(crate) fn ours(piece: usize, count: u64) -> Self {
         Case { piece, count, who: None, turn: Turn::default(), way: None, blocks: None }
     }

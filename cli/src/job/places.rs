@@ -58,13 +58,13 @@ impl Places<'_> {
         }
     }
 
-    /// Elements of the buffer of a call in place.
+    /// Returns the number of elements of the buffer of a call in place.
     pub(crate) fn data(&self) -> usize {
         let blocks = if self.kind.blocked() { self.ranks as usize } else { 1 };
         blocks * self.count
     }
 
-    /// Elements of the input.
+    /// Returns the number of elements of the input.
     pub(crate) fn input(&self) -> usize {
         match (self.kind, self.blocks()) {
             (_, Some((input, _))) => input as usize * self.count,
@@ -73,7 +73,7 @@ impl Places<'_> {
         }
     }
 
-    /// Elements of the output.
+    /// Returns the number of elements of the output.
     pub(crate) fn output(&self) -> usize {
         match (self.kind, self.blocks()) {
             (_, Some((_, output))) => output as usize * self.count,
@@ -122,7 +122,7 @@ impl Places<'_> {
         }
     }
 
-    /// Blocks of input and output of a declared collective.
+    /// Returns the blocks of input and output of a declared collective.
     fn blocks(&self) -> Option<(u32, u32)> {
         let Kind::Custom(custom) = self.kind else { return None };
         postcondition::sizes(custom, self.axes).ok()

@@ -49,7 +49,7 @@ pub(crate) fn is_choice(target: &Target) -> bool {
     is_collective(&target.target) && target.algorithm.is_none()
 }
 
-/// The algorithm to be played for a target at a size: its own, or the one that is chosen.
+/// Returns the algorithm to be played for a target at a size: its own, or the one that is chosen.
 pub(crate) fn resolve(
     target: &Target,
     shape: Option<&Shape>,
@@ -132,7 +132,7 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
     Ok(Proof { piece, algorithm, collective, file, reduces, blocks, words, plans })
 }
 
-/// A plan without what says where it came from: equal for algorithms that do the same.
+/// Returns a plan without what says where it came from: equal for algorithms that do the same.
 fn bare(mut plan: Plan) -> Plan {
     (plan.header.hash, plan.header.algorithm) = Default::default();
     plan.part.sites.clear();
@@ -165,7 +165,7 @@ fn lossy_allowed(play: &Play) -> bool {
         && matches!(play.op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum)
 }
 
-/// The coarsest rounding of a message.
+/// Returns the coarsest rounding of a message.
 fn wire(proved: &Proved) -> f64 {
     let wires = proved.graph().graph.node_weights().filter_map(|t| t.wire);
     wires.map(data::wire_epsilon).fold(0.0, f64::max)

@@ -36,7 +36,7 @@ impl Verify {
         }
     }
 
-    /// The elements to be verified of a buffer of `len` in so many chunks: ascending, none twice.
+    /// Returns the elements to be verified of a buffer of `len` in so many chunks: ascending, none twice.
     pub(super) fn ranges(self, len: usize, chunks: usize, seed: u64) -> Vec<Range<usize>> {
         match self {
             Verify::Off => Vec::new(),
@@ -73,7 +73,7 @@ fn sample(len: usize, chunks: usize, seed: u64) -> Vec<Range<usize>> {
     blocks
 }
 
-/// The share of one of so many ranks in a buffer that all of them have alike.
+/// Returns the share of one of so many ranks in a buffer that all of them have alike.
 pub(super) fn share(len: usize, rank: u32, ranks: u32) -> Range<usize> {
     let bound = |rank: u32| (u128::from(rank) * len as u128 / u128::from(ranks.max(1))) as usize;
     bound(rank)..bound(rank + 1)

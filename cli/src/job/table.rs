@@ -112,7 +112,7 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// A result; `blocks * count` elements took `time_us`.
+    /// Returns a result; `blocks * count` elements took `time_us`.
     pub(crate) fn line(
         &self,
         algorithm: &str,
@@ -166,7 +166,7 @@ fn bus_factor(collective: &str, ranks: u64) -> f64 {
     }
 }
 
-/// The titles of the columns.
+/// Prints the titles of the columns.
 pub(crate) fn head(report: Report) {
     report.line(format!(
         "{:>12} {:>12} {:>6} {:>10} {:>5} {:>11} {:>9} {:>9} {:>7}  {:9}  {}",
@@ -188,7 +188,7 @@ pub(crate) fn head(report: Report) {
     ));
 }
 
-/// One result, for people and for programs.
+/// Prints one result, for people and for programs.
 pub(crate) fn row(report: Report, line: &ResultRow) {
     report.result(line);
     let who = match (&line.peer, line.ratio) {
@@ -226,7 +226,7 @@ fn wrong_text(line: &ResultRow) -> String {
     line.wrong.map_or("-".into(), |wrong| wrong.to_string())
 }
 
-/// Microseconds with as many decimals as mean something.
+/// Prints microseconds with as many decimals as mean something.
 pub(crate) fn time_text(us: f64) -> String {
     match us {
         us if us < 10.0 => format!("{us:.3}"),

@@ -24,7 +24,7 @@ impl Folder {
         made.map(|()| Folder(path.clone())).map_err(|e| format!("{}: {e}", path.display()))
     }
 
-    /// Its path.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

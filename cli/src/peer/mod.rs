@@ -45,7 +45,7 @@ pub(crate) enum Inside {
 }
 
 impl Inside {
-    /// Its name in results.
+    /// Returns its name in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Inside::Nccl => "nccl",
@@ -62,13 +62,13 @@ impl Inside {
 
 /// A library that may be installed.
 pub(crate) trait Library {
-    /// Its name in results.
+    /// Returns its name in results.
     fn name(&self) -> &'static str;
 
-    /// The way that its data goes, where that one is asked for.
+    /// Returns the way that its data goes, where that one is asked for.
     fn way(&self, asked: TransportName) -> TransportName;
 
-    /// Name and text of its program.
+    /// Returns the name and the text of its program.
     fn source(&self) -> (&'static str, &'static str);
 
     /// Returns the command that compiles the program; the error says what is missing, and how to get it.
@@ -142,8 +142,8 @@ impl Order {
         )
     }
 
-    /// Longer than any library takes that is not stuck. Where ranks share cores, some never yield
-    /// and need the scheduler's ticks for every message: they get less, so that a bench ends.
+    /// Returns a time that is longer than any library takes that is not stuck. Where ranks share cores, some
+    /// never yield and need the scheduler's ticks for every message: they get less, so that a bench ends.
     fn timeout(&self, crowded: bool) -> Duration {
         let base = if crowded { 10.0 } else { 60.0 };
         let calls = if self.iters.is_some() { 240.0 } else { 0.0 };
@@ -175,12 +175,12 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Its name.
+    /// Returns its name.
     pub(crate) fn name(&self) -> &'static str {
         self.library.name()
     }
 
-    /// The transport of its data.
+    /// Returns the transport of its data.
     pub(crate) fn way(&self) -> TransportName {
         self.library.way(self.asked)
     }
@@ -288,7 +288,7 @@ impl Peers {
     }
 }
 
-/// The libraries that are meant, in the order in which they are shown.
+/// Returns the libraries that are meant, in the order in which they are shown.
 fn libraries(wanted: &[Peer]) -> Vec<Box<dyn Library>> {
     let has = |peer| wanted.contains(&Peer::All) || wanted.contains(&peer);
     let mut all: Vec<Box<dyn Library>> = Vec::new();
@@ -359,7 +359,7 @@ fn crowded(ranks: u64) -> bool {
     std::thread::available_parallelism().is_ok_and(|cores| ranks > cores.get() as u64)
 }
 
-/// The folder of Python's virtual environments, and one environment in it.
+/// Returns the folder of Python's virtual environments, and one environment in it.
 fn environment(name: &str, package: &str) -> Result<PathBuf, String> {
     let Some(folder) = std::env::var_os(FOLDER).filter(|f| !f.is_empty()) else {
         return Err(format!(

@@ -128,7 +128,7 @@ impl Mpi {
         }
     }
 
-    /// The compiler or the launcher; or how to get them.
+    /// Returns the compiler or the launcher; or how to get them.
     fn tool(&self, tool: Tool) -> Result<PathBuf, String> {
         let missing = |what: &str, remedy: &str| Err(format!("{what} is not installed; {remedy}"));
         if let From::Debian(compiler, launcher, packages) = self.from {

@@ -157,7 +157,7 @@ impl Session {
         }
     }
 
-    /// An error if one of the started processes has ended.
+    /// Fails if one of the started processes has ended.
     fn alive(&mut self) -> Result<(), String> {
         let ended = |child: &mut Child| child.try_wait().ok().flatten();
         match self.started.iter_mut().find_map(ended) {
@@ -216,7 +216,7 @@ impl Drop for Session {
     }
 }
 
-/// The last line of a text that says something.
+/// Returns the last line of a text that says something.
 pub(crate) fn telling(text: &str) -> &str {
     text.lines().rev().find(|l| l.contains(char::is_alphanumeric)).map_or("", str::trim)
 }

@@ -50,7 +50,7 @@ pub(crate) fn show(args: &Show, report: Report) -> Outcome {
     }
 }
 
-/// The shape that was asked for, or the usual one.
+/// Returns the shape that was asked for, or the usual one.
 pub(crate) fn one_shape(n: &Option<Ranks>, program: &Program) -> Result<Shape, Failure> {
     match n.as_ref().map(|r| &r.shapes[..]) {
         None => Ok(default_shape(program)),
@@ -181,7 +181,7 @@ fn stage(
     Ok(())
 }
 
-/// The text of a rank's kernel.
+/// Returns the text of a rank's kernel.
 fn kernel(args: &Show, program: &device::ProvedProgram) -> Result<String, Failure> {
     let unknown = |name: &str| Failure::Usage(format!("kernels do not know {name}"));
     let spec = Spec {

@@ -10,7 +10,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// A node, and where it was written.
+    /// Writes a node, and where it was written.
     pub(super) fn node(&mut self, what: &str, at: &str) {
         let at = if at.is_empty() { String::new() } else { format!("  @{at}") };
         let indent = 2 * self.depth;
@@ -27,13 +27,13 @@ impl Tree {
         self.depth -= 1;
     }
 
-    /// The text.
+    /// Returns the text.
     pub(super) fn text(self) -> String {
         self.text
     }
 }
 
-/// An operator before what it is applied to: `(+ r 1)`.
+/// Returns an operator before what it is applied to: `(+ r 1)`.
 pub(super) fn applied(what: &str, to: &[String]) -> String {
     format!("({what} {})", to.join(" "))
 }

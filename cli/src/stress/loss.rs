@@ -39,7 +39,7 @@ fn named(player: &mut Player<'_>, at: u64) -> Result<(Ready, Way), Error> {
     Ok((found.ok_or_else(none)?, way))
 }
 
-/// Calls as `lose` says: the last rank ends itself in the middle, or stays away.
+/// Plays calls as `lose` says: the last rank ends itself in the middle, or stays away.
 fn played(order: &Order, player: &mut Player<'_>, lose: impl FnOnce()) -> Result<Said, Error> {
     player.gpu.set_timeout(Duration::from_millis(order.timeout_ms));
     let both = [named(player, order.seed)?, named(player, order.seed + 1)?];
@@ -81,14 +81,14 @@ fn played(order: &Order, player: &mut Player<'_>, lose: impl FnOnce()) -> Result
     Ok(Said { words: "it ended".into(), ..Said::default() })
 }
 
-/// The last rank ends itself.
+/// Plays calls in which the last rank ends itself.
 pub(super) fn killed(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     played(order, player, || {
         let _ = kill_process(getpid(), Signal::KILL);
     })
 }
 
-/// The last rank makes no more calls, for longer than the others wait.
+/// Plays calls of which the last rank makes no more, for longer than the others wait.
 pub(super) fn absent(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let away = Duration::from_millis(order.timeout_ms) * 2 + Duration::from_secs(2);
     played(order, player, || std::thread::sleep(away))

@@ -81,7 +81,7 @@ impl Said {
 }
 
 impl Part {
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     fn name(self) -> &'static str {
         match self {
             Part::Book => "book",
@@ -142,7 +142,7 @@ fn show(verdict: &Verdict, report: Report) {
     faults.iter().for_each(|fault| report.line(format!("    {fault}")));
 }
 
-/// A part, from beginning to end.
+/// Plays a part, from beginning to end.
 fn played(order: &Order, ranks: u32) -> Said {
     let first = job(order, ranks);
     match order.part {

@@ -38,7 +38,7 @@ struct Work {
     points: Vec<Point>,
 }
 
-/// Numbers of blocks, and whether a way is worth trying, by the size of the vector.
+/// Returns the ways that are worth trying, and their numbers of blocks, by the size of the vector.
 fn tries(bytes: u64) -> Vec<(Way, u32)> {
     let blocks: &[u32] = match bytes {
         0..=0x2000 => &[1, 2, 4],
@@ -162,7 +162,7 @@ fn empty(args: &Tune, shape: &Shape) -> Job {
     }
 }
 
-/// The time of each point, as far as it was measured, with what is wrong left out.
+/// Measures the time of each point, as far as possible, with what is wrong left out.
 fn measure(work: &Work, report: Report) -> Result<Vec<Option<f64>>, Failure> {
     let mut times = vec![None; work.points.len()];
     let progress = Progress::new("tune", times.len());
@@ -187,7 +187,7 @@ fn measure(work: &Work, report: Report) -> Result<Vec<Option<f64>>, Failure> {
     Ok(times)
 }
 
-/// The fastest of every size go into the table.
+/// Puts the fastest of every size into the table.
 fn keep(work: &Work, times: &[Option<f64>], tuned: &mut Tuned, report: Report) {
     let all: Vec<(&Point, &Case, f64)> = work
         .points

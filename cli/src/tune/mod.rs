@@ -94,7 +94,7 @@ pub(crate) fn tune(args: &Tune, report: Report) -> Outcome {
     Ok(())
 }
 
-/// The table as it is, to be completed; a new one if it is damaged or of another machine.
+/// Returns the table as it is, to be completed; a new one if it is damaged or of another machine.
 fn table(path: &Path, report: Report) -> Tuned {
     let here = Machine::here();
     let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -200,7 +200,8 @@ impl Work<'_> {
         self.near += usize::from(chosen.is_some_and(|(_, us, _)| *us <= NEAR * least));
     }
 
-    /// The times of one size after so many rounds: algorithm, microseconds, and whether it was known without this one.
+    /// Returns the times of one size after so many rounds: algorithm, microseconds, and whether it was known
+    /// without this one.
     fn size(
         &mut self,
         group: &Group,

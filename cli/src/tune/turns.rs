@@ -66,7 +66,7 @@ pub(super) fn measure(
     Ok(names.iter().zip(which).map(|(name, at)| ((*name).to_owned(), medians[at])).collect())
 }
 
-/// Infinite if there are none.
+/// Returns the median; infinite if there are no times.
 pub(super) fn middle(times: &[f64]) -> f64 {
     median(times.iter().copied()).unwrap_or(f64::INFINITY)
 }

@@ -49,7 +49,7 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// An error without a place yet.
+    /// Makes an error without a place yet.
     pub fn error(code: Code, message: impl Into<String>) -> Self {
         Diagnostic {
             code,
@@ -61,7 +61,7 @@ impl Diagnostic {
         }
     }
 
-    /// A warning without a place yet.
+    /// Makes a warning without a place yet.
     pub fn warning(code: Code, message: impl Into<String>) -> Self {
         Diagnostic { severity: Severity::Warning, ..Self::error(code, message) }
     }
@@ -84,7 +84,7 @@ impl Diagnostic {
         self
     }
 
-    /// The primary place.
+    /// Returns the primary place.
     pub fn span(&self) -> Option<Span> {
         self.labels.first().map(|l| l.span)
     }

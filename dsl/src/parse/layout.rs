@@ -36,7 +36,7 @@ pub(crate) struct Layout {
     pub(crate) calls: BTreeSet<usize>,
 }
 
-/// The layout of a text.
+/// Returns the layout of a text.
 ///
 /// # Errors
 /// Those of [`super::parse`] that concern the grammar.
@@ -132,7 +132,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// `a..b` is written without blanks if both ends are one operation at most.
+    /// Notes that `a..b` is written without blanks if both ends are one operation at most.
     fn tighten(&mut self, range: Vec<Node<'_>>) {
         let [from, dots, to] = range.as_slice() else { return };
         let short = |n: &Node<'_>| n.as_rule() == Rule::expr && is_short(n);
@@ -145,7 +145,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// An atom, something in parentheses, or two atoms and an operator.
+/// Returns true for an atom, for something in parentheses, and for two atoms and an operator.
 fn is_short(expr: &Node<'_>) -> bool {
     let atom = |r: &Rule| matches!(r, Rule::int | Rule::name | Rule::field | Rule::call);
     let rules: Vec<Rule> = expr.clone().into_inner().map(|n| n.as_rule()).collect();

@@ -10,7 +10,7 @@ pub const MAX_BYTES: usize = 1 << 20;
 /// The deepest nesting of brackets, blocks, `else if` chains and operators.
 pub const MAX_DEPTH: usize = 200;
 
-/// The bytes of a file as text.
+/// Returns the bytes of a file as text.
 ///
 /// # Errors
 /// RL0102 beyond [`MAX_BYTES`], RL0103 if the bytes are not UTF-8 or hold a NUL. The diagnostic has
@@ -68,7 +68,7 @@ pub(super) fn check_tokens(
     Ok(())
 }
 
-/// The fault of something nested beyond [`MAX_DEPTH`].
+/// Returns the fault of something nested beyond [`MAX_DEPTH`].
 pub fn too_deep(span: Span) -> Diagnostic {
     Diagnostic::error(codes::TOO_LARGE, format!("the text is nested more than {MAX_DEPTH} deep"))
         .label(span, "too deep from here on")

@@ -19,8 +19,8 @@ pub(super) fn tokens(fault: &Fault) -> TokenStream {
     }
 }
 
-/// One `compile_error!` a diagnostic. What is wrong in the tokens of another function, whoever uses it,
-/// is left to that function.
+/// Returns one `compile_error!` a diagnostic. What is wrong in the tokens of another function, whoever uses
+/// it, is left to that function.
 pub(super) fn ours(
     pieces: &Pieces,
     sources: &SourceMap,
@@ -46,7 +46,7 @@ fn error(pieces: &Pieces, sources: &SourceMap, d: &Diagnostic) -> TokenStream {
     quote_spanned!(last=> #name { #text })
 }
 
-/// `[RL0501] what` and under it, line by line, the remark at the place, other places, facts, remedies.
+/// Prints `[RL0501] what` and under it, line by line, the remark at the place, other places, facts, remedies.
 fn message(sources: &SourceMap, d: &Diagnostic, at: Option<usize>) -> String {
     let mut text = format!("[{}] {}", d.code, d.message);
     let mut line = |head: &str, what: &str| {

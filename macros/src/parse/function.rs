@@ -84,7 +84,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `n: Ranks`, or one `Axis` an axis.
+    /// Reads `n: Ranks`, or one `Axis` an axis.
     fn axes(&mut self, sig: &Signature) -> Option<Axes> {
         let mut names = Vec::new();
         let mut flat = false;
@@ -125,7 +125,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A name without `mut`, `ref` or parts.
+    /// Reads a name without `mut`, `ref` or parts.
     pub(super) fn variable<'t>(&mut self, pat: &'t Pat) -> Option<&'t Ident> {
         match pat {
             Pat::Ident(p) if p.by_ref.is_none() && p.subpat.is_none() => {
@@ -222,7 +222,7 @@ impl Parser<'_> {
         );
     }
 
-    /// The one argument of a call.
+    /// Returns the one argument of a call.
     pub(super) fn only<'t>(&mut self, call: &'t syn::ExprCall, form: &str) -> Option<&'t Expr> {
         if call.args.len() == 1 {
             return call.args.first();
@@ -231,7 +231,7 @@ impl Parser<'_> {
         self.fault(codes::ARITY, call, message, "called here", format!("write `{form}`"))
     }
 
-    /// `fn f(a: i64, b: i64) -> i64 { let x = …; value }`
+    /// Reads `fn f(a: i64, b: i64) -> i64 { let x = …; value }`.
     fn helper(&mut self, function: &ItemFn) -> Option<FnDef> {
         let sig = &function.sig;
         self.plain(sig);
@@ -262,7 +262,7 @@ impl Parser<'_> {
     }
 }
 
-/// `let t = scratch(n);`
+/// Reads `let t = scratch(n);`.
 fn scratch(local: &Local) -> Option<(&Pat, &syn::ExprCall)> {
     match local.init.as_ref().map(|i| i.expr.as_ref()) {
         Some(Expr::Call(call)) if named(&call.func, "scratch") => Some((&local.pat, call)),
@@ -280,7 +280,7 @@ pub(super) fn called(e: &Expr, word: &str) -> bool {
     matches!(e, Expr::Call(call) if named(&call.func, word))
 }
 
-/// The last word of a type's path.
+/// Returns the last word of a type's path.
 fn last_segment(ty: &Type) -> Option<String> {
     match ty {
         Type::Path(p) => p.path.segments.last().map(|s| s.ident.to_string()),

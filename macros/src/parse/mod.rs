@@ -43,7 +43,7 @@ impl From<syn::Error> for Fault {
 /// Longer functions are refused.
 const MAX_TOKENS: usize = 100_000;
 
-/// A marked function, before its body is looked at.
+/// Reads a marked function, before its body is looked at.
 pub(crate) fn signature(marked: &Marked) -> Result<(Attribute, ItemFn), Fault> {
     if let Some(place) = too_large(&marked.item) {
         let text = format!("[{}] the function is too large or nested too deep", codes::TOO_LARGE);
@@ -53,7 +53,7 @@ pub(crate) fn signature(marked: &Marked) -> Result<(Attribute, ItemFn), Fault> {
     Ok((attribute::attribute(marked.role, marked.attribute.clone())?, function))
 }
 
-/// An algorithm with everything that it uses, in the order in which it was found.
+/// Reads an algorithm with everything that it uses, in the order in which it was found.
 pub(crate) fn prototype(main: &Marked, with: &[Marked]) -> Result<Prototype, Fault> {
     let (attribute, function) = signature(main)?;
     let mut pieces = Pieces::default();
@@ -98,13 +98,13 @@ pub(crate) fn prototype(main: &Marked, with: &[Marked]) -> Result<Prototype, Fau
     Ok(Prototype { function, check: attribute.check, tree, pieces })
 }
 
-/// A function's tokens from its visibility on.
+/// Returns a function's tokens from its visibility on.
 fn without_attributes(item: &TokenStream, function: &ItemFn) -> TokenStream {
     // An attribute is `#` and a group.
     item.clone().into_iter().skip(2 * function.attrs.len()).collect()
 }
 
-/// The first token beyond the limits.
+/// Returns the first token beyond the limits.
 fn too_large(tokens: &TokenStream) -> Option<proc_macro2::Span> {
     let mut open = vec![tokens.clone().into_iter()];
     let (mut count, mut signs) = (0, 0);

@@ -9,7 +9,7 @@ use super::body::after;
 use super::function::called;
 
 impl Parser<'_> {
-    /// A number, or coordinates.
+    /// Reads a number, or coordinates.
     pub(super) fn rank(&mut self, e: &Expr) -> Option<Rank> {
         match e {
             Expr::Group(g) => self.rank(&g.expr),
@@ -22,7 +22,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `data`, `data[i]`, `data[a..b]`, …
+    /// Reads `data`, `data[i]`, `data[a..b]`, …
     pub(super) fn region(&mut self, e: &Expr) -> Option<Region> {
         let span = self.span(e);
         let (buffer, index) = match e {
@@ -84,7 +84,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `(a..b).by(s).take(k)`, `cyclic(a, m).by(s).take(k)`
+    /// Reads `(a..b).by(s).take(k)` or `cyclic(a, m).by(s).take(k)`.
     fn blocks(&mut self, call: &syn::ExprMethodCall) -> Option<Option<Index>> {
         let inner = self.index(&call.receiver)?;
         let word = call.method.to_string();

@@ -19,7 +19,7 @@ struct Piece {
     plans: Vec<Plan>,
 }
 
-/// All that the book has for these ranks.
+/// Returns all that the book has for these ranks.
 fn pieces(algorithms: &[Algorithm], shape: &Shape) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for algorithm in algorithms {

@@ -45,7 +45,7 @@ fn rank_process() {
     scene::rank(play);
 }
 
-/// A scene is an ending, and what the job goes over.
+/// Plays a scene: an ending, and what the job goes over.
 fn play(scene: &str) -> Result<(), Error> {
     let (scene, over) = scene.split_once(' ').expect("two words");
     let paths = [Over::Paths, Over::RdmaTcp, Over::TwoRdma];

@@ -38,14 +38,14 @@ pub(crate) enum Over {
 /// Two paths of every machine that has both protocols.
 const PATHS: [&str; 2] = ["127.0.0.1", "::1"];
 
-/// The names of the devices for RDMA.
+/// Returns the names of the devices for RDMA.
 fn devices() -> Vec<String> {
     let lines = roundelay::transport::rdma().unwrap_or_default();
     lines.iter().filter_map(|line| Some(line.split_once(':')?.0.to_owned())).collect()
 }
 
 impl Over {
-    /// The paths, if there are several.
+    /// Returns the paths, if there are several.
     pub(crate) fn paths(self) -> Vec<String> {
         match self {
             Over::Paths => PATHS.map(str::to_owned).into(),

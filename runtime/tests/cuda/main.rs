@@ -22,7 +22,8 @@ fn rank_process() {
     scene::rank(|name| Communicator::from_env().and_then(|comm| scenes::play(name, comm)));
 }
 
-/// Number of ranks: one a GPU, from two to four. `None` where there is none, with the reason on standard error.
+/// Returns the number of ranks: one a GPU, from two to four. `None` where there is none, with the reason on
+/// standard error.
 fn ranks() -> Option<u32> {
     match probe() {
         Ok(machine) => Some((machine.devices.len() as u32).clamp(2, 4)),
@@ -38,7 +39,7 @@ fn launch(name: &str, ranks: u32) -> Job {
     Job::play(scene::scene(launcher, "rank_process", name))
 }
 
-/// Every rank does what the scene asks.
+/// Runs a scene, and checks that every rank does what it asks.
 fn all_well(scene: &str) {
     let Some(ranks) = ranks() else { return };
     let job = launch(scene, ranks);

@@ -66,7 +66,7 @@ fn processes() -> Vec<String> {
         .collect()
 }
 
-/// Shared memory with a name, if it is ours, and without one in this process.
+/// Lists shared memory with a name, if it is ours, and without one in this process.
 fn memory() -> BTreeSet<String> {
     let named = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let named = named.filter_map(|entry| entry.file_name().into_string().ok());

@@ -34,14 +34,14 @@ const TRIES: u32 = 3;
 /// A job that takes so long hangs.
 const HANGS: Duration = Duration::from_secs(120);
 
-/// The time that the others may take beyond the timeout; of a rank that was killed, altogether. It is a
-/// second where little else runs, as `SLACK_MS=1000` demands.
+/// Returns the time that the others may take beyond the timeout; of a rank that was killed, altogether. It is
+/// a second where little else runs, as `SLACK_MS=1000` demands.
 fn slack() -> Duration {
     Duration::from_millis(number("SLACK_MS").unwrap_or(20_000))
 }
 
-/// The time that ranks wait for a stopped one. All ranks must come to begin within it, however busy the
-/// machine is; a shorter one, of `TIMEOUT_MS`, makes more rounds in less time.
+/// Returns the time that ranks wait for a stopped one. All ranks must come to begin within it, however busy
+/// the machine is; a shorter one, of `TIMEOUT_MS`, makes more rounds in less time.
 fn timeout() -> Duration {
     let default = if number("SLACK_MS").is_some() { 800 } else { 2500 };
     Duration::from_millis(number("TIMEOUT_MS").unwrap_or(default))

@@ -49,7 +49,7 @@ impl Call {
         Call { collective, algorithm, count, arena: random.below(2) == 0, root }
     }
 
-    /// Calls in parts of the ranks.
+    /// Draws calls in parts of the ranks.
     fn in_parts(random: &mut Random, ranks: u32) -> Call {
         Call { collective: "parts", ..Call::any(random, ranks) }
     }
@@ -130,7 +130,7 @@ impl Call {
         Ok(())
     }
 
-    /// Messages to both neighbours at once.
+    /// Sends messages to both neighbours at once.
     fn exchange(&self, comm: &mut Communicator, salt: u64) -> Result<(), Error> {
         let (n, r) = (comm.size(), comm.rank());
         let (right, left) = ((r + 1) % n, (r + n - 1) % n);
@@ -155,8 +155,8 @@ impl Call {
     }
 }
 
-/// The ranks of the part that a rank is in, if it is in one: all of them in another order, odd and even
-/// ones, or all but one.
+/// Returns the ranks of the part that a rank is in, if it is in one: all of them in another order, odd and
+/// even ones, or all but one.
 fn part(random: &mut Random, size: u32, rank: u32) -> Vec<u32> {
     let by = random.below(size.into()) as u32;
     let turned = (0..size).map(|r| (r + by) % size);
@@ -168,7 +168,7 @@ fn part(random: &mut Random, size: u32, rank: u32) -> Vec<u32> {
     }
 }
 
-/// No call can be made after an error.
+/// Checks that no call can be made after an error.
 fn is_unusable(comm: &mut Communicator) {
     let after = comm.barrier().expect_err("the communicator has failed");
     assert!(after.to_string().contains("cannot be used after an error"), "{after}");
@@ -209,13 +209,13 @@ impl DerefMut for Room {
     }
 }
 
-/// Numbers that are those of this call and place only.
+/// Returns numbers that are those of this call and place only.
 fn pattern(salt: u64, place: usize) -> Vec<i64> {
     let mut random = Random::new(salt << 8 | place as u64);
     (0..521).map(|_| (random.next() >> 8) as i64).collect()
 }
 
-/// A pattern again and again, which is quick.
+/// Returns a pattern again and again, which is quick.
 fn tile(pattern: &[i64], len: usize) -> Vec<i64> {
     let mut tiled = Vec::with_capacity(len + pattern.len());
     while tiled.len() < len {

@@ -93,7 +93,7 @@ impl Lab {
         assert!(done("ip", &what), "{what}");
     }
 
-    /// A command on a host.
+    /// Returns a command on a host.
     pub(crate) fn on(&self, host: u32, program: &std::path::Path) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &format!("{}h{host}", self.name)]).arg(program);

@@ -120,7 +120,7 @@ impl Job {
         self.children.iter_mut().map(failed).filter(|&failed| failed).count() == 0
     }
 
-    /// The calls of the first rank.
+    /// Returns the calls of the first rank.
     fn calls(&self) -> Vec<Call> {
         let call = |line: &String| {
             let mut words = line.strip_prefix("call ")?.splitn(3, ' ');

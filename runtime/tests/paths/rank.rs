@@ -11,7 +11,7 @@ use roundelay_compiler::{Options, Shape};
 /// at most.
 pub(crate) const ORDER: &str = "TEST_PATHS_ORDER";
 
-/// Element `at` of what a rank brings to a call: small whole numbers, so that sums are exact.
+/// Returns element `at` of what a rank brings to a call: small whole numbers, so that sums are exact.
 fn brought(rank: usize, call: usize, at: usize) -> f32 {
     ((at.wrapping_mul(31) ^ (rank * 7 + call)) % 64) as f32
 }

@@ -22,14 +22,14 @@ pub(crate) fn rank(play: impl FnOnce(&str) -> Result<(), Error>) {
     std::process::exit(status);
 }
 
-/// A line that the test hears.
+/// Prints a line that the test hears.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     let text = text.replace('\n', " ");
     writeln!(out, "\n> {text}").and_then(|()| out.flush()).expect("standard output");
 }
 
-/// The launcher of a job whose ranks play a scene: `test` is what calls [`rank`].
+/// Returns the launcher of a job whose ranks play a scene: `test` is what calls [`rank`].
 pub(crate) fn scene(launcher: Launcher, test: &str, scene: &str) -> Launcher {
     launcher.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(SCENE, scene)
 }

@@ -49,7 +49,7 @@ impl Kind {
         matches!(self, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter)
     }
 
-    /// Blocks of the whole vector; of a declared collective, chunks of the declaration.
+    /// Returns the number of blocks of the whole vector; of a declared collective, chunks of the declaration.
     pub(super) fn blocks(self, n: usize, declared: Option<&Declared>) -> usize {
         match declared {
             Some(declared) => declared.blocks(),
@@ -77,7 +77,7 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// Pieces of a block.
+    /// Returns the number of pieces of a block.
     pub(super) fn block(&self) -> usize {
         (self.pieces / self.blocks).max(1)
     }
@@ -90,7 +90,7 @@ impl Task {
         }
     }
 
-    /// Pieces of what it begins with: in `data`, or in `input`.
+    /// Returns the number of pieces of what it begins with: in `data`, or in `input`.
     fn input(&self) -> usize {
         if let Some(declared) = &self.declared {
             return declared.input * self.block();

@@ -26,12 +26,12 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// Its blocks: a chunk of the declaration each.
+    /// Returns the number of its blocks: a chunk of the declaration each.
     pub(super) fn blocks(&self) -> usize {
         self.input.max(self.output).max(1)
     }
 
-    /// All that it asks for at a shape.
+    /// Evaluates all that it asks for at a shape.
     pub(super) fn at<'a>(
         world: &'a World<'a>,
         (file, of): (&'a File, &'a Collective),
@@ -75,7 +75,7 @@ fn sums(body: &[Stmt]) -> bool {
 }
 
 impl Frame<'_> {
-    /// One postcondition of one rank.
+    /// Evaluates one postcondition of one rank.
     fn ensure(&mut self, ensure: &Ensure, asked: &mut [Asked]) -> Result<(), Stop> {
         let targets = self.region(&ensure.target)?;
         let mut all: Vec<Vec<(usize, usize)>> = vec![Vec::new(); targets.len()];

@@ -116,7 +116,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The names of axes with their lengths.
+/// Returns the names of axes with their lengths.
 fn axes_of(axes: &Axes, shape: &[usize]) -> Result<Vec<(String, i64)>, Stop> {
     let names: Vec<String> = match axes {
         Axes::Flat(name) => vec![name.text.clone()],
@@ -129,7 +129,7 @@ fn axes_of(axes: &Axes, shape: &[usize]) -> Result<Vec<(String, i64)>, Stop> {
     Ok(names.into_iter().zip(sizes).collect())
 }
 
-/// The algorithm of that name that a file declares itself.
+/// Returns the algorithm of that name that a file declares itself.
 fn named<'t>(text: &'t Text, name: &str) -> Result<&'t Algorithm, Stop> {
     let found = text.file.items.iter().find_map(|i| match i {
         Item::Algorithm(a) if a.name.text == name => Some(a),

@@ -9,7 +9,7 @@ use super::round::{Memory, Move};
 use super::{Frame, Stop, axes_of, wrong};
 
 impl<'a> World<'a> {
-    /// All buffers that statements of a file name, those of parts that are given none too.
+    /// Finds all buffers that statements of a file name, those of parts that are given none too.
     fn buffers(
         &self,
         file: &'a File,
@@ -80,7 +80,7 @@ pub(super) fn cut(pieces: usize, parts: usize) -> Result<usize, Stop> {
 }
 
 impl<'a> Frame<'a> {
-    /// An algorithm of a file, with nothing to play on yet.
+    /// Returns an algorithm of a file, with nothing to play on yet.
     pub(super) fn of(
         world: &'a World<'a>,
         file: &'a File,
@@ -151,7 +151,7 @@ impl<'a> Frame<'a> {
         self.block(memory, algorithm, &algorithm.body)
     }
 
-    /// Scratch that holds nothing yet.
+    /// Makes scratch that holds nothing yet.
     pub(super) fn scratch(
         &mut self,
         memory: &mut Memory,
@@ -257,7 +257,7 @@ impl<'a> Frame<'a> {
         filter.as_ref().map_or(Ok(true), |e| self.truth(e))
     }
 
-    /// The coordinates of a rank, slowest first.
+    /// Returns the coordinates of a rank, slowest first.
     pub(super) fn coordinates(&self, mut rank: usize) -> Vec<i64> {
         let mut all = Vec::new();
         for (_, length) in self.axes.iter().rev() {
@@ -305,7 +305,7 @@ impl<'a> Frame<'a> {
         if v < 1 { Err(wrong("RL0409 a stride or block of nothing")) } else { Ok(v) }
     }
 
-    /// The places of a region, in its order.
+    /// Returns the places of a region, in its order.
     pub(super) fn region(&self, region: &Region) -> Result<Vec<usize>, Stop> {
         let view = self.views.get(&region.buffer.text);
         let view = view.ok_or(Stop::Unsupported("a buffer that the part does not have"))?;

@@ -172,7 +172,7 @@ impl Memory {
         Ok(sum)
     }
 
-    /// The place in its block of the pieces that a tree adds, which says how long they are.
+    /// Returns the place in its block of the pieces that a tree adds, which says how long they are.
     fn length(&self, tree: Tree) -> usize {
         self.leaves[tree].first().map_or(0, |leaf| leaf.1 % self.block)
     }
@@ -202,7 +202,7 @@ impl Memory {
         Ok(task.sums().then_some((equal, equal && ordered)))
     }
 
-    /// The sum of contributions, one after the other.
+    /// Returns the sum of contributions, one after the other.
     fn in_order(&mut self, leaves: &[Leaf]) -> Option<Tree> {
         let trees: Vec<Tree> = leaves.iter().map(|l| self.number(Node::Leaf(*l))).collect();
         trees.into_iter().reduce(|a, b| self.number(Node::Sum(a.min(b), a.max(b))))

@@ -34,7 +34,7 @@ impl Call {
         self.programs[0].synchronizes && self.cut.elements / self.cut.chunks > 0
     }
 
-    /// Cells of a half of the staging memory.
+    /// Returns the number of cells of a half of the staging memory.
     pub(crate) fn half(&self) -> usize {
         self.programs[0].staging as usize * self.blocks * self.pass
     }
@@ -101,7 +101,7 @@ impl Layout {
         (rank * self.per_rank() + cell) as At
     }
 
-    /// The word in the memory of `rank` that `writer` writes: 0 sent, 1 consumed.
+    /// Returns the word in the memory of `rank` that `writer` writes: 0 sent, 1 consumed.
     fn word(&self, rank: usize, kind: usize, writer: usize, channel: usize, block: usize) -> At {
         let of = (kind * self.ranks + writer) * self.channels + channel;
         self.at(rank, of * BLOCKS + block)
@@ -123,7 +123,7 @@ impl Layout {
         self.at(rank, self.words() + staging + before + element)
     }
 
-    /// The words that a rank writes in the memory of another one.
+    /// Returns the words that a rank writes in the memory of another one.
     pub(crate) fn told(&self, rank: usize, writer: usize) -> impl Iterator<Item = At> {
         let links = (0..2 * self.channels).map(move |of| (of / self.channels, of % self.channels));
         let links = links.map(move |(kind, channel)| self.word(rank, kind, writer, channel, 0));
@@ -131,7 +131,7 @@ impl Layout {
         all.flat_map(|first| (0..BLOCKS as At).map(move |block| first + block))
     }
 
-    /// The cells of a half of a rank's packets.
+    /// Returns the cells of a half of a rank's packets.
     pub(crate) fn packets(&self, rank: usize, half: u32) -> std::ops::Range<At> {
         let first = self.staging(rank, true, half, 0);
         first..first + self.halves[1] as At
@@ -285,7 +285,7 @@ impl Writer<'_> {
         self.layout.staging(receiver, packets, self.epoch, index * self.call.pass)
     }
 
-    /// The first element of this block and pass in the k-th chunk of a region.
+    /// Returns the first element of this block and pass in the k-th chunk of a region.
     fn place(&self, t: usize, rank: usize, region: &Region, k: usize) -> At {
         let Some((buf, c)) = region.iter().nth(k) else { panic!("a region is too short") };
         let from = (t * self.call.blocks + self.block) * self.call.pass;

@@ -145,7 +145,7 @@ impl<'c> Machine<'c> {
         machine
     }
 
-    /// Words as old as they may be, and packets of calls that come when all epochs have been.
+    /// Writes words as old as they may be, and packets of calls that come when all epochs have been.
     fn remember(&mut self) {
         let all = self.layout.ranks;
         let mut view = self.memory.view();
@@ -171,7 +171,7 @@ impl<'c> Machine<'c> {
         self.past.first.wrapping_add(self.ranks[rank].call as u32)
     }
 
-    /// The user fills the buffers; then the kernel starts.
+    /// Lets the user fill the buffers; then the kernel starts.
     fn begin(&mut self, rank: usize) {
         let Some(call) = self.calls.get(self.ranks[rank].call) else { return };
         self.fill(rank, &call.before[rank]);
@@ -209,7 +209,7 @@ impl<'c> Machine<'c> {
         }
     }
 
-    /// All warps of the rank have ended: looks at what the call gave.
+    /// Ends a rank's call, all of whose warps have ended: looks at what the call gave.
     fn end(&mut self, rank: usize) -> Result<(), String> {
         let of = &mut self.ranks[rank];
         for block in std::mem::take(&mut of.blocks) {
@@ -277,7 +277,7 @@ impl<'c> Machine<'c> {
         }
     }
 
-    /// A few steps of some warp, or one element that was under way.
+    /// Plays a few steps of some warp, or one element that was under way.
     fn some(&mut self) -> Result<bool, String> {
         let total: usize =
             self.ranks.iter().filter(|r| !r.blocks.is_empty()).map(|r| r.speed).sum();
@@ -311,7 +311,7 @@ impl<'c> Machine<'c> {
         Ok(moved)
     }
 
-    /// Every warp once, with everything delivered and seen.
+    /// Plays every warp once, with everything delivered and seen.
     fn all(&mut self) -> Result<(), String> {
         self.eye = Eye::Newest;
         let mut moved = false;
@@ -341,7 +341,7 @@ impl<'c> Machine<'c> {
             .all(|b| b.pending.is_empty() && b.warps.iter().all(|w| w.next == w.steps.len()))
     }
 
-    /// One step of a warp; whether it could be done.
+    /// Plays one step of a warp; returns false if it cannot be done.
     fn step(&mut self, rank: usize, block: usize, warp: usize) -> bool {
         let of = &mut self.ranks[rank].blocks[block];
         let me = &mut of.warps[warp];
@@ -435,7 +435,7 @@ impl<'c> Machine<'c> {
         true
     }
 
-    /// Element i of those under way, or one that must come before it, is read and written.
+    /// Reads and writes element i of those under way, or one that must come before it.
     fn deliver(&mut self, rank: usize, block: usize, i: usize) {
         let of = &mut self.ranks[rank].blocks[block];
         let p = &of.pending[i];

@@ -51,7 +51,7 @@ fn call(
     }
 }
 
-/// A call of these programs.
+/// Returns a call of these programs.
 fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Dice) -> Call {
     let plans = proved.plans().to_vec();
     let header = &plans[0].header;
@@ -146,7 +146,7 @@ fn placed(
     }
 }
 
-/// Everything of the book that the shape allows.
+/// Calls `of` with everything of the book at the shapes that it allows, proved.
 fn proofs(mut of: impl FnMut(&str, &Shape, &Proved)) {
     for entry in CATALOGUE {
         let name = format!("{}.{}", entry.collective, entry.name);

@@ -110,7 +110,7 @@ impl Memory {
         view[at as usize] = cell.first + cell.values.len() as u32 - 1;
     }
 
-    /// The only value that may be read, or `None` if there are several different ones.
+    /// Returns the only value that may be read, or `None` if there are several different ones.
     pub(crate) fn certain(&self, at: At, view: &View) -> Option<u64> {
         let cell = &self.cells[at as usize];
         let from = view[at as usize].saturating_sub(cell.first) as usize;

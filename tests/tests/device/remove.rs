@@ -7,7 +7,7 @@ use roundelay_tests::Dice;
 
 use super::{Call, machine, proofs, setting, with};
 
-/// Everything that can be taken away from the programs, by name, with what remains.
+/// Returns everything that can be taken away from the programs, by name, with what remains.
 fn removals(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
     let mut all = Vec::new();
     let mut add = |rank: usize, name: String, change: &dyn Fn(&mut DeviceProgram)| {
@@ -54,7 +54,7 @@ fn removals(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
     all
 }
 
-/// Programs damaged otherwise, each in one place.
+/// Returns programs damaged otherwise, each in one place.
 fn damages(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
     type Change = fn(&mut DeviceProgram);
     fn link(p: &mut DeviceProgram, change: fn(&mut Link)) {

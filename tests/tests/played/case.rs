@@ -29,7 +29,7 @@ pub(crate) struct Plans {
 /// Schedules that any plan may be played with.
 pub(crate) const SCHEDULES: usize = 5;
 
-/// The plans under another schedule, with another identity.
+/// Returns the plans under another schedule, with another identity.
 fn scheduled(plans: &[Plan], schedule: usize, least_slots: u32) -> Vec<Plan> {
     let mut plans = plans.to_vec();
     for header in plans.iter_mut().map(|p| &mut p.header) {
@@ -117,7 +117,7 @@ impl Plans {
         }))
     }
 
-    /// The plans of `collective.name` of the book.
+    /// Returns the plans of `collective.name` of the book.
     pub(crate) fn of(path: &str, shape: &str, root: u32, placement: Placement) -> Plans {
         let (collective, name) = path.split_once('.').expect("collective.name");
         let entry = find(collective, name).expect("an algorithm of the book");
@@ -153,7 +153,7 @@ impl Plans {
         Shares::new(cuts.windows(2).map(|pair| pair[1] - pair[0]).collect())
     }
 
-    /// Bytes of the slots that the largest message needs, if chunks have one element.
+    /// Returns the bytes of the slots that the largest message needs, if chunks have one element.
     pub(crate) fn least_slot(&self, dtype: DType) -> u64 {
         let size = if self.lossy { dtype.size().max(4) } else { dtype.size() };
         self.plans[0].iter().map(|p| u64::from(p.header.message)).max().unwrap_or(1) * size as u64
@@ -203,7 +203,7 @@ impl std::fmt::Display for Case<'_> {
 }
 
 impl Case<'_> {
-    /// The vectors of all ranks.
+    /// Returns the vectors of all ranks.
     pub(crate) fn vectors(&self) -> Vec<Vec<u8>> {
         let ranks = self.plans.collective.ranks;
         let len = self.plans.collective.input() as usize * self.count;

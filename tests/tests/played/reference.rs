@@ -36,7 +36,7 @@ impl Collective {
         }
     }
 
-    /// Blocks of the buffer of a call in place.
+    /// Returns the number of blocks of the buffer of a call in place.
     pub(crate) fn data(&self) -> u32 {
         match self.name {
             _ if self.declared.is_some() => 0,
@@ -46,7 +46,7 @@ impl Collective {
         }
     }
 
-    /// Blocks of the input; also of a rank's vector.
+    /// Returns the number of blocks of the input; also of a rank's vector.
     pub(crate) fn input(&self) -> u32 {
         match &self.declared {
             Some(declared) => declared.input as u32,
@@ -55,7 +55,7 @@ impl Collective {
         }
     }
 
-    /// Blocks of the output.
+    /// Returns the number of blocks of the output.
     pub(crate) fn output(&self) -> u32 {
         match &self.declared {
             Some(declared) => declared.output as u32,

@@ -20,7 +20,7 @@ pub(crate) fn pairs() -> Vec<(DType, RedOp)> {
     DType::ALL.iter().flat_map(|&t| of(t).iter().map(move |&op| (t, op))).collect()
 }
 
-/// The distance from 1 to the next value, of floats.
+/// Returns the distance from 1 to the next value, of floats.
 pub(crate) fn epsilon(dtype: DType) -> Option<f64> {
     match dtype {
         DType::F16 => Some(f16::EPSILON.to_f64()),
@@ -72,7 +72,7 @@ macro_rules! whole {
     };
 }
 
-/// The bytes of one element as a number.
+/// Returns the bytes of one element as a number.
 pub(crate) fn number(dtype: DType, bytes: &[u8]) -> Number {
     const SIZE: &str = "as many bytes as the type has";
     match dtype {
@@ -106,7 +106,7 @@ pub(crate) enum Data {
     Rough,
 }
 
-/// A vector of random elements.
+/// Returns a vector of random elements.
 pub(crate) fn random(
     data: Data,
     dtype: DType,
@@ -160,7 +160,7 @@ impl Wanted {
     }
 }
 
-/// The reduction of one element of each rank, in rank order. `precision` is the least epsilon of the
+/// Returns the reduction of one element of each rank, in rank order. `precision` is the least epsilon of the
 /// types that the values go through.
 pub(crate) fn reduce(
     dtype: DType,

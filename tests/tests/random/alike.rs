@@ -10,7 +10,7 @@ use roundelay_tests::{instance, read, roots};
 use crate::judge::At;
 use crate::{Count, dice, guarded, number, ranks};
 
-/// The shapes of a program; of many ranks some only.
+/// Returns the shapes of a program; of many ranks some only.
 fn shapes(grid: bool, dice: &mut roundelay_tests::Dice) -> Vec<Shape> {
     if grid {
         let all = [[2, 2], [2, 4], [3, 2], [4, 2], [1, 3], [3, 1]];

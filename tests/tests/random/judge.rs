@@ -93,7 +93,7 @@ impl At<'_> {
         }
     }
 
-    /// One rank's plan made alone is that rank's plan among all.
+    /// Checks that one rank's plan made alone is that rank's plan among all.
     fn alone(&self, instance: &Arc<Instance>, all: &[Proved]) -> Result<(), String> {
         for (proved, placement) in all.iter().zip(PLACEMENTS) {
             for (rank, plan) in proved.plans().iter().enumerate() {
@@ -110,8 +110,7 @@ impl At<'_> {
         Ok(())
     }
 
-    /// The proof by symmetry against unrolling. Gives whether there is a symmetry, and whether it was
-    /// proved.
+    /// Compares the proof by symmetry with unrolling. Returns whether it was proved; `None` if no symmetry was found.
     ///
     /// # Errors
     /// The difference between the two proofs.

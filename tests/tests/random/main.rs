@@ -39,7 +39,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// The dice of the `i`-th trial.
+/// Returns the dice of the `i`-th trial.
 fn dice(i: u64) -> Dice {
     Dice(number("SEED", 1) << 32 ^ i)
 }
@@ -75,7 +75,7 @@ impl Count {
     }
 }
 
-/// One in four is changed at a random place, as the mutants of the book are.
+/// Changes one program in four at a random place, as the mutants of the book are.
 fn changed(made: make::Made, dice: &mut Dice) -> make::Made {
     if dice.below(4) > 0 {
         return made;
@@ -87,7 +87,7 @@ fn changed(made: make::Made, dice: &mut Dice) -> make::Made {
     make::Made { text: all.swap_remove(dice.below(all.len())).text, ..made }
 }
 
-/// The verdict on the same program if its schedule asks for no number of slots.
+/// Returns the verdict on the same program if its schedule asks for no number of slots.
 fn with_any_slots(made: &make::Made, at: &At<'_>) -> Result<Verdict, String> {
     let (before, after) =
         made.text.split_once(" slots ").ok_or("refused for slots it did not ask for")?;

@@ -73,7 +73,7 @@ pub(crate) fn play(instance: &Instance, proved: &Proved, dice: &mut Dice) -> Res
 }
 
 impl Case<'_> {
-    /// Elements of a chunk of the whole vector.
+    /// Returns the elements of a chunk of the whole vector.
     fn elements(&self, chunk: u32) -> std::ops::Range<usize> {
         let (all, chunks) =
             (self.count * self.plans[0].header.blocks as usize, self.spec.chunks as usize);

@@ -194,7 +194,7 @@ impl Maker<'_> {
         )
     }
 
-    /// A round, or a few in a loop.
+    /// Returns a round, or a few in a loop.
     fn round(&mut self) -> String {
         self.vars = vec!["r".into()];
         let mut head = String::new();
@@ -316,7 +316,7 @@ impl Maker<'_> {
         self.vars[self.dice.below(self.vars.len())].clone()
     }
 
-    /// A variable that is not the rank, where ranks are to do alike.
+    /// Returns a variable that is not the rank, where ranks are to do alike.
     fn other(&mut self) -> String {
         match self.pick() {
             v if v == "r" && self.tame => self.dice.below(3).to_string(),
@@ -324,7 +324,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Any number.
+    /// Returns any number.
     fn number(&mut self) -> String {
         let (v, w, c) = (self.other(), self.other(), self.dice.below(4));
         match self.dice.below(if self.tame { 5 } else { 10 }) {
@@ -342,7 +342,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A number below n; right moduli mostly.
+    /// Returns a number below n; right moduli mostly.
     fn below(&mut self) -> String {
         let (e, v) = (self.number(), self.pick());
         match self.dice.below(if self.tame { 96 } else { 24 }) {
@@ -385,7 +385,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A region of the vector and one of scratch into which it may be added.
+    /// Returns a region of the vector and one of scratch into which it may be added.
     fn regions(&mut self) -> (String, String) {
         let buffer = self.base.buffer;
         if self.tame {
@@ -421,7 +421,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Into scratch: harms nothing, as long as it is a reduction.
+    /// Makes a transfer into scratch, which harms nothing, as long as it is a reduction.
     fn transfer(&mut self) -> String {
         let (from, to) = self.regions();
         let own = to == "w" || self.tame && !self.base.alike;
@@ -433,7 +433,7 @@ impl Maker<'_> {
         format!("r -> {peer} : {op} {from} -> {to} ")
     }
 
-    /// Into the vector: a copy of what is there, or a fault.
+    /// Makes a transfer into the vector: a copy of what is there, or a fault.
     fn transfer_to_vector(&mut self) -> String {
         let buffer = self.base.buffer;
         let at = self.below();

@@ -39,7 +39,7 @@ struct Both<'a> {
     source: Source,
 }
 
-/// The first property in which what is told differs from what the compiler proved.
+/// Returns the first property in which what is told differs from what the compiler proved.
 fn difference(told: &Told, facts: &Facts, chunks: u64) -> Option<&'static str> {
     let same = |a: u64, b: u64| a * chunks == b * told.pieces;
     let properties = [
@@ -53,13 +53,13 @@ fn difference(told: &Told, facts: &Facts, chunks: u64) -> Option<&'static str> {
 }
 
 impl<'a> Both<'a> {
-    /// A program that the compiler reads, and another one, or the same, that the oracle does.
+    /// Pairs a program that the compiler reads with another one, or the same, that the oracle does.
     fn new(shelves: &'a Shelves, compiled: &Made, told: &Made) -> Option<Both<'a>> {
         let (source, text) = (compiled.read().ok()?, Text::parsed(&told.text, &told.files)?);
         Some(Both { shelves, text, source })
     }
 
-    /// The algorithm that is meant.
+    /// Returns the algorithm that is meant.
     fn program(&self) -> Option<Arc<Program>> {
         self.source.programs.iter().find(|p| p.name != "helper").cloned()
     }

@@ -11,7 +11,7 @@ use roundelay_compiler::{Options, Plan, Program, Shape, compile};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::of_book;
 
-/// Plans of all ranks at a shape, encoded without source lines; `None` if the shape is not allowed.
+/// Returns the plans of all ranks at a shape, encoded without source lines; `None` if the shape is not allowed.
 fn bytes(
     program: &Arc<Program>,
     sources: &SourceMap,

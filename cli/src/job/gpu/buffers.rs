@@ -12,7 +12,7 @@ const GUARD_BYTE: u8 = 0xc3;
 /// The byte that fills outputs before a call: NaN in every float type, no `bool`.
 const POISON: u8 = 0xff;
 
-/// Bytes of an area for so many bytes of data.
+/// Returns the bytes of an area for so many bytes of data.
 pub(crate) fn room(len: usize) -> usize {
     len.saturating_add(2 * GUARD).next_multiple_of(GUARD)
 }
@@ -62,7 +62,7 @@ impl View {
         Ok(())
     }
 
-    /// Poison where the result will be, out of place.
+    /// Writes poison where the result will be, out of place.
     pub(crate) fn spoil(&self, gpu: &mut CudaComm) -> Result<(), Error> {
         gpu.fill(self.data[1], POISON, self.lens[1])
     }

@@ -85,7 +85,7 @@ impl<'a> Libraries<'a> {
         }
     }
 
-    /// A library is not asked any more for this collective.
+    /// Notes that a library is not asked any more for this collective.
     pub(super) fn refused(&mut self, who: usize, why: &str) {
         if let Some(library) = self.libraries.get_mut(who) {
             library.fault = Some(why.into());

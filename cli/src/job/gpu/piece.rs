@@ -69,8 +69,8 @@ impl Ready {
         Ok(Ok(Ready { roots, axes, in_place: piece.in_place, wire: piece.wire }))
     }
 
-    /// An algorithm of the book with all its roots in turn; none if it does not allow these ranks or this
-    /// placement.
+    /// Returns an algorithm of the book with all its roots in turn; none if it does not allow these ranks or
+    /// this placement.
     pub(crate) fn of_book(
         gpu: &mut CudaComm,
         name: &str,
@@ -104,22 +104,22 @@ impl Ready {
         &self.roots[(turn % self.roots.len() as u64) as usize]
     }
 
-    /// Number of roots that take turns.
+    /// Returns the number of roots that take turns.
     pub(crate) fn roots(&self) -> usize {
         self.roots.len()
     }
 
-    /// The algorithm of a call, by the number of calls before it.
+    /// Returns the algorithm of a call, by the number of calls before it.
     pub(crate) fn algorithm(&self, turn: u64) -> &Algorithm {
         &self.turn(turn).1
     }
 
-    /// The root of a call.
+    /// Returns the root of a call.
     pub(crate) fn root(&self, turn: u64) -> u32 {
         self.turn(turn).0
     }
 
-    /// The collective.
+    /// Returns the collective.
     pub(crate) fn kind(&self) -> &Kind {
         &self.turn(0).2.kind
     }

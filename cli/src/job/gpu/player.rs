@@ -33,7 +33,7 @@ pub(crate) struct Areas {
 }
 
 impl Areas {
-    /// The areas that begin at a byte of two buffers.
+    /// Returns the areas that begin at a byte of two buffers.
     pub(crate) fn of(buffers: &[CudaBuffer<u8>; 2], at: usize) -> Result<Self, Error> {
         let [first, second] = buffers;
         Ok(Areas {
@@ -44,7 +44,7 @@ impl Areas {
 }
 
 impl Calls<'_> {
-    /// Bytes of data in the two areas.
+    /// Returns the bytes of data in the two areas.
     pub(crate) fn lens(&self, gpu: &CudaComm) -> [usize; 2] {
         let count = usize::try_from(self.count).unwrap_or(usize::MAX);
         let places = self.ready.places(0, gpu, count);
@@ -55,7 +55,7 @@ impl Calls<'_> {
         lens.map(|n| n.saturating_mul(self.dtype.size()))
     }
 
-    /// Their memory.
+    /// Returns their memory.
     pub(crate) fn view(&self, gpu: &CudaComm, areas: Areas) -> View {
         let Areas { begin, data } = areas;
         View { in_place: self.ready.in_place, areas: begin, data, lens: self.lens(gpu) }
@@ -73,7 +73,7 @@ impl Calls<'_> {
         }
     }
 
-    /// The elements of a call. `whole` numbers have exact sums.
+    /// Returns the elements of a call. `whole` numbers have exact sums.
     pub(crate) fn rule(&self, gpu: &CudaComm, seed: u64, whole: bool) -> Rule {
         let Calls { dtype, op, .. } = *self;
         Rule { seed, ranks: gpu.size(), dtype, op, wire: self.ready.wire, whole }
@@ -107,7 +107,7 @@ impl<'a> Player<'a> {
         Ok(how)
     }
 
-    /// Poison and guards everywhere, and this rank's contributions, which are left in `input` too.
+    /// Writes poison and guards everywhere, and this rank's contributions, which are left in `input` too.
     pub(crate) fn prepare(
         &mut self,
         calls: Calls<'_>,
@@ -124,7 +124,7 @@ impl<'a> Player<'a> {
         view.write(self.gpu, input)
     }
 
-    /// The number of wrong elements, and what is wrong in words, after the stream has come past a call.
+    /// Returns the number of wrong elements, and what is wrong in words, after the stream has come past a call.
     pub(crate) fn verify(
         &mut self,
         calls: Calls<'_>,

@@ -111,7 +111,7 @@ pub(crate) fn shared(ranks: u32) -> Option<String> {
     })
 }
 
-/// Bytes of areas that are large enough for all cases.
+/// Returns the bytes of areas that are large enough for all cases.
 fn rooms(job: &Job, gpu: &CudaComm, ready: &[Ready]) -> [usize; 2] {
     let mut most = [room(0); 2];
     for case in &job.cases {
@@ -238,7 +238,7 @@ impl Bench<'_> {
         Ok((time, wrong))
     }
 
-    /// Microseconds a call, with `roots` taking turns.
+    /// Measures the microseconds of a call, with `roots` taking turns.
     fn timed(&mut self, roots: u32, put: &mut Put<'_>) -> Result<f64, Error> {
         let job = self.job;
         let graph = job.gpu.as_ref().and_then(|gpu| gpu.graph);
@@ -272,7 +272,7 @@ impl Bench<'_> {
         })
     }
 
-    /// One call on fresh data, with everything about it checked: the number of wrong elements here.
+    /// Makes one call on fresh data, and checks everything about it; returns the number of wrong elements here.
     fn checked(
         &mut self,
         calls: Calls<'_>,

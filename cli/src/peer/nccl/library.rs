@@ -175,7 +175,7 @@ impl Nccl {
         })
     }
 
-    /// Its version, as `2.28.9`.
+    /// Returns its version, as `2.28.9`.
     pub(super) fn version(&self) -> Result<String, String> {
         let mut number = 0;
         // SAFETY: it writes the number.
@@ -267,7 +267,7 @@ impl Comm<'_> {
         call!(self, reduce_scatter, "ncclReduceScatter", stream, m.from, m.to, m.count, m.dtype, op)
     }
 
-    /// `None` if the library has no such function.
+    /// Calls all_to_all; `None` if the library has no such function.
     pub(super) fn all_to_all(&self, m: Move, stream: Stream) -> Option<Result<(), String>> {
         let function = self.nccl.functions.all_to_all?;
         // SAFETY: as in `call!`.
@@ -275,7 +275,7 @@ impl Comm<'_> {
         Some(self.nccl.check("ncclAlltoAll", code, self.handle))
     }
 
-    /// Messages as one operation: each with its peer, sent (from) or received (to).
+    /// Makes messages one operation: each with its peer, sent (from) or received (to).
     pub(super) fn messages(
         &self,
         sent: impl Iterator<Item = (u32, Move)>,
@@ -300,7 +300,7 @@ impl Comm<'_> {
         told.and(ended)
     }
 
-    /// Memory of so many bytes that is a symmetric window: all ranks make it together.
+    /// Allocates memory of so many bytes as a symmetric window: all ranks make it together.
     pub(super) fn window(&self, bytes: usize) -> Result<Window, String> {
         let f = &self.nccl.functions;
         let (Some(allocate), Some(register)) = (f.allocate, f.register) else {

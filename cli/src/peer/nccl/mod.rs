@@ -68,7 +68,7 @@ impl Opened {
         })
     }
 
-    /// Version and place, in words.
+    /// Returns version and place, in words.
     pub(crate) fn words(&self) -> String {
         let version = self.0.version().unwrap_or_else(|why| why);
         format!("NCCL {version}, {}", self.0.path().display())
@@ -214,7 +214,7 @@ impl Joined<'_> {
     }
 }
 
-/// NCCL's number of a type.
+/// Returns NCCL's number of a type.
 fn number(dtype: DType) -> Option<c_int> {
     Some(match dtype {
         DType::I8 => 0,
@@ -231,7 +231,7 @@ fn number(dtype: DType) -> Option<c_int> {
     })
 }
 
-/// NCCL's number of an operator.
+/// Returns NCCL's number of an operator.
 fn operator(op: RedOp) -> Option<c_int> {
     Some(match op {
         RedOp::Sum => 0,
