@@ -263,7 +263,7 @@ fn mismatch(slot_bytes: u64, sends: &OneEnd, receives: &OneEnd) -> (String, Stri
         assert_eq!(error.code(), codes::PLAN_MISMATCH, "{error}");
         error.to_string()
     });
-    // The same words over every link.
+    // The words are the same over every link.
     assert!(texts.iter().all(|t| *t == texts[0]), "{texts:?}");
     (texts[0][1].clone(), texts[0][0].clone())
 }

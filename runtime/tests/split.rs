@@ -157,7 +157,7 @@ fn a_hundred_live_at_once_and_a_thousand_leave_nothing() {
         return;
     }
     threads(layout(3, 4096), |comm, rank| {
-        // What is made once and kept: plans, scratch.
+        // The first part makes what is made once and kept: plans, scratch.
         let mut first = comm.split(&[0, 1, 2]).expect("a part").expect("in it");
         sum(&mut first, 1);
         drop(first);

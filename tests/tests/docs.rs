@@ -6,7 +6,7 @@
 //! * `algo`: every algorithm in it is proved on all counts from 2 to 9 that it allows.
 //! * `console`: its `roundelay` commands have verbs and options that exist; they are not run.
 //!
-//! Also: every code has a page and every page a code, and `examples/` does what its comments say.
+//! Besides, every code has a page and every page a code, and `examples/` does what its comments say.
 
 use std::path::{Path, PathBuf};
 

@@ -54,7 +54,7 @@ macro_rules! integers {
             const ZERO: Self = 0;
 
             fn make(random: u64, _: &Spread) -> Self {
-                // Of small types the upper half has the bits.
+                // The bits of small types are in the upper half.
                 let shift = if size_of::<Self>() == 8 { 7 } else { 33 };
                 (random >> shift) as $type
             }
@@ -199,7 +199,7 @@ impl Bounds {
         let ranks = f64::from(ranks);
         let roundings = if rule.exact() { 0.0 } else { 2.0 * ranks + 2.0 };
         let epsilon = epsilon.max(rule.wire);
-        // What 64 bits round off in as many additions, and in the comparison.
+        // The rounding of 64 bits in as many additions, and in the comparison.
         let own = if rule.exact() { 0.0 } else { (ranks + 4.0) * f64::EPSILON / 2.0 };
         match rule.op {
             RedOp::Min | RedOp::Max => Bounds { scale: 1.0, relative: 0.0, tiny: 0.0 },

@@ -90,10 +90,10 @@ pub(crate) fn way(play: &Play, ranks: u64) -> Result<TransportName, Failure> {
         Some(names) => names.iter().any(|n| n == name),
         None => true,
     };
-    // As `route` decides for ranks of this machine.
+    // `route` decides in the same way for ranks of this machine.
     let rdma = allowed("rdma") && (play.hosts > 1 || !allowed("tcp"));
     let rdma = rdma && roundelay::transport::rdma().is_ok();
-    // What paths are decides, if there are several.
+    // If there are several paths, their transports decide.
     let paths = choice::all_ways(merged.hints())?;
     let devices = paths.iter().filter(|path| path.transport == RDMA).count();
     let (tcp, rdma) = match paths.len() {

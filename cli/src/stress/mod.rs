@@ -147,7 +147,7 @@ fn played(order: &Order, ranks: u32) -> Said {
     let first = job(order, ranks);
     match order.part {
         Part::Bits => {
-            // The same again in other processes.
+            // The job is played again, in other processes.
             let (a, b) = match (first, job(order, ranks)) {
                 (Ok(a), Ok(b)) => (a, b),
                 (Err(why), _) | (_, Err(why)) => return broken(why),

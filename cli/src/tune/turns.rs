@@ -24,7 +24,7 @@ pub(super) fn measure(
     let shape = Shape::flat(setting.ranks);
     let play = play(setting);
     let mut proofs: Vec<Proof> = Vec::new();
-    // Which of them each algorithm is: on few ranks several may do the same.
+    // The index of each algorithm among the proofs: on few ranks several may do the same.
     let mut which = Vec::new();
     for name in names {
         let target = Target::of(format!("{}.{name}", setting.collective), None, 0);

@@ -200,7 +200,7 @@ fn random(gpu: &mut CudaComm) -> Result<(), Error> {
     let start: Vec<i32> = (0..most as i32).map(|i| i % 1000).collect();
     buffer.copy_from(&start)?;
     gpu.host().barrier()?;
-    // How often each element was multiplied by the number of ranks.
+    // The times that each element was multiplied by the number of ranks.
     let mut times = vec![0u32; most];
     for _ in 0..CALLS {
         let size = dice.below(19);

@@ -84,7 +84,7 @@ enum Over {
 struct Moment {
     /// Number of calls after which it comes; 0 is while the ranks join.
     calls: u64,
-    /// And then so much later.
+    /// The time after these calls at which it comes.
     later: Duration,
 }
 
@@ -322,7 +322,7 @@ fn blames(text: &str, rank: usize) -> bool {
         "has not told what it does",
         "has not made call",
         "does not answer",
-        // Of rank 0.
+        // Only of rank 0.
         ", which serves the store, does not answer",
     ];
     let store = rank == 0 && text.contains("to get into the store of rank 0");

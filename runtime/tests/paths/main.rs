@@ -116,7 +116,7 @@ impl Job {
             }
         }
         let failed = |child: &mut Child| !child.wait().is_ok_and(|status| status.success());
-        // Of all, not only up to the first that failed.
+        // Waits for all, not only up to the first that failed.
         self.children.iter_mut().map(failed).filter(|&failed| failed).count() == 0
     }
 

@@ -146,7 +146,7 @@ impl Memory {
         if list.iter().any(|(m, _)| chunks(m) != chunks(list[0].0)) {
             return Err(wrong("RL0405 regions overlap in part"));
         }
-        // Of one rank: first what the place holds, then what is added, as it is written.
+        // Within one rank, what the place holds comes first, then what is added, as it is written.
         let mut operands: Vec<(usize, bool, Tree)> =
             list.iter().map(|(m, tree)| (m.src, true, *tree)).collect();
         if copies == 0 {

@@ -62,7 +62,7 @@ fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Di
         0 => dice.below(enough),
         1 => enough,
         2 => 2 * enough,
-        // So many passes that slots are used again.
+        // Enough passes for slots to be used again.
         3 | 4 if !programs[0].way.is_one_pass() => enough * (7 + dice.below(4)),
         _ => enough + dice.below(2 * enough + 3),
     };

@@ -264,7 +264,7 @@ impl Maker<'_> {
                     format!("if {c} {{ {same} }} else {{ {same} }} ")
                 }
                 8 => {
-                    // The same twice, but for one rank.
+                    // The same transfer twice, but for one rank.
                     let same = self.transfer();
                     let (c, wrong) = (self.dice.below(5), self.transfer_to_vector());
                     match self.dice.below(3) {

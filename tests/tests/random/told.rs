@@ -295,7 +295,7 @@ fn the_comparison_can_fail() {
             let Some(both) = Both::new(&shelves, &made(e.text), &made(&other)) else { continue };
             let Some(mutant) = own.program() else { continue };
             for n in 2..=6 {
-                // What both say of the mutant, and of the program.
+                // Compares what both say of the mutant, and of the program.
                 let shape = Shape::flat(n);
                 let found = |program, sources| {
                     let found = compile(program, sources, &shape, &Options::default(), PLACEMENT);

@@ -91,7 +91,7 @@ impl Ready {
         let mut ready = ready?;
         match gpu.host().plan(ready.algorithm(0), placement) {
             Ok(plan) => {
-                // As coarse as any.
+                // This rounding is as coarse as any.
                 ready.wire = if plan.header.lossy { wire_epsilon(WireType::Bf16) } else { 0.0 };
                 Ok(Some(ready))
             }
