@@ -1,4 +1,4 @@
-//! `roundelay check`: what was proved of an algorithm at each rank count, and how good it is.
+//! Implements `roundelay check`: reports what was proved of an algorithm at each rank count, and how good it is.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The choice of an algorithm where only a collective was named: for `run` and `bench`, and explained.
+//! Chooses an algorithm where only a collective was named: for `run` and `bench`; and explains the choice.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `roundelay draw`: an algorithm as one HTML page.
+//! Implements `roundelay draw`: draws an algorithm as one HTML page.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `roundelay explain`: the page of an error code, or the choice of an algorithm (`choice`).
+//! Implements `roundelay explain`: prints the page of an error code, or the choice of an algorithm (`choice`).
 
 use roundelay_dsl::diag::{codes, similar};
 use serde::Serialize;

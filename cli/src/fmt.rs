@@ -1,4 +1,4 @@
-//! `roundelay fmt`: files in the one canonical form.
+//! Implements `roundelay fmt`: writes files in the one canonical form.
 
 use std::io::Read;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Algorithms that the program itself brings, and programs that bring some.
+//! Holds the algorithms that the program itself brings, and starts programs that bring some.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

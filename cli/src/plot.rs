@@ -1,4 +1,4 @@
-//! Results as a picture (SVG): for every collective at every rank count a row of two panels, time over
+//! Draws results as a picture (SVG): for every collective at every rank count a row of two panels, time over
 //! size and bus bandwidth over size, a line for each library or algorithm.
 //!
 //! Sizes and times are on logarithmic axes, bandwidths on a linear one. A name has the same colour in

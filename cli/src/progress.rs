@@ -1,4 +1,4 @@
-//! A progress bar on the terminal, for work that takes more than a second.
+//! Shows a progress bar on the terminal, for work that takes more than a second.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{JoinHandle, spawn};

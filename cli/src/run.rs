@@ -1,4 +1,4 @@
-//! `roundelay run`: an algorithm on real data between real processes, checked against a reference.
+//! Implements `roundelay run`: plays an algorithm on real data between real processes, checked against a reference.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

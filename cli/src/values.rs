@@ -1,4 +1,4 @@
-//! The values of options: rank counts, sizes, times.
+//! Parses the values of options: rank counts, sizes, times.
 
 use std::str::FromStr;
 use std::time::Duration;

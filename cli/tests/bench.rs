@@ -1,4 +1,4 @@
-//! `bench`: rows, other libraries beside ours, the summary and the picture.
+//! Tests `bench`: rows, other libraries beside ours, the summary and the picture.
 
 mod support;
 

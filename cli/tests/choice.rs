@@ -1,4 +1,4 @@
-//! Hints, `explain COLLECTIVE` and `tune`, through the binary.
+//! Tests hints, `explain COLLECTIVE` and `tune`, through the binary.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Ranks that are killed or stopped in the middle of a run: an error in time, and nothing left behind.
+//! Tests ranks that are killed or stopped in the middle of a run: an error in time, and nothing left behind.
 
 mod support;
 

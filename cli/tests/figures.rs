@@ -1,4 +1,4 @@
-//! `bench --fill`: the figures of documents come from the rows that are kept.
+//! Tests `bench --fill`: the figures of documents come from the rows that are kept.
 
 mod support;
 

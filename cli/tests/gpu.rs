@@ -1,4 +1,5 @@
-//! GPUs on the command line: what is said where there are none, and everything where there are; results of before.
+//! Tests GPUs on the command line: what is said where there are none, and everything where there are; results
+//! of before.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! `--json`: every verb prints objects, and `docs/json.md` has their fields.
+//! Tests `--json`: every verb prints objects, and `docs/json.md` has their fields.
 
 mod support;
 

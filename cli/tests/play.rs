@@ -1,4 +1,4 @@
-//! `run` and `bench`: real data between real processes.
+//! Tests `run` and `bench`: real data between real processes.
 
 mod support;
 

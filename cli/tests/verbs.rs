@@ -1,4 +1,4 @@
-//! The verbs that start no ranks.
+//! Tests the verbs that start no ranks.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! The syntax tree: what was written, with its spans, and nothing about what it means.
+//! Defines the syntax tree: what was written, with its spans, and nothing about what it means.
 //!
 //! `.algo` files and the Rust macros both make this tree; everything after it is shared.
 

@@ -1,4 +1,4 @@
-//! The text as words and signs, comments included.
+//! Splits a text into words and signs, comments included.
 //!
 //! The grammar decides what is valid; this only serves what a grammar does badly: limits before any
 //! recursion, cutting a file into its declarations, tight spans, and printing with comments.

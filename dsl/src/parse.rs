@@ -1,4 +1,4 @@
-//! Text to syntax tree.
+//! Parses a text to a syntax tree.
 //!
 //! `algo.pest` is the grammar; pest finds one fault a parse, so a file is cut into its declarations
 //! first and each is parsed by itself. Only this module and its children name pest's rules.

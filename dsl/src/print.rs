@@ -1,4 +1,4 @@
-//! The formatter: the author's words and comments, the language's blanks and lines.
+//! Formats a text: the author's words and comments, the language's blanks and lines.
 //!
 //! One statement a line, four blanks a level, [`WIDTH`] columns. A block of one statement stays on the
 //! line of its head if it stood there and fits; a longer line goes on below, one level further in. Of

@@ -1,4 +1,4 @@
-//! Places in source texts: sources, and byte ranges of them.
+//! Defines places in source texts: sources, and byte ranges of them.
 
 use serde::{Deserialize, Serialize};
 

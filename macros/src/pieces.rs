@@ -1,4 +1,4 @@
-//! Texts of Rust functions as sources of diagnostics, and the way from tokens to bytes and back.
+//! Holds texts of Rust functions as sources of diagnostics, with the way from tokens to bytes and back.
 //!
 //! A piece begins at column 1 of the function's first line and has every token at its own place, so that
 //! lines and columns are those of the Rust file. Where tokens have no places (an editor that does not

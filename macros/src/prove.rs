@@ -1,4 +1,4 @@
-//! The verifier at sample rank counts, and where `import` and `play` find what they name.
+//! Runs the verifier at sample rank counts, and finds what `import` and `play` name.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Work in the background: order, early drops, callbacks, deadlines, panics.
+//! Tests work in the background: order, early drops, callbacks, deadlines, panics.
 
 mod support;
 

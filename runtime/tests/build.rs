@@ -1,4 +1,4 @@
-//! Algorithms that Rust code builds at run time.
+//! Tests algorithms that Rust code builds at run time.
 
 use roundelay::build::{data, input, output};
 use roundelay::{Algorithm, Communicator, Error, RedOp};

@@ -1,4 +1,4 @@
-//! Every collective by name, at sizes around the edges, on ranks that divide nothing, compared with
+//! Tests every collective by name, at sizes around the edges, on ranks that divide nothing, compared with
 //! results computed plainly; and every wrong argument.
 
 mod support;

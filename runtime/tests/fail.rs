@@ -1,4 +1,4 @@
-//! Calls that cannot succeed: wrong arguments, ranks that disagree, memory that is not there.
+//! Tests calls that cannot succeed: wrong arguments, ranks that disagree, memory that is not there.
 
 mod support;
 

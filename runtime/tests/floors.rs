@@ -1,4 +1,5 @@
-//! The modules of the runtime stand on floors: one imports only those below it, so that there are no cycles.
+//! Checks that the modules of the runtime stand on floors: one imports only those below it, so that there are
+//! no cycles.
 
 use std::fs;
 use std::path::{Path, PathBuf};

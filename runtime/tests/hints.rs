@@ -1,4 +1,4 @@
-//! Hints on a communicator, and sums whose bits depend on nothing but the contributions.
+//! Tests hints on a communicator, and sums whose bits depend on nothing but the contributions.
 
 mod support;
 

@@ -1,6 +1,6 @@
-//! Ranks that others start: real launchers, as far as this machine has them. Each test has them
-//! start this same binary, with [`rank_process`] as the only test; every rank gets its store,
-//! leaves a note there, reads those of all, and writes what it has seen to a file.
+//! Tests ranks that others start: real launchers, as far as this machine has them. Each test has them start
+//! this same binary, with [`rank_process`] as the only test; every rank gets its store, leaves a note there,
+//! reads those of all, and writes what it has seen to a file.
 //!
 //! A launcher that is not there is skipped with a word on standard error. srun is tested by
 //! what it sets, in the unit tests.

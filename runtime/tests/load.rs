@@ -1,4 +1,4 @@
-//! Algorithms that users bring: played, installed by agreement, refused.
+//! Tests algorithms that users bring: played, installed by agreement, refused.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Messages between single ranks: content, order, blocking, and everything that can be wrong.
+//! Tests messages between single ranks: content, order, blocking, and everything that can be wrong.
 
 mod support;
 

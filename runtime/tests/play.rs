@@ -1,4 +1,4 @@
-//! Plans played by threads, with results compared with a sum computed plainly.
+//! Plays plans by threads, and compares the results with a sum computed plainly.
 
 mod support;
 

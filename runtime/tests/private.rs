@@ -1,5 +1,5 @@
-//! Memory that ranks keep to themselves, in messages of all lengths: through slots, read by the kernel, through pipes.
-//! The way of a message is found while calls go on, so there are many of them.
+//! Tests memory that ranks keep to themselves, in messages of all lengths: through slots, read by the kernel,
+//! through pipes. The way of a message is found while calls go on, so there are many of them.
 
 mod support;
 

@@ -1,6 +1,6 @@
-//! Ranks as processes: real launches, and ends of all kinds; `conformance` has deaths within a call, over
-//! every transport. Each test starts this same binary again, with
-//! [`rank_process`] as the only test and a scene for it to play.
+//! Tests ranks as processes: real launches, and ends of all kinds; `conformance` has deaths within a call,
+//! over every transport. Each test starts this same binary again, with [`rank_process`] as the only test and
+//! a scene for it to play.
 
 mod support;
 

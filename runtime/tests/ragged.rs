@@ -1,5 +1,5 @@
-//! Blocks of unequal length, compared with what the collectives say plainly, and blocks of equal
-//! length with the same collectives on lists.
+//! Tests blocks of unequal length, compared with what the collectives say plainly, and blocks of equal length
+//! with the same collectives on lists.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Parts of a communicator: who is in them, that they work, that nothing is left of them.
+//! Tests parts of a communicator: who is in them, that they work, that nothing is left of them.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Random declared collectives, with algorithms that are right or nearly right: sums whose chunk differs
-//! from rank to rank, places that two postconditions name, coordinates that leave their axis, guards,
+//! Makes random declared collectives, with algorithms that are right or nearly right: sums whose chunk
+//! differs from rank to rank, places that two postconditions name, coordinates that leave their axis, guards,
 //! channels, parts and passes.
 
 use crate::Dice;

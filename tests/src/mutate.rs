@@ -1,4 +1,4 @@
-//! Wrong programs from right ones: small changes at places that the syntax tree names.
+//! Makes wrong programs from right ones: small changes at places that the syntax tree names.
 //!
 //! The change itself is made in the text, so that a mutant has spans and can be read in a message.
 

@@ -1,5 +1,5 @@
-//! Plans played as they wait: lanes side by side, queues of bounded length between ranks. No content is
-//! moved. It shares nothing with the proofs but the form of a plan.
+//! Plays plans as they wait: lanes side by side, queues of bounded length between ranks. No content is moved.
+//! It shares nothing with the proofs but the form of a plan.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! Checks that cannot be made here: each is said where it is skipped, and all are counted at the end.
+//! Reports checks that cannot be made here: each where it is skipped, and all, counted, at the end.
 //!
 //! Every test program appends a line a check to a file beside the programs, with the process that started it:
 //! under `cargo test` that is cargo, the same for all of them. The test program that comes last prints the sum.

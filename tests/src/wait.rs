@@ -1,4 +1,4 @@
-//! Waiting for what happens in other processes.
+//! Waits for what happens in other processes.
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};

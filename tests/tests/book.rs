@@ -1,5 +1,5 @@
-//! Every algorithm of the book, one test each: proved for all legal rank counts in 2..=64 and at
-//! 100, 127, 128, 255 and 256, in both placements; and run by the oracle for few ranks.
+//! Proves every algorithm of the book, one test each: for all legal rank counts in 2..=64 and at 100, 127,
+//! 128, 255 and 256, in both placements; and plays it on the oracle for few ranks.
 //!
 //! Rooted algorithms are proved for every root of few ranks. All counts are proved on the graph;
 //! plans of more than [`PLANS_UP_TO`] ranks are proved at the named counts, and some others.

@@ -1,4 +1,4 @@
-//! Plans as bytes: what was cut or altered is refused, and never read as another plan.
+//! Tests plans as bytes: what was cut or altered is refused, and never read as another plan.
 
 use std::sync::LazyLock;
 

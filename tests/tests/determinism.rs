@@ -1,5 +1,5 @@
-//! Every rank compiles for itself: the same text and shape give the same bytes, and one rank's plan
-//! made alone is that rank's plan among all.
+//! Tests that every rank can compile for itself: the same text and shape give the same bytes, and one rank's
+//! plan made alone is that rank's plan among all.
 
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::{Options, Placement, Plan, Program, Shape, compile, project};

@@ -1,4 +1,4 @@
-//! Every example of the documentation, run. A fenced block says on its first line what is to happen:
+//! Runs every example of the documentation. A fenced block says on its first line what is to happen:
 //!
 //! * `algo check -n 1..9`: every algorithm in it is proved on so many ranks.
 //! * `algo error RL0501 -n 3`: it is refused with that code and no other; on the page of a code, the

@@ -1,6 +1,6 @@
-//! Kernels as text, for algorithms whose kernels a person has read; and what holds of the kernels of all.
-//! `UPDATE_EXPECT=1 cargo test -p roundelay-tests --test kernels` writes new texts. That they compile is tested in
-//! the runtime, where the CUDA compiler is.
+//! Compares kernels as text, for algorithms whose kernels a person has read; and checks what holds of the
+//! kernels of all. `UPDATE_EXPECT=1 cargo test -p roundelay-tests --test kernels` writes new texts. That they
+//! compile is tested in the runtime, where the CUDA compiler is.
 
 use expect_test::{ExpectFile, expect_file};
 use roundelay_algorithms::{CATALOGUE, Entry, find};

@@ -1,4 +1,4 @@
-//! The library at 4,096 ranks: every algorithm is proved, and by symmetry wherever there is one.
+//! Tests the library at 4,096 ranks: every algorithm is proved, and by symmetry wherever there is one.
 //!
 //! `RANKS=131072` tries as many (minutes without optimisation).
 

@@ -1,4 +1,4 @@
-//! The pages themselves: links resolve, the front page is short, lines can be read.
+//! Checks the pages themselves: links resolve, the front page is short, lines can be read.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Files of `suite/`, one test each. A file says in comments what is to happen:
+//! Tests the files of `suite/`, one test each. A file says in comments what is to happen:
 //!
 //! * `// error: RL0401 -n 3` on the line at fault: on 3 ranks, the first finding is that code on that
 //!   line. Without `-n` the file itself is at fault, and all its findings are so marked.

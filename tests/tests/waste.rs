@@ -1,4 +1,4 @@
-//! Transfers that no result needs are told (RL0506), and only those.
+//! Tests that transfers that no result needs are reported (RL0506), and only those.
 
 use expect_test::{Expect, expect};
 use roundelay_algorithms::CATALOGUE;

@@ -1,4 +1,4 @@
-//! `bench`, and the libraries beside which it measures.
+//! Declares the options of `bench`, and the libraries beside which it measures.
 
 use std::path::PathBuf;
 use std::time::Duration;

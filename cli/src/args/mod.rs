@@ -1,4 +1,4 @@
-//! The command line as clap reads it, with an example or two in the help of every verb.
+//! Declares the command line as clap reads it, with an example or two in the help of every verb.
 
 mod bench;
 mod play;

@@ -1,4 +1,4 @@
-//! The options that every job has, and those of `run`.
+//! Declares the options that every job has, and those of `run`.
 
 use std::path::PathBuf;
 use std::time::Duration;

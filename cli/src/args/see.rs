@@ -1,4 +1,4 @@
-//! Verbs that look at algorithms, choices and ways, and play nothing.
+//! Declares the verbs that look at algorithms, choices and ways, and play nothing.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `stress`, and its parts.
+//! Declares the options of `stress`, and its parts.
 
 use std::time::Duration;
 

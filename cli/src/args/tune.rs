@@ -1,4 +1,4 @@
-//! `tune`.
+//! Declares the options of `tune`.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Results that were printed with `--json` before, shown by the same code as those that are measured.
+//! Shows results that were printed with `--json` before, by the same code as those that are measured.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Documents whose tables and charts are made from kept rows. A region of a document names what it shows:
+//! Fills documents with tables and charts that are made from kept rows. A region of a document names what it shows:
 //!
 //! ```text
 //! <!-- begin: table results/shm2-*.jsonl -->

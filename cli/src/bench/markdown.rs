@@ -1,5 +1,5 @@
-//! Results as a table for documents: a row a collective, a column a size; our time, and the time of the best
-//! peer over ours.
+//! Prints results as a table for documents: a row a collective, a column a size; our time, and the time of
+//! the best peer over ours.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

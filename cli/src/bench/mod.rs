@@ -1,4 +1,4 @@
-//! `roundelay bench`: how fast algorithms are, and other libraries beside them.
+//! Implements `roundelay bench`: measures how fast algorithms are, and other libraries beside them.
 //!
 //! `turns` measures one size after the other, ours and every peer's by turns; `inside` does that in the same
 //! ranks, on GPUs; `summary` says how they compare over all sizes, `markdown` makes a table for documents,

@@ -1,4 +1,4 @@
-//! Labels of results in pictures and tables: no two results have the same.
+//! Makes the labels of results in pictures and tables: no two results have the same.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! One size after the other, ours and every peer's by turns, so that what else the machine does hits
+//! Measures one size after the other, ours and every peer's by turns, so that what else the machine does hits
 //! all alike.
 
 use super::{Results, Table};

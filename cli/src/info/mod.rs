@@ -1,4 +1,5 @@
-//! `roundelay info`: the version, this machine, its GPUs, what communicators take from it, and the book.
+//! Implements `roundelay info`: prints the version, this machine, its GPUs, what communicators take from it,
+//! and the book.
 
 mod gpus;
 mod takes;

@@ -1,4 +1,4 @@
-//! `roundelay info --topology`: what this machine has to reach others with, as a topology file.
+//! Implements `roundelay info --topology`: writes what this machine has to reach others with, as a topology file.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The buffers of a call, between guard bytes that nobody may touch.
+//! Holds the buffers of a call, between guard bytes that nobody may touch.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Elements: random ones, and whether a result is what the contributions make.
+//! Makes random elements, and judges whether a result is what the contributions make.
 //!
 //! Sums of floats may be off by what their roundings can add up to, and no more: about one unit in the last
 //! place of the sum of magnitudes for each operand. Everything else is compared exactly (`element`). Elements are made

@@ -1,5 +1,5 @@
-//! Types of elements: how they are made of random bits, what a reduction of them must be, one by one and by
-//! blocks.
+//! Defines types of elements: how they are made of random bits, what a reduction of them must be, one by one
+//! and by blocks.
 //!
 //! One by one the reference is computed in 64-bit floats with compensation, or in 128-bit integers; that decides. A
 //! block is only looked at for whether it is right beyond doubt, by loops that the compiler turns into vectors:

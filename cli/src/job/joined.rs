@@ -1,4 +1,4 @@
-//! A job whose ranks somebody else started: this process is one of them. Every rank proves and plays;
+//! Plays a job whose ranks somebody else started: this process is one of them. Every rank proves and plays;
 //! rank 0 speaks.
 
 use std::cell::RefCell;

@@ -1,4 +1,4 @@
-//! Starting the ranks of a job, and making one story of what they report.
+//! Starts the ranks of a job, and makes one story of what they report.
 
 use std::time::Duration;
 

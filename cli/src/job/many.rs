@@ -1,4 +1,4 @@
-//! Contributions and references, made by several threads, and judged all over or in places.
+//! Makes contributions and references by several threads, and judges them all over or in places.
 
 use std::ops::Range;
 

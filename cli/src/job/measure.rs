@@ -1,4 +1,4 @@
-//! Time: batches of calls, each after a barrier. A batch takes as long as its slowest rank, and the
+//! Measures time: batches of calls, each after a barrier. A batch takes as long as its slowest rank, and the
 //! median of the batches counts.
 
 use std::time::Instant;

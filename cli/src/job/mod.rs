@@ -1,13 +1,12 @@
-//! Jobs: an algorithm played by local processes on random data, checked and timed.
+//! Plays jobs: an algorithm played by local processes on random data, checked and timed.
 //!
-//! The process that the user started proves the algorithm and starts this same program once for each
-//! rank (`rank`), with a [`Job`] to do. Every rank compiles for itself; the runtime compares plans
-//! before the first byte moves. Ranks report [`Event`]s, a line of JSON each. `places` says what each
-//! collective reads and must write, `data` makes and judges elements of the types of `element`, `many` does so by several
-//! threads, `sample` says which; `buffers` is memory with guard
-//! bytes, `measure` times, `table` prints; `prove` and `launch` are the first process's side, `cause` and
-//! `traces` what it makes of what ranks remember; `joined` is for ranks that somebody else started. `gpu` is
-//! all of this for buffers on GPUs.
+//! The process that the user started proves the algorithm and starts this same program once for each rank
+//! (`rank`), with a [`Job`] to do. Every rank compiles for itself; the runtime compares plans before the
+//! first byte moves. Ranks report [`Event`]s, a line of JSON each. `places` says what each collective reads
+//! and must write, `data` makes and judges elements of the types of `element`, `many` does so by several
+//! threads, `sample` says which; `buffers` is memory with guard bytes, `measure` times, `table` prints;
+//! `prove` and `launch` are the first process's side, `cause` and `traces` what it makes of what ranks
+//! remember; `joined` is for ranks that somebody else started. `gpu` is all of this for buffers on GPUs.
 
 mod buffers;
 mod cause;

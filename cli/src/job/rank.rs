@@ -1,4 +1,4 @@
-//! One rank of a job.
+//! Plays one rank of a job.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Result lines of `run` and `bench`: the columns and definitions of nccl-tests.
+//! Prints the result lines of `run` and `bench`: the columns and definitions of nccl-tests.
 
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The files of traces.
+//! Writes the files of traces.
 
 use std::cell::Cell;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! A folder for compiled programs and sockets, gone when the bench is.
+//! Makes a folder for compiled programs and sockets, gone when the bench is.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;

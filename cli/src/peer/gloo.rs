@@ -1,4 +1,4 @@
-//! Gloo, what PyTorch's processes talk through on CPUs. It has TCP only.
+//! Builds and starts Gloo, through which PyTorch's processes talk on CPUs. It has TCP only.
 
 use std::path::Path;
 use std::process::Command;

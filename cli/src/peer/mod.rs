@@ -1,4 +1,4 @@
-//! Other libraries, measured beside ours. There are two kinds.
+//! Measures other libraries beside ours. There are two kinds.
 //!
 //! **Beside our ranks**: a [`Library`] is the source of a small program (`peers/`, over the common `peer.h`), how to
 //! compile it against what is installed, and how to start it on that many ranks so that its data goes

@@ -1,5 +1,6 @@
-//! The MPIs: Open MPI, MPICH and Intel MPI. One program for all; each has its own launcher, and its
-//! own variables that send the data through shared memory or through TCP, and make waiting ranks yield.
+//! Builds and starts the MPIs: Open MPI, MPICH and Intel MPI. There is one program for all; each has its own
+//! launcher, and its own variables that send the data through shared memory or through TCP, and make waiting
+//! ranks yield.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The running ranks of a peer: one program that was started, and what is said to its ranks.
+//! Talks to the running ranks of a peer: one program that was started, and what is said to its ranks.
 //!
 //! Every rank holds a socket to this process and ends when it is gone, however this process ends;
 //! that, and not the launchers, is why nothing is left behind.

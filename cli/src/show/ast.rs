@@ -1,5 +1,5 @@
-//! Syntax trees as text: statements and clauses a line each, expressions with their operator first, so that it is
-//! seen how they were read.
+//! Prints syntax trees as text: statements and clauses a line each, expressions with their operator first, so
+//! that it is seen how they were read.
 
 use roundelay_dsl::ast::{
     Algorithm, Axes, Collective, Expr, ExprKind, File, FnDef, Index, Item, Op, Rank, Region, Stmt,

@@ -1,4 +1,5 @@
-//! `roundelay show`: the stages of the compiler as text, or, with `--json`, as data (`docs/json.md`).
+//! Implements `roundelay show`: prints the stages of the compiler as text, or, with `--json`, as data
+//! (`docs/json.md`).
 
 mod ast;
 mod program;

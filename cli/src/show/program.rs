@@ -1,4 +1,5 @@
-//! Resolved programs as text: statements a line each, variables by their names, expressions with their operator first.
+//! Prints resolved programs as text: statements a line each, variables by their names, expressions with their
+//! operator first.
 
 use roundelay_compiler::Program;
 use roundelay_compiler::program::{

@@ -1,4 +1,4 @@
-//! Trees as text: a line a node, indented by how deep it lies.
+//! Prints trees as text: a line a node, indented by how deep it lies.
 
 use roundelay_dsl::ast::{BinOp, UnOp};
 

@@ -1,5 +1,5 @@
-//! Algorithms of the book, on every way, type and operator that they are offered with: exact on whole numbers, and
-//! with the host's bits on others.
+//! Plays algorithms of the book, on every way, type and operator that they are offered with: exact on whole
+//! numbers, and with the host's bits on others.
 
 use std::ops::Range;
 use std::time::Instant;

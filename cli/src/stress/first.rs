@@ -1,4 +1,4 @@
-//! First calls: what the host does before a kernel is launched for the first time.
+//! Measures first calls: what the host does before a kernel is launched for the first time.
 
 use std::time::Instant;
 

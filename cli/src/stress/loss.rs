@@ -1,4 +1,4 @@
-//! Ranks that die, or do not come: the others must end with an error in time.
+//! Loses ranks, which die or do not come: the others must end with an error in time.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! `roundelay stress`: what a GPU backend must stand, beyond results and times: the whole book, calls back to
-//! back, graphs replayed, bits that stay, ranks that die.
+//! Implements `roundelay stress`: tests what a GPU backend must stand, beyond results and times: the whole
+//! book, calls back to back, graphs replayed, bits that stay, ranks that die.
 //!
 //! Every part is one or two jobs of fresh processes, a rank and a GPU each (`rank`), and has a time after which it
 //! is ended. A part that fails is named, and the others are still played.

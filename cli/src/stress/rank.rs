@@ -1,4 +1,4 @@
-//! One rank of a part.
+//! Plays one rank of a part.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Many calls: back to back at random, and in graphs.
+//! Plays many calls: back to back at random, and in graphs.
 
 use std::time::Instant;
 

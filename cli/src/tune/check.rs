@@ -1,6 +1,6 @@
-//! `roundelay tune --check`: how good choices are. At each size every algorithm that can be played is measured, in rounds
-//! as a table is, and what would be chosen (hints of the environment, the table, the cost model) is compared with the best.
-//! Nothing is written.
+//! Implements `roundelay tune --check`: measures how good choices are. At each size every algorithm that can
+//! be played is measured, in rounds as a table is, and what would be chosen (hints of the environment, the
+//! table, the cost model) is compared with the best. Nothing is written.
 
 use roundelay::Choice;
 use serde::Serialize;

@@ -1,5 +1,5 @@
-//! The book on GPUs: every algorithm by every way, in several numbers of blocks, on all collectives and sizes in one
-//! job. What the ranks have no time for any more is left out; rows are those of before then.
+//! Measures the book on GPUs: every algorithm by every way, in several numbers of blocks, on all collectives
+//! and sizes in one job. What the ranks have no time for any more is left out; rows are those of before then.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `roundelay tune --links`: what every path does between every two hosts, as a topology file.
+//! Implements `roundelay tune --links`: measures what every path does between every two hosts, as a topology file.
 //!
 //! The lowest ranks of two hosts make a communicator of their own, and play `all_reduce.multipath` with all
 //! shares on one path: as two messages one after the other, of next to nothing and of a few megabytes. The

@@ -1,10 +1,11 @@
-//! `roundelay tune`: measures the book on this machine, and writes the table that choices prefer to the
-//! cost model; or, with `--check`, how good choices are as they stand.
+//! Implements `roundelay tune`: measures the book on this machine, and writes the table that choices prefer
+//! to the cost model; or, with `--check`, says how good choices are as they stand.
 //!
 //! `plan` says what is measured: groups of calls (collective, ranks, placement), each over all sizes,
-//! smallest first, and the candidates of each. All that is gone through several times, in rounds. `raw` keeps every result as
-//! it comes, so that a run that was stopped goes on where it was. `turns` plays a size: one job of local processes, with a piece for each algorithm.
-//! `links` measures the paths between hosts. `check` compares what would be chosen with the best. `gpu` measures everything in one job, on GPUs.
+//! smallest first, and the candidates of each. All that is gone through several times, in rounds. `raw` keeps
+//! every result as it comes, so that a run that was stopped goes on where it was. `turns` plays a size: one
+//! job of local processes, with a piece for each algorithm. `links` measures the paths between hosts. `check`
+//! compares what would be chosen with the best. `gpu` measures everything in one job, on GPUs.
 
 mod check;
 mod gpu;

@@ -1,4 +1,4 @@
-//! Every result as it comes, a line of JSON each, beside the table.
+//! Keeps every result as it comes, a line of JSON each, beside the table.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! One size, played by several algorithms in turn, so that whatever else the machine does meets all alike.
+//! Measures one size, played by several algorithms in turn, so that whatever else the machine does meets all alike.
 
 use roundelay::choose::Setting;
 use roundelay_compiler::Shape;

@@ -1,4 +1,4 @@
-//! The real binary, and files to give to it.
+//! Runs the real binary, and makes files to give to it.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Every diagnostic code, one line each. `docs/errors/` has a page for each, and tests run its examples.
+//! Lists every diagnostic code, one line each. `docs/errors/` has a page for each, and tests run its examples.
 
 /// A stable code such as `RL0501`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

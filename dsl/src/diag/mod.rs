@@ -1,4 +1,4 @@
-//! Diagnostics as data: a stable code, a severity, one terse message, labelled spans, notes and helps.
+//! Represents diagnostics as data: a stable code, a severity, one terse message, labelled spans, notes and helps.
 //!
 //! `codes.rs` is the table of all codes, `render.rs` the picture for people, `similar.rs` finds the name
 //! that was meant. Everything that finds

@@ -1,4 +1,4 @@
-//! Diagnostics for people, for terminals and editors that read lines, and for programs.
+//! Prints diagnostics for people, for terminals and editors that read lines, and for programs.
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde::{Deserialize, Serialize};

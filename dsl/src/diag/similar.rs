@@ -1,4 +1,4 @@
-//! «Did you mean …?»
+//! Finds similar words, for «did you mean …?».
 
 /// Returns the candidate that looks most like `name`, if one is near enough to be a slip of the keyboard: at
 /// most a third of its characters differ. The first of equals wins.

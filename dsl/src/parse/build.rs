@@ -1,4 +1,4 @@
-//! Declarations and statements: pest's nodes to the syntax tree.
+//! Builds declarations and statements of the syntax tree from pest's nodes.
 //!
 //! Functions return `None` only where a node is not as the grammar says, which is a fault of this
 //! package; faults of the text go to [`Builder::faults`] and the work goes on.

@@ -1,4 +1,4 @@
-//! pest's faults in words, with help for the slips that people make.
+//! Explains pest's faults in words, with help for the slips that people make.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Expressions: pest gives a flat row of operands and operators, here it becomes a tree.
+//! Builds expressions: pest gives a flat row of operands and operators, here it becomes a tree.
 
 use super::build::Builder;
 use super::parts::Parts;

@@ -1,4 +1,4 @@
-//! Diagnostics as errors of rustc, at the tokens that they are about.
+//! Reports diagnostics as errors of rustc, at the tokens that they are about.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote_spanned;

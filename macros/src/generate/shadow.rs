@@ -1,4 +1,4 @@
-//! The function once more, against the types of `roundelay::lang`: Rust checks it, and editors complete
+//! Emits the function once more, against the types of `roundelay::lang`: Rust checks it, and editors complete
 //! names and find definitions in it. It is never run. Its tokens are the user's own.
 
 use proc_macro2::TokenStream;

@@ -1,4 +1,4 @@
-//! `#[algorithm(all_reduce, with(parent), import("tools.algo"), check(2..=9))]`
+//! Reads `#[algorithm(all_reduce, with(parent), import("tools.algo"), check(2..=9))]`.
 
 use proc_macro2::TokenStream;
 use roundelay_compiler::Shape;

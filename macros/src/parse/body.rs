@@ -1,4 +1,4 @@
-//! Statements.
+//! Reads statements.
 
 use quote::ToTokens;
 use roundelay_dsl::ast::{self, ExprKind, Name};

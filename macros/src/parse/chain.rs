@@ -1,4 +1,4 @@
-//! Chains of calls: `r.to(p).copy(input[i]).into(output[j]).wire::<bf16>()`, `play(…).over(node)`,
+//! Reads chains of calls: `r.to(p).copy(input[i]).into(output[j]).wire::<bf16>()`, `play(…).over(node)`,
 //! `schedule().pipeline(8)`.
 
 use roundelay_compiler::collective::NAMES;

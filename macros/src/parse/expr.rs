@@ -1,4 +1,4 @@
-//! Numbers and truth values.
+//! Reads numbers and truth values.
 
 use roundelay_dsl::ast::{BinOp, Expr as Value, ExprKind, UnOp};
 use roundelay_dsl::diag::{Diagnostic, codes};

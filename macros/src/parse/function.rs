@@ -1,4 +1,4 @@
-//! Signatures, clauses, and the bodies of helper functions.
+//! Reads signatures, clauses, and the bodies of helper functions.
 
 use roundelay_dsl::ast::{self, Axes, FnDef, Item};
 use roundelay_dsl::diag::{Diagnostic, codes};

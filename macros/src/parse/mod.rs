@@ -1,5 +1,5 @@
-//! Rust's tokens to the language's syntax tree. Faults are collected; a statement that cannot be read is
-//! left out, and the rest is read on.
+//! Parses Rust's tokens to the language's syntax tree. Faults are collected; a statement that cannot be read
+//! is left out, and the rest is read on.
 //!
 //! * `attribute`: what stands in the parentheses of the macros.
 //! * `function`: signatures and clauses.

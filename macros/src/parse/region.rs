@@ -1,4 +1,4 @@
-//! Ranks, and which chunks of which buffer.
+//! Reads ranks, and which chunks of which buffer are meant.
 
 use roundelay_dsl::ast::{self, ExprKind, Index, Rank, Region};
 use roundelay_dsl::diag::codes;

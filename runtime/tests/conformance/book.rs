@@ -1,5 +1,5 @@
-//! The whole book, by every kind of link: the same bits as in shared memory. That those are right is for
-//! `tests/played` to say, which compares them with a reference.
+//! Tests the whole book, by every kind of link: the same bits as in shared memory. That those are right is
+//! for `tests/played` to say, which compares them with a reference.
 
 use roundelay::{Algorithm, Communicator, Error, RedOp};
 use roundelay_algorithms::{CATALOGUE, Entry};

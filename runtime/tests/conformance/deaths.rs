@@ -1,4 +1,4 @@
-//! Ends that come in the middle: of a thread's call, and of whole processes.
+//! Tests ends that come in the middle: of a thread's call, and of whole processes.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Data, and that all of it comes, as it was, once, in order.
+//! Tests that all data comes, as it was, once, in order.
 
 use roundelay::RedOp;
 use roundelay_compiler::plan::{Header, Plan, Protocol};

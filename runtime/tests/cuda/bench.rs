@@ -1,4 +1,4 @@
-//! Calls on GPUs compared with the host's.
+//! Compares calls on GPUs with the host's.
 
 use roundelay::cuda::{CudaArgs, CudaBuffer, CudaBuffers, CudaComm, Way};
 use roundelay::{Algorithm, Communicator, DType, Element, Error, Reduction};

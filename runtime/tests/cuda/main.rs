@@ -1,5 +1,6 @@
-//! Calls on GPUs: ranks as processes, a GPU each as far as there are as many. What they do is compared, bit for
-//! bit, with what the host plays of the same plans. Where there is no GPU the tests say why they are skipped.
+//! Tests calls on GPUs: ranks as processes, a GPU each as far as there are as many. What they do is compared,
+//! bit for bit, with what the host plays of the same plans. Where there is no GPU the tests say why they are
+//! skipped.
 #![cfg(feature = "cuda")]
 
 mod bench;

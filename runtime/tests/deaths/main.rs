@@ -1,6 +1,6 @@
-//! Ranks that are killed or stopped at random moments: whatever they were doing, the others end with
-//! an error that names them, in bounded time, and nothing is left behind. In some jobs they also work in
-//! parts: who fails there fails the whole.
+//! Tests ranks that are killed or stopped at random moments: whatever they were doing, the others end with an
+//! error that names them, in bounded time, and nothing is left behind. In some jobs they also work in parts:
+//! who fails there fails the whole.
 //!
 //! The moments are random; the jobs are not: `SEED` repeats one. `ROUNDS` sets how many are run.
 

@@ -1,5 +1,5 @@
-//! Hosts that are network namespaces, joined by a switch for each path. Needs root and `ip`; where these
-//! are not, tests say so and end.
+//! Makes hosts that are network namespaces, joined by a switch for each path. Needs root and `ip`; where
+//! these are not, tests say so and end.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! Two paths between hosts, one of which is cut, slowed or mended while ranks make calls. Hosts are
+//! Tests two paths between hosts, one of which is cut, slowed or mended while ranks make calls. Hosts are
 //! network namespaces: cables are pulled for real. Needs root; says so and ends where that is missing.
 
 mod lab;

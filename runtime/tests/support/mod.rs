@@ -1,4 +1,4 @@
-//! Plans made by hand, small enough to be right by inspection, and threads that play them.
+//! Makes plans by hand, small enough to be right by inspection, and threads that play them.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 pub(crate) mod scene;

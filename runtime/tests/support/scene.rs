@@ -1,4 +1,4 @@
-//! Jobs whose ranks are this test binary once more, playing one scene.
+//! Starts jobs whose ranks are this test binary once more, playing one scene.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

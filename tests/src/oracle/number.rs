@@ -1,4 +1,4 @@
-//! Numbers and truth values, as docs/language.md defines them.
+//! Evaluates numbers and truth values, as docs/language.md defines them.
 
 use roundelay_dsl::ast::{BinOp, Expr, ExprKind, File, FnDef, UnOp};
 

@@ -1,4 +1,4 @@
-//! Parts: splits of the vector, and other algorithms that are used.
+//! Plays parts: splits of the vector, and other algorithms that are used.
 
 use std::collections::BTreeMap;
 

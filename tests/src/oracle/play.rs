@@ -1,4 +1,4 @@
-//! Statements: what outside of rounds happens in order, and what a round gathers.
+//! Plays statements: what outside of rounds happens in order, and what a round gathers.
 
 use roundelay_dsl::ast::{Algorithm, Each, Expr, File, Index, Rank, Region, Stmt, Transfer};
 

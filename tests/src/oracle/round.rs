@@ -1,4 +1,4 @@
-//! The memory of all ranks, as trees of additions, and what one round does to it.
+//! Models the memory of all ranks, as trees of additions, and what one round does to it.
 
 use std::collections::BTreeMap;
 

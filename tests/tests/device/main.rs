@@ -1,5 +1,5 @@
-//! Device programs, played on a machine of the test: many warps, a weak memory, a seed that decides who
-//! goes on. What comes out is compared bit by bit with the plans played one operation at a time.
+//! Plays device programs on a machine of the test: many warps, a weak memory, a seed that decides who goes
+//! on. What comes out is compared bit by bit with the plans played one operation at a time.
 //!
 //! `SEED=7` draws others, `PLAYS=20` more.
 

@@ -1,4 +1,4 @@
-//! Weak memory: every cell keeps the values that it had, and every agent knows from which on it must read.
+//! Models a weak memory: every cell keeps the values that it had, and every agent knows from which on it must read.
 //!
 //! A write is a new value at the end of a cell's history. An agent may read any value that is not older than
 //! the one it must have seen: its *view* says, for each cell, which that is. Views grow by the agent's

@@ -1,4 +1,4 @@
-//! One call of all ranks: its data, playing one rank of it, and judging what came of that.
+//! Holds one call of all ranks: makes its data, plays one rank of it, and judges what came of that.
 
 use std::sync::Arc;
 

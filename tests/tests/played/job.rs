@@ -1,4 +1,4 @@
-//! Ranks as threads, kept from call to call.
+//! Starts ranks as threads, kept from call to call.
 
 use std::collections::BTreeMap;
 

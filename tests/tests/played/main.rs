@@ -1,6 +1,6 @@
-//! Every algorithm of the book, and random ones of declared collectives, played on real data by the runtime,
-//! and compared with a reference that knows nothing of plans: `reference` says what the collectives are, `values` what the operators
-//! do, `case` plays a call and judges it, `job` holds the ranks.
+//! Tests every algorithm of the book, and random ones of declared collectives, played on real data by the
+//! runtime, and compared with a reference that knows nothing of plans: `reference` says what the collectives
+//! are, `values` what the operators do, `case` plays a call and judges it, `job` holds the ranks.
 //!
 //! Types, operators, data, memory and schedules are drawn from a seed. `SEED=7` draws others,
 //! `PLAYS=20` more, `ONLY=all_reduce.ring` plays one algorithm; `ROUNDS=20` draws more declared collectives.

@@ -1,4 +1,4 @@
-//! Elements as numbers, and the arithmetic of the operators on them: done the plain way, one element
+//! Defines elements as numbers, and the arithmetic of the operators on them: done the plain way, one element
 //! after the other, in 128-bit integers or 64-bit floats.
 
 use half::{bf16, f16};

@@ -1,4 +1,4 @@
-//! Two evaluators against each other, on programs of `ranks`: one rank's transfers against those of all
+//! Compares two evaluators with each other, on programs of `ranks`: one rank's transfers against those of all
 //! ranks, and the proof by symmetry against unrolling.
 
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! The tables that proofs make of postconditions, on random declared collectives.
+//! Tests the tables that proofs make of postconditions, on random declared collectives.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Random programs on grids.
+//! Makes random programs on grids.
 
 use roundelay_tests::Dice;
 

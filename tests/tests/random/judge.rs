@@ -1,5 +1,5 @@
-//! Verdicts on one program: the oracle's, the verifier's on the graph and on both placements' plans, and
-//! that of the proof by symmetry.
+//! Compares verdicts on one program: the oracle's, the verifier's on the graph and on both placements' plans,
+//! and that of the proof by symmetry.
 
 use std::sync::Arc;
 

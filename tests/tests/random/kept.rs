@@ -1,4 +1,4 @@
-//! Programs on which something went wrong once.
+//! Keeps programs on which something went wrong once.
 
 use roundelay_compiler::{Options, Placement, Shape, check, compile};
 use roundelay_tests::{Dice, Source, read, say};

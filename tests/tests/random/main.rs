@@ -1,4 +1,4 @@
-//! Random programs, from a seed:
+//! Tests random programs, from a seed:
 //!
 //! * On 2 to 6 ranks the verifier's verdict, on the step graph and on the plans of both placements, is
 //!   the oracle's; a plan made alone is the plan made among all; and a sample of what is proved runs on

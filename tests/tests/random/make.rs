@@ -1,7 +1,7 @@
-//! Random programs as text. They start from algorithms that are right, told in random words: peers
-//! renumbered, regions cut and turned, work in scratch that nobody asked for, sub-algorithms of the file
-//! and of the book, parts, schedules. So a good part of them is right whatever the dice say; the rest is
-//! wrong in ways that nobody thought of.
+//! Makes random programs as text. They start from algorithms that are right, told in random words: peers
+//! renumbered, regions cut and turned, work in scratch that nobody asked for, sub-algorithms of the file and
+//! of the book, parts, schedules. So a good part of them is right whatever the dice say; the rest is wrong in
+//! ways that nobody thought of.
 
 use roundelay_algorithms::CATALOGUE;
 use roundelay_dsl::diag::Diagnostics;

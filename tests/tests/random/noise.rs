@@ -1,4 +1,4 @@
-//! Texts that are no programs: random bytes, soups of tokens, files cut off or with tokens exchanged.
+//! Makes texts that are no programs: random bytes, soups of tokens, files cut off or with tokens exchanged.
 //! Whatever they are, they are parsed, printed, resolved and compiled without a panic and soon.
 
 use std::time::Duration;

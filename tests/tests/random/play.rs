@@ -1,4 +1,4 @@
-//! Plans on the real runtime: ranks as threads, slots so small that calls take several passes.
+//! Plays plans on the real runtime: ranks as threads, slots so small that calls take several passes.
 
 use roundelay::{Communicator, Layout, RedOp, Stats};
 use roundelay_compiler::collective::{Kind, Spec};

@@ -1,4 +1,4 @@
-//! Random programs in which what a rank does is told in every way that the language has: `let`s that
+//! Makes random programs in which what a rank does is told in every way that the language has: `let`s that
 //! shadow, loops of unequal width, conditions, partners found by functions, regions of every form.
 //!
 //! They start from a program that is right and add rounds. Those that work in scratch leave it right;

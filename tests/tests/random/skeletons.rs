@@ -1,4 +1,4 @@
-//! Algorithms that are right, in one buffer, told in random words.
+//! Makes algorithms that are right, in one buffer, told in random words.
 
 use crate::make::{Maker, Stages};
 

@@ -1,5 +1,5 @@
-//! The least number of slots, on random programs: what `check` says is what schedules may ask for, and what
-//! the proofs say of plans is what happens when they are played.
+//! Tests the least number of slots, on random programs: what `check` says is what schedules may ask for, and
+//! what the proofs say of plans is what happens when they are played.
 
 use std::sync::Arc;
 

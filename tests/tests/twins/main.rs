@@ -1,5 +1,4 @@
-//! Algorithms of the book as Rust functions: the same plans, byte for byte, but for the names of source
-//! lines.
+//! Tests algorithms of the book as Rust functions: the same plans, byte for byte, but for the names of source lines.
 
 mod book;
 

@@ -1,4 +1,4 @@
-//! The buffers of calls on a GPU, between guard bytes, and what the host makes of them.
+//! Holds the buffers of calls on a GPU, between guard bytes, and what the host makes of them.
 //!
 //! Two areas, as large as the largest call of a job needs, serve all its calls: for input (or data in place)
 //! and output. Libraries inside the ranks that bring memory of their own have two of theirs.

@@ -1,8 +1,8 @@
-//! NCCL as a library of a rank: in the same process, on the same stream.
+//! Runs NCCL as a library of a rank: in the same process, on the same stream.
 //!
-//! It joins anew for every collective, as a program of its own tests would. NCCL 2.28.3 must: a broadcast in windows that
-//! were used for sends and receives before ends with an illegal access, or never, in a program of NCCL alone, too
-//! (docs/results/2026-11-23-h200x2).
+//! It joins anew for every collective, as a program of its own tests would. NCCL 2.28.3 must: a broadcast in
+//! windows that were used for sends and receives before ends with an illegal access, or never, in a program
+//! of NCCL alone, too (docs/results/2026-11-23-h200x2).
 
 use roundelay::{Communicator, Error};
 use roundelay_compiler::collective::Kind;

@@ -1,4 +1,4 @@
-//! Time on a stream: between two events, with many calls between them, on the slowest rank.
+//! Measures time on a stream: between two events, with many calls between them, on the slowest rank.
 
 use roundelay::Error;
 use roundelay::cuda::{CudaComm, CudaStream};

@@ -1,4 +1,4 @@
-//! Jobs on buffers in the memory of GPUs, a process and a GPU for each rank.
+//! Plays jobs on buffers in the memory of GPUs, a process and a GPU for each rank.
 //!
 //! `rank` plays cases, ours and those of libraries inside the ranks, on the same buffers (`buffers`), with the
 //! same checks and the same clock (`measure`: events on the stream); `library` joins those libraries. Contributions and

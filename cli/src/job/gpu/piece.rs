@@ -1,4 +1,4 @@
-//! An algorithm of a job, loaded in a rank.
+//! Loads an algorithm of a job in a rank.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Calls on fresh data, with everything about them checked.
+//! Plays calls on fresh data, and checks everything about them.
 
 use roundelay::cuda::{CudaArgs, CudaBuffer, CudaComm, CudaStream, DevicePtr, Way};
 use roundelay::{DType, Error, RedOp};

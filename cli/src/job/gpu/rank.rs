@@ -1,4 +1,4 @@
-//! One rank of a job on GPUs.
+//! Plays one rank of a job on GPUs.
 
 use std::time::{Duration, Instant};
 

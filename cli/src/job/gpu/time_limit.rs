@@ -1,4 +1,4 @@
-//! An end for what may never return: calls of libraries and of the driver that wait without a deadline.
+//! Ends what may never return: calls of libraries and of the driver that wait without a deadline.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! NCCL's functions, from whatever library is found: the only unsafe code of this package.
+//! Calls NCCL's functions, from whatever library is found: the only unsafe code of this package.
 //!
 //! Their arguments are addresses of device memory and handles of streams. The host never follows an address:
 //! one that is wrong is a fault of the stream, which ends with an error.

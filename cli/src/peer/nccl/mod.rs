@@ -1,5 +1,5 @@
-//! NCCL: a peer inside our ranks. It is opened where it is found, joins the same processes over our own
-//! communicator, and puts its calls on the same stream.
+//! Measures NCCL, a peer inside our ranks. It is opened where it is found, joins the same processes over our
+//! own communicator, and puts its calls on the same stream.
 //!
 //! It is measured in two ways, each a peer of its own: with the buffers that ours have, and with buffers
 //! that are symmetric windows, for which it has other kernels.
