@@ -20,7 +20,7 @@ fn main() -> Result<(), Error> {
 }
 
 fn rank(mut comm: Communicator) -> Result<(), Error> {
-    // How each rank is reached, and why.
+    // Checks how each rank is reached, and prints why.
     for route in comm.routes() {
         let expected = match (route.rank == comm.rank(), route.rank / 2 == comm.rank() / 2) {
             (true, _) => Transport::Own,

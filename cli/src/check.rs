@@ -1,4 +1,4 @@
-//! `roundelay check`: what was proved of an algorithm at each rank count, and how good it is.
+//! Implements `roundelay check`: reports what was proved of an algorithm at each rank count, and how good it is.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ struct Line {
     rounds_bound: Option<u32>,
     /// Most messages that a rank sends or receives in a round.
     ports: Option<u32>,
-    /// What the busiest rank sends of a vector of `bytes`.
+    /// Bytes that the busiest rank sends for a vector of `bytes`.
     bytes_per_rank: Option<f64>,
     bytes_per_rank_bound: Option<f64>,
     bytes: Option<u64>,
@@ -81,7 +81,7 @@ pub(crate) fn check(args: &Check, report: Report) -> Outcome {
     if faults.is_empty() { Ok(()) } else { Err(Failure::Said(WRONG_INPUT)) }
 }
 
-/// A plan that was read is checked: it decoded.
+/// Reports a plan that was read. It is checked already: it decoded.
 fn checked_plan(plan: &Plan, report: Report) -> Outcome {
     let h = &plan.header;
     let hash: String = h.hash.iter().map(|b| format!("{b:02x}")).collect();
@@ -101,14 +101,14 @@ fn checked_plan(plan: &Plan, report: Report) -> Outcome {
 struct Proved {
     checked: Checked,
     spec: Spec,
-    /// By the cost model.
+    /// The predicted time, by the cost model.
     time_us: Option<f64>,
     /// See [`graph::ports`]; not known of large ones.
     ports: Option<u32>,
 }
 
 impl Proved {
-    /// The fewest rounds, and the ports of ranks that can do with so many.
+    /// Returns the fewest rounds, and the ports of ranks that can do with so many.
     fn rounds(&self) -> Option<(u32, u32)> {
         let (facts, n) = (&self.checked.facts, u64::from(self.spec.ranks));
         // On the average no more than one a rank and round.
@@ -129,7 +129,7 @@ struct Table<'a> {
 
 /// The outcome of all rank counts of an algorithm; the first that did not go well says why.
 enum End {
-    /// With the warnings of the first rank count that has some.
+    /// The algorithm is proved; with the warnings of the first rank count that has some.
     Proved(Vec<Diagnostic>),
     /// It allows none of them.
     NotAllowed(Vec<Diagnostic>),
@@ -324,7 +324,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// What the busiest rank sends, in vectors.
+/// Returns the vectors that the busiest rank sends; 0 for a barrier.
 fn sent(checked: &Checked, kind: &Kind) -> f64 {
     if *kind == Kind::Barrier {
         // Its messages are empty.
@@ -333,7 +333,7 @@ fn sent(checked: &Checked, kind: &Kind) -> f64 {
     checked.facts.sent as f64 / f64::from(checked.chunks.max(1))
 }
 
-/// The time of a call by the cost model.
+/// Returns the time of a call by the cost model.
 fn predict(instance: &Instance, bytes: u64) -> Option<f64> {
     let topology = Topology::of_shape(&instance.shape);
     let profile = Profile::new(instance, &topology, DType::F32.size() as u32).ok()?;
@@ -363,13 +363,13 @@ fn order(checked: &Checked, kind: &Kind) -> &'static str {
     }
 }
 
-/// Whether the rank count is at fault, and not the algorithm.
+/// Returns true if all diagnostics blame the rank count, the shape or the root, and not the algorithm.
 fn not_allowed(found: &[Diagnostic]) -> bool {
     let of_ranks = [codes::REQUIRES, codes::SHAPE, codes::ROOT];
     found.iter().all(|d| of_ranks.contains(&d.code))
 }
 
-/// Small counts, even and odd, powers of two and others.
+/// Returns small counts, even and odd, powers of two and others.
 fn usual_ranks(program: &Program) -> Ranks {
     let grid = |a: u32, b: u32| {
         let mut axes = vec![1; program.axes.names.len().saturating_sub(2)];
@@ -382,7 +382,7 @@ fn usual_ranks(program: &Program) -> Ranks {
     }
 }
 
-/// `3, 5..7, 9`
+/// Prints ascending numbers as `3, 5..7, 9`.
 fn spans(numbers: &[u32]) -> String {
     let parts = numbers.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
         [a] => a.to_string(),

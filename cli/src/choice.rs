@@ -1,4 +1,4 @@
-//! The choice of an algorithm where only a collective was named: for `run` and `bench`, and explained.
+//! Chooses an algorithm where only a collective was named: for `run` and `bench`; and explains the choice.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::job::table::rooted;
 use crate::report::{Failure, Outcome, Report, fault, refused};
 use crate::values::size_text;
 
-/// The hints of the command line.
+/// Returns the hints of the command line.
 fn hints(texts: &[String]) -> Result<Hints, Failure> {
     texts.join(",").parse().map_err(|e: roundelay::HintError| Failure::Usage(e.to_string()))
 }
@@ -45,25 +45,25 @@ pub(crate) fn idle(play: &Play, collective: &str, name: &str) -> Result<Option<S
     }))
 }
 
-/// The hints of the command line as text, those that have an option of their own among them.
+/// Returns the hints of the command line as text, those that have an option of their own among them.
 pub(crate) fn texts(play: &Play) -> Vec<String> {
     let transport = play.transport.map(|way| format!("transport={}", way.name()));
     play.hints.iter().cloned().chain(transport).collect()
 }
 
-/// The hints of the command line and of the environment.
+/// Returns the hints of the command line and of the environment.
 pub(crate) fn merged(play: &Play) -> Result<Merged, Failure> {
     let (call, environment) = (hints(&texts(play))?, Hints::from_env());
     let environment = environment.map_err(|e| Failure::Usage(e.to_string()))?;
     Ok(Merged::new([(Level::Call, &call), (Level::Environment, &environment)]))
 }
 
-/// What choices are made from on this machine, for this user.
+/// Returns the resolver of this machine and user, which chooses algorithms.
 pub(crate) fn resolver() -> Result<Resolver, Failure> {
     Resolver::from_env().map_err(|e| Failure::Usage(e.to_string()))
 }
 
-/// A choice as the runtime makes it for a call with these hints.
+/// Returns a choice as the runtime makes it for a call with these hints.
 pub(crate) fn choose(
     resolver: &mut Resolver,
     request: &Request<'_>,
@@ -76,7 +76,7 @@ pub(crate) fn choose(
     })
 }
 
-/// A root must be a rank, where the collective has one.
+/// Fails unless the root is a rank, where the collective has one.
 fn root_fits(collective: &str, root: u32, ranks: u64) -> Outcome {
     if !rooted(collective) || u64::from(root) < ranks {
         return Ok(());
@@ -85,7 +85,7 @@ fn root_fits(collective: &str, root: u32, ranks: u64) -> Outcome {
     Err(refused(fault(codes::ROOT, text).help("--root RANK is less than the number of ranks")))
 }
 
-/// Whether calls of a collective are in place where nothing was said.
+/// Returns true if calls of a collective are in place unless an option says otherwise.
 pub(crate) fn in_place(collective: &str) -> bool {
     matches!(collective, "all_reduce" | "broadcast" | "barrier")
 }
@@ -97,7 +97,7 @@ fn placement(collective: &str, inside: bool, outside: bool) -> Placement {
     }
 }
 
-/// A shape of several axes is a grid, for algorithms that want one.
+/// Returns a shape of several axes as a grid, for algorithms that want one.
 fn grid(shape: &Shape) -> Option<&Shape> {
     (shape.axes.len() > 1).then_some(shape)
 }
@@ -107,7 +107,7 @@ pub(crate) fn usual(collective: &str) -> Shape {
     Shape::flat(if collective == "sendrecv" { 2 } else { 4 })
 }
 
-/// So many ranks on hosts like this one.
+/// Returns the topology of `ranks` spread evenly over `hosts` hosts like this one. Fails if they cannot be.
 fn hosts(ranks: u32, hosts: u32) -> Result<Topology, Failure> {
     if !ranks.is_multiple_of(hosts) {
         let text = format!("{ranks} ranks cannot be spread evenly over {hosts} hosts");
@@ -117,7 +117,7 @@ fn hosts(ranks: u32, hosts: u32) -> Result<Topology, Failure> {
     Ok(Topology::even(hosts, ranks / hosts).with(rates))
 }
 
-/// The paths between hosts that hints name, with what the topology file says of them.
+/// Returns the paths between hosts that hints name, with what the topology file says of them.
 pub(crate) fn paths(hints: &Hints) -> Result<Vec<PathCost>, Failure> {
     if let Some(file) = hints.topology() {
         return load(file)?.costs(hints.paths(), &[]).map_err(Failure::Usage);
@@ -129,7 +129,7 @@ pub(crate) fn paths(hints: &Hints) -> Result<Vec<PathCost>, Failure> {
     Ok(all_ways(hints)?.into_iter().map(unknown).collect())
 }
 
-/// The paths between hosts that hints name, and what they are.
+/// Returns the paths between hosts that hints name, and what they are.
 pub(crate) fn all_ways(hints: &Hints) -> Result<Vec<NetworkPath>, Failure> {
     match (hints.paths(), hints.topology()) {
         (Some(names), _) => named_paths(hints, names),
@@ -138,7 +138,7 @@ pub(crate) fn all_ways(hints: &Hints) -> Result<Vec<NetworkPath>, Failure> {
     }
 }
 
-/// What paths of these names are: as the topology file says, or else as they are called here.
+/// Returns the paths of these names: as the topology file says, or else as they are called on this machine.
 pub(crate) fn named_paths(hints: &Hints, names: &[String]) -> Result<Vec<NetworkPath>, Failure> {
     let paths = match hints.topology() {
         Some(file) => load(file)?.named_paths(names),
@@ -151,7 +151,7 @@ fn load(file: &str) -> Result<Fabric, Failure> {
     Fabric::load(Path::new(file)).map_err(|e| refused(fault(codes::FILE, e.to_string())))
 }
 
-/// Ranks over the paths that hints name.
+/// Returns the topology over the paths that hints name.
 fn over(topology: Topology, texts: &[String]) -> Result<Topology, Failure> {
     let (call, environment) = (hints(texts)?, Hints::from_env());
     let environment = environment.map_err(|e| Failure::Usage(e.to_string()))?;
@@ -159,12 +159,12 @@ fn over(topology: Topology, texts: &[String]) -> Result<Topology, Failure> {
     Ok(topology.over(paths(merged.hints())?))
 }
 
-/// Which links carry calls, as the tuned table names them.
+/// Returns the transport of calls over so many hosts, by its name in the tuned table.
 fn carried(hosts: u32) -> &'static str {
     if hosts > 1 { "shm+tcp" } else { "shm" }
 }
 
-/// The choice for a collective of a job on this machine.
+/// Returns the choice for a collective of a job on this machine.
 pub(crate) fn of_play(
     collective: &str,
     root: u32,
@@ -210,10 +210,10 @@ struct Explained<'a> {
     source: String,
     predicted_us: f64,
     measured_us: Option<f64>,
-    /// How GPUs play it, as measured.
+    /// The way and the number of blocks with which GPUs play it, as measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     how: Option<String>,
-    /// How it is divided over the paths.
+    /// The division of the vector over the paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     division: Option<Divided>,
     lost: Vec<Loser>,
@@ -293,7 +293,7 @@ struct Loser {
     why: String,
 }
 
-/// `roundelay explain COLLECTIVE`
+/// Runs `roundelay explain COLLECTIVE`.
 pub(crate) fn explain(args: &Explain, collective: &str, report: Report) -> Outcome {
     let shapes = match &args.n {
         Some(ranks) => ranks.shapes.clone(),

@@ -1,4 +1,4 @@
-//! `roundelay draw`: an algorithm as one HTML page.
+//! Implements `roundelay draw`: draws an algorithm as one HTML page.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::load::{load_one, placement};
 use crate::report::{Failure, Outcome, Report, unwritten};
 use crate::show::one_shape;
 
-/// What was written.
+/// The picture that was written, as programs read it.
 #[derive(Serialize)]
 struct Drawn<'a> {
     algorithm: &'a str,

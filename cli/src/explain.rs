@@ -1,4 +1,4 @@
-//! `roundelay explain`: the page of an error code, or the choice of an algorithm (`choice`).
+//! Implements `roundelay explain`: prints the page of an error code, or the choice of an algorithm (`choice`).
 
 use roundelay_dsl::diag::{codes, similar};
 use serde::Serialize;
@@ -45,7 +45,7 @@ pub(crate) fn explain(args: &Explain, report: Report) -> Outcome {
     Ok(())
 }
 
-/// All hints, from the table that they are read by.
+/// Prints all hints, from the table that they are read by.
 fn hints(report: Report) -> Outcome {
     for row in roundelay::hints::TABLE {
         report.line(format!("{}={}", row.name, row.example));

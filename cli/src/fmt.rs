@@ -1,4 +1,4 @@
-//! `roundelay fmt`: files in the one canonical form.
+//! Implements `roundelay fmt`: writes files in the one canonical form.
 
 use std::io::Read;
 use std::path::Path;
@@ -41,7 +41,7 @@ struct Formatted {
     text: Option<String>,
 }
 
-/// The state of a file, and the text of standard input.
+/// Formats a file; returns its state, and the text of standard input.
 fn one(
     path: &Path,
     check: bool,

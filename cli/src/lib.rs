@@ -37,7 +37,7 @@ use args::{Cli, Verb};
 use report::Report;
 use roundelay::Playable;
 
-/// The command line, with these algorithms beside the book. They go by their names, `ring` or
+/// Runs the command line, with these algorithms beside the book. They go by their names, `ring` or
 /// `all_reduce.ring`, before what the book and files have.
 ///
 /// ```no_run

@@ -1,8 +1,9 @@
-//! From what the user names to programs: the program's own algorithms, files, `collective.name` of the book, whole collectives,
-//! plan files.
+//! Loads programs by the names that the user gives: the program's own algorithms, files, `collective.name` of
+//! the algorithm library, whole collectives, plan files.
 //!
-//! What has a `/` in it, or ends in `.algo` or `.plan`, is a file. Every other name is one of the program's own, of
-//! the book or of a collective if there is such a thing, whatever lies in the folder; a file if there is not.
+//! A name with a `/` in it, or that ends in `.algo` or `.plan`, is a file. Every other name is one of the
+//! program's own, of the algorithm library or of a collective if there is such a thing, whatever lies in the
+//! folder; a file if there is not.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -23,7 +24,7 @@ use crate::args::Target;
 use crate::own;
 use crate::report::{Failure, fault, refused};
 
-/// How a plan file begins.
+/// The bytes at the beginning of a plan file.
 const PLAN_MAGIC: &[u8] = b"RLPLAN";
 /// The largest plan file that is read.
 const MAX_PLAN_BYTES: usize = 1 << 30;
@@ -36,7 +37,7 @@ pub(crate) struct Loaded {
     pub(crate) programs: Vec<Arc<Program>>,
 }
 
-/// What a name stands for.
+/// The programs or the plan that a name stands for.
 pub(crate) enum Input {
     /// Text.
     Programs(Loaded),
@@ -44,7 +45,7 @@ pub(crate) enum Input {
     Plan(Box<Plan>),
 }
 
-/// Everything that the target names.
+/// Loads everything that the target names.
 pub(crate) fn load(target: &Target) -> Result<Input, Failure> {
     let name = target.target.as_str();
     let input = match (own::find(name).filter(|_| !is_path(name)), entry(name)) {
@@ -62,7 +63,7 @@ pub(crate) fn load(target: &Target) -> Result<Input, Failure> {
     }
 }
 
-/// The one program that the target names.
+/// Loads the one program that the target names.
 pub(crate) fn load_one(target: &Target) -> Result<(SourceMap, Arc<Program>), Failure> {
     let loaded = match load(target)? {
         Input::Programs(loaded) => loaded,
@@ -87,17 +88,17 @@ pub(crate) fn load_one(target: &Target) -> Result<(SourceMap, Arc<Program>), Fai
     }
 }
 
-/// Whether it can only be meant as a file.
+/// Returns true if the name can only be meant as a file.
 fn is_path(name: &str) -> bool {
     name.contains('/') || name.ends_with(".algo") || name.ends_with(".plan")
 }
 
-/// Whether that is the name of a collective.
+/// Returns true if a collective has that name.
 pub(crate) fn is_collective(name: &str) -> bool {
     NAMES.iter().any(|(n, _)| *n == name)
 }
 
-/// The parts of `collective.name`, if the book has it; or if nothing has, so that its name can be judged.
+/// Returns the parts of `collective.name`, if the book has it; or if nothing has, so that its name can be judged.
 pub(crate) fn entry(name: &str) -> Option<(&str, &str)> {
     let (collective, algorithm) = name.split_once('.').filter(|_| !is_path(name))?;
     let word = |s: &str| !s.is_empty() && s.chars().all(|c| c.is_alphanumeric() || c == '_');
@@ -106,13 +107,13 @@ pub(crate) fn entry(name: &str) -> Option<(&str, &str)> {
     (known || named && !Path::new(name).exists()).then_some((collective, algorithm))
 }
 
-/// Whether that is a file, and no name.
+/// Returns true if the name stands for a file, and for nothing that is known by it.
 pub(crate) fn is_file(name: &str) -> bool {
     let known = || is_collective(name) || own::find(name).is_some() || entry(name).is_some();
     is_path(name) || !known()
 }
 
-/// What is to be said of a name that a file has too.
+/// Returns a note if the name is not taken as a file, but a file has it too.
 pub(crate) fn shadowed(name: &str) -> Option<String> {
     let file = !is_file(name) && Path::new(name).is_file();
     file.then(|| format!("note: `{name}` is not the file of that name here, which is `./{name}`"))
@@ -127,7 +128,7 @@ fn book(collective: &str, name: &str) -> Result<Input, Failure> {
     Ok(Input::Programs(loaded))
 }
 
-/// All algorithms that the book has for a collective.
+/// Returns all algorithms that the book has for a collective.
 fn book_of(collective: &str) -> Result<Input, Failure> {
     let mut all = Loaded { sources: SourceMap::new(), programs: Vec::new() };
     for e in roundelay_algorithms::of(collective) {
@@ -202,7 +203,7 @@ fn narrow(mut loaded: Loaded, wanted: &str) -> Result<Loaded, Failure> {
     }))
 }
 
-/// The text of a file that holds one.
+/// Returns the text of a file that holds one.
 pub(crate) fn text(path: &Path) -> Result<String, Diagnostic> {
     let bytes = bytes(path)?;
     match check_text(&bytes) {
@@ -211,7 +212,7 @@ pub(crate) fn text(path: &Path) -> Result<String, Diagnostic> {
     }
 }
 
-/// The bytes of a file, unless there are too many for a text, or for a plan.
+/// Returns the bytes of a file, unless there are too many for a text, or for a plan.
 fn bytes(path: &Path) -> Result<Vec<u8>, Diagnostic> {
     let fail = |why: &str| fault(codes::FILE, format!("{}: {why}", path.display()));
     let mut file = std::fs::File::open(path).map_err(|e| match e.kind() {
@@ -256,7 +257,7 @@ fn missing(path: &Path) -> Diagnostic {
     }
 }
 
-/// The ranks for a program where none were asked for.
+/// Returns the ranks for a program where none were asked for.
 pub(crate) fn default_shape(program: &Program) -> Shape {
     match program.axes.names.len() {
         _ if program.kind.name() == "sendrecv" => Shape::flat(2),
@@ -265,7 +266,7 @@ pub(crate) fn default_shape(program: &Program) -> Shape {
     }
 }
 
-/// The proved plans of a program; of a wrong one, the findings with the guilty place first.
+/// Returns the proved plans of a program; of a wrong one, the findings with the guilty place first.
 pub(crate) fn proved(
     program: &Arc<Program>,
     sources: &SourceMap,
@@ -277,7 +278,7 @@ pub(crate) fn proved(
         .map_err(|found| blame::sharpen(program, shape, options, found))
 }
 
-/// In place or not: what was asked for, or what is usual for the collective.
+/// Returns the placement that was asked for, or else the usual one of the collective.
 pub(crate) fn placement(program: &Program, in_place: bool, out_of_place: bool) -> Placement {
     let usual = matches!(program.kind.name(), "all_reduce" | "broadcast" | "barrier");
     match in_place || (usual && !out_of_place) {

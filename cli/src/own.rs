@@ -1,4 +1,4 @@
-//! Algorithms that the program itself brings, and programs that bring some.
+//! Holds the algorithms that the program itself brings, and starts programs that bring some.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -36,19 +36,19 @@ pub(crate) fn register(given: &[&dyn Playable]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All of them, in order.
+/// Returns all of them, in order.
 pub(crate) fn all() -> &'static [Algorithm] {
     OWN.get().map_or(&[], Vec::as_slice)
 }
 
-/// That of this name: `ring`, or `all_reduce.ring`. A name that two have is nobody's.
+/// Finds the algorithm of this name: `ring`, or `all_reduce.ring`. A name that two have is nobody's.
 pub(crate) fn find(name: &str) -> Option<&'static Algorithm> {
     let mut found = all().iter().filter(|a| a.to_string() == name || a.name() == name);
     let first = found.next()?;
     found.next().is_none().then_some(first)
 }
 
-/// This process goes on as another program, with the same arguments but for `--from`.
+/// Replaces this process by another program, with the same arguments but for `--from`.
 pub(crate) fn become_program(program: &Path) -> Result<(), Failure> {
     // A path, and not a name to be searched for.
     let path = std::fs::canonicalize(program).unwrap_or_else(|_| program.to_path_buf());

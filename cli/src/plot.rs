@@ -1,4 +1,4 @@
-//! Results as a picture (SVG): for every collective at every rank count a row of two panels, time over
+//! Draws results as a picture (SVG): for every collective at every rank count a row of two panels, time over
 //! size and bus bandwidth over size, a line for each library or algorithm.
 //!
 //! Sizes and times are on logarithmic axes, bandwidths on a linear one. A name has the same colour in
@@ -9,16 +9,16 @@ use std::fmt::Write;
 use crate::job::table::ResultRow;
 use crate::values::size_text;
 
-/// Of a panel, without its labels.
+/// Width of a panel, without its labels.
 const WIDE: f64 = 400.0;
 const HIGH: f64 = 250.0;
-/// Left of a panel, for the labels of its axis.
+/// Width left of a panel, for the labels of its axis.
 const LEFT: f64 = 74.0;
-/// Above the panels of a row: its title, and what the axes are.
+/// Height above the panels of a row, for its title, and what the axes are.
 const ABOVE: f64 = 62.0;
-/// Below: the labels of sizes.
+/// Height below the panels, for the labels of sizes.
 const BELOW: f64 = 50.0;
-/// Right of the panels: the names.
+/// Width right of the panels, for the names.
 const LEGEND: f64 = 170.0;
 const WIDTH: f64 = 2.0 * (LEFT + WIDE) + LEGEND;
 
@@ -43,7 +43,7 @@ struct Row {
     series: Vec<Series>,
 }
 
-/// What one library or algorithm did.
+/// The results of one library or algorithm.
 #[derive(Debug)]
 struct Series {
     /// Index of its name.
@@ -79,7 +79,7 @@ impl Plot {
         }
     }
 
-    /// The picture, if there is anything to see.
+    /// Returns the picture, if there is anything to see.
     pub(crate) fn draw(&self) -> Option<String> {
         if self.rows.is_empty() {
             return None;
@@ -153,7 +153,7 @@ impl Plot {
     }
 }
 
-/// The index of the item for which `is` holds, or of a new one.
+/// Returns the index of the item for which `is` holds, or of a new one.
 fn index<T>(items: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
     items.iter().position(is).unwrap_or_else(|| {
         items.push(new());
@@ -161,7 +161,7 @@ fn index<T>(items: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T
     })
 }
 
-/// How a line is drawn.
+/// The style of a line.
 struct Look {
     colour: &'static str,
     width: f64,
@@ -177,7 +177,7 @@ struct Log {
 }
 
 impl Log {
-    /// From the power of the base below the least value to that above the greatest.
+    /// Makes an axis from the power of the base below the least value to that above the greatest.
     fn new(base: f64, values: impl Iterator<Item = f64>) -> Log {
         let logs = values.map(|v| v.log(base));
         let (least, most) = logs.fold((f64::MAX, f64::MIN), |(a, b), l| (a.min(l), b.max(l)));
@@ -186,12 +186,12 @@ impl Log {
         Log { base, from, to: to.max(from + 1.0) }
     }
 
-    /// Where a value is, from 0 to 1.
+    /// Returns the position of a value on the axis, from 0 to 1.
     fn at(&self, value: f64) -> f64 {
         (value.log(self.base) - self.from) / (self.to - self.from)
     }
 
-    /// At most nine powers of the base, evenly, and their texts.
+    /// Returns at most nine powers of the base, evenly, and their texts.
     fn ticks(&self, text: impl Fn(f64) -> String) -> Vec<(f64, String)> {
         let powers = (self.to - self.from) as usize;
         let step = powers / 9 + 1;
@@ -203,7 +203,7 @@ impl Log {
     }
 }
 
-/// A round step that divides a linear axis into four to eight parts.
+/// Returns a round step that divides a linear axis into four to eight parts.
 fn step(most: f64) -> f64 {
     if most <= 0.0 {
         return 1.0;
@@ -220,13 +220,13 @@ fn step(most: f64) -> f64 {
         }
 }
 
-/// A number without zeros at its end.
+/// Returns a number without zeros at its end.
 fn trimmed(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').into()
 }
 
-/// Microseconds in the unit that people read.
+/// Prints microseconds in the unit that people read.
 fn time_text(us: f64) -> String {
     match us {
         us if us < 0.9e-0 => format!("{} ns", trimmed(us * 1e3)),
@@ -256,7 +256,7 @@ impl Panel {
         out.text(x, y, "middle", "fill=\"#666\"", "size, bytes");
     }
 
-    /// A line across, and its label.
+    /// Draws a line across, and its label.
     fn level(self, out: &mut Svg, at: f64, text: &str) {
         let y = self.top + HIGH * (1.0 - at);
         out.grid(self.left, y, self.left + WIDE, y);
@@ -275,7 +275,7 @@ impl Panel {
 struct Svg(String);
 
 impl Svg {
-    /// Writing to a string cannot fail.
+    /// Appends text. Writing to a string cannot fail.
     fn push(&mut self, text: std::fmt::Arguments<'_>) {
         let _ = self.0.write_fmt(text);
         self.0.push('\n');
@@ -320,7 +320,7 @@ impl Svg {
     }
 }
 
-/// Text for XML, without what XML cannot carry.
+/// Escapes text for XML, without what XML cannot carry.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars().filter(|c| !c.is_control()) {

@@ -1,4 +1,4 @@
-//! A progress bar on the terminal, for work that takes more than a second.
+//! Shows a progress bar on the terminal, for work that takes more than a second.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{JoinHandle, spawn};
@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Work that takes less has no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often the time in a bar goes on.
+/// The interval at which the time in a bar advances.
 const TICK: Duration = Duration::from_millis(500);
 
 /// Work of a known number of parts. The bar appears and goes on by itself, also within a part that takes long.
@@ -20,7 +20,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Nothing is shown yet, and never where standard error is no terminal.
+    /// Starts a bar. It is not shown at once, and never where standard error is no terminal.
     pub(crate) fn new(what: &str, parts: usize) -> Self {
         let bar = ProgressBar::with_draw_target(Some(parts as u64), ProgressDrawTarget::hidden());
         let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {elapsed}");
@@ -36,12 +36,12 @@ impl Progress {
         Progress { bar, over: Some(over), shows: Some(shows) }
     }
 
-    /// What is being done.
+    /// Shows the current activity.
     pub(crate) fn now(&self, what: &str) {
         self.bar.set_message(what.to_owned());
     }
 
-    /// One part is done.
+    /// Advances the bar: one part is done.
     pub(crate) fn step(&self) {
         self.bar.inc(1);
     }

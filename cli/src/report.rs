@@ -1,4 +1,4 @@
-//! What the verbs say: results on standard output, diagnostics on standard error, and the exit code.
+//! Reports what the verbs say: results on standard output, diagnostics on standard error, and the exit code.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -15,7 +15,7 @@ pub(crate) const USAGE: u8 = 2;
 /// A run failed, or a file could not be written.
 pub(crate) const FAILED: u8 = 3;
 
-/// Why a verb could not do what it was asked for.
+/// The reason why a verb could not do what it was asked for.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The input is wrong, for these reasons.
@@ -28,21 +28,22 @@ pub(crate) enum Failure {
     Said(u8),
 }
 
-/// What a verb returns.
+/// The outcome of a verb.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// A finding that is about no text: the title of its code, and what happened.
+/// Returns a finding that is about no text: the title of its code, and what happened.
 pub(crate) fn fault(code: Code, what: impl Into<String>) -> Diagnostic {
     let title = codes::find(code.0).map_or("an error", |(_, title)| title);
     Diagnostic::error(code, title).note(what)
 }
 
-/// A [`Failure::Input`] that is about no text.
+/// Returns a [`Failure::Input`] that is about no text.
 pub(crate) fn refused(diagnostic: Diagnostic) -> Failure {
     Failure::Input(Box::default(), vec![diagnostic])
 }
 
-/// A file that could not be written, and what was to be in it: one code and one title for all verbs.
+/// Returns the failure of a file that could not be written, with what was to be in it: one code and one title
+/// for all verbs.
 pub(crate) fn unwritten(what: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::Run(fault(codes::WRITE, format!("{what}: {}: {error}", path.display())))
 }
@@ -61,7 +62,7 @@ pub(crate) fn writable(what: &str, path: &Path) -> Outcome {
     tried.map_err(|e| unwritten(what, path, &e))
 }
 
-/// Where results and diagnostics go.
+/// The form of results and diagnostics.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Report {
     /// Results as JSON, one object a line.
@@ -71,14 +72,14 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A line for people; nothing where programs read.
+    /// Prints a line for people; nothing where programs read.
     pub(crate) fn line(&self, text: impl AsRef<str>) {
         if !self.json && !self.quiet {
             print(text.as_ref());
         }
     }
 
-    /// A result for programs; nothing where people read.
+    /// Prints a result for programs; nothing where people read.
     pub(crate) fn result(&self, result: &impl Serialize) {
         if self.json && !self.quiet {
             match serde_json::to_string(result) {
@@ -97,7 +98,7 @@ impl Report {
         }
     }
 
-    /// A remark on standard error.
+    /// Prints a remark on standard error.
     pub(crate) fn remark(&self, text: &str) {
         complain(text);
     }
@@ -122,7 +123,7 @@ impl Report {
     }
 }
 
-/// Text to standard output, with an end of line. A reader who has seen enough ends the program.
+/// Writes text to standard output, with an end of line. A reader who has seen enough ends the program.
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let written =
@@ -138,7 +139,7 @@ pub(crate) fn print(text: &str) {
     }
 }
 
-/// A line to standard error; if that fails there is nobody to tell.
+/// Writes a line to standard error; if that fails there is nobody to tell.
 fn complain(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! `roundelay route`: which link each pair of ranks uses, and why.
+//! Implements `roundelay route`: prints which link each pair of ranks uses, and why.
 
 use roundelay::bootstrap::{Setup, membership};
 use roundelay::{Communicator, Error, Hints, Transport, Transports};

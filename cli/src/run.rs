@@ -1,4 +1,4 @@
-//! `roundelay run`: an algorithm on real data between real processes, checked against a reference.
+//! Implements `roundelay run`: plays an algorithm on real data between real processes, checked against a reference.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Run, report: Report) -> Outcome {
     Ok(())
 }
 
-/// The seed, from the clock if none was given.
+/// Returns the seed, from the clock if none was given.
 pub(crate) fn seed(play: &Play) -> u64 {
     play.seed.unwrap_or_else(|| {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -37,7 +37,8 @@ pub(crate) fn seed(play: &Play) -> u64 {
     })
 }
 
-/// The ranks to be used, without those of a range that the algorithm does not allow, or none can be chosen for.
+/// Returns the ranks to be used, without those of a range that the algorithm does not allow, or none can be
+/// chosen for.
 pub(crate) fn shapes(
     play: &Play,
     target: &Target,
@@ -158,14 +159,14 @@ pub(crate) fn plan_job(
     Ok((job, proofs))
 }
 
-/// How GPUs play, if they do.
+/// Returns the settings of a job on GPUs, if it is one.
 fn gpu(play: &Play) -> Option<Gpu> {
     let hints = choice::texts(play).join(",");
     let gpu = Gpu { graph: play.on.graph, hints, ..Gpu::default() };
     play.on.gpus().then_some(gpu)
 }
 
-/// The ranks as results name them: nothing, where their number says it all.
+/// Returns the ranks as results name them: nothing, where their number says it all.
 pub(crate) fn grid_text(shape: &Shape) -> Option<String> {
     (shape.axes.len() > 1).then(|| shape.to_string())
 }

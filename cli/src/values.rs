@@ -1,4 +1,4 @@
-//! The values of options: rank counts, sizes, times.
+//! Parses the values of options: rank counts, sizes, times.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use roundelay_compiler::Shape;
 /// `8`, `2x4`, `2,4,8` or `2..64` (both ends included).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ranks {
-    /// In the order given.
+    /// The shapes, in the order given.
     pub(crate) shapes: Vec<Shape>,
     /// Given as a range: counts that the algorithm does not allow are passed over.
     pub(crate) range: bool,
@@ -56,7 +56,7 @@ enum Item {
 }
 
 impl Sizes {
-    /// The sizes, ranges stepping by a factor.
+    /// Returns the sizes, ranges stepping by a factor.
     pub(crate) fn list(&self, factor: u64) -> Vec<u64> {
         let mut sizes = Vec::new();
         for item in &self.0 {
@@ -69,7 +69,7 @@ impl Sizes {
     }
 }
 
-/// `from`, `from * factor`, … up to `to`, which comes last whether or not it is a step.
+/// Lists `from`, `from * factor`, … up to `to`, which comes last whether or not it is a step.
 pub(crate) fn steps(from: u64, to: u64, factor: u64, sizes: &mut Vec<u64>) {
     let mut size = from;
     while size < to {
@@ -97,7 +97,7 @@ impl FromStr for Sizes {
     }
 }
 
-/// `64`, `64K`, `1M`, `2G`: binary units, of bytes.
+/// Parses `64`, `64K`, `1M`, `2G`: binary units, of bytes.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -116,7 +116,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// `1 MiB` as it is read by [`bytes`]: `1M`.
+/// Prints a size as [`bytes`] reads it: `1M` for 1 MiB.
 pub(crate) fn size_text(bytes: u64) -> String {
     let units = [("G", 30), ("M", 20), ("K", 10)];
     match units.iter().find(|&&(_, s)| bytes >> s > 0 && bytes.trailing_zeros() >= s) {
@@ -125,7 +125,7 @@ pub(crate) fn size_text(bytes: u64) -> String {
     }
 }
 
-/// `5s`, `500ms`, `2m`, or seconds without a unit.
+/// Parses `5s`, `500ms`, `2m`, or seconds without a unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -146,7 +146,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// The median of what was measured, the later of two in the middle; nothing of nothing.
+/// Returns the median of what was measured, the later of two in the middle; nothing of nothing.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

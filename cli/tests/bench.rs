@@ -1,4 +1,4 @@
-//! `bench`: rows, other libraries beside ours, the summary and the picture.
+//! Tests `bench`: rows, other libraries beside ours, the summary and the picture.
 
 mod support;
 
@@ -25,19 +25,19 @@ fn alone() -> MutexGuard<'static, ()> {
     PEERS_RUN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A quick bench.
+/// Runs a quick bench.
 fn bench(args: &[&str]) -> Ran {
     roundelay(&[&["bench"], args, &QUICK].concat())
 }
 
-/// The same, with programs found in one folder only and no environments of Python.
+/// Runs a quick bench, with programs found in one folder only and no environments of Python.
 fn bench_with(path: &Path, args: &[&str]) -> Ran {
     let mut command = command(&[&["bench"], args, &QUICK].concat());
     command.env("PATH", path).env_remove("ROUNDELAY_PEERS");
     Ran::of(command.output().expect("the binary runs"))
 }
 
-/// Rows and summaries.
+/// Parts the rows from the summaries.
 fn parted(ran: &Ran) -> (Vec<Value>, Vec<Value>) {
     let (summaries, rows): (Vec<Value>, Vec<Value>) =
         ran.json().into_iter().partition(|line| line.get("summary").is_some());
@@ -48,7 +48,7 @@ fn peers_of(rows: &[Value]) -> BTreeSet<&str> {
     rows.iter().filter_map(|row| row["peer"].as_str()).collect()
 }
 
-/// A folder of executable scripts.
+/// Returns a folder of executable scripts.
 fn scripts(name: &str, scripts: &[(&str, &str)]) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).expect("a folder");
@@ -265,7 +265,7 @@ fn roots_turn_unless_one_is_named() {
     bench(&[&path, "-n", "3", "--bytes", "96"]).fails(1, &["RL0601", "with root 1", "--root RANK"]);
 }
 
-/// Names of elements with the `class` of some, or a complaint that this is no XML.
+/// Returns the names of elements with the `class` of some, or a complaint that this is no XML.
 fn elements(text: &str) -> Vec<String> {
     let (mut open, mut all) = (Vec::new(), Vec::new());
     let mut rest = text;
@@ -410,7 +410,7 @@ fn nothing_is_left_behind_by_a_bench_that_is_killed() {
     assert!(!folder.exists(), "{}", folder.display());
 }
 
-/// Whether that process is one of our ranks.
+/// Returns true if that process is one of our ranks.
 fn is_rank(pid: &str) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split(|&b| b == 0).nth(1) == Some(b"rank")

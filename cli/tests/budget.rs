@@ -15,22 +15,22 @@ fn algorithm(body: &str) -> String {
     format!("algorithm a implements all_reduce on n ranks {{ {body} }}\n")
 }
 
-/// The k-fold of what `one` says of 0, 1, ….
+/// Returns the k-fold of what `one` says of 0, 1, ….
 fn times(k: usize, one: impl Fn(usize) -> String) -> String {
     (0..k).map(one).collect()
 }
 
-/// Something inside k of what `open` says.
+/// Returns a text of `inner` inside k of what `open` says.
 fn nested(k: usize, open: impl Fn(usize) -> String, inner: &str) -> String {
     format!("{} {inner} {}", times(k, open), "}".repeat(k))
 }
 
-/// A power of ten that an integer can hold.
+/// Returns a power of ten that an integer can hold.
 fn huge(k: usize) -> String {
     format!("1{}", "0".repeat(k.min(18)))
 }
 
-/// Algorithms that use each other, the last one `body` of the one before.
+/// Returns algorithms that use each other, the last one `body` of the one before.
 fn chain(k: usize, first: &str, body: impl Fn(usize) -> String) -> String {
     let mut text = algorithm(first).replacen("algorithm a", "algorithm a0", 1);
     for i in 0..k {
@@ -205,7 +205,7 @@ const FAMILIES: [Family; 42] = [
     }),
 ];
 
-/// What the compiler said within so many seconds of processor time and so much address space, in KiB.
+/// Runs `check` on a text within so many seconds of processor time and so much address space, in KiB.
 fn judged(text: &str, n: u32, seconds: u32, addresses: u32) -> Output {
     let file = support::file("deep.algo", text);
     let limits = format!("ulimit -t {seconds} -c 0 && ulimit -v {addresses} && exec \"$@\"");

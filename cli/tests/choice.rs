@@ -1,4 +1,4 @@
-//! Hints, `explain COLLECTIVE` and `tune`, through the binary.
+//! Tests hints, `explain COLLECTIVE` and `tune`, through the binary.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use support::{Ran, command, file, roundelay};
 
-/// A run with an environment.
+/// Runs the binary with an environment.
 fn with(args: &[&str], environment: &[(&str, &str)]) -> Ran {
     let mut command = command(args);
     command.envs(environment.iter().copied());
@@ -21,7 +21,7 @@ fn choice(args: &[&str], environment: &[(&str, &str)]) -> (String, String) {
     (text("algorithm"), text("source"))
 }
 
-/// A folder of its own, empty.
+/// Returns a folder of its own, empty.
 fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&path);

@@ -1,4 +1,4 @@
-//! Ranks that are killed or stopped in the middle of a run: an error in time, and nothing left behind.
+//! Tests ranks that are killed or stopped in the middle of a run: an error in time, and nothing left behind.
 
 mod support;
 
@@ -14,7 +14,7 @@ const RANKS: usize = 3;
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(300);
 
-/// The fields of `/proc/PID/stat` after the name.
+/// Returns the fields of `/proc/PID/stat` after the name.
 fn stat(pid: i32) -> Option<Vec<String>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = text.rsplit_once(") ")?;
@@ -30,12 +30,12 @@ fn children(parent: u32) -> Vec<i32> {
     found
 }
 
-/// Clock ticks that a process has used.
+/// Returns the clock ticks that a process has used.
 fn used(pid: i32) -> u64 {
     stat(pid).map_or(0, |f| f[11].parse().unwrap_or(0) + f[12].parse().unwrap_or(0))
 }
 
-/// A run that goes on for ever, deep in its timed calls.
+/// Starts a run that goes on for ever, deep in its timed calls.
 fn endless(timeout: &str, flight: &str) -> (Child, Vec<i32>) {
     let args = ["run", "all_reduce.ring", "-n", "3", "--bytes", "64K", "--iters", "1000000000"];
     let mut command = command(&[&args[..], &["--timeout", timeout, "--flight", flight]].concat());
@@ -45,7 +45,7 @@ fn endless(timeout: &str, flight: &str) -> (Child, Vec<i32>) {
     (child, ranks)
 }
 
-/// The ranks, once each of them has computed for a while.
+/// Returns the ranks, once each of them has computed for a while.
 fn at_work(parent: u32) -> Vec<i32> {
     let mut ranks = Vec::new();
     let idle = || {
@@ -71,7 +71,7 @@ fn signal(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).expect("a process"), signal).expect("a signal is sent");
 }
 
-/// The dump names rank 1 and what became of it; who waits, in which line and after which events.
+/// Checks that the dump names rank 1 and what became of it; who waits, in which line and after which events.
 /// Returns the ranks that wait.
 #[track_caller]
 fn blames(file: &str, class: &str) -> Vec<u64> {

@@ -1,4 +1,4 @@
-//! `bench --fill`: the figures of documents come from the rows that are kept.
+//! Tests `bench --fill`: the figures of documents come from the rows that are kept.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// An empty folder.
+/// Returns an empty folder.
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);

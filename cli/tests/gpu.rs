@@ -1,11 +1,12 @@
-//! GPUs on the command line: what is said where there are none, and everything where there are; results of before.
+//! Tests GPUs on the command line: what is said where there are none, and everything where there are; results
+//! of before.
 
 mod support;
 
 use serde_json::Value;
 use support::{file, roundelay};
 
-/// Why there are no GPUs here, if there are none.
+/// Returns the reason why there are no GPUs here, if there are none.
 fn fault() -> Option<String> {
     let info = roundelay(&["info", "--json"]).ok().json().remove(0);
     info["gpus"]["fault"].as_str().map(String::from)
@@ -122,7 +123,7 @@ fn results_of_before_are_shown_as_new_ones_are() {
     assert!(std::fs::read_to_string(&plot).is_ok_and(|svg| svg.contains("nccl-sym")));
     let again = roundelay(&["bench", "--rows", &rows, "--json"]).ok().json();
     assert_eq!(again.len(), 3 + 3, "the rows, and a summary for each peer and the best");
-    // Of several runs the medians, of times and of ratios.
+    // Several runs give the medians, of times and of ratios.
     let runs = [(8.0, 2.0), (4.0, 3.0), (9.0, 9.0)].map(|(time, ratio)| {
         let (time, ratio) = (format!("{time:?}"), format!("{ratio:?}"));
         let text =

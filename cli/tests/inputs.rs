@@ -1,4 +1,4 @@
-//! Wrong input: a clear error with its code, and the right exit code, soon.
+//! Tests wrong input: a clear error with its code, and the right exit code, soon.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! `--json`: every verb prints objects, and `docs/json.md` has their fields.
+//! Tests `--json`: every verb prints objects, and `docs/json.md` has their fields.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::process::Stdio;
 use serde_json::Value;
 use support::{Ran, command, file, roundelay};
 
-/// The fields that the page names.
+/// Returns the fields that the page names.
 fn described() -> String {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/json.md");
     std::fs::read_to_string(page).expect("the page")

@@ -1,4 +1,4 @@
-//! Files that verbs write: those that cannot be written are told alike by all of them, and soon.
+//! Tests files that verbs write: those that cannot be written are told alike by all of them, and soon.
 
 mod support;
 

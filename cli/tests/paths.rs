@@ -1,4 +1,4 @@
-//! Several paths between hosts, through the binary.
+//! Tests several paths between hosts, through the binary.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! `run` and `bench`: real data between real processes.
+//! Tests `run` and `bench`: real data between real processes.
 
 mod support;
 
@@ -151,7 +151,7 @@ fn what_was_proved_and_the_seed_are_said() {
     assert!(ran.out.contains("seed 7, in place") && ran.out.contains("#wrong"));
 }
 
-/// What was verified is said, and what was not counted is not told as none.
+/// The output says what was verified, and elements that were not counted are not reported as zero.
 #[test]
 fn as_much_is_verified_as_is_asked_for() {
     let run = ["run", "all_reduce.ring", "-n", "3", "--bytes", "4M", "--iters", "2", "--verify"];

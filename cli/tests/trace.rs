@@ -1,4 +1,4 @@
-//! Traces and flight recorders of real runs, as files.
+//! Tests traces and flight recorders of real runs, as files.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! The verbs that start no ranks.
+//! Tests the verbs that start no ranks.
 
 mod support;
 
@@ -170,7 +170,7 @@ fn files_do_not_take_the_place_of_names() {
     }
 }
 
-/// Of a collective's algorithms those count that allow the ranks.
+/// Only those algorithms of a collective count that allow the ranks.
 #[test]
 fn algorithms_of_a_collective_that_do_not_allow_the_ranks_are_no_fault() {
     let lines = roundelay(&["check", "all_reduce", "-n", "6", "--json"]).ok().json();

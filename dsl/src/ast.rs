@@ -1,4 +1,4 @@
-//! The syntax tree: what was written, with its spans, and nothing about what it means.
+//! Defines the syntax tree: what was written, with its spans, and nothing about what it means.
 //!
 //! `.algo` files and the Rust macros both make this tree; everything after it is shared.
 
@@ -11,7 +11,7 @@ use crate::span::Span;
 pub struct Name {
     /// The identifier.
     pub text: String,
-    /// Where.
+    /// The span of the name.
     pub span: Span,
 }
 
@@ -40,7 +40,7 @@ pub enum Item {
 }
 
 impl Item {
-    /// Of the whole item.
+    /// Returns the span of the whole item.
     pub fn span(&self) -> Span {
         match self {
             Item::Import(i) => i.span,
@@ -56,9 +56,9 @@ impl Item {
 pub struct Import {
     /// The path as written, relative to the importing file.
     pub path: String,
-    /// Of the string.
+    /// The span of the string.
     pub path_span: Span,
-    /// Of the whole item.
+    /// The span of the whole item.
     pub span: Span,
 }
 
@@ -75,11 +75,11 @@ pub struct FnDef {
     pub lets: Vec<(Name, Expr)>,
     /// Its value.
     pub value: Expr,
-    /// Of the whole item.
+    /// The span of the whole item.
     pub span: Span,
 }
 
-/// What follows `on`: `n ranks`, or `(node, gpu) ranks`.
+/// The axes that follow `on`: `n ranks`, or `(node, gpu) ranks`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Axes {
     /// One axis; the name is the number of ranks.
@@ -103,7 +103,7 @@ pub struct Collective {
     pub output: Option<Expr>,
     /// `for`, `let`, `if`, `each` and `Stmt::Ensure` only.
     pub body: Vec<Stmt>,
-    /// Of the whole item.
+    /// The span of the whole item.
     pub span: Span,
 }
 
@@ -124,13 +124,13 @@ pub struct Algorithm {
     pub chunks: Option<Expr>,
     /// `scratch t[E]` clauses.
     pub scratch: Vec<Scratch>,
-    /// What moves.
+    /// The statements: what moves.
     pub body: Vec<Stmt>,
-    /// How it is played.
+    /// The schedule: how it is played.
     pub schedule: Option<Schedule>,
-    /// Of the header, `algorithm … ranks`.
+    /// The span of the header, `algorithm … ranks`.
     pub header: Span,
-    /// Of the whole item.
+    /// The span of the whole item.
     pub span: Span,
 }
 
@@ -148,7 +148,7 @@ pub struct Scratch {
 pub struct Schedule {
     /// Key and value; a word value (`direct`) is an [`ExprKind::Name`].
     pub entries: Vec<(Name, Expr)>,
-    /// Of the whole block.
+    /// The span of the whole block.
     pub span: Span,
 }
 
@@ -186,7 +186,7 @@ pub struct For {
     pub filter: Option<Expr>,
     /// The body.
     pub body: Vec<Stmt>,
-    /// Of the header.
+    /// The span of the header.
     pub span: Span,
 }
 
@@ -195,11 +195,11 @@ pub struct For {
 pub struct If {
     /// The condition.
     pub cond: Expr,
-    /// If true.
+    /// The statements that are executed if it is true.
     pub then: Vec<Stmt>,
-    /// If false.
+    /// The statements that are executed if it is false.
     pub otherwise: Vec<Stmt>,
-    /// Of the header.
+    /// The span of the header.
     pub span: Span,
 }
 
@@ -212,7 +212,7 @@ pub struct Each {
     pub filter: Option<Expr>,
     /// The body.
     pub body: Vec<Stmt>,
-    /// Of the header.
+    /// The span of the header.
     pub span: Span,
 }
 
@@ -226,7 +226,7 @@ pub enum Rank {
 }
 
 impl Rank {
-    /// Where it was written.
+    /// Returns the span of the rank.
     pub fn span(&self) -> Span {
         match self {
             Rank::One(e) => e.span,
@@ -235,7 +235,7 @@ impl Rank {
     }
 }
 
-/// What a transfer does at its target.
+/// The operation of a transfer at its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Op {
     /// Overwrites.
@@ -251,7 +251,7 @@ pub struct Transfer {
     pub src: Rank,
     /// Writes there.
     pub dst: Rank,
-    /// What is done.
+    /// The operation.
     pub op: Op,
     /// Region read on `src`.
     pub from: Region,
@@ -259,7 +259,7 @@ pub struct Transfer {
     pub to: Option<Region>,
     /// Element type on the wire, if not the buffer's.
     pub wire: Option<Name>,
-    /// Of the whole statement.
+    /// The span of the whole statement.
     pub span: Span,
 }
 
@@ -268,13 +268,13 @@ pub struct Transfer {
 pub struct Region {
     /// `data`, `input`, `output` or a scratch name.
     pub buffer: Name,
-    /// Which chunks; all if absent.
+    /// The chunks; all if absent.
     pub index: Option<Index>,
-    /// Of the whole.
+    /// The span of the whole.
     pub span: Span,
 }
 
-/// Which chunks of a buffer.
+/// The chunks of a buffer that a region names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Index {
     /// `[i]`
@@ -294,7 +294,7 @@ pub enum Index {
     Cyclic {
         /// First chunk.
         from: Expr,
-        /// How many chunks in all.
+        /// Number of chunks in all.
         count: Expr,
         /// Distance between block starts.
         by: Option<Expr>,
@@ -312,15 +312,15 @@ pub struct Use {
     pub name: Name,
     /// The axis along which groups are formed; all ranks if absent.
     pub over: Option<Name>,
-    /// What is its `data` (or its `input`).
+    /// The region that is its `data` (or its `input`).
     pub on: Option<Region>,
-    /// What is its `output`, if not the same.
+    /// The region that is its `output`, if not the same.
     pub to: Option<Region>,
     /// Root of a rooted collective, counted inside the group.
     pub root: Option<Expr>,
     /// The path that it rides.
     pub via: Option<Expr>,
-    /// Of the whole statement.
+    /// The span of the whole statement.
     pub span: Span,
 }
 
@@ -337,7 +337,7 @@ pub struct Split {
     pub by: Option<Expr>,
     /// The body, in which the buffer is the part.
     pub body: Vec<Stmt>,
-    /// Of the header.
+    /// The span of the header.
     pub span: Span,
 }
 
@@ -350,9 +350,9 @@ pub struct Ensure {
     pub reduce: Option<EnsureReduce>,
     /// The contributing chunk.
     pub source: Region,
-    /// Whose.
+    /// The rank whose input it is.
     pub at: Rank,
-    /// Of the whole statement.
+    /// The span of the whole statement.
     pub span: Span,
 }
 
@@ -372,9 +372,9 @@ pub struct EnsureReduce {
 /// An expression: whole numbers and truth values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Expr {
-    /// What it is.
+    /// The kind of the expression.
     pub kind: ExprKind,
-    /// Where.
+    /// The span of the expression.
     pub span: Span,
 }
 
@@ -433,7 +433,7 @@ pub enum BinOp {
 }
 
 impl BinOp {
-    /// As it is written.
+    /// Returns the operator as it is written.
     pub fn symbol(self) -> &'static str {
         match self {
             BinOp::Or => "||",
@@ -457,7 +457,7 @@ impl BinOp {
         }
     }
 
-    /// How closely it binds: operators of a higher number come first.
+    /// Returns the precedence of the operator: a higher number binds more tightly.
     pub fn tightness(self) -> u8 {
         use BinOp::*;
         match self {
@@ -473,7 +473,7 @@ impl BinOp {
         }
     }
 
-    /// Whether it compares numbers.
+    /// Returns true if it compares numbers.
     pub fn compares(self) -> bool {
         self.tightness() == BinOp::Eq.tightness()
     }

@@ -1,9 +1,9 @@
-//! The text as words and signs, comments included.
+//! Splits a text into words and signs, comments included.
 //!
 //! The grammar decides what is valid; this only serves what a grammar does badly: limits before any
 //! recursion, cutting a file into its declarations, tight spans, and printing with comments.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A name, a keyword, or a number.
@@ -31,12 +31,12 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// The token as written.
+    /// Returns the token as written.
     pub(crate) fn text<'t>(&self, text: &'t str) -> &'t str {
         text.get(self.start..self.end).unwrap_or("")
     }
 
-    /// Whether the grammar skips it.
+    /// Returns true if the grammar skips the token.
     pub(crate) fn is_comment(&self) -> bool {
         matches!(self.kind, Kind::LineComment | Kind::BlockComment)
     }
@@ -45,7 +45,7 @@ impl Token {
 /// Signs of more than one character, longest first.
 const LONG_SIGNS: &[&str] = &["..+", "..", "->", "||", "&&", "==", "!=", "<=", ">=", "<<", ">>"];
 
-/// All tokens of a text, in order. Never fails: unknown characters are signs.
+/// Returns all tokens of a text, in order. Never fails: unknown characters are signs.
 pub(crate) fn lex(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -61,7 +61,7 @@ pub(crate) fn lex(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// Kind and length of the token at the start of `rest`, whose first character is `c`.
+/// Returns kind and length of the token at the start of `rest`, whose first character is `c`.
 fn token(rest: &str, c: char) -> (Kind, usize) {
     let until = |stop: fn(char) -> bool| rest.find(stop).unwrap_or(rest.len());
     let line = || rest[..until(|c| c == '\n')].trim_end().len();

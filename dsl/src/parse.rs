@@ -1,4 +1,4 @@
-//! Text to syntax tree.
+//! Parses a text to a syntax tree.
 //!
 //! `algo.pest` is the grammar; pest finds one fault a parse, so a file is cut into its declarations
 //! first and each is parsed by itself. Only this module and its children name pest's rules.
@@ -29,7 +29,7 @@ use crate::span::{SourceId, SourceMap, Span};
 
 pub use limits::{MAX_BYTES, MAX_DEPTH, check_text, too_deep};
 
-/// After so many faults the rest of a file is not looked at.
+/// Number of faults after which the rest of a file is not looked at.
 const MAX_FAULTS: usize = 50;
 
 #[derive(pest_derive::Parser)]
@@ -75,7 +75,7 @@ pub(crate) struct Input<'t> {
     pub(crate) source: SourceId,
     /// Everything, comments too.
     pub(crate) tokens: Vec<Token>,
-    /// What the grammar sees: all but comments.
+    /// The tokens that the grammar sees: all but comments.
     words: Vec<Token>,
 }
 
@@ -90,7 +90,7 @@ impl<'t> Input<'t> {
         Ok(Input { text, source, tokens, words })
     }
 
-    /// The text cut before each declaration; the pieces cover all of it.
+    /// Returns the text cut before each declaration; the pieces cover all of it.
     ///
     /// A declaration begins with one of four reserved words, outside of all braces or first on its
     /// line, so that an open brace does not swallow what follows; its comments belong to it.
@@ -117,7 +117,7 @@ impl<'t> Input<'t> {
         cuts.windows(2).map(|w| w[0]..w[1]).filter(|r| !r.is_empty()).collect()
     }
 
-    /// pest's nodes of one piece.
+    /// Returns pest's nodes of one piece.
     pub(crate) fn nodes(&self, range: Range<usize>) -> Result<Pairs<'t, Rule>, Diagnostic> {
         let piece = &self.text[range.clone()];
         Grammar::parse(Rule::file, piece).map_err(|e| explain::explain(self, range, &e))
@@ -132,13 +132,13 @@ impl<'t> Input<'t> {
         token.kind == Kind::Doc && token.text(self.text).starts_with("///")
     }
 
-    /// The words within a range of the text.
+    /// Returns the words within a range of the text.
     fn words(&self, range: &Range<usize>) -> &[Token] {
         let index = |at| self.words.partition_point(|t| t.start < at);
         self.words.get(index(range.start)..index(range.end)).unwrap_or_default()
     }
 
-    /// The span of `start..end` without the blanks and comments at its end.
+    /// Returns the span of `start..end` without the blanks and comments at its end.
     fn span(&self, start: usize, end: usize) -> Span {
         let last = self.words.partition_point(|t| t.end <= end).checked_sub(1);
         let tight = last.map_or(start, |i| self.words[i].end).max(start);

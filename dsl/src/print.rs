@@ -1,4 +1,4 @@
-//! The formatter: the author's words and comments, the language's blanks and lines.
+//! Formats a text: the author's words and comments, the language's blanks and lines.
 //!
 //! One statement a line, four blanks a level, [`WIDTH`] columns. A block of one statement stays on the
 //! line of its head if it stood there and fits; a longer line goes on below, one level further in. Of
@@ -49,7 +49,7 @@ pub fn format(sources: &SourceMap, id: SourceId) -> Result<String, Diagnostics> 
 /// A word of a line.
 struct Piece<'t> {
     text: &'t str,
-    /// After a blank.
+    /// True after a blank.
     spaced: bool,
     /// May begin a line of its own.
     may_break: bool,
@@ -100,7 +100,7 @@ impl<'t> Printer<'_, 't> {
         self.level -= 1;
     }
 
-    /// Whether a unit, blocks and all, can be one line, as it was before.
+    /// Returns true if a unit, blocks and all, can be one line, as it was before.
     fn fits(&self, unit: &Unit) -> bool {
         if unit.blocks.is_empty() {
             return true;
@@ -127,7 +127,7 @@ impl<'t> Printer<'_, 't> {
         words + tokens.windows(2).filter(|w| self.is_spaced(&w[0], &w[1])).count()
     }
 
-    /// Whether a blank stands between two words of a line.
+    /// Returns true if a blank stands between two words of a line.
     fn is_spaced(&self, before: &Token, token: &Token) -> bool {
         let (a, b) = (before.text(self.input.text), token.text(self.input.text));
         let Layout { prefixes, tight, calls, .. } = self.layout;
@@ -150,7 +150,7 @@ impl<'t> Printer<'_, 't> {
         }
     }
 
-    /// All words before byte `end`, with the comments among them.
+    /// Prints all words before byte `end`, with the comments among them.
     fn words(&mut self, end: usize) {
         while let Some(&token) = self.input.tokens.get(self.next).filter(|t| t.start < end) {
             if !is_remark(&token) {
@@ -196,7 +196,7 @@ impl<'t> Printer<'_, 't> {
         self.next += 1;
     }
 
-    /// A blank line before the next token, if one stood there or must.
+    /// Prints a blank line before the next token, if one stood there or must.
     fn blank_line(&mut self) {
         let wanted = std::mem::take(&mut self.separate) || self.breaks_before(self.next) > 1;
         if wanted && !std::mem::take(&mut self.fresh) {
@@ -205,7 +205,7 @@ impl<'t> Printer<'_, 't> {
         self.fresh = false;
     }
 
-    /// Line ends between a token and the one before it.
+    /// Returns the number of line ends between a token and the one before it.
     fn breaks_before(&self, token: usize) -> usize {
         let Some(before) = token.checked_sub(1) else { return 0 };
         let (from, to) = match (self.input.tokens.get(before), self.input.tokens.get(token)) {
@@ -249,7 +249,7 @@ fn columns(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Whether a token is a comment of any kind.
+/// Returns true if a token is a comment of any kind.
 fn is_remark(token: &Token) -> bool {
     token.is_comment() || token.kind == Kind::Doc
 }

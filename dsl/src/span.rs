@@ -1,4 +1,4 @@
-//! Where something stands in a source text.
+//! Defines places in source texts: sources, and byte ranges of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,12 +18,12 @@ pub struct Span {
 }
 
 impl Span {
-    /// The range `start..end` of `source`.
+    /// Makes the range `start..end` of `source`.
     pub fn new(source: SourceId, start: usize, end: usize) -> Self {
         Span { source, start: start as u32, end: end as u32 }
     }
 
-    /// The smallest range that holds both (of one source).
+    /// Returns the smallest range that holds both (of one source).
     pub fn to(self, other: Span) -> Span {
         Span {
             source: self.source,
@@ -51,7 +51,7 @@ pub struct SourceMap {
 }
 
 impl SourceMap {
-    /// An empty map.
+    /// Makes an empty map.
     pub fn new() -> Self {
         Self::default()
     }
@@ -72,22 +72,22 @@ impl SourceMap {
         SourceId(self.sources.len() as u32 - 1)
     }
 
-    /// Whether no text was added.
+    /// Returns true if no text was added.
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// The text with this id.
+    /// Returns the text with this id.
     pub fn get(&self, id: SourceId) -> &Source {
         &self.sources[id.0 as usize]
     }
 
-    /// The id of the text of this name, if it was added.
+    /// Returns the id of the text of this name, if it was added.
     pub fn find(&self, name: &str) -> Option<SourceId> {
         self.sources.iter().position(|s| s.name == name).map(|i| SourceId(i as u32))
     }
 
-    /// One-based line and column (in characters) of a span's start.
+    /// Returns the one-based line and column (in characters) of a span's start.
     pub fn line_column(&self, span: Span) -> (u32, u32) {
         let Source { text, line, .. } = self.get(span.source);
         let at = (span.start as usize).min(text.len());
@@ -98,7 +98,7 @@ impl SourceMap {
         (line, column)
     }
 
-    /// From a line and column, as [`SourceMap::line_column`] counts them, to the end of the line.
+    /// Returns the span from a line and column, as [`SourceMap::line_column`] counts them, to the end of the line.
     pub fn rest_of_line(&self, name: &str, line: u32, column: u32) -> Option<Span> {
         for (i, source) in self.sources.iter().enumerate().filter(|(_, s)| s.name == name) {
             let Some(below) = line.checked_sub(source.line) else { continue };
@@ -115,7 +115,7 @@ impl SourceMap {
         None
     }
 
-    /// The whole line on which a span starts, without its ending.
+    /// Returns the whole line on which a span starts, without its ending.
     pub fn line_text(&self, span: Span) -> &str {
         let text = &self.get(span.source).text;
         let at = (span.start as usize).min(text.len());
@@ -125,7 +125,7 @@ impl SourceMap {
         text.get(from..to).unwrap_or("").trim_end()
     }
 
-    /// The text of a span.
+    /// Returns the text of a span.
     pub fn snippet(&self, span: Span) -> &str {
         self.get(span.source).text.get(span.start as usize..span.end as usize).unwrap_or("")
     }

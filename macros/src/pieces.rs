@@ -1,4 +1,4 @@
-//! Texts of Rust functions as sources of diagnostics, and the way from tokens to bytes and back.
+//! Holds texts of Rust functions as sources of diagnostics, with the way from tokens to bytes and back.
 //!
 //! A piece begins at column 1 of the function's first line and has every token at its own place, so that
 //! lines and columns are those of the Rust file. Where tokens have no places (an editor that does not
@@ -13,9 +13,9 @@ use roundelay_dsl::span::{SourceId, SourceMap, Span};
 /// The texts of one prototype.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
-    /// As the compiler sees them.
+    /// The sources as the compiler sees them.
     pub(crate) sources: SourceMap,
-    /// By source id.
+    /// The tokens of each source, by its id.
     leaves: Vec<Vec<Leaf>>,
     /// Bytes of a leaf by what tells its span from others, which is all that spans offer.
     bytes: BTreeMap<(SourceId, String), (u32, u32)>,
@@ -55,7 +55,7 @@ impl Pieces {
         id
     }
 
-    /// The bytes of a node of this piece, from its first token to its last.
+    /// Returns the bytes of a node of this piece, from its first token to its last.
     pub(crate) fn span(&self, id: SourceId, node: &impl ToTokens) -> Span {
         let tokens = node.to_token_stream();
         let first = tokens.clone().into_iter().next().map(|t| edge(&t, false));
@@ -68,7 +68,7 @@ impl Pieces {
         Span { source: id, start, end: end.max(start) }
     }
 
-    /// The first and the last token in a span, for rustc to underline.
+    /// Returns the first and the last token in a span, for rustc to underline.
     pub(crate) fn tokens(&self, span: Span) -> Option<(proc_macro2::Span, proc_macro2::Span)> {
         let leaves = self.leaves.get(span.source.0 as usize)?;
         let first = leaves.iter().find(|l| l.end > span.start)?;
@@ -77,7 +77,7 @@ impl Pieces {
     }
 }
 
-/// The span of the first or the last leaf of a tree.
+/// Returns the span of the first or the last leaf of a tree.
 fn edge(tree: &TokenTree, last: bool) -> proc_macro2::Span {
     match tree {
         TokenTree::Group(g) if g.delimiter() == Delimiter::None => {
@@ -119,7 +119,7 @@ fn flatten(tokens: TokenStream, out: &mut Vec<Leaf>, groups: &mut Vec<Whole>) {
     }
 }
 
-/// The tokens at their places; `None` if their places are in no order.
+/// Returns the tokens at their places; `None` if their places are in no order.
 fn laid_out(leaves: &mut [Leaf]) -> Option<String> {
     let first = leaves.first()?.span.start().line;
     let (mut text, mut line, mut column) = (String::new(), first, 0);
@@ -145,7 +145,7 @@ fn laid_out(leaves: &mut [Leaf]) -> Option<String> {
     Some(text)
 }
 
-/// The tokens one after another.
+/// Returns the tokens one after another.
 fn in_a_row(leaves: &mut [Leaf]) -> String {
     let mut text = String::new();
     for leaf in leaves {
@@ -157,7 +157,7 @@ fn in_a_row(leaves: &mut [Leaf]) -> String {
     text
 }
 
-/// The text with the body as it was written, if that leaves all tokens where they are.
+/// Returns the text with the body as it was written, if that leaves all tokens where they are.
 fn with_comments(tokens: &TokenStream, leaves: &[Leaf], text: &str) -> Option<String> {
     let TokenTree::Group(body) = tokens.clone().into_iter().last()? else { return None };
     let written = body.span().source_text()?;

@@ -1,4 +1,4 @@
-//! What stands between Rust's tokens and the compiler: one algorithm with all that it uses.
+//! Represents one algorithm with all that it uses, between Rust's tokens and the compiler.
 
 use proc_macro2::TokenStream;
 use roundelay_compiler::Shape;
@@ -7,7 +7,7 @@ use syn::{Ident, ItemFn, Path};
 
 use crate::pieces::Pieces;
 
-/// Which macro marked a function.
+/// The macro that marked a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// `#[algorithm]`
@@ -21,11 +21,11 @@ pub(crate) enum Role {
 pub(crate) struct Attribute {
     /// The collective; an algorithm has one.
     pub(crate) collective: Option<Ident>,
-    /// What it uses.
+    /// The algorithms and functions that it uses.
     pub(crate) with: Vec<Path>,
     /// Files that it imports.
     pub(crate) imports: Vec<syn::LitStr>,
-    /// Where it is to be proved, if not at the usual rank counts.
+    /// The shapes at which it is to be proved, if not at the usual rank counts.
     pub(crate) check: Option<Vec<Shape>>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Marked {
 pub(crate) struct Prototype {
     /// The function, for what is emitted beside the bytes.
     pub(crate) function: ItemFn,
-    /// Where it may be proved.
+    /// The shapes at which it is to be proved, if not at the usual rank counts.
     pub(crate) check: Option<Vec<Shape>>,
     /// The algorithm first.
     pub(crate) tree: ast::File,

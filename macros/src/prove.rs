@@ -1,4 +1,4 @@
-//! The verifier at sample rank counts, and where `import` and `play` find what they name.
+//! Runs the verifier at sample rank counts, and finds what `import` and `play` name.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use roundelay_compiler::{Embedded, Instance, Library, Options, Program, Shape, c
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
-/// What is wrong, and when it was found.
+/// The diagnostics of a refuted algorithm, and the stage that found them.
 pub(crate) struct Refuted {
     pub(crate) sources: SourceMap,
     pub(crate) found: Diagnostics,
@@ -84,7 +84,7 @@ fn proved(
 pub(crate) struct Files;
 
 impl Files {
-    /// The file that is meant by a path in a source.
+    /// Returns the file that is meant by a path in a source.
     pub(crate) fn path(from: &str, path: &str) -> Option<PathBuf> {
         let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
         if beside.is_file() {

@@ -1,4 +1,4 @@
-//! The same mistake in a file and in a function: the same diagnostic, at the tokens that say the same.
+//! Compares a mistake in a file with that mistake in a function: one diagnostic, at the tokens that say the same.
 
 use proc_macro2::TokenStream;
 use proptest::prelude::*;
@@ -40,14 +40,14 @@ fn refuted(mut embedded: Embedded) -> Found {
     prove(&mut embedded, None, false).map(drop).map_err(|r| (r.sources, r.found))
 }
 
-/// A whole file and a whole function around statements of both.
+/// Returns a whole file and a whole function around statements of both.
 fn twins(collective: &str, file: &str, rust: &str) -> (Found, Found) {
     let file = format!("algorithm twin implements {collective} on n ranks {{ {file} }}");
     let rust = format!("fn twin(n: Ranks) {{ {rust} }}");
     (of_file(&file), of_rust(collective, &rust))
 }
 
-/// What a diagnostic says, without names that the two clothes write differently.
+/// Returns the texts of a diagnostic, without names that the two forms of the language write differently.
 fn said(d: &Diagnostic) -> String {
     let labels: Vec<&str> = d.labels.iter().map(|l| l.text.as_str()).collect();
     format!("{} {} {labels:?} {:?} {:?}", d.code, d.message, d.notes, d.helps)

@@ -1,4 +1,4 @@
-//! Work in the background: order, early drops, callbacks, deadlines, panics.
+//! Tests work in the background: order, early drops, callbacks, deadlines, panics.
 
 mod support;
 
@@ -32,7 +32,7 @@ fn results_come_back_with_their_buffers() {
     });
 }
 
-/// What a rank may do next.
+/// The next step of a rank.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Call,
@@ -54,7 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 type Log = Arc<Mutex<Vec<u32>>>;
 
-/// The `number`-th call: its size and result tell it from the others.
+/// Makes the `number`-th call: its size and result tell it from the others.
 fn call(comm: &mut Communicator, number: u32, log: &Log) -> Result<(), Error> {
     let len = 1 + number as usize * 37 % 600;
     let mut data = vec![number + comm.rank(); len];
@@ -87,7 +87,7 @@ fn take(comm: &mut Communicator, steps: &[Step], log: &Log) {
     }
 }
 
-/// `PROPTEST_CASES` asks for more.
+/// Returns the number of cases: 200, unless `PROPTEST_CASES` asks for more.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
 }

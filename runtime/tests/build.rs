@@ -1,4 +1,4 @@
-//! Algorithms that Rust code builds at run time.
+//! Tests algorithms that Rust code builds at run time.
 
 use roundelay::build::{data, input, output};
 use roundelay::{Algorithm, Communicator, Error, RedOp};
@@ -14,7 +14,7 @@ fn on_threads(ranks: u32, body: impl Fn(&mut Communicator) + Sync) {
     });
 }
 
-/// A ring in the order of a list.
+/// Returns a ring in the order of a list.
 fn ring(order: &[u32]) -> Algorithm {
     let n = order.len();
     let built = Algorithm::build("ordered", "all_reduce", n as u32, |b| {

@@ -1,4 +1,4 @@
-//! Every collective by name, at sizes around the edges, on ranks that divide nothing, compared with
+//! Tests every collective by name, at sizes around the edges, on ranks that divide nothing, compared with
 //! results computed plainly; and every wrong argument.
 
 mod support;
@@ -16,7 +16,7 @@ const RANKS: [u32; 4] = [1, 2, 3, 5];
 /// An element type whose results are exact here.
 trait Number: Element + Add<Output = Self> + Mul<Output = Self> + PartialOrd {
     fn of(value: u32) -> Self;
-    /// What outputs are filled with before.
+    /// The value that fills outputs before a call.
     const POISON: Self;
 }
 
@@ -38,7 +38,7 @@ numbers! {
     i64: i64::from, i64::MIN;
 }
 
-/// Element `i` of what a rank brings: small, so that sums and products of five are exact in any type.
+/// Returns element `i` of what a rank brings: small, so that sums and products of five are exact in any type.
 fn given<T: Number>(rank: usize, i: usize) -> T {
     let hash = (rank as u64 * 0x9e37_79b9 + i as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93);
     T::of((hash >> 40) as u32 % 3 + 1)

@@ -1,4 +1,4 @@
-//! Calls that cannot succeed: wrong arguments, ranks that disagree, memory that is not there.
+//! Tests calls that cannot succeed: wrong arguments, ranks that disagree, memory that is not there.
 
 mod support;
 
@@ -163,7 +163,7 @@ fn wrong_arguments_are_refused_and_do_no_harm() {
     });
 }
 
-/// Whoever made them: plans that would touch memory they should not never start.
+/// Plans that would touch memory they should not never start, whoever made them.
 #[test]
 fn damaged_plans_are_refused() {
     let good = ring(&header("all_reduce", "ring", 2, 2));

@@ -1,9 +1,10 @@
-//! The modules of the runtime stand on floors: one imports only those below it, so that there are no cycles.
+//! Checks that the modules of the runtime stand on floors: one imports only those below it, so that there are
+//! no cycles.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// From the lowest floor to the highest. A module may name only modules that stand before it.
+/// The modules from the lowest floor to the highest. A module may name only modules that stand before it.
 const FLOORS: [&str; 32] = [
     "error",
     "dtype",
@@ -39,7 +40,7 @@ const FLOORS: [&str; 32] = [
     "tests",
 ];
 
-/// All source files below a folder.
+/// Returns all source files below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries =
         fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
@@ -51,12 +52,12 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The floor of a module.
+/// Returns the floor of a module.
 fn floor(module: &str) -> Option<usize> {
     FLOORS.iter().position(|&known| known == module)
 }
 
-/// The modules that a text names as `crate::module`, with the lines where it does, tests and comments aside.
+/// Returns the modules that a text names as `crate::module`, with the lines where it does, tests and comments aside.
 fn named(text: &str) -> Vec<(usize, String)> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = (1..).zip(code.lines()).filter(|(_, line)| !line.trim_start().starts_with("//"));
@@ -70,7 +71,7 @@ fn named(text: &str) -> Vec<(usize, String)> {
     words.collect()
 }
 
-/// What a file of a module names that does not stand below it.
+/// Returns the modules that a file of a module names although they do not stand below it.
 fn climbs(module: &str, text: &str) -> Vec<String> {
     let own = floor(module);
     let above = |word: &str| word != module && floor(word).is_some_and(|its| Some(its) > own);

@@ -1,4 +1,4 @@
-//! Hints on a communicator, and sums whose bits depend on nothing but the contributions.
+//! Tests hints on a communicator, and sums whose bits depend on nothing but the contributions.
 
 mod support;
 
@@ -11,7 +11,7 @@ fn hints(text: &str) -> Hints {
     text.parse().expect(text)
 }
 
-/// Numbers of all magnitudes, so that every order of additions rounds differently: element `i` of a
+/// Returns numbers of all magnitudes, so that every order of additions rounds differently: element `i` of a
 /// rank, whatever the size of the vector.
 fn number(rank: usize, i: usize) -> f32 {
     let mut x = (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (i as u64 + 7);
@@ -23,12 +23,12 @@ fn number(rank: usize, i: usize) -> f32 {
     unit * 2f32.powi((x % 24) as i32)
 }
 
-/// The sum in ascending order of ranks.
+/// Returns the sum in ascending order of ranks.
 fn in_order(ranks: usize, i: usize) -> f32 {
     (1..ranks).fold(number(0, i), |sum, rank| sum + number(rank, i))
 }
 
-/// Around the sizes at which messages change their way, and choices theirs.
+/// Numbers of elements around those at which messages change their way, and choices theirs.
 const COUNTS: [usize; 6] = [1, 5, 300, 4096, 20_001, 300_000];
 
 fn summed(comm: &mut Communicator, rank: usize, count: usize) -> Vec<f32> {

@@ -1,6 +1,6 @@
-//! Ranks that others start: real launchers, as far as this machine has them. Each test has them
-//! start this same binary, with [`rank_process`] as the only test; every rank gets its store,
-//! leaves a note there, reads those of all, and writes what it has seen to a file.
+//! Tests ranks that others start: real launchers, as far as this machine has them. Each test has them start
+//! this same binary, with [`rank_process`] as the only test; every rank gets its store, leaves a note there,
+//! reads those of all, and writes what it has seen to a file.
 //!
 //! A launcher that is not there is skipped with a word on standard error. srun is tested by
 //! what it sets, in the unit tests.
@@ -19,10 +19,10 @@ use roundelay::Error;
 use roundelay::bootstrap::{membership, store};
 use roundelay_tests::end;
 
-/// Where each rank writes what it has seen.
+/// The variable that says where each rank writes what it has seen.
 const OUT: &str = "TEST_OUT";
 const SECRET: &str = "TEST_SECRET";
-/// How long ranks wait for each other, in milliseconds.
+/// The variable of the longest time that ranks wait for each other, in milliseconds.
 const TIMEOUT: &str = "TEST_TIMEOUT";
 /// A torchrun to use instead of those in `PATH`.
 const TORCHRUN: &str = "ROUNDELAY_TEST_TORCHRUN";
@@ -30,7 +30,7 @@ const TORCHRUN: &str = "ROUNDELAY_TEST_TORCHRUN";
 const FOREVER: Duration = Duration::from_secs(120);
 const RANK_ARGS: [&str; 4] = ["--exact", "rank_process", "--nocapture", "--test-threads=1"];
 
-/// Not a test by itself: what each rank does.
+/// Plays a rank of a job; not a test by itself.
 #[test]
 fn rank_process() {
     let Some(out) = std::env::var_os(OUT) else { return };
@@ -122,7 +122,7 @@ impl Job {
         End { seen, well, logs }
     }
 
-    /// As [`Job::end`], for a job in which all ranks met.
+    /// Ends a job like [`Job::end`], and checks that all ranks met.
     fn met(self, size: usize, launcher: &str) {
         let End { seen, well, logs } = self.end();
         assert!(well && seen.len() == size, "{seen:?}\n{logs}");
@@ -135,19 +135,19 @@ impl Job {
     }
 }
 
-/// How a job ended.
+/// The end of a job.
 #[derive(Debug)]
 struct End {
-    /// What the ranks wrote, sorted.
+    /// The lines that the ranks wrote, sorted.
     seen: Vec<String>,
-    /// Whether all processes that the test started ended with status 0.
+    /// True if all processes that the test started ended with status 0.
     well: bool,
-    /// What these processes printed.
+    /// The output of these processes.
     logs: String,
 }
 
 impl End {
-    /// Whether a rank failed with an error that has these words.
+    /// Returns true if a rank failed with an error that has these words.
     fn said(&self, words: &[&str]) -> bool {
         self.seen.iter().any(|text| words.iter().all(|word| text.contains(word)))
     }
@@ -168,7 +168,7 @@ fn rank_of(size: u32, rank: u32, store: &str) -> Command {
     command
 }
 
-/// A port that was free a moment ago, and that the system gives to nobody by itself: it takes those
+/// Returns a port that was free a moment ago, and that the system gives to nobody by itself: it takes those
 /// from 32768 on.
 fn port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -180,7 +180,7 @@ fn port() -> u16 {
     ports.by_ref().take(12_000).find(is_free).expect("a port")
 }
 
-/// A launcher with these first arguments, if it is there and works.
+/// Returns a launcher with these first arguments, if it is there and works.
 fn launcher(program: &str, args: &[&str]) -> Option<Command> {
     let probe = Command::new(program).args(args).args(["-n", "1", "true"]).output();
     let well = probe.is_ok_and(|output| output.status.success());
@@ -278,7 +278,7 @@ struct Torchrun {
     version: (u32, u32),
 }
 
-/// The one to be tested, if there is one. Asking it for its version takes seconds: once is enough.
+/// Returns the one to be tested, if there is one. Asking it for its version takes seconds: once is enough.
 fn torchrun() -> Option<&'static Torchrun> {
     static FOUND: OnceLock<Option<Torchrun>> = OnceLock::new();
     let found = FOUND.get_or_init(find_torchrun).as_ref();

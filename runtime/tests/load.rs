@@ -1,4 +1,4 @@
-//! Algorithms that users bring: played, installed by agreement, refused.
+//! Tests algorithms that users bring: played, installed by agreement, refused.
 
 mod support;
 
@@ -32,7 +32,7 @@ const EVEN: &str = "algorithm pairs implements all_reduce on n ranks {
 }
 ";
 
-/// Only out of place.
+/// An algorithm that can be played out of place only.
 const APART: &str = "algorithm apart implements all_reduce on n ranks {
     each r where r == 0 { r -> r : copy input -> output }
     each r where r != 0 { r -> 0 : reduce input -> output }

@@ -1,4 +1,4 @@
-//! Messages between single ranks: content, order, blocking, and everything that can be wrong.
+//! Tests messages between single ranks: content, order, blocking, and everything that can be wrong.
 
 mod support;
 
@@ -65,7 +65,7 @@ impl Memory {
     }
 }
 
-/// The ends of a rank's messages, in an order of its own that keeps the order between two ranks.
+/// Returns the ends of a rank's messages, in an order of its own that keeps the order between two ranks.
 fn shuffled(notes: &[Note], rank: u32, dice: &mut Dice) -> Vec<(usize, bool)> {
     let mut queues: Vec<((u32, bool), Vec<usize>)> = Vec::new();
     for (i, note) in notes.iter().enumerate() {
@@ -90,7 +90,7 @@ fn shuffled(notes: &[Note], rank: u32, dice: &mut Dice) -> Vec<(usize, bool)> {
     order
 }
 
-/// One batch: every rank lists its ends in an order of its own.
+/// Plays one batch: every rank lists its ends in an order of its own.
 fn play(comm: &mut Communicator, notes: &[Note], dice: &mut Dice) {
     let rank = comm.rank();
     let order = shuffled(notes, rank, dice);
@@ -263,7 +263,7 @@ fn mismatch(slot_bytes: u64, sends: &OneEnd, receives: &OneEnd) -> (String, Stri
         assert_eq!(error.code(), codes::PLAN_MISMATCH, "{error}");
         error.to_string()
     });
-    // The same words over every link.
+    // The words are the same over every link.
     assert!(texts.iter().all(|t| *t == texts[0]), "{texts:?}");
     (texts[0][1].clone(), texts[0][0].clone())
 }

@@ -1,4 +1,4 @@
-//! Plans played by threads, with results compared with a sum computed plainly.
+//! Plays plans by threads, and compares the results with a sum computed plainly.
 
 mod support;
 
@@ -168,7 +168,7 @@ fn messages_are_rounded_to_the_wire_type() {
     });
 }
 
-/// Everybody's block to everybody, out of place; a short input is offered for pulling.
+/// Makes plans that send everybody's block to everybody, out of place; a short input is offered for pulling.
 fn all_gather(n: u32, per_rank: u32, protocol: CopyPolicy) -> Vec<Plan> {
     let chunks = n * per_rank;
     let header = Header {

@@ -1,5 +1,5 @@
-//! Memory that ranks keep to themselves, in messages of all lengths: through slots, read by the kernel, through pipes.
-//! Which way a message comes is found out while calls go on, so there are many of them.
+//! Tests memory that ranks keep to themselves, in messages of all lengths: through slots, read by the kernel,
+//! through pipes. The way of a message is found while calls go on, so there are many of them.
 
 mod support;
 
@@ -7,7 +7,7 @@ use roundelay::{Communicator, Layout, RedOp};
 use roundelay_tests::Dice;
 use support::{layout, threads};
 
-/// What rank `r` contributes to element `i` of a call; sums of all ranks' are exact.
+/// Returns what rank `r` contributes to element `i` of a call; sums of all ranks' are exact.
 fn word(call: usize, r: usize, i: usize) -> u32 {
     ((i * 7 + i / 1021 + r * 31 + call * 101) % 8191) as u32
 }
@@ -16,7 +16,7 @@ fn vector(call: usize, r: usize, len: usize) -> Vec<u32> {
     (0..len).map(|i| word(call, r, i)).collect()
 }
 
-/// One call of each kind, whose blocks have `len` elements; everything is compared.
+/// Makes one call of each kind, whose blocks have `len` elements; everything is compared.
 fn calls(comm: &mut Communicator, call: usize, len: usize) {
     let (n, own) = (comm.size() as usize, comm.rank() as usize);
     let whole = n * len;

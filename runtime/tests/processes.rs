@@ -1,6 +1,6 @@
-//! Ranks as processes: real launches, and ends of all kinds; `conformance` has deaths within a call, over
-//! every transport. Each test starts this same binary again, with
-//! [`rank_process`] as the only test and a scene for it to play.
+//! Tests ranks as processes: real launches, and ends of all kinds; `conformance` has deaths within a call,
+//! over every transport. Each test starts this same binary again, with [`rank_process`] as the only test and
+//! a scene for it to play.
 
 mod support;
 
@@ -17,7 +17,7 @@ const RANKS: u32 = 3;
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(60);
 
-/// Not a test by itself: what each rank of a launched job does.
+/// Plays a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
     scene::rank(play);
@@ -82,7 +82,7 @@ fn messages(comm: &mut Communicator, ill: &str) -> Result<(), Error> {
     }
 }
 
-/// The cores that this process may use.
+/// Returns the cores that this process may use.
 fn cores() -> Vec<usize> {
     let set = sched_getaffinity(None).expect("what it may use");
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()

@@ -1,5 +1,5 @@
-//! Blocks of unequal length, compared with what the collectives say plainly, and blocks of equal
-//! length with the same collectives on lists.
+//! Tests blocks of unequal length, compared with what the collectives say plainly, and blocks of equal length
+//! with the same collectives on lists.
 
 mod support;
 
@@ -40,7 +40,7 @@ small! {
     half::bf16: x => half::bf16::from_f32(x as f32);
 }
 
-/// What rank `r` contributes to element `i`.
+/// Returns what rank `r` contributes to element `i`.
 fn word(r: usize, i: usize) -> usize {
     (i * 5 + r * 3) % 19
 }
@@ -67,7 +67,7 @@ fn plans(entry: &Entry, n: u32, schedule: &str) -> Option<Vec<Plan>> {
     }
 }
 
-/// One call in private or shared memory; the whole output.
+/// Makes one call in private or shared memory; returns the whole output.
 fn play<T: Small>(
     comm: &mut Communicator,
     shared: bool,
@@ -158,7 +158,7 @@ fn the_book_plays_blocks_of_any_lengths() {
     }
 }
 
-/// A slice for each block of a buffer.
+/// Returns a slice for each block of a buffer.
 fn cut_mut<'a>(mut rest: &'a mut [i64], counts: &[usize]) -> Vec<&'a mut [i64]> {
     let cut = |&count: &usize| {
         let (block, others) = std::mem::take(&mut rest).split_at_mut(count);
@@ -168,7 +168,7 @@ fn cut_mut<'a>(mut rest: &'a mut [i64], counts: &[usize]) -> Vec<&'a mut [i64]> 
     counts.iter().map(cut).collect()
 }
 
-/// As [`cut_mut`].
+/// Cuts a slice like [`cut_mut`].
 fn cut<'a>(mut rest: &'a [i64], counts: &[usize]) -> Vec<&'a [i64]> {
     let cut = |&count: &usize| {
         let (block, others) = rest.split_at(count);
@@ -178,7 +178,7 @@ fn cut<'a>(mut rest: &'a [i64], counts: &[usize]) -> Vec<&'a [i64]> {
     counts.iter().map(cut).collect()
 }
 
-/// Blocks of equal length give what lists of such buffers give.
+/// Checks that blocks of equal length give what lists of such buffers give.
 fn check_lists(comm: &mut Communicator, rank: usize, count: usize) {
     let counts = vec![count; comm.size() as usize];
     let total = count * counts.len();
@@ -248,7 +248,7 @@ fn every_block_to_its_owner() {
     }
 }
 
-/// What each rank hears if rank 1 makes another call than the others.
+/// Returns the error of each rank if rank 1 makes another call than the others.
 fn different(
     warm: bool,
     most: &(dyn Fn(&mut Communicator) -> Result<(), Error> + Sync),

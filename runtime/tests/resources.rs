@@ -1,4 +1,4 @@
-//! What communicators say that they hold, compared with what the system says.
+//! Compares the resources that communicators report with what the system says.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn over_tcp(lazy: bool) -> impl Fn(u32) -> Setup + Sync {
     move |_| Setup::new().transports(tcp).lazy(lazy)
 }
 
-/// Calls of every kind, small and large.
+/// Makes calls of every kind, small and large.
 fn sweep(comm: &mut Communicator) {
     let n = comm.size() as usize;
     for count in [1, 100, 100_000] {
@@ -38,7 +38,7 @@ fn sweep(comm: &mut Communicator) {
     }
 }
 
-/// What each rank holds before a sweep of calls and after it.
+/// Returns what each rank holds before a sweep of calls and after it.
 fn around_a_sweep(ranks: Vec<Communicator>) -> Vec<(Resources, Resources)> {
     play(ranks, |comm, _| {
         let before = comm.resources().expect("figures");

@@ -1,4 +1,4 @@
-//! Parts of a communicator: who is in them, that they work, that nothing is left of them.
+//! Tests parts of a communicator: who is in them, that they work, that nothing is left of them.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use roundelay::{Communicator, Error, RedOp, Transport};
 use support::{layout, threads};
 
-/// The sum of one number of each rank, through the book.
+/// Returns the sum of one number of each rank, through the book.
 fn sum(comm: &mut Communicator, x: u64) -> u64 {
     let mut buffer = [x, 0, 1];
     comm.all_reduce(&mut buffer, RedOp::Sum).expect("a sum");
@@ -157,7 +157,7 @@ fn a_hundred_live_at_once_and_a_thousand_leave_nothing() {
         return;
     }
     threads(layout(3, 4096), |comm, rank| {
-        // What is made once and kept: plans, scratch.
+        // The first part makes what is made once and kept: plans, scratch.
         let mut first = comm.split(&[0, 1, 2]).expect("a part").expect("in it");
         sum(&mut first, 1);
         drop(first);

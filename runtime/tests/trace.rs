@@ -1,4 +1,4 @@
-//! Who waits for whom, told by real ranks; traces of real calls.
+//! Tests who waits for whom, as real ranks report it; traces of real calls.
 
 mod support;
 
@@ -11,7 +11,7 @@ use roundelay_dsl::diag::codes;
 use serde_json::Value;
 use support::{Part, chunk, data, header, layout, local, patiently, ring, threads};
 
-/// Everybody takes from the left before it sends to the right: no checker would prove this.
+/// Makes plans in which everybody takes from the left before it sends to the right: no checker would prove this.
 fn circle(n: u32) -> Vec<Plan> {
     let header = header("all_reduce", "circle", n, 1);
     let part = |r: u32| {
@@ -121,7 +121,7 @@ fn a_hundred_thousand_calls_leave_a_bounded_memory() {
     });
 }
 
-/// Calls in several passes and lanes, traced on every rank.
+/// Makes calls in several passes and lanes, traced on every rank.
 fn traced(ranks: u32, spans: usize) -> Vec<Trace> {
     let plans = support::two_shot(&header("all_reduce", "two_shot", ranks, ranks));
     threads(layout(ranks, 256), |comm: &mut Communicator, rank| {

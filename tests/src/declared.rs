@@ -1,5 +1,5 @@
-//! Random declared collectives, with algorithms that are right or nearly right: sums whose chunk differs
-//! from rank to rank, places that two postconditions name, coordinates that leave their axis, guards,
+//! Makes random declared collectives, with algorithms that are right or nearly right: sums whose chunk
+//! differs from rank to rank, places that two postconditions name, coordinates that leave their axis, guards,
 //! channels, parts and passes.
 
 use crate::Dice;
@@ -8,7 +8,7 @@ fn one<'a>(dice: &mut Dice, of: &[&'a str]) -> &'a str {
     of[dice.below(of.len())]
 }
 
-/// A collective and an algorithm for it called `main`, as text, and whether they are on a grid.
+/// Returns a collective and an algorithm for it called `main`, as text, and whether they are on a grid.
 pub fn program(dice: &mut Dice) -> (String, bool) {
     match dice.below(4) {
         0 => (grid(dice), true),
@@ -39,7 +39,7 @@ fn played(dice: &mut Dice, body: &str) -> String {
     }
 }
 
-/// Sums over ranks of a chunk that depends on both.
+/// Returns sums over ranks of a chunk that depends on both.
 fn sum(dice: &mut Dice) -> String {
     let chunks = one(dice, &["n", "n", "2 * n", "3"]);
     const OF: [&str; 7] = [
@@ -87,7 +87,7 @@ algorithm main implements own on n ranks {{
     )
 }
 
-/// Two postconditions, which may name one place.
+/// Returns two postconditions, which may name one place.
 fn pair(dice: &mut Dice) -> String {
     let (a, b) = (dice.below(3), dice.below(3));
     let places = one(dice, &["1", "1", "1", "0", "r % 2", "0..2"]);
@@ -112,7 +112,7 @@ algorithm main implements own on n ranks {{
     )
 }
 
-/// A neighbour on a grid, beyond the end of the axis or round it.
+/// Returns a neighbour on a grid, beyond the end of the axis or round it.
 fn grid(dice: &mut Dice) -> String {
     let (a, b) = (dice.below(2), dice.below(3));
     let asked = match dice.below(3) {

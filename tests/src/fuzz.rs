@@ -1,4 +1,4 @@
-//! What fuzzers do with bytes and texts, as plain functions: a seeded test runs them, and so does `cargo fuzz`.
+//! Runs what fuzzers do with bytes and texts, as plain functions: for a seeded test and for `cargo fuzz`.
 
 use roundelay_compiler::Plan;
 use roundelay_compiler::chunks::ChunkSet;
@@ -10,10 +10,10 @@ use crate::Dice;
 /// Magic, version and digest stand before the body.
 pub const HEAD: usize = 8 + 4 + 32;
 
-/// Everything that is done with a plan once it was decoded. Gives whether it was one.
+/// Does everything that is done with a plan once it was decoded. Returns false if the bytes are no plan.
 ///
 /// # Errors
-/// What was decoded is encoded as another plan, or is inconsistent.
+/// A message, if what was decoded is encoded as another plan, or is inconsistent.
 pub fn plan(bytes: &[u8]) -> Result<bool, String> {
     let Ok(plan) = Plan::decode(bytes) else { return Ok(false) };
     plan.check()?;
@@ -47,7 +47,7 @@ pub fn plan(bytes: &[u8]) -> Result<bool, String> {
     Ok(true)
 }
 
-/// The regions of an operation, and whether they are the peer's.
+/// Returns the regions of an operation, and whether they are the peer's.
 fn regions(op: &Op) -> impl Iterator<Item = (&Region, bool)> {
     let inputs = op.inputs.iter().filter_map(|input| match input {
         Input::Local(region) => Some((region, false)),
@@ -58,7 +58,7 @@ fn regions(op: &Op) -> impl Iterator<Item = (&Region, bool)> {
     inputs.chain(own.chain(offers).map(|region| (region, false)))
 }
 
-/// Everything that is done with a text that may be an algorithm: parsed, printed and resolved.
+/// Does everything that is done with a text that may be an algorithm: parses, prints and resolves it.
 pub fn text(text: &str) {
     let mut sources = roundelay_dsl::span::SourceMap::new();
     let id = sources.add("fuzz.algo", text);
@@ -66,7 +66,7 @@ pub fn text(text: &str) {
     let _ = crate::read("fuzz.algo", text);
 }
 
-/// A body with the head that fits it, of a plan whose head is given.
+/// Returns a body with the head that fits it, of a plan whose head is given.
 pub fn sealed(plan: &[u8], body: &[u8]) -> Vec<u8> {
     let mut bytes = plan[..HEAD - 32].to_vec();
     bytes.extend(Sha256::digest(body));
@@ -74,7 +74,7 @@ pub fn sealed(plan: &[u8], body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A plan with a few of its bytes or fields changed, and a digest that fits.
+/// Returns a plan with a few of its bytes or fields changed, and a digest that fits.
 pub fn altered(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
     if dice.below(3) == 0 {
         let mut body = bytes[HEAD..].to_vec();
@@ -96,7 +96,7 @@ pub fn altered(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
     plan.encode()
 }
 
-/// Numbers that are near to others, or to the limits.
+/// Returns a number that is near to `was` or to the limits, or a small one.
 fn number(was: u32, dice: &mut Dice) -> u32 {
     match dice.below(9) {
         0 => 0,

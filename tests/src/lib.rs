@@ -20,7 +20,7 @@ use roundelay_compiler::{Instance, Library, Options, Placement, Program, Shape, 
 use roundelay_dsl::diag::{Diagnostics, render};
 use roundelay_dsl::span::SourceMap;
 
-/// The files of `suite/`, in order.
+/// Returns the files of `suite/`, in order.
 pub fn suite() -> Vec<PathBuf> {
     let files = std::fs::read_dir(folder());
     let mut files: Vec<PathBuf> =
@@ -83,7 +83,7 @@ pub fn read_with(
     }
 }
 
-/// The algorithm of a file of the book, with its texts.
+/// Returns the algorithm of a file of the book, with its texts.
 ///
 /// # Errors
 /// Diagnostics as text; a file of the book has none.
@@ -102,7 +102,7 @@ pub fn say(sources: &SourceMap, faults: &Diagnostics) -> String {
     lines.join(" | ")
 }
 
-/// Whether the algorithm runs on a grid of several axes.
+/// Returns true if the algorithm runs on a grid of several axes.
 pub fn is_grid(program: &Program) -> bool {
     program.axes.names.len() > 1
 }
@@ -116,7 +116,7 @@ pub fn roots(program: &Program, n: u32) -> Vec<u32> {
     }
 }
 
-/// The instance, or `None` where `requires` forbids the shape.
+/// Returns the instance, or `None` where `requires` forbids the shape.
 ///
 /// # Errors
 /// Any other diagnostics.
@@ -128,12 +128,12 @@ pub fn instance(
     instance_over(program, shape, root, 1)
 }
 
-/// How many paths between hosts an algorithm is to be tried with.
+/// Returns the numbers of paths between hosts with which an algorithm is tried.
 pub fn paths(program: &Program) -> std::ops::RangeInclusive<u32> {
     if program.weighted().is_some() { 1..=4 } else { 1..=1 }
 }
 
-/// The instance over so many paths, or `None` where `requires` forbids the shape.
+/// Returns the instance over so many paths, or `None` where `requires` forbids the shape.
 ///
 /// # Errors
 /// Any other diagnostics.
@@ -152,7 +152,7 @@ pub fn instance_over(
     }
 }
 
-/// The shapes of `-n 3 -n 2..9 -n 2x4`; the end of a range is one of them.
+/// Returns the shapes of `-n 3 -n 2..9 -n 2x4`; the end of a range is one of them.
 ///
 /// # Errors
 /// A word that is no shape.
@@ -171,7 +171,7 @@ pub fn shapes<'a>(words: impl Iterator<Item = &'a str>) -> Result<Vec<Shape>, St
 /// Proves all algorithms at a shape, in both placements.
 ///
 /// # Errors
-/// What refutes the first of them.
+/// The diagnostics of the first algorithm that is refuted.
 pub fn prove(
     programs: &[Arc<Program>],
     sources: &SourceMap,
@@ -192,7 +192,7 @@ pub fn prove(
 pub struct Dice(pub u64);
 
 impl Dice {
-    /// A number below `n`, or 0 if `n` is 0.
+    /// Returns a number below `n`, or 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

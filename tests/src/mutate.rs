@@ -1,4 +1,4 @@
-//! Wrong programs from right ones: small changes at places that the syntax tree names.
+//! Makes wrong programs from right ones: small changes at places that the syntax tree names.
 //!
 //! The change itself is made in the text, so that a mutant has spans and can be read in a message.
 
@@ -12,17 +12,17 @@ use roundelay_dsl::span::{SourceMap, Span};
 /// One changed text.
 #[derive(Debug, Clone)]
 pub struct Mutant {
-    /// What kind of change.
+    /// The kind of change.
     pub kind: &'static str,
     /// The whole text.
     pub text: String,
     /// The change, for messages.
     pub change: String,
-    /// Where the new text stands in the whole.
+    /// The range of the new text in the whole.
     pub at: Range<usize>,
 }
 
-/// All mutants of a text, in the order of the syntax tree. None if it does not parse.
+/// Returns all mutants of a text, in the order of the syntax tree. None if it does not parse.
 pub fn mutants(text: &str) -> Vec<Mutant> {
     let mut sources = SourceMap::new();
     let id = sources.add("mutant.algo", text);
@@ -75,7 +75,7 @@ impl Maker<'_> {
         self.block(&a.body, false);
     }
 
-    /// A number one more and one less, and so each number in it.
+    /// Makes a number one more and one less, and so each number in it.
     fn number(&mut self, kind: &'static str, e: &Expr) {
         if let ExprKind::If(c, a, b) = &e.kind {
             self.condition(c);
@@ -113,7 +113,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A condition turned round, and the numbers in it.
+    /// Turns a condition round, and changes the numbers in it.
     fn condition(&mut self, e: &Expr) {
         let new = format!("(!({}))", self.at(e.span));
         self.put("condition", e.span.start as usize..e.span.end as usize, &new);
@@ -183,7 +183,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Another sub-algorithm, other groups, other regions.
+    /// Puts other sub-algorithms, other groups and other regions into a `use`.
     fn used(&mut self, u: &Use) {
         let whole = u.span.start as usize..u.span.end as usize;
         let own = self.at(u.span).to_string();
@@ -216,7 +216,7 @@ impl Maker<'_> {
         }
     }
 
-    /// One `each` as two rounds.
+    /// Makes one `each` two rounds.
     fn split(&mut self, each: &Stmt, body: &[Stmt]) {
         let whole = self.extent(each);
         let Some(open) = self.text[whole.clone()].find('{') else { return };
@@ -301,7 +301,7 @@ impl Maker<'_> {
         }
     }
 
-    /// From the first to one past the last byte of a statement.
+    /// Returns the range from the first to one past the last byte of a statement.
     fn extent(&self, s: &Stmt) -> Range<usize> {
         let span = match s {
             Stmt::Let(name, e) => {
@@ -323,7 +323,7 @@ impl Maker<'_> {
         span.start as usize..end
     }
 
-    /// One past the brace that closes the next block after `from`.
+    /// Returns the byte past the brace that closes the next block after `from`.
     fn close(&self, from: usize) -> usize {
         let mut depth = 0;
         let mut comment = false;

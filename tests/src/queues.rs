@@ -1,5 +1,5 @@
-//! Plans played as they wait: lanes side by side, queues of bounded length between ranks. No content is
-//! moved. It shares nothing with the proofs but the form of a plan.
+//! Plays plans as they wait: lanes side by side, queues of bounded length between ranks. No content is moved.
+//! It shares nothing with the proofs but the form of a plan.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +11,7 @@ use crate::Dice;
 /// A sender, a receiver and a channel.
 type Key = (u32, u32, u16);
 
-/// What is on its way from a rank to another one.
+/// The messages on the way from a rank to another one.
 #[derive(Default)]
 struct Queue {
     /// Chunks of each message that was sent and not taken.
@@ -32,7 +32,7 @@ struct Playing<'p> {
 /// Plays the plans, in an order by dice of what is possible, with so many messages at most between two ranks.
 ///
 /// # Errors
-/// What waits for ever, or which messages do not match.
+/// The operations that wait for ever, or the messages that do not match.
 pub fn play(plans: &[Plan], slots: u32, dice: &mut Dice) -> Result<(), String> {
     let done = plans.iter().map(|p| vec![0; p.part.lanes.len()]).collect();
     let mut p = Playing { plans, slots: slots as usize, queues: BTreeMap::new(), done };
@@ -84,13 +84,13 @@ impl Playing<'_> {
         }
     }
 
-    /// Messages on the way of a connection, and messages taken.
+    /// Returns the messages on the way of a connection, and the messages taken.
     fn queue(&self, rank: usize, conn: u32) -> (usize, u32) {
         let queue = self.queues.get(&self.key(rank, conn));
         queue.map_or((0, 0), |q| (q.messages.len(), q.taken))
     }
 
-    /// What an operation waits for, if it waits.
+    /// Returns what an operation waits for, if it waits.
     fn waits(&self, rank: usize, op: &Op) -> Option<String> {
         for a in &op.after {
             if self.done[rank][usize::from(a.lane)] <= a.op as usize {

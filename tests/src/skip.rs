@@ -1,4 +1,4 @@
-//! Checks that cannot be made here: each is said where it is skipped, and all are counted at the end.
+//! Reports checks that cannot be made here: each where it is skipped, and all, counted, at the end.
 //!
 //! Every test program appends a line a check to a file beside the programs, with the process that started it:
 //! under `cargo test` that is cargo, the same for all of them. The test program that comes last prints the sum.
@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 
-/// What a check needs that is not everywhere.
+/// A requirement of a check that is not met everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     /// NVIDIA GPUs.
@@ -76,15 +76,15 @@ pub fn skip(needs: Needs, why: impl Display) {
     file.map(|mut file| file.write_all(line.as_bytes()));
 }
 
-/// The file of all that was skipped.
+/// Returns the file of all that was skipped.
 fn book() -> Option<PathBuf> {
     // PROFILE/deps/PROGRAM
     let program = std::env::current_exe().ok()?;
     Some(program.parent()?.parent()?.join("skipped-checks.txt"))
 }
 
-/// How many checks the test programs of this run have skipped, for want of what, and what would make them run.
-/// Forgets what earlier runs have skipped.
+/// Reports the number of checks that the test programs of this run have skipped, what they lacked, and what
+/// would make them run. Forgets what earlier runs have skipped.
 pub fn skipped() -> String {
     let Some(path) = book() else { return summary("", 0) };
     let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -98,7 +98,7 @@ pub fn skipped() -> String {
     said
 }
 
-/// What the lines of a parent say.
+/// Summarizes the lines of a parent.
 fn summary(text: &str, parent: u32) -> String {
     let parent = parent.to_string();
     let words: Vec<&str> = text

@@ -1,4 +1,4 @@
-//! Waiting for what happens in other processes.
+//! Waits for what happens in other processes.
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Between two looks at what tells nobody that it has changed.
+/// The time between two looks at what tells nobody that it has changed.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Waits until a condition holds on something that gives no sign, as `/proc` does not.

@@ -1,6 +1,6 @@
-//! How often a diagnostic points at what is wrong. Single changes to the algorithms of the library;
-//! the first label of the first finding, at the first shape that refutes the mutant, is either on a
-//! guilty line or it is not.
+//! Measures how often a diagnostic points at what is wrong. Single changes to the algorithms of the library;
+//! the first label of the first finding, at the first shape that refutes the mutant, is either on a guilty
+//! line or it is not.
 //!
 //! * *line*: the label begins on a line that the change touches. Where a statement was taken out,
 //!   that is the line where it stood, or the nearest line before or behind it that says something.
@@ -61,7 +61,7 @@ impl Count {
     }
 }
 
-/// The first finding on the first shape that refutes the program.
+/// Returns the first finding on the first shape that refutes the program.
 fn refuted(program: &Arc<Program>, sources: &SourceMap) -> Option<(Diagnostic, Shape)> {
     let shapes = if is_grid(program) {
         [[2, 2], [2, 3], [3, 2]].map(|axes| Shape { axes: axes.to_vec() }).to_vec()
@@ -156,7 +156,7 @@ impl Decided<'_> {
         }
     }
 
-    /// The lines of all transfers in a block.
+    /// Notes the lines of all transfers in a block.
     fn moves(&mut self, stmts: &[Stmt]) {
         for s in stmts {
             match s {

@@ -1,5 +1,5 @@
-//! Every algorithm of the book, one test each: proved for all legal rank counts in 2..=64 and at
-//! 100, 127, 128, 255 and 256, in both placements; and run by the oracle for few ranks.
+//! Proves every algorithm of the book, one test each: for all legal rank counts in 2..=64 and at 100, 127,
+//! 128, 255 and 256, in both placements; and plays it on the oracle for few ranks.
 //!
 //! Rooted algorithms are proved for every root of few ranks. All counts are proved on the graph;
 //! plans of more than [`PLANS_UP_TO`] ranks are proved at the named counts, and some others.
@@ -37,7 +37,7 @@ const GRIDS: [[u32; 2]; 16] = [
 const RUN_UP_TO: u64 = 17;
 /// Plans of all counts are proved up to here.
 const PLANS_UP_TO: u64 = 64;
-/// What is split over paths is proved with up to four of them up to here.
+/// The most ranks at which algorithms that are split over paths are proved with up to four of them.
 const PATHS_UP_TO: u64 = 16;
 
 fn main() {

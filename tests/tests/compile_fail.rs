@@ -1,4 +1,4 @@
-//! What rustc says of mistakes in algorithms: each error at the right tokens, and what to do.
+//! Compares what rustc says of mistakes in algorithms: each error is at the right tokens, and says what to do.
 //!
 //! Every file of `compile_fail/` has a text beside it with the whole of rustc's errors, as trybuild has
 //! them. trybuild itself would build all dependencies once more for this; here rustc is called with those
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use expect_test::expect_file;
 
-/// Where cargo put this program, and what it was built with.
+/// Returns the folder into which cargo put this program, and the crates that it was built with.
 fn dependencies() -> PathBuf {
     let program = std::env::current_exe().expect("this program");
     program.parent().map(Path::to_path_buf).unwrap_or_default()
@@ -32,7 +32,7 @@ fn built(name: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The errors of a file, without the count of them; `None` if there are none.
+/// Returns the errors of a file, without the count of them; `None` if there are none.
 fn errors(file: &str, library: &Path) -> Option<String> {
     let out = std::env::temp_dir().join(format!("roundelay-fail-{}", std::process::id()));
     std::fs::create_dir_all(&out).expect("a folder");
@@ -60,7 +60,7 @@ fn errors(file: &str, library: &Path) -> Option<String> {
     (!output.status.success()).then(|| format!("{}\n", kept.join("\n\n").trim_end()))
 }
 
-/// The library with the macros.
+/// Returns the library with the macros.
 fn library() -> PathBuf {
     let mut all = built("roundelay").into_iter();
     let good = all.find(|library| errors("compile_fail/sound/ring.rs", library).is_none());

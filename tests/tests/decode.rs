@@ -1,4 +1,4 @@
-//! Plans as bytes: what was cut or altered is refused, and never read as another plan.
+//! Tests plans as bytes: what was cut or altered is refused, and never read as another plan.
 
 use std::sync::LazyLock;
 
@@ -107,7 +107,7 @@ fn altered_plans_are_refused_or_usable() {
     assert!(usable > 1000, "{usable}");
 }
 
-/// What used to panic: a set without a modulus in what a peer offers.
+/// Sets without a modulus in what a peer offers, which used to panic, are checked.
 #[test]
 fn offers_are_checked() {
     let plans = PLANS.iter().map(|bytes| Plan::decode(bytes).expect("what was encoded"));

@@ -1,4 +1,4 @@
-//! What a build that uses files only pays for: nothing of the macros.
+//! Checks that a build that uses files only pays nothing for the macros.
 //!
 //! Two things are looked at, as cargo resolves them for the package alone. Linked into what runs
 //! (`-e normal,no-proc-macro`): no `syn`, `quote`, `proc-macro2` or `roundelay-macros`. Compiled at all
@@ -7,7 +7,7 @@
 
 use std::process::Command;
 
-/// Names of all packages in the tree.
+/// Returns the names of all packages in the tree.
 fn tree(package: &str, features: &str, edges: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--locked", "--prefix", "none", "--format", "{p}"])

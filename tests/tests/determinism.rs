@@ -1,5 +1,5 @@
-//! Every rank compiles for itself: the same text and shape give the same bytes, and one rank's plan
-//! made alone is that rank's plan among all.
+//! Tests that every rank can compile for itself: the same text and shape give the same bytes, and one rank's
+//! plan made alone is that rank's plan among all.
 
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::{Options, Placement, Plan, Program, Shape, compile, project};
@@ -75,7 +75,7 @@ fn a_plan_made_alone_is_the_same() {
     );
 }
 
-/// The first line in which two plans differ.
+/// Returns the first line in which two plans differ.
 fn difference(a: &Plan, b: &Plan) -> String {
     let (x, y) = (format!("{:#?}", a.header), format!("{:#?}", b.header));
     let lines = x
@@ -92,7 +92,7 @@ fn difference(a: &Plan, b: &Plan) -> String {
     lines.or(parts).unwrap_or("part".into())
 }
 
-/// What only some ranks do shows in the header of all.
+/// Properties that only some ranks have show in the header of all.
 #[test]
 fn headers_do_not_depend_on_the_rank() {
     let texts = [

@@ -1,4 +1,4 @@
-//! Every example of the documentation, run. A fenced block says on its first line what is to happen:
+//! Runs every example of the documentation. A fenced block says on its first line what is to happen:
 //!
 //! * `algo check -n 1..9`: every algorithm in it is proved on so many ranks.
 //! * `algo error RL0501 -n 3`: it is refused with that code and no other; on the page of a code, the
@@ -6,7 +6,7 @@
 //! * `algo`: every algorithm in it is proved on all counts from 2 to 9 that it allows.
 //! * `console`: its `roundelay` commands have verbs and options that exist; they are not run.
 //!
-//! Also: every code has a page and every page a code, and `examples/` does what its comments say.
+//! Besides, every code has a page and every page a code, and `examples/` does what its comments say.
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The pages with examples, in order.
+/// Returns the pages with examples, in order.
 fn pages() -> Vec<PathBuf> {
     let named = [
         "README.md",
@@ -67,7 +67,7 @@ fn error_pages() -> Vec<PathBuf> {
     pages
 }
 
-/// `RL0501` of `# RL0501: a contribution is missing`.
+/// Returns the code of a title: `RL0501` of `# RL0501: a contribution is missing`.
 fn title_code(page: &str) -> Option<&str> {
     let (code, _) = page.lines().next()?.strip_prefix("# ")?.split_once(':')?;
     code.starts_with("RL").then_some(code)
@@ -75,14 +75,14 @@ fn title_code(page: &str) -> Option<&str> {
 
 /// A fenced block.
 struct Block {
-    /// What stands behind the fence.
+    /// The text behind the fence.
     info: String,
     /// Line of the fence, from 1.
     line: usize,
     text: String,
 }
 
-/// The blocks in `algo` and `console`.
+/// Returns the blocks in `algo` and `console`.
 fn blocks(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;

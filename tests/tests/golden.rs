@@ -1,4 +1,4 @@
-//! What the stages print, for algorithms whose output a person has read.
+//! Compares what the stages print, for algorithms whose output a person has read.
 //! `UPDATE_EXPECT=1 cargo test -p roundelay-tests --test golden` writes new texts.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use roundelay_compiler::device::{Protocol, prove};
 use roundelay_compiler::{Options, Placement, Shape, compile, graph, project};
 use roundelay_tests::{instance, of_book};
 
-/// The graph, and one rank's plan.
+/// Compares the graph, and one rank's plan.
 fn golden(collective: &str, name: &str, n: u32, rank: u32, text: ExpectFile) {
     let entry = find(collective, name).expect("the book has it");
     let (sources, program) = of_book(entry).expect("the book resolves");
@@ -26,10 +26,10 @@ fn golden(collective: &str, name: &str, n: u32, rank: u32, text: ExpectFile) {
     text.assert_eq(&all);
 }
 
-/// Where sums can be played.
+/// The ways in which kernels play sums.
 const KERNELS: [Protocol; 4] = [Protocol::Packet, Protocol::Staged, Protocol::Put, Protocol::Get];
 
-/// What the blocks of one rank play.
+/// Prints what the blocks of one rank play, and compares it.
 fn device(collective: &str, name: &str, n: u32, rank: usize, ways: &[Protocol], text: ExpectFile) {
     let entry = find(collective, name).expect("the book has it");
     let (sources, program) = of_book(entry).expect("the book resolves");
@@ -44,7 +44,7 @@ fn device(collective: &str, name: &str, n: u32, rank: usize, ways: &[Protocol], 
     text.assert_eq(&all);
 }
 
-/// What is split over two paths: lanes, parts and connections.
+/// A ring that is split over two paths: lanes, parts and connections.
 #[test]
 fn a_ring_over_two_paths() {
     let entry = find("all_reduce", "multipath").expect("the book has it");

@@ -1,6 +1,6 @@
-//! Kernels as text, for algorithms whose kernels a person has read; and what holds of the kernels of all.
-//! `UPDATE_EXPECT=1 cargo test -p roundelay-tests --test kernels` writes new texts. That they compile is tested in
-//! the runtime, where the CUDA compiler is.
+//! Compares kernels as text, for algorithms whose kernels a person has read; and checks what holds of the
+//! kernels of all. `UPDATE_EXPECT=1 cargo test -p roundelay-tests --test kernels` writes new texts. That they
+//! compile is tested in the runtime, where the CUDA compiler is.
 
 use expect_test::{ExpectFile, expect_file};
 use roundelay_algorithms::{CATALOGUE, Entry, find};
@@ -11,7 +11,7 @@ use roundelay_tests::{is_grid, of_book};
 
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
 
-/// What a device plays of an algorithm, by rank; nothing if there are no such plans, or it cannot.
+/// Returns what a device plays of an algorithm, by rank; nothing if there are no such plans, or it cannot.
 fn programs(entry: &Entry, n: u32, placement: Placement, protocol: Protocol) -> Vec<ProvedProgram> {
     let (sources, program) = of_book(entry).expect("the book resolves");
     let shape = if is_grid(&program) { Shape { axes: vec![2, n / 2] } } else { Shape::flat(n) };
@@ -102,7 +102,7 @@ fn every_kernel_of_the_book_is_whole() {
     }
 }
 
-/// Every bracket is closed, nothing is included, and no mark of a number is left.
+/// Checks that every bracket is closed, nothing is included, and no mark of a number is left.
 fn whole(text: &str) {
     let mut open = Vec::new();
     for c in text.lines().filter_map(|line| line.split("//").next()).flat_map(str::chars) {

@@ -1,4 +1,4 @@
-//! The library at 4,096 ranks: every algorithm is proved, and by symmetry wherever there is one.
+//! Tests the library at 4,096 ranks: every algorithm is proved, and by symmetry wherever there is one.
 //!
 //! `RANKS=131072` tries as many (minutes without optimisation).
 
@@ -10,7 +10,7 @@ fn ranks() -> u32 {
     std::env::var("RANKS").ok().and_then(|v| v.parse().ok()).unwrap_or(4096)
 }
 
-/// What no symmetry maps onto itself: trees and chains.
+/// The algorithms that no symmetry maps onto themselves: trees and chains.
 const UNROLLED: &[&str] = &[
     "all_reduce.double_binary_tree",
     "broadcast.binomial",
@@ -46,7 +46,7 @@ fn the_library_is_proved_on_many_ranks() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// A ring that is right, and then rounds.
+/// Returns a ring that is right, and then rounds.
 fn behind_a_ring(rounds: &str) -> String {
     format!(
         "algorithm main implements all_reduce on n ranks {{ chunks n scratch t[1]
@@ -56,7 +56,7 @@ fn behind_a_ring(rounds: &str) -> String {
     )
 }
 
-/// Whether a text is proved on so many ranks.
+/// Returns true if a text is proved on so many ranks.
 fn proved(text: &str, n: u32) -> bool {
     let source = read("large.algo", text).unwrap_or_else(|(s, d)| panic!("{}", say(&s, &d)));
     check(&source.programs[0], &source.sources, &Shape::flat(n), &Options::default()).is_ok()

@@ -1,4 +1,4 @@
-//! The verifier against the oracle: small changes to every algorithm of the book. What the data shows
+//! Tests the verifier against the oracle: small changes to every algorithm of the book. What the data shows
 //! to be right is proved, and what it shows to be wrong is refuted, without exception.
 //!
 //! `MUTANTS=2000` tries more of each algorithm, `ONLY=all_reduce/ring` one of them only.
@@ -17,7 +17,7 @@ use roundelay_tests::{Dice, instance_over, is_grid, paths, read, say as line};
 /// Mutants tried of each algorithm.
 const TRIED: usize = 80;
 
-/// What became of the mutants of one algorithm.
+/// The outcomes of the mutants of one algorithm.
 #[derive(Default)]
 struct Count {
     mutants: usize,
@@ -59,12 +59,12 @@ fn pick(text: &str, tried: usize, dice: &mut Dice) -> Vec<Mutant> {
     picked
 }
 
-/// Paths to try an algorithm with: two where it divides its data over them.
+/// Returns the number of paths to try an algorithm with: two where it divides its data over them.
 fn several(program: &Program) -> u32 {
     2.min(*paths(program).end())
 }
 
-/// The verifier's verdict: graph, then both placements' plans.
+/// Returns the verifier's verdict: graph, then both placements' plans.
 fn proved(
     program: &Arc<Program>,
     sources: &SourceMap,
@@ -78,7 +78,7 @@ fn proved(
     Ok(())
 }
 
-/// Whether the refusal is about resources, which the oracle knows nothing of.
+/// Returns true if the refusal is about resources, which the oracle knows nothing of.
 fn resources(faults: &Diagnostics) -> bool {
     faults.iter().all(|d| d.code == codes::SLOTS || d.code == codes::TOO_BIG)
 }

@@ -1,4 +1,4 @@
-//! The pages themselves: links resolve, the front page is short, lines can be read.
+//! Checks the pages themselves: links resolve, the front page is short, lines can be read.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Every page below a folder, by its path from the root.
+/// Returns every page below a folder, by its path from the root.
 fn below(folder: &str) -> Vec<PathBuf> {
     let mut pages = Vec::new();
     let mut folders = vec![PathBuf::from(folder)];
@@ -40,7 +40,7 @@ fn pages() -> Vec<PathBuf> {
     [named.to_vec(), below("docs"), below(".github")].concat()
 }
 
-/// The lines outside of fenced and indented blocks, with their numbers.
+/// Returns the lines outside of fenced and indented blocks, with their numbers.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(at, line)| {
@@ -50,18 +50,18 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// A line without what stands between backticks.
+/// Returns a line without what stands between backticks.
 fn plain(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join("`")
 }
 
-/// The targets of `[text](target)` in a line.
+/// Returns the targets of `[text](target)` in a line.
 fn targets(line: &str) -> Vec<String> {
     let ends = |rest: &str| rest.split(')').next().unwrap_or_default().to_owned();
     plain(line).split("](").skip(1).map(ends).collect()
 }
 
-/// What a title is called in links, as GitHub makes it.
+/// Returns the anchor of a title in links, as GitHub makes it.
 fn anchor(title: &str) -> String {
     let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.collect::<String>().trim().to_lowercase().replace(' ', "-")

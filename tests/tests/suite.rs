@@ -1,4 +1,4 @@
-//! Files of `suite/`, one test each. A file says in comments what is to happen:
+//! Tests the files of `suite/`, one test each. A file says in comments what is to happen:
 //!
 //! * `// error: RL0401 -n 3` on the line at fault: on 3 ranks, the first finding is that code on that
 //!   line. Without `-n` the file itself is at fault, and all its findings are so marked.
@@ -25,12 +25,12 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// What a file says is to happen.
+/// The outcome that a file declares.
 #[derive(Default)]
 struct Expected {
     /// Code, line.
     errors: BTreeSet<(String, u32)>,
-    /// The same with a shape.
+    /// Code, line and shape.
     at: Vec<(String, u32, Shape)>,
     /// Shapes to be proved.
     checks: Vec<Shape>,

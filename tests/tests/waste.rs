@@ -1,4 +1,4 @@
-//! Transfers that no result needs are told (RL0506), and only those.
+//! Tests that transfers that no result needs are reported (RL0506), and only those.
 
 use expect_test::{Expect, expect};
 use roundelay_algorithms::CATALOGUE;
@@ -6,7 +6,7 @@ use roundelay_compiler::{Checked, Options, Shape, check};
 use roundelay_dsl::diag::{codes, render};
 use roundelay_tests::{instance_over, is_grid, of_book, paths, read, roots};
 
-/// All shapes of 2 to 16 ranks.
+/// Returns all shapes of 2 to 16 ranks.
 fn shapes(grid: bool) -> Vec<Shape> {
     if !grid {
         return (2..=16).map(Shape::flat).collect();
@@ -63,7 +63,7 @@ fn warned(text: &str, shape: &str, expected: Expect) {
     expected.assert_eq(&checked(text, shape).0);
 }
 
-/// A ring with loops of these lengths.
+/// Returns a ring with loops of these lengths.
 fn ring(sums: &str, shares: &str) -> String {
     format!(
         "algorithm mine implements all_reduce on n ranks {{
@@ -96,7 +96,7 @@ fn a_turn_too_many_is_told() {
     }
 }
 
-/// What is stored beside the result, and what is overwritten before anybody reads it.
+/// Values that are stored beside the result, or overwritten before any rank reads them, are reported.
 #[test]
 fn values_that_flow_nowhere_are_told() {
     let beside = "algorithm mine implements reduce on n ranks {

@@ -1,4 +1,4 @@
-//! What diagnostics say where a mistake is common: what is meant, and what to write.
+//! Tests what diagnostics say where a mistake is common: what is meant, and what to write.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use roundelay_compiler::{Options, Program, Shape, check};
 use roundelay_dsl::diag::render;
 use roundelay_tests::{Source, read};
 
-/// The last algorithm of a text.
+/// Returns the last algorithm of a text.
 fn last(text: &str) -> (Source, Arc<Program>) {
     let source = read("mine.algo", text).unwrap_or_else(|(sources, faults)| {
         panic!("{}", render::human(&sources, &faults[0], false));
@@ -16,7 +16,7 @@ fn last(text: &str) -> (Source, Arc<Program>) {
     (source, program)
 }
 
-/// What is said of the last algorithm of a text at a shape.
+/// Checks what is said of the last algorithm of a text at a shape.
 fn said(text: &str, shape: &str, expected: Expect) {
     let (source, program) = last(text);
     let shape: Shape = shape.parse().expect("a shape");
@@ -26,7 +26,7 @@ fn said(text: &str, shape: &str, expected: Expect) {
     expected.assert_eq(&pictures.collect::<String>());
 }
 
-/// What is said of a text that is refused at every shape.
+/// Checks what is said of a text that is refused at every shape.
 fn refused(text: &str, expected: Expect) {
     let Err((sources, faults)) = read("mine.algo", text) else { panic!("the text is sound") };
     let pictures = faults.iter().map(|d| render::human(&sources, d, false) + "\n");
@@ -37,7 +37,7 @@ fn body(of: &str, body: &str) -> String {
     format!("algorithm mine implements {of} ranks {{\n    {body}\n}}\n")
 }
 
-/// Of two `use` of one algorithm the one that fails is named, and every line on the way to it.
+/// If an algorithm has two `use` of one algorithm, the one that fails is named, and every line on the way to it.
 #[test]
 fn a_fault_in_what_is_used_names_the_lines_that_use_it() {
     let twice = body(

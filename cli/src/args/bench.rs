@@ -1,4 +1,4 @@
-//! `bench`, and the libraries beside which it measures.
+//! Declares the options of `bench`, and the libraries beside which it measures.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub(crate) struct Bench {
     /// Other libraries to measure beside ours
     #[arg(long, value_delimiter = ',', value_name = "PEERS")]
     pub(crate) vs: Vec<Peer>,
-    /// How often each size is measured in turn with the peers; the median counts
+    /// Times that each size is measured in turn with the peers; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) turns: u32,
     /// Time for the timed calls of a size, in each turn and for each library
@@ -82,7 +82,7 @@ pub(crate) struct Bench {
     /// Measure nothing: show results that were printed with --json before; of several runs, the medians
     #[arg(long, value_name = "FILES", value_delimiter = ',', conflicts_with_all = ["names", "vs"])]
     pub(crate) rows: Vec<PathBuf>,
-    /// At the end a table as documents have it: our time, and the best peer's over ours
+    /// Print a table in the end as documents have it: our time, and the best peer's over ours
     #[arg(long)]
     pub(crate) markdown: bool,
     /// Measure nothing: make the tables and charts of these documents anew, from the rows that their regions name
@@ -117,7 +117,7 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    /// Whether it is measured on GPUs, and not on the host.
+    /// Returns true if the peer is measured on GPUs, false if on the host; `None` for `all`, which has both.
     pub(crate) fn on_gpus(self) -> Option<bool> {
         match self {
             Peer::All => None,

@@ -1,4 +1,4 @@
-//! The command line as clap reads it, with an example or two in the help of every verb.
+//! Declares the command line as clap reads it, with an example or two in the help of every verb.
 
 mod bench;
 mod play;
@@ -39,7 +39,7 @@ pub(crate) struct Cli {
     /// Let a program do it that has algorithms of its own (docs/rust.md), and names them
     #[arg(long, global = true, value_name = "PROGRAM")]
     pub(crate) from: Option<PathBuf>,
-    /// What to do
+    /// The verb to run
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -85,7 +85,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// Algorithms and collectives as the user names them.
+    /// Returns algorithms and collectives as the user names them.
     pub(crate) fn names(&self) -> Vec<&str> {
         match self {
             Verb::Check(Check { target, .. })
@@ -98,13 +98,13 @@ impl Verb {
     }
 }
 
-/// Which algorithm is meant.
+/// The algorithm that a verb works on.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
     /// `collective.name` of the book, a collective, or a file: what has a `/`, or ends in `.algo`, is always a file
     #[arg(value_name = "FILE|NAME")]
     pub(crate) target: String,
-    /// Which algorithm of a file that declares several
+    /// The algorithm to take from a file that declares several
     #[arg(long, value_name = "NAME")]
     pub(crate) algorithm: Option<String>,
     /// The root of a rooted collective
@@ -116,12 +116,12 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// An algorithm by name, on one path.
+    /// Makes the target of an algorithm by name, on one path.
     pub(crate) fn of(target: String, algorithm: Option<String>, root: u32) -> Self {
         Target { target, algorithm, root, paths: 1 }
     }
 
-    /// What compilations of it depend on.
+    /// Returns the options under which the algorithm is compiled: its root and the number of paths.
     pub(crate) fn options(&self) -> roundelay_compiler::Options {
         let (root, paths) = (self.root, self.paths);
         roundelay_compiler::Options { root, paths, ..Default::default() }

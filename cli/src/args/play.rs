@@ -1,4 +1,4 @@
-//! What every job has, and `run`.
+//! Declares the options that every job has, and those of `run`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::Target;
 use crate::job::Verify;
 use crate::values::{Ranks, Sizes, bytes, duration};
 
-/// What every job has.
+/// The options that every job has.
 #[derive(Debug, Args)]
 pub(crate) struct Play {
     /// Ranks, as processes of this machine: 8, 2x4, 2,4,8 or 2..8 [default: 4; grids: 2x2]
@@ -29,7 +29,7 @@ pub(crate) struct Play {
     /// Calls before timing
     #[arg(long, default_value_t = 5)]
     pub(crate) warmup: u32,
-    /// How long a rank waits for another: 5s, 500ms, 2m
+    /// The longest time that a rank waits for another: 5s, 500ms, 2m
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub(crate) timeout: Duration,
     /// Seed of the data [default: from the clock; printed]
@@ -47,10 +47,10 @@ pub(crate) struct Play {
     /// Capacity of a slot: the largest message that is copied at once [default: 256K, 1M where ranks share no memory]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) slot_bytes: Option<u64>,
-    /// How the data goes; --hint transport=… in short [default: shared memory where it can be]
+    /// The transport of the data; --hint transport=… in short [default: shared memory where it can be]
     #[arg(long, value_enum)]
     pub(crate) transport: Option<TransportName>,
-    /// Over how many machines the ranks shall believe to be spread: shared memory inside, TCP between
+    /// Number of machines over which the ranks shall believe to be spread: shared memory inside, TCP between
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) hosts: u32,
     /// This process is that rank of a job whose ranks are started one by one
@@ -59,7 +59,7 @@ pub(crate) struct Play {
     /// The number of its ranks
     #[arg(long, requires = "rank")]
     pub(crate) size: Option<u32>,
-    /// Where rank 0 serves the store at which they meet, the same for all
+    /// The address at which rank 0 serves the store where the ranks meet; all ranks are given this one
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) store: Option<String>,
     /// A hint, for where a collective is given and not an algorithm; repeatable (docs/hints.md)
@@ -79,7 +79,7 @@ pub(crate) struct Play {
 }
 
 impl Play {
-    /// How points of a table are measured: sums of f32.
+    /// Returns the options with which points of a tuned table are measured: sums of f32.
     pub(crate) fn tuning() -> Self {
         Play {
             n: None,
@@ -106,7 +106,7 @@ impl Play {
         }
     }
 
-    /// The same on GPUs.
+    /// Returns the options with which points of a tuned table are measured on GPUs.
     pub(crate) fn on_gpus(in_place: bool) -> Self {
         let on = On { device: Device::Cuda, ..On::default() };
         Play {
@@ -119,31 +119,32 @@ impl Play {
     }
 }
 
-/// Where buffers lie, and how GPUs play.
+/// The device that holds the buffers, and how GPUs play calls.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct On {
-    /// Where the buffers lie: a GPU for each rank with `cuda`
+    /// The memory that holds the buffers; `cuda` takes a GPU for each rank
     #[arg(long, value_enum, default_value_t = Device::Host)]
     pub(crate) device: Device,
-    /// How messages travel between GPUs: packet, staged, put, get, engine; --hint protocol=… in short [default: chosen]
+    /// The protocol of messages between GPUs: packet, staged, put, get, engine; --hint protocol=… in short
+    /// [default: chosen]
     #[arg(long, alias = "way", value_name = "PROTOCOL")]
     pub(crate) protocol: Option<device::Protocol>,
     /// Blocks of a kernel [default: chosen]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
     pub(crate) blocks: Option<u32>,
-    /// So many calls captured in a CUDA graph, which is replayed [default: each call is launched]
+    /// Number of calls captured in a CUDA graph, which is replayed [default: each call is launched]
     #[arg(long, value_name = "CALLS", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) graph: Option<u32>,
 }
 
 impl On {
-    /// Whether buffers lie on GPUs.
+    /// Returns true if buffers lie on GPUs.
     pub(crate) fn gpus(&self) -> bool {
         self.device == Device::Cuda
     }
 }
 
-/// Where buffers lie.
+/// The memory that holds the buffers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Device {
     /// The memory of the host
@@ -190,7 +191,7 @@ pub(crate) struct Run {
     pub(crate) factor: u64,
 }
 
-/// How the data of a job goes.
+/// The transport of the data of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TransportName {
     /// Shared memory
@@ -217,7 +218,7 @@ pub(crate) enum TransportName {
 }
 
 impl TransportName {
-    /// The same without shared memory, where no two ranks are on one host.
+    /// Returns the transport between the hosts alone, for jobs that have no two ranks on one host.
     pub(crate) fn between(self) -> Self {
         match self {
             TransportName::Both => TransportName::Tcp,
@@ -227,7 +228,7 @@ impl TransportName {
         }
     }
 
-    /// As in results.
+    /// Returns its name in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             TransportName::Shm => "shm",

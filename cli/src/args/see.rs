@@ -1,4 +1,4 @@
-//! Verbs that look at algorithms, choices and routes, and play nothing.
+//! Declares the verbs that look at algorithms, choices and protocols, and play nothing.
 
 use std::path::PathBuf;
 
@@ -50,7 +50,7 @@ pub(crate) struct Route {
     /// Links that may be used [default: shared memory where it can be, TCP elsewhere]
     #[arg(long, value_enum)]
     pub(crate) transport: Option<TransportName>,
-    /// Over how many machines the ranks shall believe to be spread
+    /// Number of machines over which the ranks shall believe to be spread
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) hosts: u32,
 }
@@ -67,7 +67,7 @@ Examples:
 pub(crate) struct Show {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// Which stage
+    /// The stage to show
     #[arg(long, default_value = "plan")]
     pub(crate) stage: Stage,
     /// Ranks: 8 or 2x4 [default: 4; grids: 2x2]
@@ -82,7 +82,7 @@ pub(crate) struct Show {
     /// Plan for calls out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
-    /// How messages travel on the device: packet, staged, put, get, engine
+    /// The protocol of messages on the device: packet, staged, put, get, engine
     #[arg(long, alias = "way", value_name = "PROTOCOL", default_value = "packet")]
     pub(crate) protocol: device::Protocol,
     /// Element type of a kernel
@@ -116,7 +116,7 @@ pub(crate) enum Stage {
     Graph,
     /// The plans
     Plan,
-    /// What the blocks of a device play
+    /// The program of each block of a device
     Device,
     /// The kernels of devices
     Cuda,
@@ -190,13 +190,13 @@ pub(crate) struct Explain {
     /// The root of a rooted collective
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub(crate) root: u32,
-    /// For a call in place (the default of all_reduce and broadcast)
+    /// Explain a call in place (the default of all_reduce and broadcast)
     #[arg(long, conflicts_with = "out_of_place")]
     pub(crate) in_place: bool,
-    /// For a call out of place (the default of the others)
+    /// Explain a call out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
-    /// Where the buffers lie
+    /// The memory that holds the buffers
     #[arg(long, value_enum, default_value_t = Device::Host)]
     pub(crate) device: Device,
     /// A hint on the call; repeatable

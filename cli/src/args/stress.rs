@@ -1,4 +1,4 @@
-//! `stress`, and its parts.
+//! Declares the options of `stress`, and its parts.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) struct Stress {
     /// Calls of the part `random`
     #[arg(long, default_value_t = 10_000)]
     pub(crate) calls: u64,
-    /// How long a rank waits for another
+    /// The longest time that a rank waits for another
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     pub(crate) timeout: Duration,
     /// Seed of data and draws [default: from the clock; printed]
@@ -47,13 +47,13 @@ pub(crate) enum Part {
     Random,
     /// A graph replayed a thousand times, with the same bits
     Graph,
-    /// The same bits in two runs
+    /// Equal bits in two runs
     Bits,
     /// A rank is killed: the others get an error, and a new job runs
     Killed,
     /// A rank stays away: the others get an error that names it
     Absent,
-    /// How long the host takes for first calls, of kernels that are compiled and of those on disk
+    /// The time that the host takes for first calls, of kernels that are compiled and of those on disk
     First,
 }
 

@@ -1,4 +1,4 @@
-//! `tune`.
+//! Declares the options of `tune`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub(crate) struct Tune {
     /// Rank counts [default: 2, as many as cores, and twice that, up to 16]
     #[arg(short, value_name = "RANKS")]
     pub(crate) n: Option<Ranks>,
-    /// How the data goes: shm, tcp or both
+    /// The transports to measure: shm, tcp or both
     #[arg(long, value_enum, value_delimiter = ',', default_value = "shm")]
     pub(crate) transport: Vec<TransportName>,
     /// Sizes [on GPUs: 1K to 256M by fours]
@@ -75,7 +75,7 @@ pub(crate) struct Tune {
     /// Measure again what was measured before
     #[arg(long)]
     pub(crate) fresh: bool,
-    /// Where the buffers lie: a GPU for each rank with `cuda`
+    /// The memory that holds the buffers; `cuda` takes a GPU for each rank
     #[arg(long, value_enum, default_value_t = Device::Host)]
     pub(crate) device: Device,
     /// Time for all points on GPUs; what is left then is not measured

@@ -1,4 +1,4 @@
-//! Results that were printed with `--json` before, shown by the same code as those that are measured.
+//! Shows results that were printed with `--json` before, by the same code as those that are measured.
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ fn read(path: &Path) -> Result<Vec<ResultRow>, Failure> {
     Ok(lines)
 }
 
-/// Whether both are of the same calls and library; which algorithm was chosen may differ.
+/// Returns true if both rows are of equal calls of one library; the chosen algorithms may differ.
 fn same(a: &ResultRow, b: &ResultRow) -> bool {
     let of = |l: &ResultRow| {
         let machine = (l.ranks, l.shape.clone(), l.beside);
@@ -63,7 +63,7 @@ fn same(a: &ResultRow, b: &ResultRow) -> bool {
     of(a) == of(b) && how(a) == how(b)
 }
 
-/// A row of several runs as one: that of the first, with medians.
+/// Returns a row of several runs as one: that of the first, with medians.
 fn middle(runs: &[&ResultRow]) -> ResultRow {
     let mut line = runs[0].clone();
     let time_us = median(runs.iter().map(|run| run.time_us)).unwrap_or_default();

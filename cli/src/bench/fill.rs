@@ -1,4 +1,4 @@
-//! Documents whose tables and charts are made from kept rows. A region of a document names what it shows:
+//! Fills documents with tables and charts that are made from kept rows. A region of a document names what it shows:
 //!
 //! ```text
 //! <!-- begin: table results/shm2-*.jsonl -->
@@ -43,7 +43,7 @@ pub(super) fn fill(paths: &[PathBuf], report: Report) -> Outcome {
     Ok(())
 }
 
-/// A document with its regions made anew.
+/// Returns a document with its regions made anew.
 fn filled(path: &Path, text: &str) -> Result<String, Failure> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut out = String::new();
@@ -68,7 +68,7 @@ fn filled(path: &Path, text: &str) -> Result<String, Failure> {
     Ok(out)
 }
 
-/// The text of a region.
+/// Returns the text of a region.
 fn region(folder: &Path, asked: &str, fail: &dyn Fn(&str) -> Failure) -> Result<String, Failure> {
     let mut words = asked.split_whitespace();
     match words.next() {
@@ -105,7 +105,7 @@ fn region(folder: &Path, asked: &str, fail: &dyn Fn(&str) -> Failure) -> Result<
     }
 }
 
-/// The sizes of the files that were measured beside peers, as medians of the runs.
+/// Returns the sizes of the files that were measured beside peers, as medians of the runs.
 fn rows<'a>(
     folder: &Path,
     files: impl Iterator<Item = &'a str>,
@@ -124,7 +124,7 @@ fn rows<'a>(
     Ok(sizes)
 }
 
-/// The files that a path stands for, in order.
+/// Returns the files that a path stands for, in order.
 fn matching(path: &Path) -> Vec<PathBuf> {
     let name = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
     let Some((before, after)) = name.split_once('*') else {
@@ -143,7 +143,7 @@ fn matching(path: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// A table for each kind of calls, with its summary.
+/// Returns a table for each kind of calls, with its summary.
 fn table(sizes: &[Vec<ResultRow>]) -> Option<String> {
     let mut text = String::new();
     for sizes in markdown::by_kind(sizes) {
@@ -171,7 +171,7 @@ fn chart(
     Ok(of.first().and_then(|lines| lines.first()).map(title))
 }
 
-/// A text in lines.
+/// Wraps a text into lines.
 fn wrapped(text: &str) -> String {
     let mut out = String::new();
     let mut column = 0;

@@ -1,5 +1,5 @@
-//! Ours and the libraries inside our ranks, on GPUs: all tables at once, by the same processes, which take
-//! seconds to start. Every size is measured by turns.
+//! Measures ours and the libraries inside our ranks, on GPUs: all tables at once, by the same processes,
+//! which take seconds to start. Every size is measured by turns.
 
 use super::{Results, Table, Times};
 use crate::args::TransportName;
@@ -10,13 +10,13 @@ use crate::progress::Progress;
 use crate::report::Outcome;
 use crate::values::size_text;
 
-/// Whose case it is.
+/// The table, the size and the library that a case of the job belongs to.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     /// Index of the table, and of the size in it.
     table: usize,
     size: usize,
-    /// As in [`Case`].
+    /// The index of the library that is measured, as in [`Case`]; `None` for ours.
     who: Option<usize>,
     /// The last one of the size.
     last: bool,
@@ -35,7 +35,7 @@ pub(super) fn fill(tables: &[Table<'_>], inside: &[Inside], results: &mut Result
     })
 }
 
-/// One job of several tables: every size in turn, ours before the libraries.
+/// Makes one job of several tables: every size in turn, ours before the libraries.
 fn together(tables: &[Table<'_>], inside: &[Inside]) -> (Job, Vec<Part>) {
     let mut job = tables[0].job.clone();
     (job.pieces, job.cases) = (Vec::new(), Vec::new());
@@ -67,7 +67,7 @@ struct Filling<'a, 't> {
     tables: &'a [Table<'t>],
     inside: &'a [Inside],
     parts: &'a [Part],
-    /// Of the size at hand: ours, then each library's; and what a library lacks.
+    /// The times of the current size, ours first, then each library's; with the reason if a library lacks the call.
     times: Vec<(Times, Option<String>)>,
     results: &'a mut Results,
 }
@@ -105,7 +105,7 @@ impl Filling<'_, '_> {
         head(table.report);
     }
 
-    /// All turns of a size are done.
+    /// Ends a size, after all of its turns.
     fn end(&mut self, part: Part) {
         let table = &self.tables[part.table];
         let case = &table.job.cases[part.size];

@@ -1,5 +1,5 @@
-//! Results as a table for documents: a row a collective, a column a size; our time, and the time of the best
-//! peer over ours.
+//! Prints results as a table for documents: a row a collective, a column a size; our time, and the time of
+//! the best peer over ours.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ pub(super) fn show(sizes: &[Vec<ResultRow>], report: Report) {
     report.line(text(sizes).trim_end());
 }
 
-/// What makes a table of its own.
+/// The key by which rows are grouped: each kind has a table of its own.
 type Kind<'a> = (u64, Option<&'a str>, &'a str, &'a str, bool, Option<Beside>);
 
 fn kind(line: &ResultRow) -> Kind<'_> {
@@ -29,7 +29,7 @@ fn kind(line: &ResultRow) -> Kind<'_> {
     )
 }
 
-/// The sizes that belong into one table, for each table.
+/// Returns the sizes that belong into one table, for each table.
 pub(super) fn by_kind(sizes: &[Vec<ResultRow>]) -> Vec<Vec<Vec<ResultRow>>> {
     let own = |lines: &Vec<ResultRow>| lines.first().is_some_and(|l| l.peer.is_none());
     let own = || sizes.iter().filter(|lines| own(lines));
@@ -38,7 +38,7 @@ pub(super) fn by_kind(sizes: &[Vec<ResultRow>]) -> Vec<Vec<Vec<ResultRow>>> {
     kinds.into_iter().map(of).collect()
 }
 
-/// A table for each kind of calls, with its title.
+/// Returns a table for each kind of calls, with its title.
 pub(super) fn text(sizes: &[Vec<ResultRow>]) -> String {
     let mut text = String::new();
     for sizes in by_kind(sizes) {
@@ -74,7 +74,7 @@ pub(super) fn text(sizes: &[Vec<ResultRow>]) -> String {
     text
 }
 
-/// The names of the rows of sizes: collectives, with the algorithm where several were measured.
+/// Returns the names of the rows of sizes: collectives, with the algorithm where several were measured.
 fn rows_of(sizes: &[Vec<ResultRow>]) -> Vec<String> {
     let row = |(lines, name): (&Vec<ResultRow>, String)| {
         let collective = lines.first().map_or("", |l| l.collective.as_str());
@@ -86,7 +86,7 @@ fn rows_of(sizes: &[Vec<ResultRow>]) -> Vec<String> {
     sizes.iter().zip(names::of_rows(sizes)).map(row).collect()
 }
 
-/// Our time, and the best peer's over it.
+/// Returns our time, and the best peer's over it.
 fn cell(lines: &[ResultRow]) -> String {
     let ratios = lines.iter().filter_map(|l| Some((l.peer.as_deref()?, l.ratio?)));
     let time = time_text(lines[0].time_us);

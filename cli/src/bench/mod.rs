@@ -1,4 +1,4 @@
-//! `roundelay bench`: how fast algorithms are, and other libraries beside them.
+//! Implements `roundelay bench`: measures how fast algorithms are, and other libraries beside them.
 //!
 //! `turns` measures one size after the other, ours and every peer's by turns; `inside` does that in the same
 //! ranks, on GPUs; `summary` says how they compare over all sizes, `markdown` makes a table for documents,
@@ -127,7 +127,7 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
     inside::fill(&tables, &peers.inside, results)
 }
 
-/// The label of each name of the command line.
+/// Returns the label of each name of the command line.
 fn labels(args: &Bench) -> Result<Vec<String>, Failure> {
     fn asked(name: &String) -> Result<names::Asked<'_>, Failure> {
         let target = Target::of(name.clone(), None, 0);
@@ -206,7 +206,7 @@ fn save(plot: &Plot, path: &std::path::Path, report: Report) -> Outcome {
     Ok(())
 }
 
-/// What is left when all tables are done.
+/// The results that are written when all tables are done.
 #[derive(Default)]
 struct Results {
     summary: Summary,
@@ -229,7 +229,7 @@ impl Results {
     }
 }
 
-/// What the picture that a row belongs to is about.
+/// Returns the title of the picture that a row belongs to.
 fn title(line: &ResultRow) -> String {
     let ResultRow { collective, ranks, dtype, op, transport, .. } = line;
     let ranks = line.shape.clone().unwrap_or_else(|| ranks.to_string());
@@ -277,7 +277,7 @@ impl Table<'_> {
         self.in_turn(ready.collect(), results)
     }
 
-    /// Ours only: all sizes by the same processes.
+    /// Measures ours only: all sizes by the same processes.
     fn alone(&self, results: &mut Results) -> Outcome {
         let progress = Progress::new("bench", self.job.cases.len());
         self.ours(&self.job, |told| {
@@ -297,7 +297,7 @@ impl Table<'_> {
         })
     }
 
-    /// The size of a case.
+    /// Returns the size of a case.
     fn bytes(&self, case: &Case) -> u64 {
         self.columns.line("", case.count, self.proofs[case.piece].blocks, 0.0, 0).bytes
     }

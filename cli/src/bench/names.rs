@@ -1,14 +1,14 @@
-//! Labels of results in pictures and tables: no two results have the same.
+//! Makes the labels of results in pictures and tables: no two results have the same.
 
 use std::collections::BTreeSet;
 
 use super::title;
 use crate::job::table::ResultRow;
 
-/// Ours, where an algorithm was chosen for each size.
+/// The label of ours, where an algorithm was chosen for each size.
 pub(super) const CHOSEN: &str = "roundelay";
 
-/// The name of an own result among those of other algorithms.
+/// Returns the name of an own result among those of other algorithms.
 fn full(line: &ResultRow) -> String {
     match (&line.file, line.chosen) {
         (_, true) => CHOSEN.into(),
@@ -19,7 +19,7 @@ fn full(line: &ResultRow) -> String {
 
 /// One name of the command line, and the algorithm that it stands for.
 pub(super) struct Asked<'a> {
-    /// As the user named it.
+    /// The name as the user wrote it.
     pub(super) name: &'a str,
     /// The collective.
     pub(super) collective: String,
@@ -27,7 +27,7 @@ pub(super) struct Asked<'a> {
     pub(super) algorithm: Option<String>,
 }
 
-/// A label for each name of the command line: that of the algorithm, and the file where two have it.
+/// Returns a label for each name of the command line: that of the algorithm, and the file where two have it.
 pub(super) fn labels(asked: &[Asked<'_>]) -> Vec<String> {
     let short = |a: &Asked<'_>| match &a.algorithm {
         Some(algorithm) => format!("{CHOSEN} {algorithm}"),
@@ -45,7 +45,7 @@ pub(super) fn labels(asked: &[Asked<'_>]) -> Vec<String> {
     asked.iter().enumerate().map(label).collect()
 }
 
-/// The names of own rows that were printed before, by size: those of algorithms where several were measured.
+/// Returns the names of own rows that were printed before, by size: those of algorithms where several were measured.
 pub(super) fn of_rows(sizes: &[Vec<ResultRow>]) -> Vec<String> {
     let own = || sizes.iter().filter_map(|lines| lines.first());
     let (mut seen, mut several) = (BTreeSet::new(), BTreeSet::new());

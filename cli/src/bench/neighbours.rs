@@ -1,4 +1,4 @@
-//! Busy programs beside the ranks: `bench --neighbours N --nice K`.
+//! Starts busy programs beside the ranks: `bench --neighbours N --nice K`.
 //!
 //! Ranks seldom have a machine to themselves: data loaders and other jobs want the cores, too. Each neighbour is a
 //! thread of the command itself that computes without end at that niceness; ranks and peers are processes of

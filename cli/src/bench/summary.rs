@@ -1,4 +1,4 @@
-//! How ours compares with the peers over all sizes: geometric means of the ratios, and the worst points.
+//! Compares ours with the peers over all sizes: geometric means of the ratios, and the worst points.
 
 use serde::Serialize;
 
@@ -13,12 +13,12 @@ pub(super) struct Point {
     pub(super) algorithm: String,
     pub(super) ranks: u64,
     pub(super) bytes: u64,
-    /// By peer, in their order.
+    /// The peer's time over ours, by peer, in their order.
     pub(super) ratios: Vec<(String, f64)>,
 }
 
 impl Point {
-    /// The rows of a size: ours first, then the peers'.
+    /// Makes a point of the rows of a size: ours first, then the peers'.
     pub(super) fn of(lines: &[ResultRow]) -> Option<Self> {
         let ours = lines.first().filter(|line| line.peer.is_none())?;
         let ratio = |l: &ResultRow| Some((l.peer.clone()?, l.ratio?));
@@ -31,7 +31,7 @@ impl Point {
         })
     }
 
-    /// The peer that is fastest here.
+    /// Returns the peer that is fastest here.
     fn best(&self) -> Option<(&str, f64)> {
         let best = self.ratios.iter().min_by(|a, b| a.1.total_cmp(&b.1));
         best.map(|(peer, ratio)| (peer.as_str(), *ratio))
@@ -44,25 +44,25 @@ pub(super) struct Summary {
     points: Vec<Point>,
 }
 
-/// Ours against one peer, or against the best one at each point.
+/// The comparison of ours with one peer, or with the best one at each point.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Against {
     /// The peer; `best` for the fastest one at each point.
     peer: String,
-    /// Of one collective; `all` if there were several.
+    /// The collective; `all` if there were several.
     collective: String,
     /// Number of points.
     pub(super) points: usize,
     /// Geometric mean of the ratios, the peer's time over ours.
     pub(super) geomean: f64,
-    /// Where ours does worst.
+    /// The point at which ours does worst.
     pub(super) worst: Worst,
     /// Points at which ours is slower.
     pub(super) slower: Vec<Worst>,
 }
 
 impl Against {
-    /// The comparison as a sentence of a document.
+    /// Returns the comparison as a sentence of a document.
     pub(super) fn sentence(&self) -> String {
         let Against { points, geomean, worst, slower, .. } = self;
         let point = |w: &Worst| {
@@ -91,7 +91,7 @@ pub(super) struct Worst {
     algorithm: String,
     ranks: u64,
     bytes: u64,
-    /// Whose ratio it is.
+    /// The peer that the ratio is about.
     peer: String,
     /// The peer's time over ours.
     pub(super) ratio: f64,
@@ -112,14 +112,14 @@ struct Json<'a> {
 }
 
 impl Summary {
-    /// The summary of sizes.
+    /// Makes the summary of sizes.
     pub(super) fn of(sizes: &[Vec<ResultRow>]) -> Self {
         let mut summary = Summary::default();
         sizes.iter().filter_map(|lines| Point::of(lines)).for_each(|point| summary.add(point));
         summary
     }
 
-    /// Ours against the best peer at each point, if there is any.
+    /// Returns the comparison of ours with the best peer at each point, if there is any.
     pub(super) fn best(&self) -> Option<Against> {
         self.against().pop()
     }
@@ -131,7 +131,7 @@ impl Summary {
         }
     }
 
-    /// Every peer over everything, then the best peer for each collective and over everything.
+    /// Compares every peer over everything, then the best peer for each collective and over everything.
     fn against(&self) -> Vec<Against> {
         let mut peers: Vec<&str> = Vec::new();
         let mut collectives: Vec<&str> = Vec::new();
@@ -187,7 +187,7 @@ impl Summary {
         })
     }
 
-    /// For people and for programs.
+    /// Prints the summary, for people and for programs.
     pub(super) fn show(&self, report: Report) {
         let all = self.against();
         let Some(last) = all.last() else { return };

@@ -1,4 +1,4 @@
-//! One size after the other, ours and every peer's by turns, so that what else the machine does hits
+//! Measures one size after the other, ours and every peer's by turns, so that what else the machine does hits
 //! all alike.
 
 use super::{Results, Table};
@@ -11,14 +11,14 @@ use crate::progress::Progress;
 use crate::report::{Failure, Outcome};
 use crate::values::{median, size_text};
 
-/// After so many sizes in a row without a result, a peer is left out of the rest of a table.
+/// Number of sizes in a row without a result after which a peer is left out of the rest of a table.
 const GIVE_UP: u32 = 2;
 
 /// A peer in a table.
 struct Rival<'a> {
     peer: &'a mut Ready,
     times: Times,
-    /// Why there is no result for this size.
+    /// The reason why there is no result for this size.
     fault: Option<String>,
     /// Sizes in a row that it broke down at.
     broken: u32,
@@ -107,7 +107,7 @@ impl Table<'_> {
         }
     }
 
-    /// The rows of a size: ours, and those of the peers that have a result.
+    /// Returns the rows of a size: ours, and those of the peers that have a result.
     pub(super) fn lines<'a>(
         &self,
         case: &Case,
@@ -155,7 +155,7 @@ impl Rival<'_> {
     }
 }
 
-/// What was measured by turns.
+/// The times that were measured by turns.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Times {
     times: Vec<f64>,

@@ -1,4 +1,4 @@
-//! What there is for jobs on GPUs.
+//! Reports the GPUs of this machine, and whether jobs can run on them.
 
 use roundelay::cuda::{Device, probe};
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::values::size_text;
 /// GPUs, the driver, the compiler of kernels, and NCCL.
 #[derive(Serialize)]
 pub(super) struct Gpus {
-    /// Why there are none.
+    /// The reason why there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
     /// Version of the driver, and of CUDA that it has.
@@ -86,7 +86,7 @@ impl Gpus {
         }
     }
 
-    /// For people.
+    /// Returns the lines that people read.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let said = |found: &Found| match found.found {

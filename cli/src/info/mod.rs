@@ -1,4 +1,5 @@
-//! `roundelay info`: the version, this machine, its GPUs, what communicators take from it, and the book.
+//! Implements `roundelay info`: prints the version, this machine, its GPUs, what communicators take from it,
+//! and the book.
 
 mod gpus;
 mod takes;
@@ -15,7 +16,7 @@ use gpus::Gpus;
 use takes::{Probe, Scale};
 pub(crate) use topology::host;
 
-/// What there is, as programs read it.
+/// The versions, resources, devices and algorithms that are available, as programs read them.
 #[derive(Serialize)]
 struct Info {
     version: &'static str,
@@ -23,7 +24,7 @@ struct Info {
     cores: usize,
     memory_bytes: u64,
     shared_memory: bool,
-    /// Why there is no shared memory.
+    /// The reason why there is no shared memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     shared_memory_fault: Option<String>,
     rdma: Rdma,
@@ -34,7 +35,7 @@ struct Info {
     dtypes: Vec<&'static str>,
     ops: Vec<&'static str>,
     algorithms: Vec<Entry>,
-    /// What the program brings itself.
+    /// The algorithms that are built into the program, from Rust functions.
     own: Vec<String>,
 }
 
@@ -131,7 +132,7 @@ fn gather() -> Info {
     }
 }
 
-/// The first sentence of a file's description.
+/// Returns the first sentence of a file's description.
 fn about(text: &str) -> String {
     let lines = text.lines().map_while(|l| l.strip_prefix("//!")).map(str::trim);
     let words: Vec<&str> = lines.take_while(|l| !l.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! What communicators take from the machine: measured on two ranks, and modelled for very many.
+//! Reports the resources that communicators take: measured on two ranks, and modelled for very many.
 
 use std::fmt;
 
@@ -14,19 +14,19 @@ const BYTES: usize = 1 << 20;
 /// Ranks of the very large job.
 const MANY: u32 = 131_072;
 
-/// What rank 0 of a small communicator holds.
+/// The resources that rank 0 of a small communicator holds.
 #[derive(Serialize)]
 pub(super) struct Probe {
     transport: &'static str,
     ranks: u32,
-    /// Once the ranks have joined.
+    /// The resources once the ranks have joined.
     #[serde(skip_serializing_if = "Option::is_none")]
     joined: Option<Resources>,
-    /// After they reduced a vector of so many bytes.
+    /// The resources after they reduced a vector of `bytes` bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     used: Option<Resources>,
     bytes: usize,
-    /// Why there is no such communicator here.
+    /// The reason why there is no such communicator here.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
 }
@@ -90,7 +90,7 @@ impl fmt::Display for Probe {
     }
 }
 
-/// How a job of very many ranks comes together.
+/// The modelled cost of joining a job of very many ranks.
 #[derive(Serialize)]
 pub(super) struct Scale {
     #[serde(flatten)]
@@ -99,7 +99,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Counted by running the logic for every rank; the time is of a model.
+    /// Models the job by running the logic for every rank and counting; the time is of a model.
     pub(super) fn modelled() -> Self {
         let figures = scale::join(MANY, &scale::Assumptions::default());
         Scale { figures, seconds: figures.seconds() }

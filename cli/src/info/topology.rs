@@ -1,4 +1,4 @@
-//! `roundelay info --topology`: what this machine has to reach others with, as a topology file.
+//! Implements `roundelay info --topology`: writes what this machine has to reach others with, as a topology file.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::report::{Outcome, Report, print};
 
-/// The name of this host.
+/// Returns the name of this host.
 pub(crate) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
@@ -44,7 +44,7 @@ pub(super) fn topology(report: Report) -> Outcome {
     Ok(())
 }
 
-/// The devices below a folder such as `/sys/class`, the fastest first.
+/// Returns the devices below a folder such as `/sys/class`, the fastest first.
 fn detected(sys: &Path) -> Fabric {
     let mut devices = system::devices(sys);
     devices.sort_by(|a, b| b.gbs.unwrap_or(0.0).total_cmp(&a.gbs.unwrap_or(0.0)));

@@ -1,4 +1,4 @@
-//! The buffers of a call, between guard bytes that nobody may touch.
+//! Holds the buffers of a call, between guard bytes that nobody may touch.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use roundelay::{Args, Buffer, Communicator, Error};
 /// Bytes before and after; a page, so that data is aligned as it would be without.
 const GUARD: usize = 4096;
 const GUARD_BYTE: u8 = 0xc3;
-/// What outputs hold before a call: NaN in every float type, no `bool`.
+/// The byte that fills outputs before a call: NaN in every float type, no `bool`.
 const POISON: u8 = 0xff;
 
 /// Memory of one kind or the other.
@@ -58,12 +58,12 @@ impl Guarded {
         self
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub(crate) fn get(&self) -> &[u8] {
         &self.all()[self.at..self.at + self.len]
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub(crate) fn get_mut(&mut self) -> &mut [u8] {
         let (from, to) = (self.at, self.at + self.len);
         &mut self.all_mut()[from..to]
@@ -99,12 +99,12 @@ impl Buffers {
         })
     }
 
-    /// Poison everywhere.
+    /// Fills every buffer with poison.
     pub(crate) fn poison(&mut self) {
         self.set(POISON);
     }
 
-    /// Every byte of every buffer.
+    /// Sets every byte of every buffer.
     pub(crate) fn set(&mut self, byte: u8) {
         match self {
             Buffers::InPlace(data) => data.get_mut().fill(byte),
@@ -115,7 +115,7 @@ impl Buffers {
         }
     }
 
-    /// What is read.
+    /// Returns the buffer that a call reads.
     pub(crate) fn source(&mut self) -> &mut Guarded {
         match self {
             Buffers::InPlace(data) => data,
@@ -123,7 +123,7 @@ impl Buffers {
         }
     }
 
-    /// Where the result is.
+    /// Returns the bytes that hold the result.
     pub(crate) fn result(&self) -> &[u8] {
         match self {
             Buffers::InPlace(data) => data.get(),
@@ -131,7 +131,7 @@ impl Buffers {
         }
     }
 
-    /// For a call.
+    /// Returns the buffers as arguments of a call.
     pub(crate) fn args(&mut self) -> Args<'_> {
         match self {
             Buffers::InPlace(data) => Args::InPlace { data: data.get_mut() },
@@ -141,7 +141,7 @@ impl Buffers {
         }
     }
 
-    /// What a call may not change; nothing in place.
+    /// Returns the bytes that a call must not change; none in place.
     pub(crate) fn input(&self) -> &[u8] {
         match self {
             Buffers::InPlace(_) => &[],
@@ -149,7 +149,7 @@ impl Buffers {
         }
     }
 
-    /// Whether all guard bytes are as they were.
+    /// Returns true if no guard byte has changed.
     pub(crate) fn intact(&self) -> bool {
         match self {
             Buffers::InPlace(data) => data.intact(),
@@ -158,7 +158,7 @@ impl Buffers {
     }
 }
 
-/// A digest of bytes, for comparing them with others.
+/// Returns a digest of bytes, for comparing them with others.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     let word = |chunk: &[u8]| {
         let mut word = [0; 8];
@@ -181,7 +181,7 @@ fn mix(h: u64, word: u64) -> u64 {
     (h ^ word).wrapping_mul(0x9fb2_1c65_1e98_df25).rotate_left(29)
 }
 
-/// A digest of some elements of a buffer.
+/// Returns a digest of some elements of a buffer.
 pub(crate) fn digest_of(bytes: &[u8], ranges: &[Range<usize>], size: usize) -> u64 {
     let some = ranges.iter().map(|r| digest(&bytes[r.start * size..r.end * size]));
     some.fold(ranges.len() as u64, mix)

@@ -1,4 +1,4 @@
-//! Why a job failed: what its ranks remember, put together.
+//! Finds why a job failed, from what its ranks remember.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Output;
 use crate::report::Failure;
 
-/// What the file is called.
+/// The name of the file in messages.
 pub(super) const FLIGHT: &str = "flight recorder";
 
 /// The dumps of a job as one.
@@ -17,9 +17,9 @@ pub(super) const FLIGHT: &str = "flight recorder";
 pub(super) struct Cause {
     /// The diagnosis.
     verdict: Option<Verdict>,
-    /// What is known of each rank.
+    /// The state of each rank, as merged from all dumps.
     ranks: Vec<Standing>,
-    /// What each rank remembers that could still tell.
+    /// The flight recorders of the ranks that could still report theirs.
     flights: Vec<Flight>,
 }
 
@@ -40,7 +40,7 @@ impl Cause {
         Cause { verdict, ranks: standings, flights }
     }
 
-    /// What is to be said beside an error.
+    /// Returns the cause to print beside an error, unless the message names it already.
     pub(super) fn note(&self, message: &str) -> Option<String> {
         let verdict = self.verdict.as_ref().filter(|v| !message.contains(&v.cause))?;
         // Dumps are of different moments: of a circle the rank knows better that has looked twice.

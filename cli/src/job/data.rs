@@ -1,4 +1,4 @@
-//! Elements: random ones, and whether a result is what the contributions make.
+//! Makes random elements, and judges whether a result is what the contributions make.
 //!
 //! Sums of floats may be off by what their roundings can add up to, and no more: about one unit in the last
 //! place of the sum of magnitudes for each operand. Everything else is compared exactly (`element`). Elements are made
@@ -14,10 +14,10 @@ use super::places::{Part, Ranks};
 /// Elements that are made and judged together.
 pub(super) const BLOCK: usize = 1024;
 
-/// By what `premul_sum` multiplies.
+/// The factor by which `premul_sum` multiplies.
 pub(crate) const FACTOR: f64 = 3.0;
 
-/// The rounding of a wire type, relative to the value.
+/// Returns the rounding of a wire type, relative to the value.
 pub(crate) fn wire_epsilon(wire: WireType) -> f64 {
     match wire {
         WireType::F16 => f16::EPSILON.to_f64(),
@@ -26,10 +26,10 @@ pub(crate) fn wire_epsilon(wire: WireType) -> f64 {
     }
 }
 
-/// What the elements of one call have in common.
+/// The properties that the elements of one call have in common.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rule {
-    /// Of the data.
+    /// The seed of the data.
     pub(crate) seed: u64,
     /// Number of ranks.
     pub(crate) ranks: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// The largest whole number such that sums over all ranks are exact in the type, if there is one.
+    /// Returns the largest whole number such that sums over all ranks are exact in the type, if there is one.
     fn most(&self) -> Option<f64> {
         let bits = match self.dtype {
             DType::Bf16 => 8,
@@ -57,7 +57,7 @@ impl Rule {
         (self.whole && most >= 1.0).then_some(most)
     }
 
-    /// How elements are spread.
+    /// Returns how elements are spread, by the operator and the type.
     fn spread(&self) -> Spread {
         match (self.op, self.most()) {
             (RedOp::Prod, Some(_)) if self.ranks > 8 => Spread::Signs,
@@ -68,14 +68,14 @@ impl Rule {
         }
     }
 
-    /// Whether results are exact, so that nothing but the reference will do.
+    /// Returns true if results are exact, so that only the reference itself is accepted.
     pub(super) fn exact(&self) -> bool {
         let divides = self.op == RedOp::Avg && !self.ranks.is_power_of_two();
         self.wire == 0.0 && !divides && self.most().is_some()
     }
 }
 
-/// The random bits of element `index` of the vector of a rank, in the upper half where 32 of them will do.
+/// Returns the random bits of element `index` of the vector of a rank, in the upper half where 32 of them will do.
 fn bits<T: Value>(rule: &Rule, rank: u32, index: u64) -> u64 {
     match size_of::<T>() {
         8 => random(rule.seed, rank, index),
@@ -83,12 +83,12 @@ fn bits<T: Value>(rule: &Rule, rank: u32, index: u64) -> u64 {
     }
 }
 
-/// The bits of two elements.
+/// Returns the bits of two elements.
 fn halves(both: u64) -> [u64; 2] {
     [both << 32, both & (u64::MAX << 32)]
 }
 
-/// Random bits, of a rank and a number.
+/// Returns random bits, of a rank and a number.
 fn random(seed: u64, rank: u32, index: u64) -> u64 {
     let mut x = seed ^ (u64::from(rank) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = x.wrapping_add(index.wrapping_mul(0xd134_2543_de82_ef95));
@@ -97,7 +97,7 @@ fn random(seed: u64, rank: u32, index: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// How floats are spread. Around 1 and -1, or as powers of two, products stay in range.
+/// The distribution of floats. Around 1 and -1, or as powers of two, products stay in range.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Spread {
     /// Between -1 and 1.
@@ -113,7 +113,7 @@ pub(super) enum Spread {
 }
 
 impl Spread {
-    /// The float of random bits.
+    /// Returns the float of random bits.
     #[inline]
     pub(super) fn of(&self, random: u64) -> f64 {
         // The conversion of a signed number is one instruction.
@@ -188,7 +188,7 @@ pub(crate) fn fill(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8]) {
     with_type!(rule.dtype, T => fill_as::<T>(rule, rank, parts, buffer));
 }
 
-/// The elements of a rank from an index on.
+/// Writes the elements of a rank from an index on.
 fn draw<T: Value>(rule: &Rule, spread: &Spread, rank: u32, index: u64, to: &mut [T]) {
     let all = |spread: Spread, to: &mut [T]| {
         if size_of::<T>() == 8 {
@@ -235,7 +235,7 @@ fn fill_as<T: Value>(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8]) 
     }
 }
 
-/// The number of wrong elements, and the first one in words.
+/// Returns the number of wrong elements, and the first one in words.
 pub(crate) fn judge(rule: &Rule, parts: &[Part], buffer: &[u8]) -> (u64, Option<String>) {
     with_type!(rule.dtype, T => judge_as::<T>(rule, parts, buffer))
 }
@@ -267,7 +267,7 @@ fn judge_as<T: Value>(rule: &Rule, parts: &[Part], buffer: &[u8]) -> (u64, Optio
     (wrong, first)
 }
 
-/// Whether results from an index on are right beyond doubt.
+/// Returns true if all of these results, from an index on, are right beyond doubt.
 fn is_sure<T: Value>(rule: &Rule, spread: &Spread, from: &Ranks, index: u64, got: &[T]) -> bool {
     let mut ranks = 0..rule.ranks;
     let mut each = [].iter();
@@ -294,7 +294,7 @@ fn is_sure<T: Value>(rule: &Rule, spread: &Spread, from: &Ranks, index: u64, got
     }
 }
 
-/// What the reference has in place of an element, if that is another.
+/// Compares one element with the reference; the error is the reference's value, as text.
 fn judge_one<T: Value>(
     rule: &Rule,
     spread: &Spread,
@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    /// What is sure by blocks is what is right one by one, for every type and operator; a wrong bit is found.
+    /// Results that pass by blocks also pass one by one, for every type and operator; a wrong bit is found.
     #[test]
     fn blocks_are_judged_as_their_elements_are() {
         for &dtype in DType::ALL {

@@ -1,5 +1,5 @@
-//! Types of elements: how they are made of random bits, what a reduction of them must be, one by one and by
-//! blocks.
+//! Defines types of elements: how they are made of random bits, what a reduction of them must be, one by one
+//! and by blocks.
 //!
 //! One by one the reference is computed in 64-bit floats with compensation, or in 128-bit integers; that decides. A
 //! block is only looked at for whether it is right beyond doubt, by loops that the compiler turns into vectors:
@@ -12,17 +12,17 @@ use super::data::{BLOCK, FACTOR, Rule, Spread};
 
 /// A type of elements.
 pub(super) trait Value: Copy + PartialEq + std::fmt::Display {
-    /// What elements are before they are made.
+    /// The value that fills blocks before their elements are made.
     const ZERO: Self;
     fn make(random: u64, spread: &Spread) -> Self;
     fn read(bytes: &[u8]) -> Self;
     fn write(self, bytes: &mut [u8]);
-    /// The reference, if the result is not within what is allowed around it.
+    /// Fails with the reference if the result is not within what is allowed around it.
     fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), String>;
-    /// Whether a copy is right.
+    /// Returns true if a copy is right.
     fn judge_copy(self, rule: &Rule, from: Self) -> bool;
-    /// Whether a block of at most [`BLOCK`] results is right beyond doubt. `next` gives the contributions of one rank
-    /// after the other, until there is none.
+    /// Returns true if a block of at most [`BLOCK`] results is right beyond doubt. `next` gives the
+    /// contributions of one rank after the other, until there is none.
     fn sure(_: &Rule, _: &[Self], _: &mut dyn FnMut(&mut [Self]) -> bool) -> bool {
         false
     }
@@ -54,7 +54,7 @@ macro_rules! integers {
             const ZERO: Self = 0;
 
             fn make(random: u64, _: &Spread) -> Self {
-                // Of small types the upper half has the bits.
+                // The bits of small types are in the upper half.
                 let shift = if size_of::<Self>() == 8 { 7 } else { 33 };
                 (random >> shift) as $type
             }
@@ -106,7 +106,7 @@ macro_rules! integers {
 
 integers!(i8 u8 i32 u32 i64 u64);
 
-/// The operator on integers; what is beyond 128 bits does not count in any type.
+/// Applies the operator to integers; what is beyond 128 bits does not count in any type.
 fn fold(op: RedOp, from: impl Iterator<Item = i128>) -> Option<i128> {
     from.reduce(|a, b| match op {
         RedOp::Sum | RedOp::Avg | RedOp::PremulSum => a.wrapping_add(b),
@@ -180,14 +180,14 @@ floats! {
     f64, 5e-324, |x| x, |y| y;
 }
 
-/// The least value that the wire can carry: what is below it may be lost.
+/// Returns the least value that the wire can carry: what is below it may be lost.
 fn least_on(rule: &Rule) -> f64 {
     if rule.wire == f16::EPSILON.to_f64() { 6e-8 } else { 0.0 }
 }
 
-/// How far a sum of floats may be off that is right beyond doubt.
+/// The distance from the reference within which a sum of floats is right beyond doubt.
 struct Bounds {
-    /// From a sum of contributions to the result.
+    /// The factor from a sum of contributions to the result.
     scale: f64,
     /// Relative to the sum of magnitudes.
     relative: f64,
@@ -199,7 +199,7 @@ impl Bounds {
         let ranks = f64::from(ranks);
         let roundings = if rule.exact() { 0.0 } else { 2.0 * ranks + 2.0 };
         let epsilon = epsilon.max(rule.wire);
-        // What 64 bits round off in as many additions, and in the comparison.
+        // The rounding of 64 bits in as many additions, and in the comparison.
         let own = if rule.exact() { 0.0 } else { (ranks + 4.0) * f64::EPSILON / 2.0 };
         match rule.op {
             RedOp::Min | RedOp::Max => Bounds { scale: 1.0, relative: 0.0, tiny: 0.0 },

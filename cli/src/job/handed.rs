@@ -1,4 +1,4 @@
-//! How a job comes to its ranks: as an argument, or, where it is too long for one, in a file.
+//! Hands a job to its ranks: as an argument, or, where it is too long for one, in a file.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -10,7 +10,7 @@ use super::Job;
 
 /// Longer arguments are refused by the kernel (`MAX_ARG_STRLEN` is 128 KiB).
 const LONGEST: usize = 100 << 10;
-/// Before the path of a file.
+/// The mark before the path of a file.
 const MARK: char = '@';
 
 /// A job as an argument. A file lives as long as this does.
@@ -20,7 +20,7 @@ pub(super) struct Handed {
 }
 
 impl Handed {
-    /// Of a job that is to be started.
+    /// Encodes a job that is to be started, in a new file of mode 600 if it is too long for an argument.
     pub(super) fn new(job: &Job) -> Result<Self, String> {
         let text = serde_json::to_string(job).map_err(|e| e.to_string())?;
         if text.len() <= LONGEST {
@@ -38,12 +38,12 @@ impl Handed {
         Ok(Handed { text, file: Some(path) })
     }
 
-    /// The argument.
+    /// Returns the argument.
     pub(super) fn argument(&self) -> &str {
         &self.text
     }
 
-    /// The job of an argument.
+    /// Decodes the job of an argument.
     pub(super) fn read(argument: &str) -> Result<Job, String> {
         let job = match argument.strip_prefix(MARK) {
             Some(path) => {

@@ -1,4 +1,4 @@
-//! A job whose ranks somebody else started: this process is one of them. Every rank proves and plays;
+//! Plays a job whose ranks somebody else started: this process is one of them. Every rank proves and plays;
 //! rank 0 speaks.
 
 use std::cell::RefCell;
@@ -21,7 +21,7 @@ thread_local! {
     static COMM: RefCell<Option<Communicator>> = const { RefCell::new(None) };
 }
 
-/// Which rank this process is, if somebody else started it as one.
+/// Returns the rank of this process, if another launcher started it as one.
 pub(crate) fn membership(play: &Play) -> Result<Option<Membership>, Failure> {
     let by_hand = ByHand { rank: play.rank, size: play.size, store: play.store.clone() };
     membership_with(&by_hand).map_err(|e| Failure::Usage(e.to_string()))
@@ -58,7 +58,7 @@ pub(super) fn play(
     })
 }
 
-/// Where the ranks are and what links them, if somebody else started them: joins for that.
+/// Returns the topology and the name of the transport, if another launcher started the ranks; joins to learn them.
 pub(crate) fn topology(play: &Play) -> Result<Option<(Topology, &'static str)>, Failure> {
     let Some(membership) = membership(play)? else { return Ok(None) };
     let start = Start::of(play, false)?;
@@ -68,7 +68,7 @@ pub(crate) fn topology(play: &Play) -> Result<Option<(Topology, &'static str)>, 
     })
 }
 
-/// How the data of a job of so many ranks goes.
+/// Returns the transport of the data of a job of so many ranks.
 pub(crate) fn way(play: &Play, ranks: u64) -> Result<TransportName, Failure> {
     if play.on.gpus() {
         return Ok(TransportName::Nvlink);
@@ -90,10 +90,10 @@ pub(crate) fn way(play: &Play, ranks: u64) -> Result<TransportName, Failure> {
         Some(names) => names.iter().any(|n| n == name),
         None => true,
     };
-    // As `route` decides for ranks of this machine.
+    // `route` decides in the same way for ranks of this machine.
     let rdma = allowed("rdma") && (play.hosts > 1 || !allowed("tcp"));
     let rdma = rdma && roundelay::transport::rdma().is_ok();
-    // What paths are decides, if there are several.
+    // If there are several paths, their transports decide.
     let paths = choice::all_ways(merged.hints())?;
     let devices = paths.iter().filter(|path| path.transport == RDMA).count();
     let (tcp, rdma) = match paths.len() {
@@ -115,7 +115,7 @@ pub(crate) fn way(play: &Play, ranks: u64) -> Result<TransportName, Failure> {
     })
 }
 
-/// The communicator, joined when it is first needed.
+/// Returns the communicator, joined when it is first needed.
 fn joined<'a>(
     kept: &'a mut Option<Communicator>,
     start: &Start,
@@ -136,7 +136,7 @@ fn join(start: &Start, membership: &Membership) -> Result<Communicator, Error> {
     Communicator::join(membership, &setup)
 }
 
-/// Who only follows another rank says nothing: that one does.
+/// Converts an error. A rank that only follows another rank's abort prints nothing: that other rank does.
 fn failure(error: &Error) -> Failure {
     match error {
         Error::Aborted { .. } => Failure::Said(FAILED),

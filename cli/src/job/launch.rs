@@ -1,4 +1,4 @@
-//! Starting the ranks of a job, and making one story of what they report.
+//! Starts the ranks of a job, and makes one story of what they report.
 
 use std::time::Duration;
 
@@ -20,28 +20,28 @@ use crate::choice;
 use crate::peer::Inside;
 use crate::report::{Failure, fault, refused};
 
-/// How the ranks of a job are started.
+/// The settings with which the ranks of a job are started.
 pub(crate) struct Start {
-    /// See [`Play`].
+    /// The longest time that a rank waits for another.
     pub(crate) timeout: Duration,
-    /// Whether ranks are bound to cores, in turn.
+    /// True if ranks are bound to cores, in turn.
     pub(crate) pin: bool,
-    /// See [`Play`].
+    /// Bytes of a slot, if an option or a hint gives them.
     pub(crate) slot_bytes: Option<u64>,
-    /// What the user wishes of the job.
+    /// The hints that the user gave for the job.
     pub(crate) hints: Hints,
-    /// See [`Play`].
+    /// The hosts over which the ranks are spread, as [`Play`] has them.
     hosts: u32,
-    /// Which rank this process is, if somebody else started it as one.
+    /// The rank of this process, if another launcher started it as one.
     membership: Option<Membership>,
-    /// Where traces go.
+    /// The destination of traces.
     trace: Option<Output>,
-    /// Where dumps go.
+    /// The destination of dumps.
     flight: Option<Output>,
 }
 
 impl Start {
-    /// As options and hints say; an option goes before its hint.
+    /// Merges options and hints; an option takes precedence over its hint.
     pub(crate) fn of(play: &Play, pin: bool) -> Result<Self, Failure> {
         let merged = choice::merged(play)?;
         let hints = merged.hints();
@@ -70,7 +70,7 @@ impl Start {
 }
 
 impl Start {
-    /// The hints that matter when ranks join over sockets, from wherever they were given.
+    /// Returns the hints that matter when ranks join over sockets, from wherever they were given.
     fn joining(&self) -> String {
         let h = &self.hints;
         let pairs = [
@@ -88,14 +88,14 @@ impl Start {
     }
 }
 
-/// What the ranks of a job said.
+/// The reports of the ranks of a job.
 #[derive(Default)]
 struct Heard {
     /// Rank, code, message, and whether it only followed another rank.
     errors: Vec<(u32, String, String, bool)>,
-    /// What those ranks remember.
+    /// The flight recorders of those ranks.
     flights: Vec<Flight>,
-    /// What was wrong in results.
+    /// The faults found in results, in words.
     remarks: Vec<String>,
     /// Wrong elements.
     wrong: u64,

@@ -1,4 +1,4 @@
-//! Contributions and references, made by several threads, and judged all over or in places.
+//! Makes contributions and references by several threads, and judges them all over or in places.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::places::Part;
 /// Fewer elements are not worth a thread.
 const LEAST: usize = 1 << 16;
 
-/// The parts of a buffer that lie in some of its elements, as parts of those alone.
+/// Returns the parts of a buffer that lie in some of its elements, as parts of those alone.
 fn clip(parts: &[Part], from: usize, to: usize) -> Vec<Part> {
     let inside = |part: &Part| {
         let (first, end) = (part.at.max(from), (part.at + part.len).min(to));
@@ -22,7 +22,7 @@ fn clip(parts: &[Part], from: usize, to: usize) -> Vec<Part> {
     parts.iter().filter_map(inside).collect()
 }
 
-/// Elements for each of so many threads.
+/// Returns the number of elements for each of so many threads.
 fn share(elements: usize, threads: usize) -> usize {
     elements.div_ceil(threads.max(1)).max(LEAST)
 }
@@ -33,7 +33,7 @@ pub(super) fn threads(ranks: u32) -> usize {
     (cores / ranks.max(1) as usize).max(1)
 }
 
-/// As [`fill`], by several threads.
+/// Writes a rank's contributions like [`fill`], by several threads.
 pub(super) fn fill_all(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8], threads: usize) {
     let size = rule.dtype.size();
     let share = share(buffer.len() / size, threads);
@@ -46,7 +46,7 @@ pub(super) fn fill_all(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8]
     });
 }
 
-/// As [`judge`], by several threads, and only in these ranges of elements.
+/// Judges results like [`judge`], by several threads, and only in these ranges of elements.
 pub(super) fn judge_all(
     rule: &Rule,
     parts: &[Part],

@@ -1,4 +1,4 @@
-//! Time: batches of calls, each after a barrier. A batch takes as long as its slowest rank, and the
+//! Measures time: batches of calls, each after a barrier. A batch takes as long as its slowest rank, and the
 //! median of the batches counts.
 
 use std::time::Instant;
@@ -10,7 +10,7 @@ const BATCHES: u32 = 11;
 /// More calls in a batch tell no more.
 const MOST: u32 = 20_000;
 
-/// How much is measured.
+/// The amount of measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     /// Timed calls, if it was said.
@@ -23,8 +23,8 @@ pub(crate) struct Effort {
     pub(crate) unit: u32,
 }
 
-/// Microseconds a call. `batch` plays so many calls and gives the seconds that one took on the slowest rank:
-/// the same on all ranks, which measure together.
+/// Measures the microseconds of a call. `batch` plays so many calls and gives the seconds that one took on
+/// the slowest rank: the same on all ranks, which measure together.
 pub(crate) fn measure<E>(
     effort: Effort,
     mut batch: impl FnMut(u32) -> Result<f64, E>,
@@ -50,7 +50,7 @@ pub(crate) fn measure<E>(
     Ok(times[times.len() / 2] * 1e6)
 }
 
-/// Seconds a call, roughly; warms up as well.
+/// Estimates the seconds of a call; warms up as well.
 fn estimate<E>(budget: f64, batch: &mut impl FnMut(u32) -> Result<f64, E>) -> Result<f64, E> {
     let mut calls = 1;
     loop {
@@ -62,7 +62,7 @@ fn estimate<E>(budget: f64, batch: &mut impl FnMut(u32) -> Result<f64, E>) -> Re
     }
 }
 
-/// Microseconds a call, by the host's clock.
+/// Measures the microseconds of a call, by the host's clock.
 pub(crate) fn measure_host(
     comm: &mut Communicator,
     effort: Effort,

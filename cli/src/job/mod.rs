@@ -1,13 +1,12 @@
-//! Jobs: an algorithm played by local processes on random data, checked and timed.
+//! Plays jobs: an algorithm played by local processes on random data, checked and timed.
 //!
-//! The process that the user started proves the algorithm and starts this same program once for each
-//! rank (`rank`), with a [`Job`] to do. Every rank compiles for itself; the runtime compares plans
-//! before the first byte moves. Ranks report [`Event`]s, a line of JSON each. `places` says what each
-//! collective reads and must write, `data` makes and judges elements of the types of `element`, `many` does so by several
-//! threads, `sample` says which; `buffers` is memory with guard
-//! bytes, `measure` times, `table` prints; `prove` and `launch` are the first process's side, `cause` and
-//! `traces` what it makes of what ranks remember; `joined` is for ranks that somebody else started. `gpu` is
-//! all of this for buffers on GPUs.
+//! The process that the user started proves the algorithm and starts this same program once for each rank
+//! (`rank`), with a [`Job`] to do. Every rank compiles for itself; the runtime compares plans before the
+//! first byte moves. Ranks report [`Event`]s, a line of JSON each. `places` says what each collective reads
+//! and must write, `data` makes and judges elements of the types of `element`, `many` does so by several
+//! threads, `sample` says which; `buffers` is memory with guard bytes, `measure` times, `table` prints;
+//! `prove` and `launch` are the first process's side, `cause` and `traces` what it makes of what ranks
+//! remember; `joined` is for ranks that somebody else started. `gpu` is all of this for buffers on GPUs.
 
 mod buffers;
 mod cause;
@@ -40,7 +39,7 @@ pub(crate) use prove::{Proof, is_choice, prove, resolve};
 pub(crate) use sample::Verify;
 pub(crate) use traces::Output;
 
-/// What all ranks of a job do.
+/// The work of all ranks of a job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
     /// The algorithms.
@@ -55,9 +54,9 @@ pub(crate) struct Job {
     pub(crate) dtype: DType,
     /// Operator.
     pub(crate) op: RedOp,
-    /// Whether buffers are in memory that others cannot read.
+    /// True if buffers are in memory that others cannot read.
     pub(crate) private: bool,
-    /// Of the data.
+    /// The seed of the data.
     pub(crate) seed: u64,
     /// Timed calls of each case.
     pub(crate) iters: Option<u32>,
@@ -65,18 +64,18 @@ pub(crate) struct Job {
     pub(crate) warmup: u32,
     /// Seconds to spend on the timed calls of a case, where `iters` does not say.
     pub(crate) budget: f64,
-    /// Whether a few calls of each case are traced.
+    /// True if a few calls of each case are traced.
     pub(crate) trace: bool,
-    /// How much of the results is verified.
+    /// The part of the results that is verified.
     #[serde(default)]
     pub(crate) verify: Verify,
-    /// On GPUs, and how; on the host's processors otherwise.
+    /// The way in which GPUs play the calls; `None` on the host's processors.
     pub(crate) gpu: Option<Gpu>,
 }
 
 impl Job {
-    /// Wrong elements of which the job fails: of ours, if it is no try. What a peer gets wrong is said in
-    /// its row.
+    /// Returns the number of wrong elements of which the job fails: of ours, if it is no try. What a peer
+    /// gets wrong is said in its row.
     fn wrong(&self, told: &JobEvent) -> u64 {
         let tries = self.gpu.as_ref().is_some_and(|gpu| gpu.tries);
         let ours = |case: usize| self.cases.get(case).is_none_or(|c| c.who.is_none());
@@ -87,12 +86,12 @@ impl Job {
     }
 }
 
-/// How calls are played on GPUs.
+/// The way in which calls are played on GPUs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Gpu {
     /// Calls that are captured into one graph, which is replayed; each call is launched by itself otherwise.
     pub(crate) graph: Option<u32>,
-    /// What the user wishes of calls.
+    /// The hints that the user gave for calls.
     pub(crate) hints: String,
     /// Libraries that are measured in the same processes.
     pub(crate) inside: Vec<Inside>,
@@ -105,30 +104,30 @@ pub(crate) struct Gpu {
 /// One algorithm of a job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct JobEntry {
-    /// As the user named it.
+    /// The name as the user wrote it.
     target: String,
-    /// Which algorithm of a file.
+    /// The algorithm to take from a file.
     algorithm: Option<String>,
     /// Paths between the hosts.
     paths: u32,
     /// The ranks as its axes have them.
     shape: String,
-    /// In place or not.
+    /// True if calls are in place.
     in_place: bool,
-    /// Whether results were proved to be bitwise equal on all ranks.
+    /// True if results were proved to be bitwise equal on all ranks.
     bitwise: bool,
     /// The coarsest rounding on the wire, relative to the value; 0 if there is none.
     wire: f64,
 }
 
 impl JobEntry {
-    /// The algorithm with that root.
+    /// Returns the algorithm with that root.
     fn target(&self, root: u32) -> Target {
         let paths = self.paths;
         Target { paths, ..Target::of(self.target.clone(), self.algorithm.clone(), root) }
     }
 
-    /// Whether calls are in place.
+    /// Returns true if calls are in place.
     pub(crate) fn in_place(&self) -> bool {
         self.in_place
     }
@@ -141,13 +140,13 @@ pub(crate) struct Case {
     pub(crate) piece: usize,
     /// Elements, in the unit of the collective.
     pub(crate) count: u64,
-    /// Who is measured: a library inside the ranks, by its index; ours otherwise.
+    /// The library inside the ranks that is measured, by its index; `None` for ours.
     #[serde(default)]
     pub(crate) who: Option<usize>,
-    /// Which part of a measurement in turns it is.
+    /// The part of a measurement in turns that this case is.
     #[serde(default)]
     pub(crate) turn: Turn,
-    /// How messages travel between GPUs, if that is not left to the ranks.
+    /// The protocol of messages between GPUs, if that is not left to the ranks.
     #[serde(default, rename = "way", with = "protocol_text")]
     pub(crate) protocol: Option<Protocol>,
     /// Blocks of a kernel, likewise.
@@ -163,7 +162,7 @@ pub(crate) struct Turn {
 }
 
 impl Default for Turn {
-    /// The only one.
+    /// Returns a turn that is the only one.
     fn default() -> Self {
         Turn { first: true, last: true }
     }
@@ -192,55 +191,55 @@ mod protocol_text {
 }
 
 impl Case {
-    /// Calls of ours.
+    /// Makes a case of calls of ours.
     pub(crate) fn ours(piece: usize, count: u64) -> Self {
         Case { piece, count, who: None, turn: Turn::default(), protocol: None, blocks: None }
     }
 }
 
-/// What is told of a job while it is played.
+/// An event that is reported of a job while it is played.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum JobEvent {
     /// A case is done.
     Done {
-        /// Which.
+        /// Index of the case.
         case: usize,
         /// Time of one call.
         time_us: f64,
         /// Wrong elements on all ranks.
         wrong: u64,
-        /// How it was played, where that is chosen by the ranks.
+        /// The way in which it was played, where the ranks choose that.
         how: Option<How>,
     },
     /// A library inside the ranks has no result for a case.
     Lacks {
-        /// Which.
+        /// Index of the case.
         case: usize,
         /// The reason.
         why: String,
     },
-    /// What is done now of a case.
+    /// The current activity of a case.
     Now {
-        /// Which.
+        /// Index of the case.
         case: usize,
-        /// In words.
+        /// The activity in words.
         what: String,
     },
-    /// Something to be said beside results.
+    /// A remark to be printed beside results.
     Remark(String),
 }
 
-/// How a GPU plays calls.
+/// The way in which a GPU plays calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct How {
-    /// How messages travel.
+    /// The protocol of messages.
     #[serde(rename = "way")]
     pub(crate) protocol: String,
     /// Blocks of the kernel.
     pub(crate) blocks: u32,
 }
 
-/// What a rank reports.
+/// An event that a rank reports.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Event {
     /// Says rank 0 of the job.
@@ -253,9 +252,9 @@ pub(crate) enum Event {
         code: String,
         /// The error.
         message: String,
-        /// Whether it only follows another rank.
+        /// True if it only follows another rank.
         aborted: bool,
-        /// What it remembers.
+        /// The flight recorder of the rank.
         flight: Option<Box<Flight>>,
     },
     /// Spans of the calls of a case.

@@ -1,4 +1,4 @@
-//! What a call reads and must write, by the plain definitions of the collectives: independent of
+//! Lists what a call reads and must write, by the plain definitions of the collectives: independent of
 //! chunks, plans and everything else that the compiler makes of them.
 //!
 //! Every rank has a vector of its own, from which its contributions come. In `all_gather` and `gather`
@@ -16,11 +16,11 @@ pub(crate) struct Part {
     pub(crate) len: usize,
     /// First element in the vectors that they come from.
     pub(crate) index: u64,
-    /// Whose vectors.
+    /// The ranks whose vectors they are.
     pub(crate) from: Ranks,
 }
 
-/// Whose contributions.
+/// The ranks whose contributions an element is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ranks {
     /// Those of all ranks, reduced.
@@ -58,13 +58,13 @@ impl Places<'_> {
         }
     }
 
-    /// Elements of the buffer of a call in place.
+    /// Returns the number of elements of the buffer of a call in place.
     pub(crate) fn data(&self) -> usize {
         let blocks = if self.kind.blocked() { self.ranks as usize } else { 1 };
         blocks * self.count
     }
 
-    /// Elements of the input.
+    /// Returns the number of elements of the input.
     pub(crate) fn input(&self) -> usize {
         match (self.kind, self.blocks()) {
             (_, Some((input, _))) => input as usize * self.count,
@@ -73,7 +73,7 @@ impl Places<'_> {
         }
     }
 
-    /// Elements of the output.
+    /// Returns the number of elements of the output.
     pub(crate) fn output(&self) -> usize {
         match (self.kind, self.blocks()) {
             (_, Some((_, output))) => output as usize * self.count,
@@ -82,7 +82,7 @@ impl Places<'_> {
         }
     }
 
-    /// What the buffer holds before: the data, or the input.
+    /// Returns the contents of the buffer before a call: of the data, or of the input.
     pub(crate) fn before(&self, in_place: bool) -> Vec<Part> {
         let (n, rank) = (self.ranks, self.rank);
         let own = Ranks::One(rank);
@@ -100,7 +100,7 @@ impl Places<'_> {
         }
     }
 
-    /// What the buffer must hold after: the data, or the output.
+    /// Returns the contents that the buffer must have after a call: of the data, or of the output.
     pub(crate) fn after(&self, in_place: bool) -> Vec<Part> {
         let (n, rank, root) = (self.ranks, self.rank, self.root);
         let own = if in_place { rank } else { 0 };
@@ -122,13 +122,13 @@ impl Places<'_> {
         }
     }
 
-    /// Blocks of input and output of a declared collective.
+    /// Returns the blocks of input and output of a declared collective.
     fn blocks(&self) -> Option<(u32, u32)> {
         let Kind::Custom(custom) = self.kind else { return None };
         postcondition::sizes(custom, self.axes).ok()
     }
 
-    /// What a declared collective asks for, a block each, read from its postconditions: not from what
+    /// Returns what a declared collective asks for, a block each, read from its postconditions: not from what
     /// the proofs made of them.
     fn declared(&self) -> Vec<Part> {
         let Kind::Custom(custom) = self.kind else { return vec![] };

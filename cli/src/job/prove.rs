@@ -1,4 +1,4 @@
-//! Before a job: which algorithm is meant, and its proof.
+//! Finds which algorithm is meant before a job, and proves it.
 
 use roundelay::choose::How;
 use roundelay::{DType, DecidedBy, RedOp};
@@ -16,7 +16,7 @@ use crate::report::{Failure, fault, refused};
 
 /// An algorithm that was proved for a job.
 pub(crate) struct Proof {
-    /// For the ranks.
+    /// The entry of the job that the ranks receive.
     pub(crate) piece: JobEntry,
     /// Its name.
     pub(crate) algorithm: String,
@@ -24,32 +24,32 @@ pub(crate) struct Proof {
     pub(crate) collective: String,
     /// The file that it comes from, if it does.
     pub(crate) file: Option<String>,
-    /// Whether it sums.
+    /// True if it sums.
     pub(crate) reduces: bool,
     /// Blocks of the vector: a size of B bytes is `B / blocks / size` elements of the count.
     pub(crate) blocks: u32,
-    /// What was proved, in words.
+    /// The results of the proof, in words.
     pub(crate) words: String,
-    /// What the ranks do, without names and source lines.
+    /// The plans of the ranks, without names and source lines.
     pub(crate) plans: Vec<Plan>,
 }
 
-/// Why an algorithm is played.
+/// The reason why an algorithm is played.
 pub(crate) struct Chosen {
-    /// What decided.
+    /// The source of the decision.
     pub(crate) source: DecidedBy,
     /// The grid of the ranks.
     pub(crate) shape: Shape,
-    /// How GPUs are to play it, if that is known.
+    /// The way in which GPUs are to play it, if that is known.
     pub(crate) how: Option<How>,
 }
 
-/// Whether a collective was named, for which an algorithm is to be chosen.
+/// Returns true if the target is a collective, for which an algorithm is to be chosen.
 pub(crate) fn is_choice(target: &Target) -> bool {
     is_collective(&target.target) && target.algorithm.is_none()
 }
 
-/// The algorithm to be played for a target at a size: its own, or the one that is chosen.
+/// Returns the algorithm to be played for a target at a size: its own, or the one that is chosen.
 pub(crate) fn resolve(
     target: &Target,
     shape: Option<&Shape>,
@@ -78,7 +78,8 @@ pub(crate) fn resolve(
     Ok((Target { algorithm, paths, ..Target::of(name, None, target.root) }, chosen))
 }
 
-/// Whether what a declared collective asks for, by which results are judged, can be told of every rank.
+/// Fails unless the postconditions of a declared collective, by which results are judged, can be evaluated
+/// for every rank.
 fn answers(program: &Program, shape: &Shape) -> Result<(), Failure> {
     let Kind::Custom(custom) = &program.kind else { return Ok(()) };
     for rank in 0..u32::try_from(shape.ranks()).unwrap_or(u32::MAX) {
@@ -131,7 +132,7 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
     Ok(Proof { piece, algorithm, collective, file, reduces, blocks, words, plans })
 }
 
-/// A plan without what says where it came from: equal for algorithms that do the same.
+/// Returns a plan without what says where it came from: equal for algorithms that do the same.
 fn bare(mut plan: Plan) -> Plan {
     (plan.header.hash, plan.header.algorithm) = Default::default();
     plan.part.sites.clear();
@@ -141,7 +142,7 @@ fn bare(mut plan: Plan) -> Plan {
     plan
 }
 
-/// What was proved, in a line.
+/// Summarizes the proof in a line.
 fn words(name: &str, shape: &Shape, facts: &Facts, chunks: u32) -> String {
     let several = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let (rounds, messages) =
@@ -164,7 +165,7 @@ fn lossy_allowed(play: &Play) -> bool {
         && matches!(play.op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum)
 }
 
-/// The coarsest rounding of a message.
+/// Returns the coarsest rounding of a message.
 fn wire(proved: &Proved) -> f64 {
     let wires = proved.graph().graph.node_weights().filter_map(|t| t.wire);
     wires.map(data::wire_epsilon).fold(0.0, f64::max)

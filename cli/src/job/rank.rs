@@ -1,4 +1,4 @@
-//! One rank of a job.
+//! Plays one rank of a job.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const SMALL: usize = 1 << 20;
 /// Calls of each size that are traced.
 const TRACED: u32 = 3;
 
-/// Where a rank's events go.
+/// The function that takes a rank's events.
 pub(super) type Say<'a> = dyn FnMut(Event) + 'a;
 
 /// Does what the job asks of this process, which the launcher started, and reports.
@@ -130,7 +130,8 @@ impl Rooted {
     }
 }
 
-/// Calls to be checked before those that are timed: several where they are small, one with each root.
+/// Returns the number of calls to be checked before those that are timed: several where they are small, one
+/// with each root.
 pub(crate) fn checks(bytes: usize, roots: usize) -> u64 {
     if bytes <= SMALL { roots.max(3) as u64 } else { 1 }
 }
@@ -148,7 +149,7 @@ impl<'a> Ready<'a> {
         Ok(Ready { piece, plans })
     }
 
-    /// The plan of a call, by the number of calls before it.
+    /// Returns the plan of a call, by the number of calls before it.
     fn turn(&self, calls: u64) -> &Rooted {
         &self.plans[(calls % self.plans.len() as u64) as usize]
     }
@@ -209,7 +210,7 @@ impl<'a> Ready<'a> {
         Ok((time, wrong))
     }
 
-    /// A few calls more, traced; `room` is how many spans this rank may still keep.
+    /// Makes a few calls more, traced; `room` is how many spans this rank may still keep.
     fn trace(
         &self,
         job: &Job,
@@ -243,9 +244,9 @@ impl<'a> Ready<'a> {
         comm.run(&rooted.plan, call).map(|_| ())
     }
 
-    /// One call on fresh data, with everything about it checked: the number of wrong elements here. Where all ranks
-    /// must have the same bits each compares its share with the reference, and their digests say the rest; if
-    /// anything is wrong, each compares all.
+    /// Makes one call on fresh data, and checks everything about it; returns the number of wrong elements
+    /// here. Where all ranks must have the same bits each compares its share with the reference, and their
+    /// digests say the rest; if anything is wrong, each compares all.
     fn checked(
         &self,
         job: &Job,

@@ -1,4 +1,4 @@
-//! What of a result is verified: all of it, a sample, or nothing.
+//! Selects what is verified of a result: all of it, a sample, or nothing.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ const BLOCK: usize = 64;
 /// Blocks that the seed draws.
 const DRAWN: u64 = 1024;
 
-/// How much of a result is compared with the reference.
+/// The part of a result that is compared with the reference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verify {
@@ -24,7 +24,7 @@ pub(crate) enum Verify {
 }
 
 impl Verify {
-    /// What is verified, in words.
+    /// Describes in words what is verified.
     pub(crate) fn words(self) -> String {
         match self {
             Verify::Full => "every element is verified".into(),
@@ -36,7 +36,7 @@ impl Verify {
         }
     }
 
-    /// The elements to be verified of a buffer of `len` in so many chunks: ascending, none twice.
+    /// Returns the elements to be verified of a buffer of `len` in so many chunks: ascending, none twice.
     pub(super) fn ranges(self, len: usize, chunks: usize, seed: u64) -> Vec<Range<usize>> {
         match self {
             Verify::Off => Vec::new(),
@@ -73,7 +73,7 @@ fn sample(len: usize, chunks: usize, seed: u64) -> Vec<Range<usize>> {
     blocks
 }
 
-/// The share of one of so many ranks in a buffer that all of them have alike.
+/// Returns the share of one of so many ranks in a buffer that all of them have alike.
 pub(super) fn share(len: usize, rank: u32, ranks: u32) -> Range<usize> {
     let bound = |rank: u32| (u128::from(rank) * len as u128 / u128::from(ranks.max(1))) as usize;
     bound(rank)..bound(rank + 1)

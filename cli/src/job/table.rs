@@ -1,4 +1,4 @@
-//! Result lines of `run` and `bench`: the columns and definitions of nccl-tests.
+//! Prints the result lines of `run` and `bench`: the columns and definitions of nccl-tests.
 
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
@@ -26,26 +26,26 @@ pub(crate) struct ResultRow {
     pub(crate) op: String,
     /// Root; -1 if there is none, or it turns with every call.
     pub(crate) root: i64,
-    /// How the data went.
+    /// The transport of the data.
     pub(crate) transport: String,
     /// Time of a call.
     pub(crate) time_us: f64,
     /// Size over time.
     pub(crate) algbw_gbs: f64,
-    /// That, times what the collective must move.
+    /// The algorithm's bandwidth (`algbw_gbs`) times the factor of what the collective must move.
     pub(crate) busbw_gbs: f64,
     /// Wrong elements on all ranks; nothing where nothing was verified.
     pub(crate) wrong: Option<u64>,
-    /// How much was verified.
+    /// The part of the results that was verified.
     #[serde(default)]
     pub(crate) verify: Verify,
-    /// How messages travelled between GPUs, and in how many blocks.
+    /// The protocol of messages between GPUs, and the number of blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) how: Option<How>,
     /// The file that the algorithm comes from, if it is not the book's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<String>,
-    /// Whether the algorithm was chosen for this size.
+    /// True if the algorithm was chosen for this size.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) chosen: bool,
     /// The ranks as a grid, if they are one.
@@ -57,7 +57,7 @@ pub(crate) struct ResultRow {
     /// Busy programs that ran beside the ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) beside: Option<Beside>,
-    /// Another library, if this is its result.
+    /// The name of another library, if this is its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) peer: Option<String>,
     /// Its time over ours.
@@ -68,7 +68,7 @@ pub(crate) struct ResultRow {
 /// Busy programs beside the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Beside {
-    /// How many.
+    /// Number of them.
     pub(crate) neighbours: u32,
     /// Their niceness.
     pub(crate) nice: i32,
@@ -80,7 +80,7 @@ impl std::fmt::Display for Beside {
     }
 }
 
-/// What all lines of a table share.
+/// The values that all lines of a table share.
 #[derive(Debug, Clone)]
 pub(crate) struct Columns {
     /// Collective.
@@ -91,11 +91,11 @@ pub(crate) struct Columns {
     pub(crate) dtype: DType,
     /// Operator.
     pub(crate) op: RedOp,
-    /// Whether the collective sums at all.
+    /// True if the collective sums at all.
     pub(crate) reduces: bool,
     /// Root; if there is none, it turns with every call.
     pub(crate) root: Option<u32>,
-    /// How the data goes.
+    /// The transport of the data.
     pub(crate) way: TransportName,
     /// Calls in a CUDA graph.
     pub(crate) graph: Option<u32>,
@@ -103,16 +103,16 @@ pub(crate) struct Columns {
     pub(crate) beside: Option<Beside>,
     /// The file that the algorithm comes from.
     pub(crate) file: Option<String>,
-    /// Whether an algorithm is chosen for each size.
+    /// True if an algorithm is chosen for each size.
     pub(crate) chosen: bool,
     /// The ranks as a grid, if they are one.
     pub(crate) shape: Option<String>,
-    /// How much is verified.
+    /// The part of the results that is verified.
     pub(crate) verify: Verify,
 }
 
 impl Columns {
-    /// A result; `blocks * count` elements took `time_us`.
+    /// Returns a result; `blocks * count` elements took `time_us`.
     pub(crate) fn line(
         &self,
         algorithm: &str,
@@ -151,12 +151,12 @@ impl Columns {
     }
 }
 
-/// Whether a collective has a root.
+/// Returns true if a collective has a root.
 pub(crate) fn rooted(collective: &str) -> bool {
     matches!(collective, "broadcast" | "reduce" | "gather" | "scatter")
 }
 
-/// What each rank must send for a vector of one, by nccl-tests' definitions.
+/// Returns what each rank must send for a vector of one, by nccl-tests' definitions.
 fn bus_factor(collective: &str, ranks: u64) -> f64 {
     let n = ranks as f64;
     match collective {
@@ -166,7 +166,7 @@ fn bus_factor(collective: &str, ranks: u64) -> f64 {
     }
 }
 
-/// The titles of the columns.
+/// Prints the titles of the columns.
 pub(crate) fn head(report: Report) {
     report.line(format!(
         "{:>12} {:>12} {:>6} {:>10} {:>5} {:>11} {:>9} {:>9} {:>7}  {:9}  {}",
@@ -188,7 +188,7 @@ pub(crate) fn head(report: Report) {
     ));
 }
 
-/// One result, for people and for programs.
+/// Prints one result, for people and for programs.
 pub(crate) fn row(report: Report, line: &ResultRow) {
     report.result(line);
     let who = match (&line.peer, line.ratio) {
@@ -221,12 +221,12 @@ pub(crate) fn row(report: Report, line: &ResultRow) {
     ));
 }
 
-/// Nothing that was not counted is told as none.
+/// Returns the number of wrong elements as text; `-` if they were not counted.
 fn wrong_text(line: &ResultRow) -> String {
     line.wrong.map_or("-".into(), |wrong| wrong.to_string())
 }
 
-/// Microseconds with as many decimals as mean something.
+/// Prints microseconds with as many decimals as mean something.
 pub(crate) fn time_text(us: f64) -> String {
     match us {
         us if us < 10.0 => format!("{us:.3}"),

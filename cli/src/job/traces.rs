@@ -1,4 +1,4 @@
-//! The files of traces.
+//! Writes the files of traces.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -9,8 +9,8 @@ use roundelay::trace::{Trace, write};
 
 use crate::report::{Failure, Report, unwritten, writable};
 
-/// Where results go that are files: the first of a command has the name that was given, later ones a
-/// number in it.
+/// The destination of results that are files: the first of a command has the name that was given, later ones
+/// a number in it.
 #[derive(Debug)]
 pub(crate) struct Output {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! A folder for compiled programs and sockets, gone when the bench is.
+//! Makes a folder for compiled programs and sockets, gone when the bench is.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -24,7 +24,7 @@ impl Folder {
         made.map(|()| Folder(path.clone())).map_err(|e| format!("{}: {e}", path.display()))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

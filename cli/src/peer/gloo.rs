@@ -1,4 +1,4 @@
-//! Gloo, what PyTorch's processes talk through on CPUs. It has TCP only.
+//! Builds and starts Gloo, through which PyTorch's processes talk on CPUs. It has TCP only.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use super::{Library, Setting, installed};
 use crate::args::TransportName;
 
 const SOURCE: (&str, &str) = ("gloo.cc", include_str!("../../peers/gloo.cc"));
-/// Where a compiler looks, without being told.
+/// The folders in which a compiler looks for headers by default.
 const HEADERS: [&str; 2] = ["/usr/include", "/usr/local/include"];
 
 /// Gloo.

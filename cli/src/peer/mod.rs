@@ -1,4 +1,4 @@
-//! Other libraries, measured beside ours. There are two kinds.
+//! Measures other libraries beside ours. There are two kinds.
 //!
 //! **Beside our ranks**: a [`Library`] is the source of a small program (`peers/`, over the common `peer.h`), how to
 //! compile it against what is installed, and how to start it on that many ranks so that its data goes
@@ -9,7 +9,7 @@
 //! **Inside our ranks**: a library that is opened by the same processes and uses the same device ([`Inside`]):
 //! `nccl`. Its calls are cases of the same job as ours.
 //!
-//! What cannot be had is said in words: a library that is not installed, a program that does not
+//! Whatever cannot be had is reported in words: a library that is not installed, a program that does not
 //! compile, a collective that a library lacks, ranks that crash or hang. None of it ends a bench.
 
 mod folder;
@@ -32,7 +32,7 @@ use session::Session;
 /// The environment variable that names the folder of Python's virtual environments.
 pub(crate) const FOLDER: &str = "ROUNDELAY_PEERS";
 
-/// What all programs include.
+/// The header that all programs include.
 const HEADER: (&str, &str) = ("peer.h", include_str!("../../peers/peer.h"));
 
 /// A library that is opened by our ranks.
@@ -45,7 +45,7 @@ pub(crate) enum Inside {
 }
 
 impl Inside {
-    /// As in results.
+    /// Returns its name in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Inside::Nccl => "nccl",
@@ -53,7 +53,7 @@ impl Inside {
         }
     }
 
-    /// What ranks have in their environment that open one, unless it was set.
+    /// Returns the variables for the environment of ranks that open a library, without those that are set already.
     pub(crate) fn variables() -> Vec<(&'static str, &'static str)> {
         let (name, value) = nccl::MULTICAST;
         std::env::var_os(name).is_none().then_some((name, value)).into_iter().collect()
@@ -62,30 +62,30 @@ impl Inside {
 
 /// A library that may be installed.
 pub(crate) trait Library {
-    /// As in results.
+    /// Returns its name in results.
     fn name(&self) -> &'static str;
 
-    /// The way that its data goes, where that one is asked for.
+    /// Returns the way that its data goes, where that one is asked for.
     fn way(&self, asked: TransportName) -> TransportName;
 
-    /// Name and text of its program.
+    /// Returns the name and the text of its program.
     fn source(&self) -> (&'static str, &'static str);
 
-    /// What compiles the program; or what is missing, and how to get it.
+    /// Returns the command that compiles the program; the error says what is missing, and how to get it.
     fn compiler(&self, source: &Path, program: &Path) -> Result<Command, String>;
 
-    /// How to get it, where its headers or its libraries are not found.
+    /// Says how to get the library, where its headers or its libraries are not found.
     fn remedy(&self) -> String;
 
-    /// What starts the program: one launcher, or a process for each rank.
+    /// Returns the commands that start the program: one launcher, or a process for each rank.
     fn start(&self, setting: &Setting<'_>) -> Vec<Command>;
 }
 
-/// How a program is to be started.
+/// The setting in which a program is started.
 pub(crate) struct Setting<'a> {
     /// The program.
     pub(crate) program: &'a Path,
-    /// Where its ranks report.
+    /// The socket on which its ranks report.
     pub(crate) socket: &'a Path,
     /// An empty folder, for ranks to find each other.
     pub(crate) store: &'a Path,
@@ -93,7 +93,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) ranks: u64,
     /// More ranks than cores.
     pub(crate) crowded: bool,
-    /// How the data goes.
+    /// The transport of the data.
     pub(crate) way: TransportName,
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct Order {
     pub(crate) count: u64,
     /// Root; if there is none, it turns with every call.
     pub(crate) root: Option<u32>,
-    /// Whether calls are in place.
+    /// True if calls are in place.
     pub(crate) in_place: bool,
     /// Calls before timing.
     pub(crate) warmup: u32,
@@ -125,7 +125,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// As `peer.h` reads it.
+    /// Returns the order as the line that `peer.h` reads.
     fn line(&self) -> String {
         let root = self.root.map_or(-1, i64::from);
         format!(
@@ -142,8 +142,8 @@ impl Order {
         )
     }
 
-    /// Longer than any library takes that is not stuck. Where ranks share cores, some never yield
-    /// and need the scheduler's ticks for every message: they get less, so that a bench ends.
+    /// Returns a time that is longer than any library takes that is not stuck. Where ranks share cores, some
+    /// never yield and need the scheduler's ticks for every message: they get less, so that a bench ends.
     fn timeout(&self, crowded: bool) -> Duration {
         let base = if crowded { 10.0 } else { 60.0 };
         let calls = if self.iters.is_some() { 240.0 } else { 0.0 };
@@ -151,7 +151,7 @@ impl Order {
     }
 }
 
-/// What came of an order.
+/// The outcome of an order.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Answer {
     /// Microseconds a call, and wrong elements on all ranks.
@@ -170,17 +170,17 @@ pub(crate) struct Ready {
     asked: TransportName,
     /// Its running ranks, and how many.
     session: Option<(u64, Session)>,
-    /// How often it was started.
+    /// Number of times that it was started.
     starts: u32,
 }
 
 impl Ready {
-    /// Its name.
+    /// Returns its name.
     pub(crate) fn name(&self) -> &'static str {
         self.library.name()
     }
 
-    /// How its data goes.
+    /// Returns the transport of its data.
     pub(crate) fn way(&self) -> TransportName {
         self.library.way(self.asked)
     }
@@ -239,9 +239,9 @@ impl Ready {
 
 /// The peers that were asked for, and a folder that lives as long as they are needed.
 pub(crate) struct Peers {
-    /// Those that can be run.
+    /// The peers that can be run.
     pub(crate) ready: Vec<Ready>,
-    /// Those that our ranks open.
+    /// The peers that our ranks open.
     pub(crate) inside: Vec<Inside>,
     /// The others, with the reason.
     pub(crate) missing: Vec<String>,
@@ -288,7 +288,7 @@ impl Peers {
     }
 }
 
-/// The libraries that are meant, in the order in which they are shown.
+/// Returns the libraries that are meant, in the order in which they are shown.
 fn libraries(wanted: &[Peer]) -> Vec<Box<dyn Library>> {
     let has = |peer| wanted.contains(&Peer::All) || wanted.contains(&peer);
     let mut all: Vec<Box<dyn Library>> = Vec::new();
@@ -306,7 +306,7 @@ fn libraries(wanted: &[Peer]) -> Vec<Box<dyn Library>> {
     all
 }
 
-/// The same for those inside our ranks, each in its variants.
+/// Returns the wanted libraries inside our ranks, each in its variants.
 fn inside(wanted: &[Peer]) -> Vec<Inside> {
     match wanted.iter().any(|peer| matches!(peer, Peer::All | Peer::Nccl)) {
         true => vec![Inside::Nccl, Inside::NcclSym],
@@ -333,7 +333,7 @@ fn compile(library: &dyn Library, folder: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// What a compiler did not find, and how to get it.
+/// Returns what a compiler did not find, and how to get it.
 fn lacks(said: &str, remedy: &str) -> Option<String> {
     let after = |line: &str, mark: &str| Some(line.split_once(mark)?.1.to_owned());
     let header = said.lines().find_map(|line| {
@@ -354,12 +354,12 @@ fn lacks(said: &str, remedy: &str) -> Option<String> {
     Some(format!("the library {library} is missing; {remedy}"))
 }
 
-/// Whether there are more ranks than cores.
+/// Returns true if there are more ranks than cores.
 fn crowded(ranks: u64) -> bool {
     std::thread::available_parallelism().is_ok_and(|cores| ranks > cores.get() as u64)
 }
 
-/// The folder of Python's virtual environments, and one environment in it.
+/// Returns the folder of Python's virtual environments, and one environment in it.
 fn environment(name: &str, package: &str) -> Result<PathBuf, String> {
     let Some(folder) = std::env::var_os(FOLDER).filter(|f| !f.is_empty()) else {
         return Err(format!(
@@ -376,7 +376,7 @@ fn environment(name: &str, package: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Whether a program can be found.
+/// Returns true if a program is found in a folder of `PATH`.
 fn installed(program: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths).any(|folder| folder.join(program).is_file())

@@ -1,5 +1,6 @@
-//! The MPIs: Open MPI, MPICH and Intel MPI. One program for all; each has its own launcher, and its
-//! own variables that send the data through shared memory or through TCP, and make waiting ranks yield.
+//! Builds and starts the MPIs: Open MPI, MPICH and Intel MPI. There is one program for all; each has its own
+//! launcher, and its own variables that send the data through shared memory or through TCP, and make waiting
+//! ranks yield.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,13 +13,13 @@ const SOURCE: (&str, &str) = ("mpi.c", include_str!("../../peers/mpi.c"));
 /// An MPI that may be installed.
 pub(crate) struct Mpi {
     name: &'static str,
-    /// How users ask for it.
+    /// The name by which users ask for it.
     pub(crate) which: Peer,
     from: From,
     kind: Kind,
 }
 
-/// Where it comes from.
+/// The origin of an installation.
 enum From {
     /// Compiler, launcher and Debian's packages.
     Debian(&'static str, &'static str, &'static str),
@@ -128,7 +129,7 @@ impl Mpi {
         }
     }
 
-    /// The compiler or the launcher; or how to get them.
+    /// Returns the compiler or the launcher; or how to get them.
     fn tool(&self, tool: Tool) -> Result<PathBuf, String> {
         let missing = |what: &str, remedy: &str| Err(format!("{what} is not installed; {remedy}"));
         if let From::Debian(compiler, launcher, packages) = self.from {
@@ -154,7 +155,7 @@ impl Mpi {
         }
     }
 
-    /// What sends the data its way. Ranks bind themselves, so no launcher does.
+    /// Returns the variables that send the data its way. Ranks bind themselves, so no launcher does.
     fn variables(&self, setting: &Setting<'_>) -> Vec<(&'static str, &'static str)> {
         let tcp = setting.way == TransportName::Tcp;
         let mut set = Vec::new();

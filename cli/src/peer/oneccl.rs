@@ -1,4 +1,4 @@
-//! oneCCL on hosts, as PyPI has it.
+//! Builds and starts oneCCL on hosts, as PyPI has it.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The running ranks of a peer: one program that was started, and what is said to its ranks.
+//! Talks to the running ranks of a peer: one program that was started, and what is said to its ranks.
 //!
 //! Every rank holds a socket to this process and ends when it is gone, however this process ends;
 //! that, and not the launchers, is why nothing is left behind.
@@ -15,11 +15,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 
 use super::Answer;
 
-/// How long all ranks may take to start.
+/// The longest time that all ranks may take to start.
 const START: Duration = Duration::from_secs(60);
-/// How long they may take to end when they are told to, and again when they are made to.
+/// The longest time that they may take to end when they are told to, and again when they are made to.
 const END: Duration = Duration::from_secs(3);
-/// Between two looks at the processes.
+/// The time between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(100);
 /// No answer is longer.
 const LONGEST: usize = 4096;
@@ -28,11 +28,11 @@ const LONGEST: usize = 4096;
 pub(crate) struct Session {
     /// The launcher, or the ranks themselves.
     started: Vec<Child>,
-    /// By rank.
+    /// The ranks, by number.
     ranks: Vec<Rank>,
-    /// What is written to standard error.
+    /// The file to which they write standard error.
     errors: PathBuf,
-    /// What the library says of itself.
+    /// The version that the library reports.
     pub(crate) version: String,
 }
 
@@ -157,7 +157,7 @@ impl Session {
         }
     }
 
-    /// An error if one of the started processes has ended.
+    /// Fails if one of the started processes has ended.
     fn alive(&mut self) -> Result<(), String> {
         let ended = |child: &mut Child| child.try_wait().ok().flatten();
         match self.started.iter_mut().find_map(ended) {
@@ -166,7 +166,7 @@ impl Session {
         }
     }
 
-    /// What happened, with the last thing that was said on standard error.
+    /// Describes what happened, with the last line on standard error that tells something.
     fn told(&mut self, what: &str) -> String {
         // Processes that have just failed may still be writing why.
         self.wait(Duration::from_millis(300));
@@ -216,7 +216,7 @@ impl Drop for Session {
     }
 }
 
-/// The last line of a text that says something.
+/// Returns the last line of a text that says something.
 pub(crate) fn telling(text: &str) -> &str {
     text.lines().rev().find(|l| l.contains(char::is_alphanumeric)).map_or("", str::trim)
 }

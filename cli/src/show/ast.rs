@@ -1,5 +1,5 @@
-//! Syntax trees as text: statements and clauses a line each, expressions with their operator first, so that it is
-//! seen how they were read.
+//! Prints syntax trees as text: statements and clauses a line each, expressions with their operator first, so
+//! that it is seen how they were read.
 
 use roundelay_dsl::ast::{
     Algorithm, Axes, Collective, Expr, ExprKind, File, FnDef, Index, Item, Op, Rank, Region, Stmt,
@@ -9,7 +9,7 @@ use roundelay_dsl::span::{SourceMap, Span};
 
 use super::tree::{Tree, applied, binary, unary};
 
-/// The tree of a file.
+/// Returns the tree of a file.
 pub(super) fn text(file: &File, sources: &SourceMap) -> String {
     let mut writer = Writer { tree: Tree::default(), sources };
     writer.tree.node("file", "");
@@ -224,7 +224,7 @@ fn used(u: &Use) -> String {
     format!("use {collective}{}{over}{on}{to}{root}{via}", u.name.text)
 }
 
-/// `(% (+ r 1) n)`
+/// Prints an expression as `(% (+ r 1) n)`.
 fn expr(e: &Expr) -> String {
     let all = |of: &[&Expr]| of.iter().map(|e| expr(e)).collect::<Vec<_>>();
     match &e.kind {

@@ -1,4 +1,5 @@
-//! `roundelay show`: the stages of the compiler as text, or, with `--json`, as data (`docs/json.md`).
+//! Implements `roundelay show`: prints the stages of the compiler as text, or, with `--json`, as data
+//! (`docs/json.md`).
 
 mod ast;
 mod program;
@@ -50,7 +51,7 @@ pub(crate) fn show(args: &Show, report: Report) -> Outcome {
     }
 }
 
-/// The shape that was asked for, or the usual one.
+/// Returns the shape that was asked for, or the usual one.
 pub(crate) fn one_shape(n: &Option<Ranks>, program: &Program) -> Result<Shape, Failure> {
     match n.as_ref().map(|r| &r.shapes[..]) {
         None => Ok(default_shape(program)),
@@ -59,7 +60,7 @@ pub(crate) fn one_shape(n: &Option<Ranks>, program: &Program) -> Result<Shape, F
     }
 }
 
-/// Why a stage cannot be shown.
+/// The reason why a stage cannot be shown.
 enum Stop {
     Found(Diagnostics),
     Failure(Failure),
@@ -85,7 +86,7 @@ fn say(report: Report, text: &str, data: impl FnOnce() -> Value) {
     }
 }
 
-/// What all stages have.
+/// Returns the fields that all stages have.
 fn data(stage: &str, collective: &str, algorithm: &str) -> Value {
     json!({ "stage": stage, "collective": collective, "algorithm": algorithm })
 }
@@ -181,7 +182,7 @@ fn stage(
     Ok(())
 }
 
-/// The text of a rank's kernel.
+/// Returns the text of a rank's kernel.
 fn kernel(args: &Show, program: &device::ProvedProgram) -> Result<String, Failure> {
     let unknown = |name: &str| Failure::Usage(format!("kernels do not know {name}"));
     let spec = Spec {

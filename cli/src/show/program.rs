@@ -1,4 +1,5 @@
-//! Resolved programs as text: statements a line each, variables by their names, expressions with their operator first.
+//! Prints resolved programs as text: statements a line each, variables by their names, expressions with their
+//! operator first.
 
 use roundelay_compiler::Program;
 use roundelay_compiler::program::{
@@ -8,7 +9,7 @@ use roundelay_dsl::ast::Op;
 
 use super::tree::{Tree, applied, binary, unary};
 
-/// The tree of a program, and of those that it uses.
+/// Returns the tree of a program, and of those that it uses.
 pub(super) fn text(program: &Program) -> String {
     let mut tree = Tree::default();
     Writer { program, tree: &mut tree }.program();
@@ -174,7 +175,7 @@ impl Writer<'_> {
         value.as_ref().map_or(String::new(), |e| format!("{before}{}", self.expr(e)))
     }
 
-    /// A variable; of those that the user cannot see, its number.
+    /// Returns a variable; of those that the user cannot see, its number.
     fn name(&self, slot: Slot) -> String {
         match self.program.slots.get(slot as usize).map(String::as_str) {
             None | Some("") => format!("#{slot}"),

@@ -1,4 +1,4 @@
-//! Trees as text: a line a node, indented by how deep it lies.
+//! Prints trees as text: a line a node, indented by how deep it lies.
 
 use roundelay_dsl::ast::{BinOp, UnOp};
 
@@ -10,35 +10,35 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// A node, and where it was written.
+    /// Writes a node, and where it was written.
     pub(super) fn node(&mut self, what: &str, at: &str) {
         let at = if at.is_empty() { String::new() } else { format!("  @{at}") };
         let indent = 2 * self.depth;
         self.text += &format!("{:indent$}{what}{at}\n", "");
     }
 
-    /// What follows lies in the node before.
+    /// Puts what follows into the node before.
     pub(super) fn enter(&mut self) {
         self.depth += 1;
     }
 
-    /// What follows lies beside it again.
+    /// Puts what follows beside that node again.
     pub(super) fn leave(&mut self) {
         self.depth -= 1;
     }
 
-    /// The text.
+    /// Returns the text.
     pub(super) fn text(self) -> String {
         self.text
     }
 }
 
-/// An operator before what it is applied to: `(+ r 1)`.
+/// Returns an operator before what it is applied to: `(+ r 1)`.
 pub(super) fn applied(what: &str, to: &[String]) -> String {
     format!("({what} {})", to.join(" "))
 }
 
-/// As it is written.
+/// Returns the operator as it is written.
 pub(super) fn unary(op: UnOp) -> &'static str {
     match op {
         UnOp::Neg => "-",
@@ -46,7 +46,7 @@ pub(super) fn unary(op: UnOp) -> &'static str {
     }
 }
 
-/// As it is written.
+/// Returns the operator as it is written.
 pub(super) fn binary(op: BinOp) -> &'static str {
     op.symbol()
 }

@@ -1,5 +1,5 @@
-//! Algorithms of the book, on every protocol, type and operator that they are offered with: exact on whole numbers, and
-//! with the host's bits on others.
+//! Plays algorithms of the book, on every protocol, type and operator that they are offered with: exact on whole
+//! numbers, and with the host's bits on others.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -20,7 +20,7 @@ const COUNTS: [u64; 4] = [1, 61, 4099, 65_536];
 /// Bytes of data in an area.
 const MOST: usize = 64 << 20;
 
-/// An algorithm of the book on these ranks, in one placement; none if it does not allow them.
+/// Returns an algorithm of the book on these ranks, in one placement; none if it does not allow them.
 pub(super) fn ready(
     player: &mut Player<'_>,
     entry: &Entry,
@@ -37,17 +37,17 @@ pub(super) fn ready(
     Ok(None)
 }
 
-/// Two rows, for algorithms on a grid.
+/// Returns two rows, for algorithms on a grid.
 fn grid(ranks: u32) -> Option<Shape> {
     (ranks > 2 && ranks.is_multiple_of(2)).then(|| Shape { axes: vec![2, ranks / 2] })
 }
 
-/// Whether another call is begun: all ranks go by the clock of the slowest.
+/// Returns true if another call is begun: all ranks go by the clock of the slowest.
 fn goes_on(player: &mut Player<'_>, began: Instant, order: &Order) -> Result<bool, Error> {
     Ok(player.gpu.host().max_f64(began.elapsed().as_secs_f64())? < order.seconds)
 }
 
-/// What is played with an algorithm.
+/// The calls that are played with an algorithm.
 struct Plays<'a> {
     kinds: &'a [(DType, RedOp)],
     protocols: &'a [Protocol],
@@ -172,7 +172,7 @@ fn checked(
     Ok(true)
 }
 
-/// Whether the host plays the same plan to the same bits as the result that was read last.
+/// Returns true if the host plays this plan to the bits of the result that was read last.
 fn same_bits(
     player: &mut Player<'_>,
     calls: Calls<'_>,
@@ -199,8 +199,8 @@ fn same_bits(
     Ok(meant(player, calls, turn).into_iter().all(|at| output[at.clone()] == result[at]))
 }
 
-/// The bytes of a result that have a meaning. Elsewhere a plan may leave what it likes: devices and hosts differ
-/// in that, and so do two runs.
+/// Returns the bytes of a result that have a meaning. Elsewhere a plan may leave what it likes: devices and
+/// hosts differ in that, and so do two runs.
 fn meant(player: &Player<'_>, calls: Calls<'_>, turn: u64) -> Vec<Range<usize>> {
     let Calls { ready, count, dtype, .. } = calls;
     let places = ready.places(turn, player.gpu, count as usize);
@@ -209,7 +209,7 @@ fn meant(player: &Player<'_>, calls: Calls<'_>, turn: u64) -> Vec<Range<usize>> 
     after.map(|part| part.at * size..(part.at + part.len) * size).collect()
 }
 
-/// The whole book, by every protocol.
+/// Plays the whole book, by every protocol.
 pub(super) fn book(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let kinds = [(DType::F32, RedOp::Sum)];
     all(
@@ -226,7 +226,7 @@ pub(super) fn book(order: &Order, player: &mut Player<'_>) -> Result<Said, Error
     )
 }
 
-/// Every type with every operator, by a few algorithms.
+/// Plays every type with every operator, by a few algorithms.
 pub(super) fn types(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let pairs = |&dtype: &DType| RedOp::ALL.iter().map(move |&op| (dtype, op));
     let kinds: Vec<(DType, RedOp)> = DType::ALL.iter().flat_map(pairs).collect();
@@ -253,7 +253,7 @@ pub(super) fn bits(order: &Order, player: &mut Player<'_>) -> Result<Said, Error
     all(order, player, sums, &plays)
 }
 
-/// Enough to see that everything works.
+/// Plays enough to see that everything works.
 pub(super) fn few(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let names = |e: &Entry| e.collective == "all_reduce" && e.name == "one_shot";
     let kinds = [(DType::F32, RedOp::Sum)];

@@ -1,4 +1,4 @@
-//! First calls: what the host does before a kernel is launched for the first time.
+//! Measures first calls: what the host does before a kernel is launched for the first time.
 
 use std::time::Instant;
 
@@ -27,8 +27,8 @@ impl Times {
     }
 }
 
-/// The menu's calls by a communicator of its own with nothing in memory: the times of the first ones, of those that find
-/// their kernel in memory, and of the very first.
+/// Makes the menu's calls by a communicator of its own with nothing in memory; returns the times of the first ones,
+/// of those that find their kernel in memory, and of the very first.
 fn round(
     comm: &mut Communicator,
     options: &CudaOptions,
@@ -67,7 +67,7 @@ fn round(
     Ok(times)
 }
 
-/// One call: from its name to its launch.
+/// Makes one call: from its name to its launch.
 fn one(
     gpu: &mut CudaComm,
     (collective, name): (&str, &str),

@@ -1,4 +1,4 @@
-//! Ranks that die, or do not come: the others must end with an error in time.
+//! Loses ranks, which die or do not come: the others must end with an error in time.
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,8 @@ const COUNT: u64 = 1 << 16;
 /// Elements of the broadcast behind the call that fails.
 const BEHIND: usize = 64;
 
-/// What is called in turn: by kernels alone, and with copy engines between their parts. The seed says which is first,
-/// and so finds a rank lost.
+/// The calls that are made in turn: by kernels alone, and with copy engines between their parts. The seed
+/// decides which is first, and so finds a rank lost.
 const CALLS: [(&str, &str, bool, Protocol); 2] = [
     ("all_reduce", "ring", true, Protocol::Staged),
     ("all_gather", "direct", false, Protocol::Engine),
@@ -41,7 +41,7 @@ fn named(player: &mut Player<'_>, at: u64) -> Result<(Ready, Protocol), Error> {
     Ok((found.ok_or_else(none)?, protocol))
 }
 
-/// Calls as `lose` says: the last rank ends itself in the middle, or stays away.
+/// Plays calls as `lose` says: the last rank ends itself in the middle, or stays away.
 fn played(order: &Order, player: &mut Player<'_>, lose: impl FnOnce()) -> Result<Said, Error> {
     player.gpu.set_timeout(Duration::from_millis(order.timeout_ms));
     let both = [named(player, order.seed)?, named(player, order.seed + 1)?];
@@ -83,20 +83,20 @@ fn played(order: &Order, player: &mut Player<'_>, lose: impl FnOnce()) -> Result
     Ok(Said { words: "it ended".into(), ..Said::default() })
 }
 
-/// The last rank ends itself.
+/// Plays calls in which the last rank ends itself.
 pub(super) fn killed(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     played(order, player, || {
         let _ = kill_process(getpid(), Signal::KILL);
     })
 }
 
-/// The last rank makes no more calls, for longer than the others wait.
+/// Plays calls of which the last rank makes no more, for longer than the others wait.
 pub(super) fn absent(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let away = Duration::from_millis(order.timeout_ms) * 2 + Duration::from_secs(2);
     played(order, player, || std::thread::sleep(away))
 }
 
-/// Whether all others got an error in time, and those that waited themselves say for whom.
+/// Checks that all others got an error in time, and that those that waited themselves say for whom.
 pub(super) fn verdict(order: &Order, job: &Played) -> Said {
     let mut said = Said::default();
     let lost = job.endings.len() as u32 - 1;

@@ -1,5 +1,5 @@
-//! `roundelay stress`: what a GPU backend must stand, beyond results and times: the whole book, calls back to
-//! back, graphs replayed, bits that stay, ranks that die.
+//! Implements `roundelay stress`: tests what a GPU backend must stand, beyond results and times: the whole
+//! book, calls back to back, graphs replayed, bits that stay, ranks that die.
 //!
 //! Every part is one or two jobs of fresh processes, a rank and a GPU each (`rank`), and has a time after which it
 //! is ended. A part that fails is named, and the others are still played.
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::{Part, Stress};
 use crate::report::{FAILED, Failure, Outcome, Report, fault};
 
-/// What the ranks of a part do.
+/// The work of the ranks in a part.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Order {
     part: Part,
@@ -29,24 +29,24 @@ pub(crate) struct Order {
     seconds: f64,
     /// Calls, where a part makes a number of them.
     calls: u64,
-    /// How long a rank waits for another.
+    /// Milliseconds that a rank waits for another.
     timeout_ms: u64,
-    /// Of the parts in which ranks are lost: whether this is the job after that.
+    /// True in the parts in which ranks are lost if this is the job after that.
     afterwards: bool,
 }
 
-/// What a rank says in the end.
+/// The report that a rank makes in the end.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Said {
     /// Checks that were made.
     checks: u64,
-    /// What was wrong, the first few.
+    /// The first few faults, in words.
     faults: Vec<String>,
-    /// How many were wrong.
+    /// Number of faults.
     wrong: u64,
-    /// Of all results; 0 if the part has none.
+    /// The digest of all results; 0 if the part has none.
     digest: u64,
-    /// What else there is to say.
+    /// Further remarks.
     words: String,
 }
 
@@ -64,7 +64,7 @@ struct Verdict {
     faults: Vec<String>,
 }
 
-/// How long ranks wait for each other, where none is to be lost.
+/// The longest time that ranks wait for each other, where none is to be lost.
 const SETUP: Duration = Duration::from_secs(30);
 
 /// Faults that are named.
@@ -81,7 +81,7 @@ impl Said {
 }
 
 impl Part {
-    /// As on the command line.
+    /// Returns its name on the command line.
     fn name(self) -> &'static str {
         match self {
             Part::Book => "book",
@@ -142,12 +142,12 @@ fn show(verdict: &Verdict, report: Report) {
     faults.iter().for_each(|fault| report.line(format!("    {fault}")));
 }
 
-/// A part, from beginning to end.
+/// Plays a part, from beginning to end.
 fn played(order: &Order, ranks: u32) -> Said {
     let first = job(order, ranks);
     match order.part {
         Part::Bits => {
-            // The same again in other processes.
+            // The job is played again, in other processes.
             let (a, b) = match (first, job(order, ranks)) {
                 (Ok(a), Ok(b)) => (a, b),
                 (Err(why), _) | (_, Err(why)) => return broken(why),
@@ -206,17 +206,17 @@ fn broken(why: String) -> Said {
     }
 }
 
-/// How a job went.
+/// The outcome of a job.
 struct Played {
-    /// Of all ranks together.
+    /// The reports of all ranks together.
     said: Said,
-    /// Of ranks that gave up: rank, error, seconds since it had last done something.
+    /// The ranks that gave up: rank, and error with the seconds since it had last done something.
     errors: Vec<(u32, rank::Lost)>,
     endings: Vec<Ending>,
 }
 
 impl Played {
-    /// Why not all ranks ended well, in words.
+    /// Says in words why not all ranks ended well.
     fn trouble(&self) -> String {
         match self.errors.first() {
             Some((rank, lost)) => format!("rank {rank}: {}", lost.message),

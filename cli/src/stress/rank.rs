@@ -1,4 +1,4 @@
-//! One rank of a part.
+//! Plays one rank of a part.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::job::gpu::player::Player;
 use crate::job::gpu::time_limit::TimeLimit;
 use crate::report::{FAILED, Failure, Outcome, print};
 
-/// What a rank says, a line of JSON each.
+/// The report of a rank, a line of JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum RankReport {
     /// It is done.
@@ -28,11 +28,11 @@ pub(super) struct Lost {
     pub(super) code: String,
     /// The error.
     pub(super) message: String,
-    /// Whether it only follows another rank.
+    /// True if it only follows another rank.
     pub(super) aborted: bool,
-    /// How long the call took that failed.
+    /// Seconds that the call took that failed.
     pub(super) seconds: f64,
-    /// Whether calls behind it were played.
+    /// True if calls behind it were played.
     pub(super) played_on: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Many calls: back to back at random, and in graphs.
+//! Plays many calls: back to back at random, and in graphs.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::job::gpu::buffers::{GUARD, View, room};
 use crate::job::gpu::piece::Ready;
 use crate::job::gpu::player::{Areas, Calls, Player};
 
-/// What calls are drawn from.
+/// The menu from which calls are drawn.
 pub(super) const MENU: [(&str, &str, Protocol); 17] = [
     ("all_reduce", "one_shot", Protocol::Packet),
     ("all_reduce", "two_shot", Protocol::Packet),
@@ -58,7 +58,7 @@ impl Dice {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % sides.max(1)
     }
 
-    /// Small numbers as often as large ones, by their digits.
+    /// Draws small numbers as often as large ones, by their digits.
     fn size(&mut self, most: u64) -> u64 {
         let digits = u64::from(most.max(1).ilog2()) + 1;
         let top = 1u64 << self.throw(digits);
@@ -66,7 +66,7 @@ impl Dice {
     }
 }
 
-/// The menu, as far as it is offered here.
+/// Returns the menu, as far as it is offered here.
 fn menu(player: &mut Player<'_>) -> Result<Vec<(Ready, Protocol)>, Error> {
     let mut menu = Vec::new();
     for (collective, name, protocol) in MENU {
@@ -78,14 +78,14 @@ fn menu(player: &mut Player<'_>) -> Result<Vec<(Ready, Protocol)>, Error> {
     Ok(menu)
 }
 
-/// The largest count of a call.
+/// Returns the largest count of a call.
 fn most(player: &Player<'_>, ready: &Ready, dtype: DType) -> u64 {
     let one = Calls { ready, count: 1, dtype, op: RedOp::Sum, protocol: None, blocks: None };
     let lens = one.lens(player.gpu);
     MOST / (lens[0].max(lens[1]) as u64).max(1)
 }
 
-/// The call with as much of its count as there is staging memory for, by its protocol between so many ranks.
+/// Returns the call with as much of its count as there is staging memory for, by its protocol between so many ranks.
 fn offered<'a>(
     player: &mut Player<'_>,
     mut calls: Calls<'a>,
@@ -102,7 +102,7 @@ fn offered<'a>(
     }
 }
 
-/// Random calls of random sizes, `TOGETHER` of them in the stream at once, every result checked.
+/// Plays random calls of random sizes, `TOGETHER` of them in the stream at once, every result checked.
 pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let (mut said, mut dice, began) = (Said::default(), Dice(order.seed | 1), Instant::now());
     let menu = menu(player)?;
@@ -156,7 +156,7 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
     Ok(said)
 }
 
-/// A graph of calls, replayed a thousand times; every replay must give the bits of the first.
+/// Replays a graph of calls a thousand times; every replay must give the bits of the first.
 pub(super) fn graph(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
     let (mut said, began) = (Said::default(), Instant::now());
     let menu = menu(player)?;

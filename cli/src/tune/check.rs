@@ -1,6 +1,6 @@
-//! `roundelay tune --check`: how good choices are. At each size every algorithm that can be played is measured, in rounds
-//! as a table is, and what would be chosen (hints of the environment, the table, the cost model) is compared with the best.
-//! Nothing is written.
+//! Implements `roundelay tune --check`: measures how good choices are. At each size every algorithm that can
+//! be played is measured, in rounds as a table is, and what would be chosen (hints of the environment, the
+//! table, the cost model) is compared with the best. Nothing is written.
 
 use roundelay::Choice;
 use serde::Serialize;
@@ -25,7 +25,7 @@ struct Point {
     placement: &'static str,
     bytes: u64,
     chosen: &'static str,
-    /// What decided.
+    /// The source of the decision.
     source: String,
     predicted_us: f64,
     time_us: f64,
@@ -37,11 +37,11 @@ struct Point {
     times: Vec<(String, f64)>,
 }
 
-/// What there is to say of all points.
+/// The summary of all points.
 #[derive(Serialize)]
 struct Summary<'a> {
     points: usize,
-    /// At how many of them the choice is good.
+    /// Points at which the choice is good.
     within: usize,
     /// Geometric mean of the ratios.
     geomean: f64,
@@ -60,7 +60,7 @@ struct Sample<'a> {
     group: &'a Group,
     bytes: u64,
     choice: Choice,
-    /// What is measured, the choice first, and the times of all rounds.
+    /// The algorithms that are measured, the choice first, and the times of all rounds.
     names: Vec<&'static str>,
     times: Vec<Vec<f64>>,
 }

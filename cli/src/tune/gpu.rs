@@ -1,5 +1,5 @@
-//! The book on GPUs: every algorithm by every protocol, in several numbers of blocks, on all collectives and sizes in one
-//! job. What the ranks have no time for any more is left out; rows are those of before then.
+//! Measures the book on GPUs: every algorithm by every protocol, in several numbers of blocks, on all collectives
+//! and sizes in one job. What the ranks have no time for any more is left out; rows are those of before then.
 
 use std::path::Path;
 
@@ -31,14 +31,14 @@ struct Point {
     name: String,
 }
 
-/// What is measured at one number of ranks.
+/// The measurements at one number of ranks.
 struct Work {
     settings: Vec<Setting>,
     job: Job,
     points: Vec<Point>,
 }
 
-/// Numbers of blocks, and whether a protocol is worth trying, by the size of the vector.
+/// Returns the protocols that are worth trying, and their numbers of blocks, by the size of the vector.
 fn tries(bytes: u64) -> Vec<(Protocol, u32)> {
     let blocks: &[u32] = match bytes {
         0..=0x2000 => &[1, 2, 4],
@@ -167,7 +167,7 @@ fn empty(args: &Tune, shape: &Shape) -> Job {
     }
 }
 
-/// The time of each point, as far as it was measured, with what is wrong left out.
+/// Measures the time of each point, as far as possible, with what is wrong left out.
 fn measure(work: &Work, report: Report) -> Result<Vec<Option<f64>>, Failure> {
     let mut times = vec![None; work.points.len()];
     let progress = Progress::new("tune", times.len());
@@ -192,7 +192,7 @@ fn measure(work: &Work, report: Report) -> Result<Vec<Option<f64>>, Failure> {
     Ok(times)
 }
 
-/// The fastest of every size go into the table.
+/// Puts the fastest of every size into the table.
 fn keep(work: &Work, times: &[Option<f64>], tuned: &mut Tuned, report: Report) {
     let all: Vec<(&Point, &Case, f64)> = work
         .points

@@ -1,4 +1,4 @@
-//! `roundelay tune --links`: what every path does between every two hosts, as a topology file.
+//! Implements `roundelay tune --links`: measures what every path does between every two hosts, as a topology file.
 //!
 //! The lowest ranks of two hosts make a communicator of their own, and play `all_reduce.multipath` with all
 //! shares on one path: as two messages one after the other, of next to nothing and of a few megabytes. The
@@ -49,7 +49,7 @@ struct LinkRow<'a> {
     state: &'static str,
 }
 
-/// What was found of a path between two hosts, counted from 0.
+/// The class that was found of a path between two hosts, counted from 0.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     path: usize,
@@ -80,7 +80,7 @@ pub(super) fn links(args: &Tune, report: Report) -> Outcome {
     one(args, &paths, &mut comm, &host(), report)
 }
 
-/// Ranks as threads of this process, each of which believes to be a host: to try it out.
+/// Measures with ranks as threads of this process, each of which believes to be a host: to try it out.
 fn local(args: &Tune, hints: &Hints, names: &[String], report: Report) -> Outcome {
     let Some(ranks) = args.n.as_ref().and_then(|n| n.shapes.first()).map(Shape::ranks) else {
         return Err(Failure::Usage(
@@ -113,7 +113,7 @@ fn local(args: &Tune, hints: &Hints, names: &[String], report: Report) -> Outcom
     })
 }
 
-/// One rank's part; rank 0 speaks and writes.
+/// Plays one rank's part; rank 0 speaks and writes.
 fn one(
     args: &Tune,
     paths: &[NetworkPath],
@@ -169,7 +169,7 @@ fn one(
     Ok(())
 }
 
-/// The names of the hosts, as their lowest ranks say them; numbered where two have one name.
+/// Returns the names of the hosts, as their lowest ranks say them; numbered where two have one name.
 fn titles(comm: &mut Communicator, name: &str, leaders: &[u32]) -> Result<Vec<String>, Error> {
     let mut own = name.as_bytes().to_vec();
     own.resize(NAME, 0);
@@ -188,7 +188,7 @@ fn titles(comm: &mut Communicator, name: &str, leaders: &[u32]) -> Result<Vec<St
     Ok(titles)
 }
 
-/// What each path does between two ranks, as all ranks hear.
+/// Measures each path between two ranks; all ranks return the classes.
 fn pair(comm: &mut Communicator, ranks: [u32; 2], paths: usize) -> Result<Vec<Class>, Error> {
     let mine = ranks.contains(&comm.rank());
     let part = comm.split(if mine { &ranks } else { &[] })?;
@@ -208,7 +208,7 @@ fn pair(comm: &mut Communicator, ranks: [u32; 2], paths: usize) -> Result<Vec<Cl
     Ok(classes)
 }
 
-/// Latency and bandwidth of each path of a communicator of two.
+/// Measures latency and bandwidth of each path of a communicator of two.
 fn measured(comm: &mut Communicator, paths: u32) -> Result<Vec<Class>, Error> {
     let entry = find("all_reduce", "multipath");
     let entry = entry.ok_or_else(|| Error::Usage("the book lacks all_reduce.multipath".into()))?;
@@ -247,7 +247,7 @@ fn measured(comm: &mut Communicator, paths: u32) -> Result<Vec<Class>, Error> {
     Ok(classes)
 }
 
-/// Seconds of one call.
+/// Returns the seconds of one call.
 fn call(comm: &mut Communicator, plan: &Plan, data: &mut [u8]) -> Result<f64, Error> {
     let (count, dtype, op) = (data.len() as u64, DType::U8, RedOp::Max);
     let args = Args::InPlace { data };
@@ -256,19 +256,19 @@ fn call(comm: &mut Communicator, plan: &Plan, data: &mut [u8]) -> Result<f64, Er
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// Seconds of one call, the longer of both ranks.
+/// Returns the seconds of one call, the longer of both ranks.
 fn both(comm: &mut Communicator, plan: &Plan, data: &mut [u8]) -> Result<f64, Error> {
     let seconds = call(comm, plan, data)?;
     worst(comm, seconds)
 }
 
-/// The longest time of both ranks, so that both go on alike.
+/// Returns the longest time of both ranks, so that both go on alike.
 fn worst(comm: &mut Communicator, seconds: f64) -> Result<f64, Error> {
     let words = comm.all_gather_u64(seconds.to_bits())?;
     Ok(words.into_iter().map(f64::from_bits).fold(0.0, f64::max))
 }
 
-/// The file: the usual class of each path, and links that are not of it. The best path comes first.
+/// Returns the file: the usual class of each path, and links that are not of it. The best path comes first.
 fn fabric(paths: &[NetworkPath], titles: &[String], all: &[Found]) -> Fabric {
     let host = |name: &String| Host { name: name.clone(), devices: Vec::new() };
     let hosts = titles.iter().map(host).collect();
@@ -301,7 +301,7 @@ fn alike(a: Class, b: Class) -> bool {
     near(a.latency_us, b.latency_us) && near(a.gbs, b.gbs)
 }
 
-/// Three digits or so: more would not be repeated.
+/// Rounds to three digits or so: more would not be repeated.
 fn rounded(class: Class) -> Class {
     let round = |x: f64, to: f64| (x * to).round() / to;
     let gbs = round(class.gbs, 1e4).max(1e-4);

@@ -1,10 +1,11 @@
-//! `roundelay tune`: measures the book on this machine, and writes the table that choices prefer to the
-//! cost model; or, with `--check`, how good choices are as they stand.
+//! Implements `roundelay tune`: measures the book on this machine, and writes the table that choices prefer
+//! to the cost model; or, with `--check`, says how good choices are as they stand.
 //!
 //! `plan` says what is measured: groups of calls (collective, ranks, placement), each over all sizes,
-//! smallest first, and the candidates of each. All that is gone through several times, in rounds. `raw` keeps every result as
-//! it comes, so that a run that was stopped goes on where it was. `turns` plays a size: one job of local processes, with a piece for each algorithm.
-//! `links` measures the paths between hosts. `check` compares what would be chosen with the best. `gpu` measures everything in one job, on GPUs.
+//! smallest first, and the candidates of each. All that is gone through several times, in rounds. `raw` keeps
+//! every result as it comes, so that a run that was stopped goes on where it was. `turns` plays a size: one
+//! job of local processes, with a piece for each algorithm. `links` measures the paths between hosts. `check`
+//! compares what would be chosen with the best. `gpu` measures everything in one job, on GPUs.
 
 mod check;
 mod gpu;
@@ -94,7 +95,7 @@ pub(crate) fn tune(args: &Tune, report: Report) -> Outcome {
     Ok(())
 }
 
-/// The table as it is, to be completed; a new one if it is damaged or of another machine.
+/// Returns the table as it is, to be completed; a new one if it is damaged or of another machine.
 fn table(path: &Path, report: Report) -> Tuned {
     let here = Machine::here();
     let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -200,7 +201,8 @@ impl Work<'_> {
         self.near += usize::from(chosen.is_some_and(|(_, us, _)| *us <= NEAR * least));
     }
 
-    /// The times of one size after so many rounds: algorithm, microseconds, and whether it was known without this one.
+    /// Returns the times of one size after so many rounds: algorithm, microseconds, and whether it was known
+    /// without this one.
     fn size(
         &mut self,
         group: &Group,

@@ -1,4 +1,4 @@
-//! What is measured: groups of calls, and the candidates at each size.
+//! Plans what is measured: groups of calls, and the candidates at each size.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::report::Failure;
 
 /// Starting and ending the ranks of a job, in seconds.
 pub(super) const START: f64 = 0.2;
-/// What the cost model thinks this many times slower than the best is not measured.
+/// The factor over the best, by the cost model, beyond which a candidate is not measured.
 const FAR: f64 = 12.0;
 /// Most ranks by default.
 const MOST: u32 = 16;
@@ -65,7 +65,7 @@ impl Group {
         }
     }
 
-    /// The sizes at which every block has an element.
+    /// Returns the sizes at which every block has an element.
     pub(super) fn sizes(&self, sizes: &[u64]) -> Vec<u64> {
         let kind = NAMES.iter().find(|(name, _)| *name == self.setting.collective);
         let blocks = match kind {
@@ -78,7 +78,7 @@ impl Group {
         sizes
     }
 
-    /// What a resolver chooses for calls of the group.
+    /// Returns what a resolver chooses for calls of the group.
     pub(super) fn choice(&self, resolver: &mut Resolver, bytes: u64) -> Result<Choice, Failure> {
         let topology = this_host(self.setting.ranks);
         let placement =
@@ -99,7 +99,7 @@ impl Group {
         choice::choose(resolver, &request, &[format!("transport={transport}")])
     }
 
-    /// The algorithms that can be played and are not hopeless by the cost model, fastest first.
+    /// Returns the algorithms that can be played and are not hopeless by the cost model, fastest first.
     pub(super) fn candidates(&self, bytes: u64) -> Vec<Candidate> {
         let mut resolver = Resolver::new(Hints::default(), None, &Machine::here());
         let Ok(choice) = self.choice(&mut resolver, bytes) else { return Vec::new() };
@@ -116,7 +116,7 @@ impl Group {
     }
 }
 
-/// The groups that were asked for, or the usual ones.
+/// Returns the groups that were asked for, or the usual ones.
 pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
     let ranks = match &args.n {
         Some(ranks) if ranks.shapes.iter().any(|s| s.axes.len() > 1) => {
@@ -182,7 +182,8 @@ pub(super) fn collectives(args: &Tune) -> Result<Vec<&'static str>, Failure> {
     args.collectives.iter().map(find).collect()
 }
 
-/// Seconds for a round of a point that has so much time for it: timed calls, checked calls, and the data for them.
+/// Returns the seconds for a round of a point that has so much time for it: timed calls, checked calls, and
+/// the data for them.
 pub(super) fn seconds(budget: Duration, bytes: u64, ranks: u32, predicted_us: f64) -> f64 {
     let data = bytes as f64 * f64::from(ranks) * 3.0 / 200e6;
     1.3 * budget.as_secs_f64() + f64::from(TURNS) * 10.0 * predicted_us * 1e-6 + data

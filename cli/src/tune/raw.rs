@@ -1,4 +1,4 @@
-//! Every result as it comes, a line of JSON each, beside the table.
+//! Keeps every result as it comes, a line of JSON each, beside the table.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -56,9 +56,9 @@ pub(super) struct Raw {
 }
 
 impl Raw {
-    /// The results beside a table that were measured on this machine by this version; none if they are
-    /// not to be used. What cannot be read (a line that was being written when a run was stopped) is
-    /// passed over.
+    /// Opens the results beside a table that were measured on this machine by this version; none if they are
+    /// not to be used. What cannot be read (a line that was being written when a run was stopped) is passed
+    /// over.
     pub(super) fn open(table: &Path, fresh: bool) -> Self {
         let path = table.with_extension("jsonl");
         let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -69,7 +69,7 @@ impl Raw {
         Raw { path, known }
     }
 
-    /// The latest times of a point, at most so many.
+    /// Returns the latest times of a point, at most so many.
     pub(super) fn times(
         &self,
         setting: &Setting,

@@ -1,4 +1,4 @@
-//! One size, played by several algorithms in turn, so that whatever else the machine does meets all alike.
+//! Measures one size, played by several algorithms in turn, so that whatever else the machine does meets all alike.
 
 use roundelay::choose::Setting;
 use roundelay_compiler::Shape;
@@ -9,7 +9,7 @@ use crate::job::{self, Case, Job, JobEvent, Proof, Start, Verify};
 use crate::report::Failure;
 use crate::values::median;
 
-/// How often the algorithms of a size are measured in turn in one round; the median counts.
+/// Times that the algorithms of a size are measured in turn in one round; the median counts.
 pub(super) const TURNS: u32 = 3;
 
 /// Plays one size with several algorithms for one round, each checked and timed. Those that come to the same plans
@@ -24,7 +24,7 @@ pub(super) fn measure(
     let shape = Shape::flat(setting.ranks);
     let play = play(setting);
     let mut proofs: Vec<Proof> = Vec::new();
-    // Which of them each algorithm is: on few ranks several may do the same.
+    // The index of each algorithm among the proofs: on few ranks several may do the same.
     let mut which = Vec::new();
     for name in names {
         let target = Target::of(format!("{}.{name}", setting.collective), None, 0);
@@ -66,12 +66,12 @@ pub(super) fn measure(
     Ok(names.iter().zip(which).map(|(name, at)| ((*name).to_owned(), medians[at])).collect())
 }
 
-/// Infinite if there are none.
+/// Returns the median; infinite if there are no times.
 pub(super) fn middle(times: &[f64]) -> f64 {
     median(times.iter().copied()).unwrap_or(f64::INFINITY)
 }
 
-/// How points are measured: sums of f32 in memory that other ranks can read.
+/// Returns the options with which points are measured: sums of f32 in memory that other ranks can read.
 fn play(setting: &Setting) -> Play {
     Play {
         in_place: setting.in_place,

@@ -1,4 +1,4 @@
-//! The real binary, and files to give to it.
+//! Runs the real binary, and makes files to give to it.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// What a run of the binary left behind.
+/// The exit code and the output of a run of the binary.
 pub(crate) struct Ran {
     pub(crate) code: i32,
     pub(crate) out: String,
@@ -22,7 +22,7 @@ impl Ran {
         }
     }
 
-    /// The results, with `--json`.
+    /// Returns the results, with `--json`.
     pub(crate) fn json(&self) -> Vec<Value> {
         let parse = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         self.out.lines().map(parse).collect()
@@ -34,7 +34,7 @@ impl Ran {
         self
     }
 
-    /// Ended with that code, and said all of that on standard error, or as results.
+    /// Checks that the run ended with that code, and said all of that on standard error, or as results.
     #[track_caller]
     pub(crate) fn fails(self, code: i32, texts: &[&str]) -> Self {
         assert_eq!(self.code, code, "{}\n{}", self.out, self.err);
@@ -57,7 +57,7 @@ pub(crate) fn roundelay(args: &[&str]) -> Ran {
     Ran::of(command(args).output().expect("the binary runs"))
 }
 
-/// A file with that content; names are unique over all tests.
+/// Writes a file with that content, and returns its path; names are unique over all tests.
 pub(crate) fn file(name: &str, content: impl AsRef<[u8]>) -> String {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, content).expect("a file in the tests' folder");

@@ -1,4 +1,4 @@
-//! Every diagnostic code, one line each. `docs/errors/` has a page for each, and tests run its examples.
+//! Lists every diagnostic code, one line each. `docs/errors/` has a page for each, and tests run its examples.
 
 /// A stable code such as `RL0501`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +80,7 @@ codes! {
     WRITE "RL0711" "a file cannot be written";
 }
 
-/// The code and title of that text (`RL0501`, case-insensitive).
+/// Returns the code and title of that text (`RL0501`, case-insensitive).
 pub fn find(text: &str) -> Option<(Code, &'static str)> {
     ALL.iter().copied().find(|(c, _)| c.0.eq_ignore_ascii_case(text))
 }

@@ -1,4 +1,4 @@
-//! Diagnostics as data: a stable code, a severity, one terse message, labelled spans, notes and helps.
+//! Represents diagnostics as data: a stable code, a severity, one terse message, labelled spans, notes and helps.
 //!
 //! `codes.rs` is the table of all codes, `render.rs` the picture for people, `similar.rs` finds the name
 //! that was meant. Everything that finds
@@ -13,7 +13,7 @@ pub use similar::{keyword, similar};
 
 use crate::span::Span;
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Something worth knowing; does not stop anything.
@@ -25,9 +25,9 @@ pub enum Severity {
 /// A span with a remark. The first label of a diagnostic is its primary place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
-    /// Where.
+    /// The place.
     pub span: Span,
-    /// What is to be said about it; may be empty.
+    /// The remark about it; may be empty.
     pub text: String,
 }
 
@@ -36,7 +36,7 @@ pub struct Label {
 pub struct Diagnostic {
     /// Stable code; `docs/errors/<code>.md` explains it.
     pub code: Code,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// One line, without code or place.
     pub message: String,
@@ -44,12 +44,12 @@ pub struct Diagnostic {
     pub labels: Vec<Label>,
     /// Facts: the values of the variables, the trace.
     pub notes: Vec<String>,
-    /// What to do.
+    /// Suggestions of what to do.
     pub helps: Vec<String>,
 }
 
 impl Diagnostic {
-    /// An error without a place yet.
+    /// Makes an error without a place yet.
     pub fn error(code: Code, message: impl Into<String>) -> Self {
         Diagnostic {
             code,
@@ -61,7 +61,7 @@ impl Diagnostic {
         }
     }
 
-    /// A warning without a place yet.
+    /// Makes a warning without a place yet.
     pub fn warning(code: Code, message: impl Into<String>) -> Self {
         Diagnostic { severity: Severity::Warning, ..Self::error(code, message) }
     }
@@ -84,7 +84,7 @@ impl Diagnostic {
         self
     }
 
-    /// The primary place.
+    /// Returns the primary place.
     pub fn span(&self) -> Option<Span> {
         self.labels.first().map(|l| l.span)
     }

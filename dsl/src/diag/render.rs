@@ -1,4 +1,4 @@
-//! Diagnostics for people, for terminals and editors that read lines, and for programs.
+//! Prints diagnostics for people, for terminals and editors that read lines, and for programs.
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Diagnostic, Label, Severity};
 use crate::span::SourceMap;
 
-/// rustc-like text of one diagnostic, several lines, with colours if asked for.
+/// Returns rustc-like text of one diagnostic, several lines, with colours if asked for.
 pub fn human(sources: &SourceMap, diagnostic: &Diagnostic, colour: bool) -> String {
     let level = match diagnostic.severity {
         Severity::Error => Level::ERROR,
@@ -35,7 +35,7 @@ pub fn human(sources: &SourceMap, diagnostic: &Diagnostic, colour: bool) -> Stri
     renderer.render(&[group])
 }
 
-/// The label's bytes, kept inside the text and on whole characters.
+/// Returns the label's bytes, kept inside the text and on whole characters.
 fn within(text: &str, label: &Label) -> std::ops::Range<usize> {
     let inside = |at: u32| {
         let at = (at as usize).min(text.len());
@@ -45,7 +45,7 @@ fn within(text: &str, label: &Label) -> std::ops::Range<usize> {
     start..inside(label.span.end).max(start)
 }
 
-/// One line: `file:line:column: error[RL0501]: message`; without a place, from `error` on.
+/// Returns one line: `file:line:column: error[RL0501]: message`; without a place, from `error` on.
 pub fn short(sources: &SourceMap, diagnostic: &Diagnostic) -> String {
     let Diagnostic { code, message, .. } = diagnostic;
     let severity = word(diagnostic.severity);
@@ -80,7 +80,7 @@ pub struct Json {
     pub helps: Vec<String>,
 }
 
-/// The diagnostic as data.
+/// Returns the diagnostic as data.
 pub fn json(sources: &SourceMap, diagnostic: &Diagnostic) -> Json {
     let place = diagnostic.span().map(|span| (sources.line_column(span), sources.get(span.source)));
     let ((line, column), file) = match place {

@@ -1,7 +1,7 @@
-//! «Did you mean …?»
+//! Finds similar words, for «did you mean …?».
 
-/// The candidate that looks most like `name`, if one is near enough to be a slip of the keyboard:
-/// at most a third of its characters differ. The first of equals wins.
+/// Returns the candidate that looks most like `name`, if one is near enough to be a slip of the keyboard: at
+/// most a third of its characters differ. The first of equals wins.
 pub fn similar<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let limit = (name.chars().count() / 3).max(1);
     let near = candidates.into_iter().map(|c| (distance(name, c), c));
@@ -10,7 +10,7 @@ pub fn similar<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) ->
         .map(|(_, c)| c)
 }
 
-/// The keyword that a word was meant to be: one that looks like it, or the only one that it begins.
+/// Returns the keyword that a word was meant to be: one that looks like it, or the only one that it begins.
 pub fn keyword<'c>(word: &str, keywords: &[&'c str]) -> Option<&'c str> {
     let mut longer = keywords.iter().copied().filter(|k| k.starts_with(word));
     let begun = longer.next().filter(|_| longer.next().is_none());

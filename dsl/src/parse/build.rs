@@ -1,4 +1,4 @@
-//! Declarations and statements: pest's nodes to the syntax tree.
+//! Builds declarations and statements of the syntax tree from pest's nodes.
 //!
 //! Functions return `None` only where a node is not as the grammar says, which is a fault of this
 //! package; faults of the text go to [`Builder::faults`] and the work goes on.
@@ -40,9 +40,9 @@ pub(super) fn file(
 
 pub(super) struct Builder<'i, 't> {
     input: &'i Input<'t>,
-    /// Where the piece begins in the text.
+    /// The byte of the text at which the piece begins.
     base: usize,
-    /// How many statements stand around the present one.
+    /// Number of statements around the present one.
     depth: usize,
     pub(super) faults: Diagnostics,
 }
@@ -53,7 +53,7 @@ impl Builder<'_, '_> {
         self.input.span(self.base + at.start(), self.base + at.end())
     }
 
-    /// A span, extended to the word before it.
+    /// Returns a span, extended to the word before it.
     pub(super) fn with_word_before(&self, span: Span) -> Span {
         let words = &self.input.words;
         let before = words.partition_point(|t| t.end <= span.start as usize).checked_sub(1);
@@ -309,7 +309,7 @@ impl Builder<'_, '_> {
         })
     }
 
-    /// `if … else if … else …`, from its end: each `else if` is an `if` alone in the part before.
+    /// Builds `if … else if … else …`, from its end: each `else if` is an `if` alone in the part before.
     fn choice_of(&mut self, mut parts: Parts<'_>, place: Place) -> Option<Stmt> {
         let (outside, mut arms) = (self.depth, Vec::new());
         while let Some(condition) = parts.take(Rule::expr) {
@@ -446,7 +446,7 @@ impl Builder<'_, '_> {
         Some((self.expr(parts.next()?)?, self.expr(parts.next()?)?))
     }
 
-    /// The expression of a node such as `where e`, if there is one.
+    /// Builds the expression of a node such as `where e`, if there is one.
     fn optional(&mut self, parts: &mut Parts<'_>, rule: Rule) -> Option<Option<Expr>> {
         match parts.take(rule) {
             Some(node) => Some(Some(self.expr(Parts::of(node).next()?)?)),
@@ -462,12 +462,12 @@ enum Place {
     Algorithm,
 }
 
-/// From the first word of a statement to `last`.
+/// Returns the span from the first word of a statement to `last`.
 fn head(statement: Span, last: Span) -> Span {
     Span { end: last.end, ..statement }
 }
 
-/// The text of a `///` or `//!` line.
+/// Returns the text of a `///` or `//!` line.
 fn doc_text(node: &Node<'_>) -> String {
     let text = node.as_str().get(3..).unwrap_or("");
     text.strip_prefix(' ').unwrap_or(text).trim_end().to_owned()

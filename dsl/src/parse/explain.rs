@@ -1,4 +1,4 @@
-//! pest's faults in words, with help for the slips that people make.
+//! Explains pest's faults in words, with help for the slips that people make.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::diag::{Diagnostic, codes, keyword};
 use crate::lex::{Kind, Token};
 use crate::span::Span;
 
-/// The diagnostic of a fault in the piece `range` of the text.
+/// Returns the diagnostic of a fault in the piece `range` of the text.
 pub(super) fn explain(input: &Input, range: Range<usize>, error: &Error<Rule>) -> Diagnostic {
     let at = match error.location {
         InputLocation::Pos(at) | InputLocation::Span((at, _)) => range.start + at,
@@ -29,7 +29,7 @@ const BEGINNINGS: &[&str] = &[
     "schedule", "over", "root", "via",
 ];
 
-/// The operation that a word means elsewhere, or nearly is.
+/// Returns the operation that a word means elsewhere, or nearly is.
 fn operation(word: &str) -> Option<&'static str> {
     match word {
         "send" | "recv" | "receive" | "put" | "get" | "move" | "store" | "write" | "read" => {
@@ -44,14 +44,14 @@ struct Fault<'i, 't> {
     input: &'i Input<'t>,
     /// The declaration.
     range: Range<usize>,
-    /// What could have stood there.
+    /// The rules that could have stood there.
     rules: &'i [Rule],
-    /// What stands there, an index of `input.words`.
+    /// The token that stands there, as an index of `input.words`.
     index: usize,
 }
 
 impl Fault<'_, '_> {
-    /// «expected …, found …».
+    /// Says «expected …, found …».
     fn plain(&self) -> Diagnostic {
         let expected = self.expected();
         let (found, span) = match self.word(0) {
@@ -91,7 +91,7 @@ impl Fault<'_, '_> {
         fault
     }
 
-    /// The faults that deserve words of their own.
+    /// Returns the faults that deserve words of their own.
     fn slip(&self) -> Option<Diagnostic> {
         let token = self.word(0).filter(|t| t.start < self.range.end)?;
         let found = token.text(self.input.text);
@@ -164,7 +164,7 @@ impl Fault<'_, '_> {
         })
     }
 
-    /// A statement that begins with a word that is no keyword, and was therefore taken for a rank.
+    /// Returns a statement that begins with a word that is no keyword, and was therefore taken for a rank.
     fn misspelt(&self) -> Option<Diagnostic> {
         let at = self.index.checked_sub(1).filter(|_| self.wants(Rule::arrow))?;
         let word = self.input.words.get(at).filter(|t| t.kind == Kind::Word)?;
@@ -192,7 +192,7 @@ impl Fault<'_, '_> {
         Some(fault(message).label(span, "not a keyword").help(format!("did you mean `{near}`?")))
     }
 
-    /// The keyword that was meant by what stands there, of those that could have stood there.
+    /// Returns the keyword that was meant by what stands there, of those that could have stood there.
     fn meant(&self) -> Option<String> {
         let mut words: Vec<String> = Vec::new();
         for rule in self.rules {
@@ -231,7 +231,7 @@ impl Fault<'_, '_> {
         words.next().is_some_and(|t| t.text(self.input.text) == "collective")
     }
 
-    /// The token `ahead` places after the fault.
+    /// Returns the token `ahead` places after the fault.
     fn word(&self, ahead: usize) -> Option<&Token> {
         self.input.words.get(self.index + ahead)
     }
@@ -249,13 +249,13 @@ impl Fault<'_, '_> {
         Span::new(self.input.source, token.start, token.end)
     }
 
-    /// Just after the last token of the declaration.
+    /// Returns the place just after the last token of the declaration.
     fn end(&self) -> Span {
         let end = self.input.span(self.range.start, self.range.end).end as usize;
         Span::new(self.input.source, end, end)
     }
 
-    /// The outermost bracket of the declaration that is not closed.
+    /// Returns the outermost bracket of the declaration that is not closed.
     fn unclosed(&self) -> Option<&Token> {
         let mut open = Vec::new();
         for token in self.input.words(&self.range) {
@@ -268,7 +268,7 @@ impl Fault<'_, '_> {
         open.first().copied()
     }
 
-    /// «a, b or c»: what could have stood there, without what says nothing new.
+    /// Returns «a, b or c»: what could have stood there, without what says nothing new.
     fn expected(&self) -> String {
         let strong = |r: &Rule| {
             matches!(r, Rule::stmt | Rule::clause | Rule::schedule | Rule::item | Rule::rbrace)
@@ -303,7 +303,7 @@ fn is_keyword(text: &str) -> bool {
         .is_ok_and(|mut p| p.as_str() == text && p.next().is_some())
 }
 
-/// A rule in the reader's words.
+/// Returns a rule in the reader's words.
 fn describe(rule: Rule) -> String {
     let words = match rule {
         Rule::EOI => "the end of the file",

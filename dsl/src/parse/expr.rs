@@ -1,4 +1,4 @@
-//! Expressions: pest gives a flat row of operands and operators, here it becomes a tree.
+//! Builds expressions: pest gives a flat row of operands and operators, here it becomes a tree.
 
 use super::build::Builder;
 use super::parts::Parts;
@@ -15,7 +15,7 @@ struct Tall {
 }
 
 impl Builder<'_, '_> {
-    /// The tree of an `expr` node. `None` only if the node is not as the grammar says.
+    /// Returns the tree of an `expr` node. `None` only if the node is not as the grammar says.
     pub(super) fn expr(&mut self, node: Node<'_>) -> Option<Expr> {
         Some(self.tall(node)?.expr)
     }
@@ -103,7 +103,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// `if c { a } else if d { b } else { e }`, from its end.
+    /// Builds `if c { a } else if d { b } else { e }`, from its end.
     fn choice(&mut self, node: Node<'_>, span: Span) -> Option<Tall> {
         let mut parts = Parts::of(node);
         let mut arms = Vec::new();
@@ -126,7 +126,7 @@ impl Builder<'_, '_> {
         Some(otherwise)
     }
 
-    /// A node one level above the `height` of its parts; a placeholder, and a fault, if that is too high.
+    /// Returns a node one level above the `height` of its parts; a placeholder, and a fault, if that is too high.
     fn grow(&mut self, kind: ExprKind, span: Span, height: usize) -> Tall {
         if height < limits::MAX_DEPTH {
             return Tall { expr: Expr { kind, span }, height: height + 1 };

@@ -1,11 +1,11 @@
-//! Where declarations, statements and blocks stand, for the printer.
+//! Locates declarations, statements and blocks in a text, for the printer.
 
 use std::collections::BTreeSet;
 
 use super::{Input, Node, Rule};
 use crate::diag::Diagnostics;
 
-/// Something that begins a line: a declaration, a clause, a statement. Bytes `start..end` of the text.
+/// A part that begins a line: a declaration, a clause, a statement. Bytes `start..end` of the text.
 pub(crate) struct Unit {
     pub(crate) start: usize,
     pub(crate) end: usize,
@@ -20,23 +20,23 @@ pub(crate) struct Block {
     /// Byte of the `}`.
     pub(crate) close: usize,
     pub(crate) units: Vec<Unit>,
-    /// How many units may share one line with the braces.
+    /// Number of units that may share one line with the braces.
     pub(crate) inline: usize,
 }
 
-/// What the printer must know about a text beyond its tokens.
+/// The places of a text that the printer must know beyond its tokens.
 #[derive(Default)]
 pub(crate) struct Layout {
     pub(crate) items: Vec<Unit>,
-    /// Where a `-` or `!` is a prefix.
+    /// The bytes at which a `-` or `!` is a prefix.
     pub(crate) prefixes: BTreeSet<usize>,
-    /// Where an operator stands between short operands of a range: `0..n-1`.
+    /// The bytes at which an operator stands between short operands of a range: `0..n-1`.
     pub(crate) tight: BTreeSet<usize>,
-    /// Where a `(` belongs to the name before it.
+    /// The bytes at which a `(` belongs to the name before it.
     pub(crate) calls: BTreeSet<usize>,
 }
 
-/// The layout of a text.
+/// Returns the layout of a text.
 ///
 /// # Errors
 /// Those of [`super::parse`] that concern the grammar.
@@ -132,7 +132,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// `a..b` is written without blanks if both ends are one operation at most.
+    /// Notes that `a..b` is written without blanks if both ends are one operation at most.
     fn tighten(&mut self, range: Vec<Node<'_>>) {
         let [from, dots, to] = range.as_slice() else { return };
         let short = |n: &Node<'_>| n.as_rule() == Rule::expr && is_short(n);
@@ -145,7 +145,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// An atom, something in parentheses, or two atoms and an operator.
+/// Returns true for an atom, for something in parentheses, and for two atoms and an operator.
 fn is_short(expr: &Node<'_>) -> bool {
     let atom = |r: &Rule| matches!(r, Rule::int | Rule::name | Rule::field | Rule::call);
     let rules: Vec<Rule> = expr.clone().into_inner().map(|n| n.as_rule()).collect();

@@ -1,4 +1,4 @@
-//! What is refused before anything recursive sees it: texts too large, too deep, or no texts.
+//! Refuses texts before anything recursive sees them: texts too large, too deep, or no texts.
 
 use crate::diag::{Diagnostic, codes};
 use crate::lex::{Kind, Token};
@@ -7,10 +7,10 @@ use crate::span::{SourceId, Span};
 /// The largest text that is parsed, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// How deep brackets, blocks, `else if` chains and operators may nest.
+/// The deepest nesting of brackets, blocks, `else if` chains and operators.
 pub const MAX_DEPTH: usize = 200;
 
-/// The bytes of a file as text.
+/// Returns the bytes of a file as text.
 ///
 /// # Errors
 /// RL0102 beyond [`MAX_BYTES`], RL0103 if the bytes are not UTF-8 or hold a NUL. The diagnostic has
@@ -29,7 +29,7 @@ pub fn check_text(bytes: &[u8]) -> Result<&str, Diagnostic> {
     }
 }
 
-/// The same limits for a text that is in a source map.
+/// Applies the limits of [`check_text`] to a text that is in a source map.
 pub(super) fn check_size(text: &str, source: SourceId) -> Result<(), Diagnostic> {
     let start = Span::new(source, 0, 0);
     if text.len() > MAX_BYTES {
@@ -68,7 +68,7 @@ pub(super) fn check_tokens(
     Ok(())
 }
 
-/// The fault of something nested beyond [`MAX_DEPTH`].
+/// Returns the fault of something nested beyond [`MAX_DEPTH`].
 pub fn too_deep(span: Span) -> Diagnostic {
     Diagnostic::error(codes::TOO_LARGE, format!("the text is nested more than {MAX_DEPTH} deep"))
         .label(span, "too deep from here on")

@@ -1,4 +1,4 @@
-//! What a builder takes from a node of pest's tree.
+//! Takes the parts of a node of pest's tree, for the builder.
 
 use std::iter::Peekable;
 use std::vec::IntoIter;
@@ -18,23 +18,23 @@ impl<'t> Parts<'t> {
         self.0.next()
     }
 
-    /// The next child, if it is of this rule.
+    /// Returns the next child, if it is of this rule.
     pub(super) fn take(&mut self, rule: Rule) -> Option<Node<'t>> {
         self.take_any(&[rule])
     }
 
-    /// The next child, if it is of one of these rules.
+    /// Returns the next child, if it is of one of these rules.
     pub(super) fn take_any(&mut self, rules: &[Rule]) -> Option<Node<'t>> {
         self.0.next_if(|n| rules.contains(&n.as_rule()))
     }
 
-    /// The children of this rule that come next.
+    /// Returns the children of this rule that come next.
     pub(super) fn all(&mut self, rule: Rule) -> Vec<Node<'t>> {
         std::iter::from_fn(|| self.take(rule)).collect()
     }
 }
 
-/// Whether a rule is a keyword or a sign, there for messages only.
+/// Returns true if a rule is a keyword or a sign, there for messages only.
 fn is_mark(rule: Rule) -> bool {
     use Rule::*;
     matches!(

@@ -21,7 +21,7 @@ fn accepted(text: &str) -> File {
     }
 }
 
-/// `file:line:column: error[code]: message`, a line each.
+/// Returns the faults as `file:line:column: error[code]: message`, a line each.
 fn faults(text: &str) -> String {
     let (sources, id) = source(text);
     let faults = parse(&sources, id).expect_err("the text is wrong");
@@ -39,7 +39,7 @@ fn pictured(text: &str, expected: Expect) {
     expected.assert_eq(&(pictures.join("\n\n") + "\n"));
 }
 
-/// The statements of an algorithm with this body.
+/// Returns the statements of an algorithm with this body.
 fn body(text: &str) -> Vec<Stmt> {
     let text = format!("algorithm a implements b on n ranks {{ {text} }}");
     match accepted(&text).items.pop() {
@@ -48,7 +48,7 @@ fn body(text: &str) -> Vec<Stmt> {
     }
 }
 
-/// An expression with all its parentheses.
+/// Returns an expression with all its parentheses.
 fn shown(e: &Expr) -> String {
     match &e.kind {
         ExprKind::Int(i) => i.to_string(),

@@ -13,7 +13,7 @@ fn formatted(text: &str) -> String {
     }
 }
 
-/// The tree of a text as words, without its spans.
+/// Returns the tree of a text as words, without its spans.
 fn tree(text: &str) -> String {
     let mut sources = SourceMap::new();
     let id = sources.add("test.algo", text);
@@ -237,7 +237,7 @@ fn signs_have_their_blanks() {
     );
 }
 
-/// Words of an expression; a call and its parenthesis, and a field, are one word.
+/// Generates words of an expression; a call and its parenthesis, and a field, are one word.
 fn expression() -> BoxedStrategy<Vec<String>> {
     let words = |words: &[&str]| words.iter().map(|w| w.to_string()).collect::<Vec<_>>();
     let leaf = prop_oneof![
@@ -274,7 +274,7 @@ fn expression() -> BoxedStrategy<Vec<String>> {
     .boxed()
 }
 
-/// A pattern in which each `E` is replaced by an expression and each `B` by a body.
+/// Returns a pattern in which each `E` is replaced by an expression and each `B` by a body.
 fn fill(pattern: &str, mut exprs: Vec<Vec<String>>, mut bodies: Vec<Vec<String>>) -> Vec<String> {
     let mut out = Vec::new();
     for word in pattern.split(' ') {
@@ -315,7 +315,7 @@ fn statement() -> BoxedStrategy<Vec<String>> {
     .boxed()
 }
 
-/// A program, its words apart by blanks, lines and comments as they come.
+/// Returns a program, its words apart by blanks, lines and comments as they come.
 fn program() -> impl Strategy<Value = String> {
     let statements = prop::collection::vec(statement(), 0..4);
     let gaps = vec![

@@ -1,4 +1,4 @@
-//! Diagnostics as errors of rustc, at the tokens that they are about.
+//! Reports diagnostics as errors of rustc, at the tokens that they are about.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote_spanned;
@@ -19,8 +19,8 @@ pub(super) fn tokens(fault: &Fault) -> TokenStream {
     }
 }
 
-/// One `compile_error!` a diagnostic. What is wrong in the tokens of another function, whoever uses it,
-/// is left to that function.
+/// Returns one `compile_error!` a diagnostic. What is wrong in the tokens of another function, whoever uses
+/// it, is left to that function.
 pub(super) fn ours(
     pieces: &Pieces,
     sources: &SourceMap,
@@ -46,7 +46,7 @@ fn error(pieces: &Pieces, sources: &SourceMap, d: &Diagnostic) -> TokenStream {
     quote_spanned!(last=> #name { #text })
 }
 
-/// `[RL0501] what` and under it, line by line, the remark at the place, other places, facts, remedies.
+/// Prints `[RL0501] what` and under it, line by line, the remark at the place, other places, facts, remedies.
 fn message(sources: &SourceMap, d: &Diagnostic, at: Option<usize>) -> String {
     let mut text = format!("[{}] {}", d.code, d.message);
     let mut line = |head: &str, what: &str| {
@@ -76,7 +76,7 @@ fn message(sources: &SourceMap, d: &Diagnostic, at: Option<usize>) -> String {
     text
 }
 
-/// What to write, where the two clothes differ.
+/// Rewrites a help for Rust, where the two forms of the language differ.
 fn in_rust(help: &str) -> String {
     if let Some((known, name)) = help.split_once("declare others: `scratch ") {
         let name = name.trim_end_matches("[…]`");
@@ -91,7 +91,7 @@ fn in_rust(help: &str) -> String {
     help.replace("exclude it with `where`", "exclude it with an `if`")
 }
 
-/// As `roundelay check` would print it.
+/// Prints diagnostics as `roundelay check` would.
 pub(super) fn rendered(sources: &SourceMap, found: &Diagnostics) -> String {
     let all: Vec<String> = found.iter().take(MOST).map(|d| human(sources, d, false)).collect();
     format!("the file is refused:\n{}", all.join("\n\n"))

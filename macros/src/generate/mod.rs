@@ -1,4 +1,4 @@
-//! What the macros emit: bytes and the value that carries them, and the function itself for the type
+//! Emits the macros' output: bytes and the value that carries them, and the function itself for the type
 //! checker and for editors (`shadow`), or what is wrong (`fault`).
 //!
 //! A macro sees its own tokens only. So a marked function also becomes a `macro_rules!` of its name that
@@ -19,7 +19,7 @@ use crate::parse;
 use crate::prototype::{Marked, Prototype, Role};
 use crate::prove::{Files, prove};
 
-/// `#[algorithm(…)]`, `#[algorithm_fn]`
+/// Expands `#[algorithm(…)]` and `#[algorithm_fn]`.
 pub(crate) fn attribute(role: Role, attribute: TokenStream, item: TokenStream) -> TokenStream {
     let marked = Marked { role, attribute, item };
     match parse::signature(&marked) {
@@ -33,7 +33,7 @@ pub(crate) fn attribute(role: Role, attribute: TokenStream, item: TokenStream) -
     }
 }
 
-/// `with! { { newest } … { oldest } { algorithm } }`
+/// Expands `with! { { newest } … { oldest } { algorithm } }`.
 pub(crate) fn with(input: TokenStream) -> TokenStream {
     let parser = |input: ParseStream<'_>| {
         let mut all = Vec::new();
@@ -74,7 +74,7 @@ fn next(main: &Marked, found: &[Marked]) -> TokenStream {
     }
 }
 
-/// The macro that hands over a marked function.
+/// Returns the macro that hands over a marked function.
 fn handed_over(marked: &Marked, name: &Ident) -> TokenStream {
     let private = format_ident!("__roundelay_{}", name, span = Span::call_site());
     quote! {
@@ -89,7 +89,7 @@ fn handed_over(marked: &Marked, name: &Ident) -> TokenStream {
     }
 }
 
-/// Everything is there.
+/// Expands a function once everything that it uses is there.
 fn whole(main: &Marked, found: &[Marked]) -> TokenStream {
     let prototype = match parse::prototype(main, found) {
         Ok(prototype) => prototype,
@@ -117,7 +117,7 @@ fn emitted(prototype: &Prototype, embedded: &Embedded) -> TokenStream {
     quote!(#carrier #shadow #imports)
 }
 
-/// The value that carries an algorithm.
+/// Returns the value that carries an algorithm.
 fn carrier(function: &ItemFn, bytes: &[u8]) -> TokenStream {
     let ItemFn { attrs, vis, sig, .. } = function;
     let name = &sig.ident;
@@ -139,7 +139,7 @@ fn value(name: &str, bytes: &[u8]) -> TokenStream {
     }
 }
 
-/// What stands for a function with faults: the faults, and something of its name, so that nobody else
+/// Emits the output for a function with faults: the faults, and something of its name, so that nobody else
 /// complains. Editors see the function as it is.
 fn failed(marked: &Marked, faults: &TokenStream) -> TokenStream {
     let Ok(function) = syn::parse2::<ItemFn>(marked.item.clone()) else {
@@ -156,7 +156,7 @@ fn failed(marked: &Marked, faults: &TokenStream) -> TokenStream {
     quote!(#shadow #stub #faults)
 }
 
-/// `algo_file!("ring.algo", check(…))`
+/// Expands `algo_file!("ring.algo", check(…))`.
 pub(crate) fn algo_file(input: TokenStream) -> TokenStream {
     let parser = |input: ParseStream<'_>| {
         let path: LitStr = input.parse()?;
@@ -215,7 +215,7 @@ fn included(path: &std::path::Path) -> TokenStream {
     }
 }
 
-/// Private, whatever it was.
+/// Returns the function as a private one, whatever it was.
 fn private(function: &ItemFn) -> ItemFn {
     let mut function = function.clone();
     function.vis = Visibility::Inherited;
@@ -223,7 +223,7 @@ fn private(function: &ItemFn) -> ItemFn {
     function
 }
 
-/// Nothing that lints should say anything about.
+/// Returns attributes that silence all lints.
 fn quiet() -> impl ToTokens {
     quote!(#[allow(dead_code, unused, non_snake_case, clippy::all, clippy::pedantic, clippy::nursery)])
 }

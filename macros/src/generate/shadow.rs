@@ -1,4 +1,4 @@
-//! The function once more, against the types of `roundelay::lang`: Rust checks it, and editors complete
+//! Emits the function once more, against the types of `roundelay::lang`: Rust checks it, and editors complete
 //! names and find definitions in it. It is never run. Its tokens are the user's own.
 
 use proc_macro2::TokenStream;
@@ -8,7 +8,7 @@ use syn::{BinOp, Expr, ExprCall, ItemFn, Pat, PatType, Type, parse_quote};
 
 use super::{private, quiet};
 
-/// An algorithm's shadow.
+/// Returns an algorithm's shadow.
 pub(super) fn algorithm(function: &ItemFn) -> TokenStream {
     let mut function = private(function);
     Closures.visit_item_fn_mut(&mut function);
@@ -23,7 +23,7 @@ pub(super) fn algorithm(function: &ItemFn) -> TokenStream {
     }
 }
 
-/// A function with faults, which only editors see.
+/// Returns a function with faults, which only editors see.
 pub(super) fn for_editors(function: &ItemFn) -> TokenStream {
     for_editors_only(&algorithm(function))
 }
@@ -39,7 +39,7 @@ pub(super) fn for_editors_only(items: &TokenStream) -> TokenStream {
     }
 }
 
-/// A helper as Rust calls it, with the language's division.
+/// Returns a helper as Rust calls it, with the language's division.
 pub(super) fn helper(function: &ItemFn) -> TokenStream {
     let mut function = function.clone();
     Division.visit_item_fn_mut(&mut function);
@@ -52,7 +52,7 @@ pub(super) fn helper(function: &ItemFn) -> TokenStream {
     quote!(#[allow(dead_code, unused_parens)] #function)
 }
 
-/// What stands for a helper with faults.
+/// Returns the stub that stands for a helper with faults.
 pub(super) fn stub(function: &ItemFn) -> TokenStream {
     let mut function = function.clone();
     function.block = parse_quote!({ ::core::unreachable!() });

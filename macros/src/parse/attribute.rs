@@ -1,4 +1,4 @@
-//! `#[algorithm(all_reduce, with(parent), import("tools.algo"), check(2..=9))]`
+//! Reads `#[algorithm(all_reduce, with(parent), import("tools.algo"), check(2..=9))]`.
 
 use proc_macro2::TokenStream;
 use roundelay_compiler::Shape;
@@ -12,7 +12,7 @@ use crate::prototype::{Attribute, Role};
 /// More sample shapes than this are refused.
 const MAX_SHAPES: usize = 1000;
 
-/// The words of an attribute.
+/// Reads the words of an attribute.
 pub(super) fn attribute(role: Role, tokens: TokenStream) -> syn::Result<Attribute> {
     let missing = "an algorithm implements a collective: write `#[algorithm(all_reduce)]`";
     if role == Role::Algorithm && tokens.is_empty() {
@@ -62,7 +62,7 @@ fn option(role: Role, input: ParseStream<'_>, out: &mut Attribute) -> syn::Resul
     Ok(())
 }
 
-/// `check(…)`, as it may follow the path of a file.
+/// Reads `check(…)`, as it may follow the path of a file.
 pub(crate) fn checks(input: ParseStream<'_>) -> syn::Result<Option<Vec<Shape>>> {
     let mut out = Attribute::default();
     while !input.is_empty() {
@@ -79,7 +79,7 @@ pub(crate) fn checks(input: ParseStream<'_>) -> syn::Result<Option<Vec<Shape>>> 
     Ok(out.check)
 }
 
-/// `4, 8..=16`, or `(2, 4), (3, 2)`.
+/// Reads `4, 8..=16`, or `(2, 4), (3, 2)`.
 fn shapes(input: ParseStream<'_>) -> syn::Result<Vec<Shape>> {
     let place = input.span();
     let mut shapes = Vec::new();

@@ -1,4 +1,4 @@
-//! Statements.
+//! Reads statements.
 
 use quote::ToTokens;
 use roundelay_dsl::ast::{self, ExprKind, Name};
@@ -12,13 +12,13 @@ use super::expr::operator;
 use super::function::{called, named};
 
 impl Parser<'_> {
-    /// A block that Rust wants to have no value.
+    /// Reads a block that Rust wants to have no value.
     fn plain_block(&mut self, block: &Block) -> Vec<ast::Stmt> {
         self.ended(&block.stmts);
         self.block(block)
     }
 
-    /// The last statement of a block without value ends with a semicolon.
+    /// Demands that the last statement of a block without value ends with a semicolon.
     pub(super) fn ended(&mut self, stmts: &[Stmt]) {
         if let Some(Stmt::Expr(e @ (Expr::MethodCall(_) | Expr::Call(_)), None)) = stmts.last() {
             let help = "end the statement with `;`";
@@ -52,7 +52,7 @@ impl Parser<'_> {
         out.extend(read);
     }
 
-    /// `let x = e;`
+    /// Reads `let x = e;`.
     pub(super) fn binding(&mut self, local: &Local) -> Option<(Name, ast::Expr)> {
         let ident = self.variable(&local.pat)?;
         let Some(init) = &local.init else {
@@ -73,7 +73,7 @@ impl Parser<'_> {
         Some((self.name(ident), value.unwrap_or(ast::Expr { kind: ExprKind::Int(0), span })))
     }
 
-    /// An expression that stands as a statement.
+    /// Reads an expression that stands as a statement.
     fn doing(&mut self, e: &Expr) -> Option<ast::Stmt> {
         match e {
             Expr::ForLoop(f) => {
@@ -132,7 +132,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A block's statements, or the one that an expression is.
+    /// Reads a block's statements, or the one that an expression is.
     fn inside(&mut self, e: &Expr) -> Vec<ast::Stmt> {
         match e {
             Expr::Block(b) if b.label.is_none() => self.block(&b.block),
@@ -140,7 +140,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `each(|r| …)`, `each(|(i, g)| …)`
+    /// Reads `each(|r| …)` or `each(|(i, g)| …)`.
     fn each(&mut self, e: &Expr, call: &syn::ExprCall) -> Option<ast::Stmt> {
         let form = "each(|r| r.to(…).copy(…))";
         let closure = self.only(call, form).and_then(|c| self.closure(c, form))?;
@@ -152,7 +152,7 @@ impl Parser<'_> {
         Some(ast::Stmt::Each(ast::Each { vars, filter: None, body, span }))
     }
 
-    /// `split(data, 0..2, |part| …)`, `split(data, paths, |p| …)`, `split(data, paths.by(bandwidth), |p| …)`
+    /// Reads `split(data, 0..2, |part| …)`, `split(data, paths, |p| …)` or `split(data, paths.by(bandwidth), |p| …)`.
     fn split(&mut self, e: &Expr, call: &syn::ExprCall) -> Option<ast::Stmt> {
         let form = "split(data, 0..2, |part| { … })";
         let [buffer, range, closure] = call.args.iter().collect::<Vec<_>>()[..] else {
@@ -186,7 +186,7 @@ impl Parser<'_> {
         Some(ast::Stmt::Split(ast::Split { buffer, var, range, by, body, span }))
     }
 
-    /// `bandwidth`, of the part's own path.
+    /// Reads `bandwidth`, of the part's own path.
     fn weight(&mut self, weight: &Expr, var: &ast::Name) -> Option<ast::Expr> {
         let Expr::Path(path) = weight else {
             return self.foreign(weight, "this", "write `paths.by(bandwidth)`");
@@ -197,7 +197,7 @@ impl Parser<'_> {
         Some(ast::Expr { kind: ast::ExprKind::Call(name, vec![own]), span })
     }
 
-    /// A closure with one parameter.
+    /// Reads a closure with one parameter.
     fn closure<'t>(&mut self, e: &'t Expr, form: &str) -> Option<&'t ExprClosure> {
         match e {
             Expr::Closure(c) if c.inputs.len() == 1 => Some(c),
@@ -208,7 +208,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A name, or several in parentheses.
+    /// Reads a name, or several in parentheses.
     fn variables(&mut self, pat: &Pat) -> Option<Vec<Name>> {
         let pats: Vec<&Pat> = match pat {
             Pat::Tuple(t) => t.elems.iter().collect(),
@@ -218,7 +218,7 @@ impl Parser<'_> {
         Some(idents?.into_iter().map(|i| self.name(i)).collect())
     }
 
-    /// `a..b`, `a..=b`
+    /// Reads `a..b` or `a..=b`.
     pub(super) fn range(&mut self, e: &Expr) -> Option<(ast::Expr, ast::Expr)> {
         match e {
             Expr::Paren(p) => self.range(&p.expr),
@@ -243,7 +243,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether there is a word among several, and the nearest to it in the help.
+    /// Reports an unknown word among several, with the nearest known one in the help.
     pub(super) fn unknown_part<T>(
         &mut self,
         word: &impl ToTokens,
@@ -260,7 +260,7 @@ impl Parser<'_> {
     }
 }
 
-/// `x = e`, `x += e`
+/// Returns true for `x = e` and `x += e`.
 fn assigns(e: &Expr) -> bool {
     match e {
         Expr::Assign(_) => true,
@@ -269,7 +269,7 @@ fn assigns(e: &Expr) -> bool {
     }
 }
 
-/// The number after this one.
+/// Returns the number after this one.
 pub(super) fn after(e: ast::Expr) -> ast::Expr {
     let span = e.span;
     let one = ast::Expr { kind: ExprKind::Int(1), span };

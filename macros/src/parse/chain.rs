@@ -1,4 +1,4 @@
-//! Chains of calls: `r.to(p).copy(input[i]).into(output[j]).wire::<bf16>()`, `play(…).over(node)`,
+//! Reads chains of calls: `r.to(p).copy(input[i]).into(output[j]).wire::<bf16>()`, `play(…).over(node)`,
 //! `schedule().pipeline(8)`.
 
 use roundelay_compiler::collective::NAMES;
@@ -8,7 +8,7 @@ use syn::{Expr, ExprMethodCall, GenericArgument, Type};
 
 use super::Parser;
 
-/// What a chain of calls begins with.
+/// Returns the expression that a chain of calls begins with.
 pub(super) fn head(e: &Expr) -> &Expr {
     let mut e = e;
     while let Expr::MethodCall(call) = e {
@@ -17,7 +17,7 @@ pub(super) fn head(e: &Expr) -> &Expr {
     e
 }
 
-/// The calls of a chain, first to last.
+/// Returns the calls of a chain, first to last.
 fn links(e: &Expr) -> Vec<&ExprMethodCall> {
     let (mut e, mut links) = (e, Vec::new());
     while let Expr::MethodCall(call) = e {
@@ -29,7 +29,7 @@ fn links(e: &Expr) -> Vec<&ExprMethodCall> {
 }
 
 impl Parser<'_> {
-    /// `src.to(dst).copy(from).into(to).wire::<w>()`
+    /// Reads `src.to(dst).copy(from).into(to).wire::<w>()`.
     pub(super) fn transfer(&mut self, e: &Expr) -> Option<ast::Transfer> {
         let links = links(e);
         let (first, rest) = links.split_first()?;
@@ -63,7 +63,7 @@ impl Parser<'_> {
         Some(ast::Transfer { src: src?, dst: dst?, op, from: from?, to, wire, span })
     }
 
-    /// `wire::<bf16>()`
+    /// Reads `wire::<bf16>()`.
     fn wire(&mut self, link: &ExprMethodCall) -> Option<ast::Name> {
         let arguments = link.turbofish.as_ref().map(|t| t.args.iter().collect::<Vec<_>>());
         if let Some([GenericArgument::Type(Type::Path(p))]) = arguments.as_deref()
@@ -76,7 +76,7 @@ impl Parser<'_> {
         self.fault(codes::SYNTAX, &link.method, "the wire has a type", "which?", help)
     }
 
-    /// `play(reduce_scatter::ring).over(gpu).on(data[a..b]).into(output).root(r).via(p)`
+    /// Reads `play(reduce_scatter::ring).over(gpu).on(data[a..b]).into(output).root(r).via(p)`.
     pub(super) fn play(&mut self, e: &Expr) -> Option<ast::Use> {
         let form = "play(reduce_scatter::ring)";
         let Expr::Call(call) = head(e) else { return None };
@@ -132,7 +132,7 @@ impl Parser<'_> {
         Some(out)
     }
 
-    /// `schedule().pipeline(8).channels(2)`
+    /// Reads `schedule().pipeline(8).channels(2)`.
     pub(super) fn schedule(&mut self, e: &Expr) -> Option<ast::Schedule> {
         let mut entries = Vec::new();
         for link in links(e) {
@@ -142,7 +142,7 @@ impl Parser<'_> {
         Some(ast::Schedule { entries, span: self.span(e) })
     }
 
-    /// The one argument of a link.
+    /// Returns the one argument of a link.
     fn argument<'t>(&mut self, link: &'t ExprMethodCall) -> Option<&'t Expr> {
         if link.args.len() == 1 {
             return link.args.first();

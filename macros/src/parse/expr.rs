@@ -1,4 +1,4 @@
-//! Numbers and truth values.
+//! Reads numbers and truth values.
 
 use roundelay_dsl::ast::{BinOp, Expr as Value, ExprKind, UnOp};
 use roundelay_dsl::diag::{Diagnostic, codes};
@@ -7,7 +7,7 @@ use syn::{Block, Expr, Lit, Member, Stmt};
 use super::Parser;
 
 impl Parser<'_> {
-    /// An expression; `None` after a fault.
+    /// Reads an expression; `None` after a fault.
     pub(super) fn expr(&mut self, e: &Expr) -> Option<Value> {
         self.deeper(e, |this| this.value(e))
     }
@@ -100,7 +100,7 @@ impl Parser<'_> {
         Some(ExprKind::Int(value))
     }
 
-    /// The value of a block that has nothing else.
+    /// Reads the value of a block that has nothing else.
     fn only_value(&mut self, block: &Block) -> Option<Value> {
         match block.stmts.as_slice() {
             [Stmt::Expr(e, None)] => self.expr(e),
@@ -112,7 +112,7 @@ impl Parser<'_> {
     }
 }
 
-/// The operator; none for those that assign.
+/// Returns the operator; none for those that assign.
 pub(super) fn operator(op: &syn::BinOp) -> Option<BinOp> {
     Some(match op {
         syn::BinOp::Or(_) => BinOp::Or,

@@ -1,4 +1,4 @@
-//! Signatures, clauses, and the bodies of helper functions.
+//! Reads signatures, clauses, and the bodies of helper functions.
 
 use roundelay_dsl::ast::{self, Axes, FnDef, Item};
 use roundelay_dsl::diag::{Diagnostic, codes};
@@ -7,7 +7,7 @@ use syn::{Expr, FnArg, Ident, ItemFn, Local, Pat, PatType, ReturnType, Signature
 use super::Parser;
 use crate::prototype::{Attribute, Role};
 
-/// What stands before the first statement of an algorithm, and its schedule.
+/// The clauses before the first statement of an algorithm, and its schedule.
 #[derive(Default)]
 struct Clauses {
     requires: Vec<ast::Expr>,
@@ -65,7 +65,7 @@ impl Parser<'_> {
         })
     }
 
-    /// What no function of ours has.
+    /// Refuses what no function of ours has: `const`, `async`, an ABI, generic parameters.
     fn plain(&mut self, sig: &Signature) {
         let help = "write `fn name(…) { … }`";
         if let Some(word) = &sig.constness {
@@ -84,7 +84,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `n: Ranks`, or one `Axis` an axis.
+    /// Reads `n: Ranks`, or one `Axis` an axis.
     fn axes(&mut self, sig: &Signature) -> Option<Axes> {
         let mut names = Vec::new();
         let mut flat = false;
@@ -125,7 +125,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A name without `mut`, `ref` or parts.
+    /// Reads a name without `mut`, `ref` or parts.
     pub(super) fn variable<'t>(&mut self, pat: &'t Pat) -> Option<&'t Ident> {
         match pat {
             Pat::Ident(p) if p.by_ref.is_none() && p.subpat.is_none() => {
@@ -222,7 +222,7 @@ impl Parser<'_> {
         );
     }
 
-    /// The one argument of a call.
+    /// Returns the one argument of a call.
     pub(super) fn only<'t>(&mut self, call: &'t syn::ExprCall, form: &str) -> Option<&'t Expr> {
         if call.args.len() == 1 {
             return call.args.first();
@@ -231,7 +231,7 @@ impl Parser<'_> {
         self.fault(codes::ARITY, call, message, "called here", format!("write `{form}`"))
     }
 
-    /// `fn f(a: i64, b: i64) -> i64 { let x = …; value }`
+    /// Reads `fn f(a: i64, b: i64) -> i64 { let x = …; value }`.
     fn helper(&mut self, function: &ItemFn) -> Option<FnDef> {
         let sig = &function.sig;
         self.plain(sig);
@@ -262,7 +262,7 @@ impl Parser<'_> {
     }
 }
 
-/// `let t = scratch(n);`
+/// Reads `let t = scratch(n);`.
 fn scratch(local: &Local) -> Option<(&Pat, &syn::ExprCall)> {
     match local.init.as_ref().map(|i| i.expr.as_ref()) {
         Some(Expr::Call(call)) if named(&call.func, "scratch") => Some((&local.pat, call)),
@@ -270,17 +270,17 @@ fn scratch(local: &Local) -> Option<(&Pat, &syn::ExprCall)> {
     }
 }
 
-/// Whether a path ends in this word.
+/// Returns true if a path ends in this word.
 pub(super) fn named(e: &Expr, word: &str) -> bool {
     matches!(e, Expr::Path(p) if p.path.segments.last().is_some_and(|s| s.ident == word))
 }
 
-/// Whether it is a call of this word.
+/// Returns true if it is a call of this word.
 pub(super) fn called(e: &Expr, word: &str) -> bool {
     matches!(e, Expr::Call(call) if named(&call.func, word))
 }
 
-/// The last word of a type's path.
+/// Returns the last word of a type's path.
 fn last_segment(ty: &Type) -> Option<String> {
     match ty {
         Type::Path(p) => p.path.segments.last().map(|s| s.ident.to_string()),

@@ -1,5 +1,5 @@
-//! Rust's tokens to the language's syntax tree. Faults are collected; a statement that cannot be read is
-//! left out, and the rest is read on.
+//! Parses Rust's tokens to the language's syntax tree. Faults are collected; a statement that cannot be read
+//! is left out, and the rest is read on.
 //!
 //! * `attribute`: what stands in the parentheses of the macros.
 //! * `function`: signatures and clauses.
@@ -26,7 +26,7 @@ use syn::{Ident, ItemFn};
 use crate::pieces::Pieces;
 use crate::prototype::{Attribute, Marked, Prototype, Role};
 
-/// What is wrong, at tokens (Rust's own syntax) or in the pieces (ours).
+/// A fault at tokens (Rust's own syntax) or in the pieces (ours).
 pub(crate) enum Fault {
     /// Rust's tokens cannot be read.
     Rust(syn::Error),
@@ -43,7 +43,7 @@ impl From<syn::Error> for Fault {
 /// Longer functions are refused.
 const MAX_TOKENS: usize = 100_000;
 
-/// A marked function, before its body is looked at.
+/// Reads a marked function, before its body is looked at.
 pub(crate) fn signature(marked: &Marked) -> Result<(Attribute, ItemFn), Fault> {
     if let Some(place) = too_large(&marked.item) {
         let text = format!("[{}] the function is too large or nested too deep", codes::TOO_LARGE);
@@ -53,7 +53,7 @@ pub(crate) fn signature(marked: &Marked) -> Result<(Attribute, ItemFn), Fault> {
     Ok((attribute::attribute(marked.role, marked.attribute.clone())?, function))
 }
 
-/// An algorithm with everything that it uses, in the order in which it was found.
+/// Reads an algorithm with everything that it uses, in the order in which it was found.
 pub(crate) fn prototype(main: &Marked, with: &[Marked]) -> Result<Prototype, Fault> {
     let (attribute, function) = signature(main)?;
     let mut pieces = Pieces::default();
@@ -98,13 +98,13 @@ pub(crate) fn prototype(main: &Marked, with: &[Marked]) -> Result<Prototype, Fau
     Ok(Prototype { function, check: attribute.check, tree, pieces })
 }
 
-/// A function's tokens from its visibility on.
+/// Returns a function's tokens from its visibility on.
 fn without_attributes(item: &TokenStream, function: &ItemFn) -> TokenStream {
     // An attribute is `#` and a group.
     item.clone().into_iter().skip(2 * function.attrs.len()).collect()
 }
 
-/// The first token beyond the limits.
+/// Returns the first token beyond the limits.
 fn too_large(tokens: &TokenStream) -> Option<proc_macro2::Span> {
     let mut open = vec![tokens.clone().into_iter()];
     let (mut count, mut signs) = (0, 0);
@@ -132,7 +132,7 @@ struct Parser<'p> {
     parts: &'p [(String, String)],
     id: SourceId,
     faults: Diagnostics,
-    /// How deep in blocks and operators.
+    /// The depth in blocks and operators.
     depth: usize,
 }
 
@@ -160,7 +160,7 @@ impl Parser<'_> {
         None
     }
 
-    /// Something of Rust that the language does not have.
+    /// Reports a part of Rust that the language does not have.
     fn foreign<T>(&mut self, node: &impl ToTokens, what: &str, help: &str) -> Option<T> {
         let message = format!("{what} has no meaning in an algorithm");
         self.fault(codes::SYNTAX, node, message, "not of the language", help)

@@ -1,4 +1,4 @@
-//! Ranks, and which chunks of which buffer.
+//! Reads ranks, and which chunks of which buffer are meant.
 
 use roundelay_dsl::ast::{self, ExprKind, Index, Rank, Region};
 use roundelay_dsl::diag::codes;
@@ -9,7 +9,7 @@ use super::body::after;
 use super::function::called;
 
 impl Parser<'_> {
-    /// A number, or coordinates.
+    /// Reads a number, or coordinates.
     pub(super) fn rank(&mut self, e: &Expr) -> Option<Rank> {
         match e {
             Expr::Group(g) => self.rank(&g.expr),
@@ -22,7 +22,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `data`, `data[i]`, `data[a..b]`, …
+    /// Reads `data`, `data[i]`, `data[a..b]`, …
     pub(super) fn region(&mut self, e: &Expr) -> Option<Region> {
         let span = self.span(e);
         let (buffer, index) = match e {
@@ -48,7 +48,7 @@ impl Parser<'_> {
         Some(Region { buffer, index, span })
     }
 
-    /// What stands between the brackets; `..` is all.
+    /// Reads the index between the brackets; `..` is all.
     fn index(&mut self, e: &Expr) -> Option<Option<Index>> {
         match e {
             Expr::Group(g) => self.index(&g.expr),
@@ -84,7 +84,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `(a..b).by(s).take(k)`, `cyclic(a, m).by(s).take(k)`
+    /// Reads `(a..b).by(s).take(k)` or `cyclic(a, m).by(s).take(k)`.
     fn blocks(&mut self, call: &syn::ExprMethodCall) -> Option<Option<Index>> {
         let inner = self.index(&call.receiver)?;
         let word = call.method.to_string();

@@ -1,5 +1,5 @@
-//! The whole book, by every kind of link: the same bits as in shared memory. That those are right is for
-//! `tests/played` to say, which compares them with a reference.
+//! Tests the whole book, by every kind of link: the same bits as in shared memory. That those are right is
+//! for `tests/played` to say, which compares them with a reference.
 
 use roundelay::{Algorithm, Communicator, Error, RedOp};
 use roundelay_algorithms::{CATALOGUE, Entry};
@@ -8,18 +8,18 @@ use roundelay_compiler::{Options, Placement, Plan, Shape, compile};
 use crate::support::contribution;
 use crate::{Over, threads};
 
-/// From one element to more than a message holds here.
+/// Numbers of elements, from one to more than a message holds here.
 const COUNTS: [usize; 3] = [1, 61, 5003];
 const SLOT_BYTES: u64 = 4 << 10;
 
 /// An algorithm on some ranks.
 struct Piece {
     name: String,
-    /// By rank.
+    /// The plans, by rank.
     plans: Vec<Plan>,
 }
 
-/// All that the book has for these ranks.
+/// Returns all that the book has for these ranks.
 fn pieces(algorithms: &[Algorithm], shape: &Shape) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for algorithm in algorithms {

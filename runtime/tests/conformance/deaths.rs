@@ -1,4 +1,4 @@
-//! Ends that come in the middle: of a thread's call, and of whole processes.
+//! Tests ends that come in the middle: of a thread's call, and of whole processes.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use crate::support::scene::{self, Job, say};
 use crate::support::{barrier, contribution, header, ring, total, until_stopped};
 use crate::{Over, threads};
 
-/// How long ranks wait that need not wait for the deadline: no test comes near it, however busy the machine is, unless
-/// something hangs.
+/// The timeout of ranks that need not wait for the deadline: no test comes near it, however busy the machine
+/// is, unless something hangs.
 const FOREVER: Duration = Duration::from_secs(600);
-/// How long ranks wait for one that is stopped: all of them begin to wait within it.
+/// The timeout of ranks that wait for one that is stopped: all of them begin to wait within it.
 const SHORT: Duration = Duration::from_secs(2);
 const RANKS: u32 = 4;
 
@@ -39,13 +39,13 @@ pub(crate) fn abort(over: Over) {
     }
 }
 
-/// Not a test by itself: what each rank of a launched job does.
+/// Plays a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
     scene::rank(play);
 }
 
-/// A scene is an ending, and what the job goes over.
+/// Plays a scene: an ending, and what the job goes over.
 fn play(scene: &str) -> Result<(), Error> {
     let (scene, over) = scene.split_once(' ').expect("two words");
     let paths = [Over::Paths, Over::RdmaTcp, Over::TwoRdma];

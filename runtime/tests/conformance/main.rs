@@ -1,7 +1,7 @@
-//! What every transport must do, in the same words for each: order, integrity, no bytes, many bytes,
+//! Tests what every transport must do, in one set of tests for all: order, integrity, no bytes, many bytes,
 //! back-pressure, an end in the middle, a peer that is killed, a peer that is stopped.
 //!
-//! To add a transport: a line `conformance!(...)` below.
+//! A transport is added by a line `conformance!(...)` below.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,7 +14,7 @@ use roundelay::{Communicator, Setup};
 use roundelay_compiler::plan::{Dir, Plan};
 use roundelay_tests::{Needs, skip};
 
-/// What the ranks are joined by.
+/// The transports that join the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
     /// Memory that all of them map.
@@ -27,7 +27,7 @@ pub(crate) enum Over {
     Paths,
     /// Memory between ranks r and r + 2, sockets between the others.
     Mixed,
-    /// The same with devices between the others.
+    /// Memory between ranks r and r + 2, devices between the others.
     MixedRdma,
     /// Two paths: a device and sockets.
     RdmaTcp,
@@ -38,14 +38,14 @@ pub(crate) enum Over {
 /// Two paths of every machine that has both protocols.
 const PATHS: [&str; 2] = ["127.0.0.1", "::1"];
 
-/// The names of the devices for RDMA.
+/// Returns the names of the devices for RDMA.
 fn devices() -> Vec<String> {
     let lines = roundelay::transport::rdma().unwrap_or_default();
     lines.iter().filter_map(|line| Some(line.split_once(':')?.0.to_owned())).collect()
 }
 
 impl Over {
-    /// The paths, if there are several.
+    /// Returns the paths, if there are several.
     pub(crate) fn paths(self) -> Vec<String> {
         match self {
             Over::Paths => PATHS.map(str::to_owned).into(),
@@ -55,13 +55,13 @@ impl Over {
         }
     }
 
-    /// Whether devices carry something.
+    /// Returns true if devices carry something.
     pub(crate) fn has_devices(self) -> bool {
         matches!(self, Over::Rdma | Over::MixedRdma | Over::RdmaTcp | Over::TwoRdma)
     }
 
-    /// Where there are two paths: what one rank sends rides one of them, what the next one sends the other; in the
-    /// other turn each rides the other one.
+    /// Spreads the connections of plans over two paths, if there are two: what one rank sends rides one of
+    /// them, what the next one sends the other; in the other turn each rides the other one.
     pub(crate) fn spread(self, plans: &[Plan], turn: u32) -> Vec<Plan> {
         let mut plans = plans.to_vec();
         if self.paths().is_empty() {
@@ -78,7 +78,7 @@ impl Over {
         plans
     }
 
-    /// What ranks are told.
+    /// Returns the hints that ranks are given.
     pub(crate) fn hints(self) -> String {
         let transport = match self {
             Over::Shm => "shm",
@@ -94,12 +94,12 @@ impl Over {
         }
     }
 
-    /// How many hosts there seem to be.
+    /// Returns the number of hosts that there seem to be.
     pub(crate) fn hosts(self) -> u32 {
         if matches!(self, Over::Mixed | Over::MixedRdma) { 2 } else { 1 }
     }
 
-    /// How a rank is to join.
+    /// Returns the setup with which a rank joins.
     fn setup(self, rank: u32) -> Setup {
         let setup = Setup::new().hints(&self.hints().parse().expect("hints"));
         match self.hosts() {

@@ -1,4 +1,4 @@
-//! Data, and that all of it comes, as it was, once, in order.
+//! Tests that all data comes, as it was, once, in order.
 
 use roundelay::RedOp;
 use roundelay_compiler::plan::{CopyPolicy, Header, Plan};
@@ -7,7 +7,7 @@ use roundelay_dsl::diag::codes;
 use crate::support::{contribution, header, one_shot, ring, send_recv, total, two_shot};
 use crate::{Over, threads};
 
-/// A word for many bytes: any that are lost, doubled or exchanged change it.
+/// Returns a word for many bytes: any that are lost, doubled or exchanged change it.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.chunks(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, chunk| {
         let mut word = [0; 8];
@@ -16,7 +16,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Bytes that repeat nowhere nearby.
+/// Fills bytes with noise that repeats nowhere nearby.
 fn noise(bytes: &mut [u8], seed: u64) {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
     for chunk in bytes.chunks_mut(8) {
@@ -128,8 +128,8 @@ pub(crate) fn nothing(over: Over) {
     });
 }
 
-/// Each MiB of it is the same noise from another place on, so that none can stand for another, and
-/// both making and comparing it take no time to speak of.
+/// Moves a GiB, each MiB of which is the same noise from another place on, so that none can stand for
+/// another, and both making and comparing it take no time to speak of.
 pub(crate) fn gigabyte(over: Over) {
     const PART: usize = 1 << 20;
     let plans = send_recv(&header("send_recv", "plain", 2, 1));
@@ -171,7 +171,7 @@ pub(crate) fn back_pressure(over: Over) {
     });
 }
 
-/// What lies in the arena is sent from there, and lands there, if devices do it: they know it then.
+/// Buffers in the symmetric heap are sent from there, and land there, if devices do it: they know it then.
 pub(crate) fn pinned(over: Over) {
     let plans = send_recv(&header("send_recv", "plain", 2, 1));
     threads(over, 2, 64 << 10, |comm, rank| {
@@ -198,7 +198,7 @@ pub(crate) fn pinned(over: Over) {
     });
 }
 
-/// Plans that were agreed on before, called in another order: the messages themselves must tell.
+/// Calls plans that were agreed on before in another order: the messages themselves must tell.
 pub(crate) fn mismatch(over: Over) {
     let plans = [
         ring(&header("all_reduce", "ring", 2, 2)),

@@ -1,4 +1,4 @@
-//! Calls on GPUs compared with the host's.
+//! Compares calls on GPUs with the host's.
 
 use roundelay::cuda::{CudaArgs, CudaBuffer, CudaBuffers, CudaComm, Protocol};
 use roundelay::{Algorithm, Communicator, DType, Element, Error, Reduction};
@@ -7,7 +7,7 @@ use roundelay_tests::Dice;
 
 use crate::support::scene::say;
 
-/// Bytes of whole numbers from -3 to 3 in a type, different on every rank and in every round.
+/// Returns bytes of whole numbers from -3 to 3 in a type, different on every rank and in every round.
 pub(crate) fn content(dtype: DType, count: usize, rank: u32, round: u64) -> Vec<u8> {
     let mut dice = Dice(u64::from(rank) * 977 + round * 7919 + 1);
     let mut bytes = Vec::with_capacity(count * dtype.size());
@@ -44,7 +44,7 @@ macro_rules! with_type {
     };
 }
 
-/// Elements of bytes: types are read by their little-endian bytes, and a `bool` by whether it is 0.
+/// Returns the elements of bytes: types are read by their little-endian bytes, and a `bool` by whether it is 0.
 pub(crate) fn cast<T: Element + Read>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(T::read).collect()
 }
@@ -78,7 +78,7 @@ impl Read for bool {
     }
 }
 
-/// What the host makes of the same plan: output, or data.
+/// Returns the host's result of the same plan: output, or data.
 fn reference<T: Element + Read>(
     comm: &mut Communicator,
     algorithm: &Algorithm,
@@ -104,7 +104,7 @@ fn reference<T: Element + Read>(
     Ok(bytes)
 }
 
-/// Elements of data or input, and of output.
+/// Returns the numbers of elements of data or input, and of output.
 fn lens(header: &Header, count: u64) -> (usize, usize) {
     let of = |chunks: u32| {
         (u64::from(chunks) * u64::from(header.blocks) / u64::from(header.chunks) * count) as usize

@@ -1,5 +1,6 @@
-//! Calls on GPUs: ranks as processes, a GPU each as far as there are as many. What they do is compared, bit for
-//! bit, with what the host plays of the same plans. Where there is no GPU the tests say why they are skipped.
+//! Tests calls on GPUs: ranks as processes, a GPU each as far as there are as many. What they do is compared,
+//! bit for bit, with what the host plays of the same plans. Where there is no GPU the tests say why they are
+//! skipped.
 #![cfg(feature = "cuda")]
 
 mod bench;
@@ -16,13 +17,14 @@ use support::scene::{self, Job};
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(600);
 
-/// Not a test by itself: what each rank of a launched job does.
+/// Plays a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
     scene::rank(|name| Communicator::from_env().and_then(|comm| scenes::play(name, comm)));
 }
 
-/// Number of ranks: one a GPU, from two to four. `None` where there is none, with the reason on standard error.
+/// Returns the number of ranks: one a GPU, from two to four. `None` where there is none, with the reason on
+/// standard error.
 fn ranks() -> Option<u32> {
     match probe() {
         Ok(machine) => Some((machine.devices.len() as u32).clamp(2, 4)),
@@ -38,7 +40,7 @@ fn launch(name: &str, ranks: u32) -> Job {
     Job::play(scene::scene(launcher, "rank_process", name))
 }
 
-/// Every rank does what the scene asks.
+/// Runs a scene, and checks that every rank does what it asks.
 fn all_well(scene: &str) {
     let Some(ranks) = ranks() else { return };
     let job = launch(scene, ranks);

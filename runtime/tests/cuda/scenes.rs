@@ -1,4 +1,4 @@
-//! What ranks do on their GPUs.
+//! Plays the scenes of ranks on their GPUs.
 
 use roundelay::cuda::{
     CudaArgs, CudaBuffer, CudaBuffers, CudaComm, CudaOptions, DevicePtr, Protocol,
@@ -37,7 +37,7 @@ fn sum() -> Reduction {
     RedOp::Sum.into()
 }
 
-/// The placements in which an algorithm can be played here; none if it does not allow these ranks.
+/// Returns the placements in which an algorithm can be played here; none if it does not allow these ranks.
 fn placements(gpu: &mut CudaComm, algorithm: &Algorithm) -> Vec<Placement> {
     let both = [Placement::InPlace, Placement::OutOfPlace];
     let can = |p: &Placement| gpu.host().plan(algorithm, *p).is_ok();
@@ -91,7 +91,7 @@ fn types(gpu: &mut CudaComm) -> Result<(), Error> {
     Ok(())
 }
 
-/// Elements in a buffer.
+/// Fills a buffer with elements, and returns them.
 fn filled(gpu: &mut CudaComm, buffer: &CudaBuffer<f32>, round: u64) -> Result<Vec<f32>, Error> {
     let values = cast::<f32>(&content(DType::F32, buffer.len(), gpu.rank(), round));
     buffer.copy_from(&values)?;
@@ -204,7 +204,7 @@ fn random(gpu: &mut CudaComm) -> Result<(), Error> {
     let start: Vec<i32> = (0..most as i32).map(|i| i % 1000).collect();
     buffer.copy_from(&start)?;
     gpu.host().barrier()?;
-    // How often each element was multiplied by the number of ranks.
+    // The times that each element was multiplied by the number of ranks.
     let mut times = vec![0u32; most];
     for _ in 0..CALLS {
         let size = dice.below(19);
@@ -314,7 +314,7 @@ fn memory(gpu: &mut CudaComm) -> Result<(), Error> {
     foreign(gpu)
 }
 
-/// Memory that another library allocated: unknown, then registered, then registered again.
+/// Plays with memory that another library allocated: unknown, then registered, then registered again.
 fn foreign(gpu: &mut CudaComm) -> Result<(), Error> {
     const COUNT: usize = 300_000;
     let bytes = COUNT * size_of::<f32>() + 512;
@@ -399,7 +399,7 @@ fn refused(gpu: &mut CudaComm) -> Result<(), Error> {
     named(gpu)
 }
 
-/// Rank 1 does not make the call, or is no more.
+/// Plays calls of which rank 1 does not make the last, or is no more.
 fn ill(scene: &str, mut gpu: CudaComm) -> Result<(), Error> {
     let stream = gpu.stream();
     let buffer = gpu.alloc::<f32>(100_000)?;
@@ -435,7 +435,7 @@ fn ill(scene: &str, mut gpu: CudaComm) -> Result<(), Error> {
     usable()
 }
 
-/// The job is over, for a part that fails ends the whole; the GPU can be used by another.
+/// Checks that the job is over, for a part that fails ends the whole, and that the GPU can be used by another.
 fn usable() -> Result<(), Error> {
     let mut alone = Communicator::local(1)?.remove(0);
     compute(&mut alone)

@@ -1,4 +1,4 @@
-//! What a job may leave behind. Sockets without a file, as stores have them, are gone with the last
+//! Checks what a job leaves behind. Sockets without a file, as stores have them, are gone with the last
 //! process or descriptor that has them.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use crate::{WORDS, words};
 /// Other processes of the machine come and go: only what stays is left.
 const STAYS: Duration = Duration::from_secs(3);
 
-/// What there was before a job.
+/// The descriptors and the memory that there were before a job.
 pub(crate) struct Before {
     descriptors: usize,
     memory: BTreeSet<String>,
@@ -22,7 +22,7 @@ impl Before {
         Before { descriptors: descriptors(), memory: memory() }
     }
 
-    /// Whether nothing is left now that was not there then.
+    /// Fails if something is left that was not there before, even after `STAYS`.
     pub(crate) fn compare(&self) -> Result<(), String> {
         let deadline = Instant::now() + STAYS;
         loop {
@@ -66,7 +66,7 @@ fn processes() -> Vec<String> {
         .collect()
 }
 
-/// Shared memory with a name, if it is ours, and without one in this process.
+/// Lists shared memory with a name, if it is ours, and without one in this process.
 fn memory() -> BTreeSet<String> {
     let named = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let named = named.filter_map(|entry| entry.file_name().into_string().ok());

@@ -1,6 +1,6 @@
-//! Ranks that are killed or stopped at random moments: whatever they were doing, the others end with
-//! an error that names them, in bounded time, and nothing is left behind. In some jobs they also work in
-//! parts: who fails there fails the whole.
+//! Tests ranks that are killed or stopped at random moments: whatever they were doing, the others end with an
+//! error that names them, in bounded time, and nothing is left behind. In some jobs they also work in parts:
+//! who fails there fails the whole.
 //!
 //! The moments are random; the jobs are not: `SEED` repeats one. `ROUNDS` sets how many are run.
 
@@ -22,26 +22,26 @@ use support::scene::{self, say};
 
 /// Tells a rank that it is in a job with parts.
 const SPLITS: &str = "TEST_DEATHS_SPLITS";
-/// Where ranks say how far they have come.
+/// The variable that names the file in which ranks say how far they have come.
 const WORDS: &str = "TEST_DEATHS_WORDS";
 
-/// Where so much time is between calls, the moment comes before there were as many as it wants.
+/// The time after a job's first call at which its rank is hit, even if it has not made as many calls as it should.
 const SLOW: Duration = Duration::from_millis(800);
-/// How long they would wait for a killed one, if they had to.
+/// The longest time that ranks would wait for a killed one, if they had to.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a job is begun anew that found the machine too busy to begin within the timeout.
+/// Times that a job is begun anew that found the machine too busy to begin within the timeout.
 const TRIES: u32 = 3;
 /// A job that takes so long hangs.
 const HANGS: Duration = Duration::from_secs(120);
 
-/// What the others may take beyond the timeout; of a rank that was killed, altogether. It is a second
-/// where little else runs, as `SLACK_MS=1000` demands.
+/// Returns the time that the others may take beyond the timeout; of a rank that was killed, altogether. It is
+/// a second where little else runs, as `SLACK_MS=1000` demands.
 fn slack() -> Duration {
     Duration::from_millis(number("SLACK_MS").unwrap_or(20_000))
 }
 
-/// How long ranks wait for a stopped one. All ranks must come to begin within it, however busy the
-/// machine is; a shorter one, of `TIMEOUT_MS`, makes more rounds in less time.
+/// Returns the time that ranks wait for a stopped one. All ranks must come to begin within it, however busy
+/// the machine is; a shorter one, of `TIMEOUT_MS`, makes more rounds in less time.
 fn timeout() -> Duration {
     let default = if number("SLACK_MS").is_some() { 800 } else { 2500 };
     Duration::from_millis(number("TIMEOUT_MS").unwrap_or(default))
@@ -79,12 +79,12 @@ enum Over {
     Mixed,
 }
 
-/// When a rank is hit.
+/// The moment at which a rank is hit.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
-    /// After it has made so many calls; none: while the ranks join.
+    /// Number of calls after which it comes; 0 is while the ranks join.
     calls: u64,
-    /// And then so much later.
+    /// The time after these calls at which it comes.
     later: Duration,
 }
 
@@ -97,19 +97,19 @@ struct Job {
     victim: usize,
     signal: Signal,
     moment: Moment,
-    /// Whether every other call is made in parts that are split off for it.
+    /// True if every other call is made in parts that are split off for it.
     splits: bool,
 }
 
-/// What was seen of a job.
+/// The observations of a job.
 struct Seen {
     outcome: Outcome,
-    /// What each rank said, and when.
+    /// The lines that each rank printed, and their times.
     said: Vec<Vec<(Instant, String)>>,
-    /// When the rank was hit; nothing if the job hung then, or ended before.
+    /// The time at which the rank was hit; nothing if the job hung then, or ended before.
     hit: Option<Instant>,
     ended: Instant,
-    /// Of each rank, calls that it began and, of those that need all ranks, completed.
+    /// Calls that each rank began and, of those that need all ranks, completed.
     tally: Vec<(u64, u64)>,
 }
 
@@ -133,17 +133,17 @@ impl Job {
         if self.takes_the_timeout() { timeout() } else { PATIENCE }
     }
 
-    /// Whether nobody can know before: a rank that never came may still come.
+    /// Returns true if nobody can know before the timeout: a rank that never came may still come.
     fn takes_the_timeout(&self) -> bool {
         self.signal == Signal::STOP || self.moment.calls == 0
     }
 
-    /// How long the launcher lets the others go on after the first end that it sees.
+    /// Returns how long the launcher lets the others go on after the first end that it sees.
     fn grace(&self) -> Duration {
         if self.signal == Signal::STOP { slack() } else { self.bound() }
     }
 
-    /// How long the others may take.
+    /// Returns the longest time that the others may take.
     fn bound(&self) -> Duration {
         if self.takes_the_timeout() { timeout() + slack() } else { slack() }
     }
@@ -233,14 +233,14 @@ impl Job {
         None
     }
 
-    /// Whether a rank found, before anything was done to anybody, that another did not answer in time.
+    /// Returns true if a rank found, before anything was done to anybody, that another did not answer in time.
     fn is_too_early(&self, seen: &Seen) -> bool {
         let late = |text: &str| text.starts_with("RL0703 ") || text.starts_with("RL0709 ");
         let mut last = seen.said.iter().filter_map(|said| said.last());
         last.any(|(at, text)| late(text) && seen.hit.is_none_or(|hit| *at < hit))
     }
 
-    /// Whether all went as it must; says how long the last survivor took.
+    /// Checks that all went as it must; returns the time that the last survivor took.
     fn check(&self, seen: &Seen) -> Result<Duration, String> {
         let Seen { outcome, said, hit, ended, tally } = seen;
         let bound = self.bound();
@@ -282,7 +282,7 @@ impl Job {
         Ok(last)
     }
 
-    /// Whether an error is about the rank that was hit.
+    /// Returns true if an error is about the rank that was hit.
     fn names(&self, text: &str) -> bool {
         let joined = self.moment.calls > 0;
         let Some((code, text)) = text.split_once(' ') else { return false };
@@ -311,7 +311,7 @@ impl Job {
     }
 }
 
-/// Whether an error says that a rank is missing, gone or silent: it or several, among them it.
+/// Returns true if an error says that a rank is missing, gone or silent: it or several, among them it.
 fn blames(text: &str, rank: usize) -> bool {
     const ONE: [&str; 9] = [
         "is gone",
@@ -322,7 +322,7 @@ fn blames(text: &str, rank: usize) -> bool {
         "has not told what it does",
         "has not made call",
         "does not answer",
-        // Of rank 0.
+        // Only of rank 0.
         ", which serves the store, does not answer",
     ];
     let store = rank == 0 && text.contains("to get into the store of rank 0");
@@ -350,7 +350,7 @@ fn hear(
     }
 }
 
-/// Where the file of this process lies.
+/// Returns the path of the file of this process.
 fn words() -> PathBuf {
     let name = format!("deaths-{}", std::process::id());
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)

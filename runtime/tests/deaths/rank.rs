@@ -1,4 +1,4 @@
-//! What each rank of a job does: calls without end, every result compared with what it must be.
+//! Plays each rank of a job: calls without end, every result compared with what it must be.
 
 use std::fs::File;
 use std::ops::{Deref, DerefMut};
@@ -19,11 +19,11 @@ const CALLS: usize = 6;
 #[derive(Debug, Clone)]
 struct Call {
     collective: &'static str,
-    /// Nothing leaves the choice to the runtime.
+    /// The algorithm; `None` leaves the choice to the runtime.
     algorithm: Option<&'static str>,
     /// Elements of a vector or block.
     count: usize,
-    /// Whether peers can read the buffers.
+    /// True if peers can read the buffers.
     arena: bool,
     root: u32,
 }
@@ -49,12 +49,12 @@ impl Call {
         Call { collective, algorithm, count, arena: random.below(2) == 0, root }
     }
 
-    /// Calls in parts of the ranks.
+    /// Draws calls in parts of the ranks.
     fn in_parts(random: &mut Random, ranks: u32) -> Call {
         Call { collective: "parts", ..Call::any(random, ranks) }
     }
 
-    /// Whether nobody can complete it before everybody has begun it.
+    /// Returns true if nobody can complete it before everybody has begun it.
     fn needs_all(&self) -> bool {
         matches!(self.collective, "all_reduce" | "all_gather" | "all_to_all" | "barrier" | "parts")
     }
@@ -130,7 +130,7 @@ impl Call {
         Ok(())
     }
 
-    /// Messages to both neighbours at once.
+    /// Sends messages to both neighbours at once.
     fn exchange(&self, comm: &mut Communicator, salt: u64) -> Result<(), Error> {
         let (n, r) = (comm.size(), comm.rank());
         let (right, left) = ((r + 1) % n, (r + n - 1) % n);
@@ -155,8 +155,8 @@ impl Call {
     }
 }
 
-/// The ranks of the part that a rank is in, if it is in one: all of them in another order, odd and even
-/// ones, or all but one.
+/// Returns the ranks of the part that a rank is in, if it is in one: all of them in another order, odd and
+/// even ones, or all but one.
 fn part(random: &mut Random, size: u32, rank: u32) -> Vec<u32> {
     let by = random.below(size.into()) as u32;
     let turned = (0..size).map(|r| (r + by) % size);
@@ -168,7 +168,7 @@ fn part(random: &mut Random, size: u32, rank: u32) -> Vec<u32> {
     }
 }
 
-/// No call can be made after an error.
+/// Checks that no call can be made after an error.
 fn is_unusable(comm: &mut Communicator) {
     let after = comm.barrier().expect_err("the communicator has failed");
     assert!(after.to_string().contains("cannot be used after an error"), "{after}");
@@ -209,13 +209,13 @@ impl DerefMut for Room {
     }
 }
 
-/// Numbers that are those of this call and place only.
+/// Returns numbers that are those of this call and place only.
 fn pattern(salt: u64, place: usize) -> Vec<i64> {
     let mut random = Random::new(salt << 8 | place as u64);
     (0..521).map(|_| (random.next() >> 8) as i64).collect()
 }
 
-/// A pattern again and again, which is quick.
+/// Returns a pattern again and again, which is quick.
 fn tile(pattern: &[i64], len: usize) -> Vec<i64> {
     let mut tiled = Vec::with_capacity(len + pattern.len());
     while tiled.len() < len {
@@ -242,7 +242,7 @@ impl Tally {
     }
 }
 
-/// Not a test by itself: what each rank of a job does.
+/// Plays a rank of a job; not a test by itself.
 #[test]
 fn rank_process() {
     scene::rank(|seed| {
@@ -284,7 +284,7 @@ fn calls(comm: &mut Communicator, seed: u64) -> Error {
     unreachable!()
 }
 
-/// The same call three times, in the background.
+/// Makes the same call three times, in the background.
 fn background(comm: &mut Communicator, call: &Call, salt: u64) -> Result<(), Error> {
     let start = |i: u64| {
         let call = call.clone();

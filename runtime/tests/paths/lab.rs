@@ -1,5 +1,5 @@
-//! Hosts that are network namespaces, joined by a switch for each path. Needs root and `ip`; where these
-//! are not, tests say so and end.
+//! Makes hosts that are network namespaces, joined by a switch for each path. Needs root and `ip`; where
+//! these are not, tests say so and end.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,8 +18,9 @@ fn done(program: &str, args: &str) -> bool {
 }
 
 impl Lab {
-    /// So many hosts, and a path of each of these rates, in Mbit/s; 0 is without a limit. Host k has
-    /// address 10.79.P.(k + 1) on interface `railP`.
+    /// Makes so many hosts, and a path of each of these rates, in Mbit/s; 0 is without a limit. Host k has
+    /// address 10.79.P.(k + 1) on interface `railP`. Returns `None`, and reports a skip, if namespaces cannot
+    /// be made here.
     pub(crate) fn new(hosts: u32, rates: &[u32]) -> Option<Lab> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -92,7 +93,7 @@ impl Lab {
         assert!(done("ip", &what), "{what}");
     }
 
-    /// A command on a host.
+    /// Returns a command on a host.
     pub(crate) fn on(&self, host: u32, program: &std::path::Path) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &format!("{}h{host}", self.name)]).arg(program);

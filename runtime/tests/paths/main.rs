@@ -1,4 +1,4 @@
-//! Two paths between hosts, one of which is cut, slowed or mended while ranks make calls. Hosts are
+//! Tests two paths between hosts, one of which is cut, slowed or mended while ranks make calls. Hosts are
 //! network namespaces: cables are pulled for real. Needs root; says so and ends where that is missing.
 
 mod lab;
@@ -15,7 +15,7 @@ use rank::ORDER;
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(120);
 
-/// Not a test by itself: what each rank does.
+/// Plays a rank of a job; not a test by itself.
 #[test]
 fn rank_process() {
     let Ok(order) = std::env::var(ORDER) else { return };
@@ -41,7 +41,7 @@ struct Call {
 struct Job {
     children: Vec<Child>,
     said: Receiver<(usize, String)>,
-    /// What each rank said.
+    /// The lines that each rank printed.
     lines: Vec<Vec<String>>,
     began: Instant,
 }
@@ -116,11 +116,11 @@ impl Job {
             }
         }
         let failed = |child: &mut Child| !child.wait().is_ok_and(|status| status.success());
-        // Of all, not only up to the first that failed.
+        // Waits for all, not only up to the first that failed.
         self.children.iter_mut().map(failed).filter(|&failed| failed).count() == 0
     }
 
-    /// The calls of the first rank.
+    /// Returns the calls of the first rank.
     fn calls(&self) -> Vec<Call> {
         let call = |line: &String| {
             let mut words = line.strip_prefix("call ")?.splitn(3, ' ');
@@ -251,7 +251,7 @@ fn different_paths_are_an_error_that_names_them() {
     assert!(wrong.contains("path `rail9`") && wrong.contains("rail1"), "{wrong}");
 }
 
-/// Not a check but a measurement, for `tests/paths.sh`: it says what `TEST_PATHS_MEASURE` asks for.
+/// Measures what `TEST_PATHS_MEASURE` asks for, for `tests/paths.sh`; not a check.
 #[test]
 fn measure() {
     let Ok(what) = std::env::var("TEST_PATHS_MEASURE") else { return };

@@ -1,4 +1,4 @@
-//! What each rank does: the same call again and again, every result compared with what it must be.
+//! Plays each rank: the same call again and again, every result compared with what it must be.
 
 use std::io::Write;
 use std::time::Instant;
@@ -7,10 +7,11 @@ use roundelay::{Communicator, Error, RedOp, plan_of};
 use roundelay_compiler::plan::Placement;
 use roundelay_compiler::{Options, Shape};
 
-/// What is asked of ranks: algorithm of all_reduce, paths of its plan, elements, calls, seconds at most.
+/// The variable with the order of ranks: algorithm of all_reduce, paths of its plan, elements, calls, seconds
+/// at most.
 pub(crate) const ORDER: &str = "TEST_PATHS_ORDER";
 
-/// Element `at` of what a rank brings to a call: small whole numbers, so that sums are exact.
+/// Returns element `at` of what a rank brings to a call: small whole numbers, so that sums are exact.
 fn brought(rank: usize, call: usize, at: usize) -> f32 {
     ((at.wrapping_mul(31) ^ (rank * 7 + call)) % 64) as f32
 }

@@ -1,4 +1,4 @@
-//! Plans made by hand, small enough to be right by inspection, and threads that play them.
+//! Makes plans by hand, small enough to be right by inspection, and threads that play them.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 pub(crate) mod scene;
@@ -12,7 +12,7 @@ use roundelay_compiler::plan::{
     Plan, RankPlan, Region, Site, Sizes, Store, WireType,
 };
 
-/// A header for `ranks` ranks and `chunks` chunks in place.
+/// Returns a header for `ranks` ranks and `chunks` chunks in place.
 pub(crate) fn header(collective: &str, algorithm: &str, ranks: u32, chunks: u32) -> Header {
     let mut hash = [0; 16];
     for (i, byte) in format!("{collective}.{algorithm}/{ranks}").bytes().enumerate() {
@@ -69,17 +69,17 @@ impl Part {
         at as u32
     }
 
-    /// A message from a peer, whose memory at `pull` may be read instead.
+    /// Returns a message from a peer, whose memory at `pull` may be read instead.
     pub(crate) fn recv(&mut self, peer: u32, channel: u16, pull: Option<Region>) -> Input {
         Input::Message { conn: self.conn(peer, channel, Dir::Recv), wire: None, pull }
     }
 
-    /// A message to a peer, which may read `pull` instead.
+    /// Returns a message to a peer, which may read `pull` instead.
     pub(crate) fn send(&mut self, peer: u32, channel: u16, pull: Option<Region>) -> Out {
         Out { conn: self.conn(peer, channel, Dir::Send), wire: None, pull, origin: 0 }
     }
 
-    /// The message that the next [`Part::send`] on that connection will be.
+    /// Returns the message that the next [`Part::send`] on that connection will be.
     pub(crate) fn next_message(&mut self, peer: u32, channel: u16) -> MessageRef {
         let conn = self.conn(peer, channel, Dir::Send);
         let messages = &mut self.part.conns[conn as usize].messages;
@@ -118,7 +118,7 @@ impl Part {
         self.lane(lane).push(Op { inputs, store, outs, sizes, after, drained, site, round });
     }
 
-    /// The latest operation of the first lane.
+    /// Returns the latest operation of the first lane.
     pub(crate) fn last(&mut self) -> &mut Op {
         self.lane(0).last_mut().expect("an operation")
     }
@@ -155,7 +155,7 @@ pub(crate) fn local(region: Region) -> Input {
     Input::Local(region)
 }
 
-/// Rank 0 sends everything to rank 1.
+/// Makes plans in which rank 0 sends everything to rank 1.
 pub(crate) fn send_recv(header: &Header) -> Vec<Plan> {
     let all = ChunkSet::all(header.chunks);
     let mut parts = [Part::new(header, 0), Part::new(header, 1)];
@@ -166,7 +166,7 @@ pub(crate) fn send_recv(header: &Header) -> Vec<Plan> {
     parts.map(Part::plan).into()
 }
 
-/// The ring, one operation a message, fused. Message `s` of a rank carries chunk `r - s`, message
+/// Returns the ring, one operation a message, fused. Message `s` of a rank carries chunk `r - s`, message
 /// `n - 1 + t` the result in chunk `r + 1 - t`.
 pub(crate) fn ring(header: &Header) -> Vec<Plan> {
     let n = header.ranks;
@@ -201,8 +201,8 @@ pub(crate) fn ring(header: &Header) -> Vec<Plan> {
     (0..n).map(part).collect()
 }
 
-/// Everybody sends everything to everybody and folds in rank order. With `pull`, peers may read the
-/// data where it lies; as nobody may overwrite it before, the sum goes to scratch first.
+/// Makes plans in which everybody sends everything to everybody and folds in rank order. With `pull`, peers
+/// may read the data where it lies; as nobody may overwrite it before, the sum goes to scratch first.
 pub(crate) fn one_shot(header: &Header, pull: bool) -> Vec<Plan> {
     let (n, all) = (header.ranks, ChunkSet::all(header.chunks));
     let mut header = header.clone();
@@ -235,8 +235,8 @@ pub(crate) fn one_shot(header: &Header, pull: bool) -> Vec<Plan> {
     (0..n).map(part).collect()
 }
 
-/// Everybody reduces one chunk and sends it to everybody; each peer's result in a lane of its own,
-/// and therefore on a channel of its own.
+/// Makes plans in which everybody reduces one chunk and sends it to everybody; each peer's result is in a
+/// lane of its own, and therefore on a channel of its own.
 pub(crate) fn two_shot(header: &Header) -> Vec<Plan> {
     let n = header.ranks;
     let mut header = header.clone();
@@ -271,7 +271,7 @@ pub(crate) fn two_shot(header: &Header) -> Vec<Plan> {
     (0..n).map(part).collect()
 }
 
-/// All ranks have come when all ranks leave.
+/// Makes plans after which all ranks have come when all ranks leave.
 pub(crate) fn barrier(ranks: u32) -> Vec<Plan> {
     let header = header("barrier", "dissemination", ranks, 1);
     let part = |r: u32| {
@@ -290,7 +290,7 @@ pub(crate) fn barrier(ranks: u32) -> Vec<Plan> {
     (0..ranks).map(part).collect()
 }
 
-/// A small layout: slots so small that plans take many passes.
+/// Returns a small layout: slots so small that plans take many passes.
 pub(crate) fn layout(ranks: u32, slot_bytes: u64) -> Layout {
     Layout { slot_bytes, arena_bytes: 64 << 20, ..Layout::new(ranks) }
 }
@@ -340,7 +340,7 @@ pub(crate) fn play<T: Send>(
     })
 }
 
-/// The same over shared memory, over sockets, and over both: memory between ranks r and r + 2.
+/// Runs the body over shared memory, over sockets, and over both: memory between ranks r and r + 2.
 pub(crate) fn everywhere<T: Send>(
     ranks: u32,
     slot_bytes: u64,
@@ -355,12 +355,12 @@ pub(crate) fn everywhere<T: Send>(
     vec![threads(layout(ranks, slot_bytes), &body), over(&tcp), over(&mixed)]
 }
 
-/// What a rank contributes: small whole numbers, so that every sum is exact.
+/// Returns what a rank contributes: small whole numbers, so that every sum is exact.
 pub(crate) fn contribution(rank: usize, i: usize, salt: usize) -> f32 {
     ((i * 7 + rank * 13 + salt * 5) % 101) as f32 - 50.0
 }
 
-/// The sum of all contributions.
+/// Returns the sum of all contributions.
 pub(crate) fn total(ranks: usize, i: usize, salt: usize) -> f32 {
     (0..ranks).map(|r| contribution(r, i, salt)).sum()
 }

@@ -1,4 +1,4 @@
-//! Jobs whose ranks are this test binary once more, playing one scene.
+//! Starts jobs whose ranks are this test binary once more, playing one scene.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use roundelay::{Error, Launcher, Outcome};
 use rustix::process::{Pid, test_kill_process};
 
-/// Which scene a rank plays. Where it is not set, the process is no rank.
+/// The variable with the scene that a rank plays. Where it is not set, the process is no rank.
 const SCENE: &str = "TEST_SCENE";
 
 /// Ends this process as a rank, if it is one: it plays the scene, and says what came of it.
@@ -22,14 +22,14 @@ pub(crate) fn rank(play: impl FnOnce(&str) -> Result<(), Error>) {
     std::process::exit(status);
 }
 
-/// A line that the test hears.
+/// Prints a line that the test hears.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     let text = text.replace('\n', " ");
     writeln!(out, "\n> {text}").and_then(|()| out.flush()).expect("standard output");
 }
 
-/// The launcher of a job whose ranks play a scene: `test` is what calls [`rank`].
+/// Returns the launcher of a job whose ranks play a scene: `test` is what calls [`rank`].
 pub(crate) fn scene(launcher: Launcher, test: &str, scene: &str) -> Launcher {
     launcher.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(SCENE, scene)
 }
@@ -37,7 +37,7 @@ pub(crate) fn scene(launcher: Launcher, test: &str, scene: &str) -> Launcher {
 /// A job that has ended.
 pub(crate) struct Job {
     pub(crate) outcome: Outcome,
-    /// What each rank said.
+    /// The lines that each rank printed.
     pub(crate) said: Vec<Vec<String>>,
     pub(crate) took: Duration,
 }

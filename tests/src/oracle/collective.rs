@@ -1,4 +1,4 @@
-//! What the collectives of the table in docs/language.md begin and end with.
+//! Defines what the collectives of the table in docs/language.md begin and end with.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ impl Kind {
         matches!(self, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter)
     }
 
-    /// Blocks of the whole vector; of a declared collective, chunks of the declaration.
+    /// Returns the number of blocks of the whole vector; of a declared collective, chunks of the declaration.
     pub(super) fn blocks(self, n: usize, declared: Option<&Declared>) -> usize {
         match declared {
             Some(declared) => declared.blocks(),
@@ -70,19 +70,19 @@ pub(super) struct Task {
     pub(super) pieces: usize,
     /// Blocks of the whole vector.
     pub(super) blocks: usize,
-    /// Whether the algorithm uses `data`.
+    /// True if the algorithm uses `data`.
     pub(super) data: bool,
-    /// What it is, if it is declared.
+    /// Its declaration, if it is declared.
     pub(super) declared: Option<Declared>,
 }
 
 impl Task {
-    /// Pieces of a block.
+    /// Returns the number of pieces of a block.
     pub(super) fn block(&self) -> usize {
         (self.pieces / self.blocks).max(1)
     }
 
-    /// Whether contributions are summed.
+    /// Returns true if contributions are summed.
     pub(super) fn sums(&self) -> bool {
         match &self.declared {
             Some(declared) => declared.sums,
@@ -90,7 +90,7 @@ impl Task {
         }
     }
 
-    /// Pieces of what it begins with: in `data`, or in `input`.
+    /// Returns the number of pieces of what it begins with: in `data`, or in `input`.
     fn input(&self) -> usize {
         if let Some(declared) = &self.declared {
             return declared.input * self.block();
@@ -126,7 +126,7 @@ impl Task {
         }
     }
 
-    /// What a place begins with.
+    /// Returns the contribution that a place begins with.
     pub(super) fn begins(&self, rank: usize, place: usize) -> Option<Leaf> {
         if place >= self.input() {
             return None;
@@ -142,7 +142,7 @@ impl Task {
         }
     }
 
-    /// What a place must end with: these contributions, each once. `None` asks for nothing.
+    /// Returns the contributions that a place must end with, each once. `None` asks for nothing.
     pub(super) fn ends(&self, rank: usize, place: usize) -> Option<Vec<Leaf>> {
         let at = if self.data { place } else { place.checked_sub(self.input())? };
         if let Some(declared) = &self.declared {

@@ -1,4 +1,4 @@
-//! What declared collectives ask for: their postconditions, one after the other.
+//! Evaluates what declared collectives ask for: their postconditions, one after the other.
 
 use roundelay_dsl::ast::{Collective, Ensure, File, Stmt};
 
@@ -19,19 +19,19 @@ pub struct Declared {
     pub input: usize,
     /// Chunks of every rank's output.
     pub output: usize,
-    /// What it asks for, by rank and chunk of the output.
+    /// The contributions that it asks for, by rank and chunk of the output.
     pub asked: Vec<Vec<Asked>>,
-    /// Whether it has sums.
+    /// True if it has sums.
     pub sums: bool,
 }
 
 impl Declared {
-    /// Its blocks: a chunk of the declaration each.
+    /// Returns the number of its blocks: a chunk of the declaration each.
     pub(super) fn blocks(&self) -> usize {
         self.input.max(self.output).max(1)
     }
 
-    /// All that it asks for at a shape.
+    /// Evaluates all that it asks for at a shape.
     pub(super) fn at<'a>(
         world: &'a World<'a>,
         (file, of): (&'a File, &'a Collective),
@@ -75,7 +75,7 @@ fn sums(body: &[Stmt]) -> bool {
 }
 
 impl Frame<'_> {
-    /// One postcondition of one rank.
+    /// Evaluates one postcondition of one rank.
     fn ensure(&mut self, ensure: &Ensure, asked: &mut [Asked]) -> Result<(), Stop> {
         let targets = self.region(&ensure.target)?;
         let mut all: Vec<Vec<(usize, usize)>> = vec![Vec::new(); targets.len()];

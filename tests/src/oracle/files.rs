@@ -1,4 +1,4 @@
-//! Where names are looked up: in a file, in the files that it imports, then in the book.
+//! Looks up names: in a file, in the files that it imports, then in the algorithm library.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub struct Shelves {
 }
 
 impl Shelves {
-    /// All of them.
+    /// Reads all files of the algorithm library.
     pub fn new() -> Shelves {
         let mut files = BTreeMap::new();
         for e in CATALOGUE {
@@ -92,7 +92,7 @@ impl<'a> World<'a> {
         Ok(None)
     }
 
-    /// The algorithm of that name, as a file sees it.
+    /// Returns the algorithm of that name, as a file sees it.
     pub(super) fn algorithm(
         &self,
         file: &'a File,
@@ -111,7 +111,7 @@ impl<'a> World<'a> {
         found.ok_or(Stop::Unsupported("algorithms that it does not find"))
     }
 
-    /// The declared collective of that name, as a file sees it.
+    /// Returns the declared collective of that name, as a file sees it.
     pub(super) fn collective(
         &self,
         file: &'a File,
@@ -124,7 +124,7 @@ impl<'a> World<'a> {
         found.ok_or(Stop::Unsupported("collectives that it does not find"))
     }
 
-    /// The function of that name, as a file sees it.
+    /// Returns the function of that name, as a file sees it.
     pub(super) fn function(&self, file: &'a File, name: &str) -> Result<Found<'a, FnDef>, Stop> {
         self.look(file, 0, &|item| match item {
             Item::Fn(f) if f.name.text == name => Some(f),

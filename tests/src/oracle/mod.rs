@@ -25,12 +25,12 @@ use files::World;
 use number::Env;
 use round::Memory;
 
-/// Why evaluation ended early.
+/// The reason why evaluation ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     /// A `requires` does not hold.
     Unfit,
-    /// Something that the oracle does not cover.
+    /// The program has something that the oracle does not cover.
     Unsupported(&'static str),
     /// The program is wrong, for this reason.
     Wrong(String),
@@ -42,7 +42,7 @@ fn wrong(why: impl Into<String>) -> Stop {
     Stop::Wrong(why.into())
 }
 
-/// What a right program does.
+/// The properties of a right program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
     /// Messages between different ranks.
@@ -51,15 +51,15 @@ pub struct Told {
     pub sent: u64,
     /// Most pieces that one rank receives from others.
     pub received: u64,
-    /// Whether all that are asked for one sum hold one tree; `None` where no sums are asked for.
+    /// True if all that are asked for one sum hold one tree; `None` where no sums are asked for.
     pub bitwise: Option<bool>,
-    /// Whether that tree adds all ranks in ascending order; `None` where no sums are asked for.
+    /// True if that tree adds all ranks in ascending order; `None` where no sums are asked for.
     pub ordered: Option<bool>,
     /// Pieces of the whole vector.
     pub pieces: u64,
 }
 
-/// Where a program is evaluated.
+/// The shape, the root and the paths with which a program is evaluated.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     /// Ranks along each axis.
@@ -70,7 +70,7 @@ pub struct Place<'a> {
     pub paths: usize,
 }
 
-/// What an algorithm is played with, at one place of the program.
+/// The context in which an algorithm is played, at one place of the program.
 struct Frame<'a> {
     world: &'a World<'a>,
     /// The collective that it implements.
@@ -116,7 +116,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The names of axes with their lengths.
+/// Returns the names of axes with their lengths.
 fn axes_of(axes: &Axes, shape: &[usize]) -> Result<Vec<(String, i64)>, Stop> {
     let names: Vec<String> = match axes {
         Axes::Flat(name) => vec![name.text.clone()],
@@ -129,7 +129,7 @@ fn axes_of(axes: &Axes, shape: &[usize]) -> Result<Vec<(String, i64)>, Stop> {
     Ok(names.into_iter().zip(sizes).collect())
 }
 
-/// The algorithm of that name that a file declares itself.
+/// Returns the algorithm of that name that a file declares itself.
 fn named<'t>(text: &'t Text, name: &str) -> Result<&'t Algorithm, Stop> {
     let found = text.file.items.iter().find_map(|i| match i {
         Item::Algorithm(a) if a.name.text == name => Some(a),
@@ -141,7 +141,7 @@ fn named<'t>(text: &'t Text, name: &str) -> Result<&'t Algorithm, Stop> {
 /// Evaluates the algorithm of that name in a text.
 ///
 /// # Errors
-/// That it is wrong, or cannot be told.
+/// The program is wrong, or cannot be judged.
 pub fn tell(shelves: &Shelves, text: &Text, name: &str, at: Place<'_>) -> Result<Told, Stop> {
     let algorithm = named(text, name)?;
     let mut pieces = 1;
@@ -155,17 +155,17 @@ pub fn tell(shelves: &Shelves, text: &Text, name: &str, at: Place<'_>) -> Result
     Err(Stop::Unsupported("very fine cuts"))
 }
 
-/// What the declared collective of an algorithm asks for.
+/// Returns what the declared collective of an algorithm asks for.
 ///
 /// # Errors
-/// That its postconditions have no meaning, or that it is none.
+/// The postconditions have no meaning, or the collective is not a declared one.
 pub fn asked(shelves: &Shelves, text: &Text, name: &str, at: Place<'_>) -> Result<Declared, Stop> {
     let world = World { shelves, text, paths: at.paths, left: Cell::new(EFFORT) };
     let declared = world.collective(&text.file, &named(text, name)?.collective.text)?;
     Declared::at(&world, declared, at.shape)
 }
 
-/// What is done of a program before it is too long.
+/// The effort after which a program is given up as too long.
 const EFFORT: u64 = 400_000;
 
 /// Evaluates with so many pieces a block.

@@ -1,10 +1,10 @@
-//! Numbers and truth values, as docs/language.md defines them.
+//! Evaluates numbers and truth values, as docs/language.md defines them.
 
 use roundelay_dsl::ast::{BinOp, Expr, ExprKind, File, FnDef, UnOp};
 
 use super::{Frame, Stop, wrong};
 
-/// What an expression gives.
+/// The value of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Datum {
     Int(i64),
@@ -77,7 +77,7 @@ fn log2(x: i64) -> Option<i64> {
 }
 
 impl<'a> Frame<'a> {
-    /// A number.
+    /// Evaluates a number.
     pub(super) fn int(&self, e: &Expr) -> Result<i64, Stop> {
         match self.value(&self.env, e, 0)? {
             Datum::Int(v) => Ok(v),
@@ -85,7 +85,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// A truth value.
+    /// Evaluates a truth value.
     pub(super) fn truth(&self, e: &Expr) -> Result<bool, Stop> {
         self.truth_in(&self.env, e, 0)
     }
@@ -97,7 +97,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Either.
+    /// Evaluates a number or a truth value.
     pub(super) fn value(&self, env: &Env<'a>, e: &Expr, depth: u32) -> Result<Datum, Stop> {
         if depth > 200 {
             return Err(Stop::Unsupported("deep expressions"));

@@ -1,4 +1,4 @@
-//! Parts: splits of the vector, and other algorithms that are used.
+//! Plays parts: splits of the vector, and other algorithms that are used.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ struct Group {
 }
 
 impl<'a> Frame<'a> {
-    /// A part for each value; in it each buffer is a part of every block, and scratch is the part's own.
+    /// Plays a part for each value; in it each buffer is a part of every block, and scratch is the part's own.
     pub(super) fn split(
         &mut self,
         memory: &mut Memory,
@@ -58,7 +58,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Another algorithm, in every group one after the other: groups share nothing.
+    /// Plays another algorithm, in every group one after the other: groups share nothing.
     pub(super) fn part(&mut self, memory: &mut Memory, part: &'a Use) -> Result<(), Stop> {
         if self.depth > 8 {
             return Err(Stop::Unsupported("deep uses"));
@@ -102,7 +102,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// The buffers of an algorithm that is used.
+    /// Returns the buffers of an algorithm that is used.
     fn handed(
         &self,
         part: &Use,
@@ -124,7 +124,7 @@ impl<'a> Frame<'a> {
         Ok([("input".to_string(), input), ("output".to_string(), output)].into())
     }
 
-    /// The groups along an axis, or all ranks.
+    /// Returns the groups along an axis, or all ranks.
     fn groups(&self, part: &Use, used: &Algorithm) -> Result<Vec<Group>, Stop> {
         let Some(over) = &part.over else {
             let lengths = self.axes.iter().map(|a| usize::try_from(a.1).unwrap_or(0));
@@ -153,7 +153,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Pieces of the whole vector, of so many blocks, whose buffers these are.
+/// Returns the number of pieces of the whole vector, of so many blocks, whose buffers these are.
 fn whole(views: &BTreeMap<String, Vec<usize>>, kind: Kind, blocks: usize) -> Result<usize, Stop> {
     let len = |name: &str| views.get(name).map_or(0, Vec::len);
     if views.contains_key("data") {

@@ -1,4 +1,4 @@
-//! Statements: what outside of rounds happens in order, and what a round gathers.
+//! Plays statements: what outside of rounds happens in order, and what a round gathers.
 
 use roundelay_dsl::ast::{Algorithm, Each, Expr, File, Index, Rank, Region, Stmt, Transfer};
 
@@ -9,7 +9,7 @@ use super::round::{Memory, Move};
 use super::{Frame, Stop, axes_of, wrong};
 
 impl<'a> World<'a> {
-    /// All buffers that statements of a file name, those of parts that are given none too.
+    /// Finds all buffers that statements of a file name, those of parts that are given none too.
     fn buffers(
         &self,
         file: &'a File,
@@ -46,7 +46,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Whether an algorithm of a file uses `data`; one that names no buffer does, but of a declared
+    /// Returns true if an algorithm of a file uses `data`; one that names no buffer does, but of a declared
     /// collective.
     pub(super) fn in_place(
         &self,
@@ -70,7 +70,7 @@ pub(super) fn small(v: usize) -> i64 {
     i64::try_from(v).unwrap_or(i64::MAX)
 }
 
-/// How much finer `pieces` must be cut to give `parts` of the same length.
+/// Cuts `pieces` into `parts` of equal length; the error says how much finer the pieces must be for that.
 pub(super) fn cut(pieces: usize, parts: usize) -> Result<usize, Stop> {
     let (mut a, mut b) = (pieces, parts);
     while b != 0 {
@@ -80,7 +80,7 @@ pub(super) fn cut(pieces: usize, parts: usize) -> Result<usize, Stop> {
 }
 
 impl<'a> Frame<'a> {
-    /// An algorithm of a file, with nothing to play on yet.
+    /// Returns an algorithm of a file, with nothing to play on yet.
     pub(super) fn of(
         world: &'a World<'a>,
         file: &'a File,
@@ -151,7 +151,7 @@ impl<'a> Frame<'a> {
         self.block(memory, algorithm, &algorithm.body)
     }
 
-    /// Scratch that holds nothing yet.
+    /// Makes scratch that holds nothing yet.
     pub(super) fn scratch(
         &mut self,
         memory: &mut Memory,
@@ -252,12 +252,12 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Whether a `where`, if there is one, holds.
+    /// Returns true if there is no `where`, or if it holds.
     pub(super) fn passes(&self, filter: &Option<Expr>) -> Result<bool, Stop> {
         filter.as_ref().map_or(Ok(true), |e| self.truth(e))
     }
 
-    /// The coordinates of a rank, slowest first.
+    /// Returns the coordinates of a rank, slowest first.
     pub(super) fn coordinates(&self, mut rank: usize) -> Vec<i64> {
         let mut all = Vec::new();
         for (_, length) in self.axes.iter().rev() {
@@ -305,7 +305,7 @@ impl<'a> Frame<'a> {
         if v < 1 { Err(wrong("RL0409 a stride or block of nothing")) } else { Ok(v) }
     }
 
-    /// The places of a region, in its order.
+    /// Returns the places of a region, in its order.
     pub(super) fn region(&self, region: &Region) -> Result<Vec<usize>, Stop> {
         let view = self.views.get(&region.buffer.text);
         let view = view.ok_or(Stop::Unsupported("a buffer that the part does not have"))?;

@@ -1,4 +1,4 @@
-//! The memory of all ranks, as trees of additions, and what one round does to it.
+//! Models the memory of all ranks, as trees of additions, and what one round does to it.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) struct Move {
     pub(super) rounded: bool,
 }
 
-/// What all ranks hold.
+/// The contents of the memory of all ranks.
 pub(super) struct Memory {
     places: Vec<Vec<Option<Tree>>>,
     numbers: BTreeMap<Node, Tree>,
@@ -38,7 +38,7 @@ pub(super) struct Memory {
     /// their blocks have the same length, others need not.
     seen: usize,
     block: usize,
-    /// Of a barrier: of whom each rank has heard.
+    /// The ranks of which each rank has heard, in a barrier.
     heard: Vec<Vec<bool>>,
     pub(super) messages: u64,
     pub(super) sent: Vec<u64>,
@@ -132,7 +132,7 @@ impl Memory {
         Ok(())
     }
 
-    /// What a place holds after all that is written to it in a round.
+    /// Returns what a place holds after all that is written to it in a round.
     fn fold(&mut self, rank: usize, place: usize, list: &[(&Move, Tree)]) -> Result<Tree, Stop> {
         let copies = list.iter().filter(|(m, _)| m.op == Op::Copy).count();
         if copies > 1 {
@@ -146,7 +146,7 @@ impl Memory {
         if list.iter().any(|(m, _)| chunks(m) != chunks(list[0].0)) {
             return Err(wrong("RL0405 regions overlap in part"));
         }
-        // Of one rank: first what the place holds, then what is added, as it is written.
+        // Within one rank, what the place holds comes first, then what is added, as it is written.
         let mut operands: Vec<(usize, bool, Tree)> =
             list.iter().map(|(m, tree)| (m.src, true, *tree)).collect();
         if copies == 0 {
@@ -172,13 +172,14 @@ impl Memory {
         Ok(sum)
     }
 
-    /// The place in its block of the pieces that a tree adds, which says how long they are.
+    /// Returns the place in its block of the pieces that a tree adds, which says how long they are.
     fn length(&self, tree: Tree) -> usize {
         self.leaves[tree].first().map_or(0, |leaf| leaf.1 % self.block)
     }
 
-    /// Whether every rank holds what is asked for; and whether those that hold one sum hold one tree,
-    /// and that one adds the ranks one after the other.
+    /// Fails unless every rank holds what is asked for. Returns whether those that hold one sum hold one
+    /// tree, and whether that one adds the ranks one after the other; `None` for a barrier, or if nothing is
+    /// summed.
     pub(super) fn judge(&mut self, task: &Task) -> Result<Option<(bool, bool)>, Stop> {
         if task.kind == Kind::Barrier {
             let all = self.heard.iter().flatten().all(|h| *h);
@@ -201,7 +202,7 @@ impl Memory {
         Ok(task.sums().then_some((equal, equal && ordered)))
     }
 
-    /// The sum of contributions, one after the other.
+    /// Returns the sum of contributions, one after the other.
     fn in_order(&mut self, leaves: &[Leaf]) -> Option<Tree> {
         let trees: Vec<Tree> = leaves.iter().map(|l| self.number(Node::Leaf(*l))).collect();
         trees.into_iter().reduce(|a, b| self.number(Node::Sum(a.min(b), a.max(b))))

@@ -1,4 +1,4 @@
-//! What the warps of a kernel do, step by step: a device program with its addresses put in.
+//! Models the warps of a kernel, step by step: a device program with its addresses put in.
 
 use std::rc::Rc;
 
@@ -22,33 +22,33 @@ pub(crate) struct Call {
     pub(crate) pass: usize,
     pub(crate) passes: usize,
     pub(crate) groups: usize,
-    /// What the user puts in, and what must come out where the collective asks for something.
+    /// The values that the user puts in, and those that must come out where the collective asks for something.
     pub(crate) before: Vec<Buffers>,
     pub(crate) after: Vec<Buffers>,
     pub(crate) asked: Vec<Vec<(Buf, u32)>>,
 }
 
 impl Call {
-    /// Whether the end of the call proves that all ranks have entered it.
+    /// Returns true if the end of the call proves that all ranks have entered it.
     pub(crate) fn proves(&self) -> bool {
         self.programs[0].synchronizes && self.cut.elements / self.cut.chunks > 0
     }
 
-    /// Cells of a half of the staging memory.
+    /// Returns the number of cells of a half of the staging memory.
     pub(crate) fn half(&self) -> usize {
         self.programs[0].staging as usize * self.blocks * self.pass
     }
 }
 
-/// Where a value is read.
+/// The place from which a value is read.
 #[derive(Clone, Copy)]
 pub(crate) struct Src {
     pub(crate) at: At,
-    /// Whether it is a packet.
+    /// True if it is a packet.
     pub(crate) packet: bool,
 }
 
-/// Where a value goes.
+/// The place to which a value goes.
 #[derive(Clone, Copy)]
 pub(crate) struct Dst {
     pub(crate) at: At,
@@ -63,7 +63,7 @@ pub(crate) struct Fold {
     pub(crate) epoch: u32,
 }
 
-/// What a warp does next.
+/// The next step of a warp.
 #[derive(Clone)]
 pub(crate) enum Step {
     Wait { at: At, wanted: u64, acquire: bool },
@@ -77,7 +77,7 @@ pub(crate) const BLOCKS: usize = 3;
 /// Warps of a block.
 pub(crate) const WARPS: usize = 3;
 
-/// Where everything is in the cells of all ranks.
+/// The layout of everything in the cells of all ranks.
 #[derive(Clone)]
 pub(crate) struct Layout {
     pub(crate) ranks: usize,
@@ -101,7 +101,7 @@ impl Layout {
         (rank * self.per_rank() + cell) as At
     }
 
-    /// The word in the memory of `rank` that `writer` writes: 0 sent, 1 consumed.
+    /// Returns the word in the memory of `rank` that `writer` writes: 0 sent, 1 consumed.
     fn word(&self, rank: usize, kind: usize, writer: usize, channel: usize, block: usize) -> At {
         let of = (kind * self.ranks + writer) * self.channels + channel;
         self.at(rank, of * BLOCKS + block)
@@ -123,7 +123,7 @@ impl Layout {
         self.at(rank, self.words() + staging + before + element)
     }
 
-    /// The words that a rank writes in the memory of another one.
+    /// Returns the words that a rank writes in the memory of another one.
     pub(crate) fn told(&self, rank: usize, writer: usize) -> impl Iterator<Item = At> {
         let links = (0..2 * self.channels).map(move |of| (of / self.channels, of % self.channels));
         let links = links.map(move |(kind, channel)| self.word(rank, kind, writer, channel, 0));
@@ -131,13 +131,13 @@ impl Layout {
         all.flat_map(|first| (0..BLOCKS as At).map(move |block| first + block))
     }
 
-    /// The cells of a half of a rank's packets.
+    /// Returns the cells of a half of a rank's packets.
     pub(crate) fn packets(&self, rank: usize, half: u32) -> std::ops::Range<At> {
         let first = self.staging(rank, true, half, 0);
         first..first + self.halves[1] as At
     }
 
-    /// Whether it is a cell of a buffer.
+    /// Returns true if it is a cell of a buffer.
     pub(crate) fn is_buffer(&self, at: At) -> bool {
         at as usize % self.per_rank() >= self.words() + 2 * (self.halves[0] + self.halves[1])
     }
@@ -157,7 +157,7 @@ pub(crate) struct Writer<'c> {
     pub(crate) block: usize,
     pub(crate) warp: usize,
     pub(crate) epoch: u32,
-    /// Whether the call before proved that all had entered it.
+    /// True if the call before proved that all had entered it.
     pub(crate) synchronized: bool,
     pub(crate) steps: Vec<Step>,
 }
@@ -274,7 +274,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Where chunk k of a message is, on its receiver.
+    /// Returns the cell of chunk k of a message, on its receiver.
     fn slot(&self, t: usize, m: Message, k: usize) -> At {
         let link = self.link(m);
         let receiver = if link.dir == Dir::Send { link.peer as usize } else { self.rank };
@@ -285,7 +285,7 @@ impl Writer<'_> {
         self.layout.staging(receiver, packets, self.epoch, index * self.call.pass)
     }
 
-    /// The first element of this block and pass in the k-th chunk of a region.
+    /// Returns the first element of this block and pass in the k-th chunk of a region.
     fn place(&self, t: usize, rank: usize, region: &Region, k: usize) -> At {
         let Some((buf, c)) = region.iter().nth(k) else { panic!("a region is too short") };
         let from = (t * self.call.blocks + self.block) * self.call.pass;

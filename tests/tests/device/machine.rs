@@ -13,9 +13,9 @@ use super::kernel::{Call, Fold, Layout, Step, WARPS, Writer};
 use super::memory::{Eye, Memory, View, join};
 use super::reference::{Buffers, rounded};
 
-/// What stands where nothing meaningful does.
+/// The value of cells that hold nothing meaningful.
 const POISON: u32 = 0x7fc0_dead;
-/// So many steps in a row without any of them going on: then it is looked whether any can.
+/// The number of steps in a row without progress after which the machine checks whether any progress is possible.
 const PATIENCE: usize = 400;
 
 struct Warp {
@@ -25,22 +25,22 @@ struct Warp {
     met: bool,
 }
 
-/// Which calls have been made before, and what becomes of what they left.
+/// The calls that were made before, and what becomes of what they left.
 #[derive(Clone, Copy)]
 pub(crate) struct Past {
     /// Epoch of the first call.
     pub(crate) first: u32,
-    /// Whether calls renew words and packets.
+    /// True if calls renew words and packets.
     pub(crate) renews: bool,
 }
 
-/// None have.
+/// No calls before.
 pub(crate) const NONE: Past = Past { first: 1, renews: true };
 
 /// An element under way.
 struct Pending {
     warp: usize,
-    /// How often the block had met.
+    /// Number of times that the block had met.
     after: usize,
     fold: Rc<Fold>,
     /// Contents of packets.
@@ -57,7 +57,7 @@ struct Rank {
     /// Call at hand.
     call: usize,
     blocks: Vec<Block>,
-    /// What the rank's stream has seen, now and when each call began.
+    /// The values that the rank's stream has seen, now and when each call began.
     view: View,
     began: Vec<Rc<View>>,
     synchronized: bool,
@@ -72,7 +72,7 @@ pub(crate) struct Machine<'c> {
     ranks: Vec<Rank>,
     dice: Dice,
     eye: Eye,
-    /// Of ten elements, so many stay under way.
+    /// Number of elements in ten that stay under way.
     lazy: usize,
 }
 
@@ -145,7 +145,7 @@ impl<'c> Machine<'c> {
         machine
     }
 
-    /// Words as old as they may be, and packets of calls that come when all epochs have been.
+    /// Writes words as old as they may be, and packets of calls that come when all epochs have been.
     fn remember(&mut self) {
         let all = self.layout.ranks;
         let mut view = self.memory.view();
@@ -171,7 +171,7 @@ impl<'c> Machine<'c> {
         self.past.first.wrapping_add(self.ranks[rank].call as u32)
     }
 
-    /// The user fills the buffers; then the kernel starts.
+    /// Lets the user fill the buffers; then the kernel starts.
     fn begin(&mut self, rank: usize) {
         let Some(call) = self.calls.get(self.ranks[rank].call) else { return };
         self.fill(rank, &call.before[rank]);
@@ -209,7 +209,7 @@ impl<'c> Machine<'c> {
         }
     }
 
-    /// All warps of the rank have ended: looks at what the call gave.
+    /// Ends a rank's call, all of whose warps have ended: looks at what the call gave.
     fn end(&mut self, rank: usize) -> Result<(), String> {
         let of = &mut self.ranks[rank];
         for block in std::mem::take(&mut of.blocks) {
@@ -250,7 +250,7 @@ impl<'c> Machine<'c> {
         Ok(())
     }
 
-    /// What the last block of a call does if the call renews.
+    /// Plays what the last block of a call does if the call renews.
     fn renew(&mut self, rank: usize) {
         let epoch = self.epoch(rank);
         let view = &mut self.ranks[rank].view;
@@ -265,7 +265,7 @@ impl<'c> Machine<'c> {
         }
     }
 
-    /// What all ranks did before the barrier is seen after it.
+    /// Checks that whatever all ranks did before the barrier is seen after it.
     fn barrier(&self, rank: usize) -> Result<(), String> {
         let Rank { call, view, .. } = &self.ranks[rank];
         let seen = |began: &Rc<View>| view.iter().zip(began.iter()).all(|(a, b)| a >= b);
@@ -277,7 +277,7 @@ impl<'c> Machine<'c> {
         }
     }
 
-    /// A few steps of some warp, or one element that was under way.
+    /// Plays a few steps of some warp, or one element that was under way.
     fn some(&mut self) -> Result<bool, String> {
         let total: usize =
             self.ranks.iter().filter(|r| !r.blocks.is_empty()).map(|r| r.speed).sum();
@@ -311,7 +311,7 @@ impl<'c> Machine<'c> {
         Ok(moved)
     }
 
-    /// Every warp once, with everything delivered and seen.
+    /// Plays every warp once, with everything delivered and seen.
     fn all(&mut self) -> Result<(), String> {
         self.eye = Eye::Newest;
         let mut moved = false;
@@ -341,7 +341,7 @@ impl<'c> Machine<'c> {
             .all(|b| b.pending.is_empty() && b.warps.iter().all(|w| w.next == w.steps.len()))
     }
 
-    /// One step of a warp; whether it could be done.
+    /// Plays one step of a warp; returns false if it cannot be done.
     fn step(&mut self, rank: usize, block: usize, warp: usize) -> bool {
         let of = &mut self.ranks[rank].blocks[block];
         let me = &mut of.warps[warp];
@@ -435,7 +435,7 @@ impl<'c> Machine<'c> {
         true
     }
 
-    /// Element i of those under way, or one that must come before it, is read and written.
+    /// Reads and writes element i of those under way, or one that must come before it.
     fn deliver(&mut self, rank: usize, block: usize, i: usize) {
         let of = &mut self.ranks[rank].blocks[block];
         let p = &of.pending[i];
@@ -485,7 +485,7 @@ impl<'c> Machine<'c> {
     }
 }
 
-/// Whether one of them writes what the other one touches.
+/// Returns true if one of them writes what the other one touches.
 fn conflict(a: &Fold, b: &Fold) -> bool {
     let reads = |f: &Fold, at| f.inputs.iter().any(|s| s.at == at);
     let writes = |f: &Fold, at| f.outs.iter().any(|d| d.at == at);

@@ -1,5 +1,5 @@
-//! Device programs, played on a machine of the test: many warps, a weak memory, a seed that decides who
-//! goes on. What comes out is compared bit by bit with the plans played one operation at a time.
+//! Plays device programs on a machine of the test: many warps, a weak memory, a seed that decides who goes
+//! on. What comes out is compared bit by bit with the plans played one operation at a time.
 //!
 //! `SEED=7` draws others, `PLAYS=20` more.
 
@@ -51,7 +51,7 @@ fn call(
     }
 }
 
-/// A call of these programs.
+/// Returns a call of these programs.
 fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Dice) -> Call {
     let plans = proved.plans().to_vec();
     let header = &plans[0].header;
@@ -62,7 +62,7 @@ fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Di
         0 => dice.below(enough),
         1 => enough,
         2 => 2 * enough,
-        // So many passes that slots are used again.
+        // Enough passes for slots to be used again.
         3 | 4 if !programs[0].protocol.is_one_pass() => enough * (7 + dice.below(4)),
         _ => enough + dice.below(2 * enough + 3),
     };
@@ -146,7 +146,7 @@ fn placed(
     }
 }
 
-/// Everything of the book that the shape allows.
+/// Calls `of` with everything of the book at the shapes that it allows, proved.
 fn proofs(mut of: impl FnMut(&str, &Shape, &Proved)) {
     for entry in CATALOGUE {
         let name = format!("{}.{}", entry.collective, entry.name);
@@ -159,7 +159,7 @@ fn proofs(mut of: impl FnMut(&str, &Shape, &Proved)) {
     }
 }
 
-/// What else there is: the book in channels, and the suite.
+/// Plays all others: the algorithm library in channels, and the suite.
 fn others(mut of: impl FnMut(&str, &Shape, &Proved)) {
     let mut texts: Vec<(String, String)> = Vec::new();
     for entry in CATALOGUE {

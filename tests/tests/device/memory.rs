@@ -1,4 +1,4 @@
-//! Weak memory: every cell keeps the values that it had, and every agent knows from which on it must read.
+//! Models a weak memory: every cell keeps the values that it had, and every agent knows from which on it must read.
 //!
 //! A write is a new value at the end of a cell's history. An agent may read any value that is not older than
 //! the one it must have seen: its *view* says, for each cell, which that is. Views grow by the agent's
@@ -12,16 +12,16 @@ use roundelay_tests::Dice;
 /// Number of a cell.
 pub(crate) type At = u32;
 
-/// For each cell, the oldest value that may be read.
+/// The oldest value that may be read, for each cell.
 pub(crate) type View = Vec<u32>;
 
-/// So many old values are kept.
+/// Number of old values that are kept.
 const KEPT: usize = 6;
 
 #[derive(Clone)]
 struct Value {
     bits: u64,
-    /// What a release before the write makes visible to who acquires it.
+    /// The view that a release before the write makes visible to a reader that acquires it.
     released: Option<Rc<View>>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Memory {
     cells: Vec<Cell>,
 }
 
-/// How a read chooses among the values that it may see.
+/// The rule by which a read chooses among the values that it may see.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Eye {
     /// Any; the oldest often.
@@ -110,7 +110,7 @@ impl Memory {
         view[at as usize] = cell.first + cell.values.len() as u32 - 1;
     }
 
-    /// The only value that may be read, or `None` if there are several different ones.
+    /// Returns the only value that may be read, or `None` if there are several different ones.
     pub(crate) fn certain(&self, at: At, view: &View) -> Option<u64> {
         let cell = &self.cells[at as usize];
         let from = view[at as usize].saturating_sub(cell.first) as usize;

@@ -1,4 +1,4 @@
-//! What a call must give: the plans played one operation at a time, on plain memory.
+//! Computes what a call must give: the plans played one operation at a time, on plain memory.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,7 +15,7 @@ pub(crate) fn rounded(x: f32, wire: Option<WireType>) -> f32 {
     }
 }
 
-/// Where the chunks of a vector of N elements are.
+/// The chunks of a vector of N elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Cut {
     pub(crate) elements: usize,
@@ -27,7 +27,7 @@ impl Cut {
         Cut { elements: count * header.blocks as usize, chunks: header.chunks as usize }
     }
 
-    /// The first element of a chunk.
+    /// Returns the first element of a chunk.
     pub(crate) fn begin(&self, chunk: usize) -> usize {
         chunk * self.elements / self.chunks
     }
@@ -36,12 +36,12 @@ impl Cut {
         self.begin(chunk + 1) - self.begin(chunk)
     }
 
-    /// Elements of the longest chunk.
+    /// Returns the number of elements of the longest chunk.
     pub(crate) fn most(&self) -> usize {
         self.elements.div_ceil(self.chunks)
     }
 
-    /// The first element of a chunk in its buffer.
+    /// Returns the first element of a chunk in its buffer.
     pub(crate) fn place(&self, buf: Buf, chunk: u32) -> usize {
         match buf {
             Buf::Scratch(_) => chunk as usize * self.most(),
@@ -49,7 +49,7 @@ impl Cut {
         }
     }
 
-    /// Elements of each chunk of an operation.
+    /// Returns the number of elements of each chunk of an operation.
     pub(crate) fn lengths(&self, sizes: &Sizes) -> Vec<usize> {
         match sizes {
             Sizes::Full(n) => vec![self.most(); *n as usize],
@@ -59,7 +59,7 @@ impl Cut {
         }
     }
 
-    /// Elements of a buffer.
+    /// Returns the number of elements of a buffer.
     pub(crate) fn size(&self, plan: &Plan, buf: Buf) -> usize {
         let chunks = plan.buffer_chunks(buf).unwrap_or(0);
         self.place(buf, chunks)
@@ -69,7 +69,7 @@ impl Cut {
 /// The buffers of a rank.
 pub(crate) type Buffers = BTreeMap<Buf, Vec<f32>>;
 
-/// All buffers that a plan may have.
+/// Returns all buffers that a plan may have.
 pub(crate) fn buffers(plan: &Plan) -> Vec<Buf> {
     let scratch = (0..plan.header.scratch.len()).map(|i| Buf::Scratch(i as u16));
     [Buf::Data, Buf::Input, Buf::Output].into_iter().chain(scratch).collect()

@@ -9,7 +9,7 @@ use roundelay_tests::Dice;
 
 use super::{Call, machine, proofs, setting, with};
 
-/// Everything that can be taken away from the programs, by name, with what remains.
+/// Returns everything that can be taken away from the programs, by name, with what remains.
 fn removals(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
     let mut all = Vec::new();
     let mut add = |rank: usize, name: String, change: &dyn Fn(&mut DeviceProgram)| {
@@ -56,7 +56,7 @@ fn removals(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
     all
 }
 
-/// Programs damaged otherwise, each in one place.
+/// Returns programs damaged otherwise, each in one place.
 fn damages(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
     type Change = fn(&mut DeviceProgram);
     fn link(p: &mut DeviceProgram, change: fn(&mut DeviceConnection)) {
@@ -134,7 +134,7 @@ fn damaged_programs_are_refused() {
     assert!(accepted.is_empty(), "{} of {tried}:\n{}", accepted.len(), accepted.join("\n"));
 }
 
-/// Whether the machine finds that something is missing.
+/// Returns true if the machine finds that something is missing.
 fn found(name: &str, proved: &Proved, rest: &[DeviceProgram], seeds: u64) -> bool {
     (0..seeds).any(|seed| {
         let mut dice = Dice(seed);
@@ -144,9 +144,9 @@ fn found(name: &str, proved: &Proved, rest: &[DeviceProgram], seeds: u64) -> boo
     })
 }
 
-/// What the proof accepts without: a word that is told again by a later signal, so that peers only wait
-/// longer; a meeting between passes that another rank's meeting stands for; and of what several channels of a rank
-/// tell at once that engines may read, all but one.
+/// Returns true if the proof may accept the program without it: a word that is told again by a later signal,
+/// so that peers only wait longer; a meeting between passes that another rank's meeting stands for; and of
+/// what several channels of a rank tell at once that engines may read, all but one.
 fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> bool {
     let told = |p: &DeviceProgram| {
         let signals = p.phases.iter().flat_map(|phase| &phase.signals);
@@ -170,8 +170,8 @@ fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> boo
         || told_twice && orders
 }
 
-/// What no machine without branches taken before their time can show: after a wait for an entry, for room, or
-/// for a consumption, the rank only writes.
+/// Returns true if no machine without branches taken before their time can show it: after a wait for an
+/// entry, for room, or for a consumption, the rank only writes.
 fn hidden(what: &str) -> bool {
     what.contains("acquire") && !what.contains("Sent")
 }

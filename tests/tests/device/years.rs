@@ -1,4 +1,4 @@
-//! Calls across the last epoch, and across the end of a year, on memory that is as old as it may be.
+//! Plays calls across the last epoch, and across the end of a year, on memory that is as old as it may be.
 
 use roundelay_compiler::device::Protocol;
 use roundelay_compiler::device::abi::YEAR;

@@ -1,4 +1,4 @@
-//! One call of all ranks: its data, playing one rank of it, and judging what came of that.
+//! Holds one call of all ranks: makes its data, plays one rank of it, and judges what came of that.
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ pub(crate) struct Plans {
     pub(crate) name: String,
     pub(crate) collective: Collective,
     pub(crate) in_place: bool,
-    /// Whether all ranks' results were proved to be bitwise equal.
+    /// True if all ranks' results were proved to be bitwise equal.
     pub(crate) bitwise: bool,
     pub(crate) lossy: bool,
-    /// By schedule and rank. The first schedule is the compiler's.
+    /// The plans, by schedule and rank. The first schedule is the compiler's.
     pub(crate) plans: Vec<Vec<Plan>>,
 }
 
 /// Schedules that any plan may be played with.
 pub(crate) const SCHEDULES: usize = 5;
 
-/// The plans under another schedule, with another identity.
+/// Returns the plans under another schedule, with another identity.
 fn scheduled(plans: &[Plan], schedule: usize, least_slots: u32) -> Vec<Plan> {
     let mut plans = plans.to_vec();
     for header in plans.iter_mut().map(|p| &mut p.header) {
@@ -117,7 +117,7 @@ impl Plans {
         }))
     }
 
-    /// The plans of `collective.name` of the book.
+    /// Returns the plans of `collective.name` of the book.
     pub(crate) fn of(path: &str, shape: &str, root: u32, placement: Placement) -> Plans {
         let (collective, name) = path.split_once('.').expect("collective.name");
         let entry = find(collective, name).expect("an algorithm of the book");
@@ -128,8 +128,8 @@ impl Plans {
             .expect("an allowed shape")
     }
 
-    /// Whether a call of that type and operator is one. What is rounded on the wire must be sums of
-    /// floats. Nothing says what an average or a factor of a declared collective is.
+    /// Returns true if a call of that type and operator exists. An algorithm that rounds on the wire must
+    /// have sums of floats. Nothing defines an average or a factor of a declared collective.
     pub(crate) fn takes(&self, dtype: DType, op: RedOp) -> bool {
         let sum = matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum);
         let plain = !matches!(op, RedOp::Avg | RedOp::PremulSum);
@@ -153,7 +153,7 @@ impl Plans {
         Shares::new(cuts.windows(2).map(|pair| pair[1] - pair[0]).collect())
     }
 
-    /// Bytes of the slots that the largest message needs, if chunks have one element.
+    /// Returns the bytes of the slots that the largest message needs, if chunks have one element.
     pub(crate) fn least_slot(&self, dtype: DType) -> u64 {
         let size = if self.lossy { dtype.size().max(4) } else { dtype.size() };
         self.plans[0].iter().map(|p| u64::from(p.header.message)).max().unwrap_or(1) * size as u64
@@ -172,20 +172,20 @@ pub(crate) struct Case<'a> {
     pub(crate) shares: Option<Shares>,
 }
 
-/// How a call is played: what must not change its result.
+/// The manner in which a call is played, which must not change its result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
-    /// Which schedule.
+    /// Index of the schedule.
     pub(crate) schedule: usize,
     /// The least capacity of a slot in bytes, 0 for the usual one.
     pub(crate) slot_bytes: u64,
-    /// Whether buffers lie in memory that the other ranks can read.
+    /// True if buffers lie in memory that the other ranks can read.
     pub(crate) shared: bool,
     /// Guard elements on each side.
     pub(crate) guard: usize,
 }
 
-/// What one rank has after a call.
+/// The buffers and figures of one rank after a call.
 pub(crate) struct Played {
     /// The input of a call out of manner.
     pub(crate) input: Option<Guarded>,
@@ -203,7 +203,7 @@ impl std::fmt::Display for Case<'_> {
 }
 
 impl Case<'_> {
-    /// The vectors of all ranks.
+    /// Returns the vectors of all ranks.
     pub(crate) fn vectors(&self) -> Vec<Vec<u8>> {
         let ranks = self.plans.collective.ranks;
         let len = self.plans.collective.input() as usize * self.count;
@@ -316,7 +316,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// What the rank was to end with, as bytes.
+    /// Returns what the rank was to end with, as bytes.
     pub(crate) fn result(&self, rank: u32, played: &Played) -> Vec<u8> {
         let bytes = self.count * self.dtype.size();
         let body = played.result.body();

@@ -1,4 +1,4 @@
-//! Ranks as threads, kept from call to call.
+//! Starts ranks as threads, kept from call to call.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use roundelay_tests::Dice;
 
 use crate::case::{Case, Manner};
 
-/// New ranks, with slots of so many bytes, or the usual ones for 0. Memory that they cut scratch buffers
-/// from holds no zeros.
+/// Makes new ranks, with slots of so many bytes, or the usual ones for 0. Memory that they cut scratch
+/// buffers from holds no zeros.
 pub(crate) fn ranks(n: u32, slot_bytes: u64) -> Vec<Communicator> {
     let mut layout = Layout::new(n);
     if slot_bytes > 0 {

@@ -1,6 +1,6 @@
-//! Every algorithm of the book, and random ones of declared collectives, played on real data by the runtime,
-//! and compared with a reference that knows nothing of plans: `reference` says what the collectives are, `values` what the operators
-//! do, `case` plays a call and judges it, `job` holds the ranks.
+//! Tests every algorithm of the book, and random ones of declared collectives, played on real data by the
+//! runtime, and compared with a reference that knows nothing of plans: `reference` says what the collectives
+//! are, `values` what the operators do, `case` plays a call and judges it, `job` holds the ranks.
 //!
 //! Types, operators, data, memory and schedules are drawn from a seed. `SEED=7` draws others,
 //! `PLAYS=20` more, `ONLY=all_reduce.ring` plays one algorithm; `ROUNDS=20` draws more declared collectives.
@@ -53,7 +53,7 @@ fn shapes(program: &Program) -> Vec<Shape> {
 /// An algorithm to play, by a name for messages.
 type Piece = (String, SourceMap, Arc<Program>);
 
-/// The book, the book once more in channels, and what else the suite has for collectives of the book.
+/// Returns the book, the book once more in channels, and what else the suite has for collectives of the book.
 fn pieces() -> Vec<Piece> {
     let mut pieces = Vec::new();
     for entry in CATALOGUE.iter().filter(|e| e.collective != "barrier") {
@@ -87,7 +87,7 @@ fn pieces() -> Vec<Piece> {
     pieces
 }
 
-/// What was covered.
+/// The coverage of all calls.
 #[derive(Default)]
 struct Tally {
     algorithms: BTreeSet<String>,
@@ -135,7 +135,7 @@ impl Deck {
         self.cards.swap_remove(at)
     }
 
-    /// A call of the plans.
+    /// Returns a call of the plans.
     fn case<'a>(&mut self, plans: &'a Plans, count: usize) -> Case<'a> {
         let (dtype, op) = loop {
             let (dtype, op) = self.draw();
@@ -193,7 +193,7 @@ fn the_book_is_right_on_real_data() {
     tally.report(&jobs, began);
 }
 
-/// A declared collective as the oracle reads it, and its algorithm, with the plans if it is right.
+/// Reads a declared collective as the oracle does, and its algorithm; with the plans if it is right.
 fn own(text: &str, asked: &str, shape: &Shape) -> Result<Option<Plans>, Stop> {
     let source = read("own.algo", text).unwrap_or_else(|(s, d)| panic!("{}", explain(&s, &d)));
     let program = source.programs.iter().find(|p| p.name == "main").expect("an algorithm");
@@ -431,7 +431,7 @@ fn what_does_not_go_together_is_refused_and_does_no_harm() {
     });
 }
 
-/// Calls that processes make.
+/// Returns the plans of calls that processes make.
 fn of_processes(n: u32) -> Vec<Plans> {
     let mut all = Vec::new();
     for (path, root) in [
@@ -450,7 +450,7 @@ fn of_processes(n: u32) -> Vec<Plans> {
     all
 }
 
-/// Not a test by itself: what each rank of a launched job does.
+/// Plays a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
     if std::env::var(RANK).is_err() {

@@ -1,5 +1,5 @@
-//! What each collective takes and must leave, by its plain definition, in blocks of `count` elements.
-//! Nothing here knows of chunks or plans. Declared ones are read by the oracle.
+//! Defines what each collective takes and must leave, in blocks of `count` elements. Nothing here knows of
+//! chunks or plans. Declared ones are read by the oracle.
 //!
 //! Every rank has a vector, from which its contributions come: one block of it in the collectives whose
 //! blocks are one a rank and begin there (`all_gather`, `gather`), all blocks in the others.
@@ -9,11 +9,11 @@ use roundelay_tests::oracle::{Asked, Declared};
 /// A block of a buffer, and what it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// Which block of the buffer.
+    /// Index of the block in the buffer.
     pub(crate) at: u32,
     /// The contributions: ranks, and blocks of their vectors.
     pub(crate) of: Vec<(u32, u32)>,
-    /// Whether they are reduced; a single one is copied otherwise.
+    /// True if they are reduced; a single one is copied otherwise.
     pub(crate) reduced: bool,
 }
 
@@ -23,12 +23,12 @@ pub(crate) struct Collective {
     pub(crate) name: &'static str,
     pub(crate) ranks: u32,
     pub(crate) root: u32,
-    /// What it asks for, if it is declared.
+    /// Its declaration, if it is declared.
     pub(crate) declared: Option<Declared>,
 }
 
 impl Collective {
-    /// Whether contributions are reduced.
+    /// Returns true if contributions are reduced.
     pub(crate) fn reduces(&self) -> bool {
         match &self.declared {
             Some(declared) => declared.sums,
@@ -36,7 +36,7 @@ impl Collective {
         }
     }
 
-    /// Blocks of the buffer of a call in place.
+    /// Returns the number of blocks of the buffer of a call in place.
     pub(crate) fn data(&self) -> u32 {
         match self.name {
             _ if self.declared.is_some() => 0,
@@ -46,7 +46,7 @@ impl Collective {
         }
     }
 
-    /// Blocks of the input; also of a rank's vector.
+    /// Returns the number of blocks of the input; also of a rank's vector.
     pub(crate) fn input(&self) -> u32 {
         match &self.declared {
             Some(declared) => declared.input as u32,
@@ -55,7 +55,7 @@ impl Collective {
         }
     }
 
-    /// Blocks of the output.
+    /// Returns the number of blocks of the output.
     pub(crate) fn output(&self) -> u32 {
         match &self.declared {
             Some(declared) => declared.output as u32,
@@ -64,7 +64,7 @@ impl Collective {
         }
     }
 
-    /// What the data, or the input, of a rank holds at the start; anything elsewhere.
+    /// Returns what the data, or the input, of a rank holds at the start; anything elsewhere.
     pub(crate) fn before(&self, rank: u32, in_place: bool) -> Vec<Block> {
         let own = |at, index| Block { at, of: vec![(rank, index)], reduced: false };
         let all = (0..self.input()).map(|b| own(b, b)).collect();
@@ -76,7 +76,7 @@ impl Collective {
         }
     }
 
-    /// What the data, or the output, of a rank holds at the end; anything elsewhere.
+    /// Returns what the data, or the output, of a rank holds at the end; anything elsewhere.
     pub(crate) fn after(&self, rank: u32, in_place: bool) -> Vec<Block> {
         if let Some(declared) = &self.declared {
             let asked = (0..).zip(&declared.asked[rank as usize]);

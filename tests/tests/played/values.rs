@@ -1,4 +1,4 @@
-//! Elements as numbers, and the arithmetic of the operators on them: done the plain way, one element
+//! Defines elements as numbers, and the arithmetic of the operators on them: done the plain way, one element
 //! after the other, in 128-bit integers or 64-bit floats.
 
 use half::{bf16, f16};
@@ -20,7 +20,7 @@ pub(crate) fn pairs() -> Vec<(DType, RedOp)> {
     DType::ALL.iter().flat_map(|&t| of(t).iter().map(move |&op| (t, op))).collect()
 }
 
-/// The distance from 1 to the next value, of floats.
+/// Returns the distance from 1 to the next value, of floats.
 pub(crate) fn epsilon(dtype: DType) -> Option<f64> {
     match dtype {
         DType::F16 => Some(f16::EPSILON.to_f64()),
@@ -72,7 +72,7 @@ macro_rules! whole {
     };
 }
 
-/// The bytes of one element as a number.
+/// Returns the bytes of one element as a number.
 pub(crate) fn number(dtype: DType, bytes: &[u8]) -> Number {
     const SIZE: &str = "as many bytes as the type has";
     match dtype {
@@ -95,7 +95,7 @@ fn push(bytes: &mut Vec<u8>, dtype: DType, number: Number) {
     }
 }
 
-/// What kind of data a call gets.
+/// The kind of data that a call gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Data {
     /// Any bits: for collectives that copy.
@@ -106,7 +106,7 @@ pub(crate) enum Data {
     Rough,
 }
 
-/// A vector of random elements.
+/// Returns a vector of random elements.
 pub(crate) fn random(
     data: Data,
     dtype: DType,
@@ -138,13 +138,13 @@ pub(crate) fn random(
     bytes
 }
 
-/// By what a rank multiplies for `premul_sum`.
+/// Returns the factor by which a rank multiplies for `premul_sum`.
 pub(crate) fn factor(data: Data, rank: u32) -> f64 {
     let whole = [1.0, 3.0, -2.0, 2.0][rank as usize % 4];
     if data == Data::Rough { whole / 3.0 } else { whole }
 }
 
-/// What a result must be, and how far it may be off.
+/// The value that a result must have, and the largest allowed difference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Wanted {
     pub(crate) value: Number,
@@ -160,7 +160,7 @@ impl Wanted {
     }
 }
 
-/// The reduction of one element of each rank, in rank order. `precision` is the least epsilon of the
+/// Returns the reduction of one element of each rank, in rank order. `precision` is the least epsilon of the
 /// types that the values go through.
 pub(crate) fn reduce(
     dtype: DType,

@@ -1,4 +1,4 @@
-//! Two evaluators against each other, on programs of `ranks`: one rank's transfers against those of all
+//! Compares two evaluators with each other, on programs of `ranks`: one rank's transfers against those of all
 //! ranks, and the proof by symmetry against unrolling.
 
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use roundelay_tests::{instance, read, roots};
 use crate::judge::At;
 use crate::{Count, dice, guarded, number, ranks};
 
-/// The shapes of a program; of many ranks some only.
+/// Returns the shapes of a program; of many ranks some only.
 fn shapes(grid: bool, dice: &mut roundelay_tests::Dice) -> Vec<Shape> {
     if grid {
         let all = [[2, 2], [2, 4], [3, 2], [4, 2], [1, 3], [3, 1]];
@@ -30,7 +30,7 @@ fn shapes(grid: bool, dice: &mut roundelay_tests::Dice) -> Vec<Shape> {
 /// `None` if the rounds themselves are refused.
 ///
 /// # Errors
-/// How they differ.
+/// The difference between the two.
 pub(crate) fn of_is_all(instance: &Instance) -> Result<Option<u64>, String> {
     let (mut count, mut why, mut refused) = (0, None, false);
     let done = walk(instance, &mut |round| {

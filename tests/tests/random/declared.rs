@@ -1,4 +1,4 @@
-//! The tables that proofs make of postconditions, on random declared collectives.
+//! Tests the tables that proofs make of postconditions, on random declared collectives.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use roundelay_tests::{declared, is_grid, read};
 
 use crate::{Count, number};
 
-/// The table that the proofs use against the postconditions, at one shape; whether it is refused.
+/// Compares the table that the proofs use with the postconditions, at one shape; returns true if it is refused.
 fn compare(program: &Arc<Program>, shape: &Shape) -> Result<bool, String> {
     let Kind::Custom(custom) = &program.kind else { return Err("not declared".into()) };
     let plain: Result<Vec<_>, String> = (0..u32::try_from(shape.ranks()).unwrap_or(0))

@@ -1,12 +1,12 @@
-//! Random programs of several files: functions, collectives and algorithms that are imported, some of which
-//! have names that the importing file or the book has too; parts of one and of two buffers, of declared
+//! Makes random programs of several files: functions, collectives and algorithms that are imported, some of
+//! which have names that the importing file or the book has too; parts of one and of two buffers, of declared
 //! collectives, on whole grids, and over paths.
 
 use roundelay_tests::Dice;
 
 use crate::make::Made;
 
-/// What the other files import.
+/// The file that the others import.
 const BASE: &str = "fn back(r, n) = (r - 1) % n
 fn hop(k) = 1 << k
 algorithm base implements all_gather on n ranks {
@@ -21,7 +21,7 @@ struct Maker<'d> {
     dice: &'d mut Dice,
 }
 
-/// A program called `main`, and what it imports.
+/// Returns a program called `main`, and what it imports.
 pub(crate) fn program(dice: &mut Dice) -> Made {
     let mut maker = Maker { dice };
     let (tools, body, grid) = match maker.dice.below(5) {
@@ -133,7 +133,7 @@ algorithm helper implements reduce_scatter on n ranks {{
         (tools, text, false)
     }
 
-    /// Parts that have two buffers.
+    /// Makes parts that have two buffers.
     fn buffers(&mut self) -> (String, String, bool) {
         let tools = "algorithm two implements all_gather on n ranks {
     each r { for p in 0..n { r -> p : copy input -> output[r] } }
@@ -179,7 +179,7 @@ algorithm two implements all_reduce on n ranks {
         (tools.into(), text, false)
     }
 
-    /// A declared collective that two files have algorithms for.
+    /// Returns a declared collective that two files have algorithms for.
     fn own(&mut self) -> (String, String, bool) {
         let c = 1 + self.dice.below(2);
         let d = if self.dice.below(5) == 0 { 1 } else { c };
@@ -216,7 +216,7 @@ algorithm helper implements total on n ranks {{
         (tools, text, false)
     }
 
-    /// Algorithms on a whole grid, and along its axes.
+    /// Makes algorithms on a whole grid, and along its axes.
     fn grid(&mut self) -> (String, String, bool) {
         let tools = "algorithm helper implements all_reduce on (x, y) ranks {
     each (i, j) where i > 0 { (i, j) -> (0, j) : reduce data }

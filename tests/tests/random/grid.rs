@@ -1,8 +1,8 @@
-//! Random programs on grids.
+//! Makes random programs on grids.
 
 use roundelay_tests::Dice;
 
-/// An algorithm called `main` on two axes.
+/// Returns an algorithm called `main` on two axes.
 pub(crate) fn program(dice: &mut Dice) -> String {
     let mut one = |of: &[&'static str]| of[dice.below(of.len())];
     let scatter = one(&["ring", "direct", "circulant"]);

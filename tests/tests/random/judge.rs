@@ -1,5 +1,5 @@
-//! Verdicts on one program: the oracle's, the verifier's on the graph and on both placements' plans, and
-//! that of the proof by symmetry.
+//! Compares verdicts on one program: the oracle's, the verifier's on the graph and on both placements' plans,
+//! and that of the proof by symmetry.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) struct At<'a> {
     pub(crate) root: u32,
 }
 
-/// What all say.
+/// The verdict in which all agree.
 pub(crate) enum Verdict {
     /// The shape is not one of the program's.
     Unfit,
@@ -34,7 +34,7 @@ pub(crate) enum Verdict {
     Right(Arc<Instance>, Vec<Proved>),
 }
 
-/// Whether the refusal is about slots, of which the oracle knows nothing: more than there can be, or
+/// Returns true if the refusal is about slots, of which the oracle knows nothing: more than there can be, or
 /// fewer asked for by the schedule than are needed.
 fn resources(faults: &Diagnostics, instance: &Instance) -> bool {
     let few = instance.slots.is_some();
@@ -51,7 +51,7 @@ impl At<'_> {
     /// Compares the verdicts.
     ///
     /// # Errors
-    /// How they differ.
+    /// The difference between the verdicts.
     pub(crate) fn judge(&self) -> Result<Verdict, String> {
         let Ok(Some(instance)) = instance(self.program, &self.shape, self.root) else {
             return Ok(Verdict::Unfit);
@@ -93,7 +93,7 @@ impl At<'_> {
         }
     }
 
-    /// One rank's plan made alone is that rank's plan among all.
+    /// Checks that one rank's plan made alone is that rank's plan among all.
     fn alone(&self, instance: &Arc<Instance>, all: &[Proved]) -> Result<(), String> {
         for (proved, placement) in all.iter().zip(PLACEMENTS) {
             for (rank, plan) in proved.plans().iter().enumerate() {
@@ -110,11 +110,10 @@ impl At<'_> {
         Ok(())
     }
 
-    /// The proof by symmetry against unrolling. Gives whether there is a symmetry, and whether it was
-    /// proved.
+    /// Compares the proof by symmetry with unrolling. Returns whether it was proved; `None` if no symmetry was found.
     ///
     /// # Errors
-    /// How they differ.
+    /// The difference between the two proofs.
     pub(crate) fn symmetry(&self) -> Result<Option<bool>, String> {
         let Ok(Some(instance)) = instance(self.program, &self.shape, self.root) else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Programs on which something went wrong once.
+//! Keeps programs on which something went wrong once.
 
 use roundelay_compiler::{Options, Placement, Shape, check, compile};
 use roundelay_tests::{Dice, Source, read, say};
@@ -49,7 +49,7 @@ fn messages_of_one_connection_are_taken_one_by_one() {
     }
 }
 
-/// What one rank may not do in a round, no rank of a barrier may.
+/// No rank of a barrier may do in a round what one rank may not do.
 #[test]
 fn barriers_are_proved_round_by_round() {
     let source = source(
@@ -119,7 +119,7 @@ fn bounds_do_not_overflow() {
 const RING: &str = "for s in 0..n-1 { each r { r -> (r + 1) % n : reduce data[(r - s) % n] } }
     for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r + 1 - s) % n] } }";
 
-/// What `check` says of a wrong program on many ranks, where symmetry is asked first.
+/// Checks that a wrong program on many ranks is refused, where symmetry is asked first.
 fn refuted(text: &str, n: u32) {
     let source = source(text);
     let told = check(&source.programs[0], &source.sources, &Shape::flat(n), &Options::default());

@@ -1,4 +1,4 @@
-//! Random programs, from a seed:
+//! Tests random programs, from a seed:
 //!
 //! * On 2 to 6 ranks the verifier's verdict, on the step graph and on the plans of both placements, is
 //!   the oracle's; a plan made alone is the plan made among all; and a sample of what is proved runs on
@@ -7,7 +7,7 @@
 //!   refutes nothing else than unrolling does, but for waits, which its clock sees more strictly.
 //! * Texts that are no programs do no harm.
 //!
-//! What they found once is kept in `kept.rs`, and tried again.
+//! Programs that once showed a fault are kept in `kept.rs`, and tried again.
 //!
 //! `ROUNDS=20` tries twenty times as many, `SEED=7` others.
 
@@ -39,12 +39,12 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// The dice of the `i`-th trial.
+/// Returns the dice of the `i`-th trial.
 fn dice(i: u64) -> Dice {
     Dice(number("SEED", 1) << 32 ^ i)
 }
 
-/// What happened, counted.
+/// The outcomes, counted.
 #[derive(Default)]
 struct Count {
     of: BTreeMap<&'static str, u64>,
@@ -75,7 +75,7 @@ impl Count {
     }
 }
 
-/// One in four is changed at a random place, as the mutants of the book are.
+/// Changes one program in four at a random place, as the mutants of the book are.
 fn changed(made: make::Made, dice: &mut Dice) -> make::Made {
     if dice.below(4) > 0 {
         return made;
@@ -87,7 +87,7 @@ fn changed(made: make::Made, dice: &mut Dice) -> make::Made {
     make::Made { text: all.swap_remove(dice.below(all.len())).text, ..made }
 }
 
-/// The verdict on the same program if its schedule asks for no number of slots.
+/// Returns the verdict on the same program if its schedule asks for no number of slots.
 fn with_any_slots(made: &make::Made, at: &At<'_>) -> Result<Verdict, String> {
     let (before, after) =
         made.text.split_once(" slots ").ok_or("refused for slots it did not ask for")?;

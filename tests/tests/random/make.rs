@@ -1,7 +1,7 @@
-//! Random programs as text. They start from algorithms that are right, told in random words: peers
-//! renumbered, regions cut and turned, work in scratch that nobody asked for, sub-algorithms of the file
-//! and of the book, parts, schedules. So a good part of them is right whatever the dice say; the rest is
-//! wrong in ways that nobody thought of.
+//! Makes random programs as text. They start from algorithms that are right, told in random words: peers
+//! renumbered, regions cut and turned, work in scratch that nobody asked for, sub-algorithms of the file and
+//! of the book, parts, schedules. So a good part of them is right whatever the dice say; the rest is wrong in
+//! ways that nobody thought of.
 
 use roundelay_algorithms::CATALOGUE;
 use roundelay_dsl::diag::Diagnostics;
@@ -13,12 +13,12 @@ use roundelay_tests::{Dice, Source, declared, read_with};
 pub(crate) struct Made {
     pub(crate) text: String,
     pub(crate) grid: bool,
-    /// What it imports, by the paths that it names.
+    /// The files that it imports, by the paths that it names.
     pub(crate) files: Vec<(String, String)>,
 }
 
 impl Made {
-    /// A program of one file.
+    /// Returns a program of one file.
     pub(crate) fn alone(text: String, grid: bool) -> Made {
         Made { text, grid, files: Vec::new() }
     }
@@ -49,7 +49,7 @@ pub(crate) fn any(i: u64, dice: &mut Dice) -> (&'static str, Made) {
     (name, make(dice))
 }
 
-/// A mutant of an algorithm of the book.
+/// Returns a mutant of an algorithm of the book.
 fn mutant(dice: &mut Dice) -> Made {
     let entry = CATALOGUE[dice.below(CATALOGUE.len())];
     let mut all = mutants(entry.text);
@@ -91,11 +91,11 @@ pub(crate) struct Maker<'d> {
     pub(crate) dice: &'d mut Dice,
     /// Chunks of a block, or of all where there are no blocks.
     pub(crate) k: usize,
-    /// Whether there are n * k chunks, and not k.
+    /// True if there are n * k chunks, false if k.
     pub(crate) by_rank: bool,
     /// Another buffer to read rubbish from.
     input: Option<&'static str>,
-    /// How ranks are numbered in rings and chains: which way, and moved by how much.
+    /// The numbering of ranks in rings and chains: its direction, and its shift.
     relabel: (usize, usize),
 }
 
@@ -135,7 +135,7 @@ impl Maker<'_> {
         if self.chance(50) { format!("{helper}\n{main}") } else { format!("{main}\n{helper}") }
     }
 
-    /// A collective of the file's own: everyone has a neighbour's buffer, and a sum over some ranks.
+    /// Returns a collective of the file's own: everyone has a neighbour's buffer, and a sum over some ranks.
     fn custom(&mut self) -> String {
         let (c, k) = (self.dice.below(4), self.k);
         let adds = self.dice.below(3);
@@ -262,7 +262,7 @@ algorithm main implements own on n ranks {{
         out
     }
 
-    /// A rank by its place in a ring or chain.
+    /// Returns a rank by its place in a ring or chain.
     pub(crate) fn rank(&self, place: &str) -> String {
         match self.relabel {
             (0, _) => place.to_string(),
@@ -276,7 +276,7 @@ algorithm main implements own on n ranks {{
         if self.by_rank { format!("n * {}", self.k) } else { self.k.to_string() }
     }
 
-    /// A block moves, in one or in several transfers.
+    /// Moves a block, in one or in several transfers.
     pub(crate) fn block(
         &mut self,
         from: &str,
@@ -302,7 +302,7 @@ algorithm main implements own on n ranks {{
         }
     }
 
-    /// Everything moves.
+    /// Moves everything.
     pub(crate) fn whole(&mut self, from: &str, to: &str, op: &str, buf: &str) -> String {
         let all = self.all();
         let head = format!("{from} -> {to} : {op} {buf}");
@@ -319,7 +319,7 @@ algorithm main implements own on n ranks {{
         }
     }
 
-    /// A round, or as many as there are ranks where that is the same.
+    /// Returns a round, or as many as there are ranks where that is the same.
     pub(crate) fn each(&mut self, filter: &str, body: &str, serial: bool) -> String {
         let filter_of = |word: &str| {
             if filter.is_empty() { String::new() } else { format!(" {word} {filter}") }
@@ -333,7 +333,7 @@ algorithm main implements own on n ranks {{
         }
     }
 
-    /// A transfer that nobody asked for, beside others.
+    /// Makes a transfer that nobody asked for, beside others.
     fn aside(&mut self) -> String {
         let buf = self.input.unwrap_or("data");
         let to = self.one(&["r", "(r + 1) % n", "(r - 1) % n", "n - 1 - r"]);
@@ -341,7 +341,7 @@ algorithm main implements own on n ranks {{
         format!("r -> {to} : copy {buf}[0] -> g[{at}] ; ")
     }
 
-    /// Rounds that nobody asked for.
+    /// Adds rounds that nobody asked for.
     fn rubbish(&mut self, stages: &mut Stages, kind: &str) {
         if kind == "barrier" {
             return;
@@ -366,7 +366,7 @@ algorithm main implements own on n ranks {{
         }
     }
 
-    /// From `input` to `output`.
+    /// Makes rounds from `input` to `output`.
     fn apart(&mut self, kind: &str) -> Stages {
         let k = self.k;
         let blk = |b: &str| format!("[({b}) * {k} ..+ {k}]");
@@ -439,7 +439,7 @@ algorithm main implements own on n ranks {{
         }
     }
 
-    /// In one buffer.
+    /// Makes rounds in one buffer.
     fn stages(&mut self, kind: &str, buf: &str, nest: bool) -> Stages {
         let data = buf == "data";
         if data && nest && self.chance(12) && kind != "barrier" {

@@ -1,4 +1,4 @@
-//! Texts that are no programs: random bytes, soups of tokens, files cut off or with tokens exchanged.
+//! Makes texts that are no programs: random bytes, soups of tokens, files cut off or with tokens exchanged.
 //! Whatever they are, they are parsed, printed, resolved and compiled without a panic and soon.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::judge::PLACEMENTS;
 /// Longest that anything may compute: loops are cut off after 2^24 turns.
 const SOON: Duration = Duration::from_secs(40);
 
-/// A text.
+/// Returns a text.
 pub(crate) fn text(dice: &mut Dice) -> String {
     let any = |dice: &mut Dice| CATALOGUE[dice.below(CATALOGUE.len())].text.to_string();
     match dice.below(6) {
@@ -81,7 +81,7 @@ const NUMBERS: [&str; 12] = [
     "65536",
 ];
 
-/// The text as words, signs and blanks.
+/// Returns the text as words, signs and blanks.
 fn words(text: &str) -> Vec<String> {
     let class = |c: char| match c {
         c if c.is_alphanumeric() || c == '_' => 0,
@@ -103,7 +103,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Everything that can be done with a text. Gives how many of its algorithms were proved somewhere.
+/// Does everything that can be done with a text. Returns how many of its algorithms were proved somewhere.
 ///
 /// # Errors
 /// It took too long, or printing is not stable.
@@ -161,7 +161,7 @@ pub(crate) fn survive(text: &str) -> Result<usize, String> {
     Ok(proved)
 }
 
-/// The time that this thread has had a processor: what else the machine does is not counted.
+/// Returns the time that this thread has had a processor: what else the machine does is not counted.
 fn worked() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

@@ -1,4 +1,4 @@
-//! Plans on the real runtime: ranks as threads, slots so small that calls take several passes.
+//! Plays plans on the real runtime: ranks as threads, slots so small that calls take several passes.
 
 use roundelay::{Communicator, Layout, RedOp, Stats};
 use roundelay_compiler::collective::{Kind, Spec};
@@ -74,7 +74,7 @@ pub(crate) fn play(instance: &Instance, proved: &Proved, dice: &mut Dice) -> Res
 }
 
 impl Case<'_> {
-    /// Elements of a chunk of the whole vector.
+    /// Returns the elements of a chunk of the whole vector.
     fn elements(&self, chunk: u32) -> std::ops::Range<usize> {
         let (all, chunks) =
             (self.count * self.plans[0].header.blocks as usize, self.spec.chunks as usize);
@@ -82,12 +82,12 @@ impl Case<'_> {
         at(chunk as usize)..at(chunk as usize + 1)
     }
 
-    /// What a rank brings along: small whole numbers, so that sums are exact in every type.
+    /// Returns an element that a rank contributes: small whole numbers, so that sums are exact in every type.
     fn element(&self, rank: u32, at: usize) -> f32 {
         Dice(self.seed ^ u64::from(rank) << 32 ^ at as u64).below(8) as f32
     }
 
-    /// Where a chunk of a buffer lies in it.
+    /// Returns the range of a chunk in its buffer.
     fn place(&self, chunk: u32) -> std::ops::Range<usize> {
         self.elements(chunk)
     }
@@ -166,8 +166,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// What a rank must end with: chunks, and the contributions of each. Of declared collectives it is
-    /// read from the postconditions, not from what the compiler made of them.
+    /// Returns what a rank must end with: chunks, and the contributions of each. Of declared collectives it
+    /// is read from the postconditions, not from what the compiler made of them.
     fn asked(&self, rank: u32, buffer: Buffer) -> Result<Vec<Asked>, String> {
         if let Kind::Custom(custom) = &self.spec.kind {
             let per = self.spec.per_block();

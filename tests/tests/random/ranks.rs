@@ -1,4 +1,4 @@
-//! Random programs in which what a rank does is told in every way that the language has: `let`s that
+//! Makes random programs in which what a rank does is told in every way that the language has: `let`s that
 //! shadow, loops of unequal width, conditions, partners found by functions, regions of every form.
 //!
 //! They start from a program that is right and add rounds. Those that work in scratch leave it right;
@@ -18,7 +18,7 @@ fn turned(r, n) = if pow2(n) { bit_reverse(r, log2(n)) } else { n - 1 - r }
 struct Base {
     kind: &'static str,
     requires: &'static str,
-    /// Whether a chunk may go anywhere: there is one a block.
+    /// True if a chunk may go anywhere: there is one a block.
     alike: bool,
     buffer: &'static str,
     stages: &'static [&'static str],
@@ -139,7 +139,7 @@ struct Maker<'d> {
     /// Numbers known where the next expression stands, each at least 0 and mostly small.
     vars: Vec<String>,
     grid: bool,
-    /// Whether all ranks do alike, but for what an exception does.
+    /// True if all ranks do alike, but for what an exception does.
     tame: bool,
 }
 
@@ -194,7 +194,7 @@ impl Maker<'_> {
         )
     }
 
-    /// A round, or a few in a loop.
+    /// Returns a round, or a few in a loop.
     fn round(&mut self) -> String {
         self.vars = vec!["r".into()];
         let mut head = String::new();
@@ -264,7 +264,7 @@ impl Maker<'_> {
                     format!("if {c} {{ {same} }} else {{ {same} }} ")
                 }
                 8 => {
-                    // The same twice, but for one rank.
+                    // The same transfer twice, but for one rank.
                     let same = self.transfer();
                     let (c, wrong) = (self.dice.below(5), self.transfer_to_vector());
                     match self.dice.below(3) {
@@ -316,7 +316,7 @@ impl Maker<'_> {
         self.vars[self.dice.below(self.vars.len())].clone()
     }
 
-    /// A variable that is not the rank, where ranks are to do alike.
+    /// Returns a variable that is not the rank, where ranks are to do alike.
     fn other(&mut self) -> String {
         match self.pick() {
             v if v == "r" && self.tame => self.dice.below(3).to_string(),
@@ -324,7 +324,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Any number.
+    /// Returns any number.
     fn number(&mut self) -> String {
         let (v, w, c) = (self.other(), self.other(), self.dice.below(4));
         match self.dice.below(if self.tame { 5 } else { 10 }) {
@@ -342,7 +342,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A number below n; right moduli mostly.
+    /// Returns a number below n; right moduli mostly.
     fn below(&mut self) -> String {
         let (e, v) = (self.number(), self.pick());
         match self.dice.below(if self.tame { 96 } else { 24 }) {
@@ -385,7 +385,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A region of the vector and one of scratch into which it may be added.
+    /// Returns a region of the vector and one of scratch into which it may be added.
     fn regions(&mut self) -> (String, String) {
         let buffer = self.base.buffer;
         if self.tame {
@@ -421,7 +421,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Into scratch: harms nothing, as long as it is a reduction.
+    /// Makes a transfer into scratch, which harms nothing, as long as it is a reduction.
     fn transfer(&mut self) -> String {
         let (from, to) = self.regions();
         let own = to == "w" || self.tame && !self.base.alike;
@@ -433,7 +433,7 @@ impl Maker<'_> {
         format!("r -> {peer} : {op} {from} -> {to} ")
     }
 
-    /// Into the vector: a copy of what is there, or a fault.
+    /// Makes a transfer into the vector: a copy of what is there, or a fault.
     fn transfer_to_vector(&mut self) -> String {
         let buffer = self.base.buffer;
         let at = self.below();

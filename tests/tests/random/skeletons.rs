@@ -1,4 +1,4 @@
-//! Algorithms that are right, in one buffer, told in random words.
+//! Makes algorithms that are right, in one buffer, told in random words.
 
 use crate::make::{Maker, Stages};
 
@@ -78,7 +78,7 @@ impl Maker<'_> {
         ]
     }
 
-    /// Around the ring of renumbered ranks; `block` is a place too.
+    /// Makes rounds around the ring of renumbered ranks; `block` is a place too.
     pub(crate) fn ring(&mut self, op: &str, buf: &str, block: &str) -> Stages {
         let (a, b) = (self.rank("r"), self.rank("(r + 1)"));
         let block = self.rank(block);

@@ -1,5 +1,5 @@
-//! The least number of slots, on random programs: what `check` says is what schedules may ask for, and what
-//! the proofs say of plans is what happens when they are played.
+//! Tests the least number of slots, on random programs: what `check` says is what schedules may ask for, and
+//! what the proofs say of plans is what happens when they are played.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ struct Asking<'a> {
     options: Options,
 }
 
-/// A number that a fault tells behind some words.
+/// Returns a number that a fault tells behind some words.
 fn told(faults: &Diagnostics, words: &str) -> Option<u32> {
     let message = &faults.first()?.message;
     let (before, _) = message.split_once(words)?;
@@ -40,7 +40,7 @@ impl Asking<'_> {
         compile(&self.with(slots), self.sources, &self.shape, &self.options, p)
     }
 
-    /// The least number that a check tells, if the program is proved.
+    /// Returns the least number that a check tells, if the program is proved.
     fn least(&self, slots: Option<u32>) -> Option<u32> {
         let checked = check(&self.with(slots), self.sources, &self.shape, &self.options).ok()?;
         assert_eq!(checked.method, Method::Unrolled);
@@ -73,7 +73,7 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// Plans end with the slots that they are proved to need, and deadlock with one less.
+    /// Checks that plans end with the slots that they are proved to need, and deadlock with one less.
     fn played(&self, slots: Option<u32>, dice: &mut Dice) -> Result<(), String> {
         for p in PLACEMENTS {
             let Ok(proved) = self.compile(slots, p) else { continue };
@@ -84,7 +84,7 @@ impl Asking<'_> {
     }
 }
 
-/// Plans end with so many slots, and deadlock with one less.
+/// Checks that plans end with so many slots, and deadlock with one less.
 fn needed(proved: &Proved, least: u32, dice: &mut Dice) -> Result<(), String> {
     for k in [least, proved.plans()[0].header.slots] {
         for _ in 0..3 {

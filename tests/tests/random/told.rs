@@ -1,6 +1,6 @@
-//! What the compiler says of a program, against an oracle that shares only the syntax tree with it: the
-//! verdict, the messages, the chunks sent and received, and whether sums are bitwise equal and in order. What
-//! it says of slots is compared in `slots`.
+//! Compares what the compiler says of a program with an oracle that shares only the syntax tree with it: the
+//! verdict, the messages, the chunks sent and received, and whether sums are bitwise equal and in order.
+//! Slots are compared in `slots`.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ const PLACEMENT: Placement = Placement::InPlace;
 /// Refusals of programs that mean something: forms of regions, waits, limits.
 const REFUSALS: [Code; 4] = [codes::OVERLAP, codes::DEADLOCK, codes::SLOTS, codes::TOO_BIG];
 
-/// Whether the compiler refuses what means something.
+/// Returns true if the compiler refuses a program that means something.
 fn refused(d: &Diagnostic) -> bool {
     REFUSALS.contains(&d.code)
 }
 
-/// Whether the oracle, which does not tell the faults of results apart, means a code.
+/// Returns true if the oracle, which does not tell the faults of results apart, means a code.
 fn fits(why: &str, code: &str) -> bool {
     why.starts_with("RL05 ") && code.starts_with("RL05")
 }
@@ -39,7 +39,7 @@ struct Both<'a> {
     source: Source,
 }
 
-/// The first property in which what is told differs from what the compiler proved.
+/// Returns the first property in which what is told differs from what the compiler proved.
 fn difference(told: &Told, facts: &Facts, chunks: u64) -> Option<&'static str> {
     let same = |a: u64, b: u64| a * chunks == b * told.pieces;
     let properties = [
@@ -53,13 +53,13 @@ fn difference(told: &Told, facts: &Facts, chunks: u64) -> Option<&'static str> {
 }
 
 impl<'a> Both<'a> {
-    /// A program that the compiler reads, and another one, or the same, that the oracle does.
+    /// Pairs a program that the compiler reads with another one, or the same, that the oracle does.
     fn new(shelves: &'a Shelves, compiled: &Made, told: &Made) -> Option<Both<'a>> {
         let (source, text) = (compiled.read().ok()?, Text::parsed(&told.text, &told.files)?);
         Some(Both { shelves, text, source })
     }
 
-    /// The algorithm that is meant.
+    /// Returns the algorithm that is meant.
     fn program(&self) -> Option<Arc<Program>> {
         self.source.programs.iter().find(|p| p.name != "helper").cloned()
     }
@@ -165,7 +165,7 @@ fn the_compiler_says_of_random_programs_what_the_oracle_says() {
     count.finish("told", &[("right", 1500), ("wrong", 1500)]);
 }
 
-/// What every rank begins with is in `t` on all ranks, by rank.
+/// The start of programs that gather in `t`, on all ranks and by rank, what every rank begins with.
 const GATHERED: &str = "chunks 2 scratch t[2 * n] scratch u[2]
     each r { for p in 0..n { r -> p : copy data -> t[2 * r ..+ 2] } }
 ";
@@ -295,7 +295,7 @@ fn the_comparison_can_fail() {
             let Some(both) = Both::new(&shelves, &made(e.text), &made(&other)) else { continue };
             let Some(mutant) = own.program() else { continue };
             for n in 2..=6 {
-                // What both say of the mutant, and of the program.
+                // Compares what both say of the mutant, and of the program.
                 let shape = Shape::flat(n);
                 let found = |program, sources| {
                     let found = compile(program, sources, &shape, &Options::default(), PLACEMENT);

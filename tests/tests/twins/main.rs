@@ -1,5 +1,4 @@
-//! Algorithms of the book as Rust functions: the same plans, byte for byte, but for the names of source
-//! lines.
+//! Tests algorithms of the book as Rust functions: the same plans, byte for byte, but for the names of source lines.
 
 mod book;
 
@@ -11,7 +10,7 @@ use roundelay_compiler::{Options, Plan, Program, Shape, compile};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::of_book;
 
-/// Plans of all ranks at a shape, encoded without source lines; `None` if the shape is not allowed.
+/// Returns the plans of all ranks at a shape, encoded without source lines; `None` if the shape is not allowed.
 fn bytes(
     program: &Arc<Program>,
     sources: &SourceMap,

@@ -1,4 +1,4 @@
-//! The buffers of calls on a GPU, between guard bytes, and what the host makes of them.
+//! Holds the buffers of calls on a GPU, between guard bytes, and what the host makes of them.
 //!
 //! Two areas, as large as the largest call of a job needs, serve all its calls: for input (or data in place)
 //! and output. Libraries inside the ranks that bring memory of their own have two of theirs.
@@ -9,10 +9,10 @@ use roundelay::cuda::{CudaBuffers, CudaComm, DevicePtr};
 /// Bytes before and after; data is aligned as it would be without.
 pub(crate) const GUARD: usize = 4096;
 const GUARD_BYTE: u8 = 0xc3;
-/// What outputs hold before a call: NaN in every float type, no `bool`.
+/// The byte that fills outputs before a call: NaN in every float type, no `bool`.
 const POISON: u8 = 0xff;
 
-/// Bytes of an area for so many bytes of data.
+/// Returns the bytes of an area for so many bytes of data.
 pub(crate) fn room(len: usize) -> usize {
     len.saturating_add(2 * GUARD).next_multiple_of(GUARD)
 }
@@ -20,23 +20,23 @@ pub(crate) fn room(len: usize) -> usize {
 /// The memory of a call: two areas, and the bytes of data in each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View {
-    /// Whether only the first area is used.
+    /// True if only the first area is used.
     pub(crate) in_place: bool,
-    /// Where the areas begin.
+    /// The addresses at which the areas begin.
     pub(crate) areas: [DevicePtr; 2],
-    /// Where data begins in each, by their buffers.
+    /// The address of the data in each area, by buffer.
     pub(crate) data: [DevicePtr; 2],
     /// Bytes of data in each: data and nothing, or input and output.
     pub(crate) lens: [usize; 2],
 }
 
 impl View {
-    /// Which area the result is in.
+    /// Returns the index of the area that holds the result.
     fn result(&self) -> usize {
         usize::from(!self.in_place)
     }
 
-    /// For a call of ours.
+    /// Returns the buffers as arguments of a call of ours.
     pub(crate) fn buffers(&self) -> CudaBuffers {
         match self.in_place {
             true => CudaBuffers::InPlace { data: self.data[0] },
@@ -62,7 +62,7 @@ impl View {
         Ok(())
     }
 
-    /// Poison where the result will be, out of place.
+    /// Writes poison where the result will be, out of place.
     pub(crate) fn spoil(&self, gpu: &mut CudaComm) -> Result<(), Error> {
         gpu.fill(self.data[1], POISON, self.lens[1])
     }
@@ -82,7 +82,7 @@ impl View {
         self.read_area(gpu, self.result(), into)
     }
 
-    /// Whether the input, and the guards around it, are as they were; always in place.
+    /// Returns true if the input and the guards around it are unchanged; always true in place.
     pub(crate) fn kept(
         &self,
         gpu: &mut CudaComm,
@@ -111,19 +111,19 @@ impl View {
 #[derive(Debug, Default)]
 pub(crate) struct Host {
     bytes: Vec<u8>,
-    /// Where the data is.
+    /// The offset of the data, in bytes.
     at: usize,
     len: usize,
 }
 
 impl Host {
-    /// Without the guards.
+    /// Returns the data without the guards.
     pub(crate) fn data(&self) -> &[u8] {
         &self.bytes[self.at..self.at + self.len]
     }
 }
 
-/// What a buffer of an input holds before its contributions are written.
+/// Fills a buffer of an input with the byte that it holds before its contributions are written.
 pub(crate) fn poisoned(buffer: &mut Vec<u8>, len: usize) {
     buffer.clear();
     buffer.resize(len, POISON);

@@ -1,8 +1,8 @@
-//! NCCL as a library of a rank: in the same process, on the same stream.
+//! Runs NCCL as a library of a rank: in the same process, on the same stream.
 //!
-//! It joins anew for every collective, as a program of its own tests would. NCCL 2.28.3 must: a broadcast in windows that
-//! were used for sends and receives before ends with an illegal access, or never, in a program of NCCL alone, too
-//! (docs/results/2026-11-23-h200x2).
+//! It joins anew for every collective, as a program of its own tests would. NCCL 2.28.3 must: a broadcast in
+//! windows that were used for sends and receives before ends with an illegal access, or never, in a program
+//! of NCCL alone, too (docs/results/2026-11-23-h200x2).
 
 use roundelay::{Communicator, Error};
 use roundelay_compiler::collective::Kind;
@@ -21,7 +21,7 @@ pub(super) struct Libraries<'a> {
     /// Bytes of windows, and the memory of calls that have none.
     rooms: [usize; 2],
     ours: Areas,
-    /// What they have joined for.
+    /// The collective that they have joined for.
     kind: Option<Kind>,
     joined: Result<Joined<'a>, String>,
     libraries: Vec<LibraryRank>,
@@ -30,7 +30,7 @@ pub(super) struct Libraries<'a> {
 /// One that has joined.
 struct LibraryRank {
     windows: Option<Windows>,
-    /// Why it has none, or what it refused.
+    /// The reason why it has none, or what it refused.
     fault: Option<String>,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Libraries<'a> {
         Ok(())
     }
 
-    /// What a library calls, and the memory of its calls; or why it does not.
+    /// Returns what a library calls, and the memory of its calls, or the reason why it does not call.
     pub(super) fn at(&self, who: usize) -> Result<(&Joined<'a>, Areas), String> {
         let joined = self.joined.as_ref().map_err(String::clone)?;
         let library = self.libraries.get(who).ok_or("it has not joined")?;
@@ -85,7 +85,7 @@ impl<'a> Libraries<'a> {
         }
     }
 
-    /// A library is not asked any more for this collective.
+    /// Notes that a library is not asked any more for this collective.
     pub(super) fn refused(&mut self, who: usize, why: &str) {
         if let Some(library) = self.libraries.get_mut(who) {
             library.fault = Some(why.into());

@@ -1,12 +1,12 @@
-//! Time on a stream: between two events, with many calls between them, on the slowest rank.
+//! Measures time on a stream: between two events, with many calls between them, on the slowest rank.
 
 use roundelay::Error;
 use roundelay::cuda::{CudaComm, CudaStream};
 
 use super::super::measure::{Effort, measure};
 
-/// Microseconds a call. `run` puts so many calls into the stream, rounded up to what it can, and says how many
-/// that were.
+/// Measures the microseconds of a call. `run` puts so many calls into the stream, rounded up to what it can,
+/// and says how many that were.
 pub(crate) fn measure_stream(
     gpu: &mut CudaComm,
     stream: &CudaStream,

@@ -1,4 +1,4 @@
-//! Jobs on buffers in the memory of GPUs, a process and a GPU for each rank.
+//! Plays jobs on buffers in the memory of GPUs, a process and a GPU for each rank.
 //!
 //! `rank` plays cases, ours and those of libraries inside the ranks, on the same buffers (`buffers`), with the
 //! same checks and the same clock (`measure`: events on the stream); `library` joins those libraries. Contributions and
@@ -20,7 +20,7 @@ use crate::args::Play;
 use crate::report::{Failure, Outcome, fault};
 pub(super) use rank::work;
 
-/// What is wrong with the options of a job, or with this machine if the job is on GPUs.
+/// Fails if the options of a job are in conflict, or if this machine cannot run a job on GPUs.
 pub(crate) fn check(play: &Play) -> Outcome {
     let on = &play.on;
     if !on.gpus() {

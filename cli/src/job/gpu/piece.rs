@@ -1,4 +1,4 @@
-//! An algorithm of a job, loaded in a rank.
+//! Loads an algorithm of a job in a rank.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::args::Target;
 use crate::load::{entry, load_one};
 use crate::report::Failure;
 
-/// What is to be reduced, as jobs have it.
+/// Returns the reduction of an operator, with the factor that jobs use.
 pub(crate) fn reduction(op: RedOp) -> Reduction {
     match op {
         RedOp::PremulSum => Reduction::premul_sum(FACTOR),
@@ -29,7 +29,7 @@ pub(crate) struct Ready {
     roots: Vec<(u32, Algorithm, Spec)>,
     /// The extents of the axes.
     axes: Vec<u32>,
-    /// Whether calls are in place.
+    /// True if calls are in place.
     pub(crate) in_place: bool,
     /// Rounding on the wire.
     pub(crate) wire: f64,
@@ -69,8 +69,8 @@ impl Ready {
         Ok(Ok(Ready { roots, axes, in_place: piece.in_place, wire: piece.wire }))
     }
 
-    /// An algorithm of the book with all its roots in turn; none if it does not allow these ranks or this
-    /// placement.
+    /// Returns an algorithm of the book with all its roots in turn; none if it does not allow these ranks or
+    /// this placement.
     pub(crate) fn of_book(
         gpu: &mut CudaComm,
         name: &str,
@@ -91,7 +91,7 @@ impl Ready {
         let mut ready = ready?;
         match gpu.host().plan(ready.algorithm(0), placement) {
             Ok(plan) => {
-                // As coarse as any.
+                // This rounding is as coarse as any.
                 ready.wire = if plan.header.lossy { wire_epsilon(WireType::Bf16) } else { 0.0 };
                 Ok(Some(ready))
             }
@@ -104,27 +104,27 @@ impl Ready {
         &self.roots[(turn % self.roots.len() as u64) as usize]
     }
 
-    /// Number of roots that take turns.
+    /// Returns the number of roots that take turns.
     pub(crate) fn roots(&self) -> usize {
         self.roots.len()
     }
 
-    /// The algorithm of a call, by the number of calls before it.
+    /// Returns the algorithm of a call, by the number of calls before it.
     pub(crate) fn algorithm(&self, turn: u64) -> &Algorithm {
         &self.turn(turn).1
     }
 
-    /// The root of a call.
+    /// Returns the root of a call.
     pub(crate) fn root(&self, turn: u64) -> u32 {
         self.turn(turn).0
     }
 
-    /// The collective.
+    /// Returns the collective.
     pub(crate) fn kind(&self) -> &Kind {
         &self.turn(0).2.kind
     }
 
-    /// What a call reads and must write.
+    /// Returns the places that a call reads and must write.
     pub(crate) fn places(&self, turn: u64, gpu: &CudaComm, count: usize) -> Places<'_> {
         let (root, _, spec) = self.turn(turn);
         Places {

@@ -1,4 +1,4 @@
-//! Calls on fresh data, with everything about them checked.
+//! Plays calls on fresh data, and checks everything about them.
 
 use roundelay::cuda::{CudaArgs, CudaBuffer, CudaComm, CudaStream, DevicePtr, Protocol};
 use roundelay::{DType, Error, RedOp};
@@ -8,7 +8,7 @@ use super::super::many::{fill_all, judge_all, threads};
 use super::buffers::{GUARD, Host, View, poisoned};
 use super::piece::{Ready, reduction};
 
-/// What the calls of a size have in common.
+/// The properties that the calls of a size have in common.
 #[derive(Clone, Copy)]
 pub(crate) struct Calls<'a> {
     /// The algorithm.
@@ -19,13 +19,13 @@ pub(crate) struct Calls<'a> {
     pub(crate) dtype: DType,
     /// Operator.
     pub(crate) op: RedOp,
-    /// How messages travel; the runtime chooses what is left out.
+    /// The protocol of messages; the runtime chooses if it is left out.
     pub(crate) protocol: Option<Protocol>,
     /// Blocks of the kernel, likewise.
     pub(crate) blocks: Option<u32>,
 }
 
-/// Where areas, and the data in them, begin.
+/// The addresses at which the areas, and the data in them, begin.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Areas {
     pub(crate) begin: [DevicePtr; 2],
@@ -33,7 +33,7 @@ pub(crate) struct Areas {
 }
 
 impl Areas {
-    /// The areas that begin at a byte of two buffers.
+    /// Returns the areas that begin at a byte of two buffers.
     pub(crate) fn of(buffers: &[CudaBuffer<u8>; 2], at: usize) -> Result<Self, Error> {
         let [first, second] = buffers;
         Ok(Areas {
@@ -44,7 +44,7 @@ impl Areas {
 }
 
 impl Calls<'_> {
-    /// Bytes of data in the two areas.
+    /// Returns the bytes of data in the two areas.
     pub(crate) fn lens(&self, gpu: &CudaComm) -> [usize; 2] {
         let count = usize::try_from(self.count).unwrap_or(usize::MAX);
         let places = self.ready.places(0, gpu, count);
@@ -55,13 +55,13 @@ impl Calls<'_> {
         lens.map(|n| n.saturating_mul(self.dtype.size()))
     }
 
-    /// Their memory.
+    /// Returns their memory.
     pub(crate) fn view(&self, gpu: &CudaComm, areas: Areas) -> View {
         let Areas { begin, data } = areas;
         View { in_place: self.ready.in_place, areas: begin, data, lens: self.lens(gpu) }
     }
 
-    /// As the runtime takes them.
+    /// Returns the arguments of a call as the runtime takes them.
     pub(crate) fn args(&self, view: &View) -> CudaArgs {
         CudaArgs {
             buffers: view.buffers(),
@@ -73,7 +73,7 @@ impl Calls<'_> {
         }
     }
 
-    /// The elements of a call. `whole` numbers have exact sums.
+    /// Returns the elements of a call. `whole` numbers have exact sums.
     pub(crate) fn rule(&self, gpu: &CudaComm, seed: u64, whole: bool) -> Rule {
         let Calls { dtype, op, .. } = *self;
         Rule { seed, ranks: gpu.size(), dtype, op, wire: self.ready.wire, whole }
@@ -84,10 +84,10 @@ impl Calls<'_> {
 pub(crate) struct Player<'a> {
     pub(crate) gpu: &'a mut CudaComm,
     pub(crate) stream: CudaStream,
-    /// What was read last by [`Player::verify`].
+    /// The output that [`Player::verify`] read last.
     pub(crate) output: Host,
     scratch: Host,
-    /// For contributions and references.
+    /// Number of threads for contributions and references.
     threads: usize,
 }
 
@@ -98,7 +98,7 @@ impl<'a> Player<'a> {
         Player { gpu, stream, output: Host::default(), scratch: Host::default(), threads }
     }
 
-    /// How a call is played, after it was played once on what is in the buffers; or why it is not.
+    /// Plays a call once on what the buffers hold, and returns the way and the blocks with which it is played.
     pub(crate) fn tried(
         &mut self,
         calls: Calls<'_>,
@@ -111,7 +111,7 @@ impl<'a> Player<'a> {
         Ok(how)
     }
 
-    /// Poison and guards everywhere, and this rank's contributions, which are left in `input` too.
+    /// Writes poison and guards everywhere, and this rank's contributions, which are left in `input` too.
     pub(crate) fn prepare(
         &mut self,
         calls: Calls<'_>,
@@ -128,7 +128,7 @@ impl<'a> Player<'a> {
         view.write(self.gpu, input)
     }
 
-    /// The number of wrong elements, and what is wrong in words, after the stream has come past a call.
+    /// Returns the number of wrong elements, and what is wrong in words, after the stream has come past a call.
     pub(crate) fn verify(
         &mut self,
         calls: Calls<'_>,

@@ -1,4 +1,4 @@
-//! One rank of a job on GPUs.
+//! Plays one rank of a job on GPUs.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::time_limit::TimeLimit;
 use crate::peer::nccl::{self, Joined, Opened};
 use crate::report::Failure;
 
-/// Beside the timeout of single waits: how long a GPU may take to be set up, and a case to be played.
+/// The longest time that a GPU may take to be set up, and a case to be played, beside the timeout of single waits.
 pub(crate) const SETUP: Duration = Duration::from_secs(120);
 
 /// Plays all cases of a job.
@@ -111,7 +111,7 @@ pub(crate) fn shared(ranks: u32) -> Option<String> {
     })
 }
 
-/// Bytes of areas that are large enough for all cases.
+/// Returns the bytes of areas that are large enough for all cases.
 fn rooms(job: &Job, gpu: &CudaComm, ready: &[Ready]) -> [usize; 2] {
     let mut most = [room(0); 2];
     for case in &job.cases {
@@ -122,7 +122,7 @@ fn rooms(job: &Job, gpu: &CudaComm, ready: &[Ready]) -> [usize; 2] {
     most
 }
 
-/// What came of a case.
+/// The outcome of a case.
 enum Came {
     Done(f64, u64, Option<How>),
     Lacks(String),
@@ -238,7 +238,7 @@ impl Bench<'_> {
         Ok((time, wrong))
     }
 
-    /// Microseconds a call, with `roots` taking turns.
+    /// Measures the microseconds of a call, with `roots` taking turns.
     fn timed(&mut self, roots: u32, put: &mut Put<'_>) -> Result<f64, Error> {
         let job = self.job;
         let graph = job.gpu.as_ref().and_then(|gpu| gpu.graph);
@@ -272,7 +272,7 @@ impl Bench<'_> {
         })
     }
 
-    /// One call on fresh data, with everything about it checked: the number of wrong elements here.
+    /// Makes one call on fresh data, and checks everything about it; returns the number of wrong elements here.
     fn checked(
         &mut self,
         calls: Calls<'_>,

@@ -1,4 +1,4 @@
-//! An end for what may never return: calls of libraries and of the driver that wait without a deadline.
+//! Ends what may never return: calls of libraries and of the driver that wait without a deadline.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::report::{FAILED, print};
 pub(crate) struct TimeLimit(#[expect(dead_code, reason = "its end is what is heard")] Sender<()>);
 
 impl TimeLimit {
-    /// From now on.
+    /// Starts the limit: after `time` from now this process reports a timeout and exits, unless the limit is
+    /// dropped before.
     pub(crate) fn new(time: Duration, rank: u32, what: &str) -> Self {
         let (alive, ended) = channel::<()>();
         let message = format!("rank {rank}: {what} does not return within {} s", time.as_secs());

@@ -1,4 +1,4 @@
-//! Where NCCL may lie.
+//! Finds the places where NCCL may lie.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ pub(crate) const VARIABLE: &str = "ROUNDELAY_NCCL";
 /// Its names, for the dynamic linker.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
-/// What is to be tried, in order: what the variable names and nothing else; what the dynamic linker finds;
-/// what lies in Python's packages.
+/// Returns the paths to try, in order: what the variable names and nothing else; what the dynamic linker
+/// finds; what lies in Python's packages.
 pub(super) fn candidates() -> Vec<PathBuf> {
     if let Some(path) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
         return vec![path.into()];

@@ -1,7 +1,7 @@
-//! NCCL's functions, from whatever library is found: the only unsafe code of this package.
+//! Calls NCCL's functions, from whatever library is found: the only unsafe code of this package.
 //!
-//! What goes into them are addresses of device memory and handles of streams. The host never follows an
-//! address: one that is wrong is a fault of the stream, which ends with an error.
+//! Their arguments are addresses of device memory and handles of streams. The host never follows an address:
+//! one that is wrong is a fault of the stream, which ends with an error.
 
 use std::error::Error;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -49,7 +49,7 @@ macro_rules! functions {
 functions! {
     /// Version as one number.
     version = "ncclGetVersion": fn(*mut c_int);
-    /// What the others need to join.
+    /// Makes the identifier that the others need to join.
     unique_id = "ncclGetUniqueId": fn(*mut Id);
     /// Joins.
     init = "ncclCommInitRank": fn(*mut Handle, c_int, Id, c_int);
@@ -71,7 +71,7 @@ functions! {
     receive = "ncclRecv": fn(u64, usize, c_int, c_int, Handle, Handle);
     /// Messages from here on are one operation.
     group_start = "ncclGroupStart": fn();
-    /// Up to here.
+    /// Ends a group of calls.
     group_end = "ncclGroupEnd": fn();
     optional:
     /// Send, receive, count for each rank, type. NCCL 2.28.
@@ -91,7 +91,7 @@ pub(super) struct Nccl {
     functions: Functions,
     text: Option<unsafe extern "C" fn(c_int) -> *const c_char>,
     last: Option<unsafe extern "C" fn(Handle) -> *const c_char>,
-    /// Where it was found.
+    /// The path at which it was found.
     path: PathBuf,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Where a byte of it is.
+    /// Returns the address of a byte of it.
     pub(super) fn at(&self, byte: usize) -> DevicePtr {
         // SAFETY: the memory lives until `close`, which comes after all calls on it.
         unsafe { DevicePtr::new(self.address as u64 + byte as u64) }
@@ -144,12 +144,12 @@ impl Nccl {
         Ok(Nccl { functions, text, last, path: path.to_owned() })
     }
 
-    /// Where it was found.
+    /// Returns the path at which it was found.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether buffers can be windows.
+    /// Returns true if the library has all functions that windows need.
     pub(super) fn windows(&self) -> bool {
         let f = &self.functions;
         f.allocate.is_some() && f.free.is_some() && f.register.is_some() && f.deregister.is_some()
@@ -175,7 +175,7 @@ impl Nccl {
         })
     }
 
-    /// Its version, as `2.28.9`.
+    /// Returns its version, as `2.28.9`.
     pub(super) fn version(&self) -> Result<String, String> {
         let mut number = 0;
         // SAFETY: it writes the number.
@@ -184,7 +184,7 @@ impl Nccl {
         Ok(format!("{}.{}.{}", number / 10_000, number % 10_000 / 100, number % 100))
     }
 
-    /// What one rank makes and all others need.
+    /// Makes the identifier that one rank creates and all others need to join.
     pub(super) fn unique_id(&self) -> Result<[u8; ID_BYTES], String> {
         let mut id = Id([0; ID_BYTES]);
         // SAFETY: it writes the bytes.
@@ -209,7 +209,7 @@ impl Nccl {
     }
 }
 
-/// What the dynamic linker says, which names the path where it knows nothing else.
+/// Returns the message of the dynamic linker, with the path where it has none.
 fn why(path: &Path, error: &libloading::Error) -> String {
     let text = error.source().map_or_else(|| error.to_string(), ToString::to_string);
     match text.contains(&*path.to_string_lossy()) {
@@ -231,7 +231,7 @@ macro_rules! call {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream(pub(super) *mut c_void);
 
-/// What is moved: where from, where to, how many elements, NCCL's number of their type.
+/// A move of data: its source, its destination, the number of elements, and NCCL's number of their type.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Move {
     pub(super) from: u64,
@@ -267,7 +267,7 @@ impl Comm<'_> {
         call!(self, reduce_scatter, "ncclReduceScatter", stream, m.from, m.to, m.count, m.dtype, op)
     }
 
-    /// `None` if the library has no such function.
+    /// Calls all_to_all; `None` if the library has no such function.
     pub(super) fn all_to_all(&self, m: Move, stream: Stream) -> Option<Result<(), String>> {
         let function = self.nccl.functions.all_to_all?;
         // SAFETY: as in `call!`.
@@ -275,7 +275,7 @@ impl Comm<'_> {
         Some(self.nccl.check("ncclAlltoAll", code, self.handle))
     }
 
-    /// Messages as one operation: each with its peer, sent (from) or received (to).
+    /// Makes messages one operation: each with its peer, sent (from) or received (to).
     pub(super) fn messages(
         &self,
         sent: impl Iterator<Item = (u32, Move)>,
@@ -300,7 +300,7 @@ impl Comm<'_> {
         told.and(ended)
     }
 
-    /// Memory of so many bytes that is a symmetric window: all ranks make it together.
+    /// Allocates memory of so many bytes as a symmetric window: all ranks make it together.
     pub(super) fn window(&self, bytes: usize) -> Result<Window, String> {
         let f = &self.nccl.functions;
         let (Some(allocate), Some(register)) = (f.allocate, f.register) else {

@@ -1,5 +1,5 @@
-//! NCCL: a peer inside our ranks. It is opened where it is found, joins the same processes over our own
-//! communicator, and puts its calls on the same stream.
+//! Measures NCCL, a peer inside our ranks. It is opened where it is found, joins the same processes over our
+//! own communicator, and puts its calls on the same stream.
 //!
 //! It is measured in two ways, each a peer of its own: with the buffers that ours have, and with buffers
 //! that are symmetric windows, for which it has other kernels.
@@ -21,7 +21,7 @@ use library::{Comm, ID_BYTES, Move, Nccl, Stream, Window};
 /// does not use either.
 pub(crate) const MULTICAST: (&str, &str) = ("NCCL_NVLS_ENABLE", "0");
 
-/// What is found of NCCL, in words; or why nothing is.
+/// Describes the NCCL that is found; the error says why none is.
 pub(crate) fn probe() -> Result<String, String> {
     let nccl = Nccl::open(&find::candidates()).map_err(|why| missing(&why))?;
     let windows = if nccl.windows() { "" } else { ", without symmetric windows" };
@@ -35,7 +35,7 @@ fn missing(why: &str) -> String {
 /// A call of a collective.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
-    /// Which.
+    /// The collective.
     pub(crate) kind: &'a Kind,
     /// Elements, in the unit of the collective.
     pub(crate) count: usize,
@@ -68,7 +68,7 @@ impl Opened {
         })
     }
 
-    /// Version and place, in words.
+    /// Returns version and place, in words.
     pub(crate) fn words(&self) -> String {
         let version = self.0.version().unwrap_or_else(|why| why);
         format!("NCCL {version}, {}", self.0.path().display())
@@ -115,7 +115,7 @@ pub(crate) struct Joined<'a> {
 pub(crate) struct Windows(Vec<Window>);
 
 impl Windows {
-    /// Where the first two begin, or a byte in each.
+    /// Returns the addresses of a byte in the first two windows; null for one that is not there.
     pub(crate) fn at(&self, byte: usize) -> [DevicePtr; 2] {
         [0, 1].map(|i| self.0.get(i).map_or(DevicePtr::NULL, |window| window.at(byte)))
     }
@@ -148,7 +148,7 @@ impl Joined<'_> {
         self.comm.leave()
     }
 
-    /// Why it has no such call, if it has none.
+    /// Returns the reason why it has no such call, if it has none.
     pub(crate) fn lacks(kind: &Kind, dtype: DType, op: RedOp, in_place: bool) -> Option<String> {
         let reduces = matches!(kind, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter);
         match kind {
@@ -214,7 +214,7 @@ impl Joined<'_> {
     }
 }
 
-/// NCCL's number of a type.
+/// Returns NCCL's number of a type.
 fn number(dtype: DType) -> Option<c_int> {
     Some(match dtype {
         DType::I8 => 0,
@@ -231,7 +231,7 @@ fn number(dtype: DType) -> Option<c_int> {
     })
 }
 
-/// NCCL's number of an operator.
+/// Returns NCCL's number of an operator.
 fn operator(op: RedOp) -> Option<c_int> {
     Some(match op {
         RedOp::Sum => 0,
