@@ -255,7 +255,11 @@ fn the_largest_unrolled_proofs_take_some_seconds() {
     for name in ["all_reduce.two_shot", "all_reduce.bidirectional_ring", "all_gather.direct"] {
         let out = judged(&unrolled(name), 512, 12, 900 << 10);
         let said = String::from_utf8_lossy(&out.stdout);
-        assert!(out.status.success() && said.contains("unrolled"), "{name}: {}: {said}", out.status);
+        assert!(
+            out.status.success() && said.contains("unrolled"),
+            "{name}: {}: {said}",
+            out.status
+        );
     }
 }
 

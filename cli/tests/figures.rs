@@ -64,7 +64,8 @@ fn a_region_shows_the_medians_of_the_runs_that_it_names() {
         fs::write(folder.join(format!("rows-{run}.jsonl")), rows).expect("rows");
     }
     let text = "# A page\n\n<!-- begin: table rows-*.jsonl -->\nwhat was here\n<!-- end -->\n\nbetween\n\n\
-                <!-- begin: summary\nfour ranks: rows-1.jsonl\n-->\n<!-- end -->\nafter\n";
+                <!-- begin: summary\nfour ranks: rows-1.jsonl\n-->\n<!-- end -->\nafter\n\
+                <!-- begin: summary by-peer\nfour ranks: rows-1.jsonl\n-->\n<!-- end -->\n";
     fs::write(folder.join("page.md"), text).expect("a page");
     assert_eq!(fill(&folder, &["page.md"]).ok().out, "page.md: rewritten\n");
     let wanted = "# A page\n\n<!-- begin: table rows-*.jsonl -->\n\n4 ranks, f32, shm\n\n\
@@ -73,7 +74,10 @@ fn a_region_shows_the_medians_of_the_runs_that_it_names() {
                   slower at 1: all_reduce 1K (0.75, mpi).\n\n<!-- end -->\n\nbetween\n\n\
                   <!-- begin: summary\nfour ranks: rows-1.jsonl\n-->\n\n\
                   | | points | mean | least | ours slower |\n|---|---|---|---|---|\n\
-                  | four ranks | 1 | 2.00 | 2.00 | 0 |\n\n<!-- end -->\nafter\n";
+                  | four ranks | 1 | 2.00 | 2.00 | 0 |\n\n<!-- end -->\nafter\n\
+                  <!-- begin: summary by-peer\nfour ranks: rows-1.jsonl\n-->\n\n\
+                  | | points | mean | least | ours slower | mean by peer |\n|---|---|---|---|---|---|\n\
+                  | four ranks | 1 | 2.00 | 2.00 | 0 | mpi 2.00 |\n\n<!-- end -->\n";
     assert_eq!(fs::read_to_string(folder.join("page.md")).expect("a page"), wanted);
     assert_eq!(fill(&folder, &["page.md"]).ok().out, "page.md: as it was\n");
 }

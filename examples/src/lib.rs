@@ -13,6 +13,8 @@
 //!   `cargo run -p roundelay-examples --example 08_own_algorithm`
 //! * `09_sockets.rs`: shared memory inside a machine, TCP between them.
 //!   `cargo run -p roundelay-examples --example 09_sockets`
+//! * `10_overlap.rs`: the main thread computes while the progress thread plays a call; prints what that saves.
+//!   `cargo run --release -p roundelay-examples --example 10_overlap`
 
 /// The page on the Rust API, whose blocks are tested as they stand.
 #[cfg(doctest)]

@@ -3,7 +3,7 @@
 //! ```text
 //! <!-- begin: table results/shm2-*.jsonl -->
 //! <!-- begin: chart results/shm2.svg all_reduce results/shm2-*.jsonl -->
-//! <!-- begin: summary
+//! <!-- begin: summary by-peer
 //! two ranks, shared memory: results/shm2-*.jsonl
 //! two ranks, TCP: results/tcp2-*.jsonl
 //! -->
@@ -83,26 +83,33 @@ fn region(folder: &Path, asked: &str, fail: &dyn Fn(&str) -> Failure) -> Result<
                 .map(|about| format!("![{about}]({picture})"))
                 .ok_or_else(|| fail(&format!("no row is of {collective}")))
         }
-        Some("summary") => {
-            let mut text =
-                "| | points | mean | least | ours slower |\n|---|---|---|---|---|\n".to_owned();
-            for line in asked.lines().skip(1).filter(|line| !line.trim().is_empty()) {
-                let (label, files) =
-                    line.split_once(": ").ok_or_else(|| fail("a line is no `label: files`"))?;
-                let sizes = rows(folder, files.split_whitespace(), fail)?;
-                let Against { points, geomean, worst, slower, .. } =
-                    Summary::of(&sizes).best().ok_or_else(|| fail("no row has a peer"))?;
-                let slower = slower.len();
-                let _ = writeln!(
-                    text,
-                    "| {label} | {points} | {geomean:.2} | {:.2} | {slower} |",
-                    worst.ratio
-                );
-            }
-            Ok(text)
-        }
+        Some("summary") => summary(folder, asked, fail),
         _ => Err(fail("a region is a table, a chart or a summary")),
     }
+}
+
+/// Returns a table with a row for each line of files; `summary by-peer` has a column with the mean beside each peer.
+fn summary(folder: &Path, asked: &str, fail: &dyn Fn(&str) -> Failure) -> Result<String, Failure> {
+    let mut lines = asked.lines();
+    let by_peer = lines.next().map(str::trim) == Some("summary by-peer");
+    let (title, rule) = if by_peer { (" mean by peer |", "---|") } else { ("", "") };
+    let mut text =
+        format!("| | points | mean | least | ours slower |{title}\n|---|---|---|---|---|{rule}\n");
+    for line in lines.filter(|line| !line.trim().is_empty()) {
+        let (label, files) =
+            line.split_once(": ").ok_or_else(|| fail("a line is no `label: files`"))?;
+        let summary = Summary::of(&rows(folder, files.split_whitespace(), fail)?);
+        let Against { points, geomean, worst, slower, .. } =
+            summary.best().ok_or_else(|| fail("no row has a peer"))?;
+        let (least, slower) = (worst.ratio, slower.len());
+        let _ = write!(text, "| {label} | {points} | {geomean:.2} | {least:.2} | {slower} |");
+        if by_peer {
+            let peers = summary.peers().map(|(peer, mean)| format!("{peer} {mean:.2}"));
+            let _ = write!(text, " {} |", peers.collect::<Vec<_>>().join(", "));
+        }
+        text.push('\n');
+    }
+    Ok(text)
 }
 
 /// Returns the sizes of the files that were measured beside peers, as medians of the runs.

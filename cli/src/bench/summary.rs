@@ -124,6 +124,11 @@ impl Summary {
         self.against().pop()
     }
 
+    /// Returns each peer, and the geometric mean of its times over ours.
+    pub(super) fn peers(&self) -> impl Iterator<Item = (String, f64)> {
+        self.against().into_iter().filter(|a| a.peer != "best").map(|a| (a.peer, a.geomean))
+    }
+
     /// Adds a point; one without peers says nothing.
     pub(super) fn add(&mut self, point: Point) {
         if !point.ratios.is_empty() {
