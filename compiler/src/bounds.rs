@@ -10,7 +10,7 @@ use crate::program::{Builtin, Expr, Node, Slot};
 /// A closed range of values.
 pub(crate) type Range = (i64, i64);
 
-/// What is known of the slots when bounds are taken: those of an `each` vary.
+/// The known values of slots for range analysis; the slots of an `each` vary.
 pub(crate) struct Bounds<'a> {
     /// The values of the other slots.
     pub env: &'a [i64],
@@ -34,12 +34,13 @@ impl Bounds<'_> {
         self.defs.iter().rev().find(|(s, _)| *s == slot).map(|(_, e)| e)
     }
 
-    /// Whether `e` depends on a varying slot.
+    /// Returns true if `e` depends on a varying slot.
     pub(crate) fn varies(&self, e: &Expr) -> bool {
         self.depends(e, &mut BTreeSet::new())
     }
 
-    /// The same; definitions that were found not to vary are not looked at again.
+    /// Implements [`Bounds::varies`]; `still` holds the definitions already visited, which are not visited
+    /// again.
     fn depends(&self, e: &Expr, still: &mut BTreeSet<Slot>) -> bool {
         match &e.node {
             Node::Int(_) => false,
@@ -62,7 +63,7 @@ impl Bounds<'_> {
         self.within(e, &mut Known::new())
     }
 
-    /// The same; the range of a definition is found once, however often it is used.
+    /// Implements [`Bounds::range`]; `known` caches the ranges of definitions, so that each is computed once.
     fn within(&self, e: &Expr, known: &mut Known) -> Range {
         let (lo, hi) = self.raw(e, known);
         (lo.max(-WIDE), hi.min(WIDE))
@@ -209,7 +210,8 @@ impl Bounds<'_> {
         self.solve(e, slot, target, &mut 0)
     }
 
-    /// The same, in so many steps at most: both arms of a choice are solved, and a remainder has many targets.
+    /// Implements [`Bounds::invert`] in at most [`MOST_STEPS`] steps: both arms of a choice are solved, and a
+    /// remainder has many targets.
     fn solve(
         &self,
         e: &Expr,
@@ -434,7 +436,7 @@ impl Bounds<'_> {
     }
 }
 
-/// Whether two expressions are the same but for their places.
+/// Returns true if two expressions are equal, ignoring their spans.
 pub(crate) fn same(a: &Expr, b: &Expr) -> bool {
     match (&a.node, &b.node) {
         (Node::Int(x), Node::Int(y)) => x == y,

@@ -1,5 +1,5 @@
-//! What a compilation may cost before it is refused, in counts: no clock is read, so that every machine refuses
-//! the same programs.
+//! Limits the cost of a compilation, in counts: no clock is read, so that every machine refuses the same
+//! programs.
 //!
 //! Whatever a text can repeat draws on one of these: turns of loops outside rounds with what they enter, turns and
 //! ranks inside rounds that lead to no transfer, transfers, and chunks. Few ranks can be repeated only so often
@@ -27,7 +27,7 @@ pub(crate) const COUNTED: u64 = 250_000;
 /// Turns of a loop that cost as much as to enter a part or an algorithm.
 pub(crate) const ENTERED: u64 = 64;
 
-/// What is left of the turns of one walk through a program.
+/// The remaining budget of one walk through a program.
 #[derive(Debug)]
 pub(crate) struct Budget {
     ranks: u32,

@@ -33,7 +33,7 @@ struct Sparse<T> {
 }
 
 impl<T: Clone + Default> Cells<T> {
-    /// So many cells, all as by default.
+    /// Creates `cells` cells that hold the default value.
     pub(crate) fn new(cells: usize) -> Self {
         let kept = if cells <= DENSE {
             Kept::Dense(vec![T::default(); cells])
@@ -140,7 +140,7 @@ impl<T: Default> Sparse<T> {
 mod tests {
     use super::*;
 
-    /// The same as a vector, whatever is touched, before and after it becomes one.
+    /// Sparse cells behave as a vector, before and after they become one.
     #[test]
     fn sparse_cells_are_a_vector() {
         for cells in [1, DENSE, DENSE + 1, 5000] {

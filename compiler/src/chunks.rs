@@ -18,7 +18,7 @@ pub struct ChunkSet {
     pub block: u32,
     /// Distance between the starts of blocks; equal to `block` if the set is one interval.
     pub stride: u32,
-    /// How many chunks in all.
+    /// Number of chunks in all.
     pub total: u32,
     /// Chunks in the buffer; indices are modulo this.
     pub modulus: u32,
@@ -46,7 +46,7 @@ impl ChunkSet {
         Self::interval(0, modulus, modulus)
     }
 
-    /// Whether the set is one (cyclic) interval.
+    /// Returns true if the set is one (cyclic) interval.
     pub fn is_interval(&self) -> bool {
         self.total <= self.block
     }
@@ -89,7 +89,7 @@ impl ChunkSet {
         })
     }
 
-    /// Whether no chunk occurs twice.
+    /// Returns true if no chunk occurs twice.
     pub fn is_simple(&self) -> bool {
         if self.total > self.modulus {
             return false;
@@ -121,7 +121,7 @@ impl ChunkSet {
         meet.into_iter().flatten().all(|k| k + 2 > blocks)
     }
 
-    /// Whether both hold a common chunk.
+    /// Returns true if both sets hold a common chunk.
     pub fn overlaps(&self, other: &ChunkSet) -> bool {
         if self.total == 0 || other.total == 0 {
             return false;
@@ -137,7 +137,7 @@ impl ChunkSet {
         })
     }
 
-    /// The same set with every chunk cut into `factor` finer ones; `None` where these are more than can be
+    /// Returns the set with every chunk cut into `factor` finer ones; `None` if these are more than can be
     /// numbered.
     pub fn refined(&self, factor: u32) -> Option<Self> {
         Some(ChunkSet {

@@ -13,7 +13,7 @@ use crate::chunks::ChunkSet;
 use crate::program::{Buffer, Custom, Style};
 use crate::verify::value::RankSet;
 
-/// Which collective.
+/// The kind of a collective.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Kind {
     /// Every rank ends with the sum of all.
@@ -55,7 +55,7 @@ pub const NAMES: &[(&str, Kind)] = &[
 ];
 
 impl Kind {
-    /// As files write it.
+    /// Returns the name that source files use.
     pub fn name(&self) -> &str {
         match self {
             Kind::Custom(c) => &c.name,
@@ -63,12 +63,12 @@ impl Kind {
         }
     }
 
-    /// Whether one rank is the root.
+    /// Returns true if one rank is the root.
     pub fn rooted(&self) -> bool {
         matches!(self, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter)
     }
 
-    /// Whether contributions are summed.
+    /// Returns true if contributions are summed.
     pub fn reduces(&self) -> bool {
         match self {
             Kind::AllReduce | Kind::ReduceScatter | Kind::Reduce => true,
@@ -77,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// Whether the vector consists of one block a rank.
+    /// Returns true if the vector consists of one block a rank.
     pub fn blocked(&self) -> bool {
         matches!(
             self,
@@ -89,7 +89,7 @@ impl Kind {
 /// A collective on so many ranks and chunks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// Which.
+    /// The kind of collective.
     pub kind: Kind,
     /// Ranks.
     pub ranks: u32,
@@ -148,7 +148,7 @@ impl CustomSpec {
         self.runs.get(first..end(at)).unwrap_or(&[])
     }
 
-    /// What a place must hold, where chunks are cut into `per`.
+    /// Returns the required content of a place at the end, where each declared chunk is cut into `per`.
     fn expected(&self, rank: u32, chunk: u32, per: u32) -> Option<Expected> {
         let runs = self.asked(rank, chunk / per);
         let fine = |c: u32| c * per + chunk % per;
@@ -169,12 +169,12 @@ impl CustomSpec {
     }
 }
 
-/// What a place must hold at the end.
+/// The required content of a place at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Expected {
-    /// Which chunk; the lowest one of a sum of different chunks.
+    /// The chunk; the lowest one of a sum of different chunks.
     pub chunk: u32,
-    /// Whose.
+    /// The ranks that contribute.
     pub ranks: Ranks,
 }
 
@@ -187,7 +187,7 @@ pub enum Ranks {
     One(u32),
     /// These.
     These(RankSet),
-    /// Of each of these chunks, ascending, these: a sum of different chunks.
+    /// A sum of different chunks, ascending, each with the ranks that contribute to it.
     Mixed(Arc<[(u32, RankSet)]>),
 }
 
@@ -248,12 +248,13 @@ impl Spec {
         if self.blocks() == 1 { 1 } else { (self.size(buffer) / per).max(1) }
     }
 
-    /// Whether different chunks may be summed: only where a declared collective asks for such a sum.
+    /// Returns true if different chunks may be summed, which only a declared collective can ask for.
     pub fn mixes(&self) -> bool {
         self.custom.as_ref().is_some_and(|c| c.mixed)
     }
 
-    /// What the place holds at the start: the contribution's rank and chunk.
+    /// Returns the initial content of a place, as the rank and chunk of the contribution; `None` if it is
+    /// empty.
     pub fn initial(&self, buffer: Buffer, rank: u32, chunk: u32) -> Option<(u32, u32)> {
         let per = self.per_block();
         if self.custom.is_some() {
@@ -285,7 +286,7 @@ impl Spec {
         }
     }
 
-    /// What the place must hold at the end.
+    /// Returns the required content of a place at the end; `None` if any will do.
     pub fn expected(&self, buffer: Buffer, rank: u32, chunk: u32) -> Option<Expected> {
         let per = self.per_block();
         if let Some(c) = &self.custom {

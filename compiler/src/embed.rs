@@ -48,7 +48,7 @@ impl Embedded {
     ///
     /// # Errors
     ///
-    /// As [`resolve`](crate::resolve()), with the texts for rendering.
+    /// Fails as [`resolve`](crate::resolve()) does, and adds the texts for rendering.
     pub fn resolve_new(&mut self, library: &dyn Library) -> Resolved {
         let keeper = Keeper { library, found: RefCell::default() };
         let resolved = self.resolve(&keeper);
@@ -60,7 +60,7 @@ impl Embedded {
     ///
     /// # Errors
     ///
-    /// As [`resolve`](crate::resolve()), with the texts for rendering.
+    /// Fails as [`resolve`](crate::resolve()) does, and adds the texts for rendering.
     pub fn resolve(&self, library: &dyn Library) -> Resolved {
         let shelf = Shelf { library, imports: &self.imports };
         let mut sources = self.sources.clone();
@@ -75,7 +75,7 @@ impl Embedded {
         self.imports.iter().map(|i| i.name.as_str())
     }
 
-    /// As bytes.
+    /// Encodes the program in bytes.
     pub fn encode(&self) -> Vec<u8> {
         // Nothing in it that postcard cannot write: no maps of unknown length.
         postcard::to_stdvec(self).unwrap_or_default()

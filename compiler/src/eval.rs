@@ -12,12 +12,12 @@ use crate::program::{Builtin, Expr, Node};
 pub(crate) struct EvalError {
     /// The expression at fault.
     pub span: Span,
-    /// What happened, with the operands.
+    /// The error, with the operands.
     pub message: String,
 }
 
 impl EvalError {
-    /// As a diagnostic.
+    /// Converts the error into a diagnostic.
     pub(crate) fn diagnostic(self) -> roundelay_dsl::diag::Diagnostic {
         roundelay_dsl::diag::Diagnostic::error(codes::ARITHMETIC, self.message)
             .label(self.span, "here")

@@ -10,7 +10,7 @@
 //! equally long: the language lets a chunk onto another one only by their place in the block, and not
 //! because their lengths happen to agree (with a prime number of chunks those of i and C - 1 - i do).
 //!
-//! What the language forbids whatever becomes of the data is found here by itself:
+//! The oracle finds by itself what the language forbids whatever becomes of the data:
 //!
 //! * a read of, or a reduction into, a place where nothing was stored;
 //! * two copies into one place in one round;
@@ -31,10 +31,10 @@ use crate::postcondition;
 use crate::program::{Buffer, Style};
 use crate::walk::{Transfer, walk};
 
-/// What a run showed.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whether every place ends with what the collective asks for.
+    /// True if every place ends with the content that the collective asks for.
     pub right: bool,
     /// If not, why; empty otherwise.
     pub why: String,
@@ -61,17 +61,17 @@ pub fn interpret(instance: &Instance, seed: u64) -> Result<Outcome, Diagnostics>
     Ok(Outcome { right: fault.is_none(), why: fault.unwrap_or_default() })
 }
 
-/// How long chunks are.
+/// The rule that gives the lengths of chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// As they are when the whole vector has so many elements.
+    /// Lengths as for a whole vector of this number of elements.
     Elements(u64),
     /// The k-th chunk of every block has k + 1 elements.
     Stairs,
 }
 
 impl Cut {
-    /// Where the chunk begins in the whole vector.
+    /// Returns the first element of a chunk in the whole vector.
     fn start(self, chunk: u64, spec: &Spec) -> u64 {
         let per = u64::from(spec.per_block().max(1));
         match self {
@@ -111,11 +111,11 @@ struct Run<'a> {
     instance: &'a Instance,
     seed: u64,
     cut: Cut,
-    /// What is stored, by place.
+    /// The stored elements, by place.
     memory: BTreeMap<Place, Vec<u128>>,
 }
 
-/// What one round writes into one place.
+/// The writes of one round into one place.
 #[derive(Default)]
 struct Writes<'t> {
     copied: Vec<Vec<u128>>,
@@ -132,7 +132,7 @@ impl Run<'_> {
         at(chunk)..at(chunk + 1)
     }
 
-    /// What a rank brings along for a chunk.
+    /// Returns the contribution of a rank to a chunk.
     fn input(&self, rank: u32, chunk: u32) -> Vec<u128> {
         self.elements(chunk).map(|e| random(self.seed, rank, e)).collect()
     }
@@ -171,7 +171,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What a rank must end with: chunks, and the contributions of each.
+    /// Returns the results that a rank must end with: chunks, and the contributions of each.
     fn asked(&self, buffer: Buffer, rank: u32) -> Result<Vec<Asked>, String> {
         let spec = &self.instance.spec;
         let Kind::Custom(custom) = &spec.kind else {

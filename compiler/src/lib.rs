@@ -75,7 +75,7 @@ impl Proved {
         self.graph.get()
     }
 
-    /// What the proof found out.
+    /// Returns the findings of the proof.
     pub fn facts(&self) -> &verify::Facts {
         self.graph.facts()
     }
@@ -113,7 +113,7 @@ fn lowered(
     Ok((plans, least_slots))
 }
 
-/// How a shape was proved.
+/// The method by which a shape was proved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// Every step of every rank was looked at, and the plans of all ranks.
@@ -122,7 +122,7 @@ pub enum Method {
     Symmetry {
         /// `shift`, `shifts` (along several axes) or `xor`.
         group: &'static str,
-        /// How many ranks were looked at.
+        /// Number of ranks that were looked at.
         orbits: u32,
     },
 }
@@ -137,12 +137,12 @@ impl std::fmt::Display for Method {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone)]
 pub struct Checked {
-    /// What the proof found out.
+    /// The findings of the proof.
     pub facts: verify::Facts,
-    /// How it went.
+    /// The method of the proof.
     pub method: Method,
     /// Fewest slots a connection that the schedule may ask for (`slots k`), whatever it does ask for; `None`
     /// where only an upper bound was proved.
@@ -154,8 +154,8 @@ pub struct Checked {
 }
 
 /// Proves a program at a shape, without keeping plans: by symmetry where there is one and unrolling would
-/// cost more, and else unrolled as far as the limit of the options allows.
-/// What is wrong is looked for where a small change would set it right (`verify::blame`).
+/// cost more, and else unrolled as far as the limit of the options allows. The cause of a fault is looked for
+/// where a small change would set it right (`verify::blame`).
 pub fn check(
     program: &Arc<Program>,
     sources: &SourceMap,
@@ -204,8 +204,8 @@ fn judge(
     Ok(Checked { facts, method: Method::Unrolled, least_slots, chunks, warnings })
 }
 
-/// Whether unrolling takes so many steps and moves that looking for a symmetry costs less: those of rank 0,
-/// as often as there are ranks.
+/// Returns true if unrolling takes so many steps and moves that looking for a symmetry costs less; estimated
+/// from those of rank 0, times the ranks.
 fn costly(instance: &Arc<Instance>) -> bool {
     let (mut list, mut work) = (Vec::new(), 0u64);
     let done = walk::walk(instance, &mut |round| {

@@ -59,7 +59,7 @@ impl Places {
         index(rank / self.spacing) * index(self.per_rank) + self.local(buf, chunk)
     }
 
-    /// The same, where only every `spacing`-th rank has places.
+    /// Returns the places if only every `spacing`-th rank has some.
     pub(crate) fn spaced(self, spacing: u32) -> Self {
         Places { spacing, ..self }
     }

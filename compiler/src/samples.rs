@@ -18,7 +18,7 @@ pub fn usual_shapes(program: &Program) -> Vec<Shape> {
     }
 }
 
-/// Whether a program was refused only because it is not meant for the shape.
+/// Returns true if a program was refused only because it is not meant for the shape.
 pub fn not_meant_for(found: &[Diagnostic]) -> bool {
     found.iter().all(|d| d.code == codes::REQUIRES || d.code == codes::SHAPE)
 }

@@ -18,7 +18,7 @@ const ASIDE: f64 = 0.5;
 /// A further path must make a call faster by this factor.
 const LEAST_GAIN: f64 = 1.03;
 
-/// What a part of a plan takes on its path.
+/// The cost of a part of a plan on its path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Flow {
     /// Microseconds without content. A path that cannot be used has infinitely many.
@@ -40,7 +40,7 @@ impl Flow {
     }
 }
 
-/// What the parts of a plan take on these paths, the part's number being its path's.
+/// Returns the costs of the parts of a plan on these paths; part i rides path i.
 pub fn flows(split: &Weighted, paths: &[Link]) -> Vec<Flow> {
     let flow = |(load, link): (&crate::plan::Load, &Link)| Flow {
         us: f64::from(load.rounds) * link.latency_us,
@@ -107,7 +107,7 @@ fn best_single(flows: &[Flow], bytes: f64) -> usize {
     best
 }
 
-/// When all of some flows end together.
+/// Returns the time, in microseconds, at which the given flows end together.
 fn level(flows: impl Iterator<Item = Flow>, bytes: f64) -> f64 {
     let add =
         |(sum, rate): (f64, f64), f: Flow| (sum + f.us / f.us_per_byte, rate + 1.0 / f.us_per_byte);

@@ -76,26 +76,27 @@ impl Lane {
     }
 }
 
-/// How much of what a pass could overlap with the next it does not, where ranks take turns: a rank that could go on does not
-/// always have a core. What makes most choices right by recorded tables of four ranks on two cores (docs/performance.md).
+/// The fraction of the possible overlap between passes that is lost where ranks take turns: a rank that could
+/// go on does not always have a core. The value makes most choices right by recorded tables of four ranks on
+/// two cores (docs/performance.md).
 const TURNS: f64 = 0.2;
 
 /// An instance on a topology, ready to be evaluated at any size.
 #[derive(Debug, Clone)]
 pub struct Profile {
     pub(super) lanes: Vec<Lane>,
-    /// What the busiest port needs for all lanes but the first, which others wait for.
+    /// The time of the busiest port for all lanes but the first, which others wait for.
     pub(super) ports: Most,
-    /// What the busiest rank's ports need for a whole pass.
+    /// The time of the busiest rank's ports for a whole pass.
     pub(super) busy: Most,
     pub(super) wires: Vec<WireType>,
     /// C, and the chunks of the longest message.
     pub(super) chunks: u64,
     pub(super) message: u64,
     pub(super) pipeline: u64,
-    /// Whether ranks outnumber the cores of a host.
+    /// True if ranks outnumber the cores of a host.
     pub(super) crowded: bool,
-    /// Of a plan that is split by bandwidth: its parts, each as a function of its own bytes.
+    /// The parts of a plan that is split by bandwidth, each as a function of its own bytes.
     pub(super) parts: Vec<(Flow, Profile)>,
 }
 
@@ -124,7 +125,7 @@ impl Profile {
         Ok(whole)
     }
 
-    /// What the parts of a plan that is split by bandwidth take on their paths, as they are balanced; empty
+    /// Returns the costs of the parts of a plan that is split by bandwidth, by which they are balanced; empty
     /// for other plans.
     pub fn flows(&self) -> Vec<Flow> {
         self.parts.iter().map(|(flow, _)| *flow).collect()
@@ -169,7 +170,7 @@ impl Profile {
         path + (passes - 1.0) * (between + turns)
     }
 
-    /// How often the plan is played for a vector of so many bytes.
+    /// Returns the number of passes for a vector of `bytes` bytes.
     pub fn passes(&self, bytes: u64, slot_bytes: u64) -> u64 {
         let message = bytes.div_ceil(self.chunks).saturating_mul(self.message);
         let needed = message.div_ceil(slot_bytes.max(1)).max(1);

@@ -22,12 +22,12 @@ const MANY: u32 = 1024;
 /// Rounds that are looked at, of instances whose ranks are sampled: evenly spread ones, each counted
 /// for those that follow it.
 const ROUNDS: u32 = 256;
-/// What each further message that a rank receives over a network in one round costs of its
-/// bandwidth: senders that meet at one port get in each other's way (measured over four hosts at
-/// 1 Gbit/s: 12 % where three meet).
+/// The fraction of a network link's bandwidth that each further message received in one round costs: senders
+/// that meet at one port get in each other's way (measured over four hosts at 1 Gbit/s: 12 % where three
+/// meet).
 const INCAST: f64 = 0.06;
 
-/// What a rank does in a round with one class of links.
+/// The traffic of a rank in a round over one class of links.
 #[derive(Debug, Clone, Copy, Default)]
 struct Traffic {
     sent: u32,
@@ -37,7 +37,7 @@ struct Traffic {
     into: f64,
 }
 
-/// What a rank does in a round, and in all of a pass.
+/// The work of a rank in a round, or in a whole pass.
 #[derive(Debug, Clone, Copy, Default)]
 struct Work {
     local: Traffic,
@@ -46,7 +46,7 @@ struct Work {
     copied: f64,
 }
 
-/// What is known of a rank while rounds go by, for each lane.
+/// The state of a rank during the walk over the rounds, for each lane.
 #[derive(Debug, Clone, Default)]
 struct Place {
     /// First and one past the last step of a lane that bind the rank.
@@ -206,7 +206,8 @@ impl<'a> Survey<'a> {
         self.profile.lanes[lane].steps.push(Step { time, times });
     }
 
-    /// Whether a transfer reads what came in an earlier round, and so waits for a message.
+    /// Returns true if a transfer reads data that arrived in an earlier round, and so waits for a message; if
+    /// so, forgets what was written until now.
     fn waits(&mut self, lane: usize, found: &[Transfer]) -> bool {
         let reads_fresh = found.iter().any(|t| {
             let Some(at) = self.place(t.src) else { return false };
@@ -344,7 +345,7 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// What the ports of each rank need for all that it does.
+/// Returns the time of the busiest port for all traffic of its rank.
 fn ports(t: &Topology, works: &[Work]) -> Most {
     let mut most = Most::default();
     for work in works {

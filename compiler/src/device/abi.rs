@@ -1,4 +1,5 @@
-//! What a kernel and the runtime that launches it agree on: the arena, the parameters, the report.
+//! Defines the interface between a kernel and the runtime that launches it: the arena, the parameters, the
+//! report.
 //!
 //! **Arena.** Every rank has one, which its peers map. It begins with the words, [`words`] of them, all 0 at
 //! first:
@@ -70,17 +71,17 @@ pub const fn words(n: u32) -> u64 {
     entered(n, n, 0)
 }
 
-/// What a word holds when so many messages of a call have been sent or consumed.
+/// Returns the value of a word once `messages` messages of a call have been sent or consumed.
 pub const fn mark(epoch: u32, messages: u32) -> u64 {
     wide(epoch) << 32 | wide(messages)
 }
 
-/// Whether a word tells of at least as much as is wanted.
+/// Returns true if a word has reached the wanted mark; marks wrap.
 pub const fn reached(seen: u64, wanted: u64) -> bool {
     seen.wrapping_sub(wanted) < 1 << 63
 }
 
-/// Whether the end of a call renews words and packets: two calls in a row, for the two halves.
+/// Returns true if the end of a call renews words and packets: two calls in a row, for the two halves.
 pub const fn renews(epoch: u32) -> bool {
     epoch % YEAR >= YEAR - 2
 }
@@ -88,7 +89,7 @@ pub const fn renews(epoch: u32) -> bool {
 /// Calls from one renewal to the next.
 pub const YEAR: u32 = 1 << 30;
 
-/// Where words end and staging memory may begin, in bytes.
+/// Returns the offset at which words end and staging memory may begin, in bytes.
 pub const fn staging(n: u32) -> u64 {
     (words(n) * 8).next_multiple_of(ALIGN)
 }
@@ -109,16 +110,16 @@ pub struct Params {
     pub groups: u64,
     /// Bytes of a chunk in a slot.
     pub unit: u64,
-    /// Where the staging memory of the kernel's protocol begins in the arena, in bytes.
+    /// Offset of the staging memory of the kernel's protocol in the arena, in bytes.
     pub staging: u64,
     /// Bytes of a half of it.
     pub halves: u64,
-    /// Where the staging memory of packets begins in the arena, in bytes, whatever the kernel's protocol.
+    /// Offset of the staging memory of packets in the arena, in bytes, whatever the kernel's protocol.
     pub packets: u64,
     /// Bytes of a half of it, a multiple of 16.
     pub packet_half: u64,
-    /// Where the scratch buffers begin in the arena, in bytes. Each begins at a multiple of [`ALIGN`] after
-    /// the one before; chunk c of one is at `c * ceil(N/C)` elements.
+    /// Offset of the scratch buffers in the arena, in bytes. Each begins at a multiple of [`ALIGN`] after the
+    /// one before; chunk c of one is at `c * ceil(N/C)` elements.
     pub scratch: u64,
     /// Address of this rank's [`State`]s.
     pub state: u64,
@@ -128,13 +129,14 @@ pub struct Params {
     pub report: u64,
     /// Nanoseconds without progress after which a wait fails.
     pub timeout: u64,
-    /// Of the two parts of a kernel beside copy engines the one that is played, 0 or 1; else of no meaning.
+    /// The part that is played of a kernel with two parts beside copy engines, 0 or 1; unused by other
+    /// kernels.
     pub part: u64,
     /// Factor of `premul_sum`.
     pub factor: f64,
 }
 
-/// What a rank's kernels tell the next one.
+/// The state that a rank's kernels pass on to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct State {
@@ -142,14 +144,14 @@ pub struct State {
     pub epoch: u32,
     /// 1 if that call's end proved that every rank had entered it.
     pub synchronized: u32,
-    /// Of block 0: 1 as soon as a thread reports a failure, which makes it the only one to do so. It then
+    /// In block 0: 1 as soon as a thread reports a failure, which makes it the only one to do so. It then
     /// writes it into the others: each block of a later kernel finds it beside its epoch, and does nothing.
     pub failed: u32,
-    /// Of block 0: blocks that have ended a call that renews. Else 0.
+    /// In block 0: the number of blocks that have ended a call that renews. Else 0.
     pub ended: u32,
 }
 
-/// What a wait that failed was about: written once, by the first that fails.
+/// The report of a failed wait, written once, by the first that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Report {
@@ -165,9 +167,9 @@ pub struct Report {
     pub site: u32,
     /// The step (`round`), or `u32::MAX`.
     pub round: u32,
-    /// What was waited for.
+    /// The value that was waited for.
     pub wanted: u64,
-    /// What was there.
+    /// The value that was found.
     pub seen: u64,
     /// The epoch of the call.
     pub epoch: u32,

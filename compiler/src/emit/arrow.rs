@@ -1,4 +1,4 @@
-//! Where the arrows of a drawing lie. Rows are ranks, columns are rounds; lengths are CSS pixels.
+//! Lays out the arrows of a drawing. Rows are ranks, columns are rounds; lengths are CSS pixels.
 //!
 //! An arrow leads from its source's row at the left of its column to its target's row at the right.
 //! It has a strand for each chunk up to [`STRANDS`]; a longer region is sampled at even distances.
@@ -38,7 +38,7 @@ pub(super) struct Arrow {
     pub(super) strands: Vec<(String, u32)>,
     /// The head.
     pub(super) head: String,
-    /// What the pointer has to meet.
+    /// The area that reacts to the pointer.
     pub(super) hit: String,
 }
 
@@ -128,7 +128,7 @@ impl Layout {
         (self.y(first) - self.row / 2.0, self.row * f64::from(count))
     }
 
-    /// Where the arrows of a column start and end.
+    /// Returns the horizontal positions at which the arrows of a column start and end.
     pub(super) fn ends(column: (f64, f64)) -> (f64, f64) {
         (column.0 + MARGIN, column.0 + column.1 - MARGIN)
     }

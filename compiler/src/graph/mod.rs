@@ -52,7 +52,7 @@ pub struct StepGraph {
     pub rounds: u32,
     /// Upper bound of the chunks in one message.
     pub message: u32,
-    /// Whether messages may be rounded to a narrower type.
+    /// True if messages may be rounded to a narrower type.
     pub lossy: bool,
 }
 

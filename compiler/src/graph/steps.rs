@@ -26,9 +26,9 @@ pub struct Step {
     pub dst: u32,
     /// `copy` or `reduce`.
     pub op: &'static str,
-    /// What is read, as `data[0..2]`.
+    /// The region that is read, as `data[0..2]`.
     pub from: String,
-    /// What is written.
+    /// The region that is written.
     pub to: String,
     /// Narrower type on the wire.
     pub wire: Option<&'static str>,

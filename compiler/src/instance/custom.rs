@@ -1,7 +1,7 @@
 //! Declared collectives at one rank count: their postconditions as a table, which the proofs use.
 //!
-//! What runs are compared with is computed elsewhere, by [`crate::postcondition`], so that a fault of
-//! this table shows.
+//! The expected results of runs are computed elsewhere, by [`crate::postcondition`], so that a fault of this
+//! table shows.
 
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
@@ -216,7 +216,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// What a turn of a postcondition sums, or copies.
+    /// Returns the operands of one turn of a postcondition: ranks and the chunks of each, summed or copied.
     fn operands(&mut self, ensure: &Ensure, env: &mut [i64]) -> Result<Vec<Operand>, Fail> {
         let input = buffer(self.custom, ensure, self.spec.input);
         let source = |env: &mut [i64]| index_set(&ensure.source, env, &input, ensure.span);
@@ -305,7 +305,7 @@ fn buffer<'c>(custom: &'c Custom, ensure: &'c Ensure, size: u32) -> Indexed<'c> 
     Indexed { size, words: words(custom, ensure), uncut: None }
 }
 
-/// Whether an index reads a variable.
+/// Returns true if an index reads a variable.
 fn index_reads(index: &Index, slot: Slot) -> bool {
     match index {
         Index::All => false,
@@ -319,7 +319,7 @@ fn index_reads(index: &Index, slot: Slot) -> bool {
     }
 }
 
-/// Whether an expression reads a variable.
+/// Returns true if an expression reads a variable.
 fn reads(e: &Expr, slot: Slot) -> bool {
     match &e.node {
         Node::Int(_) => false,

@@ -1,4 +1,4 @@
-//! Which chunks an index names.
+//! Evaluates the chunks that an index names.
 
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;

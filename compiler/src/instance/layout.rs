@@ -1,4 +1,4 @@
-//! How fine the chunks must be for every sub-algorithm and part, and how programs enter others.
+//! Computes the refinement of chunks that every sub-algorithm and part needs, and how programs enter others.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::program::{Buffer, Expr, Index, Program, Region, Slot, Split, Stmt, St
 /// Finds how fine the chunks must be, without walking any `each`.
 pub(super) struct Layout {
     paths: u32,
-    /// What is left for turns of loops, parts and sub-algorithms.
+    /// The remaining budget for turns of loops, parts and sub-algorithms.
     budget: Budget,
 }
 
@@ -164,7 +164,7 @@ impl Layout {
     }
 }
 
-/// Whether regions of a `use` may differ in length from group to group, by their form.
+/// Returns true if regions of a `use` may differ in length from group to group, by their form.
 pub(crate) fn length_varies(p: &Program, axes: &[u32], env: &[i64], u: &Use) -> bool {
     if u.over.is_none() {
         return false;

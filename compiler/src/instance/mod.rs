@@ -28,7 +28,7 @@ pub use shape::{MAX_RANKS, Shape};
 /// More chunks than this in one buffer are refused.
 const MAX_CHUNKS: i64 = 1 << 22;
 
-/// What else a compilation depends on.
+/// Options of a compilation beside the program and its shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// The root of a rooted collective.
@@ -54,7 +54,7 @@ pub struct Instance {
     pub shape: Shape,
     /// Root, paths, limits.
     pub options: Options,
-    /// What must hold, in the instance's chunks.
+    /// The specification to be met, in the instance's chunks.
     pub spec: Spec,
     /// Chunks of the program's own `chunks` clause.
     pub units: u32,
@@ -62,7 +62,7 @@ pub struct Instance {
     pub scratch: Vec<(String, u32)>,
     /// First scratch buffer of each program entered, by its path of uses and parts.
     pub(crate) scratch_of: BTreeMap<Vec<u32>, u16>,
-    /// What shares cut, if the program is a split by bandwidth and there are several paths.
+    /// The ranges that shares cut, if the program is a split by bandwidth and there are several paths.
     pub split: Option<Weighted>,
     /// Parallel copies of the whole program.
     pub(crate) channels: u32,
@@ -232,7 +232,8 @@ fn fit(program: &Program, shape: &Shape) -> Result<Vec<u32>, Fail> {
     ))
 }
 
-/// So many ranks on so many axes, as even as they can be; 2 along each where that leaves an axis of one.
+/// Returns a shape of `axes` axes for `ranks` ranks, as even as it can be; 2 along each where that leaves an
+/// axis of one.
 fn grid(mut ranks: u64, axes: usize) -> Shape {
     let mut extents = Vec::new();
     for left in (1..=axes).rev() {

@@ -30,8 +30,8 @@ pub(super) struct Emit<'a> {
     lanes: Vec<Lane>,
     conns: Vec<Connection>,
     index: BTreeMap<(u32, u16, Dir), u32>,
-    /// Of each connection that sends: lane and operation of its latest message, and the rounds in
-    /// which its messages will be consumed.
+    /// For each connection that sends: lane and operation of its latest message, and the rounds in which its
+    /// messages will be consumed.
     sent: Vec<Option<OpRef>>,
     consumed: Vec<Vec<u32>>,
     deps: Deps,

@@ -183,7 +183,8 @@ fn scratch(instance: &Instance, placement: Placement) -> Vec<u32> {
     sizes
 }
 
-/// What shares cut, with the scratch buffers that the plan has beside those of the program.
+/// Returns the ranges that shares cut, with the scratch buffers that the plan has beside those of the
+/// program.
 fn split(instance: &Instance, placement: Placement) -> Option<Weighted> {
     let mut split = instance.split.clone()?;
     if place::needs_scratch(instance, placement) {

@@ -218,7 +218,7 @@ impl Plan {
     }
 }
 
-/// What all ranks have in common.
+/// Checks the facts that all ranks have in common.
 fn header(h: &Header) -> Result<(), String> {
     need((1..=MAX_RANKS).contains(&h.ranks.into()), "the ranks are out of range")?;
     need(h.root < h.ranks, "the root is not one of the ranks")?;
@@ -234,12 +234,12 @@ fn header(h: &Header) -> Result<(), String> {
     need((1..=4096).contains(&h.pipeline), "the pipeline is out of range")
 }
 
-/// Whether a region lies in one buffer.
+/// Returns true if a region lies in one buffer.
 fn single(region: &Region) -> bool {
     region.pieces.windows(2).all(|w| w[0].buf == w[1].buf)
 }
 
-/// Whether an operation takes messages.
+/// Returns true if an operation takes messages.
 fn hears(op: &Op) -> bool {
     op.inputs.iter().any(|input| matches!(input, Input::Message { .. }))
 }

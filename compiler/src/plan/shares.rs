@@ -13,23 +13,23 @@ pub struct Weighted {
     pub units: u32,
     /// Parts of each range, at least 2.
     pub parts: u32,
-    /// Which part each scratch buffer of the plan belongs to; `None` for one that holds the whole vector.
+    /// The part that each scratch buffer of the plan belongs to; `None` for one that holds the whole vector.
     pub scratch: Vec<Option<u16>>,
-    /// What each part takes, by which paths are balanced.
+    /// The load of each part, by which paths are balanced.
     pub loads: Vec<Load>,
 }
 
-/// What the busiest rank has to do for a part that is played once.
+/// The load of the busiest rank for a part that is played once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// Messages that must come one after the other.
     pub rounds: u32,
-    /// What it sends or receives meanwhile, in 1024ths of the part.
+    /// The data that it sends or receives meanwhile, in 1024ths of the part.
     pub moved: u32,
 }
 
 impl Load {
-    /// What is moved, in lengths of the part.
+    /// Returns the data that is moved, in lengths of the part.
     pub fn vectors(&self) -> f64 {
         f64::from(self.moved) / 1024.0
     }

@@ -7,7 +7,7 @@ use roundelay_dsl::span::SourceId;
 use super::{Names, Resolver};
 use crate::program::{BUILTINS, Expr, Node};
 
-/// What is wanted of an expression.
+/// The type that an expression is expected to have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     Number,

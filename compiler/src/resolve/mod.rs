@@ -20,7 +20,7 @@ use crate::collective::{Kind, NAMES};
 use crate::plan::CopyPolicy;
 use crate::program::{Axes, Custom, Program, Schedule, Slot, Style};
 
-/// Where `use` and `import` find other texts. The compiler itself does no I/O.
+/// A source of the texts that `use` and `import` name. The compiler itself does no I/O.
 pub trait Library {
     /// The text of a published algorithm, with the name that messages show.
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)>;
@@ -40,7 +40,7 @@ impl Library for NoLibrary {
     }
 }
 
-/// What a file declares, its imports included.
+/// The declarations of a file, its imports included.
 #[derive(Default, Clone)]
 struct Scope {
     functions: BTreeMap<String, Arc<ast::FnDef>>,

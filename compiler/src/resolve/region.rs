@@ -124,7 +124,7 @@ pub(super) fn index(
     })
 }
 
-/// Whether an expression reads one of the slots.
+/// Returns true if an expression reads one of the slots.
 pub(super) fn depends(e: &Expr, slots: &[Slot]) -> bool {
     match &e.node {
         Node::Int(_) => false,

@@ -13,7 +13,7 @@ use crate::num::short;
 use crate::plan::CopyPolicy;
 use crate::program::{Axes, Each, Program, Schedule, Slot, Split, Stmt, Style, Use};
 
-/// What statements of one algorithm share.
+/// The state that statements of one algorithm share.
 pub(super) struct Body {
     pub(super) id: SourceId,
     pub(super) names: Names,

@@ -11,7 +11,7 @@ use super::Resolver;
 use crate::collective::Kind;
 use crate::program::{Schedule, Stmt};
 
-/// Whether `by` says what it may: the bandwidth of the part's path.
+/// Checks that `by` is the bandwidth of the part's path; reports a diagnostic and returns false if it is not.
 pub(super) fn by(r: &mut Resolver<'_>, s: &ast::Split, by: &ast::Expr) -> bool {
     let (var, help) = (&s.var.text, format!("write `by bandwidth({})`", s.var.text));
     let own = |e: &ast::Expr| matches!(&e.kind, ExprKind::Name(name) if name == var);

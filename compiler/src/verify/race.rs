@@ -121,7 +121,7 @@ impl<'g> Waits<'g> {
     }
 }
 
-/// Whether all of an ascending list are in another.
+/// Returns true if all elements of an ascending list are in another.
 fn within(few: &[u32], many: &[u32]) -> bool {
     let mut rest = many.iter();
     few.iter().all(|a| {

@@ -13,7 +13,7 @@ use crate::instance::Instance;
 use crate::plan::Buf;
 use crate::program::{Buffer, Style};
 
-/// What is known of the sums that ranks end with.
+/// The properties of the sums that ranks end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sums {
     /// Each is bitwise equal on all ranks that hold it.
@@ -209,7 +209,8 @@ fn sibling<'g>(graph: &'g StepGraph, state: &State, place: usize) -> Option<&'g 
     alike.max_by_key(|(likeness, _)| *likeness).map(|(_, t)| t)
 }
 
-/// Who does hold what is asked for, if it only was not sent on.
+/// Returns a remark on up to four places that hold the expected value and did not send it on; `None` if there
+/// are none.
 fn holders(graph: &StepGraph, state: &State, expected: &Expected) -> Option<String> {
     let n = graph.instance.ranks();
     let mut found: Vec<String> = Vec::new();

@@ -34,7 +34,7 @@ pub struct State {
 }
 
 impl State {
-    /// What a place holds.
+    /// Returns the value of a place; `None` if it holds none.
     pub(crate) fn value(&self, place: usize) -> Option<&Value> {
         self.values.get(place)?.as_ref()
     }
@@ -118,7 +118,7 @@ struct Write {
 /// The value that a transfer reads at a chunk of a buffer of its source.
 type Read<'r> = &'r dyn Fn(&State, &Transfer, Buf, u32) -> Option<Value>;
 
-/// What a place of a rank holds.
+/// Returns the value of a place of a rank; `None` if it holds none.
 pub(crate) fn place_value(state: &State, rank: u32, buf: Buf, chunk: u32) -> Option<&Value> {
     state.value(state.places.of(rank, buf, chunk))
 }
@@ -209,7 +209,8 @@ pub(crate) fn told(instance: &Instance, t: &Transfer, d: Diagnostic) -> Diagnost
     done.map_or_else(|told| *told, |()| d)
 }
 
-/// Which transfers of the round write which region, as numbers to compare.
+/// Returns, for each transfer of the round, a number that is equal for transfers into the same region of the
+/// same rank.
 fn targets(round: &[&Transfer]) -> Vec<usize> {
     let mut seen: BTreeMap<(u32, &crate::plan::Region), usize> = BTreeMap::new();
     round

@@ -146,7 +146,7 @@ impl RankSet {
         RankSet(out)
     }
 
-    /// Whether the rank is in it.
+    /// Returns true if the rank is in the set.
     pub fn contains(&self, r: u32) -> bool {
         self.0.iter().any(|&(a, b)| a <= r && r < b)
     }
@@ -174,16 +174,16 @@ impl std::fmt::Display for RankSet {
     }
 }
 
-/// What a place holds.
+/// The value of a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     /// Contributions by chunk, ascending. Nearly always one chunk.
     pub parts: SmallVec<[(u32, RankSet); 1]>,
     /// Hash of the tree of additions, up to swapping the two sides of one (addition commutes).
     pub tree: u64,
-    /// Whether different chunks may be summed; see [`crate::collective::Spec::mixes`].
+    /// True if different chunks may be summed; see [`crate::collective::Spec::mixes`].
     pub mixes: bool,
-    /// Which chunks have the same number of elements as this one.
+    /// The class of the chunks that have the same number of elements as this one.
     pub class: u32,
     /// Why the value is a sum that no collective asks for, if it is. That is no fault as long as no
     /// result holds it: what nobody asks for may be anything.
@@ -193,7 +193,7 @@ pub struct Value {
 /// Why a value is a sum that no collective asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spoilt {
-    /// What is wrong with it.
+    /// The fault.
     pub reason: Diagnostic,
     /// The transfer that spoilt it, where it is known.
     pub step: Option<Transfer>,
@@ -232,7 +232,7 @@ impl Value {
         }
     }
 
-    /// The same, of a collective of which it depends whether different chunks may be summed.
+    /// Returns the value with the rule of the collective for sums of different chunks.
     pub fn of(self, spec: &Spec) -> Self {
         Value { mixes: spec.mixes(), ..self }
     }
@@ -285,13 +285,13 @@ impl Value {
         Value { tree, spoilt: Some(reason), ..self.clone() }
     }
 
-    /// The same value after rounding on the wire.
+    /// Returns the value after rounding on the wire.
     pub fn rounded(mut self) -> Self {
         self.tree = mix(self.tree, 0xb16);
         self
     }
 
-    /// Whether this is what was asked for.
+    /// Returns true if this is the expected value.
     pub fn is(&self, expected: &Expected, n: u32) -> bool {
         if self.spoilt.is_some() {
             return false;

@@ -32,11 +32,11 @@ pub(super) struct Frame<'a> {
     pub(super) ride: Ride,
     pub(super) spec: Spec,
     pub(super) views: Views<'a>,
-    /// Whether the regions of different groups may be of different lengths.
+    /// True if the regions of different groups may be of different lengths.
     pub(super) varied: bool,
 }
 
-/// How what a frame moves travels.
+/// The route of the messages of a frame.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ride {
     /// The lane that plays it.
@@ -79,8 +79,8 @@ impl Frame<'_> {
         Box::new(if parts.is_empty() { d } else { d.note(format!("with {}", parts.join(", "))) })
     }
 
-    /// How many chunks of the instance one chunk of the frame is, for the group of this base; 0 where the
-    /// group's region is empty.
+    /// Returns the number of chunks of the instance in one chunk of the frame, for the group of this base; 0
+    /// where the group's region is empty.
     pub(super) fn fine(&self, base: u32) -> Result<u32, Fail> {
         let buffer = match self.program.style {
             Style::Data => Buffer::Data,
@@ -101,7 +101,7 @@ impl Frame<'_> {
         self.bases().try_fold(1, |most, base| Ok(self.fine(base)?.max(most)))
     }
 
-    /// Whether a buffer of the frame lies in scratch.
+    /// Returns true if a buffer of the frame lies in scratch.
     pub(super) fn in_scratch(&self, buffer: Buffer) -> bool {
         match (&self.views, buffer) {
             (_, Buffer::Scratch(_)) => true,

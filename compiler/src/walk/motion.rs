@@ -15,7 +15,7 @@ use crate::eval::operate;
 use crate::plan::Buf;
 use crate::program::{Binder, Builtin, Expr, Index, Node, Rank, Region, Rule, Slot};
 
-/// What becomes of a number.
+/// The change of a number under a shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Motion {
     /// It stays what it is.
@@ -77,7 +77,7 @@ impl Moving {
     }
 }
 
-/// How the chunks of a region are moved, as places in the order of the region.
+/// The movement of the chunks of a region, as places in the order of the region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// The k-th chunk of the region becomes the k-th of its image.
@@ -96,9 +96,9 @@ struct Form<'a> {
 }
 
 impl Round<'_> {
-    /// Whether, by its form alone, the round maps onto itself when every rank r becomes r + `step`
-    /// modulo n, and every chunk of a buffer the one that lies further on by what `moves` says, inside its
-    /// aligned range of so many chunks.
+    /// Returns true if, by its form alone, the round maps onto itself when every rank r becomes r + `step`
+    /// modulo n, and every chunk of a buffer turns inside its aligned range: `moves` returns the chunks of
+    /// the range and the distance.
     pub(crate) fn shifts(&self, step: u32, moves: &dyn Fn(Buf) -> (u32, u32)) -> bool {
         let form = Form { round: self, n: self.frame.size.into(), step: step.into(), moves };
         let whole = self.frame.size == self.frame.ranks && !self.each.once;
@@ -106,7 +106,7 @@ impl Round<'_> {
     }
 }
 
-/// What is known of the variables of an `each`, in the order in which they were bound.
+/// The known movements of the variables of an `each`, in the order in which they were bound.
 type Known = Vec<(Slot, Moving)>;
 
 impl Form<'_> {
@@ -166,8 +166,8 @@ impl Form<'_> {
             && self.of(&rank.linear, known).is_some_and(|v| v.motion == along)
     }
 
-    /// How the chunks of a region move; `None` if its form does not tell, or they move otherwise than those
-    /// of its buffer.
+    /// Returns the movement of the chunks of a region; `None` if its form does not tell, or they move
+    /// otherwise than those of its buffer.
     fn region(&self, region: &Region, known: &mut Known) -> Option<Order> {
         let view = self.round.frame.view(region.buf, 0).ok()?;
         let first = view.pieces.first()?;
@@ -261,7 +261,7 @@ impl Form<'_> {
         self.of(e, known).is_some_and(Moving::is_still)
     }
 
-    /// What is known of an expression; `None` if its form does not tell.
+    /// Returns the known movement of an expression; `None` if its form does not tell.
     fn of(&self, e: &Expr, known: &mut Known) -> Option<Moving> {
         match &e.node {
             Node::Int(v) => Some(Moving::still(*v, *v)),

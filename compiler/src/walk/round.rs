@@ -22,15 +22,15 @@ pub struct Round<'a> {
     pub(super) each: &'a Each,
     /// Counted from 0.
     pub index: u32,
-    /// How it travels.
+    /// The route of its messages.
     pub ride: Ride,
     pub(super) budget: &'a Budget,
 }
 
-/// What is done with a combination of the inner loops.
+/// The callback for each combination of the inner loops.
 type Leaf<'f> = &'f mut dyn FnMut(&mut Vec<i64>, &Turns) -> Result<(), Fail>;
 
-/// What is done with a transfer.
+/// The callback for each transfer.
 type Sink<'f> = &'f mut dyn FnMut(Transfer) -> Result<(), Fail>;
 
 /// The environment of one rule while its transfers are found.
@@ -44,7 +44,7 @@ struct Scene<'r> {
 }
 
 impl Round<'_> {
-    /// Where the `each` was written.
+    /// Returns the span of the `each`.
     pub fn span(&self) -> Span {
         self.each.span
     }
@@ -122,13 +122,13 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Whether the round may round what it sends. The same whichever rank asks.
+    /// Returns true if the round may round what it sends. The result does not depend on the rank that asks.
     pub fn lossy(&self) -> bool {
         self.each.rules.iter().any(|rule| rule.wire.is_some())
     }
 
-    /// Whether one scratch buffer may be written from scratch and from the vector. The same whichever rank
-    /// asks.
+    /// Returns true if one scratch buffer may be written from scratch and from the vector. The result does
+    /// not depend on the rank that asks.
     pub fn mixes(&self) -> bool {
         let rules = &self.each.rules;
         let scratch = |buf| self.frame.in_scratch(buf);
@@ -137,7 +137,7 @@ impl Round<'_> {
         rules.iter().filter(within).any(|r| rules.iter().any(|o| meets(r, o)))
     }
 
-    /// Whether other transfers may add to what a rule writes.
+    /// Returns true if other transfers may add to what a rule writes.
     fn sums(&self, rule: &Rule) -> bool {
         self.each.rules.iter().any(|r| r.op == Op::Reduce && r.to.buf == rule.to.buf)
     }
@@ -318,7 +318,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// How often a loop runs, if that is within reason.
+    /// Returns the number of turns of a loop, at most `u32::MAX`; more are an error.
     fn width(&self, rule: &Rule, from: i64, to: i64) -> Result<u32, Fail> {
         match to.saturating_sub(from) {
             w if w <= 0 => Ok(0),

@@ -22,7 +22,7 @@ pub(super) struct Condition {
 pub(super) struct Draft {
     pub(super) task: Task,
     pub(super) conditions: Vec<Condition>,
-    /// Where its message landed.
+    /// The region in which its message landed.
     pub(super) landed: Option<Region>,
 }
 
@@ -185,7 +185,7 @@ impl Build<'_> {
         }
     }
 
-    /// What a rank waits for before it leaves: that peers have read its memory.
+    /// Returns the conditions that a rank waits for before it leaves: that peers have read its memory.
     pub(super) fn leave(&self, rank: u32) -> Vec<Condition> {
         let mut conditions = Vec::new();
         for (conn, &w) in self.order.wire_of[index(rank)].iter().enumerate() {

@@ -25,7 +25,7 @@ use build::{Build, Condition, Draft};
 use order::{Order, Waiting};
 use travel::Travel;
 
-/// What lowering depends on besides the plans.
+/// Options of the lowering besides the plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
     /// Staged messages in flight on a connection; the plans' own number by default. Fewer may deadlock, which is
@@ -48,7 +48,7 @@ impl std::error::Error for Refused {}
 /// Lowers the plans of all ranks, in order of rank. The result is not yet proved.
 ///
 /// # Errors
-/// What a device cannot do.
+/// Returns [`Refused`] if a device cannot play the plans.
 pub fn lower(
     plans: &[Plan],
     protocol: Protocol,
@@ -109,7 +109,7 @@ pub fn lower(
     }
 }
 
-/// Whether a device can play the plans at all.
+/// Checks that a device can play the plans at all.
 fn possible(plans: &[Plan], protocol: Protocol) -> Result<(), Refused> {
     let Some(first) = plans.first() else {
         return Err(Refused("there are no plans".into()));
@@ -131,14 +131,14 @@ fn possible(plans: &[Plan], protocol: Protocol) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Whether every rank has heard of every rank.
+/// Returns true if every rank has heard of every rank.
 fn everybody(end: &[Vec<u32>]) -> bool {
     end.iter()
         .enumerate()
         .all(|(rank, known)| known.iter().enumerate().all(|(other, &k)| k > 0 || other == rank))
 }
 
-/// Of each rank and phase: the latest message of each of its links that somebody waits for, by wire.
+/// For each rank and phase, the latest message of each of its links that somebody waits for, by link.
 type Tells = Vec<Vec<BTreeMap<u32, u32>>>;
 
 fn tells(order: &Order<'_>, drafts: &[Vec<Vec<Draft>>], leave: &[Vec<Condition>]) -> Tells {
@@ -155,7 +155,7 @@ fn tells(order: &Order<'_>, drafts: &[Vec<Vec<Draft>>], leave: &[Vec<Condition>]
     tells
 }
 
-/// Who tells whom that it has entered.
+/// Returns, for each rank, the peers that it tells that it has entered.
 fn greets(drafts: &[Vec<Vec<Draft>>]) -> Vec<BTreeSet<u32>> {
     let mut greets = vec![BTreeSet::new(); drafts.len()];
     for (rank, phases) in drafts.iter().enumerate() {
@@ -269,12 +269,12 @@ fn phases(drafts: Vec<Vec<Draft>>, signals: &[BTreeMap<u32, u32>], meet: &[bool]
     phases
 }
 
-/// Whether a task does anything.
+/// Returns true if a task does anything.
 fn works(draft: &Draft) -> bool {
     !draft.task.inputs.is_empty() || !draft.conditions.is_empty()
 }
 
-/// Where a task reads its rank's own memory.
+/// Returns the regions of its rank's own memory that a task reads.
 fn reads(task: &Task) -> impl Iterator<Item = &crate::plan::Region> {
     task.inputs.iter().filter_map(|s| match s {
         Source::Local(region) => Some(region),

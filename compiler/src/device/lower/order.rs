@@ -1,4 +1,4 @@
-//! Which operation of a plan belongs to which phase, and which message is which on the other side.
+//! Assigns the operations of a plan to phases, and matches messages with those of the other side.
 //!
 //! Every operation gets a *key*: one more than the greatest key of those that it depends on, made even if
 //! it has no message among its inputs and odd if it has. It depends on what touches the same memory before
@@ -52,12 +52,12 @@ pub(super) struct Order<'a> {
     pub(super) sequence: Vec<(u32, u32)>,
 }
 
-/// What an operation waits for, besides messages and memory.
+/// The waits of an operation besides those for messages and memory.
 #[derive(Clone, Copy)]
 pub(super) struct Waiting {
     /// Messages in flight on a connection, where they need slots.
     pub(super) slots: Option<u32>,
-    /// Whether peers read memory that they are offered.
+    /// True if peers read memory that they are offered.
     pub(super) drains: bool,
 }
 
@@ -262,7 +262,7 @@ impl<'a> Order<'a> {
     }
 }
 
-/// What touches memory that an operation touches later, on its rank.
+/// Adds the edges between operations of a rank that touch the same memory.
 fn local(plan: &Plan, first: &[u32], edges: &mut Vec<(u32, u32, u32)>) -> Option<()> {
     let part: &RankPlan = &plan.part;
     let places = places(plan);

@@ -59,7 +59,7 @@ impl std::ops::Deref for ProvedProgram {
 /// Lowers proved plans to device programs, and proves these.
 ///
 /// # Errors
-/// What a device cannot do.
+/// Returns the reasons for which a device cannot play the plans.
 pub fn prove(
     proved: &crate::Proved,
     protocol: Protocol,
@@ -73,7 +73,7 @@ pub fn prove(
     })
 }
 
-/// What is wrong with device programs, in words.
+/// A fault of device programs, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault(pub String);
 
@@ -88,7 +88,7 @@ impl std::error::Error for Fault {}
 /// Proves the programs of all ranks.
 ///
 /// # Errors
-/// What is wrong with them.
+/// Returns the fault of the programs.
 pub fn verify(instance: &Instance, programs: Vec<DeviceProgram>) -> Result<Programs, Fault> {
     shape::check(instance, &programs)?;
     let wires = links::check(&programs)?;
@@ -99,7 +99,7 @@ pub fn verify(instance: &Instance, programs: Vec<DeviceProgram>) -> Result<Progr
     Ok(Programs { list: programs })
 }
 
-/// So many passes that every wait for room looks back at a pass before, twice.
+/// Returns a number of passes in which every wait for room looks back at a pass before, twice (66 at most).
 fn passes(programs: &[DeviceProgram]) -> u32 {
     let mut most = 1;
     for program in programs {

@@ -16,7 +16,7 @@ use crate::program::Buffer;
 use crate::verify::rounds::class_of;
 use crate::verify::value::{Clash, RankSet, Spoilt, Value};
 
-/// Where a rank is.
+/// The position of a rank in its program, with its knowledge.
 struct Rank {
     pass: u32,
     phase: usize,
@@ -25,7 +25,7 @@ struct Rank {
     tasks: u32,
     /// Meetings so far.
     section: u32,
-    /// What all threads know since they last met, and what some know.
+    /// The knowledge that all threads have since they last met, and that which some have.
     met: Known,
     some: Known,
     heard: RankSet,
@@ -164,7 +164,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// What is known once all waits are over; `None` if they are not yet.
+    /// Returns the knowledge of a rank once all waits are over; `None` if they are not yet.
     fn wait(&self, rank: usize, pass: u32, waits: &[Wait]) -> Option<Known> {
         let mut known = self.ranks[rank].met.clone();
         for w in waits {
@@ -198,7 +198,7 @@ impl Play<'_> {
         Some(known)
     }
 
-    /// Where chunk k of a message is, on its receiver.
+    /// Returns the place of chunk k of a message on its receiver, with the message.
     fn slot(&self, rank: usize, m: Message, k: u32) -> (At, (u32, u64)) {
         let link = self.programs[rank].links[index(m.link)];
         let receiver = if link.dir == Dir::Send { link.peer } else { count(rank) };

@@ -1,4 +1,4 @@
-//! Whether each program is consistent in itself.
+//! Checks that each program is consistent in itself.
 
 use super::Fault;
 use crate::device::{DeviceProgram, Event, Message, Phase, Protocol, Source, Target, Task, abi};
@@ -64,7 +64,7 @@ fn program(p: &DeviceProgram) -> Result<(), String> {
     p.leave.iter().try_for_each(|w| event(p, w.event))
 }
 
-/// Whether engines can make all copies between two parts of the kernel.
+/// Checks that engines can make all copies between two parts of the kernel.
 fn engines(p: &DeviceProgram) -> Result<(), String> {
     let kept = |r: &Region| r.pieces.iter().all(|piece| !matches!(piece.buf, Buf::Scratch(_)));
     let copies = |task: &Task| {

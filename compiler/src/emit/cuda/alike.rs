@@ -17,7 +17,7 @@ pub(super) fn plain(text: &str) -> String {
     text.replace([BEGIN, END], "")
 }
 
-/// What texts that are alike have in common.
+/// Returns the text around the marked numbers, which texts that are alike have in common.
 fn skeleton(text: &str) -> Vec<&str> {
     text.split(BEGIN).map(|part| part.split_once(END).map_or(part, |(_, rest)| rest)).collect()
 }
@@ -27,7 +27,7 @@ fn numbers(text: &str) -> Vec<u64> {
     marked.map(|part| part.split_once(END).and_then(|(n, _)| n.parse().ok()).unwrap_or(0)).collect()
 }
 
-/// Whether two texts differ in numbers only.
+/// Returns true if two texts differ in numbers only.
 pub(super) fn alike(a: &str, b: &str) -> bool {
     a.len().abs_diff(b.len()) < 1000 && skeleton(a) == skeleton(b)
 }

@@ -19,15 +19,16 @@ pub(super) struct Body<'a> {
     pub(super) spec: &'a Spec,
     /// Elements that are handled at once.
     pub(super) group: u32,
-    /// Whether all threads know that they may write into the peers' staging memory.
+    /// True if all threads know that they may write into the peers' staging memory.
     pub(super) entered: bool,
-    /// Where results are divided as they are stored; nothing if it is at the end, or never.
+    /// The phases in which results are divided as they are stored; `None` if they are divided at the end, or
+    /// never.
     averages: Option<Stores>,
     /// The loops over elements, which become functions where they occur often.
     pub(super) moves: Moves,
     /// The phase that is being written.
     phase: usize,
-    /// Whether the rank has told that it has entered.
+    /// True if the rank has told that it has entered.
     announced: bool,
     text: String,
     depth: usize,
@@ -91,7 +92,7 @@ impl<'a> Body<'a> {
         body
     }
 
-    /// Whether what a task of the phase at hand stores is a result of `avg`.
+    /// Returns true if a task of the phase at hand stores a result of `avg` in `store`.
     pub(super) fn is_average(&self, store: &Region) -> bool {
         self.averages.as_ref().is_some_and(|stores| stores.are_last(self.phase, store))
     }
@@ -104,7 +105,8 @@ impl<'a> Body<'a> {
         self.depth -= 1;
     }
 
-    /// Whether operands are multiplied where they are read: inputs are, data in place once before all else.
+    /// Returns true if operands are multiplied where they are read: inputs are; data in place is multiplied
+    /// once before all else.
     pub(super) fn scales_inputs(&self) -> bool {
         self.scales() && self.program.header.placement == Placement::OutOfPlace
     }
@@ -141,7 +143,7 @@ impl<'a> Body<'a> {
         self.line("}");
     }
 
-    /// What the prelude must know, and what it makes of it.
+    /// Writes the constants and types that the prelude needs, and the definitions that it builds from them.
     fn head(&mut self) {
         let (h, spec) = (&self.program.header, self.spec);
         let protocol = match self.program.protocol {
@@ -341,17 +343,17 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// What indices wrap at.
+    /// Returns the numbers at which indices wrap: ranks and chunks.
     fn moduli(&self) -> [u32; 2] {
         [self.program.header.ranks, self.program.header.chunks]
     }
 
-    /// What is written by `write`, one deeper than all else.
+    /// Returns the text that `write` writes, indented one deeper than the rest.
     fn apart(&mut self, write: impl FnOnce(&mut Self)) -> String {
         self.at(self.depth + 1, write)
     }
 
-    /// What is written by `write`, so deep.
+    /// Returns the text that `write` writes at the given depth.
     pub(super) fn at(&mut self, depth: usize, write: impl FnOnce(&mut Self)) -> String {
         let text = std::mem::take(&mut self.text);
         let depth = std::mem::replace(&mut self.depth, depth);
@@ -423,7 +425,7 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// What follows the tasks of a phase.
+    /// Writes the code that follows the tasks of a phase.
     fn after(&mut self, phase: &Phase) {
         let sends = |target: &Target| matches!(target, Target::Packet(..));
         if !self.entered && phase.tasks.iter().flat_map(|task| &task.outs).any(sends) {

@@ -41,25 +41,26 @@ pub use types::{Element, Operator};
 /// The part that all kernels have in common: instructions, and what is built on them.
 const PRELUDE: &str =
     concat!(include_str!("machine.cuh"), include_str!("prelude.cuh"), include_str!("numbers.cuh"));
-/// What stands for it in the part that is shown.
+/// The line that stands for the prelude in the part that is shown.
 const INCLUDE: &str = "#include \"prelude.cuh\"\n";
 
 /// The name of the kernel in every source.
 pub const KERNEL: &str = "roundelay_kernel";
 
-/// What a program does not say and a kernel must know.
+/// The facts that a kernel depends on beside its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// Type of the elements.
     pub element: Element,
-    /// How they are combined; means nothing to a program that does not reduce.
+    /// The operator that combines them; unused by a program that does not reduce.
     pub operator: Operator,
-    /// Whether everything lies at multiples of 16 bytes: the buffers, which the caller knows, and the chunks in
-    /// them, which [`aligned`] says.
+    /// True if everything lies at multiples of 16 bytes: the buffers, which the caller knows, and the chunks
+    /// in them, which [`aligned`] tells.
     pub aligned: bool,
 }
 
-/// Whether chunks of a vector of so many elements (`blocks * count`) all begin and end at multiples of 16 bytes.
+/// Returns true if chunks of a vector of `elements` elements (`blocks * count`) all begin and end at
+/// multiples of 16 bytes.
 pub fn aligned(chunks: u32, elements: u64, element: Element) -> bool {
     let group = u64::from(16 / element.size());
     elements.is_multiple_of(u64::from(chunks.max(1)) * group)
@@ -85,7 +86,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// What no kernel can be made for.
+/// The reasons for which no kernel can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unsupported {
     /// The type has no such operator.
@@ -123,7 +124,7 @@ pub const MOST_RANKS: u32 = 120;
 /// The kernel that plays a program.
 ///
 /// # Errors
-/// What there is no kernel for.
+/// Returns [`Unsupported`] if there is no kernel for the program.
 pub fn cuda(program: &ProvedProgram, spec: &Spec) -> Result<Source, Unsupported> {
     if program.header.ranks > MOST_RANKS {
         return Err(Unsupported::Ranks(program.header.ranks));

@@ -95,7 +95,7 @@ fn number(link: &DeviceConnection, message: Message) -> String {
     format!("me.number({}, {})", vary(link.messages), vary(message.index))
 }
 
-/// Who lets an event happen.
+/// Returns the peer that lets an event happen.
 pub(super) fn peer(program: &DeviceProgram, event: Event) -> u32 {
     match event {
         Event::Entered { peer } => peer,
@@ -103,7 +103,7 @@ pub(super) fn peer(program: &DeviceProgram, event: Event) -> u32 {
     }
 }
 
-/// What is waited for, as an `Event` of the prelude.
+/// Returns the event of a wait, as an `Event` of the prelude.
 pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
     let link = |message: Message| program.links[index(message.link)];
     let of = |word: &str, m: Message| {
@@ -121,7 +121,7 @@ pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
     }
 }
 
-/// What is told, as `News` of the prelude.
+/// Returns the signal of a message, as `News` of the prelude.
 pub(super) fn told(program: &DeviceProgram, message: Message) -> String {
     let link = program.links[index(message.link)];
     let word = if link.dir == Dir::Send { "sent" } else { "consumed" };

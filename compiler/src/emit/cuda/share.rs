@@ -1,4 +1,4 @@
-//! Which warps play which task of a phase, and which chunk of it.
+//! Deals the tasks of a phase, and their chunks, to warps.
 
 use std::ops::Range;
 

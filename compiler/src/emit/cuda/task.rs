@@ -20,7 +20,7 @@ const AT_ONCE: usize = 8;
 /// Most addresses that a function is given: more would go through memory.
 const MOST_PASSED: usize = 24;
 
-/// How an operand of a task is reached.
+/// The access to an operand of a task.
 #[derive(Clone)]
 struct Operand {
     /// Its variable in the code.
@@ -80,7 +80,7 @@ impl Body<'_> {
         }
     }
 
-    /// How far a peer is after this rank.
+    /// Returns the number of ranks by which a peer follows this rank, less 1.
     pub(super) fn distance(&self, peer: u32) -> u32 {
         let (n, rank) = (self.program.header.ranks, self.program.rank);
         (peer + n - rank - 1) % n
@@ -260,8 +260,8 @@ impl Body<'_> {
         self.program.links[index(message.link)].peer
     }
 
-    /// How many groups a thread has in hand at once. Packets are chosen where it has one or two in all: more would be
-    /// copies of code for nothing.
+    /// Returns the number of groups that a thread handles at once. Packets are chosen where it has one or two
+    /// in all: more would be copies of code for nothing.
     fn ahead(&self, inputs: &[Operand]) -> u32 {
         match (self.program.protocol == Protocol::Packet, inputs.len()) {
             (false, 0..=2) => 4,
@@ -459,8 +459,8 @@ impl Body<'_> {
         wire.map_or(self.spec.element.format(), |wire| of_wire(wire).1)
     }
 
-    /// Whether the caller's memory is read and written element by element, though groups are longer: it is not aligned
-    /// to them, or does not consist of whole ones.
+    /// Returns true if the caller's memory is accessed element by element, though groups are longer: it is
+    /// not aligned to them, or does not consist of whole ones.
     fn by_element(&self) -> bool {
         self.group > 1 && (!self.spec.aligned || self.bytes(None) > 16)
     }
@@ -479,7 +479,7 @@ fn peers(inputs: &[Operand]) -> String {
     }
 }
 
-/// Whether the region lies in a buffer that is never written.
+/// Returns true if the region lies in a buffer that is never written.
 fn in_input(region: &Region) -> bool {
     region.pieces.iter().all(|piece| piece.buf == Buf::Input)
 }

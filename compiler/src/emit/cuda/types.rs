@@ -50,7 +50,7 @@ named! {
 }
 
 named! {
-    /// How contributions of several ranks become one value.
+    /// The operator by which contributions of several ranks become one value.
     Operator:
     Sum "sum" "The sum; integers wrap.";
     Prod "prod" "The product; integers wrap.";
@@ -74,12 +74,12 @@ impl Element {
         }
     }
 
-    /// Whether it is rounded when computed with.
+    /// Returns true for floating-point types.
     pub const fn is_float(self) -> bool {
         matches!(self, Element::F16 | Element::Bf16 | Element::F32 | Element::F64)
     }
 
-    /// Whether the operator means something for it.
+    /// Returns true if the operator applies to the type.
     pub const fn has(self, operator: Operator) -> bool {
         match operator {
             Operator::Min | Operator::Max => true,
@@ -104,7 +104,7 @@ impl Element {
         }
     }
 
-    /// What it is computed with.
+    /// Returns the C++ type in which it is computed.
     pub(super) fn value(self) -> &'static str {
         match self {
             Element::F16 | Element::Bf16 | Element::F32 => "float",

@@ -10,9 +10,9 @@ use crate::program::{Binder, Builtin, Expr, Index, Node, Program, Region, Rule, 
 /// One change.
 #[derive(Debug, Clone)]
 pub(super) struct Edit {
-    /// What is at fault if the change helps.
+    /// Span of the expression or statement at fault if the change helps.
     pub(super) span: Span,
-    /// What is said of it.
+    /// The message about it.
     pub(super) text: String,
     change: Change,
 }
@@ -122,7 +122,7 @@ fn others(op: BinOp) -> &'static [BinOp] {
     }
 }
 
-/// Whether it is a truth value by its form.
+/// Returns true if an expression is a truth value by its form.
 fn truth(e: &Expr) -> bool {
     match &e.node {
         Node::Unary(op, _) => *op == UnOp::Not,

@@ -121,8 +121,8 @@ pub(crate) fn least(
     Ok(known)
 }
 
-/// Whether fusion that counts on fewer slots makes the same plans: every message that leaves early would do so
-/// even then, since the one whose slot it takes is consumed in an earlier round.
+/// Returns true if fusion that counts on fewer slots makes the same plans: every message that leaves early
+/// would do so even then, since the one whose slot it takes is consumed in an earlier round.
 fn independent(plans: &[Plan], slots: u32) -> bool {
     // The rounds in which the messages of each connection are consumed.
     let mut consumed: BTreeMap<(u32, u32, u16), Vec<u32>> = BTreeMap::new();

@@ -32,14 +32,14 @@ impl Rotation {
         Rotation { by: u32::try_from(by).unwrap_or(0), ..self }
     }
 
-    /// Whether it does not matter which of both is done first.
+    /// Returns true if both rotations may be done in either order.
     pub(super) fn commutes(self, other: Rotation) -> bool {
         let still = self.by == 0 || other.by == 0;
         let apart = |a: Rotation, b: Rotation| b.by.is_multiple_of(a.modulus);
         still || self.modulus == other.modulus || apart(self, other) || apart(other, self)
     }
 
-    /// How often it is done until all is where it was.
+    /// Returns the number of times after which the rotation is the identity.
     pub(super) fn order(self) -> u32 {
         self.modulus.checked_div(self.by).unwrap_or(1)
     }
@@ -63,7 +63,7 @@ pub(super) enum Group {
     Xor,
 }
 
-/// How often each rotation is done, or the number that is xored.
+/// The number of times that each rotation is done, or the number that is xored.
 pub(super) type Element = SmallVec<[u32; 2]>;
 
 impl Group {
@@ -140,19 +140,19 @@ impl Group {
     }
 }
 
-/// How ranks and the chunks of every buffer move.
+/// The movement of ranks and of the chunks of every buffer.
 #[derive(Debug, Clone)]
 pub(super) struct Action {
     pub(super) group: Group,
     pub(super) n: u32,
-    /// How each buffer moves with each rotation, or, with xor, the chunks a rank in `by`: 0 if they stay.
-    /// The vector is the first, then input, output and scratch.
+    /// The movement of each buffer with each rotation, or, with xor, the chunks a rank in `by`: 0 if they
+    /// stay. The vector is the first, then input, output and scratch.
     pub(super) buffers: Vec<SmallVec<[Rotation; 2]>>,
     /// The owners of the chunks of the vector, if chunks move with their ranks in an order of the program's own.
     pub(super) owners: Option<Arc<Owners>>,
-    /// Whether chunks of different index differ in size, so that classes move like chunks.
+    /// True if chunks of different index differ in size, so that classes move like chunks.
     pub(super) classes: bool,
-    /// Whether all contributions are the root's, and stay so.
+    /// True if all contributions are the root's, and stay so.
     pub(super) rooted: bool,
 }
 
@@ -172,7 +172,7 @@ impl Action {
         self.owners.as_deref().filter(|_| buf == Buf::Data)
     }
 
-    /// How a buffer moves with a rotation of the group, or with the bits of xor.
+    /// Returns the movement of a buffer with a rotation of the group, or with the bits of xor.
     pub(super) fn moves(&self, buf: Buf, generator: usize) -> Rotation {
         self.of(buf).get(generator).copied().unwrap_or(Rotation::STILL)
     }

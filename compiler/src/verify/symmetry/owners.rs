@@ -11,7 +11,7 @@ use crate::walk::{Transfer, walk};
 /// More rounds than this are not searched for an order.
 const MOST_ROUNDS: u32 = 64;
 
-/// Which rank each chunk belongs to, one chunk a rank.
+/// The rank that each chunk belongs to, one chunk a rank.
 #[derive(Debug)]
 pub(super) struct Owners {
     rank_of: Vec<u32>,

@@ -41,7 +41,7 @@ pub(super) struct Norm {
     runs: SmallVec<[Run; 1]>,
 }
 
-/// Whether every round is its own image; if not, why not, in words.
+/// Checks that every round is its own image; the error says in words which one is not.
 pub(super) fn holds(instance: &Instance, action: &Action) -> Result<(), String> {
     let (mut fault, mut listed) = (None, 0u64);
     let mut all: Vec<Transfer> = Vec::new();
@@ -134,7 +134,8 @@ fn one(
     Ok(())
 }
 
-/// Whether what the image of rank 0 is sent is the image of what rank 0, whose transfers are given, is sent.
+/// Returns true if the messages to the image of rank 0 are the images of those to rank 0, whose transfers are
+/// given.
 fn first(
     round: &Round<'_>,
     action: &Action,
@@ -159,7 +160,7 @@ fn first(
     Ok(images(&a, action, &g).is_some_and(|a| a == b))
 }
 
-/// Whether the form of the round shows that a shift of all ranks by `step` maps it onto itself.
+/// Returns true if the form of the round shows that a shift of all ranks by `step` maps it onto itself.
 fn by_form(round: &Round<'_>, action: &Action, generator: usize, step: u32) -> bool {
     round.shifts(step, &|buf| {
         let r = action.moves(buf, generator);
@@ -279,7 +280,7 @@ fn aligned(at: u32, len: u32) -> u32 {
     if at == 0 { fits } else { fits.min(1 << at.trailing_zeros()) }
 }
 
-/// How many chunks from this one on stay neighbours.
+/// Returns the number of chunks, from this one on, that stay neighbours.
 fn room(action: &Action, buf: Buf, at: u32, g: &Element) -> u32 {
     let until = |r: Rotation, at: u32| match r.by {
         0 => u32::MAX,
