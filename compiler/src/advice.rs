@@ -29,7 +29,7 @@ pub(crate) struct Indexed<'p> {
 }
 
 impl<'p> Indexed<'p> {
-    /// A buffer of an algorithm, of so many chunks, indexed behind these binders.
+    /// Creates the description of a buffer of `size` chunks, indexed behind these binders.
     pub(crate) fn new(p: &'p Program, buffer: Buffer, size: u32, binders: &'p [Binder]) -> Self {
         let whole = p.kind.blocked() || matches!(p.kind, Kind::Custom(_));
         let cut = whole || p.chunks.is_some() || matches!(buffer, Buffer::Scratch(_));
@@ -37,7 +37,7 @@ impl<'p> Indexed<'p> {
         Indexed { size, words, uncut: (!cut).then_some(p) }
     }
 
-    /// A chunk that the buffer does not have.
+    /// Returns the diagnostic for a chunk that the buffer does not have.
     pub(crate) fn no_chunk(&self, message: String, e: &Expr, env: &[i64]) -> Diagnostic {
         let d = Diagnostic::error(codes::INDEX, message).label(e.span, "out of bounds");
         let size = self.size;
@@ -55,7 +55,7 @@ impl<'p> Indexed<'p> {
     }
 }
 
-/// A rank that there is not, or a coordinate that its axis does not have.
+/// Returns the diagnostic for a rank that does not exist, or a coordinate that its axis does not have.
 pub(crate) fn no_rank(
     (value, most): (i64, i64),
     axis: Option<&str>,
@@ -133,8 +133,8 @@ impl Words<'_> {
         value.unwrap_or(e)
     }
 
-    /// An expression as it is written, in parentheses if it binds looser than what is around it; `None` where
-    /// users have no words for it.
+    /// Returns an expression as it is written, in parentheses if it binds looser than what is around it;
+    /// `None` where users have no words for it.
     fn text(&self, e: &Expr, around: u8) -> Option<String> {
         Some(match &e.node {
             Node::Int(value) => value.to_string(),

@@ -58,7 +58,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// A range that holds every value of `e`.
+    /// Returns a range that holds every value of `e`.
     pub(crate) fn range(&self, e: &Expr) -> Range {
         self.within(e, &mut Known::new())
     }
@@ -302,7 +302,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// The range in which `e` must be for `e op c` (`left`) or `c op e` to lie in the target.
+    /// Returns the range in which `e` must be for `e op c` (`left`) or `c op e` to lie in the target.
     fn invert_binary(
         &self,
         op: BinOp,
@@ -365,7 +365,7 @@ fn truth(r: Range) -> Option<bool> {
     }
 }
 
-/// The range of a condition.
+/// Returns the range of a condition.
 fn told(holds: Option<bool>) -> Range {
     holds.map_or((0, 1), |holds| (holds.into(), holds.into()))
 }
@@ -391,19 +391,19 @@ fn equal(a: Range, b: Range) -> Option<bool> {
     }
 }
 
-/// The numbers that divided by `c`, rounded down, lie in a range.
+/// Returns the numbers that divided by `c`, rounded down, lie in a range.
 fn multiples(t: Range, c: i64) -> Range {
     (t.0.saturating_mul(c), t.1.saturating_mul(c).saturating_add(c - 1))
 }
 
-/// All bits up to the highest one of `x`.
+/// Returns all bits up to the highest one of `x`.
 fn mask(x: i64) -> i64 {
     if x <= 0 { 0 } else { (((1u64 << x.ilog2()) << 1) - 1).cast_signed() }
 }
 
 impl Bounds<'_> {
-    /// The greatest value of `a - b`, where both have the same form and differ in constants only:
-    /// `(x / d + 1) * d - x / d * d` is `d`, whatever `x` is.
+    /// Returns the greatest value of `a - b`, where both have the same form and differ in constants only: `(x
+    /// / d + 1) * d - x / d * d` is `d`, whatever `x` is.
     pub(crate) fn slope(&self, a: &Expr, b: &Expr) -> Option<i64> {
         if same(a, b) {
             return Some(0);

@@ -37,7 +37,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The budget of a program on so many ranks that may move so many chunks.
+    /// Creates the budget of a program on `ranks` ranks that may move `moves` chunks.
     pub(crate) fn new(ranks: u32, moves: u64) -> Self {
         let n = u64::from(ranks);
         let turns = (1 << 19) + 80 * n;
@@ -58,7 +58,7 @@ impl Budget {
         draw(&self.idle, turns).map_err(|()| self.endless(span))
     }
 
-    /// A refusal of a loop in a round that no budget allows.
+    /// Returns the refusal of a loop in a round that no budget allows.
     pub(crate) fn endless(&self, span: Span) -> Fail {
         self.refusal("turns of loops in rounds that move nothing", span)
     }

@@ -43,7 +43,7 @@ impl<T: Clone + Default> Cells<T> {
         Cells { kept }
     }
 
-    /// A cell; `None` where nobody touched it, or there is none.
+    /// Returns a cell; `None` if it was not touched or does not exist.
     pub(crate) fn get(&self, at: usize) -> Option<&T> {
         match &self.kept {
             Kept::Dense(cells) => cells.get(at),
@@ -51,7 +51,7 @@ impl<T: Clone + Default> Cells<T> {
         }
     }
 
-    /// A cell to be changed.
+    /// Returns a cell for a change.
     pub(crate) fn at(&mut self, at: usize) -> &mut T {
         if let Kept::Sparse(sparse) = &mut self.kept
             && sparse.touched.len() >= sparse.cells / SHARE
@@ -68,7 +68,7 @@ impl<T: Clone + Default> Cells<T> {
         }
     }
 
-    /// The cells that may have been touched, in ascending order.
+    /// Returns the cells that may have been touched, in ascending order.
     pub(crate) fn touched(&self) -> Vec<usize> {
         match &self.kept {
             Kept::Dense(cells) => (0..cells.len()).collect(),
@@ -82,7 +82,7 @@ impl<T: Clone + Default> Cells<T> {
 }
 
 impl<T> Sparse<T> {
-    /// The place from which a cell is searched: its number, well mixed.
+    /// Returns the position in the table at which the search for a cell begins: its number, well mixed.
     fn start(&self, at: usize) -> usize {
         let mixed = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed ^ (mixed >> 32)) & (self.table.len() - 1)

@@ -25,7 +25,7 @@ pub struct ChunkSet {
 }
 
 impl ChunkSet {
-    /// The interval of `total` chunks from `start`, cyclic.
+    /// Creates the interval of `total` chunks from `start`, cyclic.
     pub fn interval(start: u32, total: u32, modulus: u32) -> Self {
         ChunkSet { start, block: total, stride: total, total, modulus }
     }
@@ -41,7 +41,7 @@ impl ChunkSet {
         ChunkSet { start, block, stride, total, modulus }
     }
 
-    /// All chunks of a buffer.
+    /// Creates the set of all chunks of a buffer.
     pub fn all(modulus: u32) -> Self {
         Self::interval(0, modulus, modulus)
     }
@@ -51,12 +51,12 @@ impl ChunkSet {
         self.total <= self.block
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     pub fn blocks(&self) -> u32 {
         if self.total == 0 { 0 } else { self.total.div_ceil(self.block.max(1)) }
     }
 
-    /// The k-th chunk, for `k < total`.
+    /// Returns the k-th chunk, for `k < total`.
     pub fn nth(&self, k: u32) -> u32 {
         let wide = u64::from;
         let at = if self.is_interval() {
@@ -68,12 +68,12 @@ impl ChunkSet {
         count(at % wide(self.modulus.max(1)))
     }
 
-    /// The chunks, in order.
+    /// Returns the chunks, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.total).map(|k| self.nth(k))
     }
 
-    /// Maximal pieces `(first, length)` that are contiguous and do not wrap, in order.
+    /// Returns the maximal pieces `(first, length)` that are contiguous and do not wrap, in order.
     pub fn runs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let mut k = 0;
         std::iter::from_fn(move || {
@@ -157,8 +157,8 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// The least k with `from <= k * step % modulus <= to`, for `1 <= from` and `to < modulus`, in as many steps as
-/// Euclid's algorithm takes. All are below 2^32.
+/// Returns the least k with `from <= k * step % modulus <= to`, for `1 <= from` and `to < modulus`, in as
+/// many steps as Euclid's algorithm takes. All are below 2^32.
 fn first_within(step: u64, modulus: u64, from: u64, to: u64) -> Option<u64> {
     if from > to || step == 0 {
         return None;

@@ -131,13 +131,13 @@ impl CustomSpec {
         self.input.max(self.output).max(1)
     }
 
-    /// The index of a place in the table.
+    /// Returns the index of a place in the table.
     pub(crate) fn cell(&self, rank: u32, chunk: u32) -> usize {
         let cell = u64::from(rank) * u64::from(self.output) + u64::from(chunk);
         usize::try_from(cell).unwrap_or(usize::MAX)
     }
 
-    /// The runs of contributions that are asked of a place; none where nothing is asked.
+    /// Returns the runs of contributions that are asked of a place; none where nothing is asked.
     fn asked(&self, rank: u32, chunk: u32) -> &[Run] {
         let number = self.cells.get(self.cell(rank, chunk)).copied().unwrap_or(0);
         let Some(at) = usize::try_from(number).ok().and_then(|n| n.checked_sub(1)) else {
@@ -192,7 +192,7 @@ pub enum Ranks {
 }
 
 impl Expected {
-    /// Every contribution, as rank and chunk, in ascending order of ranks.
+    /// Returns every contribution, as rank and chunk, in ascending order of ranks.
     pub fn contributions(&self, n: u32) -> Vec<(u32, u32)> {
         match &self.ranks {
             Ranks::All => (0..n).map(|r| (r, self.chunk)).collect(),
@@ -210,7 +210,7 @@ impl Expected {
 }
 
 impl Spec {
-    /// N divided by the count that callers give.
+    /// Returns N divided by the count that callers give.
     pub fn blocks(&self) -> u32 {
         match &self.custom {
             Some(custom) => custom.blocks(),
@@ -219,12 +219,12 @@ impl Spec {
         }
     }
 
-    /// Chunks a block.
+    /// Returns the number of chunks of a block.
     pub fn per_block(&self) -> u32 {
         self.chunks / self.blocks().max(1)
     }
 
-    /// Chunks of a buffer that users see.
+    /// Returns the number of chunks of a buffer that users see.
     pub fn size(&self, buffer: Buffer) -> u32 {
         let short = self.per_block();
         if let Some(c) = &self.custom {
@@ -242,7 +242,7 @@ impl Spec {
         }
     }
 
-    /// Number of blocks in a buffer that users see.
+    /// Returns the number of blocks in a buffer that users see.
     pub fn blocks_of(&self, buffer: Buffer) -> u32 {
         let per = self.per_block().max(1);
         if self.blocks() == 1 { 1 } else { (self.size(buffer) / per).max(1) }
@@ -270,8 +270,8 @@ impl Spec {
         }
     }
 
-    /// The chunks of a buffer that may hold something at the start: [`Spec::initial`] of all others is
-    /// `None`.
+    /// Returns the chunks of a buffer that may hold something at the start: [`Spec::initial`] of all others
+    /// is `None`.
     pub(crate) fn initial_chunks(&self, buffer: Buffer, rank: u32) -> Option<ChunkSet> {
         let (size, per) = (self.size(buffer), self.per_block());
         let all = (size > 0).then(|| ChunkSet::all(size));
@@ -320,7 +320,7 @@ impl Spec {
         }
     }
 
-    /// The places of a rank that end with something asked for.
+    /// Returns the places of a rank that have a required content at the end.
     pub fn result(&self, style: Style, rank: u32) -> Option<(Buffer, ChunkSet)> {
         let per = self.per_block();
         let buffer = match style {
@@ -339,8 +339,8 @@ impl Spec {
         }
     }
 
-    /// Fewest rounds of ranks that send and receive at most so many messages at once: what a rank knows can reach
-    /// `ports` more for each that it has reached. `None` where unknown.
+    /// Returns the fewest rounds if ranks send and receive at most `ports` messages at once: what a rank
+    /// knows can reach `ports` more for each that it has reached. `None` if unknown.
     pub fn fewest_rounds(&self, ports: u32) -> Option<u32> {
         let (one, _) = self.lower_bounds()?;
         if self.kind == Kind::SendRecv || ports <= 1 {
@@ -354,8 +354,8 @@ impl Spec {
         Some(rounds)
     }
 
-    /// Fewest rounds with one port, and fewest whole vectors that some rank must send or receive, as
-    /// a fraction (numerator, denominator). From the usual counting arguments; `None` where unknown.
+    /// Returns the fewest rounds with one port, and the fewest whole vectors that some rank must send or
+    /// receive, as a fraction (numerator, denominator). From the usual counting arguments; `None` if unknown.
     pub fn lower_bounds(&self) -> Option<(u32, (u64, u64))> {
         let n = u64::from(self.ranks);
         let q = self.ranks.next_power_of_two().trailing_zeros();

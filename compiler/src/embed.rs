@@ -39,7 +39,7 @@ impl Embedded {
         Embedded { version: VERSION.into(), sources, tree, imports: Vec::new() }
     }
 
-    /// The texts, without imported ones.
+    /// Returns the texts, without imported ones.
     pub fn sources(&self) -> &SourceMap {
         &self.sources
     }
@@ -81,11 +81,11 @@ impl Embedded {
         postcard::to_stdvec(self).unwrap_or_default()
     }
 
-    /// From bytes.
+    /// Decodes a program from bytes.
     ///
     /// # Errors
     ///
-    /// In words, if they are not what [`Embedded::encode`] of this version wrote.
+    /// Returns a text if the bytes were not written by [`Embedded::encode`] of this version.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let (version, _) = postcard::take_from_bytes::<String>(bytes)
             .map_err(|e| format!("it is damaged ({e})"))?;

@@ -92,7 +92,7 @@ impl Cut {
     }
 }
 
-/// Every cut that is worth a run.
+/// Returns every cut that is worth a run.
 fn cuts(spec: &Spec) -> Vec<Cut> {
     let (blocks, per) = (u64::from(spec.blocks().max(1)), u64::from(spec.per_block()));
     let counts: Vec<u64> =
@@ -126,7 +126,7 @@ struct Writes<'t> {
 }
 
 impl Run<'_> {
-    /// The elements of chunk `chunk` of the whole vector: first, and one past the last.
+    /// Returns the elements of chunk `chunk` of the whole vector: first, and one past the last.
     fn elements(&self, chunk: u32) -> std::ops::Range<u64> {
         let at = |c: u32| self.cut.start(u64::from(c), &self.instance.spec);
         at(chunk)..at(chunk + 1)
@@ -246,7 +246,7 @@ impl Run<'_> {
     }
 }
 
-/// Element by element, wrapping.
+/// Adds element by element, wrapping.
 fn add(sum: &mut [u128], operand: &[u128]) {
     for (s, o) in sum.iter_mut().zip(operand) {
         *s = s.wrapping_add(*o);
@@ -284,7 +284,7 @@ fn barrier(instance: &Instance, rounds: &[Vec<Transfer>]) -> Result<(), String> 
     Ok(())
 }
 
-/// The element of a rank's input.
+/// Returns the element of a rank's input.
 fn random(seed: u64, rank: u32, element: u64) -> u128 {
     let half = |salt: u64| {
         let mut z = seed ^ salt;

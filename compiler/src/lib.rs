@@ -60,17 +60,17 @@ pub struct Proved {
 }
 
 impl Proved {
-    /// The plans, by rank.
+    /// Returns the plans, by rank.
     pub fn plans(&self) -> &[Plan] {
         &self.plans
     }
 
-    /// The plans, by rank, for keeping.
+    /// Returns the plans, by rank, for keeping.
     pub fn into_plans(self) -> Vec<Plan> {
         self.plans
     }
 
-    /// The proved graph.
+    /// Returns the proved graph.
     pub fn graph(&self) -> &graph::StepGraph {
         self.graph.get()
     }
@@ -80,14 +80,14 @@ impl Proved {
         self.graph.facts()
     }
 
-    /// Fewest slots a connection with which these plans cannot deadlock. With other slots asked for, plans
-    /// may be others: see [`Checked::least_slots`].
+    /// Returns the fewest slots a connection with which these plans cannot deadlock. With other slots asked
+    /// for, plans may be others: see [`Checked::least_slots`].
     pub fn least_slots(&self) -> u32 {
         self.least_slots
     }
 }
 
-/// Program to proved plans of all ranks.
+/// Compiles a program to proved plans of all ranks.
 pub fn compile(
     program: &Arc<Program>,
     sources: &SourceMap,

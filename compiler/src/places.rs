@@ -17,7 +17,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// The buffers that a program names.
+    /// Creates the places of the buffers that a program names.
     pub(crate) fn new(instance: &Instance) -> Self {
         let spec = &instance.spec;
         let user = match instance.program.style {
@@ -43,7 +43,7 @@ impl Places {
         index(self.per_rank) * index(ranks)
     }
 
-    /// The place of a chunk of a buffer, inside a rank.
+    /// Returns the place of a chunk of a buffer, inside a rank.
     pub(crate) fn local(&self, buf: Buf, chunk: u32) -> usize {
         let i = match buf {
             Buf::Data => 0,
@@ -54,7 +54,7 @@ impl Places {
         index(self.first[i] + chunk)
     }
 
-    /// The place of a chunk of a buffer of a rank.
+    /// Returns the place of a chunk of a buffer of a rank.
     pub(crate) fn of(&self, rank: u32, buf: Buf, chunk: u32) -> usize {
         index(rank / self.spacing) * index(self.per_rank) + self.local(buf, chunk)
     }
@@ -64,12 +64,12 @@ impl Places {
         Places { spacing, ..self }
     }
 
-    /// The rank of a place.
+    /// Returns the rank of a place.
     pub(crate) fn rank(&self, place: usize) -> u32 {
         count(place / index(self.per_rank.max(1))) * self.spacing
     }
 
-    /// Buffer and chunk of a place inside a rank.
+    /// Returns the buffer and the chunk of a place inside a rank.
     pub(crate) fn name(&self, local: u32) -> (Buf, u32) {
         // Buffers of size 0 share their first place with the next one, which is meant.
         let i = self.first.partition_point(|&f| f <= local) - 1;
@@ -82,7 +82,7 @@ impl Places {
         (buf, local - self.first[i])
     }
 
-    /// The places of a region of a rank, in order.
+    /// Returns the places of a region of a rank, in order.
     pub(crate) fn region<'a>(
         &'a self,
         rank: u32,

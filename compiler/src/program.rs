@@ -58,7 +58,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// The split by bandwidth that the program is, if it is one.
+    /// Returns the split by bandwidth that the program is, if it is one.
     pub fn weighted(&self) -> Option<&Split> {
         self.body.iter().find_map(|s| match s {
             Stmt::Split(split) if split.weighted => Some(&**split),
@@ -325,13 +325,13 @@ pub struct Ensure {
     pub var: Option<Slot>,
     /// The binders that lead to it, loops outside `each` included.
     pub binders: Vec<Binder>,
-    /// Slots of the rank itself that must be bound first (coordinates).
+    /// The chunks of the output that it describes.
     pub target: Index,
-    /// The chunks that each operand contributes.
+    /// The chunks of the input that contribute.
     pub source: Index,
     /// The bound variable of a reduction, its range and filter.
     pub reduce: Option<(Slot, Expr, Expr, Option<Expr>)>,
-    /// Whose input.
+    /// The rank whose input contributes.
     pub at: Rank,
     /// Span of the statement.
     #[serde(skip)]

@@ -49,8 +49,8 @@ pub fn flows(split: &Weighted, paths: &[Link]) -> Vec<Flow> {
     split.loads.iter().zip(paths).map(flow).collect()
 }
 
-/// The shares of a vector of so many bytes with which the call takes least time; everything on the best path
-/// where no other is worth it.
+/// Returns the shares of a vector of `bytes` bytes with which the call takes least time; everything on the
+/// best path where no other is worth it.
 pub fn shares(flows: &[Flow], bytes: u64) -> Shares {
     let flows = &flows[..flows.len().min(index(MAX_PATHS))];
     let m = float(bytes);
@@ -91,12 +91,12 @@ pub fn time_us(flows: &[Flow], bytes: u64, shares: &Shares) -> f64 {
     longest + aside(used().map(|(f, _)| f.us))
 }
 
-/// From which size on, up to rounding to powers of two, several paths are used.
+/// Returns the least size, up to rounding to powers of two, from which on several paths are used.
 pub fn threshold(flows: &[Flow]) -> Option<u64> {
     (0..44).map(|k| 1u64 << k).find(|&bytes| shares(flows, bytes).only().is_none())
 }
 
-/// The path that alone takes least time; the first of equal ones.
+/// Returns the path that alone takes least time; the first of equal ones.
 fn best_single(flows: &[Flow], bytes: f64) -> usize {
     let mut best = 0;
     for (p, f) in flows.iter().enumerate().filter(|(_, f)| f.usable()) {

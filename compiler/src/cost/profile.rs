@@ -131,7 +131,7 @@ impl Profile {
         self.parts.iter().map(|(flow, _)| *flow).collect()
     }
 
-    /// The shares of a vector of so many bytes, of a plan that is split by bandwidth.
+    /// Returns the shares of a vector of `bytes` bytes; `None` if the plan is not split by bandwidth.
     pub fn shares(&self, bytes: u64) -> Option<Shares> {
         (!self.parts.is_empty()).then(|| balance::shares(&self.flows(), bytes))
     }

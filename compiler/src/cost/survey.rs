@@ -258,7 +258,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// The lines of the round that `work` holds, and of each host what its cores need, if ranks outnumber them.
+    /// Returns the lines of the round that `work` holds, and the time that the cores of each host need, if
+    /// ranks outnumber them.
     fn time(&self, waits: bool) -> (Most, Vec<(f64, f64)>) {
         let t = self.topology;
         let mut most = Most::default();
@@ -377,7 +378,8 @@ impl Work {
 }
 
 impl Place {
-    /// The rank takes part in a step. One that begins by receiving is bound when that is done.
+    /// Records that the rank takes part in a step. A rank that begins by receiving is bound from the end of
+    /// the step on.
     fn bind(&mut self, lane: usize, index: u32, sends: bool) {
         if self.bound.len() <= lane {
             self.bound.resize(lane + 1, None);
@@ -396,7 +398,7 @@ impl Place {
     }
 }
 
-/// Bytes of an element on the wire.
+/// Returns the bytes of an element on the wire.
 fn bytes_of(wire: WireType) -> f64 {
     match wire {
         WireType::F16 | WireType::Bf16 => 2.0,
@@ -404,8 +406,8 @@ fn bytes_of(wire: WireType) -> f64 {
     }
 }
 
-/// The first and the last rank of a host, which may be the only ones that leave it, stand for
-/// themselves; the others of the sample for those between.
+/// Returns, for each rank of the sample, the number of ranks that it stands for. The first and the last of a
+/// host, which may be the only ones that leave it, stand for themselves; the others for those between.
 fn weights(ranks: &[u32], topology: &Topology) -> Vec<f64> {
     let weight = |rank: u32| {
         let host = topology.host(rank);
@@ -421,7 +423,7 @@ fn weights(ranks: &[u32], topology: &Topology) -> Vec<f64> {
     ranks.iter().map(|&rank| weight(rank)).collect()
 }
 
-/// A few ranks of the first and of the last host, and the root.
+/// Returns a few ranks of the first and of the last host, and the root.
 fn sample(instance: &Instance, topology: &Topology) -> Vec<u32> {
     let n = instance.ranks();
     let mut ranks = vec![instance.spec.root];

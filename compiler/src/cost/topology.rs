@@ -66,7 +66,8 @@ impl Rates {
 }
 
 impl Default for Rates {
-    /// Shared memory inside a host, a 10 Gbit/s network between hosts, a core for each rank.
+    /// Returns rates of shared memory inside a host, a 10 Gbit/s network between hosts, and a core for each
+    /// rank.
     fn default() -> Self {
         Rates {
             local: Link::SHARED,
@@ -100,7 +101,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Ranks on the hosts of these numbers, in order of rank, with the default rates.
+    /// Creates a topology from the host number of each rank, in order of rank, with the default rates.
     pub fn new(hosts: &[u32]) -> Self {
         let mut numbers = BTreeMap::new();
         let mut sizes: Vec<u32> = Vec::new();
@@ -133,12 +134,12 @@ impl Topology {
         Topology { rates: self.rates.on(link), ..self }
     }
 
-    /// Number of paths between hosts.
+    /// Returns the number of paths between hosts.
     pub fn path_count(&self) -> u32 {
         count(self.paths.len()).clamp(1, MAX_PATHS)
     }
 
-    /// All ranks on one host.
+    /// Returns a topology with all ranks on one host.
     pub fn one_host(ranks: u32) -> Self {
         Self::even(1, ranks)
     }
@@ -159,22 +160,22 @@ impl Topology {
         }
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
         count(self.hosts.len())
     }
 
-    /// Number of hosts.
+    /// Returns the number of hosts.
     pub fn hosts(&self) -> u32 {
         count(self.sizes.len())
     }
 
-    /// The host of a rank, counted from 0 in order of their first ranks.
+    /// Returns the host of a rank, counted from 0 in order of their first ranks.
     pub fn host(&self, rank: u32) -> u32 {
         self.hosts.get(index(rank)).copied().unwrap_or(0)
     }
 
-    /// Ranks of a host.
+    /// Returns the number of ranks of a host.
     pub fn ranks_of(&self, host: u32) -> u32 {
         self.sizes.get(index(host)).copied().unwrap_or(0)
     }

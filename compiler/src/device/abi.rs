@@ -51,22 +51,22 @@ pub const THREADS: u32 = 512;
 /// Alignment of what lies in an arena.
 pub const ALIGN: u64 = 256;
 
-/// Index of a word `sent`.
+/// Returns the index of a word `sent`.
 pub const fn sent(source: u32, channel: u32, block: u32) -> u64 {
     wide((source * CHANNELS + channel) * BLOCKS + block)
 }
 
-/// Index of a word `consumed`.
+/// Returns the index of a word `consumed`.
 pub const fn consumed(n: u32, target: u32, channel: u32, block: u32) -> u64 {
     sent(n, 0, 0) + sent(target, channel, block)
 }
 
-/// Index of a word `entered`.
+/// Returns the index of a word `entered`.
 pub const fn entered(n: u32, peer: u32, block: u32) -> u64 {
     2 * sent(n, 0, 0) + wide(peer * BLOCKS + block)
 }
 
-/// Number of words of an arena, of 8 bytes each.
+/// Returns the number of words of an arena, of 8 bytes each.
 pub const fn words(n: u32) -> u64 {
     entered(n, n, 0)
 }

@@ -52,7 +52,7 @@ pub(super) struct Layout {
     row: f64,
 }
 
-/// The first `cap` transfers by round, and the rows and columns that they need.
+/// Returns the first `cap` transfers by round, and the rows and columns that they need.
 pub(super) fn lay_out(graph: &StepGraph, cap: usize) -> (Vec<Shown<'_>>, Layout) {
     let mut order: Vec<_> = graph.graph.node_indices().collect();
     order.sort_by_key(|&id| (graph.graph[id].round, id));
@@ -108,22 +108,22 @@ fn widths(twins: &BTreeMap<(u32, u32, u32), u32>, rounds: usize, ranks: u32) -> 
 }
 
 impl Layout {
-    /// Width of all columns.
+    /// Returns the width of all columns.
     pub(super) fn width(&self) -> f64 {
         self.columns.last().map_or(120.0, |(x, w)| x + w)
     }
 
-    /// Height of all rows.
+    /// Returns the height of all rows.
     pub(super) fn height(&self) -> f64 {
         2.0 * PAD + self.row * f64::from(self.ranks.saturating_sub(1))
     }
 
-    /// The line of a rank.
+    /// Returns the height of a rank's line.
     pub(super) fn y(&self, rank: u32) -> f64 {
         PAD + self.row * f64::from(rank)
     }
 
-    /// Top and height of the rows of `count` ranks.
+    /// Returns the top and the height of the rows of `count` ranks.
     pub(super) fn rows(&self, first: u32, count: u32) -> (f64, f64) {
         (self.y(first) - self.row / 2.0, self.row * f64::from(count))
     }
@@ -133,7 +133,7 @@ impl Layout {
         (column.0 + MARGIN, column.0 + column.1 - MARGIN)
     }
 
-    /// The lines of a transfer.
+    /// Returns the lines of a transfer.
     pub(super) fn arrow(&self, shown: &Shown<'_>) -> Arrow {
         let t = shown.transfer;
         let count = t.to.chunks().min(STRANDS);
@@ -155,7 +155,7 @@ impl Layout {
     }
 }
 
-/// From rank to rank, moved sideways by `shift`.
+/// Draws an arrow from rank to rank, moved sideways by `shift`.
 fn straight(from: (f64, f64), to: (f64, f64), shift: f64, chunks: &[u32]) -> Arrow {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = (dx * dx + dy * dy).sqrt();
@@ -181,7 +181,7 @@ fn straight(from: (f64, f64), to: (f64, f64), shift: f64, chunks: &[u32]) -> Arr
     }
 }
 
-/// From a rank to itself: a loop above its line.
+/// Draws an arrow from a rank to itself: a loop above its line.
 fn curl(x: f64, y: f64, chunks: &[u32]) -> Arrow {
     let arc = |i: usize| {
         let (half, top) = (4.0 + 2.8 * float(i), 17.0 + 4.4 * float(i));
@@ -212,7 +212,7 @@ fn curl(x: f64, y: f64, chunks: &[u32]) -> Arrow {
     }
 }
 
-/// The k-th chunk of a region.
+/// Returns the k-th chunk of a region.
 fn nth(region: &Region, mut k: u64) -> u32 {
     for piece in &region.pieces {
         if k < u64::from(piece.set.total) {

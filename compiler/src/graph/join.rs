@@ -43,7 +43,7 @@ impl<'g> Expanded<'g> {
         Expanded { graph, joins }
     }
 
-    /// The steps that a step waits for, and why, in ascending order.
+    /// Returns the steps that a step waits for, and why, in ascending order.
     pub(super) fn waits(&self, step: StepId) -> Vec<(u32, Dep)> {
         let into = self.graph.graph.edges_directed(step, petgraph::Direction::Incoming);
         let mut waits: Vec<(u32, Dep)> =

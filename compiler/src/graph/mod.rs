@@ -56,7 +56,7 @@ pub struct StepGraph {
     pub lossy: bool,
 }
 
-/// A buffer as messages name it.
+/// Returns the name of a buffer in messages.
 pub(crate) fn buf_name(instance: &Instance, buf: Buf) -> String {
     match buf {
         Buf::Data => "data".into(),

@@ -47,7 +47,7 @@ pub struct After {
     pub why: &'static str,
 }
 
-/// All steps, in order.
+/// Returns all steps, in order.
 pub fn steps(g: &StepGraph, sources: &SourceMap) -> Vec<Step> {
     let expanded = Expanded::of(g);
     let after = |(step, dep): &(u32, Dep)| After {
@@ -80,8 +80,8 @@ pub fn steps(g: &StepGraph, sources: &SourceMap) -> Vec<Step> {
     g.graph.node_indices().map(step).collect()
 }
 
-/// Most messages that a rank sends, or receives, at one length of the chain of messages before: the number of ports
-/// that it must have for the longest chain to be the number of rounds.
+/// Returns the most messages that a rank sends, or receives, at one length of the chain of messages before:
+/// the number of ports that it must have for the longest chain to be the number of rounds.
 pub fn ports(g: &StepGraph) -> u32 {
     let expanded = Expanded::of(g);
     // The chain before a step reads, and before its write is done. Whatever a step waits for stands before it.

@@ -53,7 +53,7 @@ impl Place {
         (before, &self.readers, now)
     }
 
-    /// The round is over, in which it was written.
+    /// Ends the round in which the place was written.
     fn settle(&mut self) {
         self.writers.drain(..index(self.wrote));
         self.wrote = 0;
@@ -228,8 +228,8 @@ fn depend(
     }
 }
 
-/// Chunks that hold something before the first round, and chunks of which something is asked after
-/// the last, of all ranks.
+/// Returns the number of chunks with content before the first round, and of chunks with a required content
+/// after the last, of all ranks.
 pub(crate) fn asked(instance: &Instance) -> u64 {
     let style = instance.program.style;
     let buffer = if style == Style::Data { Buffer::Data } else { Buffer::Input };

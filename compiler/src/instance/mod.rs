@@ -72,7 +72,7 @@ pub struct Instance {
     pub slots: Option<u32>,
 }
 
-/// Environment of a program: its sizes and its root are set.
+/// Returns the environment of a program: its sizes and its root are set.
 pub(crate) fn environment(program: &Program, axes: &[u32], root: u32) -> Vec<i64> {
     let mut env = vec![0i64; program.slots.len()];
     env[0] = axes.iter().map(|&a| i64::from(a)).product();
@@ -83,7 +83,7 @@ pub(crate) fn environment(program: &Program, axes: &[u32], root: u32) -> Vec<i64
     env
 }
 
-/// `n = 3`, or `node.size = 2, gpu.size = 4`.
+/// Returns the sizes as `n = 3`, or `node.size = 2, gpu.size = 4`.
 pub(crate) fn shape_note(program: &Program, env: &[i64]) -> String {
     let parts: Vec<String> = program
         .axes
@@ -196,19 +196,19 @@ impl Instance {
         Ok(instance)
     }
 
-    /// The number of the statement that shares cut.
+    /// Returns the number of the statement that shares cut.
     pub(crate) fn weighted_site(&self) -> Option<u32> {
         let several = self.options.paths > 1;
         self.program.weighted().filter(|_| several).map(|split| split.site)
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
         self.spec.ranks
     }
 }
 
-/// The extents for the program's axes: a flat count also serves a program of one axis only.
+/// Returns the extents for the program's axes: a flat count also serves a program of one axis only.
 fn fit(program: &Program, shape: &Shape) -> Result<Vec<u32>, Fail> {
     let want = program.axes.names.len();
     if shape.axes.len() == want {
@@ -271,7 +271,7 @@ fn requires(program: &Program, env: &mut [i64]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The `chunks` clause, or its default.
+/// Returns the `chunks` clause, or its default.
 fn chunks(program: &Program, env: &mut [i64], n: u32) -> Result<u32, Fail> {
     if let Kind::Custom(custom) = &program.kind {
         let spec = custom_sizes(custom, env)?;

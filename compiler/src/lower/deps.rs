@@ -27,7 +27,7 @@ impl Deps {
         Deps { places, cells }
     }
 
-    /// The one operation that wrote all of the region last.
+    /// Returns the one operation that wrote all of the region last.
     pub(super) fn writer(&self, region: &Region) -> Option<OpRef> {
         let mut all = region.iter().map(|(b, c)| self.cells.get(self.places.local(b, c))?.writer);
         let first = all.next()??;

@@ -154,7 +154,7 @@ impl<'a> Emit<'a> {
         lane
     }
 
-    /// A region that the peer may read in place.
+    /// Returns the region that the peer may read in place; `None` if it may not.
     fn offer(&self, t: &Transfer, local: &Region, round: u32) -> Option<Region> {
         let overwritten = || self.overwritten(&t.from, round);
         may_stay(self.instance, t, local, overwritten).then(|| local.clone())
@@ -196,10 +196,9 @@ impl<'a> Emit<'a> {
         self.consumed[index(conn)].push(round);
     }
 
-    /// The operation that stored exactly this region last, if the message can leave with it: it is
-    /// on the same lane, in an earlier round, and no message of the connection left later. So that
-    /// slots suffice whatever the peers do, the message whose slot is reused must be consumed in an
-    /// earlier round too.
+    /// Returns the operation that stored exactly this region last, if the message can leave with it: it is on
+    /// the same lane, in an earlier round, and no message of the connection left later. So that slots suffice
+    /// whatever the peers do, the message whose slot is reused must be consumed in an earlier round too.
     fn fusible(
         &self,
         from: &Region,
@@ -222,7 +221,7 @@ impl<'a> Emit<'a> {
         fits.then_some(at)
     }
 
-    /// One operation for all writes of a round into one region.
+    /// Adds one operation for all writes of a round into one region.
     fn write(
         &mut self,
         group: &[(&Transfer, bool)],

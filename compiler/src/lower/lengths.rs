@@ -18,7 +18,7 @@ use crate::walk::Round;
 pub(super) struct Lengths(BTreeMap<(u32, u32, Region), Sizes>);
 
 impl Lengths {
-    /// Element counts of a transfer.
+    /// Returns the element counts of a transfer.
     pub(super) fn of(&self, t: &Transfer) -> Sizes {
         known(t).unwrap_or_else(|| {
             let told =
@@ -79,7 +79,7 @@ impl Lengths {
     }
 }
 
-/// Element counts, where a transfer tells them by itself.
+/// Returns the element counts, if a transfer tells them by itself.
 fn known(t: &Transfer) -> Option<Sizes> {
     let region = [&t.from, &t.to].into_iter().find(|r| !in_scratch(r))?;
     Some(Sizes::Of(region.pieces.iter().map(|p| p.set).collect()))

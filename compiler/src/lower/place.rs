@@ -106,12 +106,12 @@ impl Place {
         Region { pieces: merge(pieces) }
     }
 
-    /// The region where the content of `region` is now.
+    /// Returns the region where the content of `region` is now.
     pub(super) fn read(&self, region: &Region) -> Region {
         if self.active { self.map(region, |c| self.source(c)) } else { region.clone() }
     }
 
-    /// The region to which a write of `region` goes.
+    /// Returns the region to which a write of `region` goes.
     pub(super) fn write(&self, region: &Region) -> Region {
         if self.active { self.map(region, |c| self.target(c)) } else { region.clone() }
     }

@@ -319,17 +319,17 @@ pub struct Site {
 }
 
 impl Region {
-    /// A region of one piece.
+    /// Creates a region of one piece.
     pub fn of(buf: Buf, set: ChunkSet) -> Self {
         Region { pieces: vec![Piece { buf, set }] }
     }
 
-    /// Number of chunks.
+    /// Returns the number of chunks.
     pub fn chunks(&self) -> u32 {
         self.pieces.iter().fold(0, |sum, p| sum.saturating_add(p.set.total))
     }
 
-    /// The chunks, in order.
+    /// Returns the chunks, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Buf, u32)> + '_ {
         self.pieces.iter().flat_map(|p| p.set.iter().map(move |c| (p.buf, c)))
     }
@@ -343,7 +343,7 @@ impl Region {
 }
 
 impl Sizes {
-    /// Number of chunks.
+    /// Returns the number of chunks.
     pub fn chunks(&self) -> u32 {
         match self {
             Sizes::Of(sets) => sets.iter().fold(0, |sum, s| sum.saturating_add(s.total)),

@@ -48,14 +48,14 @@ impl Shares {
         (sum == u64::from(WHOLE)).then_some(Shares(shares))
     }
 
-    /// Equal shares, up to rounding; at least one part.
+    /// Creates equal shares, up to rounding; at least one part.
     pub fn even(parts: u32) -> Self {
         let parts = parts.max(1);
         let bound = |p: u32| count(u64::from(WHOLE) * u64::from(p) / u64::from(parts));
         Shares((0..parts).map(|p| bound(p + 1) - bound(p)).collect())
     }
 
-    /// Everything to one of so many parts (to the first, if there is no such part).
+    /// Gives everything to one of `parts` parts (to the first, if there is no such part).
     pub fn single(part: u32, parts: u32) -> Self {
         let parts = parts.max(1);
         let part = if part < parts { part } else { 0 };
@@ -87,40 +87,40 @@ impl Shares {
         Shares(shares)
     }
 
-    /// Number of parts.
+    /// Returns the number of parts.
     pub fn parts(&self) -> u32 {
         count(self.0.len())
     }
 
-    /// The shares, by part.
+    /// Returns the shares, by part.
     pub fn list(&self) -> &[u32] {
         &self.0
     }
 
-    /// The share of a part; 0 if there is no such part.
+    /// Returns the share of a part; 0 if there is no such part.
     pub fn of(&self, part: u32) -> u32 {
         self.0.get(index(part)).copied().unwrap_or(0)
     }
 
-    /// The beginning and end of a part, in 65536ths.
+    /// Returns the beginning and end of a part, in 65536ths.
     pub fn at(&self, part: u32) -> (u32, u32) {
         let from = self.0.iter().take(index(part)).sum();
         (from, from + self.of(part))
     }
 
-    /// The beginnings of all parts, and the end of the last.
+    /// Returns the beginnings of all parts, and the end of the last.
     pub fn bounds(&self) -> Vec<u32> {
         (0..=self.parts()).map(|p| self.at(p).0).collect()
     }
 
-    /// The only part that has any, if there is only one.
+    /// Returns the only part that has any, if there is only one.
     pub fn only(&self) -> Option<u32> {
         self.0.iter().position(|&s| s == WHOLE).map(count)
     }
 }
 
 impl std::fmt::Display for Shares {
-    /// `80.0 % + 20.0 %`
+    /// Writes the shares as `80.0 % + 20.0 %`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (i, s) in self.0.iter().enumerate() {
             let plus = if i == 0 { "" } else { " + " };

@@ -31,9 +31,9 @@ pub const CACHED_VECTOR: u64 = 8 << 20;
 pub const LEAST_PIECE: u64 = 16 << 10;
 
 impl CopyPolicy {
-    /// The least bytes of a message that is read in place where both ranks map one memory: one of the input, or
-    /// of other memory of a call with so many bytes in all, whose ranks share cores or not, sent by a rank that also
-    /// receives or does not.
+    /// Returns the least bytes of a message that is read in place where both ranks map one memory: one of the
+    /// input, or of other memory of a call with so many bytes in all, whose ranks share cores or not, sent by
+    /// a rank that also receives or does not.
     pub fn direct_from(self, input: bool, vector: u64, crowded: bool, receives: bool) -> u64 {
         match (self, input) {
             (CopyPolicy::Staged, _) => u64::MAX,

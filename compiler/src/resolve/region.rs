@@ -51,7 +51,7 @@ impl Body {
     }
 }
 
-/// A rank expression; a tuple becomes its linear number.
+/// Resolves a rank expression; a tuple becomes its linear number.
 pub(super) fn rank_expr(
     r: &mut Resolver<'_>,
     id: SourceId,
@@ -97,7 +97,7 @@ pub(super) fn rank_expr(
     }
 }
 
-/// An index.
+/// Resolves an index.
 pub(super) fn index(
     r: &mut Resolver<'_>,
     id: SourceId,

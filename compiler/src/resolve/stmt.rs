@@ -314,7 +314,7 @@ impl Body {
         Some(Use { program, over, on, to, root, via, site, span: u.span })
     }
 
-    /// A number for a statement with parts.
+    /// Returns a new number for a statement with parts.
     fn site(&mut self) -> u32 {
         self.sites += 1;
         self.sites

@@ -68,7 +68,7 @@ pub fn replay(graph: &StepGraph) -> Result<State, Diagnostics> {
     if found.is_empty() { Ok(state) } else { Err(found) }
 }
 
-/// The state before the first round.
+/// Returns the state before the first round.
 pub(crate) fn initial(instance: &Instance) -> State {
     let places = Places::new(instance);
     let n = instance.ranks();
@@ -89,13 +89,13 @@ pub(crate) fn initial(instance: &Instance) -> State {
     State { values, places, heard, idle: BTreeSet::new() }
 }
 
-/// Chunks of one class have the same number of elements, whatever the count.
+/// Returns the class of a chunk. Chunks of one class have the same number of elements, whatever the count.
 pub(crate) fn class_of(instance: &Instance, chunk: u32) -> u32 {
     if instance.spec.blocks() > 1 { chunk % instance.spec.per_block().max(1) } else { chunk }
 }
 
-/// Ranks hear of each other in a round of a barrier. Lanes do not wait for each other, so what was heard
-/// on one is sent on by it alone.
+/// Records that ranks hear of each other in a round of a barrier. Lanes do not wait for each other, so what
+/// was heard on one is sent on by it alone.
 fn hear(lanes: &mut BTreeMap<u16, Vec<RankSet>>, start: &[RankSet], round: &[&Transfer]) {
     for steps in round.chunk_by(|a, b| a.lane == b.lane) {
         let after = lanes.entry(steps[0].lane).or_insert_with(|| start.to_vec());
@@ -192,8 +192,8 @@ fn report(
     found.push(told(instance, t, d()));
 }
 
-/// A finding about a transfer, with the values of the variables that made it, and behind the `use` lines that
-/// lead to it.
+/// Returns a finding about a transfer, with the values of the variables that made it, and behind the `use`
+/// lines that lead to it.
 pub(crate) fn told(instance: &Instance, t: &Transfer, d: Diagnostic) -> Diagnostic {
     // What ends a walk comes back through every `use` that it was in.
     let done = walk(instance, &mut |round| {
@@ -222,7 +222,7 @@ fn targets(round: &[&Transfer]) -> Vec<usize> {
         .collect()
 }
 
-/// `rank 1's data[2]`
+/// Returns the name of a place, as `rank 1's data[2]`.
 pub(crate) fn place_name(instance: &Instance, places: &Places, place: usize) -> String {
     let rank = places.rank(place);
     let (buf, chunk) = places.name(count(place % index(places.per_rank)));

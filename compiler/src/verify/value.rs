@@ -14,17 +14,17 @@ use crate::walk::Transfer;
 pub struct RankSet(pub SmallVec<[(u32, u32); 2]>);
 
 impl RankSet {
-    /// One rank.
+    /// Creates the set of one rank.
     pub fn one(r: u32) -> Self {
         RankSet(SmallVec::from_slice(&[(r, r + 1)]))
     }
 
-    /// Ranks `0..n`.
+    /// Creates the set of ranks `0..n`.
     pub fn all(n: u32) -> Self {
         RankSet(SmallVec::from_slice(&[(0, n)]))
     }
 
-    /// Both; or the lowest rank that is in both.
+    /// Returns the union of both sets; the error is the lowest rank that is in both.
     pub fn disjoint_union(&self, other: &RankSet) -> Result<RankSet, u32> {
         let mut out: SmallVec<[(u32, u32); 2]> =
             SmallVec::with_capacity(self.0.len() + other.0.len());
@@ -46,7 +46,7 @@ impl RankSet {
         }
     }
 
-    /// Both, which may overlap.
+    /// Returns the union of both sets, which may overlap.
     pub fn union(&self, other: &RankSet) -> RankSet {
         let mut all: Vec<(u32, u32)> = self.0.iter().chain(&other.0).copied().collect();
         all.sort_unstable();
@@ -60,7 +60,7 @@ impl RankSet {
         RankSet(out)
     }
 
-    /// Every rank moved by `by`, modulo n.
+    /// Returns the set with every rank moved by `by`, modulo n.
     pub fn shifted(&self, by: u32, n: u32) -> RankSet {
         if by == 0 || self.0.as_slice() == [(0, n)] {
             return self.clone();
@@ -82,7 +82,7 @@ impl RankSet {
         Self::joined(all)
     }
 
-    /// Every rank moved by `by` inside its aligned range of `modulus` ranks.
+    /// Returns the set with every rank moved by `by` inside its aligned range of `modulus` ranks.
     pub fn rotated(&self, modulus: u32, by: u32) -> RankSet {
         if by == 0 {
             return self.clone();
@@ -113,7 +113,7 @@ impl RankSet {
         Self::joined(all)
     }
 
-    /// Every rank xor `with`.
+    /// Returns the set with every rank xor `with`.
     pub fn xored(&self, with: u32, n: u32) -> RankSet {
         if with == 0 || self.0.as_slice() == [(0, n)] {
             return self.clone();
@@ -151,7 +151,7 @@ impl RankSet {
         self.0.iter().any(|&(a, b)| a <= r && r < b)
     }
 
-    /// The ranks, ascending.
+    /// Returns the ranks, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().flat_map(|&(a, b)| a..b)
     }
@@ -221,7 +221,7 @@ impl std::fmt::Display for Clash {
 }
 
 impl Value {
-    /// The contribution of one rank.
+    /// Creates the contribution of one rank.
     pub fn leaf(rank: u32, chunk: u32, class: u32) -> Self {
         Value {
             parts: SmallVec::from_buf([(chunk, RankSet::one(rank))]),
@@ -237,7 +237,7 @@ impl Value {
         Value { mixes: spec.mixes(), ..self }
     }
 
-    /// The sum. Contributions that are in both are an error; so are different chunks, and different
+    /// Returns the sum. Contributions that are in both are an error; so are different chunks, and different
     /// lengths. A sum with a spoilt value is spoilt for the same reason.
     pub fn sum(&self, other: &Value) -> Result<Value, Clash> {
         if self.class != other.class {
@@ -263,7 +263,7 @@ impl Value {
         })
     }
 
-    /// The sum where different chunks may be summed.
+    /// Returns the sum where different chunks may be summed.
     fn mixed(&self, other: &Value) -> Result<Value, Clash> {
         let mut parts = self.parts.clone();
         for (chunk, ranks) in &other.parts {
@@ -279,7 +279,7 @@ impl Value {
         Ok(Value { parts, tree, mixes: true, class: self.class, spoilt: None })
     }
 
-    /// The sum of values that clash in what they are of, though not in length.
+    /// Returns the sum of values that clash in what they are of, though not in length.
     pub fn spoilt_by(&self, other: &Value, reason: Arc<Spoilt>) -> Value {
         let tree = added(self.tree, other.tree);
         Value { tree, spoilt: Some(reason), ..self.clone() }
@@ -321,23 +321,23 @@ impl std::fmt::Display for Value {
     }
 }
 
-/// The tree of one contribution.
+/// Returns the tree of one contribution.
 fn leaf(rank: u32, chunk: u32) -> u64 {
     mix(mix(0x9e37_79b9_7f4a_7c15, u64::from(rank)), u64::from(chunk))
 }
 
-/// The tree of a sum, whichever operand comes first.
+/// Returns the tree of a sum, whichever operand comes first.
 fn added(a: u64, b: u64) -> u64 {
     mix(mix(1, a.min(b)), a.max(b))
 }
 
-/// The tree of the sum that takes contributions, as rank and chunk, one after the other.
+/// Returns the tree of the sum that takes contributions, as rank and chunk, one after the other.
 pub(super) fn ordered_tree(contributions: impl IntoIterator<Item = (u32, u32)>) -> u64 {
     let leaves = contributions.into_iter().map(|(rank, chunk)| leaf(rank, chunk));
     leaves.reduce(added).unwrap_or(0)
 }
 
-/// A 64-bit mix with good avalanche (splitmix64's finaliser over the sum of both).
+/// Returns a 64-bit mix with good avalanche (splitmix64's finaliser over the sum of both).
 pub(crate) fn mix(a: u64, b: u64) -> u64 {
     let mut z = a
         .rotate_left(5)

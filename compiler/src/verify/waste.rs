@@ -74,7 +74,7 @@ pub fn find(graph: &Verified<StepGraph>) -> Diagnostics {
     found.iter().take(MOST).map(warn).collect()
 }
 
-/// The places of which the collective asks something.
+/// Returns the places with a required content.
 fn asked(instance: &Instance, places: &Places) -> Cells<bool> {
     let (buffer, buf) = match instance.program.style {
         Style::Data => (Buffer::Data, Buf::Data),

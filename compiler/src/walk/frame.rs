@@ -93,7 +93,7 @@ impl Frame<'_> {
         })
     }
 
-    /// The most that this is, of all groups.
+    /// Returns the greatest result of [`Self::fine`] over all groups.
     pub(super) fn finest(&self) -> Result<u32, Fail> {
         if !self.varied {
             return Ok(self.fine(0)?.max(1));
@@ -116,7 +116,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Lowest ranks of all groups.
+    /// Returns the lowest ranks of all groups.
     pub(super) fn bases(&self) -> impl Iterator<Item = u32> + '_ {
         let span = self.size * self.stride;
         (0..self.ranks)
@@ -124,13 +124,13 @@ impl Frame<'_> {
             .flat_map(move |hi| (0..self.stride).map(move |lo| hi + lo))
     }
 
-    /// Group and place in it of a rank.
+    /// Returns the group of a rank and its place in it.
     pub(super) fn locate(&self, rank: u32) -> (u32, u32) {
         let place = rank / self.stride % self.size;
         (rank - place * self.stride, place)
     }
 
-    /// The place of a buffer of the frame, for the group of this base.
+    /// Returns the place of a buffer of the frame, for the group of this base.
     pub(super) fn view(&self, buffer: Buffer, base: u32) -> Result<View, Fail> {
         let size = self.spec.size(buffer);
         if let Buffer::Scratch(i) = buffer {

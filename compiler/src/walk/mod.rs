@@ -319,7 +319,7 @@ impl Walk<'_, '_> {
         done
     }
 
-    /// The lane of a round: that of its frame, unless that is already another path's or part's.
+    /// Returns the lane of a round: that of its frame, unless that is already another path's or part's.
     fn lane(&mut self, ride: Ride, span: Span) -> Result<Ride, Fail> {
         let (own, last) = ((ride.path, ride.part), MAX_LANES);
         let order = (ride.lane..last).chain(1..ride.lane);

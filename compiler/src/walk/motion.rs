@@ -42,7 +42,7 @@ impl Moving {
         Moving { motion: Motion::Still, lo, hi }
     }
 
-    /// The value, if it is the same for all ranks and loops.
+    /// Returns the value, if it is the same for all ranks and loops.
     fn constant(self) -> Option<i64> {
         (self.motion == Motion::Still && self.lo == self.hi).then_some(self.lo)
     }
@@ -63,8 +63,8 @@ impl Moving {
         matches!(self.motion, Motion::Turn { .. })
     }
 
-    /// A number that moves by `by` modulo `modulus`; a turn where its bounds say that it does not leave
-    /// `0..modulus` and `turn` that it cannot but wrap around there.
+    /// Creates a number that moves by `by` modulo `modulus`; a turn where its bounds say that it does not
+    /// leave `0..modulus` and `turn` that it cannot but wrap around there.
     fn of(modulus: i64, by: i64, turn: bool, lo: i64, hi: i64) -> Option<Self> {
         if modulus <= 1 || lo <= -FAR || hi >= FAR {
             return None;
@@ -239,7 +239,7 @@ impl Form<'_> {
         }
     }
 
-    /// The distance of two expressions that differ in constants only.
+    /// Returns the distance of two expressions that differ in constants only.
     fn length(&self, from: &Expr, to: &Expr, known: &Known) -> Option<i64> {
         let vary: Vec<_> = known.iter().map(|(s, v)| (*s, (v.lo, v.hi))).collect();
         let bounds = Bounds { env: &self.round.frame.env, vary: &vary, defs: &[] };
@@ -312,7 +312,8 @@ impl Form<'_> {
     }
 }
 
-/// The value of an operator of two numbers that stay: it stays too. Bounds that cannot be told are wide.
+/// Returns the value of an operator of two numbers that stay: it stays too. Bounds that cannot be told are
+/// wide.
 fn staying(op: BinOp, a: Moving, b: Moving) -> Option<Moving> {
     if let (Some(a), Some(b)) = (a.constant(), b.constant()) {
         let v = operate(op, a, b).ok()?;
@@ -339,7 +340,7 @@ fn staying(op: BinOp, a: Moving, b: Moving) -> Option<Moving> {
     Some(Moving::still(lo, hi))
 }
 
-/// `a + sign * b`, of which one moves.
+/// Returns `a + sign * b`, of which one moves.
 fn sum(a: Moving, b: Moving, sign: i64) -> Option<Moving> {
     let ((m, k), (o, l)) = (a.parts(), b.parts());
     let (blo, bhi) =
@@ -409,7 +410,7 @@ fn times(a: Moving, c: i64) -> Option<Moving> {
     Moving::of(modulus, by.checked_mul(c)?, a.turns() && c > 0, x.min(y), x.max(y))
 }
 
-/// `a / c` for c > 0, where blocks of c numbers move as a whole.
+/// Returns `a / c` for c > 0, where blocks of c numbers move as a whole.
 fn over(a: Moving, c: i64) -> Option<Moving> {
     let (modulus, by) = a.parts();
     let (lo, hi) = (a.lo.div_euclid(c), a.hi.div_euclid(c));

@@ -49,7 +49,7 @@ impl Round<'_> {
         self.each.span
     }
 
-    /// All transfers of the round in order.
+    /// Appends all transfers of the round in order.
     pub fn all(&self, out: &mut Vec<Transfer>) -> Result<(), Fail> {
         let start = out.len();
         self.visit(&mut |t| self.keep(out, start, t))?;
@@ -77,7 +77,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// The transfers of the round in which `rank` takes part, in order.
+    /// Appends the transfers of the round in which `rank` takes part, in order.
     pub fn of(&self, rank: u32, out: &mut Vec<Transfer>) -> Result<(), Fail> {
         let start = out.len();
         let (base, place) = self.frame.locate(rank);
@@ -102,7 +102,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// The transfers of a rule for these ranks of the `each`.
+    /// Passes the transfers of a rule, for these ranks of the `each`, to the sink.
     fn listed(
         &self,
         scene: &Scene<'_>,
@@ -142,7 +142,7 @@ impl Round<'_> {
         self.each.rules.iter().any(|r| r.op == Op::Reduce && r.to.buf == rule.to.buf)
     }
 
-    /// The values of the variables of one transfer of the round, as messages show them.
+    /// Returns the values of the variables of one transfer of the round, as messages show them.
     pub fn values(&self, key: &Key) -> Option<String> {
         let rule = self.each.rules.get(index(key.rule))?;
         let mut text = None;
@@ -419,8 +419,8 @@ impl Round<'_> {
     }
 }
 
-/// A transfer of one whole buffer into another, in the order of the target's chunks: it is the same one
-/// wherever in the buffer it was written to begin, and sums of such transfers are of one region.
+/// Reorders a transfer of one whole buffer into another by the target's chunks: it is the same one wherever
+/// in the buffer it was written to begin, and sums of such transfers are of one region.
 fn from_start(from: ChunkSet, to: ChunkSet) -> (ChunkSet, ChunkSet) {
     let whole = |set: &ChunkSet| set.is_interval() && set.total == set.modulus;
     if to.start == 0 || !whole(&to) || !whole(&from) || from.total != to.total {

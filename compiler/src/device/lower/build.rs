@@ -34,7 +34,7 @@ pub(super) struct Build<'o> {
 }
 
 impl Build<'_> {
-    /// The task of an operation.
+    /// Makes the task of an operation.
     pub(super) fn task(&self, id: u32) -> Draft {
         let node = &self.order.nodes[index(id)];
         let op = node.op;
@@ -137,7 +137,7 @@ impl Build<'_> {
         out.pull.clone().unwrap_or(Region { pieces: Vec::new() })
     }
 
-    /// The message has come.
+    /// Returns the condition that a message has come.
     fn sent(&self, wire: u32, number: u32, message: Message) -> Condition {
         let [(from, _), _] = self.order.wires[index(wire)].messages[index(number)];
         let from = &self.order.nodes[index(from)];
@@ -145,7 +145,7 @@ impl Build<'_> {
         Condition { event: Event::Sent(message), told, earlier: 0, by: Some((wire, number, false)) }
     }
 
-    /// A message was consumed.
+    /// Returns the condition that a message was consumed.
     fn consumed(&self, wire: u32, number: u32, event: Event) -> Condition {
         let [_, (to, _)] = self.order.wires[index(wire)].messages[index(number)];
         let to = &self.order.nodes[index(to)];
@@ -153,7 +153,8 @@ impl Build<'_> {
         Condition { event, told, earlier: 0, by: Some((wire, number, true)) }
     }
 
-    /// There is room: the message `slots` before was consumed, in this pass or one before.
+    /// Returns the condition that there is room: the message `slots` before was consumed, in this pass or one
+    /// before.
     fn room(&self, wire: u32, number: u32, message: Message) -> Option<Condition> {
         let messages = count(self.order.wires[index(wire)].messages.len());
         let event = Event::Room(message);

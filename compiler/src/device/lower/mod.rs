@@ -168,7 +168,7 @@ fn greets(drafts: &[Vec<Vec<Draft>>]) -> Vec<BTreeSet<u32>> {
     greets
 }
 
-/// The links of all ranks, with their places in the receivers' staging memory.
+/// Returns the links of all ranks, with their places in the receivers' staging memory.
 fn links(
     order: &Order<'_>,
     travels: &[Vec<Travel>],
@@ -235,7 +235,7 @@ fn channels(order: &Order<'_>) -> Result<Vec<u16>, Refused> {
     Ok(channels)
 }
 
-/// Chunks of staging memory on the rank that needs most.
+/// Returns the chunks of staging memory on the rank that needs most.
 pub(super) fn staging(links: &[Vec<DeviceConnection>]) -> u32 {
     let of = |list: &Vec<DeviceConnection>| {
         list.iter().filter(|l| l.dir == Dir::Recv).map(|l| l.slots * l.chunks).sum()

@@ -247,7 +247,7 @@ impl<'a> Order<'a> {
         self.sequence = sequence.into_iter().map(|(_, rank, phase)| (rank, phase)).collect();
     }
 
-    /// The wire and number of an operation's input (side 0) or out (side 1), if it is a message.
+    /// Returns the wire and number of an operation's input (side 0) or out (side 1), if it is a message.
     pub(super) fn message(&self, id: u32, side: usize, k: usize) -> Option<(u32, u32)> {
         let node = &self.nodes[index(id)];
         let conn = match side {

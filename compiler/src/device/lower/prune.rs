@@ -156,7 +156,8 @@ impl Pass {
         since
     }
 
-    /// A task that only waits is there for what comes after the phase: other tasks may wait for it.
+    /// Leaves out the waits of tasks that only wait if other tasks of the phase wait for the same: such a
+    /// task is there for what comes after the phase.
     fn idle(&self, rank: u32, tasks: &mut [Draft]) {
         for i in (0..tasks.len()).filter(|&i| tasks[i].task.inputs.is_empty()).collect::<Vec<_>>() {
             let others = tasks.iter().enumerate().filter(|(j, _)| *j != i);
@@ -172,7 +173,7 @@ impl Pass {
         }
     }
 
-    /// The phase is over.
+    /// Records the knowledge of a rank at the end of a phase.
     fn ends(&mut self, rank: u32, tasks: &[Draft]) {
         let before = self.known[index(rank)].last().cloned();
         let mut now = before.unwrap_or_else(|| vec![0; self.known.len()]);

@@ -105,7 +105,7 @@ fn of(p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
     Ok(sides)
 }
 
-/// The links on which a rank receives share no staging memory.
+/// Checks that the links on which a rank receives share no staging memory.
 fn staging(p: &DeviceProgram) -> Result<(), Fault> {
     let mut parts: Vec<(u32, u32)> = p
         .links

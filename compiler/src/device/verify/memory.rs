@@ -149,7 +149,7 @@ impl Memory {
     }
 }
 
-/// A peer's buffers are touched only once it has entered.
+/// Checks that a peer's buffers are touched only once it has entered.
 fn entered(at: At, who: Who, known: &Known) -> Result<(), Fault> {
     match at {
         At::Buffer { rank, .. } if rank != who.rank && known[index(rank)] == 0 => {

@@ -32,12 +32,12 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The programs, by rank.
+    /// Returns the programs, by rank.
     pub fn list(&self) -> &[DeviceProgram] {
         &self.list
     }
 
-    /// The program of a rank.
+    /// Returns the program of a rank.
     pub fn of(&self, rank: u32) -> Option<ProvedProgram> {
         self.list.get(index(rank)).cloned().map(ProvedProgram)
     }

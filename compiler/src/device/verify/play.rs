@@ -322,7 +322,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// All ranks have left, with what they should have.
+    /// Checks that all ranks have left, and hold the required results.
     fn end(mut self) -> Result<(), Fault> {
         if let Some(rank) = self.ranks.iter().position(|r| !r.left) {
             let at = &self.ranks[rank];
@@ -381,7 +381,7 @@ fn joined(a: &Known, b: &Known) -> Known {
     Arc::new(a.iter().zip(b.iter()).map(|(a, b)| *a.max(b)).collect())
 }
 
-/// The next operand of a sum.
+/// Adds the next operand to a sum.
 fn add(
     rank: usize,
     sum: Option<Value>,

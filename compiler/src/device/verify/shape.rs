@@ -22,7 +22,7 @@ pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<(
     Ok(())
 }
 
-/// Chunks of a buffer.
+/// Returns the number of chunks of a buffer.
 pub(super) fn chunks(h: &Header, buf: Buf) -> u32 {
     match (buf, h.placement) {
         (Buf::Data, Placement::InPlace) => h.chunks,
@@ -85,7 +85,7 @@ fn engines(p: &DeviceProgram) -> Result<(), String> {
     }
 }
 
-/// The message is one of a link, in that direction.
+/// Checks that the message is one of a link, in that direction.
 fn link(p: &DeviceProgram, m: Message, dir: Option<Dir>) -> Result<(), String> {
     match p.links.get(index(m.link)) {
         Some(l) if m.index < l.messages && dir.is_none_or(|d| d == l.dir) => Ok(()),

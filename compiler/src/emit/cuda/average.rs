@@ -13,7 +13,8 @@ pub(super) struct Stores {
 }
 
 impl Stores {
-    /// Nothing if peers write or read the result where it lies, or if it is read after it was stored.
+    /// Returns the phases of the last stores; `None` if peers write or read the result in place, or if it is
+    /// read after it was stored.
     pub(super) fn of(program: &DeviceProgram) -> Option<Self> {
         if !matches!(program.protocol, Protocol::Packet | Protocol::Staged) {
             return None;

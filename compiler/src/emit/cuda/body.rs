@@ -126,7 +126,7 @@ impl<'a> Body<'a> {
         self.text + &functions + &kernel
     }
 
-    /// The kernel; its loops are settled later.
+    /// Writes the kernel; its loops are settled later.
     fn kernel(&mut self) {
         self.line(format!(
             "extern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n\
@@ -193,7 +193,7 @@ impl<'a> Body<'a> {
         self.text.push('\n');
     }
 
-    /// All phases.
+    /// Writes all phases.
     fn whole(&mut self) {
         self.start();
         let one_pass = self.program.protocol.is_one_pass();
@@ -210,7 +210,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The phases before the copies of engines, and from there on: two launches.
+    /// Writes the phases before the copies of engines, and those from there on: two launches.
     fn parts(&mut self) {
         let (copying, all) = (self.program.copying(), self.program.phases.len());
         self.line("if (params.part == 0) {");
@@ -238,7 +238,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Before the first phase.
+    /// Writes the code before the first phase.
     fn start(&mut self) {
         if self.scales() && !self.scales_inputs() {
             self.each_own("data", self.program.header.chunks, "TIMES");
@@ -289,7 +289,7 @@ impl<'a> Body<'a> {
         format!("{}, [&](u32 k) {{ return {kth}; }}", things.len())
     }
 
-    /// Before the first write into staging memory.
+    /// Writes the code before the first write into staging memory.
     pub(super) fn enter(&mut self) {
         let mut peers: Vec<u32> = self
             .program
@@ -311,7 +311,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The code of some phases; those that are alike and follow each other are a loop.
+    /// Writes the code of some phases; those that are alike and follow each other are a loop.
     fn phases(&mut self, which: Range<usize>) {
         let (program, mut first) = (self.program, which.start);
         let mut phases = Vec::new();
@@ -362,7 +362,7 @@ impl<'a> Body<'a> {
         std::mem::replace(&mut self.text, text)
     }
 
-    /// The tasks of a phase: those that are alike are one, with an index.
+    /// Writes the tasks of a phase: those that are alike are one, with an index.
     fn tasks(&mut self, phase: &Phase) {
         let program = self.program;
         let tasks = match program.protocol {
@@ -472,7 +472,7 @@ impl<'a> Body<'a> {
         self.line("leave(me);");
     }
 
-    /// Something done to the block's part of all chunks of one of the callers' buffers.
+    /// Writes a step over the block's part of all chunks of one of the callers' buffers.
     fn each_own(&mut self, buffer: &str, chunks: u32, what: &str) {
         let (rank, format) = (self.program.rank, self.spec.element.format());
         let count = if self.spec.aligned { 16 / self.spec.element.size() } else { 1 };

@@ -73,7 +73,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// All of it, for a compiler: one file that includes nothing.
+    /// Returns the whole source, for a compiler: one file that includes nothing.
     pub fn text(&self) -> String {
         self.body.replacen(INCLUDE, PRELUDE, 1)
     }
@@ -121,7 +121,7 @@ impl std::error::Error for Unsupported {}
 /// Parameters are at most 4 KiB, and have four addresses a rank.
 pub const MOST_RANKS: u32 = 120;
 
-/// The kernel that plays a program.
+/// Returns the kernel that plays a program.
 ///
 /// # Errors
 /// Returns [`Unsupported`] if there is no kernel for the program.

@@ -30,7 +30,7 @@ impl Moves {
         format!("{MARK}{index}({given});")
     }
 
-    /// The functions, and the kernel that calls them.
+    /// Returns the functions, and the kernel that calls them.
     pub(super) fn settle(&self, kernel: &str) -> (String, String) {
         let index = |line: &str| -> Option<usize> {
             line.trim_start().strip_prefix(MARK)?.split_once('(')?.0.parse().ok()

@@ -6,7 +6,7 @@ use crate::device::{DeviceConnection, DeviceProgram, Event, Message, Protocol};
 use crate::num::index;
 use crate::plan::{Buf, Dir, Region, Sizes};
 
-/// The k-th chunk of a set as an expression of `k`, or a number if there is but one.
+/// Returns the k-th chunk of a set as an expression of `k`, or a number if there is but one.
 fn nth(set: &ChunkSet, k: &str) -> String {
     if set.total == 1 {
         return vary(set.nth(0));
@@ -44,7 +44,7 @@ fn along(parts: impl Iterator<Item = (u32, Box<dyn Fn(&str) -> String>)>) -> Str
     text
 }
 
-/// The address of what is to be played of a region's chunk k, in the memory of a rank.
+/// Returns the address of the elements to be played of a region's chunk k, in the memory of a rank.
 pub(super) fn region(rank: u32, region: &Region) -> String {
     let rank = vary(rank);
     along(region.pieces.iter().map(|piece| {
@@ -64,7 +64,7 @@ pub(super) fn region(rank: u32, region: &Region) -> String {
     }))
 }
 
-/// The elements of chunk k.
+/// Returns the number of elements of chunk k.
 pub(super) fn length(sizes: &Sizes) -> String {
     match sizes {
         Sizes::Full(_) => "me.most".into(),
@@ -77,7 +77,7 @@ pub(super) fn length(sizes: &Sizes) -> String {
     }
 }
 
-/// The address of chunk k of a message in staging memory.
+/// Returns the address of chunk k of a message in staging memory.
 pub(super) fn slot(program: &DeviceProgram, message: Message, chunks: u32) -> String {
     let link = program.links[index(message.link)];
     let receiver = if link.dir == Dir::Send { link.peer } else { program.rank };

@@ -34,7 +34,8 @@ struct Operand {
 }
 
 impl Body<'_> {
-    /// The code of a task. If it is `alone` in its phase all warps play it, else those of the `share` at hand.
+    /// Writes the code of a task. If it is `alone` in its phase all warps play it, else those of the `share`
+    /// at hand.
     pub(super) fn task(&mut self, task: &Task, sites: &[u32], alone: bool) {
         self.comment(sites);
         self.line("me.here();");
@@ -55,7 +56,7 @@ impl Body<'_> {
         }
     }
 
-    /// The source lines of a task.
+    /// Writes the source lines of a task as a comment.
     pub(super) fn comment(&mut self, sites: &[u32]) {
         for &site in sites {
             let site = &self.program.sites[index(site)];
@@ -131,7 +132,8 @@ impl Body<'_> {
         }
     }
 
-    /// All rounds of a thread. Without the task: for all tasks that do the same with other peers, which are variables.
+    /// Writes all rounds of a thread. Without the task: for all tasks that do the same with other peers,
+    /// which are variables.
     fn rounds(&mut self, task: Option<&Task>, inputs: &[Operand], outs: &[Operand]) {
         let ahead = self.ahead(inputs);
         self.line("#pragma unroll 1");
@@ -142,7 +144,8 @@ impl Body<'_> {
         self.line("}");
     }
 
-    /// All rounds of a thread, or a call of the function that tasks share which move the same kinds of operands.
+    /// Writes all rounds of a thread, or a call of the function that tasks share which move the same kinds of
+    /// operands.
     fn moved(&mut self, task: &Task, inputs: &[Operand], outs: &[Operand]) {
         let numbered = |ends: &[Operand], name: &str| -> Vec<Operand> {
             let all = ends.iter().enumerate();
@@ -270,7 +273,7 @@ impl Body<'_> {
         }
     }
 
-    /// One round of a thread: `ahead` groups.
+    /// Writes one round of a thread: `ahead` groups.
     fn round(&mut self, task: Option<&Task>, inputs: &[Operand], outs: &[Operand], ahead: u32) {
         let copies = inputs.len() == 1
             && !inputs[0].scaled
@@ -450,7 +453,7 @@ impl Body<'_> {
         }
     }
 
-    /// Bytes of a group in memory or on the wire.
+    /// Returns the bytes of a group in memory or on the wire.
     fn bytes(&self, wire: Option<WireType>) -> u32 {
         self.group * wire.map_or(self.spec.element.size(), |wire| of_wire(wire).0)
     }
@@ -470,7 +473,7 @@ fn any_packets(ends: &[Operand]) -> bool {
     ends.iter().any(|end| end.packets.is_some())
 }
 
-/// Whose packets are awaited at once: a byte for each, lowest first.
+/// Returns the peers whose packets are awaited at once: a byte for each, lowest first.
 fn peers(inputs: &[Operand]) -> String {
     let peers: Vec<u64> = inputs.iter().filter_map(|input| input.packets.map(u64::from)).collect();
     match &peers[..] {

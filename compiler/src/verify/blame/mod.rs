@@ -27,7 +27,7 @@ const MOST_MOVES: u64 = 20_000;
 /// All trials together may do so much: steps, chunk moves, ranks and places of the text.
 const MOST_WORK: u64 = 1_500_000;
 
-/// The finding with the guilty place first, where it can be told.
+/// Returns the finding with the guilty place first, if it can be told.
 pub fn sharpen(
     program: &Arc<Program>,
     shape: &Shape,
@@ -51,7 +51,7 @@ pub fn sharpen(
     found
 }
 
-/// The changed program that is right, if there is one.
+/// Returns the changed program that is right, if there is one.
 fn repair(program: &Arc<Program>, shape: &Shape, options: &Options) -> Option<Edit> {
     let trials = trials(program, shape, options);
     let edits = edits::all(program);
@@ -73,7 +73,7 @@ fn repair(program: &Arc<Program>, shape: &Shape, options: &Options) -> Option<Ed
 /// A shape and what else a trial depends on.
 type Trial = (Shape, Options);
 
-/// Small shapes, and the one at hand if it is small, too.
+/// Returns small shapes, and the one at hand if it is small, too.
 fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec<Trial> {
     let mut shapes = match program.axes.names.len() {
         1 => [2, 3, 4, 5, 8].map(Shape::flat).to_vec(),

@@ -87,7 +87,7 @@ pub(crate) fn local_order(part: &RankPlan) -> Option<Vec<OpRef>> {
     Some(order)
 }
 
-/// Conflicting operations of different lanes are ordered by `after`.
+/// Checks that conflicting operations of different lanes are ordered by `after`.
 fn lanes<'p>(part: &'p RankPlan, order: &[OpRef]) -> Result<(), (&'p Op, String)> {
     let width = part.lanes.len();
     // How far each lane is known to be done when an operation starts.

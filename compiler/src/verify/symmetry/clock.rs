@@ -67,7 +67,7 @@ fn hears(op: &Op) -> bool {
     op.inputs.iter().any(|i| matches!(i, Input::Message { .. }))
 }
 
-/// Every wait is for something of an earlier time.
+/// Checks that every wait is for something of an earlier time.
 fn times(
     instance: &Instance,
     plan: &Plan,
@@ -139,8 +139,8 @@ fn times(
     slots(instance, &sent, of)
 }
 
-/// The messages in flight on a connection: message i leaves once message i - k was taken, for the least
-/// number k of slots that serves all of them.
+/// Checks the messages in flight on a connection: message i leaves once message i - k was taken, for the
+/// least number k of slots that serves all of them.
 fn slots<'r>(
     instance: &Instance,
     sent: &[Vec<Time>],

@@ -26,7 +26,7 @@ impl Rotation {
         x - x % self.modulus + turned
     }
 
-    /// The rotation, so many times.
+    /// Returns the rotation done `times` times.
     pub(super) fn times(self, times: u32) -> Rotation {
         let by = u64::from(self.by) * u64::from(times) % u64::from(self.modulus);
         Rotation { by: u32::try_from(by).unwrap_or(0), ..self }
@@ -44,7 +44,7 @@ impl Rotation {
         self.modulus.checked_div(self.by).unwrap_or(1)
     }
 
-    /// The least number that can be turned to `x`, and how often.
+    /// Returns the least number that can be turned to `x`, and the number of turns.
     fn split(self, x: u32) -> (u32, u32) {
         if self.by == 0 {
             return (x, 0);
@@ -67,7 +67,7 @@ pub(super) enum Group {
 pub(super) type Element = SmallVec<[u32; 2]>;
 
 impl Group {
-    /// The rank that stands for this one, and the element that takes it there.
+    /// Returns the rank that stands for this one, and the element that takes it there.
     pub(super) fn split(&self, rank: u32) -> (u32, Element) {
         match self {
             Group::Xor => (0, smallvec![rank]),
@@ -102,7 +102,7 @@ impl Group {
         }
     }
 
-    /// The image of a set of ranks among n.
+    /// Returns the image of a set of ranks among n.
     pub(super) fn ranks(&self, set: &RankSet, g: &Element, n: u32) -> RankSet {
         match self {
             Group::Xor => set.xored(g[0], n),
@@ -123,7 +123,7 @@ impl Group {
         }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub(super) fn order(&self, n: u32) -> u32 {
         match self {
             Group::Xor => n,
@@ -167,7 +167,7 @@ impl Action {
         self.buffers.get(at).map_or(&[], |b| b.as_slice())
     }
 
-    /// The order in which the chunks of a buffer belong to ranks, if it is one of the program's own.
+    /// Returns the order in which the chunks of a buffer belong to ranks, if it is one of the program's own.
     pub(super) fn owned(&self, buf: Buf) -> Option<&Owners> {
         self.owners.as_deref().filter(|_| buf == Buf::Data)
     }
@@ -177,7 +177,7 @@ impl Action {
         self.of(buf).get(generator).copied().unwrap_or(Rotation::STILL)
     }
 
-    /// The image of a chunk of a buffer.
+    /// Returns the image of a chunk of a buffer.
     pub(super) fn chunk(&self, buf: Buf, chunk: u32, g: &Element) -> u32 {
         if let Some(owners) = self.owned(buf) {
             return owners.chunk(self.group.apply(owners.rank(chunk), g));
@@ -191,8 +191,8 @@ impl Action {
         }
     }
 
-    /// The chunk of the vector that stands for this one, and the element that takes it there; `None` where
-    /// several elements do.
+    /// Returns the chunk of the vector that stands for this one, and the element that takes it there; `None`
+    /// where several elements do.
     pub(super) fn chunk_split(&self, chunk: u32) -> Option<(u32, Element)> {
         if let Some(owners) = &self.owners {
             let (least, g) = self.group.split(owners.rank(chunk));

@@ -97,7 +97,7 @@ pub fn prove(instance: &Arc<Instance>, sources: &SourceMap) -> Result<Attempt, D
     Ok(Attempt::Unknown(first.unwrap_or_else(|| "no group fits the ranks".into())))
 }
 
-/// The groups that may map the program onto itself, those with few orbits first.
+/// Returns the groups that may map the program onto itself, those with few orbits first.
 fn groups(instance: &Instance) -> Vec<Group> {
     let (n, axes) = (instance.spec.ranks, &instance.shape.axes);
     let mut all = Vec::new();
@@ -275,7 +275,7 @@ fn candidates(
     list
 }
 
-/// The buffer that results are in.
+/// Returns the buffer that holds the results.
 fn result_buffer(instance: &Instance) -> (Buffer, crate::plan::Buf) {
     match instance.program.style {
         Style::Data => (Buffer::Data, crate::plan::Buf::Data),

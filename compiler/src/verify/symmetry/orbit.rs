@@ -148,7 +148,7 @@ fn hear(heard: &mut [RankSet], into: &[&Transfer], action: &Action, spacing: u32
     }
 }
 
-/// The image of a value.
+/// Returns the image of a value.
 pub(super) fn moved(action: &Action, v: &Value, g: &Element) -> Value {
     let mut v = v.clone();
     for (chunk, ranks) in &mut v.parts {
@@ -164,7 +164,7 @@ pub(super) fn moved(action: &Action, v: &Value, g: &Element) -> Value {
     v
 }
 
-/// The memory of these ranks before the first round.
+/// Returns the memory of these ranks before the first round.
 ///
 /// Leaves of the trees of additions are named by their rank as seen from the chunk's own rank, which
 /// the map does not change: so the image of a tree has the tree's hash.
