@@ -1,10 +1,10 @@
 //! The oracle: runs an instance on data, and looks whether the data is right.
 //!
 //! It shares nothing with the proofs but the walk over the rounds and the specification (of declared
-//! collectives their postconditions, evaluated here anew): no contributions, no graph, no plan. Every rank fills its buffers with random numbers, every round is
-//! played on them, and at the end each place is compared with the sum that the specification asks
-//! for, computed from the inputs alone. Elements are 128-bit numbers, so that two different sums are
-//! never equal by chance.
+//! collectives their postconditions, evaluated here anew): no contributions, no graph, no plan. Every rank
+//! fills its buffers with random numbers, every round is played on them, and at the end each place is
+//! compared with the sum that the specification asks for, computed from the inputs alone. Elements are
+//! 128-bit numbers, so that two different sums are never equal by chance.
 //!
 //! A run is repeated for many element counts, and once with chunks of which no two in a block are
 //! equally long: the language lets a chunk onto another one only by their place in the block, and not

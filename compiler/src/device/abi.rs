@@ -10,8 +10,8 @@
 //! | `consumed` | [`consumed`]`(n, target, channel, block)` | the target |
 //! | `entered` | [`entered`]`(n, peer, block)` | the peer |
 //!
-//! They hold [`mark`]s; a word `entered` that of 1. From [`staging`] on the runtime divides the arena between the staging
-//! memories, of two halves each, and the scratch buffers.
+//! They hold [`mark`]s; a word `entered` that of 1. From [`staging`] on the runtime divides the arena between
+//! the staging memories, of two halves each, and the scratch buffers.
 //!
 //! **Staging memory.** Packets have their own, apart from slots, so that no content of a slot is ever taken for
 //! a packet: [`Params::staging`] says where that of the kernel's protocol begins. There, chunk k of a message in slot s
@@ -21,20 +21,22 @@
 //! widest of the types in which it is kept or sent, twice as many if they travel as packets, rounded up to 16.
 //! Kernels whose messages are packets play one pass: a second would not tell its packets from those of the first.
 //!
-//! **Slices.** In pass t, block b of B plays the elements `[(t * B + b) * pass, ... + pass)` of every chunk, as far as the
-//! chunk has them. So blocks that run side by side work on memory that lies together: 352 GB/s to a neighbour over NVLink,
-//! where contiguous slices a block reached 335 (4x H200, 33 blocks, 256 MiB). `pass` is a multiple of the elements in 16
-//! bytes.
+//! **Slices.** In pass t, block b of B plays the elements `[(t * B + b) * pass, ... + pass)` of every chunk,
+//! as far as the chunk has them. So blocks that run side by side work on memory that lies together: 352 GB/s
+//! to a neighbour over NVLink, where contiguous slices a block reached 335 (4x H200, 33 blocks, 256 MiB).
+//! `pass` is a multiple of the elements in 16 bytes.
 //!
-//! **Groups.** The warps of a block are cut into [`Params::groups`] groups of equal size, the last with the rest; task j of a
-//! phase is played by group `j % groups`, after the group's tasks before it. Many for latency: tasks run side by
-//! side. One for bandwidth: then all ranks send to one peer each at a time (363 GB/s, to all at once 351).
+//! **Groups.** The warps of a block are cut into [`Params::groups`] groups of equal size, the last with the
+//! rest; task j of a phase is played by group `j % groups`, after the group's tasks before it. Many for
+//! latency: tasks run side by side. One for bandwidth: then all ranks send to one peer each at a time (363
+//! GB/s, to all at once 351).
 //!
-//! **Wrapping.** Epochs are numbers of 32 bits, and 0 comes after the last. Words are compared by their difference, so that they
-//! may be as old as 2^31 calls; packets by equality. So that nothing becomes that old, the last block to end of every call that
-//! [`renews`] does more: it raises all words that its rank writes to the last mark of the call, and overwrites the half of its
-//! rank's packets that the call used with epochs that this half never has. Both are harmless then: what the words say is so, and
-//! peers write into that half again when they know that the rank has entered the next call.
+//! **Wrapping.** Epochs are numbers of 32 bits, and 0 comes after the last. Words are compared by their
+//! difference, so that they may be as old as 2^31 calls; packets by equality. So that nothing becomes that
+//! old, the last block to end of every call that [`renews`] does more: it raises all words that its rank
+//! writes to the last mark of the call, and overwrites the half of its rank's packets that the call used with
+//! epochs that this half never has. Both are harmless then: what the words say is so, and peers write into
+//! that half again when they know that the rank has entered the next call.
 //!
 //! **State.** Words of the rank's own device memory, all 0 at first: a [`State`] for each of [`BLOCKS`] blocks. Block b
 //! of B reads its own, and when it ends writes those of the blocks b, b + B, and so on: so blocks wait for each other

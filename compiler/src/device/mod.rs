@@ -17,14 +17,16 @@
 //! | landed | writes the content to its last place in the receiver's buffer, then signals `Sent` | waits for `Sent`, moves nothing |
 //! | pulled | signals `Sent`; waits for `Consumed` before it overwrites the region, and before it ends | waits for `Sent`, folds from the sender's buffer, signals `Consumed` |
 //!
-//! **Parts.** A program for copy engines moves data in one phase alone, whose tasks copy and do not wait. The driver copies
-//! what they say, all blocks' at once, between two parts of the kernel: the phases before, and that phase's signals with all that
-//! follows. It asks for less order than that gives: a block's copies behind its own waits, and its signals behind its copies.
+//! **Parts.** A program for copy engines moves data in one phase alone, whose tasks copy and do not wait. The
+//! driver copies what they say, all blocks' at once, between two parts of the kernel: the phases before, and
+//! that phase's signals with all that follows. It asks for less order than that gives: a block's copies
+//! behind its own waits, and its signals behind its copies.
 //!
-//! **Words.** Every connection has two words of 64 bits a block, each with one writer: `sent` in the receiver's
-//! memory, `consumed` in the sender's. They hold `epoch << 32 | messages so far in this call` and only grow, but for
-//! epochs that begin again at 0 ([`abi`]). The i-th message of pass p has the number `p * messages + i + 1`. Every rank also has a
-//! word `entered` a peer and block in each peer's memory: of the call that it has entered.
+//! **Words.** Every connection has two words of 64 bits a block, each with one writer: `sent` in the
+//! receiver's memory, `consumed` in the sender's. They hold `epoch << 32 | messages so far in this call` and
+//! only grow, but for epochs that begin again at 0 ([`abi`]). The i-th message of pass p has the number
+//! `p * messages + i + 1`. Every rank also has a word `entered` a peer and block in each peer's memory: of
+//! the call that it has entered.
 //!
 //! **Epochs.** A call's number on its communicator, the same on every rank, kept in device memory and counted
 //! on by the kernels themselves, so that a graph can replay one. Staging memory has two

@@ -4,10 +4,10 @@
 //! program order, and from nothing else. So the same code serves all ranks of an unrolled graph
 //! (`plans`) and one rank of 131,072 whose transfers were found by solving ([`project`]).
 //!
-//! In each round a rank first sends (reads of the state before), then receives and works locally,
-//! all writes into one region being one operation. `lengths` tells how long messages are, `place` decides which buffers a `data` program
-//! touches when input and output are apart; `fuse` (a send of what an operation just stored becomes
-//! an out of it), `deps` (waits between lanes, drains) and `dead` (stores that nobody reads) are the
+//! In each round a rank first sends (reads of the state before), then receives and works locally, all writes
+//! into one region being one operation. `lengths` tells how long messages are, `place` decides which buffers
+//! a `data` program touches when input and output are apart; `fuse` (a send of what an operation just stored
+//! becomes an out of it), `deps` (waits between lanes, drains) and `dead` (stores that nobody reads) are the
 //! passes. Everything they make is proved again by [`crate::verify::plan`].
 
 mod dead;

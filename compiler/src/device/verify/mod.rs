@@ -12,9 +12,9 @@
 //! * **Result**: the contributions of every place, in the order of the folds, are what the collective asks for.
 //! * **Entering**: if the programs say that they synchronise, every rank has heard of every rank.
 //!
-//! **Passes.** Everything is proved for one pass, and, where there may be more, for so many that each wait for room has reached back to a pass
-//! before. Passes touch different elements of the buffers and the same staging memory; each adds the same signals, so
-//! what is known in one pass is known of the next.
+//! **Passes.** Everything is proved for one pass, and, where there may be more, for so many that each wait
+//! for room has reached back to a pass before. Passes touch different elements of the buffers and the same
+//! staging memory; each adds the same signals, so what is known in one pass is known of the next.
 
 mod links;
 mod memory;

@@ -1,9 +1,10 @@
 //! Device programs as CUDA C: one kernel for what one rank plays, in one type and with one operator.
 //!
-//! The text has two parts. The *prelude* (`machine.cuh`, `prelude.cuh`, `numbers.cuh`) is the same in every kernel: words, packets,
-//! waits and signals, formats and operators. The *body* is the program: a block of code for each kind of task, with
-//! its source line beside it, in the order of the phases. All that the program knows is a constant in it: ranks,
-//! peers, chunks, numbers of messages, slots. Sizes, addresses and epochs are parameters ([`crate::device::abi`]).
+//! The text has two parts. The *prelude* (`machine.cuh`, `prelude.cuh`, `numbers.cuh`) is the same in every
+//! kernel: words, packets, waits and signals, formats and operators. The *body* is the program: a block of
+//! code for each kind of task, with its source line beside it, in the order of the phases. All that the
+//! program knows is a constant in it: ranks, peers, chunks, numbers of messages, slots. Sizes, addresses and
+//! epochs are parameters ([`crate::device::abi`]).
 //!
 //! | file | holds |
 //! |---|---|
