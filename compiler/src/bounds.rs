@@ -204,8 +204,8 @@ impl Bounds<'_> {
         }
     }
 
-    /// Ranges that hold every value of `slot` (one that varies) for which `e` lies in `target`; `None`
-    /// where the form of `e` does not tell.
+    /// Returns ranges that hold every value of `slot` (one that varies) for which `e` lies in `target`;
+    /// `None` where the form of `e` does not tell.
     pub(crate) fn invert(&self, e: &Expr, slot: Slot, target: &[Range]) -> Option<Vec<Range>> {
         self.solve(e, slot, target, &mut 0)
     }
@@ -268,8 +268,8 @@ impl Bounds<'_> {
         }
     }
 
-    /// Values of `slot` (one that varies) for which `e` may be `target` and all conditions may hold, by halving:
-    /// ranges whose bounds exclude it are cut.
+    /// Returns the values of `slot` (one that varies) for which `e` may be `target` and all conditions may
+    /// hold, by halving: ranges whose bounds exclude it are cut.
     pub(crate) fn search<'e>(
         &self,
         e: &Expr,
@@ -356,7 +356,7 @@ impl Bounds<'_> {
     }
 }
 
-/// Tells whether a number in a range is true, where all of them are or none is.
+/// Returns the truth of the numbers in a range; `None` if some are true and some are not.
 fn truth(r: Range) -> Option<bool> {
     match r {
         (0, 0) => Some(false),
@@ -370,8 +370,8 @@ fn told(holds: Option<bool>) -> Range {
     holds.map_or((0, 1), |holds| (holds.into(), holds.into()))
 }
 
-/// Tells whether `a < b`, where that is the same for all numbers of the ranges. A range that reaches as far as
-/// bounds do says nothing.
+/// Returns the truth of `a < b`, if it is the same for all numbers of the ranges. A range that reaches as far
+/// as bounds do says nothing.
 fn less(a: Range, b: Range) -> Option<bool> {
     let known = |(lo, hi): Range| lo > -WIDE && hi < WIDE;
     match () {
@@ -382,7 +382,7 @@ fn less(a: Range, b: Range) -> Option<bool> {
     }
 }
 
-/// Tells whether `a == b`, likewise.
+/// Returns the truth of `a == b`, if it is the same for all numbers of the ranges.
 fn equal(a: Range, b: Range) -> Option<bool> {
     match (less(a, b), less(b, a)) {
         (Some(true), _) | (_, Some(true)) => Some(false),
@@ -516,7 +516,8 @@ mod tests {
         assert!(exact > 9 * 40, "{exact}");
     }
 
-    /// To find who sends to a rank takes a small part of looking at all ranks, where no form can be inverted.
+    /// The search for the ranks that send to a rank takes a small part of looking at all ranks, where no form
+    /// can be inverted.
     #[test]
     fn a_parent_finds_its_children() {
         let program = program(

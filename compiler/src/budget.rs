@@ -47,7 +47,7 @@ impl Budget {
         Budget { ranks, turns, idle, most_idle }
     }
 
-    /// Draws so many turns of a loop outside rounds, or one for a part or an algorithm that is entered.
+    /// Draws `turns` turns of a loop outside rounds, or one for a part or an algorithm that is entered.
     pub(crate) fn turns(&self, turns: u64, span: Span) -> Result<(), Fail> {
         draw(&self.turns, turns)
             .map_err(|()| self.refusal("turns of loops and uses of algorithms", span))

@@ -6,9 +6,9 @@
 
 use crate::num::index;
 
-/// Up to so many cells are a vector from the start.
+/// The most cells that are a vector from the start.
 const DENSE: usize = 256;
-/// Once a cell of so many is touched, they become a vector.
+/// Sparse cells become a vector once one cell in this number is touched.
 const SHARE: usize = 8;
 
 /// Cells by number; those that nobody touched are as `T::default()`.

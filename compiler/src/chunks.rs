@@ -30,8 +30,8 @@ impl ChunkSet {
         ChunkSet { start, block: total, stride: total, total, modulus }
     }
 
-    /// Blocks at a stride, which counts modulo the buffer; written as an interval where it is one. So the
-    /// same chunks in the same order are always written alike.
+    /// Creates blocks at a stride, which counts modulo the buffer; written as an interval where it is one. So
+    /// the same chunks in the same order are always written alike.
     pub fn periodic(start: u32, block: u32, stride: u32, total: u32, modulus: u32) -> Self {
         let stride =
             if stride < modulus { stride } else { stride.checked_rem(modulus).unwrap_or(stride) };

@@ -86,7 +86,7 @@ impl Kind {
     }
 }
 
-/// A collective on so many ranks and chunks.
+/// A collective on a number of ranks and chunks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// The kind of collective.
@@ -126,7 +126,7 @@ pub struct CustomSpec {
 pub(crate) type Run = (u32, u32, u32);
 
 impl CustomSpec {
-    /// Blocks of the whole vector: a chunk of the declaration each.
+    /// Returns the number of blocks of the whole vector: a chunk of the declaration each.
     fn blocks(&self) -> u32 {
         self.input.max(self.output).max(1)
     }
@@ -383,7 +383,7 @@ mod tests {
                  if r > 0 { output[1] = reduce p in 0..r : input[p % 3] at p } } }
     algorithm main implements own on n ranks { each r { r -> r : copy input[0] -> output[0] } }";
 
-    /// Specifications of all collectives on n ranks, of all roots, and of several numbers of chunks.
+    /// Returns specifications of all collectives on n ranks, of all roots, and of several numbers of chunks.
     fn specs(n: u32) -> Vec<Spec> {
         let mut all = Vec::new();
         for (_, kind) in NAMES {

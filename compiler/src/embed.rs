@@ -70,7 +70,7 @@ impl Embedded {
         }
     }
 
-    /// Names of the files that were imported.
+    /// Returns the names of the files that were imported.
     pub fn imported(&self) -> impl Iterator<Item = &str> {
         self.imports.iter().map(|i| i.name.as_str())
     }

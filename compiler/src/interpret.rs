@@ -36,7 +36,7 @@ use crate::walk::{Transfer, walk};
 pub struct Outcome {
     /// True if every place ends with the content that the collective asks for.
     pub right: bool,
-    /// If not, why; empty otherwise.
+    /// The fault; empty if `right`.
     pub why: String,
 }
 
@@ -83,7 +83,7 @@ impl Cut {
         }
     }
 
-    /// Elements that a chunk of scratch has room for.
+    /// Returns the number of elements that a chunk of scratch has room for.
     fn most(self, spec: &Spec) -> u64 {
         match self {
             Cut::Elements(n) => n.div_ceil(u64::from(spec.chunks)),

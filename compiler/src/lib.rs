@@ -249,10 +249,10 @@ fn reach(
     found
 }
 
-/// Beyond so many ranks a check looks for a symmetry first.
+/// The number of ranks beyond which a check looks for a symmetry first.
 pub const UNROLL: u32 = 512;
 
-/// From so many ranks on it does where unrolling is costly.
+/// The number of ranks from which on it does where unrolling is costly.
 const TRY_SYMMETRY: u32 = 64;
 
 /// Steps and chunk moves that are unrolled without a look for a symmetry, below [`UNROLL`] ranks.

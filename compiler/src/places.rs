@@ -27,7 +27,7 @@ impl Places {
         Self::of_sizes(user, instance.scratch.iter().map(|s| s.1))
     }
 
-    /// Buffers of these sizes: Data, Input and Output, then scratch.
+    /// Creates the places of buffers of these sizes: Data, Input and Output, then scratch.
     pub(crate) fn of_sizes(user: [u32; 3], scratch: impl IntoIterator<Item = u32>) -> Self {
         let mut first = Vec::new();
         let mut at = 0u32;
@@ -38,7 +38,7 @@ impl Places {
         Places { first, per_rank: at, spacing: 1 }
     }
 
-    /// Places of so many ranks.
+    /// Returns the number of places of `ranks` ranks.
     pub(crate) fn all(&self, ranks: u32) -> usize {
         index(self.per_rank) * index(ranks)
     }

@@ -124,9 +124,9 @@ pub enum Stmt {
     If {
         /// The condition.
         cond: Expr,
-        /// If true.
+        /// The statements if it is true.
         then: Vec<Stmt>,
-        /// If false.
+        /// The statements if it is false.
         otherwise: Vec<Stmt>,
     },
     /// A simultaneous round.

@@ -83,7 +83,7 @@ pub fn shares(flows: &[Flow], bytes: u64) -> Shares {
     Shares::of_weights(&weights)
 }
 
-/// Microseconds of a call of so many bytes with those shares.
+/// Returns the time of a call of `bytes` bytes with those shares, in microseconds.
 pub fn time_us(flows: &[Flow], bytes: u64, shares: &Shares) -> f64 {
     let used = || flows.iter().zip(shares.list()).filter(|(_, share)| **share > 0);
     let part = |share: u32| float(bytes) * (f64::from(share) / f64::from(WHOLE));

@@ -34,7 +34,7 @@ impl Fresh {
         self.late.push(region.clone());
     }
 
-    /// Tells whether a chunk of the region was written.
+    /// Returns true if a chunk of the region was written.
     pub(super) fn overlaps(&self, region: &Region) -> bool {
         let late = |r: &Region| {
             looked();

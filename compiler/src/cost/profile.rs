@@ -9,7 +9,7 @@ use crate::instance::Instance;
 use crate::num::{float, index, wide};
 use crate::plan::{Shares, WireType};
 
-/// A pass for pipelining alone moves at least so many bytes a message, as the runtime has it.
+/// The least bytes of a message in a pass that is made for pipelining alone, as in the runtime.
 const LEAST_PIECE: u64 = 16 << 10;
 
 /// Lanes move bytes side by side, but a rank looks after one at a time: this share of what the others
@@ -136,8 +136,8 @@ impl Profile {
         (!self.parts.is_empty()).then(|| balance::shares(&self.flows(), bytes))
     }
 
-    /// Microseconds with these shares: as long as the longest part takes, and a share of what the others take
-    /// for no bytes.
+    /// Returns the time with these shares, in microseconds: as long as the longest part takes, and a share of
+    /// what the others take for no bytes.
     pub fn time_with_us(&self, bytes: u64, slot_bytes: u64, shares: &Shares) -> f64 {
         let used = || self.parts.iter().zip(shares.list()).filter(|(_, share)| **share > 0);
         let part = |share: u32| wide((u128::from(bytes) * u128::from(share)) >> 16);
@@ -147,7 +147,7 @@ impl Profile {
         times.fold(0.0, f64::max) + (sum - most) * ASIDE
     }
 
-    /// Microseconds for a vector of so many bytes, with slots of `slot_bytes`.
+    /// Returns the time for a vector of `bytes` bytes, with slots of `slot_bytes`, in microseconds.
     pub fn time_us(&self, bytes: u64, slot_bytes: u64) -> f64 {
         if let Some(shares) = self.shares(bytes) {
             return self.time_with_us(bytes, slot_bytes, &shares);
@@ -177,12 +177,12 @@ impl Profile {
         needed.max(self.pipeline.min((message / LEAST_PIECE).max(1)))
     }
 
-    /// Rounds that were looked at.
+    /// Returns the number of rounds that were looked at.
     pub fn rounds(&self) -> usize {
         self.lanes.iter().map(|lane| lane.steps.len()).sum()
     }
 
-    /// Types narrower than the call's that messages are rounded to.
+    /// Returns the types narrower than the call's that messages are rounded to.
     pub fn wires(&self) -> &[WireType] {
         &self.wires
     }

@@ -13,11 +13,12 @@ use crate::num::{count, float, index, whole};
 use crate::plan::{Region, WireType};
 use crate::walk::{MAX_LANES, Round, Transfer, walk};
 
-/// Up to so many ranks all are looked at; beyond, a few stand for all.
+/// The most ranks of which all are looked at; beyond, a few stand for all.
 const ALL_RANKS: u32 = 32;
 /// Ranks that stand for all, for each of two hosts.
 const SAMPLED: usize = 12;
-/// Beyond so many ranks only one rank of the second host is looked at: a rank may have as many transfers.
+/// The number of ranks beyond which only one rank of the second host is looked at: a rank may have as many
+/// transfers.
 const MANY: u32 = 1024;
 /// Rounds that are looked at, of instances whose ranks are sampled: evenly spread ones, each counted
 /// for those that follow it.
@@ -61,15 +62,15 @@ pub(super) struct Survey<'a> {
     /// All ranks are looked at, or these.
     all: bool,
     ranks: Vec<u32>,
-    /// For how many ranks of its host each stands.
+    /// The number of ranks of its host for which each rank stands.
     weights: Vec<f64>,
     places: Vec<Place>,
-    /// Every so many rounds one is looked at, of so many in all.
+    /// One in `every` rounds is looked at, of `rounds` in all.
     every: u32,
     rounds: u32,
     work: Vec<Work>,
     passes: Vec<Work>,
-    /// By host, what its cores need for a pass, where ranks outnumber them.
+    /// The time that the cores of each host need for a pass, where ranks outnumber them.
     cores: Vec<(f64, f64)>,
     asides: Vec<Work>,
     found: Vec<Transfer>,

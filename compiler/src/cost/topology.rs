@@ -9,7 +9,7 @@ use crate::plan::MAX_PATHS;
 /// A class of links, as one pair of ranks sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Link {
-    /// From the sender's call to the receiver's use of a message without content, in microseconds.
+    /// The time from the sender's call to the receiver's use of a message without content, in microseconds.
     pub latency_us: f64,
     /// The cost of each further message of a round to a rank, in microseconds.
     pub message_us: f64,
@@ -27,7 +27,7 @@ impl Link {
     /// An RDMA device between hosts, of which nothing is known: a guess.
     pub const DEVICE: Link = Link { latency_us: 3.0, message_us: 1.0, gbs: 1.18 };
 
-    /// Microseconds a byte.
+    /// Returns the time of a byte, in microseconds.
     pub(super) fn slope(&self) -> f64 {
         1e-3 / self.gbs
     }
@@ -36,9 +36,9 @@ impl Link {
 /// The performance of links and hosts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// Between ranks of one host.
+    /// The link between ranks of one host.
     pub local: Link,
-    /// Between ranks of different hosts.
+    /// The link between ranks of different hosts.
     pub remote: Link,
     /// The bandwidth from all ranks of a host together to other hosts (and from them), in GB/s.
     pub uplink_gbs: f64,
@@ -190,8 +190,8 @@ impl Topology {
         (0..self.hosts()).any(|host| self.is_crowded(host))
     }
 
-    /// Hosts times ranks a host, where there are several hosts and all have equally many ranks, those of
-    /// one host in a row.
+    /// Returns a grid of hosts times ranks a host, if there are several hosts and all have equally many
+    /// ranks, those of one host in a row.
     pub fn grid(&self) -> Option<Shape> {
         let (hosts, per) = (self.hosts(), *self.sizes.first()?);
         let placed = |rank: usize, host: u32| count(rank) / per == host;

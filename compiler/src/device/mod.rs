@@ -131,7 +131,7 @@ pub struct Phase {
     pub tasks: Vec<Task>,
     /// True if all threads of the block meet after the tasks.
     pub meet: bool,
-    /// Told to peers after that.
+    /// The signals to peers after that.
     pub signals: Vec<Signal>,
 }
 

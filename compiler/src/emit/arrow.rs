@@ -13,11 +13,11 @@ use crate::plan::Region;
 
 /// Most strands of one arrow.
 pub(super) const STRANDS: u32 = 4;
-/// Between the axes of two strands.
+/// Distance between the axes of two strands.
 const PITCH: f64 = 3.2;
-/// From the edge of a column to the ends of its arrows.
+/// Distance from the edge of a column to the ends of its arrows.
 const MARGIN: f64 = 13.0;
-/// Above the first row and below the last.
+/// Space above the first row and below the last.
 const PAD: f64 = 34.0;
 /// Length of an arrow's head.
 const HEAD: f64 = 9.0;
@@ -81,8 +81,8 @@ pub(super) fn lay_out(graph: &StepGraph, cap: usize) -> (Vec<Shown<'_>>, Layout)
     (shown, Layout { columns, twins, ranks, row })
 }
 
-/// Widths of the columns: room for the loops of a rank side by side, and for arrows that are neither
-/// too steep nor too dense on average.
+/// Returns the widths of the columns: room for the loops of a rank side by side, and for arrows that are
+/// neither too steep nor too dense on average.
 fn widths(twins: &BTreeMap<(u32, u32, u32), u32>, rounds: usize, ranks: u32) -> Vec<f64> {
     // By round: most loops of one rank, arrows, and rows that they cross together.
     let mut needs = vec![(0u32, 0u32, 0.0f64); rounds];

@@ -305,7 +305,7 @@ impl Page<'_> {
         put!(self, "</svg>\n</div>\n</section>");
     }
 
-    /// Columns, groups of ranks, the line of each rank, and the dots where arrows start and end.
+    /// Draws columns, groups of ranks, the line of each rank, and the dots where arrows start and end.
     fn ground(&mut self, layout: &Layout) {
         let (width, height) = (layout.width(), layout.height());
         let ranks = self.graph.instance.ranks();

@@ -12,7 +12,7 @@ use crate::num::{count, index};
 /// Every step of `to` waits for every step of `from` but itself. Both are ascending.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Join {
-    /// Why.
+    /// The kind of dependence.
     pub dep: Dep,
     /// The steps that come before.
     pub from: Vec<u32>,
@@ -20,7 +20,7 @@ pub struct Join {
     pub to: Vec<u32>,
 }
 
-/// Tells whether so many steps that so many wait for are kept as a join.
+/// Returns true if the dependences of `to` steps on `from` steps are kept as a join.
 pub(super) fn joined(from: usize, to: usize) -> bool {
     from * to > from + to
 }

@@ -28,7 +28,7 @@ pub use unroll::unroll;
 /// Index of a step.
 pub type StepId = NodeIndex<u32>;
 
-/// Why one step waits for another.
+/// The reason for which one step waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dep {
     /// Its source was written by the other.

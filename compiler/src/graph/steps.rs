@@ -43,7 +43,8 @@ pub struct Step {
 pub struct After {
     /// Its number.
     pub step: u32,
-    /// Why: `flow` (it writes what is read), `anti` (it reads what is overwritten), `output` (both write).
+    /// The reason: `flow` (it writes what is read), `anti` (it reads what is overwritten), `output` (both
+    /// write).
     pub why: &'static str,
 }
 

@@ -240,7 +240,7 @@ pub(crate) fn parent_buffer(p: &Program, buffer: Buffer) -> Buffer {
     }
 }
 
-/// Axes, environment and chunks of a used program.
+/// Returns axes, environment and chunks of a used program.
 pub(crate) fn enter(
     p: &Program,
     axes: &[u32],
@@ -282,7 +282,7 @@ pub(crate) fn enter(
     Ok((sub_axes, sub_env, units))
 }
 
-/// Bounds of a split.
+/// Returns the bounds of a split.
 pub(crate) fn split_range(s: &Split, env: &mut [i64], paths: u32) -> Result<(i64, i64), Fail> {
     let (from, to) = match &s.range {
         Some((a, b)) => (value(a, env)?, value(b, env)?),

@@ -18,7 +18,7 @@ use crate::num::{count, index, short};
 use crate::places::Places;
 use crate::plan::{Connection, Dir, Input, Lane, Op, OpRef, Out, Placement, Region, Sizes, Store};
 
-/// An operation may carry so many messages away.
+/// The most messages that an operation may carry away.
 const MAX_OUTS: usize = 8;
 
 /// Builds the lanes of one rank.
@@ -38,7 +38,7 @@ pub(super) struct Emit<'a> {
     /// Places of the program's own buffers, and the last round that wrote each.
     places: Places,
     stamp: Cells<Option<u32>>,
-    /// See [`super::fusion_slots`].
+    /// The slots that fusion counts on; see [`super::fusion_slots`].
     slots: usize,
     /// Results that no round writes, until they are copied: from where, to where.
     rest: Option<(Region, Region)>,
@@ -276,8 +276,8 @@ impl<'a> Emit<'a> {
         at
     }
 
-    /// Results that no round writes are copied before the first wait for a message, or else at the
-    /// end: their source is never written, nor is their target read.
+    /// Copies the results that no round writes, before the first wait for a message, or else at the end:
+    /// their source is never written, nor is their target read.
     pub(super) fn copy_rest(&mut self, sites: &mut Sites<'_>) {
         let Some((from, to)) = self.rest.take() else { return };
         let chunks = to.pieces.iter().map(|p| p.set).collect();
@@ -295,7 +295,8 @@ impl<'a> Emit<'a> {
     }
 }
 
-/// Operands of one sum of which it is not known that they have the same number of elements.
+/// Returns the diagnostic for operands of one sum of which it is not known that they have the same number of
+/// elements.
 fn unlike(t: &Transfer) -> Diagnostic {
     Diagnostic::error(
         codes::SIZES,

@@ -137,7 +137,7 @@ impl Place {
         }
     }
 
-    /// Copies that the rounds leave over, if they write these regions: of results that are never
+    /// Returns the copies that the rounds leave over, if they write these regions: of results that are never
     /// written, from the input to the output.
     pub(super) fn rest<'r>(
         &self,

@@ -10,7 +10,7 @@ pub const VERSION: u32 = 2;
 const MAGIC: &[u8; 8] = b"RLPLAN\0\0";
 const HEAD: usize = 8 + 4 + 32;
 
-/// Why bytes are not a plan.
+/// The reason for which bytes are not a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodeError {
     /// Shorter than a header, or another file altogether.

@@ -42,7 +42,7 @@ impl Load {
 pub struct Shares(Vec<u32>);
 
 impl Shares {
-    /// Shares that were given; `None` unless they add up to 65536.
+    /// Creates the given shares; `None` unless they add up to 65536.
     pub fn new(shares: Vec<u32>) -> Option<Self> {
         let sum: u64 = shares.iter().map(|&s| u64::from(s)).sum();
         (sum == u64::from(WHOLE)).then_some(Shares(shares))
@@ -62,9 +62,9 @@ impl Shares {
         Shares((0..parts).map(|p| if p == part { WHOLE } else { 0 }).collect())
     }
 
-    /// Shares in proportion to weights that are not negative, rounded so that they add up; even ones
-    /// where no weight is positive. A weight of 0 has no share. Sums, products and quotients of
-    /// doubles only: every rank comes to the same.
+    /// Creates shares in proportion to weights that are not negative, rounded so that they add up; even ones
+    /// where no weight is positive. A weight of 0 has no share. Sums, products and quotients of doubles only:
+    /// every rank comes to the same.
     pub fn of_weights(weights: &[f64]) -> Self {
         let clean: Vec<f64> =
             weights.iter().map(|&w| if w.is_finite() && w > 0.0 { w } else { 0.0 }).collect();

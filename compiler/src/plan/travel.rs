@@ -26,8 +26,8 @@ pub const KEPT_VECTOR: u64 = 3 << 19;
 /// Vectors from this size on do not stay in the caches.
 pub const CACHED_VECTOR: u64 = 8 << 20;
 
-/// A pass for pipelining alone moves at least so many bytes a message: smaller ones cost more in exchanges
-/// of flags (about 0.3 us) than they gain in overlap.
+/// The least bytes of a message in a pass that is made for pipelining alone: smaller ones cost more in
+/// exchanges of flags (about 0.3 us) than they gain in overlap.
 pub const LEAST_PIECE: u64 = 16 << 10;
 
 impl CopyPolicy {

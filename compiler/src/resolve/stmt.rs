@@ -320,7 +320,7 @@ impl Body {
         self.sites
     }
 
-    /// Slots of the coordinates, as [`program`] allocated them: right after the root.
+    /// Returns the slots of the coordinates, as [`program`] allocated them: right after the root.
     fn coordinate_slots(&self) -> Vec<Slot> {
         let first = 1 + if self.axes.grid { short(self.axes.names.len()) } else { 0 } + 1;
         (first..first + short(self.axes.names.len())).collect()

@@ -33,12 +33,12 @@ use roundelay_dsl::span::Span;
 use crate::graph::StepGraph;
 use crate::num::index;
 
-/// Something that was proved. Cannot be made outside of this module.
+/// A value that was proved. Cannot be made outside of this module.
 #[derive(Debug, Clone)]
 pub struct Verified<T> {
     inner: T,
     facts: Facts,
-    /// See [`rounds::State::idle`].
+    /// Statements of rounds that changed nothing; see [`rounds::State::idle`].
     idle: BTreeSet<(u32, Span)>,
 }
 

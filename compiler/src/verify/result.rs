@@ -1,4 +1,4 @@
-//! After the last round: does every rank hold what the collective asks for?
+//! Checks that after the last round every rank holds what the collective asks for.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use crate::program::{Buffer, Style};
 /// The properties of the sums that ranks end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sums {
-    /// Each is bitwise equal on all ranks that hold it.
+    /// True if each is bitwise equal on all ranks that hold it.
     pub equal: bool,
-    /// They are, and each takes its ranks in ascending order, one after the other.
+    /// True if `equal` holds, and each takes its ranks in ascending order, one after the other.
     pub ordered: bool,
 }
 

@@ -40,7 +40,7 @@ impl State {
     }
 }
 
-/// At most this many findings are reported.
+/// The most findings that are reported.
 const MOST: usize = 10;
 
 /// Replays the graph from the initial state of its collective.
@@ -271,7 +271,7 @@ fn conflict(
     )
 }
 
-/// Why sums of one round are spoilt: the first reason of each statement.
+/// The reason for which sums of one round are spoilt: the first of each statement.
 type Reasons = BTreeMap<Span, Arc<Spoilt>>;
 
 /// Folds what arrives at one place in one round, in order of source rank; the place's old value (or

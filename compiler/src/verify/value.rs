@@ -185,12 +185,12 @@ pub struct Value {
     pub mixes: bool,
     /// The class of the chunks that have the same number of elements as this one.
     pub class: u32,
-    /// Why the value is a sum that no collective asks for, if it is. That is no fault as long as no
-    /// result holds it: what nobody asks for may be anything.
+    /// The reason for which the value is a sum that no collective asks for, if it is one. That is no fault as
+    /// long as no result holds it: what nobody asks for may be anything.
     pub spoilt: Option<Arc<Spoilt>>,
 }
 
-/// Why a value is a sum that no collective asks for.
+/// The reason for which a value is a sum that no collective asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spoilt {
     /// The fault.
@@ -199,7 +199,7 @@ pub struct Spoilt {
     pub step: Option<Transfer>,
 }
 
-/// Why two values cannot be summed into something that a collective asks for.
+/// The reason for which two values cannot be summed into something that a collective asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Clash {
     /// This rank's contribution of this chunk is in both.

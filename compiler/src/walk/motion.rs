@@ -34,7 +34,7 @@ struct Moving {
     hi: i64,
 }
 
-/// Beyond these bounds nothing is known of a number, and sums might overflow.
+/// The bounds beyond which nothing is known of a number, and sums might overflow.
 const FAR: i64 = 1 << 56;
 
 impl Moving {
@@ -51,7 +51,7 @@ impl Moving {
         self.motion == Motion::Still
     }
 
-    /// Modulus and distance; a number that stays is moved by 0 whatever the modulus.
+    /// Returns modulus and distance; a number that stays is moved by 0 whatever the modulus.
     fn parts(self) -> (i64, i64) {
         match self.motion {
             Motion::Still => (0, 0),

@@ -64,7 +64,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Hands over all transfers of the round, in no order that means anything.
+    /// Passes all transfers of the round to the sink, in no order that means anything.
     pub(crate) fn visit(&self, sink: Sink<'_>) -> Result<(), Fail> {
         let mut env = self.frame.env.clone();
         for base in self.frame.bases() {
@@ -159,7 +159,7 @@ impl Round<'_> {
         text.filter(|t| !t.is_empty())
     }
 
-    /// Slots of a rule that users know.
+    /// Returns the slots of a rule that users know.
     fn slots(&self, rule: &Rule) -> Vec<Slot> {
         let mut slots = if self.each.once { Vec::new() } else { vec![self.each.var] };
         slots.extend(rule.binders.iter().filter_map(|b| match b {

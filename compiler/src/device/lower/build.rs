@@ -12,7 +12,7 @@ pub(super) struct Condition {
     pub(super) event: Event,
     /// The rank and phase that tell; `None` for its entry.
     pub(super) told: (u32, Option<u32>),
-    /// Told so many passes before.
+    /// The number of passes before this one in which it is told.
     pub(super) earlier: u32,
     /// Message of `told` that tells it: wire, number, and whether it is its consumption.
     pub(super) by: Option<(u32, u32, bool)>,
@@ -166,7 +166,7 @@ impl Build<'_> {
         Some(Condition { earlier, ..self.consumed(wire, before, event) })
     }
 
-    /// Peers have read what the store overwrites.
+    /// Adds the conditions that peers have read the memory that the store overwrites.
     fn drains(&self, id: u32, store: &Region, conditions: &mut Vec<Condition>) {
         let node = &self.order.nodes[index(id)];
         for (conn, &w) in self.order.wire_of[index(node.rank)].iter().enumerate() {

@@ -8,7 +8,7 @@ use super::{Refused, reads};
 use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Region};
 
-/// Programs whose messages are pulled, with the copies of each in one phase.
+/// Returns programs whose messages are pulled, with the copies of each in one phase.
 pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgram>, Refused> {
     let offered: Vec<Vec<Region>> =
         (0..count(programs.len())).map(|r| read(&programs, r)).collect();

@@ -58,7 +58,7 @@ impl Rank<'_> {
         meets
     }
 
-    /// Phases that touch the same memory of the rank.
+    /// Returns pairs of phases that touch the same memory of the rank.
     fn conflicts(&self) -> Vec<(u32, u32)> {
         let places = places(self.plan);
         let mut cells: Vec<(Option<u32>, Option<u32>)> = vec![(None, None); index(places.per_rank)];

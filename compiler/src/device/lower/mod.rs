@@ -1,4 +1,4 @@
-//! From the plans of all ranks to device programs.
+//! Lowers the plans of all ranks to device programs.
 //!
 //! `order` puts operations into phases, `travel` decides how each message travels, `build` makes tasks and
 //! what they would have to wait for, `prune` leaves out what is known anyway, `meets` finds where a block's
@@ -33,7 +33,7 @@ pub struct Options {
     pub slots: Option<u32>,
 }
 
-/// Why a device cannot play a plan, in words.
+/// The reason for which a device cannot play a plan, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused(pub String);
 
@@ -215,7 +215,7 @@ fn links(
     Ok(links)
 }
 
-/// Channels of a device, numbered without gaps between any two ranks.
+/// Returns the channels of a device, numbered without gaps between any two ranks.
 fn channels(order: &Order<'_>) -> Result<Vec<u16>, Refused> {
     let mut sorted: Vec<usize> = (0..order.wires.len()).collect();
     let pair = |&w: &usize| (order.wires[w].source, order.wires[w].target);
@@ -247,7 +247,7 @@ fn waits(conditions: &[Condition]) -> Vec<Wait> {
     conditions.iter().map(|c| Wait { event: c.event, acquire: true }).collect()
 }
 
-/// Phases of which something is left.
+/// Returns the phases of which something is left.
 fn phases(drafts: Vec<Vec<Draft>>, signals: &[BTreeMap<u32, u32>], meet: &[bool]) -> Vec<Phase> {
     let mut phases: Vec<Phase> = Vec::new();
     for ((drafts, signals), &meet) in drafts.into_iter().zip(signals).zip(meet) {

@@ -178,7 +178,7 @@ impl<'a> Order<'a> {
         Ok(())
     }
 
-    /// Consumptions that stores wait for.
+    /// Adds the edges from consumptions to the stores that wait for them.
     fn drained(&self, plan: &Plan, first: &[u32], edges: &mut Vec<(u32, u32, u32)>) {
         for (lane, first) in plan.part.lanes.iter().zip(first) {
             for (i, op) in lane.ops.iter().enumerate() {
@@ -227,7 +227,7 @@ impl<'a> Order<'a> {
         Err(Refused(format!("rank {rank} waits for itself in step {}", op.round)))
     }
 
-    /// Operations with one key are one phase.
+    /// Groups the operations with one key into one phase.
     fn group(&mut self) {
         let mut sequence: Vec<(u32, u32, u32)> = Vec::new();
         self.phases = vec![Vec::new(); self.plans.len()];

@@ -66,7 +66,7 @@ pub(super) fn travels(order: &Order<'_>, protocol: Protocol) -> (Vec<Vec<Travel>
     (travels, meets)
 }
 
-/// Somebody reads or writes a place.
+/// An access to a place, a read or a write.
 #[derive(Debug, Clone, Copy)]
 struct Access {
     /// Phase of the rank whose memory it is.

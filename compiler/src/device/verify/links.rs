@@ -1,4 +1,4 @@
-//! Both ends of every link, and both sides of every message.
+//! Checks both ends of every link, and both sides of every message.
 
 use std::collections::BTreeMap;
 

@@ -14,7 +14,7 @@ use crate::program::Buffer;
 use crate::verify::rounds::class_of;
 use crate::verify::value::{RankSet, Value};
 
-/// Somebody at work: a task, between two meetings of its rank.
+/// The author of an access: a task, between two meetings of its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Who {
     pub(super) rank: u32,

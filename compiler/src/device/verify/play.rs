@@ -94,7 +94,7 @@ pub(super) fn play(
 }
 
 impl Play<'_> {
-    /// Goes on by a task, the end of a phase, or leaving; whether it could.
+    /// Advances by a task, the end of a phase, or leaving; returns true if it could.
     fn step(&mut self, rank: usize) -> Result<bool, Fault> {
         let program = &self.programs[rank];
         let at = &self.ranks[rank];

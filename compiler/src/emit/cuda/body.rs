@@ -267,14 +267,14 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Peers, beginning with those after this rank: how many, and which is the k-th.
+    /// Returns arguments for peers, beginning with those after this rank: their number, and the k-th.
     fn peers(&self, mut peers: Vec<u32>) -> String {
         peers.sort_by_key(|&peer| self.distance(peer));
         plain(&self.kth(&peers.into_iter().map(number).collect::<Vec<_>>()))
     }
 
-    /// Arguments for what is done to several things at once, a thread for each: how many, and which is the k-th, if
-    /// they are alike, else all of them.
+    /// Returns arguments for what is done to several things at once, a thread for each: their number and the
+    /// k-th, if they are alike, else all of them.
     pub(super) fn together(&self, things: &[String]) -> String {
         match things {
             [first, _, ..] if things.iter().all(|thing| alike(first, thing)) => self.kth(things),
@@ -282,7 +282,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Things that are alike: how many, and which is the k-th.
+    /// Returns arguments for things that are alike: their number, and the k-th.
     fn kth(&self, things: &[String]) -> String {
         let texts: Vec<&str> = things.iter().map(String::as_str).collect();
         let kth = unite(&texts, "k", &self.moduli());

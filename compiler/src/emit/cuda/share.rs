@@ -9,7 +9,7 @@ use crate::num::{count, index, wide};
 /// Warps of a block.
 pub(super) const WARPS: u32 = THREADS / 32;
 
-/// Whose memory a task has to do with.
+/// The owner of the memory that a task uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// Nobody's: it only waits.
@@ -50,7 +50,7 @@ impl Role {
     }
 }
 
-/// Arms with their sites, where one that keeps what another one sends is one with the first that does.
+/// Merges tasks with their sites: one that keeps what another one sends is one with the first that does.
 pub(super) fn kept(mut tasks: Vec<(Task, Vec<u32>)>) -> Vec<(Task, Vec<u32>)> {
     let keeps = |task: &Task| Role::of(task) == Role::Own && task.inputs.len() == 1;
     let mut at = 0;
@@ -134,8 +134,8 @@ pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
     ranges.collect()
 }
 
-/// Arms in the order in which they are played: the first ones have to do with the rank after this one, then
-/// with the next. So not everybody turns to the same rank at once.
+/// Sorts tasks into the order in which they are played: the first ones have to do with the rank after this
+/// one, then with the next. So not everybody turns to the same rank at once.
 pub(super) fn turned(
     program: &DeviceProgram,
     mut tasks: Vec<(Task, Vec<u32>)>,

@@ -66,7 +66,7 @@ impl Body<'_> {
         }
     }
 
-    /// Waits, a lane each.
+    /// Writes waits, a lane each.
     pub(super) fn waits(&mut self, waits: &[Wait], site: u32, round: u32) {
         let place = |x: u32| if x == u32::MAX { "NOWHERE".into() } else { number(x) };
         for acquire in [true, false] {

@@ -88,7 +88,7 @@ impl Element {
         }
     }
 
-    /// Its format in the prelude.
+    /// Returns its format in the prelude.
     pub(super) fn format(self) -> &'static str {
         match self {
             Element::F16 => "F16",
@@ -123,7 +123,7 @@ impl Element {
 }
 
 impl Operator {
-    /// Its name in the prelude, for two operands.
+    /// Returns its name in the prelude, for two operands.
     pub(super) fn pair(self) -> &'static str {
         match self {
             Operator::Sum | Operator::Avg | Operator::PremulSum => "Sum",

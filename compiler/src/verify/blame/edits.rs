@@ -106,7 +106,7 @@ impl Found {
     }
 }
 
-/// Operators that are mistaken for each other.
+/// Returns the operators that are mistaken for each other.
 fn others(op: BinOp) -> &'static [BinOp] {
     match op {
         BinOp::Add => &[BinOp::Sub, BinOp::BitXor],

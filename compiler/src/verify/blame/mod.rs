@@ -24,7 +24,7 @@ use edits::Edit;
 /// No trial may move more chunks than this.
 const MOST_MOVES: u64 = 20_000;
 
-/// All trials together may do so much: steps, chunk moves, ranks and places of the text.
+/// The most work of all trials together: steps, chunk moves, ranks and places of the text.
 const MOST_WORK: u64 = 1_500_000;
 
 /// Returns the finding with the guilty place first, if it can be told.

@@ -263,7 +263,7 @@ const MOST_WAITS: usize = 6;
 /// Stuck events from which a circle is looked for.
 const MOST_STARTS: usize = 8;
 
-/// Why an event waits for another.
+/// The reason for which an event waits for another.
 #[derive(Debug, Clone, Copy)]
 enum Wait {
     /// The other comes before it on its rank.
@@ -276,7 +276,7 @@ enum Wait {
     Drained,
 }
 
-/// By event, what it waits for.
+/// For each event, the events that it waits for.
 type Waits = BTreeMap<u32, Vec<(u32, Wait)>>;
 
 /// Returns the shortest circle through one of the first stuck events that are in one: each waits for the

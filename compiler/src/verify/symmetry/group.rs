@@ -113,7 +113,7 @@ impl Group {
         }
     }
 
-    /// Elements that generate the group: one a rotation, or one a bit of xor.
+    /// Returns the elements that generate the group: one a rotation, or one a bit of xor.
     pub(super) fn generators(&self, n: u32) -> Vec<Element> {
         match self {
             Group::Xor => (0..n.max(1).ilog2()).map(|bit| smallvec![1 << bit]).collect(),

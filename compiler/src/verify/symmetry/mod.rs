@@ -38,10 +38,10 @@ use crate::program::{Buffer, Style};
 use group::{Action, Group, Rotation};
 use owners::Owners;
 
-/// At most so many ranks stand for all.
+/// The most ranks that may stand for all.
 const MOST_ORBITS: u32 = 64;
 
-/// At most so many ways in which the buffers may move are tried for one group.
+/// The most ways in which the buffers may move that are tried for one group.
 const MOST_TRIES: usize = 48;
 
 /// The outcome of an attempt.
