@@ -3,7 +3,7 @@
 //! `order` puts operations into phases, `travel` decides how each message travels, `build` makes tasks and
 //! what they would have to wait for, `prune` leaves out what is known anyway, `meets` finds where a block's
 //! threads must meet; `engine` puts copies apart for engines. A signal is sent only if somebody waits for it.
-//! What is made here is proved by [`super::verify`].
+//! The result is proved by [`super::verify`].
 
 mod build;
 mod engine;
