@@ -14,7 +14,7 @@ use crate::program::{BUILTINS, Binder, Buffer, Expr, Node, Program, Slot};
 pub(crate) struct Words<'p> {
     /// Names of the variables, empty where users see none.
     pub slots: &'p [String],
-    /// What is bound around the expression.
+    /// The binders around the expression.
     pub binders: &'p [Binder],
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Indexed<'p> {
 }
 
 impl<'p> Indexed<'p> {
-    /// A buffer of an algorithm, of so many chunks, indexed behind these binders.
+    /// Creates the description of a buffer of `size` chunks, indexed behind these binders.
     pub(crate) fn new(p: &'p Program, buffer: Buffer, size: u32, binders: &'p [Binder]) -> Self {
         let whole = p.kind.blocked() || matches!(p.kind, Kind::Custom(_));
         let cut = whole || p.chunks.is_some() || matches!(buffer, Buffer::Scratch(_));
@@ -37,7 +37,7 @@ impl<'p> Indexed<'p> {
         Indexed { size, words, uncut: (!cut).then_some(p) }
     }
 
-    /// A chunk that the buffer does not have.
+    /// Returns the diagnostic for a chunk that the buffer does not have.
     pub(crate) fn no_chunk(&self, message: String, e: &Expr, env: &[i64]) -> Diagnostic {
         let d = Diagnostic::error(codes::INDEX, message).label(e.span, "out of bounds");
         let size = self.size;
@@ -55,7 +55,7 @@ impl<'p> Indexed<'p> {
     }
 }
 
-/// A rank that there is not, or a coordinate that its axis does not have.
+/// Returns the diagnostic for a rank that does not exist, or a coordinate that its axis does not have.
 pub(crate) fn no_rank(
     (value, most): (i64, i64),
     axis: Option<&str>,
@@ -75,7 +75,8 @@ pub(crate) fn no_rank(
     Diagnostic::error(codes::RANK, message).label(span, "out of bounds").help(help)
 }
 
-/// What to cut the vector into: what the index is taken modulo of, if the ranks alone decide that.
+/// Returns the suggested operand of a `chunks` clause: the modulus of the index if it depends on the axis
+/// sizes alone, else the name of the last axis.
 fn clause(program: &Program, e: &Expr) -> String {
     let axes = &program.axes;
     let words = Words { slots: &program.slots, binders: &[] };
@@ -89,7 +90,7 @@ fn clause(program: &Program, e: &Expr) -> String {
     size.cloned().unwrap_or_default()
 }
 
-/// Whether an expression reads some of these slots, and no other.
+/// Returns true if the expression is built from these slots and constants, and reads at least one of them.
 fn of_slots(e: &Expr, slots: &[Slot]) -> bool {
     match &e.node {
         Node::Var(slot) => slots.contains(slot),
@@ -104,7 +105,8 @@ fn of_slots(e: &Expr, slots: &[Slot]) -> bool {
 }
 
 impl Words<'_> {
-    /// What to write for `a + b % n` where `n` is the bound: `%` was meant to hold for the whole sum.
+    /// Returns a hint for `a + b % n` where `n` is the bound, since `%` was meant to hold for the whole sum;
+    /// `None` for other forms.
     fn wrapped(&self, e: &Expr, bound: i64, env: &[i64]) -> Option<String> {
         let e = self.bound(e);
         let Node::Binary(op @ (BinOp::Add | BinOp::Sub), a, b) = &e.node else { return None };
@@ -121,7 +123,7 @@ impl Words<'_> {
         })
     }
 
-    /// What a variable was bound to; anything else is itself.
+    /// Returns the value that a variable is bound to by `let`; returns any other expression unchanged.
     fn bound<'e>(&'e self, e: &'e Expr) -> &'e Expr {
         let Node::Var(of) = &e.node else { return e };
         let value = self.binders.iter().rev().find_map(|b| match b {
@@ -131,8 +133,8 @@ impl Words<'_> {
         value.unwrap_or(e)
     }
 
-    /// An expression as it is written, in parentheses if it binds looser than what is around it; `None` where
-    /// users have no words for it.
+    /// Returns an expression as it is written, in parentheses if it binds looser than what is around it;
+    /// `None` where users have no words for it.
     fn text(&self, e: &Expr, around: u8) -> Option<String> {
         Some(match &e.node {
             Node::Int(value) => value.to_string(),

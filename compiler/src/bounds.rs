@@ -10,7 +10,7 @@ use crate::program::{Builtin, Expr, Node, Slot};
 /// A closed range of values.
 pub(crate) type Range = (i64, i64);
 
-/// What is known of the slots when bounds are taken: those of an `each` vary.
+/// The known values of slots for range analysis; the slots of an `each` vary.
 pub(crate) struct Bounds<'a> {
     /// The values of the other slots.
     pub env: &'a [i64],
@@ -34,12 +34,13 @@ impl Bounds<'_> {
         self.defs.iter().rev().find(|(s, _)| *s == slot).map(|(_, e)| e)
     }
 
-    /// Whether `e` depends on a varying slot.
+    /// Returns true if `e` depends on a varying slot.
     pub(crate) fn varies(&self, e: &Expr) -> bool {
         self.depends(e, &mut BTreeSet::new())
     }
 
-    /// The same; definitions that were found not to vary are not looked at again.
+    /// Implements [`Bounds::varies`]; `still` holds the definitions already visited, which are not visited
+    /// again.
     fn depends(&self, e: &Expr, still: &mut BTreeSet<Slot>) -> bool {
         match &e.node {
             Node::Int(_) => false,
@@ -57,12 +58,12 @@ impl Bounds<'_> {
         }
     }
 
-    /// A range that holds every value of `e`.
+    /// Returns a range that holds every value of `e`.
     pub(crate) fn range(&self, e: &Expr) -> Range {
         self.within(e, &mut Known::new())
     }
 
-    /// The same; the range of a definition is found once, however often it is used.
+    /// Implements [`Bounds::range`]; `known` caches the ranges of definitions, so that each is computed once.
     fn within(&self, e: &Expr, known: &mut Known) -> Range {
         let (lo, hi) = self.raw(e, known);
         (lo.max(-WIDE), hi.min(WIDE))
@@ -203,13 +204,14 @@ impl Bounds<'_> {
         }
     }
 
-    /// Ranges that hold every value of `slot` (one that varies) for which `e` lies in `target`; `None`
-    /// where the form of `e` does not tell.
+    /// Returns ranges that hold every value of `slot` (one that varies) for which `e` lies in `target`;
+    /// `None` where the form of `e` does not tell.
     pub(crate) fn invert(&self, e: &Expr, slot: Slot, target: &[Range]) -> Option<Vec<Range>> {
         self.solve(e, slot, target, &mut 0)
     }
 
-    /// The same, in so many steps at most: both arms of a choice are solved, and a remainder has many targets.
+    /// Implements [`Bounds::invert`] in at most [`MOST_STEPS`] steps: both arms of a choice are solved, and a
+    /// remainder has many targets.
     fn solve(
         &self,
         e: &Expr,
@@ -266,8 +268,8 @@ impl Bounds<'_> {
         }
     }
 
-    /// Values of `slot` (one that varies) for which `e` may be `target` and all conditions may hold, by halving:
-    /// ranges whose bounds exclude it are cut.
+    /// Returns the values of `slot` (one that varies) for which `e` may be `target` and all conditions may
+    /// hold, by halving: ranges whose bounds exclude it are cut.
     pub(crate) fn search<'e>(
         &self,
         e: &Expr,
@@ -300,7 +302,7 @@ impl Bounds<'_> {
         }
     }
 
-    /// The range in which `e` must be for `e op c` (`left`) or `c op e` to lie in the target.
+    /// Returns the range in which `e` must be for `e op c` (`left`) or `c op e` to lie in the target.
     fn invert_binary(
         &self,
         op: BinOp,
@@ -354,7 +356,7 @@ impl Bounds<'_> {
     }
 }
 
-/// Tells whether a number in a range is true, where all of them are or none is.
+/// Returns the truth of the numbers in a range; `None` if some are true and some are not.
 fn truth(r: Range) -> Option<bool> {
     match r {
         (0, 0) => Some(false),
@@ -363,13 +365,13 @@ fn truth(r: Range) -> Option<bool> {
     }
 }
 
-/// The range of a condition.
+/// Returns the range of a condition.
 fn told(holds: Option<bool>) -> Range {
     holds.map_or((0, 1), |holds| (holds.into(), holds.into()))
 }
 
-/// Tells whether `a < b`, where that is the same for all numbers of the ranges. A range that reaches as far as
-/// bounds do says nothing.
+/// Returns the truth of `a < b`, if it is the same for all numbers of the ranges. A range that reaches as far
+/// as bounds do says nothing.
 fn less(a: Range, b: Range) -> Option<bool> {
     let known = |(lo, hi): Range| lo > -WIDE && hi < WIDE;
     match () {
@@ -380,7 +382,7 @@ fn less(a: Range, b: Range) -> Option<bool> {
     }
 }
 
-/// Tells whether `a == b`, likewise.
+/// Returns the truth of `a == b`, if it is the same for all numbers of the ranges.
 fn equal(a: Range, b: Range) -> Option<bool> {
     match (less(a, b), less(b, a)) {
         (Some(true), _) | (_, Some(true)) => Some(false),
@@ -389,19 +391,19 @@ fn equal(a: Range, b: Range) -> Option<bool> {
     }
 }
 
-/// The numbers that divided by `c`, rounded down, lie in a range.
+/// Returns the numbers that divided by `c`, rounded down, lie in a range.
 fn multiples(t: Range, c: i64) -> Range {
     (t.0.saturating_mul(c), t.1.saturating_mul(c).saturating_add(c - 1))
 }
 
-/// All bits up to the highest one of `x`.
+/// Returns all bits up to the highest one of `x`.
 fn mask(x: i64) -> i64 {
     if x <= 0 { 0 } else { (((1u64 << x.ilog2()) << 1) - 1).cast_signed() }
 }
 
 impl Bounds<'_> {
-    /// The greatest value of `a - b`, where both have the same form and differ in constants only:
-    /// `(x / d + 1) * d - x / d * d` is `d`, whatever `x` is.
+    /// Returns the greatest value of `a - b`, where both have the same form and differ in constants only: `(x
+    /// / d + 1) * d - x / d * d` is `d`, whatever `x` is.
     pub(crate) fn slope(&self, a: &Expr, b: &Expr) -> Option<i64> {
         if same(a, b) {
             return Some(0);
@@ -434,7 +436,7 @@ impl Bounds<'_> {
     }
 }
 
-/// Whether two expressions are the same but for their places.
+/// Returns true if two expressions are equal, ignoring their spans.
 pub(crate) fn same(a: &Expr, b: &Expr) -> bool {
     match (&a.node, &b.node) {
         (Node::Int(x), Node::Int(y)) => x == y,
@@ -514,7 +516,8 @@ mod tests {
         assert!(exact > 9 * 40, "{exact}");
     }
 
-    /// To find who sends to a rank takes a small part of looking at all ranks, where no form can be inverted.
+    /// The search for the ranks that send to a rank takes a small part of looking at all ranks, where no form
+    /// can be inverted.
     #[test]
     fn a_parent_finds_its_children() {
         let program = program(

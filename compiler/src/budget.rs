@@ -1,5 +1,5 @@
-//! What a compilation may cost before it is refused, in counts: no clock is read, so that every machine refuses
-//! the same programs.
+//! Limits the cost of a compilation, in counts: no clock is read, so that every machine refuses the same
+//! programs.
 //!
 //! Whatever a text can repeat draws on one of these: turns of loops outside rounds with what they enter, turns and
 //! ranks inside rounds that lead to no transfer, transfers, and chunks. Few ranks can be repeated only so often
@@ -27,7 +27,7 @@ pub(crate) const COUNTED: u64 = 250_000;
 /// Turns of a loop that cost as much as to enter a part or an algorithm.
 pub(crate) const ENTERED: u64 = 64;
 
-/// What is left of the turns of one walk through a program.
+/// The remaining budget of one walk through a program.
 #[derive(Debug)]
 pub(crate) struct Budget {
     ranks: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The budget of a program on so many ranks that may move so many chunks.
+    /// Creates the budget of a program on `ranks` ranks that may move `moves` chunks.
     pub(crate) fn new(ranks: u32, moves: u64) -> Self {
         let n = u64::from(ranks);
         let turns = (1 << 19) + 80 * n;
@@ -47,7 +47,7 @@ impl Budget {
         Budget { ranks, turns, idle, most_idle }
     }
 
-    /// Draws so many turns of a loop outside rounds, or one for a part or an algorithm that is entered.
+    /// Draws `turns` turns of a loop outside rounds, or one for a part or an algorithm that is entered.
     pub(crate) fn turns(&self, turns: u64, span: Span) -> Result<(), Fail> {
         draw(&self.turns, turns)
             .map_err(|()| self.refusal("turns of loops and uses of algorithms", span))
@@ -58,7 +58,7 @@ impl Budget {
         draw(&self.idle, turns).map_err(|()| self.endless(span))
     }
 
-    /// A refusal of a loop in a round that no budget allows.
+    /// Returns the refusal of a loop in a round that no budget allows.
     pub(crate) fn endless(&self, span: Span) -> Fail {
         self.refusal("turns of loops in rounds that move nothing", span)
     }

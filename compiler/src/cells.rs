@@ -6,9 +6,9 @@
 
 use crate::num::index;
 
-/// Up to so many cells are a vector from the start.
+/// The most cells that are a vector from the start.
 const DENSE: usize = 256;
-/// Once a cell of so many is touched, they become a vector.
+/// Sparse cells become a vector once one cell in this number is touched.
 const SHARE: usize = 8;
 
 /// Cells by number; those that nobody touched are as `T::default()`.
@@ -33,7 +33,7 @@ struct Sparse<T> {
 }
 
 impl<T: Clone + Default> Cells<T> {
-    /// So many cells, all as by default.
+    /// Creates `cells` cells that hold the default value.
     pub(crate) fn new(cells: usize) -> Self {
         let kept = if cells <= DENSE {
             Kept::Dense(vec![T::default(); cells])
@@ -43,7 +43,7 @@ impl<T: Clone + Default> Cells<T> {
         Cells { kept }
     }
 
-    /// A cell; `None` where nobody touched it, or there is none.
+    /// Returns a cell; `None` if it was not touched or does not exist.
     pub(crate) fn get(&self, at: usize) -> Option<&T> {
         match &self.kept {
             Kept::Dense(cells) => cells.get(at),
@@ -51,7 +51,7 @@ impl<T: Clone + Default> Cells<T> {
         }
     }
 
-    /// A cell to be changed.
+    /// Returns a cell for a change.
     pub(crate) fn at(&mut self, at: usize) -> &mut T {
         if let Kept::Sparse(sparse) = &mut self.kept
             && sparse.touched.len() >= sparse.cells / SHARE
@@ -68,7 +68,7 @@ impl<T: Clone + Default> Cells<T> {
         }
     }
 
-    /// The cells that may have been touched, in ascending order.
+    /// Returns the cells that may have been touched, in ascending order.
     pub(crate) fn touched(&self) -> Vec<usize> {
         match &self.kept {
             Kept::Dense(cells) => (0..cells.len()).collect(),
@@ -82,7 +82,7 @@ impl<T: Clone + Default> Cells<T> {
 }
 
 impl<T> Sparse<T> {
-    /// The place from which a cell is searched: its number, well mixed.
+    /// Returns the position in the table at which the search for a cell begins: its number, well mixed.
     fn start(&self, at: usize) -> usize {
         let mixed = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed ^ (mixed >> 32)) & (self.table.len() - 1)
@@ -140,7 +140,7 @@ impl<T: Default> Sparse<T> {
 mod tests {
     use super::*;
 
-    /// The same as a vector, whatever is touched, before and after it becomes one.
+    /// Sparse cells behave as a vector, before and after they become one.
     #[test]
     fn sparse_cells_are_a_vector() {
         for cells in [1, DENSE, DENSE + 1, 5000] {

@@ -18,20 +18,20 @@ pub struct ChunkSet {
     pub block: u32,
     /// Distance between the starts of blocks; equal to `block` if the set is one interval.
     pub stride: u32,
-    /// How many chunks in all.
+    /// Number of chunks in all.
     pub total: u32,
     /// Chunks in the buffer; indices are modulo this.
     pub modulus: u32,
 }
 
 impl ChunkSet {
-    /// The interval of `total` chunks from `start`, cyclic.
+    /// Creates the interval of `total` chunks from `start`, cyclic.
     pub fn interval(start: u32, total: u32, modulus: u32) -> Self {
         ChunkSet { start, block: total, stride: total, total, modulus }
     }
 
-    /// Blocks at a stride, which counts modulo the buffer; written as an interval where it is one. So the
-    /// same chunks in the same order are always written alike.
+    /// Creates blocks at a stride, which counts modulo the buffer; written as an interval where it is one. So
+    /// the same chunks in the same order are always written alike.
     pub fn periodic(start: u32, block: u32, stride: u32, total: u32, modulus: u32) -> Self {
         let stride =
             if stride < modulus { stride } else { stride.checked_rem(modulus).unwrap_or(stride) };
@@ -41,22 +41,22 @@ impl ChunkSet {
         ChunkSet { start, block, stride, total, modulus }
     }
 
-    /// All chunks of a buffer.
+    /// Creates the set of all chunks of a buffer.
     pub fn all(modulus: u32) -> Self {
         Self::interval(0, modulus, modulus)
     }
 
-    /// Whether the set is one (cyclic) interval.
+    /// Returns true if the set is one (cyclic) interval.
     pub fn is_interval(&self) -> bool {
         self.total <= self.block
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     pub fn blocks(&self) -> u32 {
         if self.total == 0 { 0 } else { self.total.div_ceil(self.block.max(1)) }
     }
 
-    /// The k-th chunk, for `k < total`.
+    /// Returns the k-th chunk, for `k < total`.
     pub fn nth(&self, k: u32) -> u32 {
         let wide = u64::from;
         let at = if self.is_interval() {
@@ -68,12 +68,12 @@ impl ChunkSet {
         count(at % wide(self.modulus.max(1)))
     }
 
-    /// The chunks, in order.
+    /// Returns the chunks, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.total).map(|k| self.nth(k))
     }
 
-    /// Maximal pieces `(first, length)` that are contiguous and do not wrap, in order.
+    /// Returns the maximal pieces `(first, length)` that are contiguous and do not wrap, in order.
     pub fn runs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let mut k = 0;
         std::iter::from_fn(move || {
@@ -89,7 +89,7 @@ impl ChunkSet {
         })
     }
 
-    /// Whether no chunk occurs twice.
+    /// Returns true if no chunk occurs twice.
     pub fn is_simple(&self) -> bool {
         if self.total > self.modulus {
             return false;
@@ -121,7 +121,7 @@ impl ChunkSet {
         meet.into_iter().flatten().all(|k| k + 2 > blocks)
     }
 
-    /// Whether both hold a common chunk.
+    /// Returns true if both sets hold a common chunk.
     pub fn overlaps(&self, other: &ChunkSet) -> bool {
         if self.total == 0 || other.total == 0 {
             return false;
@@ -137,7 +137,7 @@ impl ChunkSet {
         })
     }
 
-    /// The same set with every chunk cut into `factor` finer ones; `None` where these are more than can be
+    /// Returns the set with every chunk cut into `factor` finer ones; `None` if these are more than can be
     /// numbered.
     pub fn refined(&self, factor: u32) -> Option<Self> {
         Some(ChunkSet {
@@ -157,8 +157,8 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// The least k with `from <= k * step % modulus <= to`, for `1 <= from` and `to < modulus`, in as many steps as
-/// Euclid's algorithm takes. All are below 2^32.
+/// Returns the least k with `from <= k * step % modulus <= to`, for `1 <= from` and `to < modulus`, in as
+/// many steps as Euclid's algorithm takes. All are below 2^32.
 fn first_within(step: u64, modulus: u64, from: u64, to: u64) -> Option<u64> {
     if from > to || step == 0 {
         return None;

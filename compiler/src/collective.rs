@@ -13,7 +13,7 @@ use crate::chunks::ChunkSet;
 use crate::program::{Buffer, Custom, Style};
 use crate::verify::value::RankSet;
 
-/// Which collective.
+/// The kind of a collective.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Kind {
     /// Every rank ends with the sum of all.
@@ -55,7 +55,7 @@ pub const NAMES: &[(&str, Kind)] = &[
 ];
 
 impl Kind {
-    /// As files write it.
+    /// Returns the name that source files use.
     pub fn name(&self) -> &str {
         match self {
             Kind::Custom(c) => &c.name,
@@ -63,12 +63,12 @@ impl Kind {
         }
     }
 
-    /// Whether one rank is the root.
+    /// Returns true if one rank is the root.
     pub fn rooted(&self) -> bool {
         matches!(self, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter)
     }
 
-    /// Whether contributions are summed.
+    /// Returns true if contributions are summed.
     pub fn reduces(&self) -> bool {
         match self {
             Kind::AllReduce | Kind::ReduceScatter | Kind::Reduce => true,
@@ -77,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// Whether the vector consists of one block a rank.
+    /// Returns true if the vector consists of one block a rank.
     pub fn blocked(&self) -> bool {
         matches!(
             self,
@@ -86,10 +86,10 @@ impl Kind {
     }
 }
 
-/// A collective on so many ranks and chunks.
+/// A collective on a number of ranks and chunks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// Which.
+    /// The kind of collective.
     pub kind: Kind,
     /// Ranks.
     pub ranks: u32,
@@ -126,18 +126,18 @@ pub struct CustomSpec {
 pub(crate) type Run = (u32, u32, u32);
 
 impl CustomSpec {
-    /// Blocks of the whole vector: a chunk of the declaration each.
+    /// Returns the number of blocks of the whole vector: a chunk of the declaration each.
     fn blocks(&self) -> u32 {
         self.input.max(self.output).max(1)
     }
 
-    /// The index of a place in the table.
+    /// Returns the index of a place in the table.
     pub(crate) fn cell(&self, rank: u32, chunk: u32) -> usize {
         let cell = u64::from(rank) * u64::from(self.output) + u64::from(chunk);
         usize::try_from(cell).unwrap_or(usize::MAX)
     }
 
-    /// The runs of contributions that are asked of a place; none where nothing is asked.
+    /// Returns the runs of contributions that are asked of a place; none where nothing is asked.
     fn asked(&self, rank: u32, chunk: u32) -> &[Run] {
         let number = self.cells.get(self.cell(rank, chunk)).copied().unwrap_or(0);
         let Some(at) = usize::try_from(number).ok().and_then(|n| n.checked_sub(1)) else {
@@ -148,7 +148,7 @@ impl CustomSpec {
         self.runs.get(first..end(at)).unwrap_or(&[])
     }
 
-    /// What a place must hold, where chunks are cut into `per`.
+    /// Returns the required content of a place at the end, where each declared chunk is cut into `per`.
     fn expected(&self, rank: u32, chunk: u32, per: u32) -> Option<Expected> {
         let runs = self.asked(rank, chunk / per);
         let fine = |c: u32| c * per + chunk % per;
@@ -169,12 +169,12 @@ impl CustomSpec {
     }
 }
 
-/// What a place must hold at the end.
+/// The required content of a place at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Expected {
-    /// Which chunk; the lowest one of a sum of different chunks.
+    /// The chunk; the lowest one of a sum of different chunks.
     pub chunk: u32,
-    /// Whose.
+    /// The ranks that contribute.
     pub ranks: Ranks,
 }
 
@@ -187,12 +187,12 @@ pub enum Ranks {
     One(u32),
     /// These.
     These(RankSet),
-    /// Of each of these chunks, ascending, these: a sum of different chunks.
+    /// A sum of different chunks, ascending, each with the ranks that contribute to it.
     Mixed(Arc<[(u32, RankSet)]>),
 }
 
 impl Expected {
-    /// Every contribution, as rank and chunk, in ascending order of ranks.
+    /// Returns every contribution, as rank and chunk, in ascending order of ranks.
     pub fn contributions(&self, n: u32) -> Vec<(u32, u32)> {
         match &self.ranks {
             Ranks::All => (0..n).map(|r| (r, self.chunk)).collect(),
@@ -210,7 +210,7 @@ impl Expected {
 }
 
 impl Spec {
-    /// N divided by the count that callers give.
+    /// Returns N divided by the count that callers give.
     pub fn blocks(&self) -> u32 {
         match &self.custom {
             Some(custom) => custom.blocks(),
@@ -219,12 +219,12 @@ impl Spec {
         }
     }
 
-    /// Chunks a block.
+    /// Returns the number of chunks of a block.
     pub fn per_block(&self) -> u32 {
         self.chunks / self.blocks().max(1)
     }
 
-    /// Chunks of a buffer that users see.
+    /// Returns the number of chunks of a buffer that users see.
     pub fn size(&self, buffer: Buffer) -> u32 {
         let short = self.per_block();
         if let Some(c) = &self.custom {
@@ -242,18 +242,19 @@ impl Spec {
         }
     }
 
-    /// Number of blocks in a buffer that users see.
+    /// Returns the number of blocks in a buffer that users see.
     pub fn blocks_of(&self, buffer: Buffer) -> u32 {
         let per = self.per_block().max(1);
         if self.blocks() == 1 { 1 } else { (self.size(buffer) / per).max(1) }
     }
 
-    /// Whether different chunks may be summed: only where a declared collective asks for such a sum.
+    /// Returns true if different chunks may be summed, which only a declared collective can ask for.
     pub fn mixes(&self) -> bool {
         self.custom.as_ref().is_some_and(|c| c.mixed)
     }
 
-    /// What the place holds at the start: the contribution's rank and chunk.
+    /// Returns the initial content of a place, as the rank and chunk of the contribution; `None` if it is
+    /// empty.
     pub fn initial(&self, buffer: Buffer, rank: u32, chunk: u32) -> Option<(u32, u32)> {
         let per = self.per_block();
         if self.custom.is_some() {
@@ -269,8 +270,8 @@ impl Spec {
         }
     }
 
-    /// The chunks of a buffer that may hold something at the start: [`Spec::initial`] of all others is
-    /// `None`.
+    /// Returns the chunks of a buffer that may hold something at the start: [`Spec::initial`] of all others
+    /// is `None`.
     pub(crate) fn initial_chunks(&self, buffer: Buffer, rank: u32) -> Option<ChunkSet> {
         let (size, per) = (self.size(buffer), self.per_block());
         let all = (size > 0).then(|| ChunkSet::all(size));
@@ -285,7 +286,7 @@ impl Spec {
         }
     }
 
-    /// What the place must hold at the end.
+    /// Returns the required content of a place at the end; `None` if any will do.
     pub fn expected(&self, buffer: Buffer, rank: u32, chunk: u32) -> Option<Expected> {
         let per = self.per_block();
         if let Some(c) = &self.custom {
@@ -319,7 +320,7 @@ impl Spec {
         }
     }
 
-    /// The places of a rank that end with something asked for.
+    /// Returns the places of a rank that have a required content at the end.
     pub fn result(&self, style: Style, rank: u32) -> Option<(Buffer, ChunkSet)> {
         let per = self.per_block();
         let buffer = match style {
@@ -338,8 +339,8 @@ impl Spec {
         }
     }
 
-    /// Fewest rounds of ranks that send and receive at most so many messages at once: what a rank knows can reach
-    /// `ports` more for each that it has reached. `None` where unknown.
+    /// Returns the fewest rounds if ranks send and receive at most `ports` messages at once: what a rank
+    /// knows can reach `ports` more for each that it has reached. `None` if unknown.
     pub fn fewest_rounds(&self, ports: u32) -> Option<u32> {
         let (one, _) = self.lower_bounds()?;
         if self.kind == Kind::SendRecv || ports <= 1 {
@@ -353,8 +354,8 @@ impl Spec {
         Some(rounds)
     }
 
-    /// Fewest rounds with one port, and fewest whole vectors that some rank must send or receive, as
-    /// a fraction (numerator, denominator). From the usual counting arguments; `None` where unknown.
+    /// Returns the fewest rounds with one port, and the fewest whole vectors that some rank must send or
+    /// receive, as a fraction (numerator, denominator). From the usual counting arguments; `None` if unknown.
     pub fn lower_bounds(&self) -> Option<(u32, (u64, u64))> {
         let n = u64::from(self.ranks);
         let q = self.ranks.next_power_of_two().trailing_zeros();
@@ -382,7 +383,7 @@ mod tests {
                  if r > 0 { output[1] = reduce p in 0..r : input[p % 3] at p } } }
     algorithm main implements own on n ranks { each r { r -> r : copy input[0] -> output[0] } }";
 
-    /// Specifications of all collectives on n ranks, of all roots, and of several numbers of chunks.
+    /// Returns specifications of all collectives on n ranks, of all roots, and of several numbers of chunks.
     fn specs(n: u32) -> Vec<Spec> {
         let mut all = Vec::new();
         for (_, kind) in NAMES {

@@ -39,7 +39,7 @@ impl Embedded {
         Embedded { version: VERSION.into(), sources, tree, imports: Vec::new() }
     }
 
-    /// The texts, without imported ones.
+    /// Returns the texts, without imported ones.
     pub fn sources(&self) -> &SourceMap {
         &self.sources
     }
@@ -48,7 +48,7 @@ impl Embedded {
     ///
     /// # Errors
     ///
-    /// As [`resolve`](crate::resolve()), with the texts for rendering.
+    /// Fails as [`resolve`](crate::resolve()) does, and adds the texts for rendering.
     pub fn resolve_new(&mut self, library: &dyn Library) -> Resolved {
         let keeper = Keeper { library, found: RefCell::default() };
         let resolved = self.resolve(&keeper);
@@ -60,7 +60,7 @@ impl Embedded {
     ///
     /// # Errors
     ///
-    /// As [`resolve`](crate::resolve()), with the texts for rendering.
+    /// Fails as [`resolve`](crate::resolve()) does, and adds the texts for rendering.
     pub fn resolve(&self, library: &dyn Library) -> Resolved {
         let shelf = Shelf { library, imports: &self.imports };
         let mut sources = self.sources.clone();
@@ -70,22 +70,22 @@ impl Embedded {
         }
     }
 
-    /// Names of the files that were imported.
+    /// Returns the names of the files that were imported.
     pub fn imported(&self) -> impl Iterator<Item = &str> {
         self.imports.iter().map(|i| i.name.as_str())
     }
 
-    /// As bytes.
+    /// Encodes the program in bytes.
     pub fn encode(&self) -> Vec<u8> {
         // Nothing in it that postcard cannot write: no maps of unknown length.
         postcard::to_stdvec(self).unwrap_or_default()
     }
 
-    /// From bytes.
+    /// Decodes a program from bytes.
     ///
     /// # Errors
     ///
-    /// In words, if they are not what [`Embedded::encode`] of this version wrote.
+    /// Returns a text if the bytes were not written by [`Embedded::encode`] of this version.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         let (version, _) = postcard::take_from_bytes::<String>(bytes)
             .map_err(|e| format!("it is damaged ({e})"))?;

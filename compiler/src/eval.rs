@@ -12,19 +12,19 @@ use crate::program::{Builtin, Expr, Node};
 pub(crate) struct EvalError {
     /// The expression at fault.
     pub span: Span,
-    /// What happened, with the operands.
+    /// The error, with the operands.
     pub message: String,
 }
 
 impl EvalError {
-    /// As a diagnostic.
+    /// Converts the error into a diagnostic.
     pub(crate) fn diagnostic(self) -> roundelay_dsl::diag::Diagnostic {
         roundelay_dsl::diag::Diagnostic::error(codes::ARITHMETIC, self.message)
             .label(self.span, "here")
     }
 }
 
-/// The value of `e`.
+/// Evaluates `e`.
 pub(crate) fn eval(e: &Expr, env: &mut [i64]) -> Result<i64, EvalError> {
     Ok(match &e.node {
         Node::Int(v) => *v,
@@ -74,11 +74,11 @@ fn overflow(span: Span, what: String) -> EvalError {
 }
 
 impl Builtin {
-    /// The value, as programs compute it; of more than two arguments, pair by pair.
+    /// Returns the value, as programs compute it; with more than two arguments, pair by pair.
     ///
     /// # Errors
     ///
-    /// In words, where it has none.
+    /// Returns a text where there is no value.
     pub fn value(self, args: &[i64]) -> Result<i64, String> {
         match args {
             [] => Err("a function has arguments".into()),
@@ -88,11 +88,11 @@ impl Builtin {
     }
 }
 
-/// The value of an operator, as programs compute it.
+/// Returns the value of an operator, as programs compute it.
 ///
 /// # Errors
 ///
-/// In words, where it has none.
+/// Returns a text where there is no value.
 pub fn operate(op: BinOp, a: i64, b: i64) -> Result<i64, String> {
     let checked =
         |v: Option<i64>| v.ok_or_else(|| format!("{a} {} {b} overflows 64 bits", op.symbol()));
@@ -133,7 +133,7 @@ pub fn operate(op: BinOp, a: i64, b: i64) -> Result<i64, String> {
     })
 }
 
-/// Division that rounds down.
+/// Divides, rounding down.
 fn floor_div(a: i64, b: i64) -> Option<i64> {
     let q = a.checked_div(b)?;
     Some(if a % b != 0 && (a < 0) != (b < 0) { q - 1 } else { q })

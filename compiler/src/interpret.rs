@@ -1,16 +1,16 @@
 //! The oracle: runs an instance on data, and looks whether the data is right.
 //!
 //! It shares nothing with the proofs but the walk over the rounds and the specification (of declared
-//! collectives their postconditions, evaluated here anew): no contributions, no graph, no plan. Every rank fills its buffers with random numbers, every round is
-//! played on them, and at the end each place is compared with the sum that the specification asks
-//! for, computed from the inputs alone. Elements are 128-bit numbers, so that two different sums are
-//! never equal by chance.
+//! collectives their postconditions, evaluated here anew): no contributions, no graph, no plan. Every rank
+//! fills its buffers with random numbers, every round is played on them, and at the end each place is
+//! compared with the sum that the specification asks for, computed from the inputs alone. Elements are
+//! 128-bit numbers, so that two different sums are never equal by chance.
 //!
 //! A run is repeated for many element counts, and once with chunks of which no two in a block are
 //! equally long: the language lets a chunk onto another one only by their place in the block, and not
 //! because their lengths happen to agree (with a prime number of chunks those of i and C - 1 - i do).
 //!
-//! What the language forbids whatever becomes of the data is found here by itself:
+//! The oracle finds by itself what the language forbids whatever becomes of the data:
 //!
 //! * a read of, or a reduction into, a place where nothing was stored;
 //! * two copies into one place in one round;
@@ -31,12 +31,12 @@ use crate::postcondition;
 use crate::program::{Buffer, Style};
 use crate::walk::{Transfer, walk};
 
-/// What a run showed.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whether every place ends with what the collective asks for.
+    /// True if every place ends with the content that the collective asks for.
     pub right: bool,
-    /// If not, why; empty otherwise.
+    /// The fault; empty if `right`.
     pub why: String,
 }
 
@@ -61,17 +61,17 @@ pub fn interpret(instance: &Instance, seed: u64) -> Result<Outcome, Diagnostics>
     Ok(Outcome { right: fault.is_none(), why: fault.unwrap_or_default() })
 }
 
-/// How long chunks are.
+/// The rule that gives the lengths of chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// As they are when the whole vector has so many elements.
+    /// Lengths as for a whole vector of this number of elements.
     Elements(u64),
     /// The k-th chunk of every block has k + 1 elements.
     Stairs,
 }
 
 impl Cut {
-    /// Where the chunk begins in the whole vector.
+    /// Returns the first element of a chunk in the whole vector.
     fn start(self, chunk: u64, spec: &Spec) -> u64 {
         let per = u64::from(spec.per_block().max(1));
         match self {
@@ -83,7 +83,7 @@ impl Cut {
         }
     }
 
-    /// Elements that a chunk of scratch has room for.
+    /// Returns the number of elements that a chunk of scratch has room for.
     fn most(self, spec: &Spec) -> u64 {
         match self {
             Cut::Elements(n) => n.div_ceil(u64::from(spec.chunks)),
@@ -92,7 +92,7 @@ impl Cut {
     }
 }
 
-/// Every cut that is worth a run.
+/// Returns every cut that is worth a run.
 fn cuts(spec: &Spec) -> Vec<Cut> {
     let (blocks, per) = (u64::from(spec.blocks().max(1)), u64::from(spec.per_block()));
     let counts: Vec<u64> =
@@ -111,11 +111,11 @@ struct Run<'a> {
     instance: &'a Instance,
     seed: u64,
     cut: Cut,
-    /// What is stored, by place.
+    /// The stored elements, by place.
     memory: BTreeMap<Place, Vec<u128>>,
 }
 
-/// What one round writes into one place.
+/// The writes of one round into one place.
 #[derive(Default)]
 struct Writes<'t> {
     copied: Vec<Vec<u128>>,
@@ -126,13 +126,13 @@ struct Writes<'t> {
 }
 
 impl Run<'_> {
-    /// The elements of chunk `chunk` of the whole vector: first, and one past the last.
+    /// Returns the elements of chunk `chunk` of the whole vector: first, and one past the last.
     fn elements(&self, chunk: u32) -> std::ops::Range<u64> {
         let at = |c: u32| self.cut.start(u64::from(c), &self.instance.spec);
         at(chunk)..at(chunk + 1)
     }
 
-    /// What a rank brings along for a chunk.
+    /// Returns the contribution of a rank to a chunk.
     fn input(&self, rank: u32, chunk: u32) -> Vec<u128> {
         self.elements(chunk).map(|e| random(self.seed, rank, e)).collect()
     }
@@ -171,7 +171,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What a rank must end with: chunks, and the contributions of each.
+    /// Returns the results that a rank must end with: chunks, and the contributions of each.
     fn asked(&self, buffer: Buffer, rank: u32) -> Result<Vec<Asked>, String> {
         let spec = &self.instance.spec;
         let Kind::Custom(custom) = &spec.kind else {
@@ -246,7 +246,7 @@ impl Run<'_> {
     }
 }
 
-/// Element by element, wrapping.
+/// Adds element by element, wrapping.
 fn add(sum: &mut [u128], operand: &[u128]) {
     for (s, o) in sum.iter_mut().zip(operand) {
         *s = s.wrapping_add(*o);
@@ -284,7 +284,7 @@ fn barrier(instance: &Instance, rounds: &[Vec<Transfer>]) -> Result<(), String> 
     Ok(())
 }
 
-/// The element of a rank's input.
+/// Returns the element of a rank's input.
 fn random(seed: u64, rank: u32, element: u64) -> u128 {
     let half = |salt: u64| {
         let mut z = seed ^ salt;

@@ -60,34 +60,34 @@ pub struct Proved {
 }
 
 impl Proved {
-    /// The plans, by rank.
+    /// Returns the plans, by rank.
     pub fn plans(&self) -> &[Plan] {
         &self.plans
     }
 
-    /// The plans, by rank, for keeping.
+    /// Returns the plans, by rank, for keeping.
     pub fn into_plans(self) -> Vec<Plan> {
         self.plans
     }
 
-    /// The proved graph.
+    /// Returns the proved graph.
     pub fn graph(&self) -> &graph::StepGraph {
         self.graph.get()
     }
 
-    /// What the proof found out.
+    /// Returns the findings of the proof.
     pub fn facts(&self) -> &verify::Facts {
         self.graph.facts()
     }
 
-    /// Fewest slots a connection with which these plans cannot deadlock. With other slots asked for, plans
-    /// may be others: see [`Checked::least_slots`].
+    /// Returns the fewest slots a connection with which these plans cannot deadlock. With other slots asked
+    /// for, plans may be others: see [`Checked::least_slots`].
     pub fn least_slots(&self) -> u32 {
         self.least_slots
     }
 }
 
-/// Program to proved plans of all ranks.
+/// Compiles a program to proved plans of all ranks.
 pub fn compile(
     program: &Arc<Program>,
     sources: &SourceMap,
@@ -113,7 +113,7 @@ fn lowered(
     Ok((plans, least_slots))
 }
 
-/// How a shape was proved.
+/// The method by which a shape was proved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// Every step of every rank was looked at, and the plans of all ranks.
@@ -122,7 +122,7 @@ pub enum Method {
     Symmetry {
         /// `shift`, `shifts` (along several axes) or `xor`.
         group: &'static str,
-        /// How many ranks were looked at.
+        /// Number of ranks that were looked at.
         orbits: u32,
     },
 }
@@ -137,12 +137,12 @@ impl std::fmt::Display for Method {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone)]
 pub struct Checked {
-    /// What the proof found out.
+    /// The findings of the proof.
     pub facts: verify::Facts,
-    /// How it went.
+    /// The method of the proof.
     pub method: Method,
     /// Fewest slots a connection that the schedule may ask for (`slots k`), whatever it does ask for; `None`
     /// where only an upper bound was proved.
@@ -154,8 +154,8 @@ pub struct Checked {
 }
 
 /// Proves a program at a shape, without keeping plans: by symmetry where there is one and unrolling would
-/// cost more, and else unrolled as far as the limit of the options allows.
-/// What is wrong is looked for where a small change would set it right (`verify::blame`).
+/// cost more, and else unrolled as far as the limit of the options allows. The cause of a fault is looked for
+/// where a small change would set it right (`verify::blame`).
 pub fn check(
     program: &Arc<Program>,
     sources: &SourceMap,
@@ -204,8 +204,8 @@ fn judge(
     Ok(Checked { facts, method: Method::Unrolled, least_slots, chunks, warnings })
 }
 
-/// Whether unrolling takes so many steps and moves that looking for a symmetry costs less: those of rank 0,
-/// as often as there are ranks.
+/// Returns true if unrolling takes so many steps and moves that looking for a symmetry costs less; estimated
+/// from those of rank 0, times the ranks.
 fn costly(instance: &Arc<Instance>) -> bool {
     let (mut list, mut work) = (Vec::new(), 0u64);
     let done = walk::walk(instance, &mut |round| {
@@ -249,10 +249,10 @@ fn reach(
     found
 }
 
-/// Beyond so many ranks a check looks for a symmetry first.
+/// The number of ranks beyond which a check looks for a symmetry first.
 pub const UNROLL: u32 = 512;
 
-/// From so many ranks on it does where unrolling is costly.
+/// The number of ranks from which on it does where unrolling is costly.
 const TRY_SYMMETRY: u32 = 64;
 
 /// Steps and chunk moves that are unrolled without a look for a symmetry, below [`UNROLL`] ranks.

@@ -2,38 +2,38 @@
 //! is cut to another number without a word. What does not fit becomes the greatest number of its type, which
 //! no index, count or rank is: limits that are checked elsewhere exclude it, and an index of it is refused.
 
-/// A number as an index.
+/// Converts a number into an index.
 pub(crate) fn index(v: impl TryInto<usize>) -> usize {
     v.try_into().unwrap_or(usize::MAX)
 }
 
-/// A length or a count as a 64-bit number.
+/// Converts a length or a count into a 64-bit number.
 pub(crate) fn wide(v: impl TryInto<u64>) -> u64 {
     v.try_into().unwrap_or(u64::MAX)
 }
 
-/// A 32-bit number as a 64-bit one, in constants.
+/// Converts a 32-bit number into a 64-bit one, in constants.
 #[expect(clippy::as_conversions, reason = "`From` is not constant")]
 pub(crate) const fn wide32(v: u32) -> u64 {
     v as u64
 }
 
-/// A number of ranks, chunks or entries of a list as a 32-bit number.
+/// Converts a number of ranks, chunks or entries of a list into a 32-bit number.
 pub(crate) fn count(v: impl TryInto<u32>) -> u32 {
     v.try_into().unwrap_or(u32::MAX)
 }
 
-/// A number of lanes, rules or scratch memories as a 16-bit number.
+/// Converts a number of lanes, rules or scratch memories into a 16-bit number.
 pub(crate) fn short(v: impl TryInto<u16>) -> u16 {
     v.try_into().unwrap_or(u16::MAX)
 }
 
-/// A length as a signed number, as expressions count.
+/// Converts a length into a signed number, as expressions count.
 pub(crate) fn signed(v: impl TryInto<i64>) -> i64 {
     v.try_into().unwrap_or(i64::MAX)
 }
 
-/// A value of an expression as a 32-bit number, if it is one.
+/// Converts a value of an expression into a 32-bit number, if it is one.
 pub(crate) fn narrow(v: i64) -> Option<u32> {
     u32::try_from(v).ok()
 }
@@ -47,7 +47,7 @@ pub(crate) fn float(v: impl TryInto<u64>) -> f64 {
     wide(v) as f64
 }
 
-/// The whole part of a cost; 0 for what is negative or no number.
+/// Returns the whole part of a cost; 0 if it is negative or not a number.
 #[expect(clippy::as_conversions, reason = "such a cast saturates, and there is no other")]
 pub(crate) fn whole(v: f64) -> u64 {
     v as u64

@@ -17,7 +17,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// The buffers that a program names.
+    /// Creates the places of the buffers that a program names.
     pub(crate) fn new(instance: &Instance) -> Self {
         let spec = &instance.spec;
         let user = match instance.program.style {
@@ -27,7 +27,7 @@ impl Places {
         Self::of_sizes(user, instance.scratch.iter().map(|s| s.1))
     }
 
-    /// Buffers of these sizes: Data, Input and Output, then scratch.
+    /// Creates the places of buffers of these sizes: Data, Input and Output, then scratch.
     pub(crate) fn of_sizes(user: [u32; 3], scratch: impl IntoIterator<Item = u32>) -> Self {
         let mut first = Vec::new();
         let mut at = 0u32;
@@ -38,12 +38,12 @@ impl Places {
         Places { first, per_rank: at, spacing: 1 }
     }
 
-    /// Places of so many ranks.
+    /// Returns the number of places of `ranks` ranks.
     pub(crate) fn all(&self, ranks: u32) -> usize {
         index(self.per_rank) * index(ranks)
     }
 
-    /// The place of a chunk of a buffer, inside a rank.
+    /// Returns the place of a chunk of a buffer, inside a rank.
     pub(crate) fn local(&self, buf: Buf, chunk: u32) -> usize {
         let i = match buf {
             Buf::Data => 0,
@@ -54,22 +54,22 @@ impl Places {
         index(self.first[i] + chunk)
     }
 
-    /// The place of a chunk of a buffer of a rank.
+    /// Returns the place of a chunk of a buffer of a rank.
     pub(crate) fn of(&self, rank: u32, buf: Buf, chunk: u32) -> usize {
         index(rank / self.spacing) * index(self.per_rank) + self.local(buf, chunk)
     }
 
-    /// The same, where only every `spacing`-th rank has places.
+    /// Returns the places if only every `spacing`-th rank has some.
     pub(crate) fn spaced(self, spacing: u32) -> Self {
         Places { spacing, ..self }
     }
 
-    /// The rank of a place.
+    /// Returns the rank of a place.
     pub(crate) fn rank(&self, place: usize) -> u32 {
         count(place / index(self.per_rank.max(1))) * self.spacing
     }
 
-    /// Buffer and chunk of a place inside a rank.
+    /// Returns the buffer and the chunk of a place inside a rank.
     pub(crate) fn name(&self, local: u32) -> (Buf, u32) {
         // Buffers of size 0 share their first place with the next one, which is meant.
         let i = self.first.partition_point(|&f| f <= local) - 1;
@@ -82,7 +82,7 @@ impl Places {
         (buf, local - self.first[i])
     }
 
-    /// The places of a region of a rank, in order.
+    /// Returns the places of a region of a rank, in order.
     pub(crate) fn region<'a>(
         &'a self,
         rank: u32,

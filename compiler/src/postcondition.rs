@@ -25,11 +25,11 @@ struct Reader<'c> {
     found: Vec<Asked>,
 }
 
-/// All that the collective asks of a rank, in order of the chunks of its output. Chunks are those of the
-/// declaration.
+/// Returns the results that the collective asks of a rank, in order of the chunks of its output. Chunks are
+/// those of the declaration.
 ///
 /// # Errors
-/// In words, where the postconditions have no meaning at this shape.
+/// Returns a text where the postconditions have no meaning at this shape.
 pub fn asked(custom: &Custom, axes: &[u32], rank: u32) -> Result<Vec<Asked>, String> {
     let ranks: i64 = axes.iter().map(|&a| i64::from(a)).product();
     let mut env = vec![0i64; custom.slots.len()];
@@ -53,10 +53,10 @@ pub fn asked(custom: &Custom, axes: &[u32], rank: u32) -> Result<Vec<Asked>, Str
     }
 }
 
-/// Chunks of input and output.
+/// Returns the numbers of chunks of input and output.
 ///
 /// # Errors
-/// In words, where there are no such numbers.
+/// Returns a text where there are no such numbers.
 pub fn sizes(custom: &Custom, axes: &[u32]) -> Result<(u32, u32), String> {
     let ranks: i64 = axes.iter().map(|&a| i64::from(a)).product();
     let mut env = vec![0i64; custom.slots.len()];
@@ -95,7 +95,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One statement with all its variables set: what its places are asked to hold.
+    /// Adds the results that a postcondition asks for, with all its variables set.
     fn place(&mut self, ensure: &Ensure, env: &mut [i64]) -> Result<(), String> {
         let targets = chunks(&ensure.target, self.output, env)?;
         let mut of: Vec<Vec<(u32, u32)>> = vec![Vec::new(); targets.len()];
@@ -134,7 +134,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The rank at which a contribution begins, from its coordinates where they are given.
+    /// Returns the rank at which a contribution begins, from its coordinates where they are given.
     fn whose(&self, ensure: &Ensure, env: &mut [i64]) -> Result<u32, String> {
         let mut linear = 0;
         for (e, size) in &ensure.at.coordinates {
@@ -154,7 +154,7 @@ impl Reader<'_> {
     }
 }
 
-/// The chunks that an index names, one by one.
+/// Returns the chunks that an index names, one by one.
 fn chunks(index: &Index, size: i64, env: &mut [i64]) -> Result<Vec<u32>, String> {
     let (from, end, by, take, count) = match index {
         Index::All => (0, size, &None, &None, None),

@@ -20,24 +20,24 @@ pub type Slot = u16;
 pub struct Program {
     /// Its name.
     pub name: String,
-    /// What it claims to implement.
+    /// The collective that it claims to implement.
     pub kind: Kind,
     /// Its ranks.
     pub axes: Axes,
     /// Conditions on the shape, in order.
     #[serde(skip)]
     pub requires: Vec<Expr>,
-    /// Whether it needs a commutative operator (`requires commutative(op)`).
+    /// True if it needs a commutative operator (`requires commutative(op)`).
     pub commutative: bool,
     /// Chunks of the whole vector.
     pub chunks: Option<Expr>,
     /// Scratch buffers and their chunks.
     pub scratch: Vec<(String, Expr)>,
-    /// Whether it moves `data` or `input` and `output`.
+    /// The buffers that it names: `data`, or `input` and `output`.
     pub style: Style,
-    /// What moves.
+    /// The statements.
     pub body: Vec<Stmt>,
-    /// How it is played.
+    /// The schedule by which it is played.
     pub schedule: Schedule,
     /// Names of the variables, by slot; empty for those that the user cannot see.
     #[serde(skip)]
@@ -47,10 +47,10 @@ pub struct Program {
     /// Slots of the coordinates of a group, one an axis (set where the program is used `over` an
     /// axis of this one).
     pub coordinates: Vec<Slot>,
-    /// Of the header.
+    /// Span of the header.
     #[serde(skip)]
     pub header: Span,
-    /// Whether a `use` or a `split` occurs in it.
+    /// True if a `use` or a `split` occurs in it.
     pub composed: bool,
     /// All texts that it depends on, ascending.
     #[serde(skip)]
@@ -58,7 +58,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// The split by bandwidth that the program is, if it is one.
+    /// Returns the split by bandwidth that the program is, if it is one.
     pub fn weighted(&self) -> Option<&Split> {
         self.body.iter().find_map(|s| match s {
             Stmt::Split(split) if split.weighted => Some(&**split),
@@ -75,11 +75,11 @@ pub struct Axes {
     pub names: Vec<String>,
     /// Slots of their sizes.
     pub sizes: Vec<Slot>,
-    /// Whether it was written as a grid.
+    /// True if it was written as a grid.
     pub grid: bool,
 }
 
-/// Which user buffers a program names.
+/// The user buffers that a program names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Style {
     /// `data`, in place.
@@ -97,9 +97,9 @@ pub struct Schedule {
     pub channels: Option<Expr>,
     /// Messages in flight a connection.
     pub slots: Option<Expr>,
-    /// How messages travel.
+    /// The policy by which messages travel.
     pub protocol: CopyPolicy,
-    /// Of the block.
+    /// Span of the block.
     #[serde(skip)]
     pub span: Option<Span>,
 }
@@ -124,9 +124,9 @@ pub enum Stmt {
     If {
         /// The condition.
         cond: Expr,
-        /// If true.
+        /// The statements if it is true.
         then: Vec<Stmt>,
-        /// If false.
+        /// The statements if it is false.
         otherwise: Vec<Stmt>,
     },
     /// A simultaneous round.
@@ -148,7 +148,7 @@ pub struct Each {
     pub defs: Vec<(Slot, Expr)>,
     /// A transfer outside `each`: it happens once, not once a rank.
     pub once: bool,
-    /// Of the header.
+    /// Span of the header.
     #[serde(skip)]
     pub span: Span,
 }
@@ -158,7 +158,7 @@ pub struct Each {
 pub struct Rule {
     /// In order.
     pub binders: Vec<Binder>,
-    /// Whether all loop bounds are the same for every rank.
+    /// True if all loop bounds are the same for every rank.
     pub uniform: bool,
     /// Reads here.
     pub src: Rank,
@@ -172,12 +172,12 @@ pub struct Rule {
     pub to: Region,
     /// Narrower type on the wire.
     pub wire: Option<WireType>,
-    /// Of the statement.
+    /// Span of the statement.
     #[serde(skip)]
     pub span: Span,
 }
 
-/// What stands between an `each` and a transfer in it.
+/// A binder between an `each` and a transfer in it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Binder {
     /// A variable.
@@ -195,7 +195,7 @@ pub struct Rank {
     pub linear: Expr,
     /// Coordinates of a tuple with the slots of the sizes that bound them.
     pub coordinates: Vec<(Expr, Slot)>,
-    /// Where.
+    /// Span of the expression.
     #[serde(skip)]
     pub span: Span,
 }
@@ -205,9 +205,9 @@ pub struct Rank {
 pub struct Region {
     /// The buffer.
     pub buf: Buffer,
-    /// Which chunks.
+    /// The chunks.
     pub index: Index,
-    /// Where.
+    /// Span of the region.
     #[serde(skip)]
     pub span: Span,
 }
@@ -225,7 +225,7 @@ pub enum Buffer {
     Scratch(u16),
 }
 
-/// Which chunks.
+/// The chunks that a region names.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Index {
     /// All.
@@ -247,7 +247,7 @@ pub enum Index {
     Cyclic {
         /// First chunk.
         from: Expr,
-        /// How many chunks in all.
+        /// Number of chunks in all.
         count: Expr,
         /// Distance between block starts.
         by: Option<Expr>,
@@ -273,7 +273,7 @@ pub struct Use {
     pub via: Option<Expr>,
     /// Number of the statement among those of the program that have parts.
     pub site: u32,
-    /// Of the statement.
+    /// Span of the statement.
     #[serde(skip)]
     pub span: Span,
 }
@@ -285,14 +285,14 @@ pub struct Split {
     pub slot: Slot,
     /// Bounds; `None` is one part a path.
     pub range: Option<(Expr, Expr)>,
-    /// Whether shares cut it, `by bandwidth`, and not evenly. The parts are paths then, and the statement
-    /// is the only one of its program that moves anything.
+    /// True if shares cut it, `by bandwidth`, and not evenly. The parts are paths then, and the statement is
+    /// the only one of its program that moves anything.
     pub weighted: bool,
     /// The body.
     pub body: Vec<Stmt>,
     /// Number of the statement among those of the program that have parts.
     pub site: u32,
-    /// Of the header.
+    /// Span of the header.
     #[serde(skip)]
     pub span: Span,
 }
@@ -308,12 +308,12 @@ pub struct Custom {
     pub input: Expr,
     /// Chunks of every output.
     pub output: Expr,
-    /// What is ensured, in order.
+    /// The postconditions, in order.
     pub ensures: Vec<Ensure>,
     /// Names of the variables.
     #[serde(skip)]
     pub slots: Vec<String>,
-    /// Of the header.
+    /// Span of the header.
     #[serde(skip)]
     pub span: Span,
 }
@@ -323,17 +323,17 @@ pub struct Custom {
 pub struct Ensure {
     /// The linear rank, if it stands in an `each`.
     pub var: Option<Slot>,
-    /// What leads to it, loops outside `each` included.
+    /// The binders that lead to it, loops outside `each` included.
     pub binders: Vec<Binder>,
-    /// Slots of the rank itself that must be bound first (coordinates).
+    /// The chunks of the output that it describes.
     pub target: Index,
-    /// Where the output is, if not in an `each`: rank 0.
+    /// The chunks of the input that contribute.
     pub source: Index,
     /// The bound variable of a reduction, its range and filter.
     pub reduce: Option<(Slot, Expr, Expr, Option<Expr>)>,
-    /// Whose input.
+    /// The rank whose input contributes.
     pub at: Rank,
-    /// Of the statement.
+    /// Span of the statement.
     #[serde(skip)]
     pub span: Span,
 }
@@ -341,9 +341,9 @@ pub struct Ensure {
 /// An expression over slots. Truth values are 0 and 1.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Expr {
-    /// What it is.
+    /// The expression itself.
     pub node: Node,
-    /// Where.
+    /// Span of the expression.
     #[serde(skip)]
     pub span: Span,
 }

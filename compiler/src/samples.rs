@@ -5,7 +5,8 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use crate::instance::Shape;
 use crate::program::Program;
 
-/// Small counts, even and odd, powers of two and others; for grids, small ones that are no squares too.
+/// Returns small counts, even and odd, powers of two and others; for grids, small ones that are no squares
+/// too.
 pub fn usual_shapes(program: &Program) -> Vec<Shape> {
     let grid = |a: u32, b: u32| {
         let mut axes = vec![1; program.axes.names.len().saturating_sub(2)];
@@ -18,7 +19,7 @@ pub fn usual_shapes(program: &Program) -> Vec<Shape> {
     }
 }
 
-/// Whether a program was refused only because it is not meant for the shape.
+/// Returns true if a program was refused only because it is not meant for the shape.
 pub fn not_meant_for(found: &[Diagnostic]) -> bool {
     found.iter().all(|d| d.code == codes::REQUIRES || d.code == codes::SHAPE)
 }

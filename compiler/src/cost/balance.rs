@@ -18,7 +18,7 @@ const ASIDE: f64 = 0.5;
 /// A further path must make a call faster by this factor.
 const LEAST_GAIN: f64 = 1.03;
 
-/// What a part of a plan takes on its path.
+/// The cost of a part of a plan on its path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Flow {
     /// Microseconds without content. A path that cannot be used has infinitely many.
@@ -40,7 +40,7 @@ impl Flow {
     }
 }
 
-/// What the parts of a plan take on these paths, the part's number being its path's.
+/// Returns the costs of the parts of a plan on these paths; part i rides path i.
 pub fn flows(split: &Weighted, paths: &[Link]) -> Vec<Flow> {
     let flow = |(load, link): (&crate::plan::Load, &Link)| Flow {
         us: f64::from(load.rounds) * link.latency_us,
@@ -49,8 +49,8 @@ pub fn flows(split: &Weighted, paths: &[Link]) -> Vec<Flow> {
     split.loads.iter().zip(paths).map(flow).collect()
 }
 
-/// The shares of a vector of so many bytes with which the call takes least time; everything on the best path
-/// where no other is worth it.
+/// Returns the shares of a vector of `bytes` bytes with which the call takes least time; everything on the
+/// best path where no other is worth it.
 pub fn shares(flows: &[Flow], bytes: u64) -> Shares {
     let flows = &flows[..flows.len().min(index(MAX_PATHS))];
     let m = float(bytes);
@@ -83,7 +83,7 @@ pub fn shares(flows: &[Flow], bytes: u64) -> Shares {
     Shares::of_weights(&weights)
 }
 
-/// Microseconds of a call of so many bytes with those shares.
+/// Returns the time of a call of `bytes` bytes with those shares, in microseconds.
 pub fn time_us(flows: &[Flow], bytes: u64, shares: &Shares) -> f64 {
     let used = || flows.iter().zip(shares.list()).filter(|(_, share)| **share > 0);
     let part = |share: u32| float(bytes) * (f64::from(share) / f64::from(WHOLE));
@@ -91,12 +91,12 @@ pub fn time_us(flows: &[Flow], bytes: u64, shares: &Shares) -> f64 {
     longest + aside(used().map(|(f, _)| f.us))
 }
 
-/// From which size on, up to rounding to powers of two, several paths are used.
+/// Returns the least size, up to rounding to powers of two, from which on several paths are used.
 pub fn threshold(flows: &[Flow]) -> Option<u64> {
     (0..44).map(|k| 1u64 << k).find(|&bytes| shares(flows, bytes).only().is_none())
 }
 
-/// The path that alone takes least time; the first of equal ones.
+/// Returns the path that alone takes least time; the first of equal ones.
 fn best_single(flows: &[Flow], bytes: f64) -> usize {
     let mut best = 0;
     for (p, f) in flows.iter().enumerate().filter(|(_, f)| f.usable()) {
@@ -107,7 +107,7 @@ fn best_single(flows: &[Flow], bytes: f64) -> usize {
     best
 }
 
-/// When all of some flows end together.
+/// Returns the time, in microseconds, at which the given flows end together.
 fn level(flows: impl Iterator<Item = Flow>, bytes: f64) -> f64 {
     let add =
         |(sum, rate): (f64, f64), f: Flow| (sum + f.us / f.us_per_byte, rate + 1.0 / f.us_per_byte);

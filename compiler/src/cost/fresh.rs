@@ -1,10 +1,10 @@
-//! What was written to a rank since the last round that waited for a message.
+//! Tracks the regions written to a rank since the last round that waited for a message.
 
 use std::collections::BTreeMap;
 
 use crate::plan::{Buf, Region};
 
-/// So many regions are kept as they were written: most rounds wait for one of the round before.
+/// Number of regions that are kept as they were written: most rounds wait for one of the round before.
 const LATE: usize = 32;
 
 /// The chunks written to one rank. However many rounds write, each region is looked at a few times.
@@ -34,7 +34,7 @@ impl Fresh {
         self.late.push(region.clone());
     }
 
-    /// Tells whether a chunk of the region was written.
+    /// Returns true if a chunk of the region was written.
     pub(super) fn overlaps(&self, region: &Region) -> bool {
         let late = |r: &Region| {
             looked();
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::chunks::ChunkSet;
 
-    /// The same as a list of all chunks that were written.
+    /// [`Fresh`] agrees with a list of all chunks that were written.
     #[test]
     fn what_was_written_is_known_however_much_it_is() {
         const CHUNKS: u32 = 64;

@@ -1,4 +1,4 @@
-//! What the parts of a split by bandwidth take, whatever their paths are.
+//! Computes the loads of the parts of a split by bandwidth, independent of their paths.
 
 use roundelay_dsl::diag::Diagnostic;
 

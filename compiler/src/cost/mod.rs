@@ -1,4 +1,4 @@
-//! What a call will take: the model by which algorithms are compared before anything was measured.
+//! Predicts the time of a call: the model by which algorithms are compared before anything was measured.
 //!
 //! The model is LogGP's, per link class. A message costs the *latency* of its link; further messages of
 //! a rank in the same round cost the *message* overhead each; bytes cost the link's bandwidth, in both

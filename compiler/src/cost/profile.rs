@@ -9,7 +9,7 @@ use crate::instance::Instance;
 use crate::num::{float, index, wide};
 use crate::plan::{Shares, WireType};
 
-/// A pass for pipelining alone moves at least so many bytes a message, as the runtime has it.
+/// The least bytes of a message in a pass that is made for pipelining alone, as in the runtime.
 const LEAST_PIECE: u64 = 16 << 10;
 
 /// Lanes move bytes side by side, but a rank looks after one at a time: this share of what the others
@@ -76,26 +76,27 @@ impl Lane {
     }
 }
 
-/// How much of what a pass could overlap with the next it does not, where ranks take turns: a rank that could go on does not
-/// always have a core. What makes most choices right by recorded tables of four ranks on two cores (docs/performance.md).
+/// The fraction of the possible overlap between passes that is lost where ranks take turns: a rank that could
+/// go on does not always have a core. The value makes most choices right by recorded tables of four ranks on
+/// two cores (docs/performance.md).
 const TURNS: f64 = 0.2;
 
 /// An instance on a topology, ready to be evaluated at any size.
 #[derive(Debug, Clone)]
 pub struct Profile {
     pub(super) lanes: Vec<Lane>,
-    /// What the busiest port needs for all lanes but the first, which others wait for.
+    /// The time of the busiest port for all lanes but the first, which others wait for.
     pub(super) ports: Most,
-    /// What the busiest rank's ports need for a whole pass.
+    /// The time of the busiest rank's ports for a whole pass.
     pub(super) busy: Most,
     pub(super) wires: Vec<WireType>,
     /// C, and the chunks of the longest message.
     pub(super) chunks: u64,
     pub(super) message: u64,
     pub(super) pipeline: u64,
-    /// Whether ranks outnumber the cores of a host.
+    /// True if ranks outnumber the cores of a host.
     pub(super) crowded: bool,
-    /// Of a plan that is split by bandwidth: its parts, each as a function of its own bytes.
+    /// The parts of a plan that is split by bandwidth, each as a function of its own bytes.
     pub(super) parts: Vec<(Flow, Profile)>,
 }
 
@@ -124,19 +125,19 @@ impl Profile {
         Ok(whole)
     }
 
-    /// What the parts of a plan that is split by bandwidth take on their paths, as they are balanced; empty
+    /// Returns the costs of the parts of a plan that is split by bandwidth, by which they are balanced; empty
     /// for other plans.
     pub fn flows(&self) -> Vec<Flow> {
         self.parts.iter().map(|(flow, _)| *flow).collect()
     }
 
-    /// The shares of a vector of so many bytes, of a plan that is split by bandwidth.
+    /// Returns the shares of a vector of `bytes` bytes; `None` if the plan is not split by bandwidth.
     pub fn shares(&self, bytes: u64) -> Option<Shares> {
         (!self.parts.is_empty()).then(|| balance::shares(&self.flows(), bytes))
     }
 
-    /// Microseconds with these shares: as long as the longest part takes, and a share of what the others take
-    /// for no bytes.
+    /// Returns the time with these shares, in microseconds: as long as the longest part takes, and a share of
+    /// what the others take for no bytes.
     pub fn time_with_us(&self, bytes: u64, slot_bytes: u64, shares: &Shares) -> f64 {
         let used = || self.parts.iter().zip(shares.list()).filter(|(_, share)| **share > 0);
         let part = |share: u32| wide((u128::from(bytes) * u128::from(share)) >> 16);
@@ -146,7 +147,7 @@ impl Profile {
         times.fold(0.0, f64::max) + (sum - most) * ASIDE
     }
 
-    /// Microseconds for a vector of so many bytes, with slots of `slot_bytes`.
+    /// Returns the time for a vector of `bytes` bytes, with slots of `slot_bytes`, in microseconds.
     pub fn time_us(&self, bytes: u64, slot_bytes: u64) -> f64 {
         if let Some(shares) = self.shares(bytes) {
             return self.time_with_us(bytes, slot_bytes, &shares);
@@ -169,19 +170,19 @@ impl Profile {
         path + (passes - 1.0) * (between + turns)
     }
 
-    /// How often the plan is played for a vector of so many bytes.
+    /// Returns the number of passes for a vector of `bytes` bytes.
     pub fn passes(&self, bytes: u64, slot_bytes: u64) -> u64 {
         let message = bytes.div_ceil(self.chunks).saturating_mul(self.message);
         let needed = message.div_ceil(slot_bytes.max(1)).max(1);
         needed.max(self.pipeline.min((message / LEAST_PIECE).max(1)))
     }
 
-    /// Rounds that were looked at.
+    /// Returns the number of rounds that were looked at.
     pub fn rounds(&self) -> usize {
         self.lanes.iter().map(|lane| lane.steps.len()).sum()
     }
 
-    /// Types narrower than the call's that messages are rounded to.
+    /// Returns the types narrower than the call's that messages are rounded to.
     pub fn wires(&self) -> &[WireType] {
         &self.wires
     }

@@ -13,21 +13,22 @@ use crate::num::{count, float, index, whole};
 use crate::plan::{Region, WireType};
 use crate::walk::{MAX_LANES, Round, Transfer, walk};
 
-/// Up to so many ranks all are looked at; beyond, a few stand for all.
+/// The most ranks of which all are looked at; beyond, a few stand for all.
 const ALL_RANKS: u32 = 32;
 /// Ranks that stand for all, for each of two hosts.
 const SAMPLED: usize = 12;
-/// Beyond so many ranks only one rank of the second host is looked at: a rank may have as many transfers.
+/// The number of ranks beyond which only one rank of the second host is looked at: a rank may have as many
+/// transfers.
 const MANY: u32 = 1024;
 /// Rounds that are looked at, of instances whose ranks are sampled: evenly spread ones, each counted
 /// for those that follow it.
 const ROUNDS: u32 = 256;
-/// What each further message that a rank receives over a network in one round costs of its
-/// bandwidth: senders that meet at one port get in each other's way (measured over four hosts at
-/// 1 Gbit/s: 12 % where three meet).
+/// The fraction of a network link's bandwidth that each further message received in one round costs: senders
+/// that meet at one port get in each other's way (measured over four hosts at 1 Gbit/s: 12 % where three
+/// meet).
 const INCAST: f64 = 0.06;
 
-/// What a rank does in a round with one class of links.
+/// The traffic of a rank in a round over one class of links.
 #[derive(Debug, Clone, Copy, Default)]
 struct Traffic {
     sent: u32,
@@ -37,7 +38,7 @@ struct Traffic {
     into: f64,
 }
 
-/// What a rank does in a round, and in all of a pass.
+/// The work of a rank in a round, or in a whole pass.
 #[derive(Debug, Clone, Copy, Default)]
 struct Work {
     local: Traffic,
@@ -46,7 +47,7 @@ struct Work {
     copied: f64,
 }
 
-/// What is known of a rank while rounds go by, for each lane.
+/// The state of a rank during the walk over the rounds, for each lane.
 #[derive(Debug, Clone, Default)]
 struct Place {
     /// First and one past the last step of a lane that bind the rank.
@@ -61,15 +62,15 @@ pub(super) struct Survey<'a> {
     /// All ranks are looked at, or these.
     all: bool,
     ranks: Vec<u32>,
-    /// For how many ranks of its host each stands.
+    /// The number of ranks of its host for which each rank stands.
     weights: Vec<f64>,
     places: Vec<Place>,
-    /// Every so many rounds one is looked at, of so many in all.
+    /// One in `every` rounds is looked at, of `rounds` in all.
     every: u32,
     rounds: u32,
     work: Vec<Work>,
     passes: Vec<Work>,
-    /// By host, what its cores need for a pass, where ranks outnumber them.
+    /// The time that the cores of each host need for a pass, where ranks outnumber them.
     cores: Vec<(f64, f64)>,
     asides: Vec<Work>,
     found: Vec<Transfer>,
@@ -206,7 +207,8 @@ impl<'a> Survey<'a> {
         self.profile.lanes[lane].steps.push(Step { time, times });
     }
 
-    /// Whether a transfer reads what came in an earlier round, and so waits for a message.
+    /// Returns true if a transfer reads data that arrived in an earlier round, and so waits for a message; if
+    /// so, forgets what was written until now.
     fn waits(&mut self, lane: usize, found: &[Transfer]) -> bool {
         let reads_fresh = found.iter().any(|t| {
             let Some(at) = self.place(t.src) else { return false };
@@ -257,7 +259,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// The lines of the round that `work` holds, and of each host what its cores need, if ranks outnumber them.
+    /// Returns the lines of the round that `work` holds, and the time that the cores of each host need, if
+    /// ranks outnumber them.
     fn time(&self, waits: bool) -> (Most, Vec<(f64, f64)>) {
         let t = self.topology;
         let mut most = Most::default();
@@ -344,7 +347,7 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// What the ports of each rank need for all that it does.
+/// Returns the time of the busiest port for all traffic of its rank.
 fn ports(t: &Topology, works: &[Work]) -> Most {
     let mut most = Most::default();
     for work in works {
@@ -376,7 +379,8 @@ impl Work {
 }
 
 impl Place {
-    /// The rank takes part in a step. One that begins by receiving is bound when that is done.
+    /// Records that the rank takes part in a step. A rank that begins by receiving is bound from the end of
+    /// the step on.
     fn bind(&mut self, lane: usize, index: u32, sends: bool) {
         if self.bound.len() <= lane {
             self.bound.resize(lane + 1, None);
@@ -395,7 +399,7 @@ impl Place {
     }
 }
 
-/// Bytes of an element on the wire.
+/// Returns the bytes of an element on the wire.
 fn bytes_of(wire: WireType) -> f64 {
     match wire {
         WireType::F16 | WireType::Bf16 => 2.0,
@@ -403,8 +407,8 @@ fn bytes_of(wire: WireType) -> f64 {
     }
 }
 
-/// The first and the last rank of a host, which may be the only ones that leave it, stand for
-/// themselves; the others of the sample for those between.
+/// Returns, for each rank of the sample, the number of ranks that it stands for. The first and the last of a
+/// host, which may be the only ones that leave it, stand for themselves; the others for those between.
 fn weights(ranks: &[u32], topology: &Topology) -> Vec<f64> {
     let weight = |rank: u32| {
         let host = topology.host(rank);
@@ -420,7 +424,7 @@ fn weights(ranks: &[u32], topology: &Topology) -> Vec<f64> {
     ranks.iter().map(|&rank| weight(rank)).collect()
 }
 
-/// A few ranks of the first and of the last host, and the root.
+/// Returns a few ranks of the first and of the last host, and the root.
 fn sample(instance: &Instance, topology: &Topology) -> Vec<u32> {
     let n = instance.ranks();
     let mut ranks = vec![instance.spec.root];

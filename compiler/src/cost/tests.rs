@@ -66,13 +66,13 @@ const RATES: Rates = Rates {
     turn_us: 0.3,
 };
 
-/// A gigabit between hosts.
+/// Returns rates with a gigabit network between hosts.
 fn thin() -> Rates {
     let remote = Link { latency_us: 30.0, message_us: 3.0, gbs: 0.125 };
     Rates { remote, uplink_gbs: 0.125, ..Rates::default() }
 }
 
-/// A link of 2 us and 10 GB/s, with free sums, on one host.
+/// Returns one host with links of 2 us and 10 GB/s, and free sums.
 fn simple(ranks: u32) -> Topology {
     Topology::one_host(ranks).with(RATES)
 }

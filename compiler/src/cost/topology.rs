@@ -1,4 +1,4 @@
-//! Where ranks are, and what the links between them can do.
+//! Describes the hosts of the ranks, and the performance of the links between them.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::plan::MAX_PATHS;
 /// A class of links, as one pair of ranks sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Link {
-    /// From the sender's call to the receiver's use of a message without content, in microseconds.
+    /// The time from the sender's call to the receiver's use of a message without content, in microseconds.
     pub latency_us: f64,
-    /// What each further message of the same round costs a rank, in microseconds.
+    /// The cost of each further message of a round to a rank, in microseconds.
     pub message_us: f64,
     /// Bandwidth of one rank in each direction, in GB/s.
     pub gbs: f64,
@@ -27,45 +27,47 @@ impl Link {
     /// An RDMA device between hosts, of which nothing is known: a guess.
     pub const DEVICE: Link = Link { latency_us: 3.0, message_us: 1.0, gbs: 1.18 };
 
-    /// Microseconds a byte.
+    /// Returns the time of a byte, in microseconds.
     pub(super) fn slope(&self) -> f64 {
         1e-3 / self.gbs
     }
 }
 
-/// What links and hosts can do.
+/// The performance of links and hosts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// Between ranks of one host.
+    /// The link between ranks of one host.
     pub local: Link,
-    /// Between ranks of different hosts.
+    /// The link between ranks of different hosts.
     pub remote: Link,
-    /// What all ranks of a host together send to (and receive from) other hosts, in GB/s.
+    /// The bandwidth from all ranks of a host together to other hosts (and from them), in GB/s.
     pub uplink_gbs: f64,
-    /// What adding costs a rank beyond reading what it adds, in GB/s of incoming data.
+    /// The rate at which a rank adds, beyond reading the operands, in GB/s of incoming data.
     pub reduce_gbs: f64,
     /// Cores of each host; ranks beyond them take turns.
     pub cores: u32,
-    /// What waiting for its turn costs a rank in each round, in microseconds, for each time that the
+    /// The cost to a rank of waiting for its turn in each round, in microseconds, for each time that the
     /// ranks outnumber the cores. An eighth of it is added to every message then.
     pub turn_us: f64,
 }
 
 impl Rates {
-    /// The same between ranks that share no memory, over loopback inside a host: what a rank adds it first puts together in
-    /// memory of its own. 60 GB/s make most choices right by recorded tables of two and four ranks.
+    /// Returns the rates between ranks that share no memory, over loopback inside a host: a rank first
+    /// assembles its operands in memory of its own. 60 GB/s make most choices right by recorded tables of two
+    /// and four ranks.
     pub fn apart(self) -> Self {
         Rates { local: Link::LOOPBACK, reduce_gbs: 60.0, ..self }
     }
 
-    /// The same with that link between hosts.
+    /// Returns the rates with `link` between hosts.
     fn on(self, link: Link) -> Self {
         Rates { remote: link, uplink_gbs: link.gbs, ..self }
     }
 }
 
 impl Default for Rates {
-    /// Shared memory inside a host, a 10 Gbit/s network between hosts, a core for each rank.
+    /// Returns rates of shared memory inside a host, a 10 Gbit/s network between hosts, and a core for each
+    /// rank.
     fn default() -> Self {
         Rates {
             local: Link::SHARED,
@@ -83,7 +85,7 @@ impl Default for Rates {
 pub struct PathCost {
     /// Its name: an interface, a device, or what the topology file calls it.
     pub name: String,
-    /// What it can do between ranks of different hosts.
+    /// The performance of the path between ranks of different hosts.
     pub link: Link,
 }
 
@@ -92,14 +94,14 @@ pub struct PathCost {
 pub struct Topology {
     hosts: Vec<u32>,
     sizes: Vec<u32>,
-    /// What its links and hosts can do.
+    /// The performance of its links and hosts.
     pub rates: Rates,
     /// The paths between hosts, in the communicator's order; empty where there is only the one of `rates`.
     pub paths: Vec<PathCost>,
 }
 
 impl Topology {
-    /// Ranks on the hosts of these numbers, in order of rank, with the default rates.
+    /// Creates a topology from the host number of each rank, in order of rank, with the default rates.
     pub fn new(hosts: &[u32]) -> Self {
         let mut numbers = BTreeMap::new();
         let mut sizes: Vec<u32> = Vec::new();
@@ -114,41 +116,42 @@ impl Topology {
         Topology { hosts, sizes, rates: Rates::default(), paths: Vec::new() }
     }
 
-    /// The same ranks with other rates.
+    /// Returns the topology with other rates.
     pub fn with(self, rates: Rates) -> Self {
         Topology { rates, ..self }
     }
 
-    /// The same ranks with these paths between hosts.
-    /// What rides no path in particular rides the first.
+    /// Returns the topology with these paths between hosts. Messages without a path of their own ride the
+    /// first.
     pub fn over(self, paths: Vec<PathCost>) -> Self {
         let rates = paths.first().map_or(self.rates, |first| self.rates.on(first.link));
         Topology { paths, rates, ..self }
     }
 
-    /// The same ranks, as if that were the only path.
+    /// Returns the topology as if `path` were the only path.
     pub fn on(self, path: u32) -> Self {
         let link = self.paths.get(index(path)).map_or(self.rates.remote, |p| p.link);
         Topology { rates: self.rates.on(link), ..self }
     }
 
-    /// Number of paths between hosts.
+    /// Returns the number of paths between hosts.
     pub fn path_count(&self) -> u32 {
         count(self.paths.len()).clamp(1, MAX_PATHS)
     }
 
-    /// All ranks on one host.
+    /// Returns a topology with all ranks on one host.
     pub fn one_host(ranks: u32) -> Self {
         Self::even(1, ranks)
     }
 
-    /// So many hosts with so many ranks each, in order.
+    /// Returns a topology of `hosts` hosts with `per_host` ranks each, in order of rank.
     pub fn even(hosts: u32, per_host: u32) -> Self {
         let all: Vec<u32> = (0..hosts).flat_map(|h| (0..per_host).map(move |_| h)).collect();
         Self::new(&all)
     }
 
-    /// As a shape says: ranks of one axis on one host, and of several, the last axis inside hosts.
+    /// Returns the topology that a shape describes: with one axis, all ranks are on one host; with several,
+    /// the last axis runs inside hosts.
     pub fn of_shape(shape: &Shape) -> Self {
         match shape.axes.as_slice() {
             [] => Self::one_host(1),
@@ -157,38 +160,38 @@ impl Topology {
         }
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
         count(self.hosts.len())
     }
 
-    /// Number of hosts.
+    /// Returns the number of hosts.
     pub fn hosts(&self) -> u32 {
         count(self.sizes.len())
     }
 
-    /// The host of a rank, counted from 0 in order of their first ranks.
+    /// Returns the host of a rank, counted from 0 in order of their first ranks.
     pub fn host(&self, rank: u32) -> u32 {
         self.hosts.get(index(rank)).copied().unwrap_or(0)
     }
 
-    /// Ranks of a host.
+    /// Returns the number of ranks of a host.
     pub fn ranks_of(&self, host: u32) -> u32 {
         self.sizes.get(index(host)).copied().unwrap_or(0)
     }
 
-    /// Whether the ranks of a host outnumber its cores, and so take turns.
+    /// Returns true if the ranks of a host outnumber its cores, and so take turns.
     pub fn is_crowded(&self, host: u32) -> bool {
         self.ranks_of(host) > self.rates.cores
     }
 
-    /// Whether that is so on any host.
+    /// Returns true if the ranks of any host outnumber its cores.
     pub fn has_crowd(&self) -> bool {
         (0..self.hosts()).any(|host| self.is_crowded(host))
     }
 
-    /// Hosts times ranks a host, where there are several hosts and all have equally many ranks, those of
-    /// one host in a row.
+    /// Returns a grid of hosts times ranks a host, if there are several hosts and all have equally many
+    /// ranks, those of one host in a row.
     pub fn grid(&self) -> Option<Shape> {
         let (hosts, per) = (self.hosts(), *self.sizes.first()?);
         let placed = |rank: usize, host: u32| count(rank) / per == host;

@@ -1,4 +1,5 @@
-//! What a kernel and the runtime that launches it agree on: the arena, the parameters, the report.
+//! Defines the interface between a kernel and the runtime that launches it: the arena, the parameters, the
+//! report.
 //!
 //! **Arena.** Every rank has one, which its peers map. It begins with the words, [`words`] of them, all 0 at
 //! first:
@@ -9,8 +10,8 @@
 //! | `consumed` | [`consumed`]`(n, target, channel, block)` | the target |
 //! | `entered` | [`entered`]`(n, peer, block)` | the peer |
 //!
-//! They hold [`mark`]s; a word `entered` that of 1. From [`staging`] on the runtime divides the arena between the staging
-//! memories, of two halves each, and the scratch buffers.
+//! They hold [`mark`]s; a word `entered` that of 1. From [`staging`] on the runtime divides the arena between
+//! the staging memories, of two halves each, and the scratch buffers.
 //!
 //! **Staging memory.** Packets have their own, apart from slots, so that no content of a slot is ever taken for
 //! a packet: [`Params::staging`] says where that of the kernel's protocol begins. There, chunk k of a message in slot s
@@ -20,20 +21,22 @@
 //! widest of the types in which it is kept or sent, twice as many if they travel as packets, rounded up to 16.
 //! Kernels whose messages are packets play one pass: a second would not tell its packets from those of the first.
 //!
-//! **Slices.** In pass t, block b of B plays the elements `[(t * B + b) * pass, ... + pass)` of every chunk, as far as the
-//! chunk has them. So blocks that run side by side work on memory that lies together: 352 GB/s to a neighbour over NVLink,
-//! where contiguous slices a block reached 335 (4x H200, 33 blocks, 256 MiB). `pass` is a multiple of the elements in 16
-//! bytes.
+//! **Slices.** In pass t, block b of B plays the elements `[(t * B + b) * pass, ... + pass)` of every chunk,
+//! as far as the chunk has them. So blocks that run side by side work on memory that lies together: 352 GB/s
+//! to a neighbour over NVLink, where contiguous slices a block reached 335 (4x H200, 33 blocks, 256 MiB).
+//! `pass` is a multiple of the elements in 16 bytes.
 //!
-//! **Groups.** The warps of a block are cut into [`Params::groups`] groups of equal size, the last with the rest; task j of a
-//! phase is played by group `j % groups`, after the group's tasks before it. Many for latency: tasks run side by
-//! side. One for bandwidth: then all ranks send to one peer each at a time (363 GB/s, to all at once 351).
+//! **Groups.** The warps of a block are cut into [`Params::groups`] groups of equal size, the last with the
+//! rest; task j of a phase is played by group `j % groups`, after the group's tasks before it. Many for
+//! latency: tasks run side by side. One for bandwidth: then all ranks send to one peer each at a time (363
+//! GB/s, to all at once 351).
 //!
-//! **Wrapping.** Epochs are numbers of 32 bits, and 0 comes after the last. Words are compared by their difference, so that they
-//! may be as old as 2^31 calls; packets by equality. So that nothing becomes that old, the last block to end of every call that
-//! [`renews`] does more: it raises all words that its rank writes to the last mark of the call, and overwrites the half of its
-//! rank's packets that the call used with epochs that this half never has. Both are harmless then: what the words say is so, and
-//! peers write into that half again when they know that the rank has entered the next call.
+//! **Wrapping.** Epochs are numbers of 32 bits, and 0 comes after the last. Words are compared by their
+//! difference, so that they may be as old as 2^31 calls; packets by equality. So that nothing becomes that
+//! old, the last block to end of every call that [`renews`] does more: it raises all words that its rank
+//! writes to the last mark of the call, and overwrites the half of its rank's packets that the call used with
+//! epochs that this half never has. Both are harmless then: what the words say is so, and peers write into
+//! that half again when they know that the rank has entered the next call.
 //!
 //! **State.** Words of the rank's own device memory, all 0 at first: a [`State`] for each of [`BLOCKS`] blocks. Block b
 //! of B reads its own, and when it ends writes those of the blocks b, b + B, and so on: so blocks wait for each other
@@ -50,37 +53,37 @@ pub const THREADS: u32 = 512;
 /// Alignment of what lies in an arena.
 pub const ALIGN: u64 = 256;
 
-/// Index of a word `sent`.
+/// Returns the index of a word `sent`.
 pub const fn sent(source: u32, channel: u32, block: u32) -> u64 {
     wide((source * CHANNELS + channel) * BLOCKS + block)
 }
 
-/// Index of a word `consumed`.
+/// Returns the index of a word `consumed`.
 pub const fn consumed(n: u32, target: u32, channel: u32, block: u32) -> u64 {
     sent(n, 0, 0) + sent(target, channel, block)
 }
 
-/// Index of a word `entered`.
+/// Returns the index of a word `entered`.
 pub const fn entered(n: u32, peer: u32, block: u32) -> u64 {
     2 * sent(n, 0, 0) + wide(peer * BLOCKS + block)
 }
 
-/// Number of words of an arena, of 8 bytes each.
+/// Returns the number of words of an arena, of 8 bytes each.
 pub const fn words(n: u32) -> u64 {
     entered(n, n, 0)
 }
 
-/// What a word holds when so many messages of a call have been sent or consumed.
+/// Returns the value of a word once `messages` messages of a call have been sent or consumed.
 pub const fn mark(epoch: u32, messages: u32) -> u64 {
     wide(epoch) << 32 | wide(messages)
 }
 
-/// Whether a word tells of at least as much as is wanted.
+/// Returns true if a word has reached the wanted mark; marks wrap.
 pub const fn reached(seen: u64, wanted: u64) -> bool {
     seen.wrapping_sub(wanted) < 1 << 63
 }
 
-/// Whether the end of a call renews words and packets: two calls in a row, for the two halves.
+/// Returns true if the end of a call renews words and packets: two calls in a row, for the two halves.
 pub const fn renews(epoch: u32) -> bool {
     epoch % YEAR >= YEAR - 2
 }
@@ -88,7 +91,7 @@ pub const fn renews(epoch: u32) -> bool {
 /// Calls from one renewal to the next.
 pub const YEAR: u32 = 1 << 30;
 
-/// Where words end and staging memory may begin, in bytes.
+/// Returns the offset at which words end and staging memory may begin, in bytes.
 pub const fn staging(n: u32) -> u64 {
     (words(n) * 8).next_multiple_of(ALIGN)
 }
@@ -109,16 +112,16 @@ pub struct Params {
     pub groups: u64,
     /// Bytes of a chunk in a slot.
     pub unit: u64,
-    /// Where the staging memory of the kernel's protocol begins in the arena, in bytes.
+    /// Offset of the staging memory of the kernel's protocol in the arena, in bytes.
     pub staging: u64,
     /// Bytes of a half of it.
     pub halves: u64,
-    /// Where the staging memory of packets begins in the arena, in bytes, whatever the kernel's protocol.
+    /// Offset of the staging memory of packets in the arena, in bytes, whatever the kernel's protocol.
     pub packets: u64,
     /// Bytes of a half of it, a multiple of 16.
     pub packet_half: u64,
-    /// Where the scratch buffers begin in the arena, in bytes. Each begins at a multiple of [`ALIGN`] after
-    /// the one before; chunk c of one is at `c * ceil(N/C)` elements.
+    /// Offset of the scratch buffers in the arena, in bytes. Each begins at a multiple of [`ALIGN`] after the
+    /// one before; chunk c of one is at `c * ceil(N/C)` elements.
     pub scratch: u64,
     /// Address of this rank's [`State`]s.
     pub state: u64,
@@ -128,13 +131,14 @@ pub struct Params {
     pub report: u64,
     /// Nanoseconds without progress after which a wait fails.
     pub timeout: u64,
-    /// Of the two parts of a kernel beside copy engines the one that is played, 0 or 1; else of no meaning.
+    /// The part that is played of a kernel with two parts beside copy engines, 0 or 1; unused by other
+    /// kernels.
     pub part: u64,
     /// Factor of `premul_sum`.
     pub factor: f64,
 }
 
-/// What a rank's kernels tell the next one.
+/// The state that a rank's kernels pass on to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct State {
@@ -142,14 +146,14 @@ pub struct State {
     pub epoch: u32,
     /// 1 if that call's end proved that every rank had entered it.
     pub synchronized: u32,
-    /// Of block 0: 1 as soon as a thread reports a failure, which makes it the only one to do so. It then
+    /// In block 0: 1 as soon as a thread reports a failure, which makes it the only one to do so. It then
     /// writes it into the others: each block of a later kernel finds it beside its epoch, and does nothing.
     pub failed: u32,
-    /// Of block 0: blocks that have ended a call that renews. Else 0.
+    /// In block 0: the number of blocks that have ended a call that renews. Else 0.
     pub ended: u32,
 }
 
-/// What a wait that failed was about: written once, by the first that fails.
+/// The report of a failed wait, written once, by the first that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Report {
@@ -165,9 +169,9 @@ pub struct Report {
     pub site: u32,
     /// The step (`round`), or `u32::MAX`.
     pub round: u32,
-    /// What was waited for.
+    /// The value that was waited for.
     pub wanted: u64,
-    /// What was there.
+    /// The value that was found.
     pub seen: u64,
     /// The epoch of the call.
     pub epoch: u32,

@@ -17,14 +17,16 @@
 //! | landed | writes the content to its last place in the receiver's buffer, then signals `Sent` | waits for `Sent`, moves nothing |
 //! | pulled | signals `Sent`; waits for `Consumed` before it overwrites the region, and before it ends | waits for `Sent`, folds from the sender's buffer, signals `Consumed` |
 //!
-//! **Parts.** A program for copy engines moves data in one phase alone, whose tasks copy and do not wait. The driver copies
-//! what they say, all blocks' at once, between two parts of the kernel: the phases before, and that phase's signals with all that
-//! follows. It asks for less order than that gives: a block's copies behind its own waits, and its signals behind its copies.
+//! **Parts.** A program for copy engines moves data in one phase alone, whose tasks copy and do not wait. The
+//! driver copies what they say, all blocks' at once, between two parts of the kernel: the phases before, and
+//! that phase's signals with all that follows. It asks for less order than that gives: a block's copies
+//! behind its own waits, and its signals behind its copies.
 //!
-//! **Words.** Every connection has two words of 64 bits a block, each with one writer: `sent` in the receiver's
-//! memory, `consumed` in the sender's. They hold `epoch << 32 | messages so far in this call` and only grow, but for
-//! epochs that begin again at 0 ([`abi`]). The i-th message of pass p has the number `p * messages + i + 1`. Every rank also has a
-//! word `entered` a peer and block in each peer's memory: of the call that it has entered.
+//! **Words.** Every connection has two words of 64 bits a block, each with one writer: `sent` in the
+//! receiver's memory, `consumed` in the sender's. They hold `epoch << 32 | messages so far in this call` and
+//! only grow, but for epochs that begin again at 0 ([`abi`]). The i-th message of pass p has the number
+//! `p * messages + i + 1`. Every rank also has a word `entered` a peer and block in each peer's memory: of
+//! the call that it has entered.
 //!
 //! **Epochs.** A call's number on its communicator, the same on every rank, kept in device memory and counted
 //! on by the kernels themselves, so that a graph can replay one. Staging memory has two
@@ -44,7 +46,7 @@ use serde::Serialize;
 
 use crate::plan::{Dir, Header, Region, Site, Sizes, WireType};
 
-/// How the messages of a program travel.
+/// The protocol by which the messages of a program travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Protocol {
     /// All as packets: for latency.
@@ -60,20 +62,20 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Whether a call is played in one pass, whatever its size.
+    /// Returns true if a call is played in one pass, whatever its size.
     pub const fn is_one_pass(self) -> bool {
         matches!(self, Protocol::Packet | Protocol::Engine)
     }
 }
 
-/// What the blocks of one rank play.
+/// The program that the blocks of one rank play.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DeviceProgram {
-    /// What the plans have in common.
+    /// The facts that the plans have in common.
     pub header: Header,
-    /// Which rank.
+    /// The rank that plays it.
     pub rank: u32,
-    /// How messages travel.
+    /// The protocol by which messages travel.
     #[serde(rename = "way")]
     pub protocol: Protocol,
     /// Connection ends that this rank uses; tasks refer to them by index.
@@ -87,15 +89,16 @@ pub struct DeviceProgram {
     pub leave: Vec<Wait>,
     /// Chunks of staging memory that a block needs, on the rank that needs most.
     pub staging: u32,
-    /// Whether a rank that has ended knows that every rank has entered. Holds for a block if no chunk's
-    /// slice is empty.
+    /// True if a rank that has ended knows that every rank has entered. Holds for a block if no chunk's slice
+    /// is empty.
     pub synchronizes: bool,
     /// Source lines; tasks refer to them by index.
     pub sites: Vec<Site>,
 }
 
 impl DeviceProgram {
-    /// Of a program for copy engines: the phase whose tasks they play, or the number of phases if there is none.
+    /// Returns the phase of a program for copy engines whose tasks they play, or the number of phases if
+    /// there is none.
     pub fn copying(&self) -> usize {
         let moves = |phase: &Phase| phase.tasks.iter().any(Task::moves);
         self.phases.iter().position(moves).unwrap_or(self.phases.len())
@@ -107,9 +110,9 @@ impl DeviceProgram {
 pub struct DeviceConnection {
     /// The other rank.
     pub peer: u32,
-    /// Which of the parallel connections to it, counted without gaps.
+    /// Number of the connection among the parallel ones to that peer, counted without gaps.
     pub channel: u16,
-    /// Whether this end sends or receives.
+    /// The direction of this end.
     pub dir: Dir,
     /// Messages a pass.
     pub messages: u32,
@@ -126,9 +129,9 @@ pub struct DeviceConnection {
 pub struct Phase {
     /// Folds that touch nothing of each other's.
     pub tasks: Vec<Task>,
-    /// Whether all threads of the block meet after the tasks.
+    /// True if all threads of the block meet after the tasks.
     pub meet: bool,
-    /// Told to peers after that.
+    /// The signals to peers after that.
     pub signals: Vec<Signal>,
 }
 
@@ -137,22 +140,22 @@ pub struct Phase {
 pub struct Task {
     /// All of them before the first element.
     pub waits: Vec<Wait>,
-    /// What is folded; empty if the task only waits.
+    /// The operands of the fold; empty if the task only waits.
     pub inputs: Vec<Source>,
-    /// Where this rank keeps the result.
+    /// The region in which this rank keeps the result.
     pub store: Option<Region>,
-    /// Where peers get it.
+    /// The destinations of the result at peers.
     pub outs: Vec<Target>,
     /// Elements of each chunk.
     pub sizes: Sizes,
     /// Index into [`DeviceProgram::sites`].
     pub site: u32,
-    /// Which `each` of the program this is: the step in messages.
+    /// Number of the program's `each` that this task belongs to: the step in messages.
     pub round: u32,
 }
 
 impl Task {
-    /// Whether it moves anything, and does not only wait.
+    /// Returns true if the task moves data, and does not only wait.
     pub fn moves(&self) -> bool {
         !self.inputs.is_empty()
     }
@@ -167,7 +170,7 @@ pub struct Message {
     pub index: u32,
 }
 
-/// Where an operand is read.
+/// The source of an operand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Source {
     /// This rank's own memory. After a landed message, its place.
@@ -180,7 +183,7 @@ pub enum Source {
     Pulled(Message, Region),
 }
 
-/// Where a result goes.
+/// The destination of a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Target {
     /// Units in the peer's staging memory.
@@ -194,19 +197,19 @@ pub enum Target {
 /// A condition on words that peers write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Wait {
-    /// What must have happened.
+    /// The event that must have happened.
     pub event: Event,
-    /// Whether what happened before it is visible after: as every program that is lowered has it. Tests
-    /// take it away.
+    /// True if everything before the event is visible after the wait, as in every program that is lowered.
+    /// Tests clear it.
     pub acquire: bool,
 }
 
-/// What a peer tells.
+/// An event that a peer signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Event {
     /// A peer has entered the call: its buffers may be read and written.
     Entered {
-        /// Which.
+        /// The peer.
         peer: u32,
     },
     /// A message has come, on a link that receives.
@@ -220,9 +223,9 @@ pub enum Event {
 /// A word written in a peer's memory after a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Signal {
-    /// Which message: sent if its link sends, consumed if its link receives.
+    /// The message: sent if its link sends, consumed if its link receives.
     pub message: Message,
-    /// Whether all that the block did before is visible before it: as every program that is lowered has
-    /// it. Tests take it away.
+    /// True if everything that the block did before is visible before the signal, as in every program that is
+    /// lowered. Tests clear it.
     pub release: bool,
 }

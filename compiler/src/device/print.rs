@@ -11,7 +11,7 @@ impl Protocol {
     pub const ALL: [Protocol; 5] =
         [Protocol::Packet, Protocol::Staged, Protocol::Put, Protocol::Get, Protocol::Engine];
 
-    /// As it is written in hints and programs.
+    /// Returns its name in hints and programs.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Packet => "packet",
@@ -96,7 +96,7 @@ impl Display for DeviceProgram {
     }
 }
 
-/// What is said of a wait or signal that orders nothing.
+/// Returns the remark on a wait or signal that orders nothing.
 fn order(ordered: bool, what: &str) -> String {
     if ordered { String::new() } else { format!(" (no {what})") }
 }

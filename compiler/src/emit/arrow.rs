@@ -1,4 +1,4 @@
-//! Where the arrows of a drawing lie. Rows are ranks, columns are rounds; lengths are CSS pixels.
+//! Lays out the arrows of a drawing. Rows are ranks, columns are rounds; lengths are CSS pixels.
 //!
 //! An arrow leads from its source's row at the left of its column to its target's row at the right.
 //! It has a strand for each chunk up to [`STRANDS`]; a longer region is sampled at even distances.
@@ -13,11 +13,11 @@ use crate::plan::Region;
 
 /// Most strands of one arrow.
 pub(super) const STRANDS: u32 = 4;
-/// Between the axes of two strands.
+/// Distance between the axes of two strands.
 const PITCH: f64 = 3.2;
-/// From the edge of a column to the ends of its arrows.
+/// Distance from the edge of a column to the ends of its arrows.
 const MARGIN: f64 = 13.0;
-/// Above the first row and below the last.
+/// Space above the first row and below the last.
 const PAD: f64 = 34.0;
 /// Length of an arrow's head.
 const HEAD: f64 = 9.0;
@@ -38,7 +38,7 @@ pub(super) struct Arrow {
     pub(super) strands: Vec<(String, u32)>,
     /// The head.
     pub(super) head: String,
-    /// What the pointer has to meet.
+    /// The area that reacts to the pointer.
     pub(super) hit: String,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Layout {
     row: f64,
 }
 
-/// The first `cap` transfers by round, and the rows and columns that they need.
+/// Returns the first `cap` transfers by round, and the rows and columns that they need.
 pub(super) fn lay_out(graph: &StepGraph, cap: usize) -> (Vec<Shown<'_>>, Layout) {
     let mut order: Vec<_> = graph.graph.node_indices().collect();
     order.sort_by_key(|&id| (graph.graph[id].round, id));
@@ -81,8 +81,8 @@ pub(super) fn lay_out(graph: &StepGraph, cap: usize) -> (Vec<Shown<'_>>, Layout)
     (shown, Layout { columns, twins, ranks, row })
 }
 
-/// Widths of the columns: room for the loops of a rank side by side, and for arrows that are neither
-/// too steep nor too dense on average.
+/// Returns the widths of the columns: room for the loops of a rank side by side, and for arrows that are
+/// neither too steep nor too dense on average.
 fn widths(twins: &BTreeMap<(u32, u32, u32), u32>, rounds: usize, ranks: u32) -> Vec<f64> {
     // By round: most loops of one rank, arrows, and rows that they cross together.
     let mut needs = vec![(0u32, 0u32, 0.0f64); rounds];
@@ -108,32 +108,32 @@ fn widths(twins: &BTreeMap<(u32, u32, u32), u32>, rounds: usize, ranks: u32) -> 
 }
 
 impl Layout {
-    /// Width of all columns.
+    /// Returns the width of all columns.
     pub(super) fn width(&self) -> f64 {
         self.columns.last().map_or(120.0, |(x, w)| x + w)
     }
 
-    /// Height of all rows.
+    /// Returns the height of all rows.
     pub(super) fn height(&self) -> f64 {
         2.0 * PAD + self.row * f64::from(self.ranks.saturating_sub(1))
     }
 
-    /// The line of a rank.
+    /// Returns the height of a rank's line.
     pub(super) fn y(&self, rank: u32) -> f64 {
         PAD + self.row * f64::from(rank)
     }
 
-    /// Top and height of the rows of `count` ranks.
+    /// Returns the top and the height of the rows of `count` ranks.
     pub(super) fn rows(&self, first: u32, count: u32) -> (f64, f64) {
         (self.y(first) - self.row / 2.0, self.row * f64::from(count))
     }
 
-    /// Where the arrows of a column start and end.
+    /// Returns the horizontal positions at which the arrows of a column start and end.
     pub(super) fn ends(column: (f64, f64)) -> (f64, f64) {
         (column.0 + MARGIN, column.0 + column.1 - MARGIN)
     }
 
-    /// The lines of a transfer.
+    /// Returns the lines of a transfer.
     pub(super) fn arrow(&self, shown: &Shown<'_>) -> Arrow {
         let t = shown.transfer;
         let count = t.to.chunks().min(STRANDS);
@@ -155,7 +155,7 @@ impl Layout {
     }
 }
 
-/// From rank to rank, moved sideways by `shift`.
+/// Draws an arrow from rank to rank, moved sideways by `shift`.
 fn straight(from: (f64, f64), to: (f64, f64), shift: f64, chunks: &[u32]) -> Arrow {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = (dx * dx + dy * dy).sqrt();
@@ -181,7 +181,7 @@ fn straight(from: (f64, f64), to: (f64, f64), shift: f64, chunks: &[u32]) -> Arr
     }
 }
 
-/// From a rank to itself: a loop above its line.
+/// Draws an arrow from a rank to itself: a loop above its line.
 fn curl(x: f64, y: f64, chunks: &[u32]) -> Arrow {
     let arc = |i: usize| {
         let (half, top) = (4.0 + 2.8 * float(i), 17.0 + 4.4 * float(i));
@@ -212,7 +212,7 @@ fn curl(x: f64, y: f64, chunks: &[u32]) -> Arrow {
     }
 }
 
-/// The k-th chunk of a region.
+/// Returns the k-th chunk of a region.
 fn nth(region: &Region, mut k: u64) -> u32 {
     for piece in &region.pieces {
         if k < u64::from(piece.set.total) {

@@ -57,7 +57,7 @@ pub fn html(graph: &StepGraph, sources: &SourceMap) -> String {
     draw(graph, sources, ARROWS)
 }
 
-/// The file, with at most `cap` arrows.
+/// Returns the file, with at most `cap` arrows.
 fn draw(graph: &StepGraph, sources: &SourceMap, cap: usize) -> String {
     let (shown, layout) = lay_out(graph, cap);
     let chunks = chunk_count(graph);
@@ -75,13 +75,13 @@ fn draw(graph: &StepGraph, sources: &SourceMap, cap: usize) -> String {
     page.out
 }
 
-/// The largest number of chunks of a buffer that is written.
+/// Returns the largest number of chunks of a buffer that is written.
 fn chunk_count(graph: &StepGraph) -> u32 {
     let pieces = graph.graph.node_weights().flat_map(|t| &t.to.pieces);
     pieces.map(|p| p.set.modulus).max().unwrap_or(1).max(1)
 }
 
-/// Text as HTML shows it, in elements and in attributes.
+/// Returns text as HTML shows it, in elements and in attributes.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -98,12 +98,12 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// `1 round`, `2 rounds`
+/// Returns a count with its noun: `1 round`, `2 rounds`.
 fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The chunks of a region as runs, ascending: `0-2 5`.
+/// Returns the chunks of a region as runs, ascending: `0-2 5`.
 fn runs(region: &Region) -> String {
     let mut runs: Vec<(u32, u32)> = region.pieces.iter().flat_map(|p| p.set.runs()).collect();
     runs.sort_unstable();
@@ -115,7 +115,7 @@ fn runs(region: &Region) -> String {
     parts.join(" ")
 }
 
-/// The colours of `levels` chunks or groups of chunks, as CSS.
+/// Returns the colours of `levels` chunks or groups of chunks, as CSS.
 fn palette(levels: u32) -> String {
     let mut out = String::new();
     if index(levels) <= FEW.len() {
@@ -161,7 +161,7 @@ impl Page<'_> {
         self.chunks.min(LEVELS)
     }
 
-    /// The colour of a chunk.
+    /// Returns the colour of a chunk.
     fn level(&self, chunk: u32) -> u32 {
         count(u64::from(chunk) * u64::from(self.levels()) / u64::from(self.chunks))
     }
@@ -305,7 +305,7 @@ impl Page<'_> {
         put!(self, "</svg>\n</div>\n</section>");
     }
 
-    /// Columns, groups of ranks, the line of each rank, and the dots where arrows start and end.
+    /// Draws columns, groups of ranks, the line of each rank, and the dots where arrows start and end.
     fn ground(&mut self, layout: &Layout) {
         let (width, height) = (layout.width(), layout.height());
         let ranks = self.graph.instance.ranks();
@@ -362,7 +362,7 @@ impl Page<'_> {
         put!(self, "<path class=\"p{colour}\" d=\"{}\"/></g>", lines.head);
     }
 
-    /// A step in words.
+    /// Returns a step in words.
     fn label(&self, id: usize, t: &Transfer) -> String {
         let i = &self.graph.instance;
         let (from, to) = (region_text(i, &t.from), region_text(i, &t.to));
@@ -378,7 +378,7 @@ impl Page<'_> {
         )
     }
 
-    /// The texts, their lines with arrows marked.
+    /// Writes the texts, their lines with arrows marked.
     fn listing(&mut self, shown: &[Shown<'_>]) {
         let program = self.graph.instance.program.clone();
         let mut arrows: BTreeMap<(SourceId, u32), usize> = BTreeMap::new();
@@ -431,7 +431,7 @@ fn op(op: Op) -> &'static str {
     }
 }
 
-/// The coordinates of a rank on a grid, slowest first.
+/// Returns the coordinates of a rank on a grid, slowest first.
 fn place(axes: &[u32], rank: u32) -> String {
     let mut rest = rank;
     let mut parts: Vec<String> = Vec::new();
@@ -443,7 +443,7 @@ fn place(axes: &[u32], rank: u32) -> String {
     parts.join(",")
 }
 
-/// A line of source, its comment apart.
+/// Returns a line of source in HTML, its comment marked.
 fn code(text: &str) -> String {
     let (code, comment) = text.split_at(text.find("//").unwrap_or(text.len()));
     match comment {

@@ -12,7 +12,7 @@ use crate::num::{count, index};
 /// Every step of `to` waits for every step of `from` but itself. Both are ascending.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Join {
-    /// Why.
+    /// The kind of dependence.
     pub dep: Dep,
     /// The steps that come before.
     pub from: Vec<u32>,
@@ -20,7 +20,7 @@ pub struct Join {
     pub to: Vec<u32>,
 }
 
-/// Tells whether so many steps that so many wait for are kept as a join.
+/// Returns true if the dependences of `to` steps on `from` steps are kept as a join.
 pub(super) fn joined(from: usize, to: usize) -> bool {
     from * to > from + to
 }
@@ -43,7 +43,7 @@ impl<'g> Expanded<'g> {
         Expanded { graph, joins }
     }
 
-    /// The steps that a step waits for, and why, in ascending order.
+    /// Returns the steps that a step waits for, and why, in ascending order.
     pub(super) fn waits(&self, step: StepId) -> Vec<(u32, Dep)> {
         let into = self.graph.graph.edges_directed(step, petgraph::Direction::Incoming);
         let mut waits: Vec<(u32, Dep)> =

@@ -28,7 +28,7 @@ pub use unroll::unroll;
 /// Index of a step.
 pub type StepId = NodeIndex<u32>;
 
-/// Why one step waits for another.
+/// The reason for which one step waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dep {
     /// Its source was written by the other.
@@ -52,11 +52,11 @@ pub struct StepGraph {
     pub rounds: u32,
     /// Upper bound of the chunks in one message.
     pub message: u32,
-    /// Whether messages may be rounded to a narrower type.
+    /// True if messages may be rounded to a narrower type.
     pub lossy: bool,
 }
 
-/// A buffer as messages name it.
+/// Returns the name of a buffer in messages.
 pub(crate) fn buf_name(instance: &Instance, buf: Buf) -> String {
     match buf {
         Buf::Data => "data".into(),

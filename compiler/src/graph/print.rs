@@ -10,14 +10,14 @@ use super::{Dep, StepGraph, Transfer, buf_name};
 use crate::instance::Instance;
 use crate::plan::Region;
 
-/// `data[0..2]`
+/// Returns a region as `data[0..2]`.
 pub(crate) fn region(instance: &Instance, region: &Region) -> String {
     let parts: Vec<String> =
         region.pieces.iter().map(|p| format!("{}[{}]", buf_name(instance, p.buf), p.set)).collect();
     parts.join(" + ")
 }
 
-/// `r0 -> r1 : reduce data[2]`
+/// Returns a transfer as `r0 -> r1 : reduce data[2]`.
 pub(crate) fn transfer(instance: &Instance, t: &Transfer) -> String {
     let op = match t.op {
         Op::Copy => "copy",
@@ -29,7 +29,7 @@ pub(crate) fn transfer(instance: &Instance, t: &Transfer) -> String {
     format!("r{} -> r{} : {op} {from}{to}{wire}", t.src, t.dst)
 }
 
-/// The graph, a line a step, grouped by round.
+/// Returns the graph, a line a step, grouped by round.
 pub fn text(g: &StepGraph, sources: &SourceMap) -> String {
     let i = &g.instance;
     let expanded = Expanded::of(g);
@@ -72,7 +72,7 @@ pub fn text(g: &StepGraph, sources: &SourceMap) -> String {
     out
 }
 
-/// The graph in DOT.
+/// Returns the graph in DOT.
 pub fn dot(g: &StepGraph) -> String {
     let mut out =
         String::from("digraph steps {\n  rankdir=LR;\n  node [shape=box, fontname=monospace];\n");

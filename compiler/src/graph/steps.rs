@@ -26,9 +26,9 @@ pub struct Step {
     pub dst: u32,
     /// `copy` or `reduce`.
     pub op: &'static str,
-    /// What is read, as `data[0..2]`.
+    /// The region that is read, as `data[0..2]`.
     pub from: String,
-    /// What is written.
+    /// The region that is written.
     pub to: String,
     /// Narrower type on the wire.
     pub wire: Option<&'static str>,
@@ -43,11 +43,12 @@ pub struct Step {
 pub struct After {
     /// Its number.
     pub step: u32,
-    /// Why: `flow` (it writes what is read), `anti` (it reads what is overwritten), `output` (both write).
+    /// The reason: `flow` (it writes what is read), `anti` (it reads what is overwritten), `output` (both
+    /// write).
     pub why: &'static str,
 }
 
-/// All steps, in order.
+/// Returns all steps, in order.
 pub fn steps(g: &StepGraph, sources: &SourceMap) -> Vec<Step> {
     let expanded = Expanded::of(g);
     let after = |(step, dep): &(u32, Dep)| After {
@@ -80,8 +81,8 @@ pub fn steps(g: &StepGraph, sources: &SourceMap) -> Vec<Step> {
     g.graph.node_indices().map(step).collect()
 }
 
-/// Most messages that a rank sends, or receives, at one length of the chain of messages before: the number of ports
-/// that it must have for the longest chain to be the number of rounds.
+/// Returns the most messages that a rank sends, or receives, at one length of the chain of messages before:
+/// the number of ports that it must have for the longest chain to be the number of rounds.
 pub fn ports(g: &StepGraph) -> u32 {
     let expanded = Expanded::of(g);
     // The chain before a step reads, and before its write is done. Whatever a step waits for stands before it.

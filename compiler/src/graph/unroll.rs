@@ -18,7 +18,7 @@ use crate::places::Places;
 use crate::program::{Buffer, Style};
 use crate::walk::walk;
 
-/// What has happened to one place so far.
+/// The accesses to one place so far.
 #[derive(Clone, Default)]
 struct Place {
     /// Steps that wrote it last: one, or all reductions of one round. Then those of this round.
@@ -41,18 +41,19 @@ impl Place {
         }
     }
 
-    /// What the readers of this round wait for, once all are known.
+    /// Returns the writers that the readers of this round wait for, and these readers, once all are known.
     fn flow(&self) -> (&[u32], &[u32]) {
         (&self.writers[..index(self.wrote)], &self.readers[index(self.read)..])
     }
 
-    /// What the writers of this round wait for, once all are known: writes, and reads.
+    /// Returns the writers and readers that the writers of this round wait for, and these writers, once all
+    /// are known.
     fn overwritten(&self) -> (&[u32], &[u32], &[u32]) {
         let (before, now) = self.writers.split_at(index(self.wrote));
         (before, &self.readers, now)
     }
 
-    /// The round is over, in which it was written.
+    /// Ends the round in which the place was written.
     fn settle(&mut self) {
         self.writers.drain(..index(self.wrote));
         self.wrote = 0;
@@ -63,13 +64,13 @@ impl Place {
 /// The dependences of one round.
 #[derive(Default)]
 struct Found {
-    /// Of the step that is looked at: where from, and why.
+    /// Dependences of the current step: the step waited for, and the kind.
     edges: Vec<(u32, Dep)>,
     joins: BTreeSet<Join>,
 }
 
 impl Found {
-    /// What step `id` waits for as one of `to`, each of which waits for all of `from`.
+    /// Adds the dependences of step `id`, one of `to`, each of which waits for all of `from`.
     fn add(&mut self, id: u32, dep: Dep, from: &[u32], to: &[u32]) {
         if !joined(from.len(), to.len()) {
             self.edges.extend(from.iter().filter(|&&f| f != id).map(|&f| (f, dep)));
@@ -85,7 +86,7 @@ impl Found {
     }
 }
 
-/// How much would be unrolled.
+/// The size of the graph to be unrolled.
 #[derive(Default)]
 struct Size {
     steps: usize,
@@ -227,8 +228,8 @@ fn depend(
     }
 }
 
-/// Chunks that hold something before the first round, and chunks of which something is asked after
-/// the last, of all ranks.
+/// Returns the number of chunks with content before the first round, and of chunks with a required content
+/// after the last, of all ranks.
 pub(crate) fn asked(instance: &Instance) -> u64 {
     let style = instance.program.style;
     let buffer = if style == Style::Data { Buffer::Data } else { Buffer::Input };

@@ -1,7 +1,7 @@
 //! Declared collectives at one rank count: their postconditions as a table, which the proofs use.
 //!
-//! What runs are compared with is computed elsewhere, by [`crate::postcondition`], so that a fault of
-//! this table shows.
+//! The expected results of runs are computed elsewhere, by [`crate::postcondition`], so that a fault of this
+//! table shows.
 
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
@@ -21,7 +21,7 @@ const MOST_RUNS: usize = 1 << 22;
 /// Turns of loops, and contributions, that are evaluated for a table.
 const MOST_WORK: u64 = 1 << 22;
 
-/// The environment of a collective: its sizes are set.
+/// Returns the environment of a collective: its sizes are set.
 fn environment(custom: &Custom, env: &[i64]) -> Vec<i64> {
     let mut own = vec![0i64; custom.slots.len()];
     own[0] = env[0];
@@ -31,7 +31,7 @@ fn environment(custom: &Custom, env: &[i64]) -> Vec<i64> {
     own
 }
 
-/// Chunks of input and output of a declared collective.
+/// Returns the chunks of input and output of a declared collective.
 pub(super) fn custom_sizes(custom: &Custom, env: &[i64]) -> Result<(u32, u32), Fail> {
     let mut own = environment(custom, env);
     let mut size = |e: &Expr| {
@@ -216,7 +216,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// What a turn of a postcondition sums, or copies.
+    /// Returns the operands of one turn of a postcondition: ranks and the chunks of each, summed or copied.
     fn operands(&mut self, ensure: &Ensure, env: &mut [i64]) -> Result<Vec<Operand>, Fail> {
         let input = buffer(self.custom, ensure, self.spec.input);
         let source = |env: &mut [i64]| index_set(&ensure.source, env, &input, ensure.span);
@@ -254,7 +254,7 @@ impl Table<'_> {
         Ok(operands)
     }
 
-    /// Whose input: every coordinate is one of its axis.
+    /// Returns the rank whose input is read; every coordinate must be one of its axis.
     fn rank(&self, ensure: &Ensure, env: &mut [i64]) -> Result<u32, Fail> {
         let Rank { linear, coordinates, span } = &ensure.at;
         let out_of = |of: (i64, i64), axis: Option<&str>, e: &Expr, span: Span, env: &[i64]| {
@@ -300,12 +300,12 @@ fn words<'c>(custom: &'c Custom, ensure: &'c Ensure) -> Words<'c> {
     Words { slots: &custom.slots, binders: &ensure.binders }
 }
 
-/// The input or the output that a postcondition names, of so many chunks.
+/// Returns the input or the output that a postcondition names, of `size` chunks.
 fn buffer<'c>(custom: &'c Custom, ensure: &'c Ensure, size: u32) -> Indexed<'c> {
     Indexed { size, words: words(custom, ensure), uncut: None }
 }
 
-/// Whether an index reads a variable.
+/// Returns true if an index reads a variable.
 fn index_reads(index: &Index, slot: Slot) -> bool {
     match index {
         Index::All => false,
@@ -319,7 +319,7 @@ fn index_reads(index: &Index, slot: Slot) -> bool {
     }
 }
 
-/// Whether an expression reads a variable.
+/// Returns true if an expression reads a variable.
 fn reads(e: &Expr, slot: Slot) -> bool {
     match &e.node {
         Node::Int(_) => false,

@@ -1,4 +1,4 @@
-//! Which chunks an index names.
+//! Evaluates the chunks that an index names.
 
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
@@ -12,7 +12,7 @@ use crate::program::{Expr, Index};
 /// Longer strides are refused.
 const MOST_STRIDE: u32 = u32::MAX / 2;
 
-/// The chunks that an index names in a buffer.
+/// Returns the chunks that an index names in a buffer.
 pub(crate) fn index_set(
     index: &Index,
     env: &mut [i64],

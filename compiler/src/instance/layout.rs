@@ -1,4 +1,4 @@
-//! How fine the chunks must be for every sub-algorithm and part, and how programs enter others.
+//! Computes the refinement of chunks that every sub-algorithm and part needs, and how programs enter others.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::program::{Buffer, Expr, Index, Program, Region, Slot, Split, Stmt, St
 /// Finds how fine the chunks must be, without walking any `each`.
 pub(super) struct Layout {
     paths: u32,
-    /// What is left for turns of loops, parts and sub-algorithms.
+    /// The remaining budget for turns of loops, parts and sub-algorithms.
     budget: Budget,
 }
 
@@ -30,7 +30,7 @@ impl Layout {
         self.budget.turns(ENTERED, span)
     }
 
-    /// Chunks that the whole vector of this program must have at least (a multiple of `units`).
+    /// Returns the chunks that the whole vector of this program must have at least (a multiple of `units`).
     pub(super) fn program(
         &self,
         p: &Program,
@@ -47,7 +47,7 @@ impl Layout {
         checked(u64::from(fine) * u64::from(channels), p.header)
     }
 
-    /// Chunks that the vector must have for a block of statements, if it has `units` as written.
+    /// Returns the chunks that the vector must have for a block of statements, if it has `units` as written.
     fn block(
         &self,
         p: &Program,
@@ -92,7 +92,7 @@ impl Layout {
         Ok(fine)
     }
 
-    /// Chunks that the vector must have for the sub-algorithm's chunks to fit the region.
+    /// Returns the chunks that the vector must have for the sub-algorithm's chunks to fit the region.
     fn use_(
         &self,
         p: &Program,
@@ -164,7 +164,7 @@ impl Layout {
     }
 }
 
-/// Whether regions of a `use` may differ in length from group to group, by their form.
+/// Returns true if regions of a `use` may differ in length from group to group, by their form.
 pub(crate) fn length_varies(p: &Program, axes: &[u32], env: &[i64], u: &Use) -> bool {
     if u.over.is_none() {
         return false;
@@ -198,14 +198,14 @@ fn next_group(p: &Program, axes: &[u32], env: &mut [i64], over: Option<usize>) -
     false
 }
 
-/// `in the group with i = 3, j = 0`
+/// Returns a note such as `in the group with i = 3, j = 0`.
 fn group_note(p: &Program, env: &[i64]) -> String {
     let at = |&slot: &Slot| format!("{} = {}", p.slots[index(slot)], env[index(slot)]);
     let parts: Vec<String> = p.coordinates.iter().map(at).collect();
     format!("in the group with {}", parts.join(", "))
 }
 
-/// The regions that a `use` hands down, with the buffer that each becomes.
+/// Returns the regions that a `use` hands down, with the buffer that each becomes.
 pub(crate) fn sub_regions(u: &Use) -> Vec<(Option<&Region>, Buffer)> {
     match u.program.style {
         Style::Data => vec![(u.on.as_ref(), Buffer::Data)],
@@ -215,7 +215,7 @@ pub(crate) fn sub_regions(u: &Use) -> Vec<(Option<&Region>, Buffer)> {
     }
 }
 
-/// A finding in what is used, behind the line that uses it: the user's own comes first.
+/// Adds to a finding in a used program the line that uses it: the user's own line comes first.
 pub(crate) fn used(u: &Use, mut d: Diagnostic) -> Diagnostic {
     let own = |l: &Label| {
         let (line, place) = (u.span, l.span);
@@ -231,7 +231,7 @@ pub(crate) fn used(u: &Use, mut d: Diagnostic) -> Diagnostic {
     d
 }
 
-/// The buffer of the using program that stands for a buffer of the used one by default.
+/// Returns the buffer of the using program that stands for a buffer of the used one by default.
 pub(crate) fn parent_buffer(p: &Program, buffer: Buffer) -> Buffer {
     match (p.style, buffer) {
         (Style::Data, _) => Buffer::Data,
@@ -240,7 +240,7 @@ pub(crate) fn parent_buffer(p: &Program, buffer: Buffer) -> Buffer {
     }
 }
 
-/// Axes, environment and chunks of a used program.
+/// Returns axes, environment and chunks of a used program.
 pub(crate) fn enter(
     p: &Program,
     axes: &[u32],
@@ -282,7 +282,7 @@ pub(crate) fn enter(
     Ok((sub_axes, sub_env, units))
 }
 
-/// Bounds of a split.
+/// Returns the bounds of a split.
 pub(crate) fn split_range(s: &Split, env: &mut [i64], paths: u32) -> Result<(i64, i64), Fail> {
     let (from, to) = match &s.range {
         Some((a, b)) => (value(a, env)?, value(b, env)?),

@@ -28,7 +28,7 @@ pub use shape::{MAX_RANKS, Shape};
 /// More chunks than this in one buffer are refused.
 const MAX_CHUNKS: i64 = 1 << 22;
 
-/// What else a compilation depends on.
+/// Options of a compilation beside the program and its shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// The root of a rooted collective.
@@ -54,7 +54,7 @@ pub struct Instance {
     pub shape: Shape,
     /// Root, paths, limits.
     pub options: Options,
-    /// What must hold, in the instance's chunks.
+    /// The specification to be met, in the instance's chunks.
     pub spec: Spec,
     /// Chunks of the program's own `chunks` clause.
     pub units: u32,
@@ -62,7 +62,7 @@ pub struct Instance {
     pub scratch: Vec<(String, u32)>,
     /// First scratch buffer of each program entered, by its path of uses and parts.
     pub(crate) scratch_of: BTreeMap<Vec<u32>, u16>,
-    /// What shares cut, if the program is a split by bandwidth and there are several paths.
+    /// The ranges that shares cut, if the program is a split by bandwidth and there are several paths.
     pub split: Option<Weighted>,
     /// Parallel copies of the whole program.
     pub(crate) channels: u32,
@@ -72,7 +72,7 @@ pub struct Instance {
     pub slots: Option<u32>,
 }
 
-/// Environment of a program: its sizes and its root are set.
+/// Returns the environment of a program: its sizes and its root are set.
 pub(crate) fn environment(program: &Program, axes: &[u32], root: u32) -> Vec<i64> {
     let mut env = vec![0i64; program.slots.len()];
     env[0] = axes.iter().map(|&a| i64::from(a)).product();
@@ -83,7 +83,7 @@ pub(crate) fn environment(program: &Program, axes: &[u32], root: u32) -> Vec<i64
     env
 }
 
-/// `n = 3`, or `node.size = 2, gpu.size = 4`.
+/// Returns the sizes as `n = 3`, or `node.size = 2, gpu.size = 4`.
 pub(crate) fn shape_note(program: &Program, env: &[i64]) -> String {
     let parts: Vec<String> = program
         .axes
@@ -196,19 +196,19 @@ impl Instance {
         Ok(instance)
     }
 
-    /// The number of the statement that shares cut.
+    /// Returns the number of the statement that shares cut.
     pub(crate) fn weighted_site(&self) -> Option<u32> {
         let several = self.options.paths > 1;
         self.program.weighted().filter(|_| several).map(|split| split.site)
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
         self.spec.ranks
     }
 }
 
-/// The extents for the program's axes: a flat count also serves a program of one axis only.
+/// Returns the extents for the program's axes: a flat count also serves a program of one axis only.
 fn fit(program: &Program, shape: &Shape) -> Result<Vec<u32>, Fail> {
     let want = program.axes.names.len();
     if shape.axes.len() == want {
@@ -232,7 +232,8 @@ fn fit(program: &Program, shape: &Shape) -> Result<Vec<u32>, Fail> {
     ))
 }
 
-/// So many ranks on so many axes, as even as they can be; 2 along each where that leaves an axis of one.
+/// Returns a shape of `axes` axes for `ranks` ranks, as even as it can be; 2 along each where that leaves an
+/// axis of one.
 fn grid(mut ranks: u64, axes: usize) -> Shape {
     let mut extents = Vec::new();
     for left in (1..=axes).rev() {
@@ -270,7 +271,7 @@ fn requires(program: &Program, env: &mut [i64]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The `chunks` clause, or its default.
+/// Returns the `chunks` clause, or its default.
 fn chunks(program: &Program, env: &mut [i64], n: u32) -> Result<u32, Fail> {
     if let Kind::Custom(custom) = &program.kind {
         let spec = custom_sizes(custom, env)?;

@@ -8,12 +8,12 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// `n` ranks on one axis.
+    /// Creates a shape of `n` ranks on one axis.
     pub fn flat(n: u32) -> Self {
         Shape { axes: vec![n] }
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> u64 {
         self.axes.iter().map(|&a| u64::from(a)).product()
     }

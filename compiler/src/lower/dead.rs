@@ -28,7 +28,7 @@ pub(super) fn mark(instance: &Instance, placement: Placement, rank: u32, lanes: 
     }
 }
 
-/// Which chunks are read later, or belong to the result.
+/// The chunks that are read later, or belong to the result.
 struct Live {
     places: Places,
     cells: Cells<bool>,

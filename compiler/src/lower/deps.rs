@@ -1,4 +1,4 @@
-//! What an operation waits for on its own rank: operations of other lanes that touch the same
+//! Finds the dependencies of an operation on its own rank: operations of other lanes that touch the same
 //! memory, and messages that peers may still be reading out of it.
 
 use smallvec::SmallVec;
@@ -27,7 +27,7 @@ impl Deps {
         Deps { places, cells }
     }
 
-    /// The one operation that wrote all of the region last.
+    /// Returns the one operation that wrote all of the region last.
     pub(super) fn writer(&self, region: &Region) -> Option<OpRef> {
         let mut all = region.iter().map(|(b, c)| self.cells.get(self.places.local(b, c))?.writer);
         let first = all.next()??;
@@ -75,7 +75,7 @@ impl Deps {
     }
 }
 
-/// Of each group the last one: lanes and connections are in order, so the others are implied.
+/// Returns the last item of each group: lanes and connections are in order, so the others are implied.
 fn latest<T: Copy + Ord>(
     list: &[T],
     group: impl Fn(&T) -> u32,

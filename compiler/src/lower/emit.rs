@@ -18,7 +18,7 @@ use crate::num::{count, index, short};
 use crate::places::Places;
 use crate::plan::{Connection, Dir, Input, Lane, Op, OpRef, Out, Placement, Region, Sizes, Store};
 
-/// An operation may carry so many messages away.
+/// The most messages that an operation may carry away.
 const MAX_OUTS: usize = 8;
 
 /// Builds the lanes of one rank.
@@ -30,15 +30,15 @@ pub(super) struct Emit<'a> {
     lanes: Vec<Lane>,
     conns: Vec<Connection>,
     index: BTreeMap<(u32, u16, Dir), u32>,
-    /// Of each connection that sends: lane and operation of its latest message, and the rounds in
-    /// which its messages will be consumed.
+    /// For each connection that sends: lane and operation of its latest message, and the rounds in which its
+    /// messages will be consumed.
     sent: Vec<Option<OpRef>>,
     consumed: Vec<Vec<u32>>,
     deps: Deps,
     /// Places of the program's own buffers, and the last round that wrote each.
     places: Places,
     stamp: Cells<Option<u32>>,
-    /// See [`super::fusion_slots`].
+    /// The slots that fusion counts on; see [`super::fusion_slots`].
     slots: usize,
     /// Results that no round writes, until they are copied: from where, to where.
     rest: Option<(Region, Region)>,
@@ -154,7 +154,7 @@ impl<'a> Emit<'a> {
         lane
     }
 
-    /// A region that the peer may read in place.
+    /// Returns the region that the peer may read in place; `None` if it may not.
     fn offer(&self, t: &Transfer, local: &Region, round: u32) -> Option<Region> {
         let overwritten = || self.overwritten(&t.from, round);
         may_stay(self.instance, t, local, overwritten).then(|| local.clone())
@@ -196,10 +196,9 @@ impl<'a> Emit<'a> {
         self.consumed[index(conn)].push(round);
     }
 
-    /// The operation that stored exactly this region last, if the message can leave with it: it is
-    /// on the same lane, in an earlier round, and no message of the connection left later. So that
-    /// slots suffice whatever the peers do, the message whose slot is reused must be consumed in an
-    /// earlier round too.
+    /// Returns the operation that stored exactly this region last, if the message can leave with it: it is on
+    /// the same lane, in an earlier round, and no message of the connection left later. So that slots suffice
+    /// whatever the peers do, the message whose slot is reused must be consumed in an earlier round too.
     fn fusible(
         &self,
         from: &Region,
@@ -222,7 +221,7 @@ impl<'a> Emit<'a> {
         fits.then_some(at)
     }
 
-    /// One operation for all writes of a round into one region.
+    /// Adds one operation for all writes of a round into one region.
     fn write(
         &mut self,
         group: &[(&Transfer, bool)],
@@ -277,8 +276,8 @@ impl<'a> Emit<'a> {
         at
     }
 
-    /// Results that no round writes are copied before the first wait for a message, or else at the
-    /// end: their source is never written, nor is their target read.
+    /// Copies the results that no round writes, before the first wait for a message, or else at the end:
+    /// their source is never written, nor is their target read.
     pub(super) fn copy_rest(&mut self, sites: &mut Sites<'_>) {
         let Some((from, to)) = self.rest.take() else { return };
         let chunks = to.pieces.iter().map(|p| p.set).collect();
@@ -296,7 +295,8 @@ impl<'a> Emit<'a> {
     }
 }
 
-/// Operands of one sum of which it is not known that they have the same number of elements.
+/// Returns the diagnostic for operands of one sum of which it is not known that they have the same number of
+/// elements.
 fn unlike(t: &Transfer) -> Diagnostic {
     Diagnostic::error(
         codes::SIZES,

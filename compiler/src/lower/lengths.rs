@@ -1,9 +1,9 @@
-//! How many elements each chunk of a message has, as both its ends see it.
+//! Finds how many elements each chunk of a message has, as both its ends see it.
 //!
-//! What moves from or to the vector is as long as the chunks of the vector; between scratch buffers whole
-//! chunks travel, for nobody knows what they hold. Only where what comes from scratch is added to what
-//! comes from the vector is its length known: the proof of the rounds showed that both are of one class.
-//! Its sender then has to look at what others send to the same place.
+//! Transfers from or to the vector are as long as the chunks of the vector; between scratch buffers whole
+//! chunks travel, for nobody knows what they hold. Only where data from scratch is added to data from the
+//! vector is its length known: the proof of the rounds showed that both are of one class. Its sender then has
+//! to look at what others send to the same place.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::walk::Round;
 pub(super) struct Lengths(BTreeMap<(u32, u32, Region), Sizes>);
 
 impl Lengths {
-    /// Element counts of a transfer.
+    /// Returns the element counts of a transfer.
     pub(super) fn of(&self, t: &Transfer) -> Sizes {
         known(t).unwrap_or_else(|| {
             let told =
@@ -51,8 +51,8 @@ impl Lengths {
         }
     }
 
-    /// The same of what one rank takes part in, given its transfers of a round: the others to where it
-    /// sends are asked for where the form of the round says that it matters.
+    /// Records the lengths that one rank needs, given its transfers of a round: asks for the transfers of
+    /// others to its targets where the form of the round says that they matter.
     pub(super) fn ask(
         &mut self,
         round: &Round<'_>,
@@ -79,13 +79,13 @@ impl Lengths {
     }
 }
 
-/// Element counts, where a transfer tells them by itself.
+/// Returns the element counts, if a transfer tells them by itself.
 fn known(t: &Transfer) -> Option<Sizes> {
     let region = [&t.from, &t.to].into_iter().find(|r| !in_scratch(r))?;
     Some(Sizes::Of(region.pieces.iter().map(|p| p.set).collect()))
 }
 
-/// Whether a part of a region lies in scratch.
+/// Returns true if a part of a region lies in scratch.
 fn in_scratch(region: &Region) -> bool {
     region.pieces.iter().any(|p| matches!(p.buf, Buf::Scratch(_)))
 }

@@ -4,10 +4,10 @@
 //! program order, and from nothing else. So the same code serves all ranks of an unrolled graph
 //! (`plans`) and one rank of 131,072 whose transfers were found by solving ([`project`]).
 //!
-//! In each round a rank first sends (reads of the state before), then receives and works locally,
-//! all writes into one region being one operation. `lengths` tells how long messages are, `place` decides which buffers a `data` program
-//! touches when input and output are apart; `fuse` (a send of what an operation just stored becomes
-//! an out of it), `deps` (waits between lanes, drains) and `dead` (stores that nobody reads) are the
+//! In each round a rank first sends (reads of the state before), then receives and works locally, all writes
+//! into one region being one operation. `lengths` tells how long messages are, `place` decides which buffers
+//! a `data` program touches when input and output are apart; `fuse` (a send of what an operation just stored
+//! becomes an out of it), `deps` (waits between lanes, drains) and `dead` (stores that nobody reads) are the
 //! passes. Everything they make is proved again by [`crate::verify::plan`].
 
 mod dead;
@@ -38,7 +38,8 @@ use lengths::Lengths;
 /// Slots a connection where the schedule does not say.
 pub const DEFAULT_SLOTS: u32 = 4;
 
-/// The slots that fusion counts on, if a schedule asks for so many. Other numbers make the same plans.
+/// Returns the slots that fusion counts on, if a schedule asks for `slots`. Other numbers make the same
+/// plans.
 pub(crate) fn fusion_slots(slots: Option<u32>) -> u32 {
     slots.unwrap_or(DEFAULT_SLOTS).clamp(2, DEFAULT_SLOTS)
 }
@@ -102,7 +103,7 @@ pub(crate) fn plans(
     Ok(plans)
 }
 
-/// One rank's plan without looking at what other ranks do among themselves. Not proved: for `show`,
+/// Lowers one rank's plan without looking at what other ranks do among themselves. Not proved: for `show`,
 /// and for counts at which a proof by symmetry stands beside it.
 pub fn project(
     instance: &Arc<Instance>,
@@ -140,7 +141,7 @@ impl Projection {
         Ok(own)
     }
 
-    /// The rank's plan for calls of a placement.
+    /// Returns the rank's plan for calls of a placement.
     pub(crate) fn plan(
         &self,
         instance: &Instance,
@@ -173,7 +174,7 @@ fn rank_plan(
     Ok(RankPlan { rank, conns, lanes, sites: sites.list })
 }
 
-/// Scratch buffers of the plan: those of the program, and one for the partial sums of a `data`
+/// Returns the scratch buffers of the plan: those of the program, and one for the partial sums of a `data`
 /// program whose output is shorter than its vector.
 fn scratch(instance: &Instance, placement: Placement) -> Vec<u32> {
     let mut sizes: Vec<u32> = instance.scratch.iter().map(|s| s.1).collect();
@@ -183,7 +184,8 @@ fn scratch(instance: &Instance, placement: Placement) -> Vec<u32> {
     sizes
 }
 
-/// What shares cut, with the scratch buffers that the plan has beside those of the program.
+/// Returns the ranges that shares cut, with the scratch buffers that the plan has beside those of the
+/// program.
 fn split(instance: &Instance, placement: Placement) -> Option<Weighted> {
     let mut split = instance.split.clone()?;
     if place::needs_scratch(instance, placement) {
@@ -192,7 +194,7 @@ fn split(instance: &Instance, placement: Placement) -> Option<Weighted> {
     Some(split)
 }
 
-/// The memory of a rank as plans address it, whatever the placement.
+/// Returns the memory of a rank as plans address it, whatever the placement.
 fn memory(instance: &Instance, placement: Placement) -> Places {
     let spec = &instance.spec;
     let user = [spec.chunks, spec.size(Buffer::Input), spec.size(Buffer::Output)];
@@ -228,7 +230,7 @@ fn header(instance: &Instance, placement: Placement, message: u32, lossy: bool) 
     }
 }
 
-/// The identity of the plans of an instance: the program, the shape, and what else decides them. The
+/// Returns the identity of the plans of an instance: the program, the shape, and what else decides them. The
 /// compiler is deterministic, so equal identities mean equal plans, up to the names of source lines.
 fn identity(instance: &Instance, placement: Placement) -> [u8; 16] {
     let mut h = Sha256::new();

@@ -1,12 +1,12 @@
-//! Which messages may stay where their content lies until the peer has read it.
+//! Decides which messages may stay in place until the peer has read them.
 
 use crate::graph::Transfer;
 use crate::instance::Instance;
 use crate::num::short;
 use crate::plan::{Buf, Region};
 
-/// Whether the peer may read a message in place: it lies in one buffer that both sides address alike, and is
-/// not overwritten in its own round. The input is never written.
+/// Returns true if the peer may read a message in place: it lies in one buffer that both sides address alike,
+/// and is not overwritten in its own round. The input is never written.
 pub(super) fn may_stay(
     instance: &Instance,
     t: &Transfer,
@@ -21,7 +21,7 @@ pub(super) fn may_stay(
     allowed && (first == Buf::Input || !overwritten())
 }
 
-/// Whether a region lies in one buffer.
+/// Returns true if a region lies in one buffer.
 pub(super) fn single(region: &Region) -> bool {
     region.pieces.first().is_some_and(|f| region.pieces.iter().all(|p| p.buf == f.buf))
 }

@@ -1,4 +1,4 @@
-//! Which buffers a `data` program touches when input and output are apart.
+//! Decides which buffers a `data` program touches when input and output are apart.
 //!
 //! Nothing is copied beforehand: a chunk is read from the input until it is first written, and from
 //! then on lives in the output (or, where the output is shorter than the vector, in scratch). What
@@ -13,7 +13,7 @@ use crate::plan::{Buf, Piece, Placement, Region};
 use crate::program::{Buffer, Style};
 use crate::walk::merge;
 
-/// Where each chunk of `data` lives right now, on one rank.
+/// The current place of each chunk of `data` on one rank.
 #[derive(Clone)]
 pub(super) struct Place {
     active: bool,
@@ -23,11 +23,11 @@ pub(super) struct Place {
     per_block: u32,
     /// Scratch buffer for partial sums.
     extra: u16,
-    /// Whether a chunk was written.
+    /// True for chunks that were written.
     written: Cells<bool>,
 }
 
-/// Whether partial sums of this collective need a buffer of their own.
+/// Returns true if partial sums of this collective need a buffer of their own.
 pub(super) fn needs_scratch(instance: &Instance, placement: Placement) -> bool {
     let short = matches!(instance.spec.kind, Kind::ReduceScatter | Kind::Scatter);
     short && instance.program.style == Style::Data && placement == Placement::OutOfPlace
@@ -52,7 +52,8 @@ impl Place {
         self.written.get(index(c)).is_some_and(|written| *written)
     }
 
-    /// Where chunk `c` is read from: buffer, its number there, and that buffer's chunks.
+    /// Returns the place from which chunk `c` is read: buffer, number of the chunk there, and that buffer's
+    /// chunks.
     fn source(&self, c: u32) -> (Buf, u32, u32) {
         if self.is_written(c) {
             return self.target(c);
@@ -65,7 +66,8 @@ impl Place {
         }
     }
 
-    /// Where chunk `c` is written to.
+    /// Returns the place to which chunk `c` is written: buffer, number of the chunk there, and that buffer's
+    /// chunks.
     fn target(&self, c: u32) -> (Buf, u32, u32) {
         match self.kind {
             Kind::ReduceScatter | Kind::Scatter if c / self.per_block == self.rank => {
@@ -104,17 +106,17 @@ impl Place {
         Region { pieces: merge(pieces) }
     }
 
-    /// The region where the content of `region` is now.
+    /// Returns the region where the content of `region` is now.
     pub(super) fn read(&self, region: &Region) -> Region {
         if self.active { self.map(region, |c| self.source(c)) } else { region.clone() }
     }
 
-    /// The region to which a write of `region` goes.
+    /// Returns the region to which a write of `region` goes.
     pub(super) fn write(&self, region: &Region) -> Region {
         if self.active { self.map(region, |c| self.target(c)) } else { region.clone() }
     }
 
-    /// Which chunk of `region` (as the peer counts) the first chunk of the buffer of `local` is.
+    /// Returns the chunk, as the peer counts (in `region`), that is the first chunk of the buffer of `local`.
     pub(super) fn origin(&self, region: &Region, local: &Region) -> u32 {
         match (region.pieces.first(), local.pieces.first()) {
             (Some(r), Some(l)) if self.active && r.buf == Buf::Data => {
@@ -135,7 +137,7 @@ impl Place {
         }
     }
 
-    /// Copies that the rounds leave over, if they write these regions: of results that are never
+    /// Returns the copies that the rounds leave over, if they write these regions: of results that are never
     /// written, from the input to the output.
     pub(super) fn rest<'r>(
         &self,

@@ -13,7 +13,7 @@ fn need(ok: bool, what: &str) -> Result<(), String> {
 }
 
 impl Plan {
-    /// Chunks of a buffer of this plan; `None` if it has no such buffer.
+    /// Returns the number of chunks of a buffer of this plan; `None` if it has no such buffer.
     pub fn buffer_chunks(&self, buf: Buf) -> Option<u32> {
         let h = &self.header;
         match (buf, h.placement) {
@@ -25,7 +25,7 @@ impl Plan {
         }
     }
 
-    /// Checks; says in words what is wrong.
+    /// Checks that the plan is consistent; the error says in words what is wrong.
     pub fn check(&self) -> Result<(), String> {
         let (h, part) = (&self.header, &self.part);
         header(h)?;
@@ -52,7 +52,7 @@ impl Plan {
         }
     }
 
-    /// Every channel is of one path.
+    /// Checks that every channel is of one path.
     fn paths(&self) -> Result<(), String> {
         let mut path_of = std::collections::BTreeMap::new();
         for c in &self.part.conns {
@@ -66,8 +66,8 @@ impl Plan {
         Ok(())
     }
 
-    /// The parts of a split by bandwidth have nothing to do with each other: no memory, no connection and no
-    /// wait. So each is a plan of its own, whose proof holds whatever its length.
+    /// Checks that the parts of a split by bandwidth have nothing to do with each other: no memory, no
+    /// connection and no wait. So each is a plan of its own, whose proof holds whatever its length.
     fn parts(&self, split: &Weighted) -> Result<(), String> {
         let (h, part) = (&self.header, &self.part);
         let cells = split.units.checked_mul(split.parts).filter(|&c| c > 0 && h.chunks % c == 0);
@@ -183,8 +183,8 @@ impl Plan {
         self.pieces(region, chunks, |buf| self.buffer_chunks(buf))
     }
 
-    /// A region that a peer offers: its vector is `data` in either placement, and its other buffers have as
-    /// many chunks as this rank's.
+    /// Checks a region that a peer offers: its vector is `data` in either placement, and its other buffers
+    /// have as many chunks as this rank's.
     fn offered(&self, region: &Region, chunks: u64) -> Result<(), String> {
         need(single(region), "an offer of several buffers")?;
         self.pieces(region, chunks, |buf| match buf {
@@ -218,7 +218,7 @@ impl Plan {
     }
 }
 
-/// What all ranks have in common.
+/// Checks the facts that all ranks have in common.
 fn header(h: &Header) -> Result<(), String> {
     need((1..=MAX_RANKS).contains(&h.ranks.into()), "the ranks are out of range")?;
     need(h.root < h.ranks, "the root is not one of the ranks")?;
@@ -234,17 +234,17 @@ fn header(h: &Header) -> Result<(), String> {
     need((1..=4096).contains(&h.pipeline), "the pipeline is out of range")
 }
 
-/// Whether a region lies in one buffer.
+/// Returns true if a region lies in one buffer.
 fn single(region: &Region) -> bool {
     region.pieces.windows(2).all(|w| w[0].buf == w[1].buf)
 }
 
-/// Whether an operation takes messages.
+/// Returns true if an operation takes messages.
 fn hears(op: &Op) -> bool {
     op.inputs.iter().any(|input| matches!(input, Input::Message { .. }))
 }
 
-/// All regions that an operation names.
+/// Returns all regions that an operation names.
 fn regions(op: &Op) -> impl Iterator<Item = &Region> {
     let inputs = op.inputs.iter().filter_map(|input| match input {
         Input::Local(region) => Some(region),
@@ -255,7 +255,7 @@ fn regions(op: &Op) -> impl Iterator<Item = &Region> {
         .chain(op.outs.iter().filter_map(|out| out.pull.as_ref()))
 }
 
-/// The connections that an operation uses.
+/// Returns the connections that an operation uses.
 fn conns(op: &Op) -> impl Iterator<Item = u32> {
     let heard = op.inputs.iter().filter_map(|input| match input {
         Input::Local(_) => None,

@@ -10,7 +10,7 @@ pub const VERSION: u32 = 2;
 const MAGIC: &[u8; 8] = b"RLPLAN\0\0";
 const HEAD: usize = 8 + 4 + 32;
 
-/// Why bytes are not a plan.
+/// The reason for which bytes are not a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodeError {
     /// Shorter than a header, or another file altogether.
@@ -44,7 +44,7 @@ impl std::fmt::Display for DecodeError {
 impl std::error::Error for DecodeError {}
 
 impl Plan {
-    /// The plan as bytes.
+    /// Encodes the plan in bytes.
     pub fn encode(&self) -> Vec<u8> {
         // Serialising plain data into memory cannot fail; an empty body would be refused on decoding.
         let body = postcard::to_stdvec(self).unwrap_or_default();
@@ -56,7 +56,7 @@ impl Plan {
         out
     }
 
-    /// The plan of bytes, checked: version, digest, and that it is consistent in itself.
+    /// Decodes a plan from bytes and checks it: version, digest, and that it is consistent in itself.
     pub fn decode(bytes: &[u8]) -> Result<Plan, DecodeError> {
         let (Some(head), Some(body)) = (bytes.get(..HEAD), bytes.get(HEAD..)) else {
             return Err(DecodeError::NotAPlan);

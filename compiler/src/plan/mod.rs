@@ -57,12 +57,12 @@ const MOST_MOVED: u64 = 1 << 28;
 /// Most paths between hosts that a plan may ride.
 pub const MAX_PATHS: u32 = 8;
 
-/// What one rank plays. Made by the compiler from a proof, or decoded and checked again.
+/// The plan that one rank plays. Made by the compiler from a proof, or decoded and checked again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What all ranks have in common.
+    /// The facts that all ranks have in common.
     pub header: Header,
-    /// What this rank does.
+    /// The part of this rank.
     pub part: RankPlan,
 }
 
@@ -79,7 +79,7 @@ pub struct Header {
     pub ranks: u32,
     /// The root, 0 where the collective has none.
     pub root: u32,
-    /// Which user buffers the plan addresses.
+    /// The user buffers that the plan addresses.
     pub placement: Placement,
     /// C: chunks in the whole vector.
     pub chunks: u32,
@@ -97,17 +97,17 @@ pub struct Header {
     pub pipeline: u32,
     /// Upper bound of the chunks in one message, over all ranks.
     pub message: u32,
-    /// Whether the collective sums, so that a call's operator has a meaning.
+    /// True if the collective sums, so that a call's operator has a meaning.
     pub reduces: bool,
-    /// Whether messages are ever rounded to a narrower type.
+    /// True if messages are ever rounded to a narrower type.
     pub lossy: bool,
     /// CopyPolicy asked for by the schedule.
     pub protocol: CopyPolicy,
-    /// What shares cut, where the program splits the vector by bandwidth.
+    /// The ranges that shares cut, if the program splits the vector by bandwidth.
     pub split: Option<Weighted>,
 }
 
-/// Which user buffers a plan addresses.
+/// The user buffers that a plan addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Placement {
     /// [`Buf::Data`]: C chunks, read and written.
@@ -116,7 +116,7 @@ pub enum Placement {
     OutOfPlace,
 }
 
-/// How messages travel where memory could be shared.
+/// The policy by which messages travel where memory could be shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CopyPolicy {
     /// The runtime decides by size and memory.
@@ -130,7 +130,7 @@ pub enum CopyPolicy {
 /// The part of a plan that is one rank's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankPlan {
-    /// Which rank.
+    /// The rank that plays it.
     pub rank: u32,
     /// Connection ends that this rank uses; operations refer to them by index.
     pub conns: Vec<Connection>,
@@ -145,18 +145,18 @@ pub struct RankPlan {
 pub struct Connection {
     /// The other rank; may be the rank itself.
     pub peer: u32,
-    /// Which of the parallel connections to it.
+    /// Number of the connection among the parallel ones to that peer.
     pub channel: u16,
     /// The path between hosts that it rides; of ranks of one host, a name only. Connections of different
     /// paths have different channels.
     pub path: u16,
-    /// Whether this end sends or receives.
+    /// The direction of this end.
     pub dir: Dir,
     /// Messages a pass.
     pub messages: u32,
 }
 
-/// Which end of a connection.
+/// The direction of one end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Dir {
     /// This end sends.
@@ -170,8 +170,8 @@ pub enum Dir {
 pub struct Lane {
     /// The operations.
     pub ops: Vec<Op>,
-    /// Which part of a split by bandwidth it plays; `None` where the plan has no such split, and for what
-    /// is copied outside of it.
+    /// The part of a split by bandwidth that it plays; `None` where the plan has no such split, and for data
+    /// that is copied outside of it.
     pub part: Option<u16>,
 }
 
@@ -180,7 +180,7 @@ pub struct Lane {
 pub struct Op {
     /// At least one. With one the operation copies; with more it reduces, first to last.
     pub inputs: Vec<Input>,
-    /// Where the result is kept.
+    /// The destination of the result in this rank's memory.
     pub store: Option<Store>,
     /// Messages that carry the result, each on a connection of its own.
     pub outs: Vec<Out>,
@@ -192,7 +192,8 @@ pub struct Op {
     pub drained: Vec<MessageRef>,
     /// Index into [`RankPlan::sites`].
     pub site: u32,
-    /// Which `each` of the program this is, counted from 0: the step in messages and drawings.
+    /// Number of the program's `each` that this operation belongs to, counted from 0: the step in messages
+    /// and drawings.
     pub round: u32,
 }
 
@@ -212,7 +213,7 @@ pub enum Input {
     },
 }
 
-/// Where a result is kept.
+/// The place where a result is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Store {
     /// The region.
@@ -231,8 +232,8 @@ pub struct Out {
     /// The region of this rank's memory that the peer may read in place of a copy: the local input
     /// of a send, or the store. It lies in one buffer.
     pub pull: Option<Region>,
-    /// Which chunk, as the peer counts, the first chunk of that buffer is: not 0 where a rank's own
-    /// block is offered as a part of the whole vector.
+    /// The chunk, as the peer counts, that is the first chunk of that buffer: not 0 where a rank's own block
+    /// is offered as a part of the whole vector.
     pub origin: u32,
 }
 
@@ -273,9 +274,9 @@ pub struct Region {
 /// Chunks of one buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Piece {
-    /// Which buffer.
+    /// The buffer.
     pub buf: Buf,
-    /// Which of its chunks.
+    /// The chunks of that buffer.
     pub set: ChunkSet,
 }
 
@@ -318,22 +319,22 @@ pub struct Site {
 }
 
 impl Region {
-    /// A region of one piece.
+    /// Creates a region of one piece.
     pub fn of(buf: Buf, set: ChunkSet) -> Self {
         Region { pieces: vec![Piece { buf, set }] }
     }
 
-    /// Number of chunks.
+    /// Returns the number of chunks.
     pub fn chunks(&self) -> u32 {
         self.pieces.iter().fold(0, |sum, p| sum.saturating_add(p.set.total))
     }
 
-    /// The chunks, in order.
+    /// Returns the chunks, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Buf, u32)> + '_ {
         self.pieces.iter().flat_map(|p| p.set.iter().map(move |c| (p.buf, c)))
     }
 
-    /// Whether both hold a common chunk of a common buffer.
+    /// Returns true if both regions hold a common chunk of a common buffer.
     pub fn overlaps(&self, other: &Region) -> bool {
         self.pieces
             .iter()
@@ -342,7 +343,7 @@ impl Region {
 }
 
 impl Sizes {
-    /// Number of chunks.
+    /// Returns the number of chunks.
     pub fn chunks(&self) -> u32 {
         match self {
             Sizes::Of(sets) => sets.iter().fold(0, |sum, s| sum.saturating_add(s.total)),
@@ -352,7 +353,7 @@ impl Sizes {
 }
 
 impl WireType {
-    /// As it is written after `as`.
+    /// Returns its name as written after `as`.
     pub fn name(self) -> &'static str {
         match self {
             WireType::F16 => "f16",

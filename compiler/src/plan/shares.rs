@@ -13,23 +13,23 @@ pub struct Weighted {
     pub units: u32,
     /// Parts of each range, at least 2.
     pub parts: u32,
-    /// Which part each scratch buffer of the plan belongs to; `None` for one that holds the whole vector.
+    /// The part that each scratch buffer of the plan belongs to; `None` for one that holds the whole vector.
     pub scratch: Vec<Option<u16>>,
-    /// What each part takes, by which paths are balanced.
+    /// The load of each part, by which paths are balanced.
     pub loads: Vec<Load>,
 }
 
-/// What the busiest rank has to do for a part that is played once.
+/// The load of the busiest rank for a part that is played once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// Messages that must come one after the other.
     pub rounds: u32,
-    /// What it sends or receives meanwhile, in 1024ths of the part.
+    /// The data that it sends or receives meanwhile, in 1024ths of the part.
     pub moved: u32,
 }
 
 impl Load {
-    /// What is moved, in lengths of the part.
+    /// Returns the data that is moved, in lengths of the part.
     pub fn vectors(&self) -> f64 {
         f64::from(self.moved) / 1024.0
     }
@@ -42,29 +42,29 @@ impl Load {
 pub struct Shares(Vec<u32>);
 
 impl Shares {
-    /// Shares that were given; `None` unless they add up to 65536.
+    /// Creates the given shares; `None` unless they add up to 65536.
     pub fn new(shares: Vec<u32>) -> Option<Self> {
         let sum: u64 = shares.iter().map(|&s| u64::from(s)).sum();
         (sum == u64::from(WHOLE)).then_some(Shares(shares))
     }
 
-    /// Equal shares, up to rounding; at least one part.
+    /// Creates equal shares, up to rounding; at least one part.
     pub fn even(parts: u32) -> Self {
         let parts = parts.max(1);
         let bound = |p: u32| count(u64::from(WHOLE) * u64::from(p) / u64::from(parts));
         Shares((0..parts).map(|p| bound(p + 1) - bound(p)).collect())
     }
 
-    /// Everything to one of so many parts (to the first, if there is no such part).
+    /// Gives everything to one of `parts` parts (to the first, if there is no such part).
     pub fn single(part: u32, parts: u32) -> Self {
         let parts = parts.max(1);
         let part = if part < parts { part } else { 0 };
         Shares((0..parts).map(|p| if p == part { WHOLE } else { 0 }).collect())
     }
 
-    /// Shares in proportion to weights that are not negative, rounded so that they add up; even ones
-    /// where no weight is positive. A weight of 0 has no share. Sums, products and quotients of
-    /// doubles only: every rank comes to the same.
+    /// Creates shares in proportion to weights that are not negative, rounded so that they add up; even ones
+    /// where no weight is positive. A weight of 0 has no share. Sums, products and quotients of doubles only:
+    /// every rank comes to the same.
     pub fn of_weights(weights: &[f64]) -> Self {
         let clean: Vec<f64> =
             weights.iter().map(|&w| if w.is_finite() && w > 0.0 { w } else { 0.0 }).collect();
@@ -87,40 +87,40 @@ impl Shares {
         Shares(shares)
     }
 
-    /// Number of parts.
+    /// Returns the number of parts.
     pub fn parts(&self) -> u32 {
         count(self.0.len())
     }
 
-    /// The shares, by part.
+    /// Returns the shares, by part.
     pub fn list(&self) -> &[u32] {
         &self.0
     }
 
-    /// The share of a part; 0 if there is no such part.
+    /// Returns the share of a part; 0 if there is no such part.
     pub fn of(&self, part: u32) -> u32 {
         self.0.get(index(part)).copied().unwrap_or(0)
     }
 
-    /// The beginning and end of a part, in 65536ths.
+    /// Returns the beginning and end of a part, in 65536ths.
     pub fn at(&self, part: u32) -> (u32, u32) {
         let from = self.0.iter().take(index(part)).sum();
         (from, from + self.of(part))
     }
 
-    /// The beginnings of all parts, and the end of the last.
+    /// Returns the beginnings of all parts, and the end of the last.
     pub fn bounds(&self) -> Vec<u32> {
         (0..=self.parts()).map(|p| self.at(p).0).collect()
     }
 
-    /// The only part that has any, if there is only one.
+    /// Returns the only part that has any, if there is only one.
     pub fn only(&self) -> Option<u32> {
         self.0.iter().position(|&s| s == WHOLE).map(count)
     }
 }
 
 impl std::fmt::Display for Shares {
-    /// `80.0 % + 20.0 %`
+    /// Writes the shares as `80.0 % + 20.0 %`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (i, s) in self.0.iter().enumerate() {
             let plus = if i == 0 { "" } else { " + " };

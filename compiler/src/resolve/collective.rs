@@ -11,7 +11,7 @@ use super::{Names, Resolver, axes};
 use crate::program::{Axes, Binder, Custom, Ensure, Expr, Node, Slot};
 
 impl Resolver<'_> {
-    /// The collective declared under this name, as the file sees it.
+    /// Returns the collective declared under this name, as the file sees it.
     pub(super) fn custom(&mut self, id: SourceId, name: &str) -> Option<Arc<Custom>> {
         let declared = self.scope(id).collectives.get(name).cloned()?;
         let key = (declared.span.source, name.to_string());
@@ -219,7 +219,7 @@ impl Resolver<'_> {
     }
 }
 
-/// The span of a statement.
+/// Returns the span of a statement.
 fn stmt_span(s: &ast::Stmt) -> roundelay_dsl::span::Span {
     match s {
         ast::Stmt::Let(n, _) => n.span,

@@ -21,7 +21,7 @@ pub(super) struct Flat {
 }
 
 impl Flat {
-    /// Nothing yet, for a rank in this slot.
+    /// Creates an empty set of rules, for a rank in this slot.
     pub(super) fn new(var: Slot) -> Self {
         Flat { var, binders: Vec::new(), dependent: vec![var], defs: Vec::new(), rules: Vec::new() }
     }

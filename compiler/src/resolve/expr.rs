@@ -7,7 +7,7 @@ use roundelay_dsl::span::SourceId;
 use super::{Names, Resolver};
 use crate::program::{BUILTINS, Expr, Node};
 
-/// What is wanted of an expression.
+/// The type that an expression is expected to have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     Number,
@@ -25,7 +25,8 @@ pub(super) struct Expansion {
 /// More nodes than this in one expression are refused: nested calls multiply.
 const MAX_NODES: usize = 20_000;
 
-/// The condition on the operator, written otherwise than `requires commutative(op)`.
+/// Returns the diagnostic for a condition on the operator that is written otherwise than `requires
+/// commutative(op)`.
 fn commutative(name: &ast::Name, args: &[ast::Expr], e: &ast::Expr) -> Diagnostic {
     let whole = matches!(args, [ast::Expr { kind: ExprKind::Name(op), .. }] if op == "op");
     let d = if whole {
@@ -41,7 +42,7 @@ fn commutative(name: &ast::Name, args: &[ast::Expr], e: &ast::Expr) -> Diagnosti
 }
 
 impl Resolver<'_> {
-    /// A number.
+    /// Resolves an expression that is a number.
     pub(super) fn number(
         &mut self,
         id: SourceId,
@@ -51,12 +52,12 @@ impl Resolver<'_> {
         self.expr(id, names, e, Want::Number, &mut Expansion::default()).map(|(e, _)| e)
     }
 
-    /// A truth value.
+    /// Resolves an expression that is a truth value.
     pub(super) fn truth(&mut self, id: SourceId, names: &mut Names, e: &ast::Expr) -> Option<Expr> {
         self.expr(id, names, e, Want::Truth, &mut Expansion::default()).map(|(e, _)| e)
     }
 
-    /// Either; says which.
+    /// Resolves an expression; also returns true if it is a truth value.
     pub(super) fn any(
         &mut self,
         id: SourceId,
@@ -222,7 +223,7 @@ impl Resolver<'_> {
         Some((Node::Call(builtin, list), truth))
     }
 
-    /// The body of a function with its parameters bound; it sees nothing else of the caller.
+    /// Resolves the body of a function with its parameters bound; it sees nothing else of the caller.
     fn expand(
         &mut self,
         names: &mut Names,

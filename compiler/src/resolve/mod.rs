@@ -20,11 +20,11 @@ use crate::collective::{Kind, NAMES};
 use crate::plan::CopyPolicy;
 use crate::program::{Axes, Custom, Program, Schedule, Slot, Style};
 
-/// Where `use` and `import` find other texts. The compiler itself does no I/O.
+/// A source of the texts that `use` and `import` name. The compiler itself does no I/O.
 pub trait Library {
-    /// The text of a published algorithm, with the name that messages show.
+    /// Returns the text of a published algorithm, with the name that messages show.
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)>;
-    /// The text of a file named by `import`, relative to the source `from`.
+    /// Returns the text of a file named by `import`, relative to the source `from`.
     fn file(&self, from: &str, path: &str) -> Option<(String, String)>;
 }
 
@@ -40,7 +40,7 @@ impl Library for NoLibrary {
     }
 }
 
-/// What a file declares, its imports included.
+/// The declarations of a file, its imports included.
 #[derive(Default, Clone)]
 struct Scope {
     functions: BTreeMap<String, Arc<ast::FnDef>>,
@@ -228,7 +228,7 @@ impl Resolver<'_> {
         self.scopes.get(&id).cloned().unwrap_or_default()
     }
 
-    /// The collective of that name as a file sees it.
+    /// Returns the collective of that name as a file sees it.
     fn kind(&mut self, id: SourceId, name: &ast::Name) -> Option<Kind> {
         if let Some((_, kind)) = NAMES.iter().find(|(n, _)| *n == name.text) {
             return Some(kind.clone());
@@ -330,7 +330,7 @@ impl Resolver<'_> {
     }
 }
 
-/// The default schedule.
+/// Returns the default schedule.
 fn no_schedule() -> Schedule {
     Schedule { pipeline: None, channels: None, slots: None, protocol: CopyPolicy::Auto, span: None }
 }
@@ -346,13 +346,13 @@ impl Names {
         Names { slots: Vec::new(), visible: Vec::new() }
     }
 
-    /// A slot without a name that users see.
+    /// Adds a slot without a name that users see.
     fn hidden(&mut self) -> Slot {
         self.slots.push(String::new());
         self.last()
     }
 
-    /// A new variable; `truth` if it holds a truth value.
+    /// Adds a variable; `truth` if it holds a truth value.
     fn bind(&mut self, name: &str, truth: bool) -> Slot {
         self.slots.push(name.to_string());
         let slot = self.last();
@@ -360,13 +360,13 @@ impl Names {
         slot
     }
 
-    /// The newest slot. Where there are more than can be numbered, [`Names::full`] tells, and the program is
-    /// refused.
+    /// Returns the newest slot. Where there are more than can be numbered, [`Names::full`] tells, and the
+    /// program is refused.
     fn last(&self) -> Slot {
         Slot::try_from(self.slots.len() - 1).unwrap_or(Slot::MAX)
     }
 
-    /// A refusal, if there are more variables than slots.
+    /// Returns a refusal if there are more variables than slots.
     fn full(&self, at: Span) -> Option<Diagnostic> {
         let most = usize::from(Slot::MAX) + 1;
         (self.slots.len() > most).then(|| {
@@ -400,7 +400,7 @@ fn axes(names: &mut Names, axes: &ast::Axes) -> Axes {
     }
 }
 
-/// A style, once the buffers that a body names are known.
+/// Returns the style of a body that names `data`, or input and output.
 fn style(data: bool) -> Style {
     if data { Style::Data } else { Style::InputOutput }
 }

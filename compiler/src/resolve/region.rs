@@ -51,7 +51,7 @@ impl Body {
     }
 }
 
-/// A rank expression; a tuple becomes its linear number.
+/// Resolves a rank expression; a tuple becomes its linear number.
 pub(super) fn rank_expr(
     r: &mut Resolver<'_>,
     id: SourceId,
@@ -97,7 +97,7 @@ pub(super) fn rank_expr(
     }
 }
 
-/// An index.
+/// Resolves an index.
 pub(super) fn index(
     r: &mut Resolver<'_>,
     id: SourceId,
@@ -124,7 +124,7 @@ pub(super) fn index(
     })
 }
 
-/// Whether an expression reads one of the slots.
+/// Returns true if an expression reads one of the slots.
 pub(super) fn depends(e: &Expr, slots: &[Slot]) -> bool {
     match &e.node {
         Node::Int(_) => false,

@@ -13,7 +13,7 @@ use crate::num::short;
 use crate::plan::CopyPolicy;
 use crate::program::{Axes, Each, Program, Schedule, Slot, Split, Stmt, Style, Use};
 
-/// What statements of one algorithm share.
+/// The state that statements of one algorithm share.
 pub(super) struct Body {
     pub(super) id: SourceId,
     pub(super) names: Names,
@@ -314,13 +314,13 @@ impl Body {
         Some(Use { program, over, on, to, root, via, site, span: u.span })
     }
 
-    /// A number for a statement with parts.
+    /// Returns a new number for a statement with parts.
     fn site(&mut self) -> u32 {
         self.sites += 1;
         self.sites
     }
 
-    /// Slots of the coordinates, as [`program`] allocated them: right after the root.
+    /// Returns the slots of the coordinates, as [`program`] allocated them: right after the root.
     fn coordinate_slots(&self) -> Vec<Slot> {
         let first = 1 + if self.axes.grid { short(self.axes.names.len()) } else { 0 } + 1;
         (first..first + short(self.axes.names.len())).collect()

@@ -11,7 +11,7 @@ use super::Resolver;
 use crate::collective::Kind;
 use crate::program::{Schedule, Stmt};
 
-/// Whether `by` says what it may: the bandwidth of the part's path.
+/// Checks that `by` is the bandwidth of the part's path; reports a diagnostic and returns false if it is not.
 pub(super) fn by(r: &mut Resolver<'_>, s: &ast::Split, by: &ast::Expr) -> bool {
     let (var, help) = (&s.var.text, format!("write `by bandwidth({})`", s.var.text));
     let own = |e: &ast::Expr| matches!(&e.kind, ExprKind::Name(name) if name == var);
@@ -41,7 +41,8 @@ pub(super) fn by(r: &mut Resolver<'_>, s: &ast::Split, by: &ast::Expr) -> bool {
     false
 }
 
-/// A split by bandwidth is all that a program moves, and no program that has one is part of another.
+/// Checks that a split by bandwidth is all that a program moves, and that no program that has one is part of
+/// another.
 pub(super) fn alone(r: &mut Resolver<'_>, kind: &Kind, body: &[Stmt], schedule: Option<&Schedule>) {
     let refuse = |r: &mut Resolver<'_>, at: Span, message: &str, label: &str, help: &str| {
         r.report(Diagnostic::error(codes::WEIGHTED, message).label(at, label).help(help));

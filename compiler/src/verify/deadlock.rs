@@ -70,7 +70,7 @@ pub fn check(graph: &StepGraph) -> Result<u32, Diagnostics> {
     ])
 }
 
-/// The event of a step that others wait for.
+/// Returns the event of a step that others wait for.
 fn before(dep: Dep, step: usize) -> usize {
     match dep {
         Dep::Flow | Dep::Output => 2 * step + 1,
@@ -78,7 +78,7 @@ fn before(dep: Dep, step: usize) -> usize {
     }
 }
 
-/// The event of a step that waits.
+/// Returns the event of a step that waits.
 fn after(dep: Dep, step: usize) -> usize {
     match dep {
         Dep::Flow => 2 * step,

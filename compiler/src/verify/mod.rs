@@ -33,28 +33,28 @@ use roundelay_dsl::span::Span;
 use crate::graph::StepGraph;
 use crate::num::index;
 
-/// Something that was proved. Cannot be made outside of this module.
+/// A value that was proved. Cannot be made outside of this module.
 #[derive(Debug, Clone)]
 pub struct Verified<T> {
     inner: T,
     facts: Facts,
-    /// See [`rounds::State::idle`].
+    /// Statements of rounds that changed nothing; see [`rounds::State::idle`].
     idle: BTreeSet<(u32, Span)>,
 }
 
 impl<T> Verified<T> {
-    /// What was proved.
+    /// Returns the proved value.
     pub fn get(&self) -> &T {
         &self.inner
     }
 
-    /// What the proof found out on its way.
+    /// Returns the findings of the proof.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 }
 
-/// What a proof finds out on its way.
+/// The findings of a proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// Length of the longest chain of messages.
@@ -65,14 +65,13 @@ pub struct Facts {
     pub sent: u64,
     /// Most chunks that one rank receives from others.
     pub received: u64,
-    /// Whether all ranks that are to hold the same sum hold the same tree of additions, so that they hold
-    /// the same bits; `None` where the proof does not tell.
+    /// True if all ranks that are to hold the same sum hold the same tree of additions, so that they hold the
+    /// same bits; `None` where the proof does not tell.
     pub bitwise: Option<bool>,
-    /// Whether every sum is one of all ranks in ascending order, whatever the chunk and whoever holds
-    /// it, so that an element's bits depend on the contributions alone; `None` where the proof does
-    /// not tell.
+    /// True if every sum is one of all ranks in ascending order, whatever the chunk and whoever holds it, so
+    /// that an element's bits depend on the contributions alone; `None` where the proof does not tell.
     pub ordered: Option<bool>,
-    /// Whether a value is ever rounded to a narrower type.
+    /// True if a value is ever rounded to a narrower type.
     pub lossy: bool,
 }
 

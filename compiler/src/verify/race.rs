@@ -99,7 +99,8 @@ impl<'g> Waits<'g> {
         Waits { start, sources, joins }
     }
 
-    /// A step of `before` and another of `after` that does not wait for it, for this reason. Both ascend.
+    /// Returns a step of `before` and another of `after` that does not wait for it, for this reason. Both
+    /// lists ascend.
     fn unordered(&self, before: &[u32], dep: Dep, after: &[u32]) -> Option<(u32, u32)> {
         let (Some(&a), Some(&b)) = (before.first(), after.first()) else { return None };
         let joined = |join: &&Join| {
@@ -121,7 +122,7 @@ impl<'g> Waits<'g> {
     }
 }
 
-/// Whether all of an ascending list are in another.
+/// Returns true if all elements of an ascending list are in another.
 fn within(few: &[u32], many: &[u32]) -> bool {
     let mut rest = many.iter();
     few.iter().all(|a| {

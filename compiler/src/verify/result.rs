@@ -1,4 +1,4 @@
-//! After the last round: does every rank hold what the collective asks for?
+//! Checks that after the last round every rank holds what the collective asks for.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::instance::Instance;
 use crate::plan::Buf;
 use crate::program::{Buffer, Style};
 
-/// What is known of the sums that ranks end with.
+/// The properties of the sums that ranks end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sums {
-    /// Each is bitwise equal on all ranks that hold it.
+    /// True if each is bitwise equal on all ranks that hold it.
     pub equal: bool,
-    /// They are, and each takes its ranks in ascending order, one after the other.
+    /// True if `equal` holds, and each takes its ranks in ascending order, one after the other.
     pub ordered: bool,
 }
 
@@ -66,7 +66,7 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnosti
     Ok(instance.spec.kind.reduces().then_some(sums))
 }
 
-/// The tree of the sum that takes contributions in ascending order of rank.
+/// Returns the tree of the sum that takes contributions in ascending order of rank.
 fn in_order(expected: &Expected, n: u32) -> u64 {
     ordered_tree(expected.contributions(n))
 }
@@ -92,7 +92,7 @@ fn barrier(graph: &StepGraph, state: &State) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-/// The text of what a place must hold.
+/// Returns the text of the content that a place must hold.
 pub(super) fn asked(expected: &Expected, n: u32) -> String {
     match &expected.ranks {
         Ranks::All if n == 1 => format!("chunk {} of {{r0}}", expected.chunk),
@@ -107,7 +107,7 @@ pub(super) fn asked(expected: &Expected, n: u32) -> String {
     }
 }
 
-/// A result that holds a sum of what does not go together.
+/// Returns the diagnostic for a result that holds a sum of what does not go together.
 fn unmeant(graph: &StepGraph, state: &State, place: usize, spoilt: &Spoilt) -> Diagnostic {
     let instance = &graph.instance;
     let d = match &spoilt.step {
@@ -117,7 +117,7 @@ fn unmeant(graph: &StepGraph, state: &State, place: usize, spoilt: &Spoilt) -> D
     d.note(format!("{} ends with that sum", place_name(instance, &state.places, place)))
 }
 
-/// The fate of the contribution that is missing, with the shortest trace that shows it.
+/// Returns the fate of the contribution that is missing, with the shortest trace that shows it.
 fn explain(
     graph: &StepGraph,
     state: &State,
@@ -189,8 +189,8 @@ fn explain(
     if steps.is_empty() { d } else { d.note(format!("how it came: {}", steps.join("; "))) }
 }
 
-/// The last transfer that stores into places like this one, where nothing ever is: other chunks of the
-/// rank, or else the chunk of other ranks, or else anything in such a buffer.
+/// Returns the last transfer that stores into places like this one, where nothing ever is: other chunks of
+/// the rank, or else the chunk of other ranks, or else anything in such a buffer.
 fn sibling<'g>(graph: &'g StepGraph, state: &State, place: usize) -> Option<&'g Transfer> {
     let places = &state.places;
     let per_rank = usize::try_from(places.per_rank).ok().filter(|&p| p > 0)?;
@@ -209,7 +209,8 @@ fn sibling<'g>(graph: &'g StepGraph, state: &State, place: usize) -> Option<&'g 
     alike.max_by_key(|(likeness, _)| *likeness).map(|(_, t)| t)
 }
 
-/// Who does hold what is asked for, if it only was not sent on.
+/// Returns a remark on up to four places that hold the expected value and did not send it on; `None` if there
+/// are none.
 fn holders(graph: &StepGraph, state: &State, expected: &Expected) -> Option<String> {
     let n = graph.instance.ranks();
     let mut found: Vec<String> = Vec::new();
@@ -225,7 +226,8 @@ fn holders(graph: &StepGraph, state: &State, expected: &Expected) -> Option<Stri
         .then(|| format!("it is in {}, and is not sent on from there", found.join(", ")))
 }
 
-/// The way back of what a place ends with, last step first: over copies to where it was made.
+/// Returns the way back of the content that a place ends with, last step first: over copies to where it was
+/// made.
 fn journey(graph: &StepGraph, place: usize) -> Vec<String> {
     let instance = &graph.instance;
     let start = initial(instance);
@@ -274,7 +276,7 @@ struct Event {
     after: Option<Value>,
 }
 
-/// All writes to one place, with what it held after each.
+/// Returns all writes to one place, with its content after each.
 fn history(graph: &StepGraph, place: usize) -> Vec<Event> {
     let instance = &graph.instance;
     let mut state = initial(instance);

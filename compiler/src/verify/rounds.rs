@@ -34,13 +34,13 @@ pub struct State {
 }
 
 impl State {
-    /// What a place holds.
+    /// Returns the value of a place; `None` if it holds none.
     pub(crate) fn value(&self, place: usize) -> Option<&Value> {
         self.values.get(place)?.as_ref()
     }
 }
 
-/// At most this many findings are reported.
+/// The most findings that are reported.
 const MOST: usize = 10;
 
 /// Replays the graph from the initial state of its collective.
@@ -68,7 +68,7 @@ pub fn replay(graph: &StepGraph) -> Result<State, Diagnostics> {
     if found.is_empty() { Ok(state) } else { Err(found) }
 }
 
-/// The state before the first round.
+/// Returns the state before the first round.
 pub(crate) fn initial(instance: &Instance) -> State {
     let places = Places::new(instance);
     let n = instance.ranks();
@@ -89,13 +89,13 @@ pub(crate) fn initial(instance: &Instance) -> State {
     State { values, places, heard, idle: BTreeSet::new() }
 }
 
-/// Chunks of one class have the same number of elements, whatever the count.
+/// Returns the class of a chunk. Chunks of one class have the same number of elements, whatever the count.
 pub(crate) fn class_of(instance: &Instance, chunk: u32) -> u32 {
     if instance.spec.blocks() > 1 { chunk % instance.spec.per_block().max(1) } else { chunk }
 }
 
-/// Ranks hear of each other in a round of a barrier. Lanes do not wait for each other, so what was heard
-/// on one is sent on by it alone.
+/// Records that ranks hear of each other in a round of a barrier. Lanes do not wait for each other, so what
+/// was heard on one is sent on by it alone.
 fn hear(lanes: &mut BTreeMap<u16, Vec<RankSet>>, start: &[RankSet], round: &[&Transfer]) {
     for steps in round.chunk_by(|a, b| a.lane == b.lane) {
         let after = lanes.entry(steps[0].lane).or_insert_with(|| start.to_vec());
@@ -118,7 +118,7 @@ struct Write {
 /// The value that a transfer reads at a chunk of a buffer of its source.
 type Read<'r> = &'r dyn Fn(&State, &Transfer, Buf, u32) -> Option<Value>;
 
-/// What a place of a rank holds.
+/// Returns the value of a place of a rank; `None` if it holds none.
 pub(crate) fn place_value(state: &State, rank: u32, buf: Buf, chunk: u32) -> Option<&Value> {
     state.value(state.places.of(rank, buf, chunk))
 }
@@ -192,8 +192,8 @@ fn report(
     found.push(told(instance, t, d()));
 }
 
-/// A finding about a transfer, with the values of the variables that made it, and behind the `use` lines that
-/// lead to it.
+/// Returns a finding about a transfer, with the values of the variables that made it, and behind the `use`
+/// lines that lead to it.
 pub(crate) fn told(instance: &Instance, t: &Transfer, d: Diagnostic) -> Diagnostic {
     // What ends a walk comes back through every `use` that it was in.
     let done = walk(instance, &mut |round| {
@@ -209,7 +209,8 @@ pub(crate) fn told(instance: &Instance, t: &Transfer, d: Diagnostic) -> Diagnost
     done.map_or_else(|told| *told, |()| d)
 }
 
-/// Which transfers of the round write which region, as numbers to compare.
+/// Returns, for each transfer of the round, a number that is equal for transfers into the same region of the
+/// same rank.
 fn targets(round: &[&Transfer]) -> Vec<usize> {
     let mut seen: BTreeMap<(u32, &crate::plan::Region), usize> = BTreeMap::new();
     round
@@ -221,7 +222,7 @@ fn targets(round: &[&Transfer]) -> Vec<usize> {
         .collect()
 }
 
-/// `rank 1's data[2]`
+/// Returns the name of a place, as `rank 1's data[2]`.
 pub(crate) fn place_name(instance: &Instance, places: &Places, place: usize) -> String {
     let rank = places.rank(place);
     let (buf, chunk) = places.name(count(place % index(places.per_rank)));
@@ -270,7 +271,7 @@ fn conflict(
     )
 }
 
-/// Why sums of one round are spoilt: the first reason of each statement.
+/// The reason for which sums of one round are spoilt: the first of each statement.
 type Reasons = BTreeMap<Span, Arc<Spoilt>>;
 
 /// Folds what arrives at one place in one round, in order of source rank; the place's old value (or

@@ -14,17 +14,17 @@ use crate::walk::Transfer;
 pub struct RankSet(pub SmallVec<[(u32, u32); 2]>);
 
 impl RankSet {
-    /// One rank.
+    /// Creates the set of one rank.
     pub fn one(r: u32) -> Self {
         RankSet(SmallVec::from_slice(&[(r, r + 1)]))
     }
 
-    /// Ranks `0..n`.
+    /// Creates the set of ranks `0..n`.
     pub fn all(n: u32) -> Self {
         RankSet(SmallVec::from_slice(&[(0, n)]))
     }
 
-    /// Both; or the lowest rank that is in both.
+    /// Returns the union of both sets; the error is the lowest rank that is in both.
     pub fn disjoint_union(&self, other: &RankSet) -> Result<RankSet, u32> {
         let mut out: SmallVec<[(u32, u32); 2]> =
             SmallVec::with_capacity(self.0.len() + other.0.len());
@@ -46,7 +46,7 @@ impl RankSet {
         }
     }
 
-    /// Both, which may overlap.
+    /// Returns the union of both sets, which may overlap.
     pub fn union(&self, other: &RankSet) -> RankSet {
         let mut all: Vec<(u32, u32)> = self.0.iter().chain(&other.0).copied().collect();
         all.sort_unstable();
@@ -60,7 +60,7 @@ impl RankSet {
         RankSet(out)
     }
 
-    /// Every rank moved by `by`, modulo n.
+    /// Returns the set with every rank moved by `by`, modulo n.
     pub fn shifted(&self, by: u32, n: u32) -> RankSet {
         if by == 0 || self.0.as_slice() == [(0, n)] {
             return self.clone();
@@ -82,7 +82,7 @@ impl RankSet {
         Self::joined(all)
     }
 
-    /// Every rank moved by `by` inside its aligned range of `modulus` ranks.
+    /// Returns the set with every rank moved by `by` inside its aligned range of `modulus` ranks.
     pub fn rotated(&self, modulus: u32, by: u32) -> RankSet {
         if by == 0 {
             return self.clone();
@@ -113,7 +113,7 @@ impl RankSet {
         Self::joined(all)
     }
 
-    /// Every rank xor `with`.
+    /// Returns the set with every rank xor `with`.
     pub fn xored(&self, with: u32, n: u32) -> RankSet {
         if with == 0 || self.0.as_slice() == [(0, n)] {
             return self.clone();
@@ -146,12 +146,12 @@ impl RankSet {
         RankSet(out)
     }
 
-    /// Whether the rank is in it.
+    /// Returns true if the rank is in the set.
     pub fn contains(&self, r: u32) -> bool {
         self.0.iter().any(|&(a, b)| a <= r && r < b)
     }
 
-    /// The ranks, ascending.
+    /// Returns the ranks, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().flat_map(|&(a, b)| a..b)
     }
@@ -174,32 +174,32 @@ impl std::fmt::Display for RankSet {
     }
 }
 
-/// What a place holds.
+/// The value of a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     /// Contributions by chunk, ascending. Nearly always one chunk.
     pub parts: SmallVec<[(u32, RankSet); 1]>,
     /// Hash of the tree of additions, up to swapping the two sides of one (addition commutes).
     pub tree: u64,
-    /// Whether different chunks may be summed; see [`crate::collective::Spec::mixes`].
+    /// True if different chunks may be summed; see [`crate::collective::Spec::mixes`].
     pub mixes: bool,
-    /// Which chunks have the same number of elements as this one.
+    /// The class of the chunks that have the same number of elements as this one.
     pub class: u32,
-    /// Why the value is a sum that no collective asks for, if it is. That is no fault as long as no
-    /// result holds it: what nobody asks for may be anything.
+    /// The reason for which the value is a sum that no collective asks for, if it is one. That is no fault as
+    /// long as no result holds it: what nobody asks for may be anything.
     pub spoilt: Option<Arc<Spoilt>>,
 }
 
-/// Why a value is a sum that no collective asks for.
+/// The reason for which a value is a sum that no collective asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spoilt {
-    /// What is wrong with it.
+    /// The fault.
     pub reason: Diagnostic,
     /// The transfer that spoilt it, where it is known.
     pub step: Option<Transfer>,
 }
 
-/// Why two values cannot be summed into something that a collective asks for.
+/// The reason for which two values cannot be summed into something that a collective asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Clash {
     /// This rank's contribution of this chunk is in both.
@@ -221,7 +221,7 @@ impl std::fmt::Display for Clash {
 }
 
 impl Value {
-    /// The contribution of one rank.
+    /// Creates the contribution of one rank.
     pub fn leaf(rank: u32, chunk: u32, class: u32) -> Self {
         Value {
             parts: SmallVec::from_buf([(chunk, RankSet::one(rank))]),
@@ -232,12 +232,12 @@ impl Value {
         }
     }
 
-    /// The same, of a collective of which it depends whether different chunks may be summed.
+    /// Returns the value with the rule of the collective for sums of different chunks.
     pub fn of(self, spec: &Spec) -> Self {
         Value { mixes: spec.mixes(), ..self }
     }
 
-    /// The sum. Contributions that are in both are an error; so are different chunks, and different
+    /// Returns the sum. Contributions that are in both are an error; so are different chunks, and different
     /// lengths. A sum with a spoilt value is spoilt for the same reason.
     pub fn sum(&self, other: &Value) -> Result<Value, Clash> {
         if self.class != other.class {
@@ -263,7 +263,7 @@ impl Value {
         })
     }
 
-    /// The sum where different chunks may be summed.
+    /// Returns the sum where different chunks may be summed.
     fn mixed(&self, other: &Value) -> Result<Value, Clash> {
         let mut parts = self.parts.clone();
         for (chunk, ranks) in &other.parts {
@@ -279,19 +279,19 @@ impl Value {
         Ok(Value { parts, tree, mixes: true, class: self.class, spoilt: None })
     }
 
-    /// The sum of values that clash in what they are of, though not in length.
+    /// Returns the sum of values that clash in what they are of, though not in length.
     pub fn spoilt_by(&self, other: &Value, reason: Arc<Spoilt>) -> Value {
         let tree = added(self.tree, other.tree);
         Value { tree, spoilt: Some(reason), ..self.clone() }
     }
 
-    /// The same value after rounding on the wire.
+    /// Returns the value after rounding on the wire.
     pub fn rounded(mut self) -> Self {
         self.tree = mix(self.tree, 0xb16);
         self
     }
 
-    /// Whether this is what was asked for.
+    /// Returns true if this is the expected value.
     pub fn is(&self, expected: &Expected, n: u32) -> bool {
         if self.spoilt.is_some() {
             return false;
@@ -321,23 +321,23 @@ impl std::fmt::Display for Value {
     }
 }
 
-/// The tree of one contribution.
+/// Returns the tree of one contribution.
 fn leaf(rank: u32, chunk: u32) -> u64 {
     mix(mix(0x9e37_79b9_7f4a_7c15, u64::from(rank)), u64::from(chunk))
 }
 
-/// The tree of a sum, whichever operand comes first.
+/// Returns the tree of a sum, whichever operand comes first.
 fn added(a: u64, b: u64) -> u64 {
     mix(mix(1, a.min(b)), a.max(b))
 }
 
-/// The tree of the sum that takes contributions, as rank and chunk, one after the other.
+/// Returns the tree of the sum that takes contributions, as rank and chunk, one after the other.
 pub(super) fn ordered_tree(contributions: impl IntoIterator<Item = (u32, u32)>) -> u64 {
     let leaves = contributions.into_iter().map(|(rank, chunk)| leaf(rank, chunk));
     leaves.reduce(added).unwrap_or(0)
 }
 
-/// A 64-bit mix with good avalanche (splitmix64's finaliser over the sum of both).
+/// Returns a 64-bit mix with good avalanche (splitmix64's finaliser over the sum of both).
 pub(crate) fn mix(a: u64, b: u64) -> u64 {
     let mut z = a
         .rotate_left(5)

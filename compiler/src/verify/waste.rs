@@ -21,7 +21,7 @@ use crate::places::Places;
 use crate::plan::Buf;
 use crate::program::{Buffer, Style};
 
-/// At most so many statements are named.
+/// The most statements that are named.
 const MOST: usize = 10;
 
 /// The wasted transfers of one statement.
@@ -31,7 +31,7 @@ struct Wasted<'g> {
     count: usize,
 }
 
-/// Warnings of transfers that are wasted, one a statement.
+/// Returns warnings of transfers that are wasted, one a statement.
 pub fn find(graph: &Verified<StepGraph>) -> Diagnostics {
     let instance = &graph.get().instance;
     if instance.spec.kind == Kind::Barrier {
@@ -74,7 +74,7 @@ pub fn find(graph: &Verified<StepGraph>) -> Diagnostics {
     found.iter().take(MOST).map(warn).collect()
 }
 
-/// The places of which the collective asks something.
+/// Returns the places with a required content.
 fn asked(instance: &Instance, places: &Places) -> Cells<bool> {
     let (buffer, buf) = match instance.program.style {
         Style::Data => (Buffer::Data, Buf::Data),

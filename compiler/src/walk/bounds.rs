@@ -7,7 +7,7 @@ use crate::num::count;
 use crate::program::{Binder, Expr, Index};
 
 impl Round<'_> {
-    /// The largest number of chunks that a message of the round can have.
+    /// Returns the largest number of chunks that a message of the round can have.
     pub fn message_bound(&self) -> Result<u32, Fail> {
         let (mut most, finest) = (0, self.frame.finest()?);
         for rule in &self.each.rules {
@@ -44,7 +44,7 @@ impl Round<'_> {
     }
 }
 
-/// A bound of `to - from`: exact where both are the same but for constants.
+/// Returns a bound of `to - from`: exact where both are the same but for constants.
 fn span_bound(bounds: &Bounds<'_>, from: &Expr, to: &Expr) -> i64 {
     let widest = || bounds.range(to).1.saturating_sub(bounds.range(from).0);
     if !bounds.varies(from) && !bounds.varies(to) {

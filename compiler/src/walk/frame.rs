@@ -32,11 +32,11 @@ pub(super) struct Frame<'a> {
     pub(super) ride: Ride,
     pub(super) spec: Spec,
     pub(super) views: Views<'a>,
-    /// Whether the regions of different groups may be of different lengths.
+    /// True if the regions of different groups may be of different lengths.
     pub(super) varied: bool,
 }
 
-/// How what a frame moves travels.
+/// The route of the messages of a frame.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ride {
     /// The lane that plays it.
@@ -79,8 +79,8 @@ impl Frame<'_> {
         Box::new(if parts.is_empty() { d } else { d.note(format!("with {}", parts.join(", "))) })
     }
 
-    /// How many chunks of the instance one chunk of the frame is, for the group of this base; 0 where the
-    /// group's region is empty.
+    /// Returns the number of chunks of the instance in one chunk of the frame, for the group of this base; 0
+    /// where the group's region is empty.
     pub(super) fn fine(&self, base: u32) -> Result<u32, Fail> {
         let buffer = match self.program.style {
             Style::Data => Buffer::Data,
@@ -93,7 +93,7 @@ impl Frame<'_> {
         })
     }
 
-    /// The most that this is, of all groups.
+    /// Returns the greatest result of [`Self::fine`] over all groups.
     pub(super) fn finest(&self) -> Result<u32, Fail> {
         if !self.varied {
             return Ok(self.fine(0)?.max(1));
@@ -101,7 +101,7 @@ impl Frame<'_> {
         self.bases().try_fold(1, |most, base| Ok(self.fine(base)?.max(most)))
     }
 
-    /// Whether a buffer of the frame lies in scratch.
+    /// Returns true if a buffer of the frame lies in scratch.
     pub(super) fn in_scratch(&self, buffer: Buffer) -> bool {
         match (&self.views, buffer) {
             (_, Buffer::Scratch(_)) => true,
@@ -116,7 +116,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Lowest ranks of all groups.
+    /// Returns the lowest ranks of all groups.
     pub(super) fn bases(&self) -> impl Iterator<Item = u32> + '_ {
         let span = self.size * self.stride;
         (0..self.ranks)
@@ -124,13 +124,13 @@ impl Frame<'_> {
             .flat_map(move |hi| (0..self.stride).map(move |lo| hi + lo))
     }
 
-    /// Group and place in it of a rank.
+    /// Returns the group of a rank and its place in it.
     pub(super) fn locate(&self, rank: u32) -> (u32, u32) {
         let place = rank / self.stride % self.size;
         (rank - place * self.stride, place)
     }
 
-    /// The place of a buffer of the frame, for the group of this base.
+    /// Returns the place of a buffer of the frame, for the group of this base.
     pub(super) fn view(&self, buffer: Buffer, base: u32) -> Result<View, Fail> {
         let size = self.spec.size(buffer);
         if let Buffer::Scratch(i) = buffer {

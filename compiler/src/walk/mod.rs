@@ -54,9 +54,9 @@ pub struct Transfer {
     pub dst: u32,
     /// Copy or reduce.
     pub op: Op,
-    /// What is read.
+    /// The region that is read.
     pub from: Region,
-    /// What is written.
+    /// The region that is written.
     pub to: Region,
     /// Narrower type on the wire.
     pub wire: Option<WireType>,
@@ -73,10 +73,10 @@ pub struct Key {
     rank: u32,
 }
 
-/// How often each loop around a transfer has turned before, outermost first.
+/// The number of turns that each loop around a transfer has made before, outermost first.
 type Turns = SmallVec<[u32; 4]>;
 
-/// What the walk calls for every round; `Break` ends it.
+/// The callback of the walk for every round; `Break` ends the walk.
 pub type OnRound<'v> = &'v mut dyn FnMut(&Round<'_>) -> Result<ControlFlow<()>, Fail>;
 
 /// The state of one walk.
@@ -319,7 +319,7 @@ impl Walk<'_, '_> {
         done
     }
 
-    /// The lane of a round: that of its frame, unless that is already another path's or part's.
+    /// Returns the lane of a round: that of its frame, unless that is already another path's or part's.
     fn lane(&mut self, ride: Ride, span: Span) -> Result<Ride, Fail> {
         let (own, last) = ((ride.path, ride.part), MAX_LANES);
         let order = (ride.lane..last).chain(1..ride.lane);
@@ -341,7 +341,7 @@ impl Walk<'_, '_> {
         Ok(Ride { lane, ..ride })
     }
 
-    /// How a used program travels.
+    /// Returns the route of the messages of a used program.
     fn via(&self, outer: &Frame<'_>, u: &crate::program::Use) -> Result<Ride, Fail> {
         let Some(e) = &u.via else { return Ok(outer.ride) };
         let (path, paths) = (eval(e, &mut outer.env.clone()), self.instance.options.paths);

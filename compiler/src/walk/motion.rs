@@ -15,7 +15,7 @@ use crate::eval::operate;
 use crate::plan::Buf;
 use crate::program::{Binder, Builtin, Expr, Index, Node, Rank, Region, Rule, Slot};
 
-/// What becomes of a number.
+/// The change of a number under a shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Motion {
     /// It stays what it is.
@@ -34,7 +34,7 @@ struct Moving {
     hi: i64,
 }
 
-/// Beyond these bounds nothing is known of a number, and sums might overflow.
+/// The bounds beyond which nothing is known of a number, and sums might overflow.
 const FAR: i64 = 1 << 56;
 
 impl Moving {
@@ -42,7 +42,7 @@ impl Moving {
         Moving { motion: Motion::Still, lo, hi }
     }
 
-    /// The value, if it is the same for all ranks and loops.
+    /// Returns the value, if it is the same for all ranks and loops.
     fn constant(self) -> Option<i64> {
         (self.motion == Motion::Still && self.lo == self.hi).then_some(self.lo)
     }
@@ -51,7 +51,7 @@ impl Moving {
         self.motion == Motion::Still
     }
 
-    /// Modulus and distance; a number that stays is moved by 0 whatever the modulus.
+    /// Returns modulus and distance; a number that stays is moved by 0 whatever the modulus.
     fn parts(self) -> (i64, i64) {
         match self.motion {
             Motion::Still => (0, 0),
@@ -63,8 +63,8 @@ impl Moving {
         matches!(self.motion, Motion::Turn { .. })
     }
 
-    /// A number that moves by `by` modulo `modulus`; a turn where its bounds say that it does not leave
-    /// `0..modulus` and `turn` that it cannot but wrap around there.
+    /// Creates a number that moves by `by` modulo `modulus`; a turn where its bounds say that it does not
+    /// leave `0..modulus` and `turn` that it cannot but wrap around there.
     fn of(modulus: i64, by: i64, turn: bool, lo: i64, hi: i64) -> Option<Self> {
         if modulus <= 1 || lo <= -FAR || hi >= FAR {
             return None;
@@ -77,7 +77,7 @@ impl Moving {
     }
 }
 
-/// How the chunks of a region are moved, as places in the order of the region.
+/// The movement of the chunks of a region, as places in the order of the region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// The k-th chunk of the region becomes the k-th of its image.
@@ -96,9 +96,9 @@ struct Form<'a> {
 }
 
 impl Round<'_> {
-    /// Whether, by its form alone, the round maps onto itself when every rank r becomes r + `step`
-    /// modulo n, and every chunk of a buffer the one that lies further on by what `moves` says, inside its
-    /// aligned range of so many chunks.
+    /// Returns true if, by its form alone, the round maps onto itself when every rank r becomes r + `step`
+    /// modulo n, and every chunk of a buffer turns inside its aligned range: `moves` returns the chunks of
+    /// the range and the distance.
     pub(crate) fn shifts(&self, step: u32, moves: &dyn Fn(Buf) -> (u32, u32)) -> bool {
         let form = Form { round: self, n: self.frame.size.into(), step: step.into(), moves };
         let whole = self.frame.size == self.frame.ranks && !self.each.once;
@@ -106,7 +106,7 @@ impl Round<'_> {
     }
 }
 
-/// What is known of the variables of an `each`, in the order in which they were bound.
+/// The known movements of the variables of an `each`, in the order in which they were bound.
 type Known = Vec<(Slot, Moving)>;
 
 impl Form<'_> {
@@ -166,8 +166,8 @@ impl Form<'_> {
             && self.of(&rank.linear, known).is_some_and(|v| v.motion == along)
     }
 
-    /// How the chunks of a region move; `None` if its form does not tell, or they move otherwise than those
-    /// of its buffer.
+    /// Returns the movement of the chunks of a region; `None` if its form does not tell, or they move
+    /// otherwise than those of its buffer.
     fn region(&self, region: &Region, known: &mut Known) -> Option<Order> {
         let view = self.round.frame.view(region.buf, 0).ok()?;
         let first = view.pieces.first()?;
@@ -239,7 +239,7 @@ impl Form<'_> {
         }
     }
 
-    /// The distance of two expressions that differ in constants only.
+    /// Returns the distance of two expressions that differ in constants only.
     fn length(&self, from: &Expr, to: &Expr, known: &Known) -> Option<i64> {
         let vary: Vec<_> = known.iter().map(|(s, v)| (*s, (v.lo, v.hi))).collect();
         let bounds = Bounds { env: &self.round.frame.env, vary: &vary, defs: &[] };
@@ -261,7 +261,7 @@ impl Form<'_> {
         self.of(e, known).is_some_and(Moving::is_still)
     }
 
-    /// What is known of an expression; `None` if its form does not tell.
+    /// Returns the known movement of an expression; `None` if its form does not tell.
     fn of(&self, e: &Expr, known: &mut Known) -> Option<Moving> {
         match &e.node {
             Node::Int(v) => Some(Moving::still(*v, *v)),
@@ -312,7 +312,8 @@ impl Form<'_> {
     }
 }
 
-/// The value of an operator of two numbers that stay: it stays too. Bounds that cannot be told are wide.
+/// Returns the value of an operator of two numbers that stay: it stays too. Bounds that cannot be told are
+/// wide.
 fn staying(op: BinOp, a: Moving, b: Moving) -> Option<Moving> {
     if let (Some(a), Some(b)) = (a.constant(), b.constant()) {
         let v = operate(op, a, b).ok()?;
@@ -339,7 +340,7 @@ fn staying(op: BinOp, a: Moving, b: Moving) -> Option<Moving> {
     Some(Moving::still(lo, hi))
 }
 
-/// `a + sign * b`, of which one moves.
+/// Returns `a + sign * b`, of which one moves.
 fn sum(a: Moving, b: Moving, sign: i64) -> Option<Moving> {
     let ((m, k), (o, l)) = (a.parts(), b.parts());
     let (blo, bhi) =
@@ -409,7 +410,7 @@ fn times(a: Moving, c: i64) -> Option<Moving> {
     Moving::of(modulus, by.checked_mul(c)?, a.turns() && c > 0, x.min(y), x.max(y))
 }
 
-/// `a / c` for c > 0, where blocks of c numbers move as a whole.
+/// Returns `a / c` for c > 0, where blocks of c numbers move as a whole.
 fn over(a: Moving, c: i64) -> Option<Moving> {
     let (modulus, by) = a.parts();
     let (lo, hi) = (a.lo.div_euclid(c), a.hi.div_euclid(c));

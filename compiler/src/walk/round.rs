@@ -22,15 +22,15 @@ pub struct Round<'a> {
     pub(super) each: &'a Each,
     /// Counted from 0.
     pub index: u32,
-    /// How it travels.
+    /// The route of its messages.
     pub ride: Ride,
     pub(super) budget: &'a Budget,
 }
 
-/// What is done with a combination of the inner loops.
+/// The callback for each combination of the inner loops.
 type Leaf<'f> = &'f mut dyn FnMut(&mut Vec<i64>, &Turns) -> Result<(), Fail>;
 
-/// What is done with a transfer.
+/// The callback for each transfer.
 type Sink<'f> = &'f mut dyn FnMut(Transfer) -> Result<(), Fail>;
 
 /// The environment of one rule while its transfers are found.
@@ -44,12 +44,12 @@ struct Scene<'r> {
 }
 
 impl Round<'_> {
-    /// Where the `each` was written.
+    /// Returns the span of the `each`.
     pub fn span(&self) -> Span {
         self.each.span
     }
 
-    /// All transfers of the round in order.
+    /// Appends all transfers of the round in order.
     pub fn all(&self, out: &mut Vec<Transfer>) -> Result<(), Fail> {
         let start = out.len();
         self.visit(&mut |t| self.keep(out, start, t))?;
@@ -64,7 +64,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Hands over all transfers of the round, in no order that means anything.
+    /// Passes all transfers of the round to the sink, in no order that means anything.
     pub(crate) fn visit(&self, sink: Sink<'_>) -> Result<(), Fail> {
         let mut env = self.frame.env.clone();
         for base in self.frame.bases() {
@@ -77,7 +77,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// The transfers of the round in which `rank` takes part, in order.
+    /// Appends the transfers of the round in which `rank` takes part, in order.
     pub fn of(&self, rank: u32, out: &mut Vec<Transfer>) -> Result<(), Fail> {
         let start = out.len();
         let (base, place) = self.frame.locate(rank);
@@ -102,7 +102,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// The transfers of a rule for these ranks of the `each`.
+    /// Passes the transfers of a rule, for these ranks of the `each`, to the sink.
     fn listed(
         &self,
         scene: &Scene<'_>,
@@ -122,13 +122,13 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Whether the round may round what it sends. The same whichever rank asks.
+    /// Returns true if the round may round what it sends. The result does not depend on the rank that asks.
     pub fn lossy(&self) -> bool {
         self.each.rules.iter().any(|rule| rule.wire.is_some())
     }
 
-    /// Whether one scratch buffer may be written from scratch and from the vector. The same whichever rank
-    /// asks.
+    /// Returns true if one scratch buffer may be written from scratch and from the vector. The result does
+    /// not depend on the rank that asks.
     pub fn mixes(&self) -> bool {
         let rules = &self.each.rules;
         let scratch = |buf| self.frame.in_scratch(buf);
@@ -137,12 +137,12 @@ impl Round<'_> {
         rules.iter().filter(within).any(|r| rules.iter().any(|o| meets(r, o)))
     }
 
-    /// Whether other transfers may add to what a rule writes.
+    /// Returns true if other transfers may add to what a rule writes.
     fn sums(&self, rule: &Rule) -> bool {
         self.each.rules.iter().any(|r| r.op == Op::Reduce && r.to.buf == rule.to.buf)
     }
 
-    /// The values of the variables of one transfer of the round, as messages show them.
+    /// Returns the values of the variables of one transfer of the round, as messages show them.
     pub fn values(&self, key: &Key) -> Option<String> {
         let rule = self.each.rules.get(index(key.rule))?;
         let mut text = None;
@@ -159,7 +159,7 @@ impl Round<'_> {
         text.filter(|t| !t.is_empty())
     }
 
-    /// Slots of a rule that users know.
+    /// Returns the slots of a rule that users know.
     fn slots(&self, rule: &Rule) -> Vec<Slot> {
         let mut slots = if self.each.once { Vec::new() } else { vec![self.each.var] };
         slots.extend(rule.binders.iter().filter_map(|b| match b {
@@ -318,7 +318,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// How often a loop runs, if that is within reason.
+    /// Returns the number of turns of a loop, at most `u32::MAX`; more are an error.
     fn width(&self, rule: &Rule, from: i64, to: i64) -> Result<u32, Fail> {
         match to.saturating_sub(from) {
             w if w <= 0 => Ok(0),
@@ -419,8 +419,8 @@ impl Round<'_> {
     }
 }
 
-/// A transfer of one whole buffer into another, in the order of the target's chunks: it is the same one
-/// wherever in the buffer it was written to begin, and sums of such transfers are of one region.
+/// Reorders a transfer of one whole buffer into another by the target's chunks: it is the same one wherever
+/// in the buffer it was written to begin, and sums of such transfers are of one region.
 fn from_start(from: ChunkSet, to: ChunkSet) -> (ChunkSet, ChunkSet) {
     let whole = |set: &ChunkSet| set.is_interval() && set.total == set.modulus;
     if to.start == 0 || !whole(&to) || !whole(&from) || from.total != to.total {

@@ -20,7 +20,7 @@ impl View {
         self.pieces.iter().map(|p| p.set.total).sum()
     }
 
-    /// Chunks of the instance for chunks of the view.
+    /// Returns the chunks of the instance for chunks of the view.
     pub(super) fn map(&self, set: &ChunkSet, span: Span) -> Result<Region, Fail> {
         let (total, units) = (self.total(), self.units.max(1));
         if total % units != 0 {
@@ -70,7 +70,7 @@ impl View {
         Ok(Region { pieces: merge(pieces) })
     }
 
-    /// The chunks at positions `from..to` of the view, as pieces.
+    /// Appends the chunks at positions `from..to` of the view, as pieces.
     pub(super) fn slice(&self, from: u32, to: u32, out: &mut Vec<Piece>) {
         let mut at = 0;
         for p in &self.pieces {

@@ -7,7 +7,8 @@ use roundelay_tests::Dice;
 use super::machine::Past;
 use super::{Call, call, machine, proofs};
 
-/// Plays six calls by the same protocol each, among them the last two epochs of a year: how many were, and what was wrong.
+/// Plays six calls by the same protocol each, among them the last two epochs of a year. Returns the number of
+/// such series, and the failures.
 fn played(year_ends: u32, renews: bool) -> (usize, Vec<String>) {
     let (mut played, mut failures) = (0, Vec::new());
     proofs(|name, shape, proved| {

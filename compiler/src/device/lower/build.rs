@@ -12,7 +12,7 @@ pub(super) struct Condition {
     pub(super) event: Event,
     /// The rank and phase that tell; `None` for its entry.
     pub(super) told: (u32, Option<u32>),
-    /// Told so many passes before.
+    /// The number of passes before this one in which it is told.
     pub(super) earlier: u32,
     /// Message of `told` that tells it: wire, number, and whether it is its consumption.
     pub(super) by: Option<(u32, u32, bool)>,
@@ -22,7 +22,7 @@ pub(super) struct Condition {
 pub(super) struct Draft {
     pub(super) task: Task,
     pub(super) conditions: Vec<Condition>,
-    /// Where its message landed.
+    /// The region in which its message landed.
     pub(super) landed: Option<Region>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Build<'o> {
 }
 
 impl Build<'_> {
-    /// The task of an operation.
+    /// Makes the task of an operation.
     pub(super) fn task(&self, id: u32) -> Draft {
         let node = &self.order.nodes[index(id)];
         let op = node.op;
@@ -137,7 +137,7 @@ impl Build<'_> {
         out.pull.clone().unwrap_or(Region { pieces: Vec::new() })
     }
 
-    /// The message has come.
+    /// Returns the condition that a message has come.
     fn sent(&self, wire: u32, number: u32, message: Message) -> Condition {
         let [(from, _), _] = self.order.wires[index(wire)].messages[index(number)];
         let from = &self.order.nodes[index(from)];
@@ -145,7 +145,7 @@ impl Build<'_> {
         Condition { event: Event::Sent(message), told, earlier: 0, by: Some((wire, number, false)) }
     }
 
-    /// A message was consumed.
+    /// Returns the condition that a message was consumed.
     fn consumed(&self, wire: u32, number: u32, event: Event) -> Condition {
         let [_, (to, _)] = self.order.wires[index(wire)].messages[index(number)];
         let to = &self.order.nodes[index(to)];
@@ -153,7 +153,8 @@ impl Build<'_> {
         Condition { event, told, earlier: 0, by: Some((wire, number, true)) }
     }
 
-    /// There is room: the message `slots` before was consumed, in this pass or one before.
+    /// Returns the condition that there is room: the message `slots` before was consumed, in this pass or one
+    /// before.
     fn room(&self, wire: u32, number: u32, message: Message) -> Option<Condition> {
         let messages = count(self.order.wires[index(wire)].messages.len());
         let event = Event::Room(message);
@@ -165,7 +166,7 @@ impl Build<'_> {
         Some(Condition { earlier, ..self.consumed(wire, before, event) })
     }
 
-    /// Peers have read what the store overwrites.
+    /// Adds the conditions that peers have read the memory that the store overwrites.
     fn drains(&self, id: u32, store: &Region, conditions: &mut Vec<Condition>) {
         let node = &self.order.nodes[index(id)];
         for (conn, &w) in self.order.wire_of[index(node.rank)].iter().enumerate() {
@@ -185,7 +186,7 @@ impl Build<'_> {
         }
     }
 
-    /// What a rank waits for before it leaves: that peers have read its memory.
+    /// Returns the conditions that a rank waits for before it leaves: that peers have read its memory.
     pub(super) fn leave(&self, rank: u32) -> Vec<Condition> {
         let mut conditions = Vec::new();
         for (conn, &w) in self.order.wire_of[index(rank)].iter().enumerate() {

@@ -1,14 +1,14 @@
 //! All copies of a rank as one phase of nothing else, for engines that make them between two parts of its kernel.
 //!
-//! What the copies wait for is waited for in the phases before. Signals that tell that this rank's memory may be read
-//! go before the copies too, unless these write there: so peers do not wait for what a rank copies for itself.
+//! Waits of the copies move to the phases before. Signals that tell that this rank's memory may be read go
+//! before the copies too, unless these write there: so peers do not wait for what a rank copies for itself.
 
 use super::super::{DeviceProgram, Event, Phase, Source, Task, Wait};
 use super::{Refused, reads};
 use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Region};
 
-/// Programs whose messages are pulled, with the copies of each in one phase.
+/// Returns programs whose messages are pulled, with the copies of each in one phase.
 pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgram>, Refused> {
     let offered: Vec<Vec<Region>> =
         (0..count(programs.len())).map(|r| read(&programs, r)).collect();
@@ -37,7 +37,7 @@ fn refused(program: &DeviceProgram, task: &Task, what: &str) -> Refused {
     ))
 }
 
-/// What peers read of a rank's memory.
+/// Returns the regions of a rank's memory that peers read.
 fn read(programs: &[DeviceProgram], rank: u32) -> Vec<Region> {
     let mut regions = Vec::new();
     for program in programs {
@@ -52,7 +52,7 @@ fn read(programs: &[DeviceProgram], rank: u32) -> Vec<Region> {
     regions
 }
 
-/// Whether a task is a copy from one of the callers' buffers to another.
+/// Checks that a task is a copy between two of the callers' buffers; the error says what else it does.
 fn copies(task: &Task) -> Result<(), &'static str> {
     let from = match &task.inputs[..] {
         [Source::Local(region) | Source::Pulled(_, region)] => region,
@@ -69,8 +69,8 @@ fn copies(task: &Task) -> Result<(), &'static str> {
     }
 }
 
-/// Whether copies before the last phase of them can be made in that one: they are this rank's own, and nobody counts
-/// on them.
+/// Checks that copies before the last phase of copies can be made in that phase: they are this rank's own,
+/// and nobody counts on them.
 fn movable(program: &DeviceProgram, last: usize, offered: &[Region]) -> Result<(), Refused> {
     let (before, from) = program.phases.split_at(last);
     let later = &from[0].tasks;
@@ -135,7 +135,7 @@ fn split(program: &mut DeviceProgram, last: usize, offered: &[Region]) {
     program.phases.extend(rest);
 }
 
-/// Of waits for several messages of a link only the last is kept: it stands for all.
+/// Removes all but the last of the waits for several messages of a link: it stands for all.
 fn latest(phases: &mut [Phase]) {
     let all: Vec<Wait> =
         phases.iter().flat_map(|p| &p.tasks).flat_map(|a| &a.waits).copied().collect();

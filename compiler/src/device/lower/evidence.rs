@@ -1,4 +1,4 @@
-//! What a rank knows of others when all its packets have come.
+//! Computes what a rank knows of others once all its packets have arrived.
 
 use super::order::{Order, places};
 use crate::num::{count, index};
@@ -6,8 +6,8 @@ use crate::places::Places;
 use crate::plan::Input;
 use crate::verify::value::RankSet;
 
-/// Whether a rank that has ended knows that every rank has entered: a packet tells of its sender, and of
-/// those whose packets were folded into it, chunk by chunk.
+/// Returns true if a rank that has ended knows that every rank has entered: a packet tells of its sender, and
+/// of those whose packets were folded into it, chunk by chunk.
 pub(super) fn synchronizes(order: &Order<'_>) -> bool {
     let n = count(order.plans.len());
     let places: Vec<Places> = order.plans.iter().map(places).collect();

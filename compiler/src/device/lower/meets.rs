@@ -1,5 +1,5 @@
-//! Where the threads of a block must meet: before they signal, and between phases of which the later
-//! one counts on the earlier one.
+//! Decides after which phases the threads of a block meet: before they signal, and between phases of which
+//! the later one counts on the earlier one.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,24 @@ use super::{reads, works};
 use crate::num::{count, index};
 use crate::plan::{Plan, Region};
 
-/// What decides where a rank meets.
+/// The facts that decide after which phases a rank meets.
 pub(super) struct Rank<'d> {
     pub(super) plan: &'d Plan,
     pub(super) drafts: &'d [Vec<Draft>],
-    /// Of each task whose message landed: the phase when that is known.
+    /// For each task whose message landed, the phase from which on that is known.
     pub(super) landed: &'d [Vec<u32>],
     pub(super) signals: &'d [BTreeMap<u32, u32>],
     /// Phases with a meeting between them.
     pub(super) needs: &'d [(u32, u32)],
     /// The second one in the pass after.
     pub(super) around: &'d [(u32, u32)],
-    /// Whether peers take a phase to tell that the pass before is over.
+    /// True if peers take a phase to tell that the pass before is over.
     pub(super) renewed: bool,
 }
 
 impl Rank<'_> {
-    /// Whether the rank meets after each of its phases. As few as possible: each meeting is either before
-    /// signals, or as late as the first that counts on it allows.
+    /// Returns, for each phase, true if the rank meets after it. Meetings are as few as possible: each is
+    /// either before signals, or as late as the first that counts on it allows.
     pub(super) fn all(&self) -> Vec<bool> {
         let phases = self.drafts.len();
         let mut before: Vec<Option<u32>> = vec![None; phases];
@@ -58,7 +58,7 @@ impl Rank<'_> {
         meets
     }
 
-    /// Phases that touch the same memory of the rank.
+    /// Returns pairs of phases that touch the same memory of the rank.
     fn conflicts(&self) -> Vec<(u32, u32)> {
         let places = places(self.plan);
         let mut cells: Vec<(Option<u32>, Option<u32>)> = vec![(None, None); index(places.per_rank)];

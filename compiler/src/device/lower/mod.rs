@@ -1,9 +1,9 @@
-//! From the plans of all ranks to device programs.
+//! Lowers the plans of all ranks to device programs.
 //!
 //! `order` puts operations into phases, `travel` decides how each message travels, `build` makes tasks and
 //! what they would have to wait for, `prune` leaves out what is known anyway, `meets` finds where a block's
-//! threads must meet; `engine` puts copies apart for engines. A signal is sent only if somebody waits for it. What is made here is proved by
-//! [`super::verify`].
+//! threads must meet; `engine` puts copies apart for engines. A signal is sent only if somebody waits for it.
+//! The result is proved by [`super::verify`].
 
 mod build;
 mod engine;
@@ -25,7 +25,7 @@ use build::{Build, Condition, Draft};
 use order::{Order, Waiting};
 use travel::Travel;
 
-/// What lowering depends on besides the plans.
+/// Options of the lowering besides the plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
     /// Staged messages in flight on a connection; the plans' own number by default. Fewer may deadlock, which is
@@ -33,7 +33,7 @@ pub struct Options {
     pub slots: Option<u32>,
 }
 
-/// Why a device cannot play a plan, in words.
+/// The reason for which a device cannot play a plan, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused(pub String);
 
@@ -48,7 +48,7 @@ impl std::error::Error for Refused {}
 /// Lowers the plans of all ranks, in order of rank. The result is not yet proved.
 ///
 /// # Errors
-/// What a device cannot do.
+/// Returns [`Refused`] if a device cannot play the plans.
 pub fn lower(
     plans: &[Plan],
     protocol: Protocol,
@@ -109,7 +109,7 @@ pub fn lower(
     }
 }
 
-/// Whether a device can play the plans at all.
+/// Checks that a device can play the plans at all.
 fn possible(plans: &[Plan], protocol: Protocol) -> Result<(), Refused> {
     let Some(first) = plans.first() else {
         return Err(Refused("there are no plans".into()));
@@ -131,14 +131,14 @@ fn possible(plans: &[Plan], protocol: Protocol) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Whether every rank has heard of every rank.
+/// Returns true if every rank has heard of every rank.
 fn everybody(end: &[Vec<u32>]) -> bool {
     end.iter()
         .enumerate()
         .all(|(rank, known)| known.iter().enumerate().all(|(other, &k)| k > 0 || other == rank))
 }
 
-/// Of each rank and phase: the latest message of each of its links that somebody waits for, by wire.
+/// For each rank and phase, the latest message of each of its links that somebody waits for, by link.
 type Tells = Vec<Vec<BTreeMap<u32, u32>>>;
 
 fn tells(order: &Order<'_>, drafts: &[Vec<Vec<Draft>>], leave: &[Vec<Condition>]) -> Tells {
@@ -155,7 +155,7 @@ fn tells(order: &Order<'_>, drafts: &[Vec<Vec<Draft>>], leave: &[Vec<Condition>]
     tells
 }
 
-/// Who tells whom that it has entered.
+/// Returns, for each rank, the peers that it tells that it has entered.
 fn greets(drafts: &[Vec<Vec<Draft>>]) -> Vec<BTreeSet<u32>> {
     let mut greets = vec![BTreeSet::new(); drafts.len()];
     for (rank, phases) in drafts.iter().enumerate() {
@@ -168,7 +168,7 @@ fn greets(drafts: &[Vec<Vec<Draft>>]) -> Vec<BTreeSet<u32>> {
     greets
 }
 
-/// The links of all ranks, with their places in the receivers' staging memory.
+/// Returns the links of all ranks, with their places in the receivers' staging memory.
 fn links(
     order: &Order<'_>,
     travels: &[Vec<Travel>],
@@ -215,7 +215,7 @@ fn links(
     Ok(links)
 }
 
-/// Channels of a device, numbered without gaps between any two ranks.
+/// Returns the channels of a device, numbered without gaps between any two ranks.
 fn channels(order: &Order<'_>) -> Result<Vec<u16>, Refused> {
     let mut sorted: Vec<usize> = (0..order.wires.len()).collect();
     let pair = |&w: &usize| (order.wires[w].source, order.wires[w].target);
@@ -235,7 +235,7 @@ fn channels(order: &Order<'_>) -> Result<Vec<u16>, Refused> {
     Ok(channels)
 }
 
-/// Chunks of staging memory on the rank that needs most.
+/// Returns the chunks of staging memory on the rank that needs most.
 pub(super) fn staging(links: &[Vec<DeviceConnection>]) -> u32 {
     let of = |list: &Vec<DeviceConnection>| {
         list.iter().filter(|l| l.dir == Dir::Recv).map(|l| l.slots * l.chunks).sum()
@@ -247,7 +247,7 @@ fn waits(conditions: &[Condition]) -> Vec<Wait> {
     conditions.iter().map(|c| Wait { event: c.event, acquire: true }).collect()
 }
 
-/// Phases of which something is left.
+/// Returns the phases of which something is left.
 fn phases(drafts: Vec<Vec<Draft>>, signals: &[BTreeMap<u32, u32>], meet: &[bool]) -> Vec<Phase> {
     let mut phases: Vec<Phase> = Vec::new();
     for ((drafts, signals), &meet) in drafts.into_iter().zip(signals).zip(meet) {
@@ -269,12 +269,12 @@ fn phases(drafts: Vec<Vec<Draft>>, signals: &[BTreeMap<u32, u32>], meet: &[bool]
     phases
 }
 
-/// Whether a task does anything.
+/// Returns true if a task does anything.
 fn works(draft: &Draft) -> bool {
     !draft.task.inputs.is_empty() || !draft.conditions.is_empty()
 }
 
-/// Where a task reads its rank's own memory.
+/// Returns the regions of its rank's own memory that a task reads.
 fn reads(task: &Task) -> impl Iterator<Item = &crate::plan::Region> {
     task.inputs.iter().filter_map(|s| match s {
         Source::Local(region) => Some(region),

@@ -1,4 +1,4 @@
-//! Which operation of a plan belongs to which phase, and which message is which on the other side.
+//! Assigns the operations of a plan to phases, and matches messages with those of the other side.
 //!
 //! Every operation gets a *key*: one more than the greatest key of those that it depends on, made even if
 //! it has no message among its inputs and odd if it has. It depends on what touches the same memory before
@@ -52,12 +52,12 @@ pub(super) struct Order<'a> {
     pub(super) sequence: Vec<(u32, u32)>,
 }
 
-/// What an operation waits for, besides messages and memory.
+/// The waits of an operation besides those for messages and memory.
 #[derive(Clone, Copy)]
 pub(super) struct Waiting {
     /// Messages in flight on a connection, where they need slots.
     pub(super) slots: Option<u32>,
-    /// Whether peers read memory that they are offered.
+    /// True if peers read memory that they are offered.
     pub(super) drains: bool,
 }
 
@@ -178,7 +178,7 @@ impl<'a> Order<'a> {
         Ok(())
     }
 
-    /// Consumptions that stores wait for.
+    /// Adds the edges from consumptions to the stores that wait for them.
     fn drained(&self, plan: &Plan, first: &[u32], edges: &mut Vec<(u32, u32, u32)>) {
         for (lane, first) in plan.part.lanes.iter().zip(first) {
             for (i, op) in lane.ops.iter().enumerate() {
@@ -227,7 +227,7 @@ impl<'a> Order<'a> {
         Err(Refused(format!("rank {rank} waits for itself in step {}", op.round)))
     }
 
-    /// Operations with one key are one phase.
+    /// Groups the operations with one key into one phase.
     fn group(&mut self) {
         let mut sequence: Vec<(u32, u32, u32)> = Vec::new();
         self.phases = vec![Vec::new(); self.plans.len()];
@@ -247,7 +247,7 @@ impl<'a> Order<'a> {
         self.sequence = sequence.into_iter().map(|(_, rank, phase)| (rank, phase)).collect();
     }
 
-    /// The wire and number of an operation's input (side 0) or out (side 1), if it is a message.
+    /// Returns the wire and number of an operation's input (side 0) or out (side 1), if it is a message.
     pub(super) fn message(&self, id: u32, side: usize, k: usize) -> Option<(u32, u32)> {
         let node = &self.nodes[index(id)];
         let conn = match side {
@@ -262,7 +262,7 @@ impl<'a> Order<'a> {
     }
 }
 
-/// What touches memory that an operation touches later, on its rank.
+/// Adds the edges between operations of a rank that touch the same memory.
 fn local(plan: &Plan, first: &[u32], edges: &mut Vec<(u32, u32, u32)>) -> Option<()> {
     let part: &RankPlan = &plan.part;
     let places = places(plan);

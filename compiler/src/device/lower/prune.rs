@@ -6,13 +6,13 @@ use super::order::Order;
 use super::travel::{Known, Meets, learn};
 use crate::num::{count, index};
 
-/// What is known when phases are over, in the first pass.
+/// The knowledge of ranks when phases are over, in the first pass.
 pub(super) struct Pruned {
     /// At the end of each rank.
     pub(super) end: Vec<Known>,
-    /// Of tasks whose message landed: the phase in which that is known.
+    /// For each task whose message landed, the phase from which on that is known.
     pub(super) landed: Vec<Vec<Vec<u32>>>,
-    /// What ranks must meet for between a phase of one pass and a phase of the next.
+    /// The meetings that ranks need between a phase of one pass and a phase of the next.
     pub(super) around: Meets,
     /// Ranks of which a phase tells that the pass before is over.
     pub(super) renewed: Vec<bool>,
@@ -112,13 +112,13 @@ fn earlier(
     (around, renewed)
 }
 
-/// What is known in a pass when phases are over, of what is told in it.
+/// The knowledge of ranks when the phases of a pass are over, as told in that pass.
 struct Pass {
     known: Vec<Vec<Known>>,
 }
 
 impl Pass {
-    /// What a condition tells of all ranks.
+    /// Returns what a condition tells of all ranks.
     fn tells(&self, c: &Condition) -> Known {
         let (rank, phase) = (index(c.told.0), c.told.1);
         let mut known = match phase {
@@ -156,7 +156,8 @@ impl Pass {
         since
     }
 
-    /// A task that only waits is there for what comes after the phase: other tasks may wait for it.
+    /// Leaves out the waits of tasks that only wait if other tasks of the phase wait for the same: such a
+    /// task is there for what comes after the phase.
     fn idle(&self, rank: u32, tasks: &mut [Draft]) {
         for i in (0..tasks.len()).filter(|&i| tasks[i].task.inputs.is_empty()).collect::<Vec<_>>() {
             let others = tasks.iter().enumerate().filter(|(j, _)| *j != i);
@@ -172,7 +173,7 @@ impl Pass {
         }
     }
 
-    /// The phase is over.
+    /// Records the knowledge of a rank at the end of a phase.
     fn ends(&mut self, rank: u32, tasks: &[Draft]) {
         let before = self.known[index(rank)].last().cloned();
         let mut now = before.unwrap_or_else(|| vec![0; self.known.len()]);

@@ -1,4 +1,4 @@
-//! How each message travels.
+//! Chooses how each message travels.
 //!
 //! A message may land if everything that touches its place before it is known to be over when the sender
 //! lands it. What is known follows from messages: whoever has waited for one knows that the phase of its
@@ -10,7 +10,7 @@ use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::{Input, Region};
 
-/// How a message travels.
+/// The way in which a message travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Travel {
     Packet,
@@ -19,7 +19,7 @@ pub(super) enum Travel {
     Pulled,
 }
 
-/// What is known of each rank: 0 nothing, 1 that it has entered the call, k + 2 that its phase k is over.
+/// The known progress of each rank: 0 nothing, 1 it has entered the call, k + 2 its phase k is over.
 pub(super) type Known = Vec<u32>;
 
 /// Adds what another knows.
@@ -32,7 +32,7 @@ pub(super) fn learn(known: &mut Known, other: &[u32]) {
 /// A phase of the rank itself that must have been over for all threads before a phase of it begins.
 pub(super) type Meets = Vec<Vec<(u32, u32)>>;
 
-/// How all messages travel, by wire and number; and what ranks must meet for.
+/// Returns the way of each message, by wire and number, and the meetings that these ways need.
 pub(super) fn travels(order: &Order<'_>, protocol: Protocol) -> (Vec<Vec<Travel>>, Meets) {
     let all = |travel: Travel| -> Vec<Vec<Travel>> {
         order.wires.iter().map(|w| vec![travel; w.messages.len()]).collect()
@@ -66,7 +66,7 @@ pub(super) fn travels(order: &Order<'_>, protocol: Protocol) -> (Vec<Vec<Travel>
     (travels, meets)
 }
 
-/// Somebody reads or writes a place.
+/// An access to a place, a read or a write.
 #[derive(Debug, Clone, Copy)]
 struct Access {
     /// Phase of the rank whose memory it is.
@@ -75,7 +75,7 @@ struct Access {
     by: (u32, u32),
 }
 
-/// What touches each place, and what is known when.
+/// The accesses to each place, and the knowledge of ranks after each phase.
 struct Land<'o> {
     order: &'o Order<'o>,
     places: Vec<Places>,
@@ -116,8 +116,8 @@ impl<'o> Land<'o> {
         }
     }
 
-    /// Whether the message that `from` sends may land in the region where `to` stores it; if so, which
-    /// meetings of the sender that takes.
+    /// Decides if the message that `from` sends may land in the region where `to` stores it. Returns the
+    /// meetings of the sender that this takes, or `None` if it may not land.
     fn allowed(&self, from: u32, to: u32, region: &Region) -> Option<Vec<(u32, u32)>> {
         let (sender, receiver) = (&self.order.nodes[index(from)], &self.order.nodes[index(to)]);
         let mut own = vec![0; self.order.plans.len()];
@@ -149,7 +149,7 @@ impl<'o> Land<'o> {
     }
 }
 
-/// What each rank knows when each of its phases is over, if all messages are waited for.
+/// Returns the knowledge of each rank when each of its phases is over, if all messages are waited for.
 fn known(order: &Order<'_>) -> Vec<Vec<Known>> {
     let n = order.plans.len();
     let mut known: Vec<Vec<Known>> = vec![Vec::new(); n];

@@ -1,4 +1,4 @@
-//! Both ends of every link, and both sides of every message.
+//! Checks both ends of every link, and both sides of every message.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::plan::{Dir, WireType};
 /// For each link of each rank: a number that both its ends have.
 pub(super) type Wires = Vec<Vec<u32>>;
 
-/// What one side does with a message.
+/// The use of a message by one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Nothing,
@@ -72,7 +72,7 @@ pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
     Ok(wires)
 }
 
-/// What a rank does with the messages of its links: each is written, or read, at most once.
+/// Returns the use that a rank makes of each message of its links; each is written, or read, at most once.
 fn of(p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
     let mut sides: Vec<Vec<Side>> =
         p.links.iter().map(|l| vec![Side::Nothing; index(l.messages)]).collect();
@@ -105,7 +105,7 @@ fn of(p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
     Ok(sides)
 }
 
-/// The links on which a rank receives share no staging memory.
+/// Checks that the links on which a rank receives share no staging memory.
 fn staging(p: &DeviceProgram) -> Result<(), Fault> {
     let mut parts: Vec<(u32, u32)> = p
         .links

@@ -1,4 +1,4 @@
-//! What every place holds, and who touched it.
+//! Tracks the content of every place, and the accesses to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,28 +14,29 @@ use crate::program::Buffer;
 use crate::verify::rounds::class_of;
 use crate::verify::value::{RankSet, Value};
 
-/// Somebody at work: a task, between two meetings of its rank.
+/// The author of an access: a task, between two meetings of its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Who {
     pub(super) rank: u32,
-    /// How often the rank had met before.
+    /// Number of meetings of the rank before.
     pub(super) section: u32,
     /// Number of the task among those of its rank.
     pub(super) task: u32,
-    /// Which chunk of the task.
+    /// Number of the chunk in the task.
     pub(super) chunk: u32,
 }
 
-/// What a task knows of each rank: 0 nothing, 1 that it has entered, k + 1 that its first k sections are over.
+/// The progress of each rank that a task knows of: 0 nothing, 1 it has entered, k + 1 its first k sections
+/// are over.
 pub(super) type Known = Arc<Vec<u32>>;
 
-/// What a place holds.
+/// The content of a place.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Content {
     pub(super) value: Option<Value>,
-    /// Who must have entered the call for this to be there.
+    /// The ranks that must have entered the call for this content to exist.
     pub(super) heard: RankSet,
-    /// Of staging memory: the message, by link and number.
+    /// The message in staging memory, by link and number.
     pub(super) message: Option<(u32, u64)>,
 }
 
@@ -97,7 +98,7 @@ impl Memory {
         }
     }
 
-    /// What is there.
+    /// Returns the content of a place.
     pub(super) fn content(&mut self, at: At) -> &Content {
         &self.cell(at).content
     }
@@ -131,7 +132,7 @@ impl Memory {
         Ok(())
     }
 
-    /// What peers did in a rank's buffers is over when it ends, and known to it.
+    /// Checks that the accesses of peers to a rank's buffers are over when it ends, and that it knows.
     pub(super) fn left(&self, rank: u32, known: &Known) -> Result<(), Fault> {
         for cell in &self.buffers[index(rank)] {
             let peers = cell.writer.iter().chain(&cell.readers).filter(|w| w.rank != rank);
@@ -148,7 +149,7 @@ impl Memory {
     }
 }
 
-/// A peer's buffers are touched only once it has entered.
+/// Checks that a peer's buffers are touched only once it has entered.
 fn entered(at: At, who: Who, known: &Known) -> Result<(), Fault> {
     match at {
         At::Buffer { rank, .. } if rank != who.rank && known[index(rank)] == 0 => {
@@ -161,7 +162,7 @@ fn entered(at: At, who: Who, known: &Known) -> Result<(), Fault> {
     }
 }
 
-/// Whether what `before` did is over, and known to be.
+/// Checks that the access by `before` is over, and that the present one knows.
 fn behind(
     at: At,
     who: Who,

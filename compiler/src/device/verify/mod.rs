@@ -12,9 +12,9 @@
 //! * **Result**: the contributions of every place, in the order of the folds, are what the collective asks for.
 //! * **Entering**: if the programs say that they synchronise, every rank has heard of every rank.
 //!
-//! **Passes.** Everything is proved for one pass, and, where there may be more, for so many that each wait for room has reached back to a pass
-//! before. Passes touch different elements of the buffers and the same staging memory; each adds the same signals, so
-//! what is known in one pass is known of the next.
+//! **Passes.** Everything is proved for one pass, and, where there may be more, for so many that each wait
+//! for room has reached back to a pass before. Passes touch different elements of the buffers and the same
+//! staging memory; each adds the same signals, so what is known in one pass is known of the next.
 
 mod links;
 mod memory;
@@ -32,12 +32,12 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The programs, by rank.
+    /// Returns the programs, by rank.
     pub fn list(&self) -> &[DeviceProgram] {
         &self.list
     }
 
-    /// The program of a rank.
+    /// Returns the program of a rank.
     pub fn of(&self, rank: u32) -> Option<ProvedProgram> {
         self.list.get(index(rank)).cloned().map(ProvedProgram)
     }
@@ -59,7 +59,7 @@ impl std::ops::Deref for ProvedProgram {
 /// Lowers proved plans to device programs, and proves these.
 ///
 /// # Errors
-/// What a device cannot do.
+/// Returns the reasons for which a device cannot play the plans.
 pub fn prove(
     proved: &crate::Proved,
     protocol: Protocol,
@@ -73,7 +73,7 @@ pub fn prove(
     })
 }
 
-/// What is wrong with device programs, in words.
+/// A fault of device programs, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault(pub String);
 
@@ -88,7 +88,7 @@ impl std::error::Error for Fault {}
 /// Proves the programs of all ranks.
 ///
 /// # Errors
-/// What is wrong with them.
+/// Returns the fault of the programs.
 pub fn verify(instance: &Instance, programs: Vec<DeviceProgram>) -> Result<Programs, Fault> {
     shape::check(instance, &programs)?;
     let wires = links::check(&programs)?;
@@ -99,7 +99,7 @@ pub fn verify(instance: &Instance, programs: Vec<DeviceProgram>) -> Result<Progr
     Ok(Programs { list: programs })
 }
 
-/// So many passes that every wait for room looks back at a pass before, twice.
+/// Returns a number of passes in which every wait for room looks back at a pass before, twice (66 at most).
 fn passes(programs: &[DeviceProgram]) -> u32 {
     let mut most = 1;
     for program in programs {

@@ -16,7 +16,7 @@ use crate::program::Buffer;
 use crate::verify::rounds::class_of;
 use crate::verify::value::{Clash, RankSet, Spoilt, Value};
 
-/// Where a rank is.
+/// The position of a rank in its program, with its knowledge.
 struct Rank {
     pass: u32,
     phase: usize,
@@ -25,7 +25,7 @@ struct Rank {
     tasks: u32,
     /// Meetings so far.
     section: u32,
-    /// What all threads know since they last met, and what some know.
+    /// The knowledge that all threads have since they last met, and that which some have.
     met: Known,
     some: Known,
     heard: RankSet,
@@ -94,7 +94,7 @@ pub(super) fn play(
 }
 
 impl Play<'_> {
-    /// Goes on by a task, the end of a phase, or leaving; whether it could.
+    /// Advances by a task, the end of a phase, or leaving; returns true if it could.
     fn step(&mut self, rank: usize) -> Result<bool, Fault> {
         let program = &self.programs[rank];
         let at = &self.ranks[rank];
@@ -164,7 +164,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// What is known once all waits are over; `None` if they are not yet.
+    /// Returns the knowledge of a rank once all waits are over; `None` if they are not yet.
     fn wait(&self, rank: usize, pass: u32, waits: &[Wait]) -> Option<Known> {
         let mut known = self.ranks[rank].met.clone();
         for w in waits {
@@ -198,7 +198,7 @@ impl Play<'_> {
         Some(known)
     }
 
-    /// Where chunk k of a message is, on its receiver.
+    /// Returns the place of chunk k of a message on its receiver, with the message.
     fn slot(&self, rank: usize, m: Message, k: u32) -> (At, (u32, u64)) {
         let link = self.programs[rank].links[index(m.link)];
         let receiver = if link.dir == Dir::Send { link.peer } else { count(rank) };
@@ -322,7 +322,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// All ranks have left, with what they should have.
+    /// Checks that all ranks have left, and hold the required results.
     fn end(mut self) -> Result<(), Fault> {
         if let Some(rank) = self.ranks.iter().position(|r| !r.left) {
             let at = &self.ranks[rank];
@@ -381,7 +381,7 @@ fn joined(a: &Known, b: &Known) -> Known {
     Arc::new(a.iter().zip(b.iter()).map(|(a, b)| *a.max(b)).collect())
 }
 
-/// The next operand of a sum.
+/// Adds the next operand to a sum.
 fn add(
     rank: usize,
     sum: Option<Value>,

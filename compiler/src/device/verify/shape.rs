@@ -1,4 +1,4 @@
-//! Whether each program is consistent in itself.
+//! Checks that each program is consistent in itself.
 
 use super::Fault;
 use crate::device::{DeviceProgram, Event, Message, Phase, Protocol, Source, Target, Task, abi};
@@ -22,7 +22,7 @@ pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<(
     Ok(())
 }
 
-/// Chunks of a buffer.
+/// Returns the number of chunks of a buffer.
 pub(super) fn chunks(h: &Header, buf: Buf) -> u32 {
     match (buf, h.placement) {
         (Buf::Data, Placement::InPlace) => h.chunks,
@@ -64,7 +64,7 @@ fn program(p: &DeviceProgram) -> Result<(), String> {
     p.leave.iter().try_for_each(|w| event(p, w.event))
 }
 
-/// Whether engines can make all copies between two parts of the kernel.
+/// Checks that engines can make all copies between two parts of the kernel.
 fn engines(p: &DeviceProgram) -> Result<(), String> {
     let kept = |r: &Region| r.pieces.iter().all(|piece| !matches!(piece.buf, Buf::Scratch(_)));
     let copies = |task: &Task| {
@@ -85,7 +85,7 @@ fn engines(p: &DeviceProgram) -> Result<(), String> {
     }
 }
 
-/// The message is one of a link, in that direction.
+/// Checks that the message is one of a link, in that direction.
 fn link(p: &DeviceProgram, m: Message, dir: Option<Dir>) -> Result<(), String> {
     match p.links.get(index(m.link)) {
         Some(l) if m.index < l.messages && dir.is_none_or(|d| d == l.dir) => Ok(()),

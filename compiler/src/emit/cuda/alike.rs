@@ -7,17 +7,17 @@
 const BEGIN: char = '\u{1}';
 const END: char = '\u{2}';
 
-/// A number that may differ between texts that are alike.
+/// Marks a number that may differ between texts that are alike.
 pub(super) fn number(value: impl Into<u64>) -> String {
     format!("{BEGIN}{}{END}", value.into())
 }
 
-/// A text without its marks.
+/// Returns a text without its marks.
 pub(super) fn plain(text: &str) -> String {
     text.replace([BEGIN, END], "")
 }
 
-/// What texts that are alike have in common.
+/// Returns the text around the marked numbers, which texts that are alike have in common.
 fn skeleton(text: &str) -> Vec<&str> {
     text.split(BEGIN).map(|part| part.split_once(END).map_or(part, |(_, rest)| rest)).collect()
 }
@@ -27,12 +27,13 @@ fn numbers(text: &str) -> Vec<u64> {
     marked.map(|part| part.split_once(END).and_then(|(n, _)| n.parse().ok()).unwrap_or(0)).collect()
 }
 
-/// Whether two texts differ in numbers only.
+/// Returns true if two texts differ in numbers only.
 pub(super) fn alike(a: &str, b: &str) -> bool {
     a.len().abs_diff(b.len()) < 1000 && skeleton(a) == skeleton(b)
 }
 
-/// One text for several that are alike, with `index` for which it is; `modulus` is what numbers may wrap at.
+/// Returns one text for several that are alike, in which `index` tells them apart; numbers may wrap at
+/// `moduli`.
 pub(super) fn unite(texts: &[&str], index: &str, moduli: &[u32]) -> String {
     let [first, ..] = texts else { return String::new() };
     let columns: Vec<Vec<u64>> = texts.iter().map(|text| numbers(text)).collect();
@@ -47,7 +48,7 @@ pub(super) fn unite(texts: &[&str], index: &str, moduli: &[u32]) -> String {
     united
 }
 
-/// An expression of the index with these values, good as an argument and as a summand.
+/// Returns an expression of the index with these values, good as an argument and as a summand.
 fn expression(values: &[u64], index: &str, moduli: &[u32]) -> String {
     let (first, second) = (values[0], values.get(1).copied().unwrap_or(values[0]));
     if values.iter().all(|&v| v == first) {

@@ -1,4 +1,4 @@
-//! Where results of `avg` are divided: as they are stored, if that can be, else at the end.
+//! Decides when results of `avg` are divided: as they are stored, if that can be, else at the end.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ pub(super) struct Stores {
 }
 
 impl Stores {
-    /// Nothing if peers write or read the result where it lies, or if it is read after it was stored.
+    /// Returns the phases of the last stores; `None` if peers write or read the result in place, or if it is
+    /// read after it was stored.
     pub(super) fn of(program: &DeviceProgram) -> Option<Self> {
         if !matches!(program.protocol, Protocol::Packet | Protocol::Staged) {
             return None;
@@ -47,7 +48,7 @@ impl Stores {
         possible.then_some(Stores { result, last })
     }
 
-    /// Whether what a task of this phase stores is the result.
+    /// Returns true if a task of this phase stores the final result in `store`.
     pub(super) fn are_last(&self, phase: usize, store: &Region) -> bool {
         store.iter().all(|(buf, c)| buf == self.result && self.last.get(&c) == Some(&phase))
     }

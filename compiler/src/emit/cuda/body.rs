@@ -19,15 +19,16 @@ pub(super) struct Body<'a> {
     pub(super) spec: &'a Spec,
     /// Elements that are handled at once.
     pub(super) group: u32,
-    /// Whether all threads know that they may write into the peers' staging memory.
+    /// True if all threads know that they may write into the peers' staging memory.
     pub(super) entered: bool,
-    /// Where results are divided as they are stored; nothing if it is at the end, or never.
+    /// The phases in which results are divided as they are stored; `None` if they are divided at the end, or
+    /// never.
     averages: Option<Stores>,
     /// The loops over elements, which become functions where they occur often.
     pub(super) moves: Moves,
     /// The phase that is being written.
     phase: usize,
-    /// Whether the rank has told that it has entered.
+    /// True if the rank has told that it has entered.
     announced: bool,
     text: String,
     depth: usize,
@@ -91,7 +92,7 @@ impl<'a> Body<'a> {
         body
     }
 
-    /// Whether what a task of the phase at hand stores is a result of `avg`.
+    /// Returns true if a task of the phase at hand stores a result of `avg` in `store`.
     pub(super) fn is_average(&self, store: &Region) -> bool {
         self.averages.as_ref().is_some_and(|stores| stores.are_last(self.phase, store))
     }
@@ -104,7 +105,8 @@ impl<'a> Body<'a> {
         self.depth -= 1;
     }
 
-    /// Whether operands are multiplied where they are read: inputs are, data in place once before all else.
+    /// Returns true if operands are multiplied where they are read: inputs are; data in place is multiplied
+    /// once before all else.
     pub(super) fn scales_inputs(&self) -> bool {
         self.scales() && self.program.header.placement == Placement::OutOfPlace
     }
@@ -124,7 +126,7 @@ impl<'a> Body<'a> {
         self.text + &functions + &kernel
     }
 
-    /// The kernel; its loops are settled later.
+    /// Writes the kernel; its loops are settled later.
     fn kernel(&mut self) {
         self.line(format!(
             "extern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n\
@@ -141,7 +143,7 @@ impl<'a> Body<'a> {
         self.line("}");
     }
 
-    /// What the prelude must know, and what it makes of it.
+    /// Writes the constants and types that the prelude needs, and the definitions that it builds from them.
     fn head(&mut self) {
         let (h, spec) = (&self.program.header, self.spec);
         let protocol = match self.program.protocol {
@@ -191,7 +193,7 @@ impl<'a> Body<'a> {
         self.text.push('\n');
     }
 
-    /// All phases.
+    /// Writes all phases.
     fn whole(&mut self) {
         self.start();
         let one_pass = self.program.protocol.is_one_pass();
@@ -208,7 +210,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The phases before the copies of engines, and from there on: two launches.
+    /// Writes the phases before the copies of engines, and those from there on: two launches.
     fn parts(&mut self) {
         let (copying, all) = (self.program.copying(), self.program.phases.len());
         self.line("if (params.part == 0) {");
@@ -236,7 +238,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Before the first phase.
+    /// Writes the code before the first phase.
     fn start(&mut self) {
         if self.scales() && !self.scales_inputs() {
             self.each_own("data", self.program.header.chunks, "TIMES");
@@ -265,14 +267,14 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Peers, beginning with those after this rank: how many, and which is the k-th.
+    /// Returns arguments for peers, beginning with those after this rank: their number, and the k-th.
     fn peers(&self, mut peers: Vec<u32>) -> String {
         peers.sort_by_key(|&peer| self.distance(peer));
         plain(&self.kth(&peers.into_iter().map(number).collect::<Vec<_>>()))
     }
 
-    /// Arguments for what is done to several things at once, a thread for each: how many, and which is the k-th, if
-    /// they are alike, else all of them.
+    /// Returns arguments for what is done to several things at once, a thread for each: their number and the
+    /// k-th, if they are alike, else all of them.
     pub(super) fn together(&self, things: &[String]) -> String {
         match things {
             [first, _, ..] if things.iter().all(|thing| alike(first, thing)) => self.kth(things),
@@ -280,14 +282,14 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Things that are alike: how many, and which is the k-th.
+    /// Returns arguments for things that are alike: their number, and the k-th.
     fn kth(&self, things: &[String]) -> String {
         let texts: Vec<&str> = things.iter().map(String::as_str).collect();
         let kth = unite(&texts, "k", &self.moduli());
         format!("{}, [&](u32 k) {{ return {kth}; }}", things.len())
     }
 
-    /// Before the first write into staging memory.
+    /// Writes the code before the first write into staging memory.
     pub(super) fn enter(&mut self) {
         let mut peers: Vec<u32> = self
             .program
@@ -309,7 +311,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The code of some phases; those that are alike and follow each other are a loop.
+    /// Writes the code of some phases; those that are alike and follow each other are a loop.
     fn phases(&mut self, which: Range<usize>) {
         let (program, mut first) = (self.program, which.start);
         let mut phases = Vec::new();
@@ -341,17 +343,17 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// What indices wrap at.
+    /// Returns the numbers at which indices wrap: ranks and chunks.
     fn moduli(&self) -> [u32; 2] {
         [self.program.header.ranks, self.program.header.chunks]
     }
 
-    /// What is written by `write`, one deeper than all else.
+    /// Returns the text that `write` writes, indented one deeper than the rest.
     fn apart(&mut self, write: impl FnOnce(&mut Self)) -> String {
         self.at(self.depth + 1, write)
     }
 
-    /// What is written by `write`, so deep.
+    /// Returns the text that `write` writes at the given depth.
     pub(super) fn at(&mut self, depth: usize, write: impl FnOnce(&mut Self)) -> String {
         let text = std::mem::take(&mut self.text);
         let depth = std::mem::replace(&mut self.depth, depth);
@@ -360,7 +362,7 @@ impl<'a> Body<'a> {
         std::mem::replace(&mut self.text, text)
     }
 
-    /// The tasks of a phase: those that are alike are one, with an index.
+    /// Writes the tasks of a phase: those that are alike are one, with an index.
     fn tasks(&mut self, phase: &Phase) {
         let program = self.program;
         let tasks = match program.protocol {
@@ -423,7 +425,7 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// What follows the tasks of a phase.
+    /// Writes the code that follows the tasks of a phase.
     fn after(&mut self, phase: &Phase) {
         let sends = |target: &Target| matches!(target, Target::Packet(..));
         if !self.entered && phase.tasks.iter().flat_map(|task| &task.outs).any(sends) {
@@ -470,7 +472,7 @@ impl<'a> Body<'a> {
         self.line("leave(me);");
     }
 
-    /// Something done to the block's part of all chunks of one of the callers' buffers.
+    /// Writes a step over the block's part of all chunks of one of the callers' buffers.
     fn each_own(&mut self, buffer: &str, chunks: u32, what: &str) {
         let (rank, format) = (self.program.rank, self.spec.element.format());
         let count = if self.spec.aligned { 16 / self.spec.element.size() } else { 1 };

@@ -1,9 +1,10 @@
 //! Device programs as CUDA C: one kernel for what one rank plays, in one type and with one operator.
 //!
-//! The text has two parts. The *prelude* (`machine.cuh`, `prelude.cuh`, `numbers.cuh`) is the same in every kernel: words, packets,
-//! waits and signals, formats and operators. The *body* is the program: a block of code for each kind of task, with
-//! its source line beside it, in the order of the phases. All that the program knows is a constant in it: ranks,
-//! peers, chunks, numbers of messages, slots. Sizes, addresses and epochs are parameters ([`crate::device::abi`]).
+//! The text has two parts. The *prelude* (`machine.cuh`, `prelude.cuh`, `numbers.cuh`) is the same in every
+//! kernel: words, packets, waits and signals, formats and operators. The *body* is the program: a block of
+//! code for each kind of task, with its source line beside it, in the order of the phases. All that the
+//! program knows is a constant in it: ranks, peers, chunks, numbers of messages, slots. Sizes, addresses and
+//! epochs are parameters ([`crate::device::abi`]).
 //!
 //! | file | holds |
 //! |---|---|
@@ -41,25 +42,26 @@ pub use types::{Element, Operator};
 /// The part that all kernels have in common: instructions, and what is built on them.
 const PRELUDE: &str =
     concat!(include_str!("machine.cuh"), include_str!("prelude.cuh"), include_str!("numbers.cuh"));
-/// What stands for it in the part that is shown.
+/// The line that stands for the prelude in the part that is shown.
 const INCLUDE: &str = "#include \"prelude.cuh\"\n";
 
 /// The name of the kernel in every source.
 pub const KERNEL: &str = "roundelay_kernel";
 
-/// What a program does not say and a kernel must know.
+/// The facts that a kernel depends on beside its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// Type of the elements.
     pub element: Element,
-    /// How they are combined; means nothing to a program that does not reduce.
+    /// The operator that combines them; unused by a program that does not reduce.
     pub operator: Operator,
-    /// Whether everything lies at multiples of 16 bytes: the buffers, which the caller knows, and the chunks in
-    /// them, which [`aligned`] says.
+    /// True if everything lies at multiples of 16 bytes: the buffers, which the caller knows, and the chunks
+    /// in them, which [`aligned`] tells.
     pub aligned: bool,
 }
 
-/// Whether chunks of a vector of so many elements (`blocks * count`) all begin and end at multiples of 16 bytes.
+/// Returns true if chunks of a vector of `elements` elements (`blocks * count`) all begin and end at
+/// multiples of 16 bytes.
 pub fn aligned(chunks: u32, elements: u64, element: Element) -> bool {
     let group = u64::from(16 / element.size());
     elements.is_multiple_of(u64::from(chunks.max(1)) * group)
@@ -72,7 +74,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// All of it, for a compiler: one file that includes nothing.
+    /// Returns the whole source, for a compiler: one file that includes nothing.
     pub fn text(&self) -> String {
         self.body.replacen(INCLUDE, PRELUDE, 1)
     }
@@ -85,7 +87,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// What no kernel can be made for.
+/// The reasons for which no kernel can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unsupported {
     /// The type has no such operator.
@@ -120,10 +122,10 @@ impl std::error::Error for Unsupported {}
 /// Parameters are at most 4 KiB, and have four addresses a rank.
 pub const MOST_RANKS: u32 = 120;
 
-/// The kernel that plays a program.
+/// Returns the kernel that plays a program.
 ///
 /// # Errors
-/// What there is no kernel for.
+/// Returns [`Unsupported`] if there is no kernel for the program.
 pub fn cuda(program: &ProvedProgram, spec: &Spec) -> Result<Source, Unsupported> {
     if program.header.ranks > MOST_RANKS {
         return Err(Unsupported::Ranks(program.header.ranks));

@@ -4,14 +4,14 @@
 
 use std::fmt::Write;
 
-/// What stands before the number of a loop, until it is known how often it occurs.
+/// The mark before the number of a loop, until it is known how often the loop occurs.
 const MARK: &str = "move#";
 
 /// A loop.
 struct Move {
-    /// As a function: what follows its name.
+    /// The text of the function after its name.
     function: String,
-    /// As it stands in a task, not indented.
+    /// The text of the loop in a task, not indented.
     code: String,
 }
 
@@ -20,7 +20,7 @@ struct Move {
 pub(super) struct Moves(Vec<Move>);
 
 impl Moves {
-    /// What stands in the task: a call, given these arguments.
+    /// Returns the text in the task: a call, given these arguments.
     pub(super) fn call(&mut self, function: String, code: String, given: &str) -> String {
         let known = self.0.iter().position(|one| one.function == function);
         let index = known.unwrap_or_else(|| {
@@ -30,7 +30,7 @@ impl Moves {
         format!("{MARK}{index}({given});")
     }
 
-    /// The functions, and the kernel that calls them.
+    /// Returns the functions, and the kernel that calls them.
     pub(super) fn settle(&self, kernel: &str) -> (String, String) {
         let index = |line: &str| -> Option<usize> {
             line.trim_start().strip_prefix(MARK)?.split_once('(')?.0.parse().ok()

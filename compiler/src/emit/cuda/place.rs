@@ -6,7 +6,7 @@ use crate::device::{DeviceConnection, DeviceProgram, Event, Message, Protocol};
 use crate::num::index;
 use crate::plan::{Buf, Dir, Region, Sizes};
 
-/// The k-th chunk of a set as an expression of `k`, or a number if there is but one.
+/// Returns the k-th chunk of a set as an expression of `k`, or a number if there is but one.
 fn nth(set: &ChunkSet, k: &str) -> String {
     if set.total == 1 {
         return vary(set.nth(0));
@@ -44,7 +44,7 @@ fn along(parts: impl Iterator<Item = (u32, Box<dyn Fn(&str) -> String>)>) -> Str
     text
 }
 
-/// The address of what is to be played of a region's chunk k, in the memory of a rank.
+/// Returns the address of the elements to be played of a region's chunk k, in the memory of a rank.
 pub(super) fn region(rank: u32, region: &Region) -> String {
     let rank = vary(rank);
     along(region.pieces.iter().map(|piece| {
@@ -64,7 +64,7 @@ pub(super) fn region(rank: u32, region: &Region) -> String {
     }))
 }
 
-/// The elements of chunk k.
+/// Returns the number of elements of chunk k.
 pub(super) fn length(sizes: &Sizes) -> String {
     match sizes {
         Sizes::Full(_) => "me.most".into(),
@@ -77,7 +77,7 @@ pub(super) fn length(sizes: &Sizes) -> String {
     }
 }
 
-/// The address of chunk k of a message in staging memory.
+/// Returns the address of chunk k of a message in staging memory.
 pub(super) fn slot(program: &DeviceProgram, message: Message, chunks: u32) -> String {
     let link = program.links[index(message.link)];
     let receiver = if link.dir == Dir::Send { link.peer } else { program.rank };
@@ -95,7 +95,7 @@ fn number(link: &DeviceConnection, message: Message) -> String {
     format!("me.number({}, {})", vary(link.messages), vary(message.index))
 }
 
-/// Who lets an event happen.
+/// Returns the peer that lets an event happen.
 pub(super) fn peer(program: &DeviceProgram, event: Event) -> u32 {
     match event {
         Event::Entered { peer } => peer,
@@ -103,7 +103,7 @@ pub(super) fn peer(program: &DeviceProgram, event: Event) -> u32 {
     }
 }
 
-/// What is waited for, as an `Event` of the prelude.
+/// Returns the event of a wait, as an `Event` of the prelude.
 pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
     let link = |message: Message| program.links[index(message.link)];
     let of = |word: &str, m: Message| {
@@ -121,7 +121,7 @@ pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
     }
 }
 
-/// What is told, as `News` of the prelude.
+/// Returns the signal of a message, as `News` of the prelude.
 pub(super) fn told(program: &DeviceProgram, message: Message) -> String {
     let link = program.links[index(message.link)];
     let word = if link.dir == Dir::Send { "sent" } else { "consumed" };

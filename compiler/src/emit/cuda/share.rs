@@ -1,4 +1,4 @@
-//! Which warps play which task of a phase, and which chunk of it.
+//! Deals the tasks of a phase, and their chunks, to warps.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::num::{count, index, wide};
 /// Warps of a block.
 pub(super) const WARPS: u32 = THREADS / 32;
 
-/// Whose memory a task has to do with.
+/// The owner of the memory that a task uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// Nobody's: it only waits.
@@ -30,9 +30,10 @@ impl Role {
         }
     }
 
-    /// The warps that play one task of this role after the other, in a phase where the roles have these weights. What is
-    /// done in the GPU's own memory is done beside the rest, lest the links stand still meanwhile. It is no faster than
-    /// that, for all of a multiprocessor's accesses queue behind its stores to peers: so it gets its share of the warps.
+    /// Returns the warps that play one task of this role after the other, in a phase where the roles have
+    /// these weights. What is done in the GPU's own memory is done beside the rest, lest the links stand
+    /// still meanwhile. It is no faster than that, for all of a multiprocessor's accesses queue behind its
+    /// stores to peers: so it gets its share of the warps.
     pub(super) fn warps(self, weights: &[(Role, u64)]) -> Range<u32> {
         let of = |role| weights.iter().filter(|(r, _)| *r == role).map(|(_, w)| w).sum::<u64>();
         let (own, peers) = (of(Role::Own), of(Role::Peers));
@@ -49,7 +50,7 @@ impl Role {
     }
 }
 
-/// Arms with their sites, where one that keeps what another one sends is one with the first that does.
+/// Merges tasks with their sites: one that keeps what another one sends is one with the first that does.
 pub(super) fn kept(mut tasks: Vec<(Task, Vec<u32>)>) -> Vec<(Task, Vec<u32>)> {
     let keeps = |task: &Task| Role::of(task) == Role::Own && task.inputs.len() == 1;
     let mut at = 0;
@@ -86,8 +87,8 @@ fn unite((first, first_sites): &mut (Task, Vec<u32>), task: &Task, sites: &[u32]
     }
 }
 
-/// The tasks of a phase with their sites, where several that send one thing are one that reads it once.
-/// For latency: several peers' memory is written a little slower at once than in turn.
+/// Returns the tasks of a phase with their sites, where several that send one thing are one that reads it
+/// once. For latency: several peers' memory is written a little slower at once than in turn.
 pub(super) fn merged(tasks: &[Task]) -> Vec<(Task, Vec<u32>)> {
     let mut merged: Vec<(Task, Vec<u32>)> = Vec::new();
     for task in tasks {
@@ -105,13 +106,13 @@ pub(super) fn merged(tasks: &[Task]) -> Vec<(Task, Vec<u32>)> {
     merged
 }
 
-/// The accesses of a task to each element, times its chunks.
+/// Returns the accesses of a task to each element, times its chunks.
 pub(super) fn weight(task: &Task) -> u64 {
     let accesses = task.inputs.len() + task.outs.len() + usize::from(task.store.is_some());
     u64::from(task.sizes.chunks()) * wide(accesses)
 }
 
-/// The warps for each of these weights: at least one. More weights than warps take turns.
+/// Returns the warps for each of these weights: at least one. More weights than warps take turns.
 pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
     if weights.len() > index(WARPS) {
         return (0..count(weights.len())).map(|i| i % WARPS..i % WARPS + 1).collect();
@@ -133,8 +134,8 @@ pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
     ranges.collect()
 }
 
-/// Arms in the order in which they are played: the first ones have to do with the rank after this one, then
-/// with the next. So not everybody turns to the same rank at once.
+/// Sorts tasks into the order in which they are played: the first ones have to do with the rank after this
+/// one, then with the next. So not everybody turns to the same rank at once.
 pub(super) fn turned(
     program: &DeviceProgram,
     mut tasks: Vec<(Task, Vec<u32>)>,

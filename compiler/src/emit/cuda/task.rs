@@ -20,7 +20,7 @@ const AT_ONCE: usize = 8;
 /// Most addresses that a function is given: more would go through memory.
 const MOST_PASSED: usize = 24;
 
-/// How an operand of a task is reached.
+/// The access to an operand of a task.
 #[derive(Clone)]
 struct Operand {
     /// Its variable in the code.
@@ -34,7 +34,8 @@ struct Operand {
 }
 
 impl Body<'_> {
-    /// The code of a task. If it is `alone` in its phase all warps play it, else those of the `share` at hand.
+    /// Writes the code of a task. If it is `alone` in its phase all warps play it, else those of the `share`
+    /// at hand.
     pub(super) fn task(&mut self, task: &Task, sites: &[u32], alone: bool) {
         self.comment(sites);
         self.line("me.here();");
@@ -55,7 +56,7 @@ impl Body<'_> {
         }
     }
 
-    /// The source lines of a task.
+    /// Writes the source lines of a task as a comment.
     pub(super) fn comment(&mut self, sites: &[u32]) {
         for &site in sites {
             let site = &self.program.sites[index(site)];
@@ -65,7 +66,7 @@ impl Body<'_> {
         }
     }
 
-    /// Waits, a lane each.
+    /// Writes waits, a lane each.
     pub(super) fn waits(&mut self, waits: &[Wait], site: u32, round: u32) {
         let place = |x: u32| if x == u32::MAX { "NOWHERE".into() } else { number(x) };
         for acquire in [true, false] {
@@ -80,7 +81,7 @@ impl Body<'_> {
         }
     }
 
-    /// How far a peer is after this rank.
+    /// Returns the number of ranks by which a peer follows this rank, less 1.
     pub(super) fn distance(&self, peer: u32) -> u32 {
         let (n, rank) = (self.program.header.ranks, self.program.rank);
         (peer + n - rank - 1) % n
@@ -131,7 +132,8 @@ impl Body<'_> {
         }
     }
 
-    /// All rounds of a thread. Without the task: for all tasks that do the same with other peers, which are variables.
+    /// Writes all rounds of a thread. Without the task: for all tasks that do the same with other peers,
+    /// which are variables.
     fn rounds(&mut self, task: Option<&Task>, inputs: &[Operand], outs: &[Operand]) {
         let ahead = self.ahead(inputs);
         self.line("#pragma unroll 1");
@@ -142,7 +144,8 @@ impl Body<'_> {
         self.line("}");
     }
 
-    /// All rounds of a thread, or a call of the function that tasks share which move the same kinds of operands.
+    /// Writes all rounds of a thread, or a call of the function that tasks share which move the same kinds of
+    /// operands.
     fn moved(&mut self, task: &Task, inputs: &[Operand], outs: &[Operand]) {
         let numbered = |ends: &[Operand], name: &str| -> Vec<Operand> {
             let all = ends.iter().enumerate();
@@ -260,8 +263,8 @@ impl Body<'_> {
         self.program.links[index(message.link)].peer
     }
 
-    /// How many groups a thread has in hand at once. Packets are chosen where it has one or two in all: more would be
-    /// copies of code for nothing.
+    /// Returns the number of groups that a thread handles at once. Packets are chosen where it has one or two
+    /// in all: more would be copies of code for nothing.
     fn ahead(&self, inputs: &[Operand]) -> u32 {
         match (self.program.protocol == Protocol::Packet, inputs.len()) {
             (false, 0..=2) => 4,
@@ -270,7 +273,7 @@ impl Body<'_> {
         }
     }
 
-    /// One round of a thread: `ahead` groups.
+    /// Writes one round of a thread: `ahead` groups.
     fn round(&mut self, task: Option<&Task>, inputs: &[Operand], outs: &[Operand], ahead: u32) {
         let copies = inputs.len() == 1
             && !inputs[0].scaled
@@ -450,7 +453,7 @@ impl Body<'_> {
         }
     }
 
-    /// Bytes of a group in memory or on the wire.
+    /// Returns the bytes of a group in memory or on the wire.
     fn bytes(&self, wire: Option<WireType>) -> u32 {
         self.group * wire.map_or(self.spec.element.size(), |wire| of_wire(wire).0)
     }
@@ -459,8 +462,8 @@ impl Body<'_> {
         wire.map_or(self.spec.element.format(), |wire| of_wire(wire).1)
     }
 
-    /// Whether the caller's memory is read and written element by element, though groups are longer: it is not aligned
-    /// to them, or does not consist of whole ones.
+    /// Returns true if the caller's memory is accessed element by element, though groups are longer: it is
+    /// not aligned to them, or does not consist of whole ones.
     fn by_element(&self) -> bool {
         self.group > 1 && (!self.spec.aligned || self.bytes(None) > 16)
     }
@@ -470,7 +473,7 @@ fn any_packets(ends: &[Operand]) -> bool {
     ends.iter().any(|end| end.packets.is_some())
 }
 
-/// Whose packets are awaited at once: a byte for each, lowest first.
+/// Returns the peers whose packets are awaited at once: a byte for each, lowest first.
 fn peers(inputs: &[Operand]) -> String {
     let peers: Vec<u64> = inputs.iter().filter_map(|input| input.packets.map(u64::from)).collect();
     match &peers[..] {
@@ -479,7 +482,7 @@ fn peers(inputs: &[Operand]) -> String {
     }
 }
 
-/// Whether the region lies in a buffer that is never written.
+/// Returns true if the region lies in a buffer that is never written.
 fn in_input(region: &Region) -> bool {
     region.pieces.iter().all(|piece| piece.buf == Buf::Input)
 }

@@ -1,4 +1,4 @@
-//! What does not take a whole program; kernels of the book are in `tests/tests/kernels.rs`.
+//! Tests that do not take a whole program; kernels of the algorithm library are in `tests/tests/kernels.rs`.
 
 use super::share::{Role, warps};
 use super::{Element, Operator, aligned};

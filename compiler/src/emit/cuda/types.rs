@@ -18,14 +18,14 @@ macro_rules! named {
             /// All of them.
             pub const ALL: &[$type] = &[$($type::$variant),*];
 
-            /// The name as users write it.
+            /// Returns the name as users write it.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($type::$variant => $name,)*
                 }
             }
 
-            /// The one of that name.
+            /// Returns the value of that name.
             pub fn named(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|x| x.name() == name)
             }
@@ -50,7 +50,7 @@ named! {
 }
 
 named! {
-    /// How contributions of several ranks become one value.
+    /// The operator by which contributions of several ranks become one value.
     Operator:
     Sum "sum" "The sum; integers wrap.";
     Prod "prod" "The product; integers wrap.";
@@ -64,7 +64,7 @@ named! {
 }
 
 impl Element {
-    /// Bytes of one.
+    /// Returns the bytes of an element.
     pub const fn size(self) -> u32 {
         match self {
             Element::I8 | Element::U8 | Element::Bool => 1,
@@ -74,12 +74,12 @@ impl Element {
         }
     }
 
-    /// Whether it is rounded when computed with.
+    /// Returns true for floating-point types.
     pub const fn is_float(self) -> bool {
         matches!(self, Element::F16 | Element::Bf16 | Element::F32 | Element::F64)
     }
 
-    /// Whether the operator means something for it.
+    /// Returns true if the operator applies to the type.
     pub const fn has(self, operator: Operator) -> bool {
         match operator {
             Operator::Min | Operator::Max => true,
@@ -88,7 +88,7 @@ impl Element {
         }
     }
 
-    /// Its format in the prelude.
+    /// Returns its format in the prelude.
     pub(super) fn format(self) -> &'static str {
         match self {
             Element::F16 => "F16",
@@ -104,7 +104,7 @@ impl Element {
         }
     }
 
-    /// What it is computed with.
+    /// Returns the C++ type in which it is computed.
     pub(super) fn value(self) -> &'static str {
         match self {
             Element::F16 | Element::Bf16 | Element::F32 => "float",
@@ -116,14 +116,14 @@ impl Element {
         }
     }
 
-    /// The wire type, unless it is the element type itself.
+    /// Returns the wire type, unless it is the element type itself.
     pub(super) fn wire(self, wire: Option<WireType>) -> Option<WireType> {
         wire.filter(|wire| wire.name() != self.name())
     }
 }
 
 impl Operator {
-    /// Its name in the prelude, for two operands.
+    /// Returns its name in the prelude, for two operands.
     pub(super) fn pair(self) -> &'static str {
         match self {
             Operator::Sum | Operator::Avg | Operator::PremulSum => "Sum",
@@ -137,7 +137,7 @@ impl Operator {
     }
 }
 
-/// Bytes of an element on the wire, and its format in the prelude.
+/// Returns the bytes of an element on the wire, and its format in the prelude.
 pub(super) fn of_wire(wire: WireType) -> (u32, &'static str) {
     match wire {
         WireType::F16 => (2, "F16"),
@@ -146,7 +146,7 @@ pub(super) fn of_wire(wire: WireType) -> (u32, &'static str) {
     }
 }
 
-/// The wire types of a program's messages.
+/// Returns the wire types of a program's messages.
 pub(super) fn wires(program: &DeviceProgram) -> impl Iterator<Item = WireType> + '_ {
     program.phases.iter().flat_map(|phase| &phase.tasks).flat_map(|task| {
         let inputs = task.inputs.iter().filter_map(|source| match source {

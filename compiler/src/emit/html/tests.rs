@@ -29,7 +29,7 @@ fn count(page: &str, what: &str) -> usize {
     page.matches(what).count()
 }
 
-/// What any drawing of a graph must have, whatever it looks like.
+/// Returns the faults of a drawing that hold whatever it looks like.
 fn faults(page: &str, graph: &StepGraph) -> Vec<String> {
     let mut faults = Vec::new();
     let mut want = |what: String, times: usize| {

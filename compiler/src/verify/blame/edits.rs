@@ -10,9 +10,9 @@ use crate::program::{Binder, Builtin, Expr, Index, Node, Program, Region, Rule, 
 /// One change.
 #[derive(Debug, Clone)]
 pub(super) struct Edit {
-    /// What is at fault if the change helps.
+    /// Span of the expression or statement at fault if the change helps.
     pub(super) span: Span,
-    /// What is said of it.
+    /// The message about it.
     pub(super) text: String,
     change: Change,
 }
@@ -37,7 +37,7 @@ enum Change {
     Swap,
 }
 
-/// All changes, in the order of the text within each kind.
+/// Returns all changes, in the order of the text within each kind.
 pub(super) fn all(program: &Program) -> Vec<Edit> {
     let mut found = Found { edits: Vec::new(), seen: BTreeSet::new() };
     // Statements that are too many come first: the change is the simplest.
@@ -106,7 +106,7 @@ impl Found {
     }
 }
 
-/// Operators that are mistaken for each other.
+/// Returns the operators that are mistaken for each other.
 fn others(op: BinOp) -> &'static [BinOp] {
     match op {
         BinOp::Add => &[BinOp::Sub, BinOp::BitXor],
@@ -122,7 +122,7 @@ fn others(op: BinOp) -> &'static [BinOp] {
     }
 }
 
-/// Whether it is a truth value by its form.
+/// Returns true if an expression is a truth value by its form.
 fn truth(e: &Expr) -> bool {
     match &e.node {
         Node::Unary(op, _) => *op == UnOp::Not,
@@ -144,7 +144,7 @@ fn truth(e: &Expr) -> bool {
     }
 }
 
-/// The place of a statement, for those that have one.
+/// Returns the place of a statement, for those that have one.
 fn place(s: &Stmt) -> Option<Span> {
     match s {
         Stmt::Let(..) => None,
@@ -157,7 +157,7 @@ fn place(s: &Stmt) -> Option<Span> {
 }
 
 impl Edit {
-    /// The program with the change. What stands in several places of the program because it was
+    /// Returns the program with the change. What stands in several places of the program because it was
     /// expanded there (functions, `let` of an `each`) is changed in all of them.
     pub(super) fn made(&self, program: &Program) -> Program {
         let mut p = program.clone();
@@ -235,7 +235,7 @@ impl Edit {
     }
 }
 
-/// Every list of statements.
+/// Calls `f` for every list of statements.
 fn blocks(body: &mut Vec<Stmt>, f: &mut dyn FnMut(&mut Vec<Stmt>)) {
     f(body);
     for s in body {
@@ -251,7 +251,7 @@ fn blocks(body: &mut Vec<Stmt>, f: &mut dyn FnMut(&mut Vec<Stmt>)) {
     }
 }
 
-/// The transfers of every `each`.
+/// Calls `f` for the transfers of every `each`.
 fn rules(body: &mut Vec<Stmt>, f: &mut dyn FnMut(&mut Vec<Rule>)) {
     blocks(body, &mut |block| {
         for s in block {
@@ -262,7 +262,7 @@ fn rules(body: &mut Vec<Stmt>, f: &mut dyn FnMut(&mut Vec<Rule>)) {
     });
 }
 
-/// Every region of the program's own statements.
+/// Calls `f` for every region of the program's own statements.
 fn regions(p: &mut Program, f: &mut dyn FnMut(&mut Region)) {
     blocks(&mut p.body, &mut |block| {
         for s in block {
@@ -277,7 +277,7 @@ fn regions(p: &mut Program, f: &mut dyn FnMut(&mut Region)) {
     });
 }
 
-/// Every whole expression that a user wrote in the clauses and statements.
+/// Calls `f` for every whole expression that a user wrote in the clauses and statements.
 fn exprs(p: &mut Program, f: &mut dyn FnMut(&mut Expr)) {
     p.chunks.iter_mut().chain(p.scratch.iter_mut().map(|(_, e)| e)).for_each(&mut *f);
     blocks(&mut p.body, &mut |block| {

@@ -1,4 +1,4 @@
-//! Who is to blame: which one place of a refuted program, changed a little, makes it right.
+//! Names the cause of a fault: the one place of a refuted program that, changed a little, makes it right.
 //!
 //! A fault shows far from where it was made: a loop that is one turn short is seen in the last place
 //! that lacks something. So small changes to the program are tried at a few small shapes, one at a time:
@@ -24,10 +24,10 @@ use edits::Edit;
 /// No trial may move more chunks than this.
 const MOST_MOVES: u64 = 20_000;
 
-/// All trials together may do so much: steps, chunk moves, ranks and places of the text.
+/// The most work of all trials together: steps, chunk moves, ranks and places of the text.
 const MOST_WORK: u64 = 1_500_000;
 
-/// The finding with the guilty place first, where it can be told.
+/// Returns the finding with the guilty place first, if it can be told.
 pub fn sharpen(
     program: &Arc<Program>,
     shape: &Shape,
@@ -51,7 +51,7 @@ pub fn sharpen(
     found
 }
 
-/// The changed program that is right, if there is one.
+/// Returns the changed program that is right, if there is one.
 fn repair(program: &Arc<Program>, shape: &Shape, options: &Options) -> Option<Edit> {
     let trials = trials(program, shape, options);
     let edits = edits::all(program);
@@ -73,7 +73,7 @@ fn repair(program: &Arc<Program>, shape: &Shape, options: &Options) -> Option<Ed
 /// A shape and what else a trial depends on.
 type Trial = (Shape, Options);
 
-/// Small shapes, and the one at hand if it is small, too.
+/// Returns small shapes, and the one at hand if it is small, too.
 fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec<Trial> {
     let mut shapes = match program.axes.names.len() {
         1 => [2, 3, 4, 5, 8].map(Shape::flat).to_vec(),
@@ -94,18 +94,18 @@ fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec<Trial> {
     trials
 }
 
-/// What a place of the text costs in a trial, in steps.
+/// The cost of a place of the text in a trial, in steps.
 const TEXT: u64 = 16;
 
-/// What is left of the work of all trials.
+/// The remaining work of all trials.
 struct Work {
     left: u64,
-    /// What it costs to copy the text and to lay it out once.
+    /// The cost of copying the text and laying it out once.
     text: u64,
 }
 
 impl Work {
-    /// Whether the program is right at a shape; `None` where the shape is not allowed.
+    /// Returns true if the program is right at a shape; `None` if the shape is not allowed.
     fn proves(&mut self, program: &Arc<Program>, (shape, options): &Trial) -> Option<bool> {
         let mut cost = self.text + shape.ranks();
         let verdict = match Instance::new(program, shape, options) {
@@ -128,7 +128,7 @@ impl Work {
         verdict
     }
 
-    /// Whether the program is right at every shape that it allows, and allows one.
+    /// Returns true if the program is right at every shape that it allows, and allows one.
     fn holds(&mut self, program: &Arc<Program>, trials: &[Trial]) -> bool {
         let mut kept = false;
         trials.iter().all(|t| {

@@ -111,7 +111,7 @@ impl Events {
         Ok(e)
     }
 
-    /// An order in which everything can be played, or the events that wait for ever.
+    /// Returns an order in which everything can be played, or the events that wait for ever.
     pub(super) fn order(&self, slots: u32) -> Result<Vec<u32>, Vec<u32>> {
         let n = self.at.len();
         let credits = self.messages.iter().flat_map(|(sent, received)| {
@@ -232,7 +232,7 @@ impl Events {
         lines.into_iter().fold(d, Diagnostic::note)
     }
 
-    /// The events that each of the stuck ones waits for, of those that are stuck.
+    /// Returns the events that each of the stuck ones waits for, of those that are stuck.
     fn waits(&self, stuck: &[u32], slots: u32) -> Waits {
         let mut waits = Waits::new();
         let mut add = |before: u32, event: u32, why: Wait| {
@@ -263,7 +263,7 @@ const MOST_WAITS: usize = 6;
 /// Stuck events from which a circle is looked for.
 const MOST_STARTS: usize = 8;
 
-/// Why an event waits for another.
+/// The reason for which an event waits for another.
 #[derive(Debug, Clone, Copy)]
 enum Wait {
     /// The other comes before it on its rank.
@@ -276,10 +276,11 @@ enum Wait {
     Drained,
 }
 
-/// By event, what it waits for.
+/// For each event, the events that it waits for.
 type Waits = BTreeMap<u32, Vec<(u32, Wait)>>;
 
-/// The shortest circle through one of the first stuck events that are in one: each waits for the next.
+/// Returns the shortest circle through one of the first stuck events that are in one: each waits for the
+/// next.
 fn circle(waits: &Waits, stuck: &[u32]) -> Vec<(u32, (u32, Wait))> {
     let mut best: Vec<(u32, (u32, Wait))> = Vec::new();
     for &start in stuck.iter().take(MOST_STARTS) {

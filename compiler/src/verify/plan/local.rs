@@ -10,7 +10,7 @@ use crate::instance::Instance;
 use crate::num::{index, short};
 use crate::plan::{Buf, Input, MessageRef, Op, OpRef, RankPlan, Region};
 
-/// Races of one rank.
+/// Checks one rank's plan for races.
 pub(in crate::verify) fn races(
     instance: &Instance,
     sources: &SourceMap,
@@ -64,7 +64,7 @@ pub(in crate::verify) fn races(
     if used > 1 { lanes(part, &order).map_err(|(op, what)| race(op, what)) } else { Ok(()) }
 }
 
-/// Operations of a rank in an order that its lanes and `after` allow.
+/// Returns the operations of a rank in an order that its lanes and `after` allow.
 pub(crate) fn local_order(part: &RankPlan) -> Option<Vec<OpRef>> {
     let mut done: Vec<u32> = vec![0; part.lanes.len()];
     let total: usize = part.lanes.iter().map(|l| l.ops.len()).sum();
@@ -87,7 +87,7 @@ pub(crate) fn local_order(part: &RankPlan) -> Option<Vec<OpRef>> {
     Some(order)
 }
 
-/// Conflicting operations of different lanes are ordered by `after`.
+/// Checks that conflicting operations of different lanes are ordered by `after`.
 fn lanes<'p>(part: &'p RankPlan, order: &[OpRef]) -> Result<(), (&'p Op, String)> {
     let width = part.lanes.len();
     // How far each lane is known to be done when an operation starts.

@@ -82,8 +82,8 @@ pub fn verify(
     Ok(least)
 }
 
-/// The fewest slots that a schedule may ask for: with one less it is refused. `known` are the fewest for
-/// `plans`, which were made for the slots that it does ask for.
+/// Returns the fewest slots that a schedule may ask for: with one less it is refused. `known` are the fewest
+/// for `plans`, which were made for the slots that it does ask for.
 ///
 /// Other slots may make other plans, since fusion counts on them (see [`fusion_slots`]): with fewer, fewer
 /// messages leave early, which ask for less, or wait for messages before them on their lane, which asks for
@@ -121,8 +121,8 @@ pub(crate) fn least(
     Ok(known)
 }
 
-/// Whether fusion that counts on fewer slots makes the same plans: every message that leaves early would do so
-/// even then, since the one whose slot it takes is consumed in an earlier round.
+/// Returns true if fusion that counts on fewer slots makes the same plans: every message that leaves early
+/// would do so even then, since the one whose slot it takes is consumed in an earlier round.
 fn independent(plans: &[Plan], slots: u32) -> bool {
     // The rounds in which the messages of each connection are consumed.
     let mut consumed: BTreeMap<(u32, u32, u16), Vec<u32>> = BTreeMap::new();
@@ -158,7 +158,7 @@ fn independent(plans: &[Plan], slots: u32) -> bool {
     plans.iter().all(|plan| early(&plan.part))
 }
 
-/// The least number of slots up to `most` that is enough, if `most` is: by doubling and bisection.
+/// Returns the least number of slots up to `most` that is enough, if `most` is: by doubling and bisection.
 ///
 /// More slots never harm. Messages of a connection leave on one lane, one after the other; so with one
 /// slot more, what a message waits for (that an earlier one was consumed) is what the message before
@@ -185,13 +185,13 @@ fn fault(instance: &Instance, message: String) -> Diagnostic {
         .help("this is a fault of the compiler: please report it with the file")
 }
 
-/// The span of the statement that an operation comes from.
+/// Returns the span of the statement that an operation comes from.
 fn span(sources: &SourceMap, part: &RankPlan, op: &Op) -> Option<Span> {
     let site = &part.sites[index(op.site)];
     sources.rest_of_line(&site.file, site.line, site.column)
 }
 
-/// The placements that a program can be lowered to.
+/// Returns the placements that a program can be lowered to.
 pub fn placements(style: Style) -> &'static [Placement] {
     match style {
         Style::Data => &[Placement::InPlace, Placement::OutOfPlace],

@@ -5,9 +5,9 @@
 //! round. If no operation waits for anything of its own time or later, but for earlier ones of its own
 //! rank, then the operation of least time and place that is stuck waits for one that is not: nothing is.
 //!
-//! What is checked follows from this rank's plan and its own transfers, and not from the order in which
-//! operations and messages of one round stand. So it holds of the ranks that this one stands for too,
-//! whose chunks are numbered otherwise and whose operations of a round may stand in another order.
+//! The checks use this rank's plan and its own transfers, and not the order in which operations and messages
+//! of one round stand. So their results hold for the ranks that this one stands for too, whose chunks are
+//! numbered otherwise and whose operations of a round may stand in another order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn hears(op: &Op) -> bool {
     op.inputs.iter().any(|i| matches!(i, Input::Message { .. }))
 }
 
-/// Every wait is for something of an earlier time.
+/// Checks that every wait is for something of an earlier time.
 fn times(
     instance: &Instance,
     plan: &Plan,
@@ -139,8 +139,8 @@ fn times(
     slots(instance, &sent, of)
 }
 
-/// The messages in flight on a connection: message i leaves once message i - k was taken, for the least
-/// number k of slots that serves all of them.
+/// Checks the messages in flight on a connection: message i leaves once message i - k was taken, for the
+/// least number k of slots that serves all of them.
 fn slots<'r>(
     instance: &Instance,
     sent: &[Vec<Time>],

@@ -26,25 +26,25 @@ impl Rotation {
         x - x % self.modulus + turned
     }
 
-    /// The rotation, so many times.
+    /// Returns the rotation done `times` times.
     pub(super) fn times(self, times: u32) -> Rotation {
         let by = u64::from(self.by) * u64::from(times) % u64::from(self.modulus);
         Rotation { by: u32::try_from(by).unwrap_or(0), ..self }
     }
 
-    /// Whether it does not matter which of both is done first.
+    /// Returns true if both rotations may be done in either order.
     pub(super) fn commutes(self, other: Rotation) -> bool {
         let still = self.by == 0 || other.by == 0;
         let apart = |a: Rotation, b: Rotation| b.by.is_multiple_of(a.modulus);
         still || self.modulus == other.modulus || apart(self, other) || apart(other, self)
     }
 
-    /// How often it is done until all is where it was.
+    /// Returns the number of times after which the rotation is the identity.
     pub(super) fn order(self) -> u32 {
         self.modulus.checked_div(self.by).unwrap_or(1)
     }
 
-    /// The least number that can be turned to `x`, and how often.
+    /// Returns the least number that can be turned to `x`, and the number of turns.
     fn split(self, x: u32) -> (u32, u32) {
         if self.by == 0 {
             return (x, 0);
@@ -63,11 +63,11 @@ pub(super) enum Group {
     Xor,
 }
 
-/// How often each rotation is done, or the number that is xored.
+/// The number of times that each rotation is done, or the number that is xored.
 pub(super) type Element = SmallVec<[u32; 2]>;
 
 impl Group {
-    /// The rank that stands for this one, and the element that takes it there.
+    /// Returns the rank that stands for this one, and the element that takes it there.
     pub(super) fn split(&self, rank: u32) -> (u32, Element) {
         match self {
             Group::Xor => (0, smallvec![rank]),
@@ -102,7 +102,7 @@ impl Group {
         }
     }
 
-    /// The image of a set of ranks among n.
+    /// Returns the image of a set of ranks among n.
     pub(super) fn ranks(&self, set: &RankSet, g: &Element, n: u32) -> RankSet {
         match self {
             Group::Xor => set.xored(g[0], n),
@@ -113,7 +113,7 @@ impl Group {
         }
     }
 
-    /// Elements that generate the group: one a rotation, or one a bit of xor.
+    /// Returns the elements that generate the group: one a rotation, or one a bit of xor.
     pub(super) fn generators(&self, n: u32) -> Vec<Element> {
         match self {
             Group::Xor => (0..n.max(1).ilog2()).map(|bit| smallvec![1 << bit]).collect(),
@@ -123,7 +123,7 @@ impl Group {
         }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub(super) fn order(&self, n: u32) -> u32 {
         match self {
             Group::Xor => n,
@@ -140,19 +140,19 @@ impl Group {
     }
 }
 
-/// How ranks and the chunks of every buffer move.
+/// The movement of ranks and of the chunks of every buffer.
 #[derive(Debug, Clone)]
 pub(super) struct Action {
     pub(super) group: Group,
     pub(super) n: u32,
-    /// How each buffer moves with each rotation, or, with xor, the chunks a rank in `by`: 0 if they stay.
-    /// The vector is the first, then input, output and scratch.
+    /// The movement of each buffer with each rotation, or, with xor, the chunks a rank in `by`: 0 if they
+    /// stay. The vector is the first, then input, output and scratch.
     pub(super) buffers: Vec<SmallVec<[Rotation; 2]>>,
     /// The owners of the chunks of the vector, if chunks move with their ranks in an order of the program's own.
     pub(super) owners: Option<Arc<Owners>>,
-    /// Whether chunks of different index differ in size, so that classes move like chunks.
+    /// True if chunks of different index differ in size, so that classes move like chunks.
     pub(super) classes: bool,
-    /// Whether all contributions are the root's, and stay so.
+    /// True if all contributions are the root's, and stay so.
     pub(super) rooted: bool,
 }
 
@@ -167,17 +167,17 @@ impl Action {
         self.buffers.get(at).map_or(&[], |b| b.as_slice())
     }
 
-    /// The order in which the chunks of a buffer belong to ranks, if it is one of the program's own.
+    /// Returns the order in which the chunks of a buffer belong to ranks, if it is one of the program's own.
     pub(super) fn owned(&self, buf: Buf) -> Option<&Owners> {
         self.owners.as_deref().filter(|_| buf == Buf::Data)
     }
 
-    /// How a buffer moves with a rotation of the group, or with the bits of xor.
+    /// Returns the movement of a buffer with a rotation of the group, or with the bits of xor.
     pub(super) fn moves(&self, buf: Buf, generator: usize) -> Rotation {
         self.of(buf).get(generator).copied().unwrap_or(Rotation::STILL)
     }
 
-    /// The image of a chunk of a buffer.
+    /// Returns the image of a chunk of a buffer.
     pub(super) fn chunk(&self, buf: Buf, chunk: u32, g: &Element) -> u32 {
         if let Some(owners) = self.owned(buf) {
             return owners.chunk(self.group.apply(owners.rank(chunk), g));
@@ -191,8 +191,8 @@ impl Action {
         }
     }
 
-    /// The chunk of the vector that stands for this one, and the element that takes it there; `None` where
-    /// several elements do.
+    /// Returns the chunk of the vector that stands for this one, and the element that takes it there; `None`
+    /// where several elements do.
     pub(super) fn chunk_split(&self, chunk: u32) -> Option<(u32, Element)> {
         if let Some(owners) = &self.owners {
             let (least, g) = self.group.split(owners.rank(chunk));

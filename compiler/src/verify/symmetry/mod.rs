@@ -13,8 +13,8 @@
 //! * `prefix`: broadcasts whose first rounds differ from rank to rank.
 //! * `clock`: deadlock and races, on the plans of these ranks, with the round as a clock.
 //!
-//! Which group, and how buffers move with it, is tried; the premise decides. So nothing that this file
-//! guesses can make a wrong proof.
+//! The group, and the movement of buffers with it, are found by trial; the premise decides. So no guess of
+//! this file can make a wrong proof.
 
 mod clock;
 mod group;
@@ -38,18 +38,18 @@ use crate::program::{Buffer, Style};
 use group::{Action, Group, Rotation};
 use owners::Owners;
 
-/// At most so many ranks stand for all.
+/// The most ranks that may stand for all.
 const MOST_ORBITS: u32 = 64;
 
-/// At most so many ways in which the buffers may move are tried for one group.
+/// The most ways in which the buffers may move that are tried for one group.
 const MOST_TRIES: usize = 48;
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attempt {
     /// It is proved.
     Proved {
-        /// What the proof found out.
+        /// The findings of the proof.
         facts: Facts,
         /// `shift`, `shifts` or `xor`, or what is shifted.
         group: &'static str,
@@ -63,7 +63,7 @@ pub enum Attempt {
 /// Looks for a symmetry, and proves the instance by it.
 ///
 /// # Errors
-/// What is wrong with the program, if a symmetry was found and the ranks that stand for all fail.
+/// Returns the faults of the program, if a symmetry was found and the ranks that stand for all fail.
 pub fn prove(instance: &Arc<Instance>, sources: &SourceMap) -> Result<Attempt, Diagnostics> {
     let spec = &instance.spec;
     let unknown = |why: &str| Ok(Attempt::Unknown(why.into()));
@@ -97,7 +97,7 @@ pub fn prove(instance: &Arc<Instance>, sources: &SourceMap) -> Result<Attempt, D
     Ok(Attempt::Unknown(first.unwrap_or_else(|| "no group fits the ranks".into())))
 }
 
-/// The groups that may map the program onto itself, those with few orbits first.
+/// Returns the groups that may map the program onto itself, those with few orbits first.
 fn groups(instance: &Instance) -> Vec<Group> {
     let (n, axes) = (instance.spec.ranks, &instance.shape.axes);
     let mut all = Vec::new();
@@ -129,7 +129,7 @@ fn groups(instance: &Instance) -> Vec<Group> {
     all
 }
 
-/// How buffers move so that the program maps onto itself; why it does not, otherwise.
+/// Returns the movement of buffers that maps the program onto itself; the error says why there is none.
 fn find(instance: &Instance, group: Group) -> Result<Action, String> {
     let generators: SmallVec<[Rotation; 2]> = match &group {
         Group::Xor => smallvec![Rotation { modulus: instance.spec.ranks, by: 1 }],
@@ -176,7 +176,7 @@ fn by_owners(instance: &Instance) -> Option<Action> {
     })
 }
 
-/// How buffers move with one generator.
+/// Returns the movement of each buffer with one generator.
 fn alone_moves(
     instance: &Instance,
     group: &Group,
@@ -237,7 +237,8 @@ fn alone_moves(
     Err(why.unwrap_or_else(|| "the chunks cannot be dealt to the ranks".into()))
 }
 
-/// How a buffer of so many chunks may move: with its ranks, if it has as many blocks; in equal parts; or not.
+/// Returns the possible movements of a buffer of `size` chunks: with its ranks, if it has as many blocks; in
+/// equal parts; or none.
 fn candidates(
     size: u32,
     ranks: u32,
@@ -274,7 +275,7 @@ fn candidates(
     list
 }
 
-/// The buffer that results are in.
+/// Returns the buffer that holds the results.
 fn result_buffer(instance: &Instance) -> (Buffer, crate::plan::Buf) {
     match instance.program.style {
         Style::Data => (Buffer::Data, crate::plan::Buf::Data),

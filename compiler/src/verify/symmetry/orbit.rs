@@ -34,7 +34,7 @@ pub(super) struct Replay {
     pub(super) traffic: Vec<Traffic>,
     pub(super) depth: u32,
     pub(super) lossy: bool,
-    /// Whether sums of more than two were made in one round.
+    /// True if sums of more than two were made in one round.
     crowded: bool,
 }
 
@@ -130,7 +130,7 @@ pub(super) fn replay(
     if found.is_empty() { Ok((state, shown)) } else { Err(found) }
 }
 
-/// Whether several transfers of a round go into one region of one rank.
+/// Returns true if several transfers of a round go into one region of one rank.
 fn meet(into: &[&Transfer]) -> bool {
     let mut targets: Vec<(u32, &Region)> = into.iter().map(|t| (t.dst, &t.to)).collect();
     targets.sort_unstable();
@@ -148,7 +148,7 @@ fn hear(heard: &mut [RankSet], into: &[&Transfer], action: &Action, spacing: u32
     }
 }
 
-/// The image of a value.
+/// Returns the image of a value.
 pub(super) fn moved(action: &Action, v: &Value, g: &Element) -> Value {
     let mut v = v.clone();
     for (chunk, ranks) in &mut v.parts {
@@ -164,7 +164,7 @@ pub(super) fn moved(action: &Action, v: &Value, g: &Element) -> Value {
     v
 }
 
-/// The memory of these ranks before the first round.
+/// Returns the memory of these ranks before the first round.
 ///
 /// Leaves of the trees of additions are named by their rank as seen from the chunk's own rank, which
 /// the map does not change: so the image of a tree has the tree's hash.
@@ -195,8 +195,8 @@ fn start(instance: &Instance, action: &Action, least: &[u32], spacing: u32) -> S
     State { values, places, heard, idle: BTreeSet::new() }
 }
 
-/// Whether a declared collective asks of the image of every place the image of what it asks of the place. The
-/// others do where their blocks move with their ranks.
+/// Checks that a declared collective asks of the image of every place the image of what it asks of the place.
+/// The others do where their blocks move with their ranks.
 pub(super) fn asked_alike(instance: &Instance, action: &Action) -> Result<(), String> {
     let spec = &instance.spec;
     if spec.custom.is_none() {

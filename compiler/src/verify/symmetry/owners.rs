@@ -11,7 +11,7 @@ use crate::walk::{Transfer, walk};
 /// More rounds than this are not searched for an order.
 const MOST_ROUNDS: u32 = 64;
 
-/// Which rank each chunk belongs to, one chunk a rank.
+/// The rank that each chunk belongs to, one chunk a rank.
 #[derive(Debug)]
 pub(super) struct Owners {
     rank_of: Vec<u32>,
@@ -26,7 +26,7 @@ pub(super) struct Images {
 }
 
 impl Owners {
-    /// The order of a round in which every rank is sent one chunk, and each another one.
+    /// Returns the order of a round in which every rank is sent one chunk, and each another one.
     pub(super) fn find(instance: &Instance) -> Option<Arc<Self>> {
         let n = instance.ranks();
         let (mut found, mut all) = (None, Vec::new());
@@ -70,7 +70,7 @@ impl Owners {
         self.chunk_of[index(rank)]
     }
 
-    /// The images of all chunks if their ranks move so.
+    /// Returns the images of all chunks if their ranks move so.
     pub(super) fn images(&self, moved: impl Fn(u32) -> u32) -> Images {
         let first = self.rank_of.iter().map(|&rank| self.chunk(moved(rank)));
         let mut levels = vec![first.map(|c| (c, c)).collect::<Vec<_>>()];
@@ -87,7 +87,7 @@ impl Owners {
 }
 
 impl Images {
-    /// The image of an interval, if it is one: its first chunk.
+    /// Returns the image of an interval, if it is one: its first chunk.
     pub(super) fn interval(&self, first: u32, len: u32) -> Option<u32> {
         let level = &self.levels[index(len.max(1).ilog2())];
         let wide = 1u32 << len.max(1).ilog2();
@@ -97,7 +97,7 @@ impl Images {
     }
 }
 
-/// The chunk of the vector that a region is, if it is one.
+/// Returns the chunk of the vector that a region is, if it is one.
 fn one(region: &Region) -> Option<u32> {
     match region.pieces.as_slice() {
         [p] if p.set.total == 1 && p.buf == Buf::Data => Some(p.set.start),

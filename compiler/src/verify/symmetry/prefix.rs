@@ -157,7 +157,7 @@ fn before(instance: &Instance, action: &Action, first: u32) -> Option<Before> {
     (b.classes.len() <= MOST_CLASSES).then_some(b)
 }
 
-/// The values that all ranks hold alike, as rank 0's memory.
+/// Returns the values that all ranks hold alike, as rank 0's memory.
 fn alike(instance: &Instance, action: &Action, state: &State) -> Option<State> {
     let places = Places::new(instance);
     let mut held: BTreeMap<(Buf, u32), (u32, Option<Value>)> = BTreeMap::new();

@@ -41,7 +41,7 @@ pub(super) struct Norm {
     runs: SmallVec<[Run; 1]>,
 }
 
-/// Whether every round is its own image; if not, why not, in words.
+/// Checks that every round is its own image; the error says in words which one is not.
 pub(super) fn holds(instance: &Instance, action: &Action) -> Result<(), String> {
     let (mut fault, mut listed) = (None, 0u64);
     let mut all: Vec<Transfer> = Vec::new();
@@ -60,7 +60,7 @@ pub(super) fn holds(instance: &Instance, action: &Action) -> Result<(), String> 
     }
 }
 
-/// The first round from which on every round is its own image, if there is one that is not the first.
+/// Returns the first round from which on every round is its own image, if there is one that is not the first.
 pub(super) fn holds_from(instance: &Instance, action: &Action) -> Option<u32> {
     let (mut from, mut rounds, mut faults, mut listed) = (0, 0, 0, 0u64);
     let mut all: Vec<Transfer> = Vec::new();
@@ -74,7 +74,7 @@ pub(super) fn holds_from(instance: &Instance, action: &Action) -> Option<u32> {
     (done.is_ok() && faults <= MOST_FAULTS && from > 0 && from < rounds).then_some(from)
 }
 
-/// The image of a transfer.
+/// Returns the image of a transfer.
 pub(super) fn image_of(t: &Norm, action: &Action, g: &Element) -> Option<Norm> {
     image(t, action, g, None, &mut MOST_RUNS.clone())
 }
@@ -134,7 +134,8 @@ fn one(
     Ok(())
 }
 
-/// Whether what the image of rank 0 is sent is the image of what rank 0, whose transfers are given, is sent.
+/// Returns true if the messages to the image of rank 0 are the images of those to rank 0, whose transfers are
+/// given.
 fn first(
     round: &Round<'_>,
     action: &Action,
@@ -159,7 +160,7 @@ fn first(
     Ok(images(&a, action, &g).is_some_and(|a| a == b))
 }
 
-/// Whether the form of the round shows that a shift of all ranks by `step` maps it onto itself.
+/// Returns true if the form of the round shows that a shift of all ranks by `step` maps it onto itself.
 fn by_form(round: &Round<'_>, action: &Action, generator: usize, step: u32) -> bool {
     round.shifts(step, &|buf| {
         let r = action.moves(buf, generator);
@@ -167,7 +168,7 @@ fn by_form(round: &Round<'_>, action: &Action, generator: usize, step: u32) -> b
     })
 }
 
-/// All transfers in their form, in order.
+/// Returns all transfers in their form, in order.
 pub(super) fn norms(all: &[Transfer]) -> Option<Vec<Norm>> {
     let mut left = MOST_RUNS;
     let mut out = Vec::with_capacity(all.len());
@@ -273,13 +274,13 @@ fn image(
     Some(Norm { dst, src, runs, ..*t })
 }
 
-/// The longest aligned block of a power of two that begins here and is no longer than `len`.
+/// Returns the longest aligned block of a power of two that begins here and is no longer than `len`.
 fn aligned(at: u32, len: u32) -> u32 {
     let fits = 1u32 << len.max(1).ilog2();
     if at == 0 { fits } else { fits.min(1 << at.trailing_zeros()) }
 }
 
-/// How many chunks from this one on stay neighbours.
+/// Returns the number of chunks, from this one on, that stay neighbours.
 fn room(action: &Action, buf: Buf, at: u32, g: &Element) -> u32 {
     let until = |r: Rotation, at: u32| match r.by {
         0 => u32::MAX,
@@ -311,7 +312,7 @@ fn room(action: &Action, buf: Buf, at: u32, g: &Element) -> u32 {
     }
 }
 
-/// The images of all transfers.
+/// Returns the images of all transfers.
 fn images(norms: &[Norm], action: &Action, g: &Element) -> Option<Vec<Norm>> {
     let mut left = 4 * MOST_RUNS;
     let owned = action.owners.as_ref().map(|o| o.images(|rank| action.group.apply(rank, g)));
@@ -322,7 +323,7 @@ fn images(norms: &[Norm], action: &Action, g: &Element) -> Option<Vec<Norm>> {
     Some(all)
 }
 
-/// The images of what rank 0 is sent, for every element.
+/// Returns the images of what rank 0 is sent, for every element.
 fn orbit(norms: &[Norm], action: &Action) -> Option<Vec<Norm>> {
     let zero: Vec<&Norm> = norms.iter().take_while(|t| t.dst == 0).collect();
     if wide(zero.len()) * u64::from(action.n) != wide(norms.len()) {

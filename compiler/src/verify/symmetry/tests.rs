@@ -7,7 +7,8 @@ use roundelay_dsl::span::SourceMap;
 use super::{Attempt, prove};
 use crate::{Instance, NoLibrary, Options, Placement, Shape, compile, resolve};
 
-/// Whether a text is proved by symmetry on n ranks, by which group, and whether it is right.
+/// Returns the group by which a text is proved by symmetry on n ranks, if it is, and true if the text is
+/// right.
 fn verdicts(text: &str, n: u32) -> (Option<&'static str>, bool) {
     let mut sources = SourceMap::new();
     let id = sources.add("here.algo", text);
