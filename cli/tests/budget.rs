@@ -245,7 +245,9 @@ fn many_ranks_take_half_a_minute_at_most() {
 /// looked at.
 fn unrolled(name: &str) -> String {
     let (collective, _) = name.split_once('.').expect("collective.name");
-    let round = "each r where r == 1 { r -> r : copy data[0] -> t[0] }";
+    // A rank of all_gather begins with its own chunk alone.
+    let chunk = if collective == "all_gather" { "r" } else { "0" };
+    let round = format!("each r where r == 1 {{ r -> r : copy data[{chunk}] -> t[0] }}");
     let text = algorithm(&format!("scratch t[1] {round} use {name}"));
     text.replacen("all_reduce", collective, 1)
 }
