@@ -3,6 +3,8 @@
 //!
 //! `cargo run --release -p roundelay-examples --example 10_overlap`
 
+#![expect(clippy::print_stdout, reason = "its result is what it prints")]
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

@@ -231,7 +231,7 @@ mod tests {
         let next = |paths: &CopyPaths| wanted(paths.wishes(), 1 << 16);
         assert_eq!(next(&paths), CopyPath::Kernel);
         let note = |paths: &mut CopyPaths, path, time| {
-            paths.note(path, 1 << 16, Duration::from_nanos(time))
+            paths.note(path, 1 << 16, Duration::from_nanos(time));
         };
         note(&mut paths, CopyPath::Kernel, 1000);
         assert_eq!(next(&paths), CopyPath::Past);
