@@ -25,7 +25,7 @@ fn main() -> Result<(), Error> {
 
 /// Computes for about as long as the call takes.
 fn compute(steps: u64) -> u64 {
-    (0..steps).fold(1, |x, step| black_box(x * 31 + step) ^ (x >> 7))
+    (0..steps).fold(1, |x, step| black_box(x.wrapping_mul(31).wrapping_add(step)) ^ (x >> 7))
 }
 
 /// Returns the middle time of some rounds.

@@ -40,7 +40,7 @@ pub(crate) mod helpers {
         if up < n { up } else { v - bit }
     }
 
-    /// The distance by which round k swings an even rank: 1, -1, 3, -5, 11, ...
+    /// How far round k swings an even rank: 1, -1, 3, -5, 11, ...
     #[algorithm_fn]
     pub(crate) fn reach(k: i64) -> i64 {
         (1 - pow(-2, k + 1)) / 3
