@@ -10,9 +10,10 @@
 # device. The command finds its machine's number in VM, their count in VMS, and the network cards below the devices
 # in VM_CARDS. What it says comes out when it
 # has ended, with `M| ` before each line where there are several machines. Ends as the first command that
-# failed did, with 124 if the time was over, with 77 if there can be no machine here, and why.
+# failed did, with 124 if the time was over, with 125 if the emulator crashed twice, with 77 if there can be no machine here, and why.
 set -euo pipefail
 
+given=("$@")
 machines=1 devices=1 processors=8 memory=1536 limit=300
 while getopts n:d:p:m:t: option; do
     case $option in
@@ -164,7 +165,7 @@ for ((machine = 0; machine < machines; machine++)); do
         -virtfs "local,path=$job,mount_tag=job,security_model=none" "${cards[@]}" >"$job/qemu.$machine" 2>&1 &
     running+=($!)
 done
-result=0
+result=0 crashed=
 for ((machine = 0; machine < machines; machine++)); do
     rc=0
     wait "${running[machine]}" || rc=$?
@@ -174,9 +175,16 @@ for ((machine = 0; machine < machines; machine++)); do
     if [ -s "$job/ended.$machine" ]; then
         rc=$(<"$job/ended.$machine")
     else
+        [ $rc != 139 ] || crashed=yes
         case $rc in 124 | 137) rc=124 ;; *) rc=125 ;; esac
         { echo "machine $machine did not end by itself:" && tail -n 20 "$job"/{console,qemu}."$machine"; } >&2
     fi
     [ $result != 0 ] || result=$rc
 done
+# A fault of the emulator says nothing of the command.
+if [ -n "$crashed" ] && [ -z "${VM_AGAIN:-}" ]; then
+    echo "the emulator crashed: once more" >&2
+    VM_AGAIN=yes bash "$0" "${given[@]}" || exit $?
+    exit 0
+fi
 exit $result
