@@ -86,7 +86,7 @@ impl Listener {
     /// address of this rank in the eyes of the rendezvous store.
     pub(crate) fn open(options: Options, seen: IpAddr) -> Result<Listener, Error> {
         let failed = |e: rustix::io::Errno| {
-            Error::Start(format!("whoever knocks at the listener of a rank cannot be heard: {e}"))
+            Error::Start(format!("the listener of a rank cannot wait for connections: {e}"))
         };
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());

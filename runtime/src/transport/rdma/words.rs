@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Word {
     /// The piece of this number came with it, into its slot.
-    IoVec(u32),
+    Piece(u32),
     /// The piece of this number came with it, where this end wanted it.
     Placed(u32),
     /// The piece of this number came with it, and is a note for the stream.
@@ -24,7 +24,7 @@ pub(super) const RAILS: usize = BITS as usize;
 impl Word {
     pub(super) fn encode(self) -> u32 {
         let (kind, number) = match self {
-            Word::IoVec(number) => (0, number),
+            Word::Piece(number) => (0, number),
             Word::Read(number) => (1, number),
             Word::Ended(rails) => (2, rails),
             Word::Placed(number) => (3, number),
@@ -36,7 +36,7 @@ impl Word {
     pub(super) fn decode(word: u32) -> Option<Word> {
         let number = word & MASK;
         match word >> BITS {
-            0 => Some(Word::IoVec(number)),
+            0 => Some(Word::Piece(number)),
             1 => Some(Word::Read(number)),
             2 => Some(Word::Ended(number)),
             3 => Some(Word::Placed(number)),
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn words_come_out_as_they_went_in() {
         for number in [0, 1, 63, MASK - 1, MASK] {
-            for kind in [Word::IoVec, Word::Placed, Word::Note, Word::Read, Word::Ended] {
+            for kind in [Word::Piece, Word::Placed, Word::Note, Word::Read, Word::Ended] {
                 assert_eq!(Word::decode(kind(number).encode()), Some(kind(number)));
             }
         }

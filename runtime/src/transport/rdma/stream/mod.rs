@@ -312,7 +312,7 @@ impl Stream {
     /// Handles a write of the peer.
     fn heard(&mut self, immediate: u32, len: u32) {
         match Word::decode(immediate) {
-            Some(Word::IoVec(number)) => self.came(number, Arrived::Slot(len)),
+            Some(Word::Piece(number)) => self.came(number, Arrived::Slot(len)),
             Some(Word::Placed(number)) => self.came(number, Arrived::Placed(len)),
             Some(Word::Note(number)) => self.note_came(number, len),
             Some(Word::Read(number)) => {

@@ -168,7 +168,7 @@ impl Stream {
         let (word, (to, to_key)) = match place {
             Some(place) => (Word::Placed(number), place),
             None if sent.is_note => (Word::Note(number), ring),
-            None => (Word::IoVec(number), ring),
+            None => (Word::Piece(number), ring),
         };
         let from = match &sent.zero_copy {
             Some(found) => found.block.span(found.offset, sent.len, rail.device.1),

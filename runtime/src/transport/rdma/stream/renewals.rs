@@ -68,7 +68,7 @@ pub(super) struct Renewals {
     /// The queues in the making, by the number of the old one, and attempt.
     making: Vec<(u32, u32, Making)>,
     /// The messages that the peer is to be sent.
-    letters: VecDeque<Renewal>,
+    steps: VecDeque<Renewal>,
     /// The new queues, each with its number and that of the old one.
     coming: Vec<(usize, usize, Rail)>,
     /// Numbers that this end has given to queues that do not take part yet.
@@ -84,7 +84,7 @@ impl Renewals {
             receives,
             attempts: 0,
             making: Vec::new(),
-            letters: VecDeque::new(),
+            steps: VecDeque::new(),
             coming: Vec::new(),
             given: 0,
             pause: PAUSE,
@@ -121,7 +121,7 @@ impl Renewals {
     }
 
     fn say(&mut self, of: u32, attempt: u32, step: Step) {
-        self.letters.push_back(Renewal { of, attempt, step });
+        self.steps.push_back(Renewal { of, attempt, step });
     }
 }
 
@@ -138,8 +138,8 @@ fn connect(rail: Rail, address: Address) -> std::io::Result<Making> {
 impl Stream {
     /// Goes on with all new queues as far as possible.
     pub(super) fn renew(&mut self) {
-        let Renewals { making, letters, coming, chooses, .. } = &self.renewals;
-        let is_idle = making.is_empty() && letters.is_empty() && coming.is_empty();
+        let Renewals { making, steps, coming, chooses, .. } = &self.renewals;
+        let is_idle = making.is_empty() && steps.is_empty() && coming.is_empty();
         if is_idle && (!chooses || self.rails.all.iter().all(Rail::is_live)) {
             return;
         }
@@ -159,9 +159,9 @@ impl Stream {
             self.welcome(of, rail);
             self.renewals.given = self.renewals.given.saturating_sub(1);
         }
-        while let Some(letter) = self.renewals.letters.pop_front() {
-            if !self.note(&Note::Renewal(letter.clone())) {
-                self.renewals.letters.push_front(letter);
+        while let Some(step) = self.renewals.steps.pop_front() {
+            if !self.note(&Note::Renewal(step.clone())) {
+                self.renewals.steps.push_front(step);
                 break;
             }
         }

@@ -96,7 +96,7 @@ fn sends_while(
         assert_eq!((a.trouble(), b.trouble()), (None, None), "after {got} of {total} bytes");
         assert!(Instant::now() < deadline, "{got} of {total} bytes came");
     }
-    assert!(most > 0 || a.registrations_used() == 0, "nothing was zero_copy");
+    assert!(most > 0 || a.registrations_used() == 0, "nothing was sent by zero-copy");
 }
 
 #[test]
