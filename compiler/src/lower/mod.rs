@@ -32,7 +32,7 @@ use crate::places::Places;
 use crate::plan::{Header, Placement, Plan, RankPlan, Site, VERSION, Weighted};
 use crate::program::{Buffer, Style};
 use crate::verify::Verified;
-use crate::walk::walk;
+use crate::walk::{Round, walk};
 use lengths::Lengths;
 
 /// Slots a connection where the schedule does not say.
@@ -116,7 +116,7 @@ pub fn project(
 
 /// A rank's share of one walk over the program, from which its plans of both placements are made.
 pub(crate) struct Projection {
-    rank: u32,
+    pub(crate) rank: u32,
     /// Its transfers, in the order of the rounds.
     pub(crate) transfers: Vec<Transfer>,
     message: u32,
@@ -127,18 +127,31 @@ pub(crate) struct Projection {
 impl Projection {
     /// Walks the program for a rank.
     pub(crate) fn of(instance: &Arc<Instance>, rank: u32) -> Result<Self, Diagnostics> {
-        let (transfers, lengths) = (Vec::new(), Lengths::default());
-        let mut own = Projection { rank, transfers, message: 0, lossy: false, lengths };
+        let mut own = Projection::new(rank);
+        let mut list = Vec::new();
         let done = walk(instance, &mut |round| {
-            own.message = own.message.max(round.message_bound()?);
-            own.lossy |= round.lossy();
-            let first = own.transfers.len();
-            round.of(rank, &mut own.transfers)?;
-            own.lengths.ask(round, rank, &own.transfers[first..])?;
+            list.clear();
+            round.of(rank, &mut list)?;
+            own.add(round, &list)?;
             Ok(ControlFlow::Continue(()))
         });
         done.map_err(|d| vec![*d])?;
         Ok(own)
+    }
+
+    /// Begins a share in which no round is yet.
+    pub(crate) fn new(rank: u32) -> Self {
+        let (transfers, lengths) = (Vec::new(), Lengths::default());
+        Projection { rank, transfers, message: 0, lossy: false, lengths }
+    }
+
+    /// Adds the next round, of which the rank has these transfers.
+    pub(crate) fn add(&mut self, round: &Round, own: &[Transfer]) -> Result<(), Box<Diagnostic>> {
+        self.message = self.message.max(round.message_bound()?);
+        self.lossy |= round.lossy();
+        self.lengths.ask(round, self.rank, own)?;
+        self.transfers.extend_from_slice(own);
+        Ok(())
     }
 
     /// Returns the rank's plan for calls of a placement.

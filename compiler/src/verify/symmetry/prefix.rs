@@ -18,6 +18,7 @@ use super::{Attempt, clock, orbit, premise};
 use crate::cells::Cells;
 use crate::collective::Kind;
 use crate::instance::Instance;
+use crate::lower::Projection;
 use crate::places::Places;
 use crate::plan::Buf;
 use crate::verify::Facts;
@@ -80,7 +81,7 @@ pub(super) fn prove(instance: &Arc<Instance>, sources: &SourceMap) -> Result<Att
         return unknown("what the ranks hold alike is not enough for the result");
     }
     for &rank in &before.classes {
-        clock::check(instance, sources, rank)?;
+        clock::check(instance, sources, &Projection::of(instance, rank)?)?;
     }
     let own = replay.traffic[0];
     let most = |of: fn(&orbit::Traffic) -> u64| {
