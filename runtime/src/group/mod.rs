@@ -203,6 +203,16 @@ impl Group {
         self.control.sleep(self.own(), most);
     }
 
+    /// Records that this rank is awake, if it announced that it would sleep and did not.
+    pub(crate) fn rise(&self) {
+        self.control.rise(self.own());
+    }
+
+    /// Returns true if a local rank was woken on this rank's core, and cannot run before this one leaves it.
+    pub(crate) fn owes_core(&self) -> bool {
+        self.control.owes_core(self.locals.iter().flatten().map(|local| local.control))
+    }
+
     /// Returns the number of this rank.
     pub(crate) fn rank(&self) -> u32 {
         self.rank
