@@ -71,7 +71,7 @@ pub use collectives::Reduction;
 pub use comm::{Args, Batch, Call, CallOptions, Communicator, Resources, Status, With, Work};
 pub use custom::{Algorithm, Files, plan_of};
 pub use dtype::{DType, Element, RedOp, UnknownName};
-pub use error::{Error, Location};
+pub use error::{Diagnostics, Error, Location, Source};
 pub use hints::{HintError, Hints};
 pub use memory::Buffer;
 pub use net::scale;

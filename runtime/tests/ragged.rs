@@ -316,7 +316,7 @@ fn wrong_counts_are_refused_and_do_no_harm() {
         let own = [2, 6][rank];
         let mut refused = |comm: &mut Communicator, input: usize, counts: &[usize], text: &str| {
             let error = comm.all_gather_v(&mut out, &vec![0u8; input], counts).expect_err(text);
-            assert_eq!((error.code(), error.to_string()), (codes::UNSUPPORTED, text.into()));
+            assert_eq!((error.code(), error.to_string()), (codes::USAGE, text.into()));
         };
         refused(comm, own, &[8], "1 counts were given to 2 ranks: one for each is needed");
         refused(

@@ -166,7 +166,7 @@ impl Launcher {
                 Ok(rank) => job.ranks.push(rank),
                 Err(e) => {
                     let program = self.program.to_string_lossy().into_owned();
-                    return Err(Error::Start(format!("cannot start `{program}`: {e}")));
+                    return Err(Error::system(format!("cannot start `{program}`: {e}"), e));
                 }
             }
         }

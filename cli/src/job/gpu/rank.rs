@@ -203,7 +203,12 @@ impl Bench<'_> {
         }
         player.gpu.synchronize(&player.stream)?;
         let mut put = |_: &mut CudaComm, turn: u64| {
-            call(turn).map_err(|what| Error::Cuda { rank, device: device.clone(), what })
+            call(turn).map_err(|what| Error::Cuda {
+                rank,
+                device: device.clone(),
+                what,
+                source: None,
+            })
         };
         let (time, wrong) = self.played(case, calls, &view, &mut put, say)?;
         Ok(Came::Done(time, wrong, None))
