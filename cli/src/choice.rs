@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use roundelay::choose::{Division, NVLINK, Why};
-use roundelay::fabric::{Fabric, NetworkPath, RDMA, system};
+use roundelay::fabric::{Fabric, NetworkPath, RDMA};
 use roundelay::hints::{Level, Merged};
+use roundelay::internal::system;
 use roundelay::{Choice, Hints, Machine, Request, Resolver};
 use roundelay_compiler::cost::{Link, PathCost, Rates, Topology};
 use roundelay_compiler::{Placement, Shape};

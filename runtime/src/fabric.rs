@@ -38,7 +38,7 @@
 //! `roundelay info --topology` writes one of what a machine has, `roundelay tune --links` one with what was
 //! measured.
 
-pub mod system;
+pub(crate) mod system;
 mod write;
 
 use std::collections::BTreeMap;
