@@ -62,3 +62,17 @@ pub fn max_f64(comm: &mut Communicator, value: f64) -> Result<f64, Error> {
         .control_all_gather(value.to_bits(), |_, bits| most = most.max(f64::from_bits(bits)))?;
     Ok(most)
 }
+
+/// Plays one rank's code on so many ranks, as threads of this process: the examples of the documentation.
+///
+/// # Panics
+///
+/// If a rank fails.
+pub fn each_rank(ranks: u32, play: impl Fn(&mut Communicator) -> Result<(), Error> + Sync) {
+    let play = &play;
+    std::thread::scope(|scope| {
+        for mut comm in Communicator::local(ranks).expect("ranks") {
+            scope.spawn(move || play(&mut comm).unwrap_or_else(|error| panic!("{error}")));
+        }
+    });
+}

@@ -58,6 +58,8 @@ use crate::transport::shm::Segment;
 /// caller's thread or, by [`Communicator::start`], in the background. After a failed call (other than
 /// one refused for its arguments) the communicator cannot be used any more.
 ///
+/// The examples of the calls are the code of one rank, and are played by two.
+///
 /// Dropping it waits for pending work; each call of that has its deadline.
 pub struct Communicator {
     rank: u32,
