@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use roundelay::choose::{Division, NVLINK, Why};
-use roundelay::fabric::{Fabric, NetworkPath, RDMA, system};
+use roundelay::fabric::{Fabric, NetworkPath, RDMA};
 use roundelay::hints::{Level, Merged};
+use roundelay::internal::system;
 use roundelay::{Choice, Hints, Machine, Request, Resolver};
 use roundelay_compiler::cost::{Link, PathCost, Rates, Topology};
 use roundelay_compiler::{Placement, Shape};
@@ -71,7 +72,7 @@ pub(crate) fn choose(
 ) -> Result<Choice, Failure> {
     let call = hints(texts)?;
     resolver.choose(request, &call, &Hints::default()).map_err(|e| match e.code() {
-        codes::UNSUPPORTED => Failure::Usage(e.to_string()),
+        codes::UNSUPPORTED | codes::USAGE => Failure::Usage(e.to_string()),
         code => refused(fault(code, e.to_string())),
     })
 }
@@ -120,7 +121,8 @@ fn hosts(ranks: u32, hosts: u32) -> Result<Topology, Failure> {
 /// Returns the paths between hosts that hints name, with what the topology file says of them.
 pub(crate) fn paths(hints: &Hints) -> Result<Vec<PathCost>, Failure> {
     if let Some(file) = hints.topology() {
-        return load(file)?.costs(hints.paths(), &[]).map_err(Failure::Usage);
+        let costs = load(file)?.costs(hints.paths(), &[]);
+        return costs.map_err(|e| Failure::Usage(e.to_string()));
     }
     let unknown = |way: NetworkPath| {
         let link = if way.transport == RDMA { Link::DEVICE } else { Link::NETWORK };
@@ -144,11 +146,11 @@ pub(crate) fn named_paths(hints: &Hints, names: &[String]) -> Result<Vec<Network
         Some(file) => load(file)?.named_paths(names),
         None => system::named_paths(names),
     };
-    paths.map_err(Failure::Usage)
+    paths.map_err(|e| Failure::Usage(e.to_string()))
 }
 
 fn load(file: &str) -> Result<Fabric, Failure> {
-    Fabric::load(Path::new(file)).map_err(|e| refused(fault(codes::FILE, e.to_string())))
+    Fabric::load(Path::new(file)).map_err(|e| refused(fault(e.code(), e.to_string())))
 }
 
 /// Returns the topology over the paths that hints name.

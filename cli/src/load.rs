@@ -9,7 +9,8 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use roundelay::{Algorithm, Files};
+use roundelay::Algorithm;
+use roundelay::internal::Files;
 use roundelay_algorithms::{Book, CATALOGUE};
 use roundelay_compiler::collective::NAMES;
 use roundelay_compiler::verify::blame;

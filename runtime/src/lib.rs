@@ -52,6 +52,8 @@ mod executor;
 pub mod fabric;
 mod group;
 pub mod hints;
+#[doc(hidden)]
+pub mod internal;
 pub mod lang;
 mod memory;
 mod net;
@@ -61,7 +63,7 @@ mod route;
 mod secret;
 mod store;
 pub mod trace;
-pub mod transport;
+mod transport;
 mod waiting;
 
 pub use bind::Stats;
@@ -69,12 +71,11 @@ pub use bootstrap::{Ending, Launcher, Outcome, Setup};
 pub use choose::{Choice, DecidedBy, Machine, Request, Resolver};
 pub use collectives::Reduction;
 pub use comm::{Args, Batch, Call, CallOptions, Communicator, Resources, Status, With, Work};
-pub use custom::{Algorithm, Files, plan_of};
+pub use custom::{Algorithm, plan_of};
 pub use dtype::{DType, Element, RedOp, UnknownName};
-pub use error::{Error, Location};
+pub use error::{Diagnostics, Error, Location, Source};
 pub use hints::{HintError, Hints};
 pub use memory::Buffer;
-pub use net::scale;
 pub use prototype::{Playable, Prototype};
 // No item may have the name of one of these: without the feature, it would hide rustc's note that names it.
 #[cfg(feature = "macros")]

@@ -49,7 +49,7 @@ struct Rdma {
 
 impl Rdma {
     fn here() -> Self {
-        match roundelay::transport::rdma() {
+        match roundelay::internal::rdma() {
             Ok(devices) => Rdma { devices, fault: None },
             Err(why) => Rdma { devices: Vec::new(), fault: Some(why) },
         }
@@ -108,7 +108,7 @@ pub(crate) fn info(args: &args::Info, report: Report) -> Outcome {
 
 fn gather() -> Info {
     let memory = rustix::system::sysinfo();
-    let fault = roundelay::transport::probe().err();
+    let fault = roundelay::internal::probe().err();
     let entry = |e: &roundelay_algorithms::Entry| Entry {
         collective: e.collective,
         algorithm: e.name,

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use roundelay::{Communicator, Error, RedOp, Resources, Setup, Transports, scale};
+use roundelay::internal::scale;
+use roundelay::{Communicator, Error, RedOp, Resources, Setup, Transports};
 use serde::Serialize;
 
 use crate::values::size_text;
@@ -33,7 +34,7 @@ pub(super) struct Probe {
 
 /// Makes a communicator over each transport.
 pub(super) fn probes() -> Vec<Probe> {
-    let devices = roundelay::transport::rdma().ok().map(|_| ("rdma", Transports::RDMA));
+    let devices = roundelay::internal::rdma().ok().map(|_| ("rdma", Transports::RDMA));
     let all = [("shm", Transports::SHM), ("tcp", Transports::TCP)];
     let probe = |(transport, over)| {
         let (joined, used, fault) = match held(over) {

@@ -92,7 +92,7 @@ pub(crate) fn way(play: &Play, ranks: u64) -> Result<TransportName, Failure> {
     };
     // `route` decides in the same way for ranks of this machine.
     let rdma = allowed("rdma") && (play.hosts > 1 || !allowed("tcp"));
-    let rdma = rdma && roundelay::transport::rdma().is_ok();
+    let rdma = rdma && roundelay::internal::rdma().is_ok();
     // If there are several paths, their transports decide.
     let paths = choice::all_ways(merged.hints())?;
     let devices = paths.iter().filter(|path| path.transport == RDMA).count();

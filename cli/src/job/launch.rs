@@ -185,7 +185,7 @@ impl Heard {
 fn failure(code: Code, message: String, note: Option<String>) -> Failure {
     let finding = fault(code, message);
     match code {
-        codes::UNSUPPORTED => refused(finding),
+        codes::UNSUPPORTED | codes::USAGE | codes::SETTINGS => refused(finding),
         _ => Failure::Run(note.into_iter().fold(finding, |f, note| f.note(note))),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use roundelay::{Communicator, Error};
+use roundelay::{Communicator, Error, internal};
 
 /// Batches, where there are calls enough.
 const BATCHES: u32 = 11;
@@ -78,6 +78,6 @@ pub(crate) fn measure_host(
             call(comm)?;
         }
         let each = began.elapsed().as_secs_f64() / f64::from(calls);
-        comm.max_f64(each)
+        internal::max_f64(comm, each)
     })
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use roundelay::cuda::Protocol;
-use roundelay::{Args, Call, DType, Error, RedOp};
+use roundelay::{Args, Call, DType, Error, RedOp, internal};
 use roundelay_algorithms::{CATALOGUE, Entry};
 use roundelay_compiler::{Placement, Shape};
 
@@ -44,7 +44,7 @@ fn grid(ranks: u32) -> Option<Shape> {
 
 /// Returns true if another call is begun: all ranks go by the clock of the slowest.
 fn goes_on(player: &mut Player<'_>, began: Instant, order: &Order) -> Result<bool, Error> {
-    Ok(player.gpu.host().max_f64(began.elapsed().as_secs_f64())? < order.seconds)
+    Ok(internal::max_f64(player.gpu.host(), began.elapsed().as_secs_f64())? < order.seconds)
 }
 
 /// The calls that are played with an algorithm.

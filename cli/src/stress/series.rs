@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use roundelay::cuda::Protocol;
-use roundelay::{DType, Error, RedOp};
+use roundelay::{DType, Error, RedOp, internal};
 use roundelay_algorithms::find;
 
 use super::book::ready;
@@ -144,7 +144,7 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
             said.add(wrong, words.into_iter().map(|w| format!("{at}: {w}")));
         }
         made += TOGETHER as u64;
-        if player.gpu.host().max_f64(began.elapsed().as_secs_f64())? > order.seconds {
+        if internal::max_f64(player.gpu.host(), began.elapsed().as_secs_f64())? > order.seconds {
             break;
         }
     }
@@ -214,7 +214,7 @@ pub(super) fn graph(order: &Order, player: &mut Player<'_>) -> Result<Said, Erro
             said.add(wrong + u64::from(!same), words);
         }
         replays += 1;
-        if player.gpu.host().max_f64(began.elapsed().as_secs_f64())? > order.seconds {
+        if internal::max_f64(player.gpu.host(), began.elapsed().as_secs_f64())? > order.seconds {
             break;
         }
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use roundelay::bootstrap::{Setup, membership};
 use roundelay::fabric::{Class, Fabric, Host, NetworkPath, Pair};
-use roundelay::{Args, Call, Communicator, DType, Error, Hints, RedOp, plan_of};
+use roundelay::{Args, Call, Communicator, DType, Error, Hints, RedOp, internal, plan_of};
 use roundelay_algorithms::find;
 use roundelay_compiler::plan::{Plan, Shares};
 use roundelay_compiler::{Options, Placement, Shape};
@@ -218,7 +218,7 @@ fn measured(comm: &mut Communicator, paths: u32) -> Result<Vec<Class>, Error> {
     let plan = Arc::new(plan);
     let mut classes = Vec::new();
     for path in 0..paths {
-        comm.set_shares(Some(Shares::single(path, paths)))?;
+        internal::set_shares(comm, Some(Shares::single(path, paths)))?;
         let mut small = vec![0u8; 8];
         let mut times = Vec::new();
         for _ in 0..SHORT + 10 {
@@ -243,7 +243,7 @@ fn measured(comm: &mut Communicator, paths: u32) -> Result<Vec<Class>, Error> {
         let gbs = data.len() as f64 / moving * 1e-9;
         classes.push(Class { latency_us: latency * 1e6, gbs });
     }
-    comm.set_shares(None)?;
+    internal::set_shares(comm, None)?;
     Ok(classes)
 }
 

@@ -263,5 +263,6 @@ fn no_collective(name: &str) -> Error {
         None => format!("there are {}", names.collect::<Vec<_>>().join(", ")),
     };
     let code: Code = codes::UNKNOWN_COLLECTIVE;
-    Error::Refused { code, text: format!("the book has no algorithm for `{name}`; {near}") }
+    let text = format!("the book has no algorithm for `{name}`; {near}");
+    Error::Refused { code, text, source: None }
 }

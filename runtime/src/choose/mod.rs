@@ -34,10 +34,10 @@ use crate::hints::{Hints, Level, Merged, Objective};
 use crate::route::Transports;
 use candidate::{Candidate, Known};
 pub use division::{Division, Part};
-pub use how::How;
 use how::fastest;
+pub use how::{How, HowError};
 pub use machine::Machine;
-pub use tuned::{Setting, Times, Tuned, VARIABLE};
+pub use tuned::{Setting, TableFault, Times, Tuned, TunedError, VARIABLE};
 
 /// The factor within which measured times are alike, and those that are predicted for crowded cores.
 const ALIKE: f64 = 1.03;
@@ -218,7 +218,8 @@ impl Resolver {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] if either is wrong: the variable, or path and line.
+    /// [`Error::Settings`] if either is wrong, with the variable, or path and line; [`Error::System`] if the table
+    /// cannot be read.
     pub fn from_env() -> Result<Self, Error> {
         let tuned = match Tuned::path() {
             Some(path) => Tuned::load(&path)?,
@@ -325,6 +326,7 @@ impl Resolver {
                     "the {level} names {collective}.{name}, which cannot be played on {} ranks: {why}",
                     request.topology.ranks()
                 ),
+                source: None,
             });
         }
         let source = DecidedBy::Hint(level, "algorithm");
@@ -487,6 +489,7 @@ fn nothing(request: &Request<'_>, candidates: &[Candidate]) -> Error {
             request.topology.ranks(),
             whys.join("; ")
         ),
+        source: None,
     }
 }
 

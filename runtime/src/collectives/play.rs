@@ -28,6 +28,20 @@ impl Communicator {
 
     /// Loads an algorithm like [`Communicator::load`], from a text; `name` stands in messages.
     ///
+    /// ```
+    /// # use roundelay::RedOp;
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let text = "algorithm direct implements all_gather on n ranks {
+    ///     each r { for p in 0..n where p != r { r -> p : copy data[r] } }
+    /// }";
+    /// let direct = comm.load_text("direct.algo", text)?;
+    /// let mut output = [0; 2];
+    /// comm.run_algorithm_into(&direct, &mut output, &[comm.rank()], RedOp::Sum)?;
+    /// assert_eq!(output, [0, 1]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Refused`] with rendered diagnostics if the text is wrong.
@@ -52,6 +66,20 @@ impl Communicator {
     }
 
     /// Plays an algorithm in place.
+    ///
+    /// ```
+    /// # use roundelay::RedOp;
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let text = "algorithm naive implements all_reduce on n ranks {
+    ///     each r { for p in 0..n where p != r { r -> p : reduce data } }
+    /// }";
+    /// let naive = comm.load_text("naive.algo", text)?;
+    /// let mut data = [comm.rank() as f32 + 1.0; 4];
+    /// comm.run_algorithm(&naive, &mut data, RedOp::Sum)?;
+    /// assert_eq!(data, [3.0; 4]);
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     ///

@@ -56,7 +56,7 @@ pub(crate) struct Core {
     pub(super) seen: Vec<Standing>,
     pub(crate) plans: Plans,
     /// Shares that the caller set, for plans that are split by bandwidth into as many parts.
-    pub(super) shares: Option<Shares>,
+    pub(crate) shares: Option<Shares>,
     /// The measurements of the paths, once a plan is split over them.
     pub(super) balance: Option<Balance>,
     /// Bytes sent and received over each path before the call in progress.

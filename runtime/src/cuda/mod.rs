@@ -50,5 +50,5 @@ pub use comm::{CudaComm, CudaOptions};
 pub use graph::{CudaGraph, CudaWork};
 pub use probe::{Machine, Nvrtc, probe};
 
-pub use crate::backend::cuda::{CudaStream, Device, wheels};
+pub use crate::backend::cuda::{CudaStream, Device};
 pub use roundelay_compiler::device::Protocol;

@@ -24,8 +24,8 @@ pub(crate) struct Sheet {
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] if the file cannot be read or is wrong, or a path is none; [`Error::Start`] if a path is
-/// a device that cannot be had here.
+/// [`Error::System`] if the file cannot be read; [`Error::Settings`] if it is wrong, or a path is none;
+/// [`Error::Start`] if a path is a device that cannot be had here.
 pub(crate) fn settle(
     options: &mut Options,
     transports: Transports,
@@ -45,7 +45,7 @@ pub(crate) fn settle(
     };
     let host = host_name(options);
     let mut media: Vec<Medium> = Vec::new();
-    for way in named_paths.map_err(Error::Usage)? {
+    for way in named_paths? {
         let name = &way.name;
         let place = way.devices.get(&host).unwrap_or(name).clone();
         let medium = match way.transport == RDMA {
@@ -89,9 +89,10 @@ fn allowed(options: &Options, transports: Transports) -> Result<(), Error> {
             Medium::Interface(_) if !transports.tcp && several => ("a network interface", "tcp"),
             _ => continue,
         };
-        return Err(Error::Usage(format!(
+        let text = format!(
             "path `{name}` is {what}, and the hint `transport` excludes {transport}: leave out one of them"
-        )));
+        );
+        return Err(Error::Settings { text, source: None });
     }
     Ok(())
 }
@@ -127,7 +128,7 @@ pub(crate) fn costs(
         let mut hosts = hosts.to_vec();
         hosts.sort();
         hosts.dedup();
-        return sheet.fabric.costs(Some(&options.paths), &hosts).map_err(Error::Usage);
+        return Ok(sheet.fabric.costs(Some(&options.paths), &hosts)?);
     }
     let known = speeds.iter().all(|&speed| speed > 0 && speed < u32::MAX);
     let cost = |((name, medium), &speed): ((&String, &Medium), &u32)| {

@@ -40,7 +40,7 @@ const PATHS: [&str; 2] = ["127.0.0.1", "::1"];
 
 /// Returns the names of the devices for RDMA.
 fn devices() -> Vec<String> {
-    let lines = roundelay::transport::rdma().unwrap_or_default();
+    let lines = roundelay::internal::rdma().unwrap_or_default();
     lines.iter().filter_map(|line| Some(line.split_once(':')?.0.to_owned())).collect()
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn threads<T: Send>(
 
 /// Runs a test over this, or says why it cannot be done here.
 fn over(over: Over, test: impl Fn(Over)) {
-    match roundelay::transport::rdma() {
+    match roundelay::internal::rdma() {
         Err(why) if over.has_devices() => skip(Needs::Rdma, format!("no RDMA: {why}")),
         Ok(lines) if over == Over::TwoRdma && lines.len() < 2 => {
             skip(Needs::Rdma, "one device for RDMA only");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use roundelay::{Args, Buffer, Call, Communicator, DType, RedOp, Stats};
+use roundelay::{Args, Buffer, Call, Communicator, DType, RedOp, Stats, internal};
 use roundelay_algorithms::find;
 use roundelay_compiler::plan::{CopyPolicy, Shares, WHOLE};
 use roundelay_compiler::{Options, Placement, Plan, Program, Shape, compile};
@@ -253,7 +253,7 @@ impl Case<'_> {
         };
         let (count, dtype, op) = (self.count as u64, self.dtype, self.op);
         let call = Call { count, dtype, op, factor: factor(self.data, rank), args };
-        comm.set_shares(self.shares.clone())?;
+        internal::set_shares(comm, self.shares.clone())?;
         let stats = comm.run(&plans[manner.schedule][rank as usize], call)?;
         Ok(match second {
             None => Played { input: None, result: first, stats },

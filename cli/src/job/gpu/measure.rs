@@ -1,7 +1,7 @@
 //! Measures time on a stream: between two events, with many calls between them, on the slowest rank.
 
-use roundelay::Error;
 use roundelay::cuda::{CudaComm, CudaStream};
+use roundelay::{Error, internal};
 
 use super::super::measure::{Effort, measure};
 
@@ -22,6 +22,6 @@ pub(crate) fn measure_stream(
         let ended = gpu.work(stream)?;
         gpu.synchronize(stream)?;
         let each = ended.since_us(&began)? / 1e6 / f64::from(calls.max(1));
-        gpu.host().max_f64(each)
+        internal::max_f64(gpu.host(), each)
     })
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use roundelay::cuda::{CudaComm, CudaOptions, probe};
-use roundelay::{Communicator, Error, Hints};
+use roundelay::{Communicator, Error, Hints, internal};
 
 use super::super::measure::Effort;
 use super::super::rank::{Say, checks};
@@ -76,7 +76,7 @@ fn cases(job: &Job, gpu: &mut CudaComm, ready: &[Ready], say: &mut Say<'_>) -> R
     for (index, case) in job.cases.iter().enumerate() {
         if let Some(most) = most {
             let host = bench.player.gpu.host();
-            if host.max_f64(began.elapsed().as_secs_f64())? > most {
+            if internal::max_f64(host, began.elapsed().as_secs_f64())? > most {
                 break;
             }
         }
@@ -203,7 +203,12 @@ impl Bench<'_> {
         }
         player.gpu.synchronize(&player.stream)?;
         let mut put = |_: &mut CudaComm, turn: u64| {
-            call(turn).map_err(|what| Error::Cuda { rank, device: device.clone(), what })
+            call(turn).map_err(|what| Error::Cuda {
+                rank,
+                device: device.clone(),
+                what,
+                source: None,
+            })
         };
         let (time, wrong) = self.played(case, calls, &view, &mut put, say)?;
         Ok(Came::Done(time, wrong, None))
