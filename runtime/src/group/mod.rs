@@ -30,7 +30,7 @@ use crate::net::{ConnectionId, Counts, LAST_WORDS, Net};
 use crate::route::{Peer, Route, Transport, Transports};
 use crate::transport::rdma;
 use crate::transport::shm::{Exchange, Layout, Segment, State};
-use crate::transport::tcp::Socket;
+use crate::transport::stream::Connection;
 use crate::waiting::Waiting;
 
 /// The time that ranks elsewhere may take to say what they wait for. They look up once a millisecond.
@@ -132,7 +132,7 @@ pub(crate) struct Group {
     costs: Vec<PathCost>,
     /// Connections that are not plain sockets: they move only while this process looks at them, whatever it waits
     /// for, for a peer may still need what an earlier call sent.
-    streamed: Vec<Weak<Socket>>,
+    streamed: Vec<Weak<Connection>>,
     /// The devices that carry connections by RDMA, and true if every rank of the job has some.
     devices: rdma::Choice,
     all_have_rdma: bool,
@@ -346,8 +346,8 @@ impl Group {
         let own = self.own();
         let Some(mut net) = self.net() else { return };
         net.poll();
-        for socket in self.streamed.iter().filter_map(Weak::upgrade) {
-            socket.tend();
+        for connection in self.streamed.iter().filter_map(Weak::upgrade) {
+            connection.tend();
         }
         net.answer_waits(|| self.control.wait_of(own));
         match net.alarmed() {

@@ -28,11 +28,31 @@
 //! To add a transport: one folder here, an arm in `endpoints`, a rule in `route`, and a line
 //! `conformance!(...)` in `tests/conformance`, which plays the same suite over every transport.
 
+pub(crate) mod fault;
+mod list;
+pub(crate) mod message;
 #[cfg(feature = "cuda")]
 pub(crate) mod nvlink;
 pub(crate) mod rdma;
 pub(crate) mod shm;
+pub(crate) mod stream;
 pub(crate) mod tcp;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use fault::Fault;
+use stream::ByteStream;
+
+list::transports! {
+    Shm;
+    Tcp carries tcp::Socket;
+    Rdma carries rdma::DeviceStream;
+}
 
 /// Lists the devices for RDMA that would be used here, a line each; if there are none, gives the reason and
 /// the remedy.

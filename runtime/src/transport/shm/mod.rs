@@ -20,7 +20,7 @@ pub(crate) use cma::read;
 pub(crate) use control::{Exchange, State};
 pub use layout::Layout;
 pub(crate) use layout::{INLINE, PAGE, RING, cores};
-pub(crate) use slots::{Kind, Message, Receiver, Sender, meta};
+pub(crate) use slots::{Receiver, Sender};
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;

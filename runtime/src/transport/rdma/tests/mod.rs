@@ -5,10 +5,11 @@ use std::io::IoSliceMut;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::connect::{connect_with, probe};
+use super::Choice;
+use super::connect::{connect, connect_with, probe};
 use super::stream::{DEPTH, PIECE, SLOTS, Stream};
 use super::verbs::Completion;
-use super::{Choice, connect};
+use crate::transport::fault::Fault;
 
 mod placed;
 mod renewed;
@@ -72,7 +73,7 @@ fn pair_with(devices: usize, receives: u32) -> Option<(Stream, Stream)> {
     let end = move |socket: TcpStream| {
         let mut ends =
             connect_with(vec![socket.into()], &choice, receives, Instant::now() + LIMIT)?;
-        Ok::<Stream, (usize, String)>(ends.remove(0).1)
+        Ok::<Stream, (usize, Fault)>(ends.remove(0).1)
     };
     let other = std::thread::spawn({
         let end = end.clone();
@@ -344,7 +345,7 @@ fn devices_and_addresses_that_do_not_exist_are_named() {
     };
     let error = |choice: &Choice| {
         let made = connect(vec![socket()], choice, Instant::now() + LIMIT);
-        made.err().expect("no such thing").1
+        made.err().expect("no such thing").1.to_string()
     };
     let name = devices[0].split(':').next().expect("its name");
     let why = error(&Choice { devices: vec!["none".into()], gid: None });
