@@ -8,12 +8,10 @@ use roundelay_compiler::cost::PathCost;
 use super::Group;
 use crate::error::Error;
 use crate::net::{ConnectionId, Deadline};
-use crate::route::Transport;
-use crate::transport::Carrier;
 use crate::transport::fault::Fault;
 use crate::transport::rdma;
-use crate::transport::stream::{Connection, Handshake, handshake};
-use crate::transport::tcp::Socket;
+use crate::transport::stream::{Connection, handshake};
+use crate::transport::{Carrier, Transport};
 
 /// The time that a rank stays until its peers' systems have what it sent over several paths.
 const LINGER: Duration = Duration::from_secs(2);
@@ -33,23 +31,16 @@ impl Group {
         let stopped = || self.is_aborted().then(|| self.aborted(None));
         let watch = &mut |peer| watch(peer).or_else(stopped);
         let sockets = net.open(wanted, Deadline { timeout, watch, members })?;
-        let by_rails = |connection: &ConnectionId| {
-            let route = self.routes.get(connection.peer as usize);
-            self.carried.is_none() && route.is_some_and(|route| route.transport == Transport::Rdma)
-        };
         let (mut made, mut begun, mut meetings) = (Vec::new(), Vec::new(), Vec::new());
         for (&connection, fd) in wanted.iter().zip(sockets) {
             let meeting = match net.listener().device(connection.path.into()) {
                 Some(device) => rdma::over_path(fd, device),
-                None if by_rails(&connection) => {
-                    rdma::over_rails(fd, &self.devices, &self.registrations)
-                }
                 None => match net.stream(connection, fd) {
                     Ok(stream) => {
                         made.push(Some(Connection::over_paths(stream)));
                         continue;
                     }
-                    Err(fd) => Handshake::Done(Socket::new(fd).into()),
+                    Err(fd) => self.link(connection.peer).begin(fd, &self.means),
                 },
             };
             begun.push((made.len(), connection));
@@ -86,15 +77,23 @@ impl Group {
             Ok(carrier) => Ok(Connection::new(carrier)),
             Err(_) if self.is_aborted() => Err(self.aborted(None)),
             Err(why) => Err(Error::Start(format!(
-                "rank {} cannot reach rank {} by RDMA: {why}; without it: transport=shm,tcp",
-                self.rank, connection.peer
+                "rank {} cannot reach rank {} by {}: {why}; without it: transport=shm,tcp",
+                self.rank,
+                connection.peer,
+                self.link(connection.peer).title()
             ))),
         }
     }
 
+    /// Returns the transport to a rank that shares no memory with this one, where there is one path.
+    fn link(&self, peer: u32) -> Transport {
+        let route = self.routes.get(peer as usize);
+        route.and_then(|route| route.transports.iter().next()).unwrap_or(Transport::Tcp)
+    }
+
     /// Sets the devices that carry connections which are made from now on.
     pub(crate) fn choose_devices(&mut self, devices: rdma::Choice) {
-        self.devices = devices;
+        self.means.devices = devices;
     }
 
     /// Returns the paths between hosts; none where there is only one.

@@ -98,6 +98,6 @@ pub(crate) fn check(_: &Choice) -> Result<(), String> {
     Err(WHY.into())
 }
 
-pub(crate) fn probe() -> Result<Vec<String>, String> {
+pub(super) fn found() -> Result<Vec<String>, String> {
     Err(WHY.into())
 }

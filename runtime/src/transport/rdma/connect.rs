@@ -59,7 +59,7 @@ fn devices() -> Result<&'static [Arc<Device>], String> {
 }
 
 /// Lists the devices that would be used, a line each, or says why there are none.
-pub(crate) fn probe() -> Result<Vec<String>, String> {
+pub(super) fn found() -> Result<Vec<String>, String> {
     Ok(devices()?.iter().map(Device::describe).collect())
 }
 

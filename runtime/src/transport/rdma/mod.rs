@@ -42,22 +42,22 @@ mod verbs;
 mod words;
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 #[cfg(not(feature = "rdma"))]
-use absent::Meeting;
+pub(crate) use absent::{DeviceStream, Registrations, check};
 #[cfg(not(feature = "rdma"))]
-pub(crate) use absent::{DeviceStream, Registrations, check, probe};
+use absent::{Meeting, found};
 #[cfg(feature = "rdma")]
-use connect::Meeting;
+pub(crate) use connect::check;
 #[cfg(feature = "rdma")]
-pub(crate) use connect::{check, probe};
+use connect::{Meeting, found};
 #[cfg(feature = "rdma")]
 pub(crate) use device_stream::DeviceStream;
 #[cfg(feature = "rdma")]
 pub(crate) use registrations::Registrations;
 
 use crate::transport::stream::Handshake;
+use crate::transport::{Means, Unavailable};
 
 /// The devices that carry a connection, and the addresses they use. Both ends choose for themselves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,14 +69,15 @@ pub(crate) struct Choice {
     pub(crate) gid: Option<u32>,
 }
 
+/// Lists the devices that would be used, a line each.
+pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
+    found().map_err(Unavailable::Devices)
+}
+
 /// Begins to meet the peer over a fresh socket, on the rails of a choice; devices read what lies in registered
 /// memory from there.
-pub(crate) fn over_rails(
-    socket: OwnedFd,
-    choice: &Choice,
-    registrations: &Arc<Registrations>,
-) -> Handshake {
-    Meeting::over_rails(socket, choice, registrations).into()
+pub(super) fn begin(socket: OwnedFd, means: &Means) -> Handshake {
+    Meeting::over_rails(socket, &means.devices, &means.registrations).into()
 }
 
 /// Begins to meet the peer on a path, where an end that exists also works.

@@ -29,9 +29,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use super::Unavailable;
 use crate::error::{Bytes, Error};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rndly\x00\x00\x01");
+
+/// Makes a small segment, to see whether that can be done here.
+pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
+    let layout = Layout { slot_bytes: 64, arena_bytes: 4096, ..Layout::new(1) };
+    Segment::create(layout)?;
+    Ok(Vec::new())
+}
 
 /// The shared memory of a job, mapped into this process.
 pub(crate) struct Segment {

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::Choice;
-use super::connect::{connect, connect_with, probe};
+use super::connect::{connect, connect_with, found};
 use super::stream::{DEPTH, PIECE, SLOTS, Stream};
 use super::verbs::Completion;
 use crate::transport::fault::Fault;
@@ -57,7 +57,7 @@ impl Unruly {
 
 /// Connects two ends over so many devices with so many receives; `None` where there is no device.
 fn pair_with(devices: usize, receives: u32) -> Option<(Stream, Stream)> {
-    let names = match probe() {
+    let names = match found() {
         Ok(lines) => lines,
         Err(why) => {
             roundelay_tests::skip(roundelay_tests::Needs::Rdma, why);
@@ -338,7 +338,7 @@ fn when_every_queue_has_failed_both_ends_say_so() {
 
 #[test]
 fn devices_and_addresses_that_do_not_exist_are_named() {
-    let Ok(devices) = probe() else { return };
+    let Ok(devices) = found() else { return };
     let socket = || {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         TcpStream::connect(listener.local_addr().expect("its address")).expect("a socket").into()

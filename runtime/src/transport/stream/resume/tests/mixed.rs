@@ -4,6 +4,7 @@
 use std::io::Write;
 
 use super::*;
+use crate::transport::Transport;
 use crate::transport::rdma::{self, Choice};
 use crate::transport::stream::handshake;
 
@@ -66,13 +67,13 @@ impl Reach for Side {
 
 /// Returns the first device, if there is one.
 fn device() -> Option<Choice> {
-    match rdma::probe() {
+    match Transport::Rdma.probe() {
         Ok(streams) => {
             let name = streams[0].split(':').next().unwrap_or_default().to_owned();
             Some(Choice { devices: vec![name], gid: None })
         }
         Err(why) => {
-            roundelay_tests::skip(roundelay_tests::Needs::Rdma, why);
+            roundelay_tests::skip(roundelay_tests::Needs::Rdma, why.to_string());
             None
         }
     }
