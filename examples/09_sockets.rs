@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roundelay::{Communicator, Error, Hints, RedOp, Setup, Transport};
+use roundelay::{Communicator, Error, Hints, RedOp, Setup, Transports};
 
 fn main() -> Result<(), Error> {
     // Ranks 0 and 1 believe to be on one machine, 2 and 3 on another. On real machines ranks join by
@@ -23,11 +23,11 @@ fn rank(mut comm: Communicator) -> Result<(), Error> {
     // Checks how each rank is reached, and prints why.
     for route in comm.routes() {
         let expected = match (route.rank == comm.rank(), route.rank / 2 == comm.rank() / 2) {
-            (true, _) => Transport::Own,
-            (_, true) => Transport::Shm,
-            (_, false) => Transport::Tcp,
+            (true, _) => Transports::NONE,
+            (_, true) => Transports::SHM,
+            (_, false) => Transports::TCP,
         };
-        assert_eq!(route.transport, expected, "{}", route.why);
+        assert_eq!(route.transports, expected, "{}", route.why);
     }
 
     let mut data = comm.alloc::<f32>(100_000)?;

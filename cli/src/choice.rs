@@ -177,10 +177,10 @@ pub(crate) fn of_play(
     let shape = shape.cloned().unwrap_or_else(|| usual(collective));
     root_fits(collective, root, shape.ranks())?;
     let (topology, transport) = match joined::topology(play)? {
-        Some((topology, _)) if play.on.gpus() => (topology, NVLINK),
-        None if play.on.gpus() => (hosts(shape.ranks() as u32, 1)?, NVLINK),
-        Some(known) => known,
-        None => (hosts(shape.ranks() as u32, play.hosts)?, carried(play.hosts)),
+        Some((topology, _)) if play.on.gpus() => (topology, NVLINK.to_owned()),
+        None if play.on.gpus() => (hosts(shape.ranks() as u32, 1)?, NVLINK.to_owned()),
+        Some((topology, transports)) => (topology, transports.to_string()),
+        None => (hosts(shape.ranks() as u32, play.hosts)?, carried(play.hosts).to_owned()),
     };
     let topology = over(topology, &texts(play))?;
     let request = Request {
@@ -193,7 +193,7 @@ pub(crate) fn of_play(
         op: play.op,
         placement: placement(collective, play.in_place, play.out_of_place),
         slot_bytes: play.slot_bytes,
-        transport,
+        transport: &transport,
     };
     choose(&mut resolver()?, &request, &texts(play))
 }

@@ -1,7 +1,7 @@
 //! Implements `roundelay route`: prints which link each pair of ranks uses, and why.
 
 use roundelay::bootstrap::{Setup, membership};
-use roundelay::{Communicator, Error, Hints, Transport, Transports};
+use roundelay::{Communicator, Error, Hints, Transports};
 use serde::Serialize;
 
 use crate::args::{Route, TransportName};
@@ -37,8 +37,8 @@ pub(crate) fn route(args: &Route, report: Report) -> Outcome {
         }
     };
     for comm in &comms {
-        for way in comm.routes().iter().filter(|way| way.transport != Transport::Own) {
-            let (from, to, link) = (comm.rank(), way.rank, way.transport.to_string());
+        for way in comm.routes().iter().filter(|way| !way.transports.is_empty()) {
+            let (from, to, link) = (comm.rank(), way.rank, way.transports.to_string());
             report.line(format!("rank {from} -> rank {to}: {link} ({})", way.why));
             report.result(&Row { from, to, link, why: &way.why });
         }

@@ -1,4 +1,4 @@
-//! The connection ends that a rank has opened, by number, over memory or a socket.
+//! The connection ends that a rank has opened, by number, over memory or a stream of bytes.
 //!
 //! Both kinds of connection offer the same to the executor: whether a message may go, where its content is
 //! written, the handing over; whether a message is there, where its content lies, the taking back.
@@ -13,15 +13,17 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::error::Error;
 use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
-use crate::transport::shm::{self, Kind, Message, RING};
-use crate::transport::tcp::{self, IoVec, Socket};
+use crate::transport::fault::Fault;
+use crate::transport::message::{IoVec, Kind, Message};
+use crate::transport::shm::{self, RING};
+use crate::transport::stream::{self, Connection};
 
 /// The sending end of a connection.
 pub(crate) enum Sender {
     /// Load and store in memory that the peer maps too.
     Mapped(shm::Sender),
-    /// Messages posted to a socket.
-    Posted(tcp::Sender),
+    /// Messages posted to a stream of bytes.
+    Posted(stream::Sender),
 }
 
 /// The receiving end of a connection.
@@ -29,7 +31,7 @@ pub(crate) enum Receiver {
     /// See [`Sender`].
     Mapped(shm::Receiver),
     /// See [`Sender`].
-    Posted(tcp::Receiver),
+    Posted(stream::Receiver),
 }
 
 impl Sender {
@@ -253,7 +255,7 @@ pub(crate) struct Endpoints {
     pub(crate) receivers: Vec<Receiver>,
     to: Vec<ConnectionId>,
     from: Vec<ConnectionId>,
-    sockets: Vec<(ConnectionId, Arc<Socket>)>,
+    connections: Vec<(ConnectionId, Arc<Connection>)>,
 }
 
 impl Endpoints {
@@ -267,15 +269,15 @@ impl Endpoints {
     ) -> Result<(), Error> {
         let mut missing: Vec<ConnectionId> = wanted
             .filter(|connection| group.local(connection.peer).is_none())
-            .filter(|to| self.sockets.iter().all(|(known, _)| known != to))
+            .filter(|to| self.connections.iter().all(|(known, _)| known != to))
             .collect();
         missing.sort_unstable();
         missing.dedup();
         if missing.is_empty() {
             return Ok(());
         }
-        let sockets = group.connect(&missing, deadline)?;
-        self.sockets.extend(missing.into_iter().zip(sockets));
+        let connections = group.connect(&missing, deadline)?;
+        self.connections.extend(missing.into_iter().zip(connections));
         Ok(())
     }
 
@@ -291,7 +293,7 @@ impl Endpoints {
                 let s = shm::Sender::open(group.control(), own.control, peer.control, channel)?;
                 Sender::Mapped(s)
             }
-            _ => Sender::Posted(tcp::Sender::new(self.socket(to)?)),
+            _ => Sender::Posted(stream::Sender::new(self.connection(to)?)),
         };
         self.senders.push(sender);
         self.to.push(to);
@@ -310,16 +312,16 @@ impl Endpoints {
                 let r = shm::Receiver::open(group.control(), peer.control, own.control, channel)?;
                 Receiver::Mapped(r)
             }
-            _ => Receiver::Posted(tcp::Receiver::new(self.socket(from)?)),
+            _ => Receiver::Posted(stream::Receiver::new(self.connection(from)?)),
         };
         self.receivers.push(receiver);
         self.from.push(from);
         Ok(self.receivers.len() as u32 - 1)
     }
 
-    fn socket(&self, to: ConnectionId) -> Result<Arc<Socket>, Error> {
-        let found = self.sockets.iter().find(|(known, _)| *known == to);
-        found.map(|(_, socket)| socket.clone()).ok_or_else(|| {
+    fn connection(&self, to: ConnectionId) -> Result<Arc<Connection>, Error> {
+        let found = self.connections.iter().find(|(known, _)| *known == to);
+        found.map(|(_, connection)| connection.clone()).ok_or_else(|| {
             Error::Plan(format!("it uses a connection to rank {} that was not announced", to.peer))
         })
     }
@@ -378,14 +380,14 @@ impl Endpoints {
                 unseen = true;
                 continue;
             };
-            unseen |= !r.socket().wakes();
-            awaited.extend(r.socket().fd().map(|fd| (fd, PollFlags::IN)));
+            unseen |= !r.connection().wakes();
+            awaited.extend(r.connection().fd().map(|fd| (fd, PollFlags::IN)));
         }
         for send in sends {
             match &self.senders[send.sender as usize] {
                 Sender::Posted(s) if s.has_backlog() => {
-                    unseen |= !s.socket().wakes();
-                    awaited.extend(s.socket().fd().map(|fd| (fd, PollFlags::OUT)));
+                    unseen |= !s.connection().wakes();
+                    awaited.extend(s.connection().fd().map(|fd| (fd, PollFlags::OUT)));
                 }
                 _ => {}
             }
@@ -403,12 +405,12 @@ impl Endpoints {
     /// Takes back the memory of a call that has failed: no device reads or writes it any more.
     #[cold]
     pub(crate) fn cut(&self) {
-        self.sockets.iter().for_each(|(_, socket)| socket.cut());
+        self.connections.iter().for_each(|(_, connection)| connection.cut());
     }
 
     /// Returns the bytes of memory that devices keep in place for messages on their way.
     pub(crate) fn pinned(&self) -> u64 {
-        self.sockets.iter().map(|(_, socket)| socket.pinned()).sum()
+        self.connections.iter().map(|(_, connection)| connection.pinned()).sum()
     }
 
     /// Returns the number of connections over memory, one for each direction that is in use.
@@ -421,12 +423,12 @@ impl Endpoints {
     /// Looks after all connections, whatever the call at hand needs: a peer may still need something of an
     /// earlier one.
     pub(crate) fn tend(&self) {
-        self.sockets.iter().for_each(|(_, socket)| socket.tend());
+        self.connections.iter().for_each(|(_, connection)| connection.tend());
     }
 
     /// Returns the number of connections over sockets; each is one descriptor, for both directions.
     pub(crate) fn sockets(&self) -> u64 {
-        self.sockets.len() as u64
+        self.connections.len() as u64
     }
 
     /// Returns the bytes of this process's memory that are kept for messages on their way.
@@ -439,21 +441,22 @@ impl Endpoints {
             Receiver::Mapped(r) => r.kept(),
             Receiver::Posted(r) => r.kept(),
         });
-        let streams = self.sockets.iter().filter_map(|(_, socket)| Some(socket.stream()?.kept()));
+        let streams =
+            self.connections.iter().filter_map(|(_, connection)| Some(connection.stream()?.kept()));
         sent.chain(received).chain(streams).sum()
     }
 
     /// Returns a peer that will never have what a plan has sent to it, and the reason.
-    pub(crate) fn lost(&self, sends: &[SendEnd]) -> Option<(u32, String)> {
+    pub(crate) fn lost(&self, sends: &[SendEnd]) -> Option<(u32, Fault)> {
         sends.iter().find_map(|send| match &self.senders[send.sender as usize] {
             Sender::Posted(s) => Some((send.peer, s.lost()?)),
             Sender::Mapped(_) => None,
         })
     }
 
-    /// Describes a fault of the sockets to a peer, if there is one.
-    pub(crate) fn fault(&self, peer: u32) -> Option<String> {
-        let mut sockets = self.sockets.iter().filter(|(to, _)| to.peer == peer);
-        sockets.find_map(|(_, socket)| socket.fault())
+    /// Returns a fault of the connections to a peer, if there is one.
+    pub(crate) fn fault(&self, peer: u32) -> Option<Fault> {
+        let mut connections = self.connections.iter().filter(|(to, _)| to.peer == peer);
+        connections.find_map(|(_, connection)| connection.fault().cloned())
     }
 }

@@ -13,7 +13,6 @@ use crate::dtype::{Element, RedOp};
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};
 pub use crate::net::scale;
-pub use crate::transport::{probe, rdma};
 
 /// The devices of this host, as the system lists them.
 pub mod system {

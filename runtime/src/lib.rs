@@ -80,8 +80,9 @@ pub use prototype::{Playable, Prototype};
 // No item may have the name of one of these: without the feature, it would hide rustc's note that names it.
 #[cfg(feature = "macros")]
 pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
-pub use route::{Route, Transport, Transports};
+pub use route::Route;
 pub use transport::shm::Layout;
+pub use transport::{Transport, Transports, Unavailable};
 
 /// Names to which the macros expand; not for use elsewhere.
 #[doc(hidden)]

@@ -5,7 +5,7 @@ mod gpus;
 mod takes;
 mod topology;
 
-use roundelay::{DType, RedOp};
+use roundelay::{DType, RedOp, Transport};
 use roundelay_algorithms::CATALOGUE;
 use serde::Serialize;
 
@@ -49,9 +49,9 @@ struct Rdma {
 
 impl Rdma {
     fn here() -> Self {
-        match roundelay::internal::rdma() {
+        match Transport::Rdma.probe() {
             Ok(devices) => Rdma { devices, fault: None },
-            Err(why) => Rdma { devices: Vec::new(), fault: Some(why) },
+            Err(why) => Rdma { devices: Vec::new(), fault: Some(why.to_string()) },
         }
     }
 
@@ -108,7 +108,7 @@ pub(crate) fn info(args: &args::Info, report: Report) -> Outcome {
 
 fn gather() -> Info {
     let memory = rustix::system::sysinfo();
-    let fault = roundelay::internal::probe().err();
+    let fault = Transport::Shm.probe().err().map(|why| why.to_string());
     let entry = |e: &roundelay_algorithms::Entry| Entry {
         collective: e.collective,
         algorithm: e.name,

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use roundelay::bootstrap::{ByHand, Membership, Setup, membership_with};
 use roundelay::fabric::RDMA;
-use roundelay::{Communicator, Error};
+use roundelay::{Communicator, Error, Transport, Transports};
 use roundelay_compiler::cost::Topology;
 
 use super::launch::Start;
@@ -59,7 +59,7 @@ pub(super) fn play(
 }
 
 /// Returns the topology and the name of the transport, if another launcher started the ranks; joins to learn them.
-pub(crate) fn topology(play: &Play) -> Result<Option<(Topology, &'static str)>, Failure> {
+pub(crate) fn topology(play: &Play) -> Result<Option<(Topology, Transports)>, Failure> {
     let Some(membership) = membership(play)? else { return Ok(None) };
     let start = Start::of(play, false)?;
     COMM.with_borrow_mut(|kept| {
@@ -73,7 +73,8 @@ pub(crate) fn way(play: &Play, ranks: u64) -> Result<TransportName, Failure> {
     if play.on.gpus() {
         return Ok(TransportName::Nvlink);
     }
-    if let Some((topology, name)) = topology(play)? {
+    if let Some((topology, transports)) = topology(play)? {
+        let name = transports.to_string();
         let ways = [
             TransportName::Shm,
             TransportName::Tcp,
@@ -86,13 +87,11 @@ pub(crate) fn way(play: &Play, ranks: u64) -> Result<TransportName, Failure> {
         return Ok(if topology.ranks() > topology.hosts() { way } else { way.between() });
     }
     let merged = choice::merged(play)?;
-    let allowed = |name: &str| match merged.hints().transport() {
-        Some(names) => names.iter().any(|n| n == name),
-        None => true,
-    };
+    let transports = merged.hints().transport().unwrap_or_default();
+    let allowed = |transport| transports.contains(transport);
     // `route` decides in the same way for ranks of this machine.
-    let rdma = allowed("rdma") && (play.hosts > 1 || !allowed("tcp"));
-    let rdma = rdma && roundelay::internal::rdma().is_ok();
+    let rdma = allowed(Transport::Rdma) && (play.hosts > 1 || !allowed(Transport::Tcp));
+    let rdma = rdma && Transport::Rdma.probe().is_ok();
     // If there are several paths, their transports decide.
     let paths = choice::all_ways(merged.hints())?;
     let devices = paths.iter().filter(|path| path.transport == RDMA).count();
@@ -100,7 +99,7 @@ pub(crate) fn way(play: &Play, ranks: u64) -> Result<TransportName, Failure> {
         0 | 1 => (!rdma, rdma),
         all => (devices < all, devices > 0),
     };
-    Ok(match (allowed("shm"), tcp, rdma) {
+    Ok(match (allowed(Transport::Shm), tcp, rdma) {
         (true, ..) if play.hosts <= 1 => TransportName::Shm,
         // Each is alone on its host: nobody shares memory.
         (true, true, true) if ranks <= play.hosts.into() => TransportName::Mixed,

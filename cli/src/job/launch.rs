@@ -74,7 +74,7 @@ impl Start {
     fn joining(&self) -> String {
         let h = &self.hints;
         let pairs = [
-            ("transport", h.transport().map(|names| names.join(","))),
+            ("transport", h.transport().map(|all| all.to_string())),
             ("channels", h.channels().map(|n| n.to_string())),
             ("slot_bytes", self.slot_bytes.map(|n| n.to_string())),
             ("lazy", h.lazy().map(|b| b.to_string())),

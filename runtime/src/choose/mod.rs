@@ -31,7 +31,7 @@ use roundelay_dsl::diag::{Code, codes};
 use crate::dtype::{DType, RedOp};
 use crate::error::{Bytes, Error};
 use crate::hints::{Hints, Level, Merged, Objective};
-use crate::route::Transports;
+use crate::transport::{Transport, Transports};
 use candidate::{Candidate, Known};
 pub use division::{Division, Part};
 use how::fastest;
@@ -74,7 +74,8 @@ pub struct Request<'a> {
 
 impl Request<'_> {
     fn slots(&self) -> u64 {
-        let over = Transports { shm: self.transport != "tcp", ..Transports::default() };
+        let apart = self.transport == Transport::Tcp.name();
+        let over = if apart { Transports::TCP } else { Transports::ALL };
         self.slot_bytes.unwrap_or(over.slot_bytes())
     }
 }
@@ -251,11 +252,10 @@ impl Resolver {
     ) -> Result<Choice, Error> {
         let merged = self.merged(call, communicator);
         let slot_bytes = merged.hints().slot_bytes().or(request.slot_bytes);
-        let apart_by_hint =
-            merged.hints().transport().is_some_and(|l| !l.iter().any(|t| t == "shm"));
+        let apart_by_hint = merged.hints().transport().is_some_and(|all| all.mapped().is_empty());
         let unshared = apart_by_hint && request.transport != NVLINK;
         let (topology, transport) = match unshared {
-            true => (apart(request.topology), "tcp"),
+            true => (apart(request.topology), Transport::Tcp.name()),
             false => (request.topology.clone(), request.transport),
         };
         let request = Request { topology: &topology, slot_bytes, transport, ..*request };

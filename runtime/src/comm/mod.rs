@@ -52,6 +52,7 @@ use crate::memory::{Arena, Buffer, bytes, bytes_mut};
 use crate::net::Deadline;
 use crate::route::Route;
 use crate::store::Store;
+use crate::transport::Transports;
 use crate::transport::shm::Segment;
 
 /// A rank of a job. Calls are collective: all ranks make the same ones in the same order, on the
@@ -159,15 +160,15 @@ impl Communicator {
         Buffer::zeroed(&self.arena, len)
     }
 
-    /// Returns the placement of the ranks and their links, as the cost model sees them, and the links that
+    /// Returns the placement of the ranks and their links, as the cost model sees them, and the transports that
     /// carry calls: `shm`, `tcp`, or `shm+tcp` over several machines. It is the same on all ranks.
     ///
     /// # Errors
     ///
     /// [`Error::Usage`] if the progress thread is gone.
-    pub fn topology(&mut self) -> Result<(Topology, &'static str), Error> {
+    pub fn topology(&mut self) -> Result<(Topology, Transports), Error> {
         let core = self.core()?;
-        Ok((core.topology(), core.transport()))
+        Ok((core.topology(), core.transports()))
     }
 
     /// Plays a plan in place.

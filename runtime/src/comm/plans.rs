@@ -157,7 +157,7 @@ impl Core {
 
     /// Returns the algorithm of the library for a call.
     fn chosen(&mut self, call: &Named) -> Result<Algorithm, Error> {
-        let choice = self.choice(call, self.transport())?;
+        let choice = self.choice(call, &self.transports().to_string())?;
         self.algorithm(choice)
     }
 
@@ -182,7 +182,7 @@ impl Core {
     }
 
     /// Returns the resolver's choice for a call over these links.
-    fn choice(&mut self, call: &Named, transport: &'static str) -> Result<Choice, Error> {
+    fn choice(&mut self, call: &Named, transport: &str) -> Result<Choice, Error> {
         let Named { collective, bytes, dtype, op, root, placement } = *call;
         let request = Request {
             collective,
@@ -325,8 +325,8 @@ impl Communicator {
             _ => Placement::OutOfPlace,
         };
         let core = self.core()?;
-        let transport = core.transport();
-        core.choice(&Named { collective, bytes, dtype, op, root: 0, placement }, transport)
+        let transport = core.transports().to_string();
+        core.choice(&Named { collective, bytes, dtype, op, root: 0, placement }, &transport)
     }
 
     /// Installs this algorithm for its collective on this communicator, at every size, in the place of those

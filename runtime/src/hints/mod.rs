@@ -16,6 +16,7 @@ use std::time::Duration;
 use roundelay_compiler::device::Protocol;
 
 use crate::error::{Error, Source};
+use crate::transport::Transports;
 pub use parse::TABLE;
 
 /// The environment variable that holds hints for everything in a process: `key=value,key=value`.
@@ -77,7 +78,7 @@ pub struct Hints {
     objective: Option<Objective>,
     deterministic: Option<bool>,
     lossy: Option<Lossy>,
-    transport: Option<Vec<String>>,
+    transport: Option<Transports>,
     channels: Option<u32>,
     protocol: Option<Protocol>,
     max_sms: Option<u32>,
@@ -226,9 +227,9 @@ impl Hints {
         self.lossy
     }
 
-    /// Returns the transports, the preferred one first.
-    pub fn transport(&self) -> Option<&[String]> {
-        self.transport.as_deref()
+    /// Returns the transports that may be used.
+    pub fn transport(&self) -> Option<Transports> {
+        self.transport
     }
 
     /// Returns the number of parallel connections to each peer.

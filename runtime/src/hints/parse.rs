@@ -9,6 +9,7 @@ use roundelay_compiler::plan::MAX_PATHS;
 use roundelay_dsl::diag::similar;
 
 use super::{HintError, Hints, Key, Lossy, Objective, Unfit};
+use crate::transport::{Transport, Transports};
 
 /// All keys, in the order of the documentation.
 pub const TABLE: &[Key] = &[
@@ -57,7 +58,7 @@ pub const TABLE: &[Key] = &[
     },
     Key {
         name: "transport",
-        values: "`shm`, `tcp`, `rdma`, or several with the preferred one first",
+        values: "`shm`, `tcp`, `rdma`, or several",
         meaning: "Reach other ranks over these transports only. Default all: shared memory inside a host, \
                   RDMA between hosts that have it, else TCP.",
         example: "shm,tcp",
@@ -270,21 +271,18 @@ fn time(value: &str) -> Result<Duration, Unfit> {
 }
 
 fn transport(hints: &mut Hints, value: &str) -> Result<(), Unfit> {
-    const KNOWN: [&str; 3] = ["shm", "tcp", "rdma"];
-    let mut list: Vec<String> = Vec::new();
+    let names = Transport::ALL.iter().map(|transport| transport.name());
+    let mut all = Transports::NONE;
     for name in value.split([',', '+']).map(str::trim) {
-        if !KNOWN.contains(&name) {
-            return Err(Unfit(format!(
-                "`{name}` is no transport, {}",
-                near(name, KNOWN.into_iter())
-            )));
-        }
-        if list.iter().any(|known| known == name) {
+        let Some(&transport) = Transport::ALL.iter().find(|known| known.name() == name) else {
+            return Err(Unfit(format!("`{name}` is no transport, {}", near(name, names))));
+        };
+        if all.contains(transport) {
             return Err(Unfit(format!("`{name}` is named twice")));
         }
-        list.push(name.into());
+        all = all.with(transport);
     }
-    hints.transport = Some(list);
+    hints.transport = Some(all);
     Ok(())
 }
 

@@ -28,20 +28,55 @@
 //! To add a transport: one folder here, an arm in `endpoints`, a rule in `route`, and a line
 //! `conformance!(...)` in `tests/conformance`, which plays the same suite over every transport.
 
+pub(crate) mod fault;
+mod list;
+pub(crate) mod message;
 #[cfg(feature = "cuda")]
 pub(crate) mod nvlink;
 pub(crate) mod rdma;
+mod set;
 pub(crate) mod shm;
+pub(crate) mod stream;
 pub(crate) mod tcp;
 
-/// Lists the devices for RDMA that would be used here, a line each; if there are none, gives the reason and
-/// the remedy.
-pub fn rdma() -> Result<Vec<String>, String> {
-    rdma::probe()
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+pub use set::Transports;
+
+use crate::error::Error;
+use fault::Fault;
+use stream::{ByteStream, Handshake};
+
+list::transports! {
+    /// Shared memory, between ranks of one machine.
+    Shm SHM shm;
+    /// TCP.
+    Tcp TCP tcp carries Socket;
+    /// InfiniBand and RoCE, between ranks that both have it.
+    Rdma RDMA rdma carries DeviceStream;
 }
 
-/// Returns `Ok` if shared memory can be used here; else an error that gives the reason, in words.
-pub fn probe() -> Result<(), String> {
-    let layout = shm::Layout { slot_bytes: 64, arena_bytes: 4096, ..shm::Layout::new(1) };
-    shm::Segment::create(layout).map(|_| ()).map_err(|e| e.to_string())
+/// The reason why a transport cannot be used here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// Memory cannot be shared.
+    #[error(transparent)]
+    Memory(#[from] Error),
+    /// There are no devices, and the remedy.
+    #[error("{0}")]
+    Devices(String),
+}
+
+/// What streams between ranks may use.
+#[derive(Clone)]
+pub(crate) struct Means {
+    /// The devices that carry connections.
+    pub(crate) devices: rdma::Choice,
+    /// The registrations of this rank's arena with devices; parts share them.
+    pub(crate) registrations: Arc<rdma::Registrations>,
 }

@@ -1,7 +1,7 @@
 //! Tests the whole book, by every kind of link: the same bits as in shared memory. That those are right is
 //! for `tests/played` to say, which compares them with a reference.
 
-use roundelay::{Algorithm, Communicator, Error, RedOp};
+use roundelay::{Algorithm, Communicator, Error, RedOp, Transport};
 use roundelay_algorithms::{CATALOGUE, Entry};
 use roundelay_compiler::{Options, Placement, Plan, Shape, compile};
 
@@ -80,7 +80,7 @@ pub(crate) fn book(over: Over) {
         let pieces = pieces(&algorithms, &shape);
         let ranks = shape.ranks() as u32;
         let all = |over| threads(over, ranks, SLOT_BYTES, |comm, rank| play(comm, rank, &pieces));
-        let (here, there) = (all(Over::Shm), all(over));
+        let (here, there) = (all(Over::One(Transport::Shm)), all(over));
         for (rank, (here, there)) in here.iter().zip(&there).enumerate() {
             for (at, (here, there)) in here.iter().zip(there).enumerate() {
                 let (piece, count) = (&pieces[at / COUNTS.len()], COUNTS[at % COUNTS.len()]);

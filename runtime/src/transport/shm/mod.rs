@@ -20,7 +20,7 @@ pub(crate) use cma::read;
 pub(crate) use control::{Exchange, State};
 pub use layout::Layout;
 pub(crate) use layout::{INLINE, PAGE, RING, cores};
-pub(crate) use slots::{Kind, Message, Receiver, Sender, meta};
+pub(crate) use slots::{Receiver, Sender};
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -31,9 +31,17 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use roundelay_dsl::diag::codes;
 
+use super::Unavailable;
 use crate::error::{Bytes, Error, Source};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rndly\x00\x00\x01");
+
+/// Makes a small segment, to see whether that can be done here.
+pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
+    let layout = Layout { slot_bytes: 64, arena_bytes: 4096, ..Layout::new(1) };
+    Segment::create(layout)?;
+    Ok(Vec::new())
+}
 
 /// The shared memory of a job, mapped into this process.
 pub(crate) struct Segment {

@@ -3,7 +3,6 @@
 use super::super::copy_path;
 use super::super::pipe::Pusher;
 use super::*;
-use crate::transport::tcp::IoVec;
 
 /// The number of calls without a new sample after which messages no longer go both ways.
 const LATELY: u32 = 32;

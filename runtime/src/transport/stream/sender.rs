@@ -5,11 +5,13 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use super::ring::Ring;
-use super::{HEADER, IOV_MAX, IoVec, LONGEST, Socket, announced, header};
+use super::{Connection, HEADER, IOV_MAX, LONGEST, announced, header};
+use crate::transport::fault::Fault;
+use crate::transport::message::IoVec;
 
 /// The sending end of a connection.
 pub(crate) struct Sender {
-    socket: Arc<Socket>,
+    connection: Arc<Connection>,
     /// A slot for each message that the kernel has not taken whole: its header, and staged content.
     ring: Ring,
     /// The memory of these messages, in order, less what the kernel has taken.
@@ -28,9 +30,9 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(socket: Arc<Socket>) -> Self {
+    pub(crate) fn new(connection: Arc<Connection>) -> Self {
         Sender {
-            socket,
+            connection,
             ring: Ring::new(),
             queue: VecDeque::new(),
             ends: VecDeque::new(),
@@ -44,8 +46,8 @@ impl Sender {
 
     /// Returns the connection.
     #[inline]
-    pub(crate) fn socket(&self) -> &Arc<Socket> {
-        &self.socket
+    pub(crate) fn connection(&self) -> &Arc<Connection> {
+        &self.connection
     }
 
     /// Returns the bytes of memory that are kept for messages.
@@ -79,9 +81,9 @@ impl Sender {
 
     /// Returns the reason for which something that was posted will never arrive, if there is one.
     #[cold]
-    pub(crate) fn lost(&self) -> Option<String> {
-        let fault = self.socket.fault()?;
-        (self.has_backlog() || !self.socket.has_arrived()).then_some(fault)
+    pub(crate) fn lost(&self) -> Option<Fault> {
+        let fault = self.connection.fault()?;
+        (self.has_backlog() || !self.connection.has_arrived()).then(|| fault.clone())
     }
 
     /// Returns true if the kernel has yet to take fewer than `slots` messages.
@@ -169,7 +171,7 @@ impl Sender {
 
     /// Writes what the kernel takes; returns true if nothing is left.
     pub(crate) fn flush(&mut self) -> bool {
-        let settled = self.write() && self.socket.settle();
+        let settled = self.write() && self.connection.settle();
         self.reap();
         settled
     }
@@ -177,13 +179,13 @@ impl Sender {
     /// Writes what the kernel takes; returns true if it has taken all.
     #[inline]
     fn write(&mut self) -> bool {
-        while !self.queue.is_empty() && !self.socket.is_faulty() {
+        while !self.queue.is_empty() && !self.connection.is_faulty() {
             let (front, _) = self.queue.as_slices();
             let batch = &front[..front.len().min(IOV_MAX)];
             let wanted: usize = batch.iter().map(|place| place.len()).sum();
             // SAFETY: staged content and headers are copied or stay in their slots, and whoever posted the rest
             // promised that it stays as it is, until the message is consumed; see `reap`.
-            let taken = unsafe { self.socket.write(batch) };
+            let taken = unsafe { self.connection.write(batch) };
             self.advance(taken);
             if taken < wanted {
                 return false;
@@ -198,7 +200,7 @@ impl Sender {
         if self.ends.is_empty() {
             return;
         }
-        let read = self.taken - self.socket.zero_copy();
+        let read = self.taken - self.connection.zero_copy();
         while self.ends.front().is_some_and(|&end| end <= read) {
             self.ends.pop_front();
             self.ring.pop();

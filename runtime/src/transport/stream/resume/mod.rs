@@ -34,14 +34,13 @@
 //! no path is left, the fault names what was found on each.
 //!
 //! **Which connections.** A connection is a TCP socket, or devices that both ends agreed on over one
-//! ([`ByteStream`]). All of the above holds of both; acknowledged is then what the peer's memory has, where it stays
+//! ([`Carrier`]). All of the above holds of both; acknowledged is then what the peer's memory has, where it stays
 //! to be read though the devices fail, and a stall takes two seconds.
 //!
 //! Nothing moves by itself here either: [`Resumable::tend`] must be called by whoever waits, for
 //! whatever it waits.
 
-mod byte_stream;
-mod connection;
+mod bearer;
 mod kept;
 mod seek;
 #[cfg(test)]
@@ -52,9 +51,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use byte_stream::ByteStream;
-use connection::{Connection, Stage, Word};
+use bearer::{Bearer, Stage, Word};
 use kept::Kept;
+
+use super::ByteStream;
+use crate::transport::Carrier;
+use crate::transport::fault::Fault;
 
 /// The source of new connections to the peer.
 pub(crate) trait Reach: Send {
@@ -65,17 +67,17 @@ pub(crate) trait Reach: Send {
     /// Gives up all attempts.
     fn rest(&mut self);
     /// Returns a connection that the peer made, and its path.
-    fn incoming(&mut self) -> Option<(usize, ByteStream)>;
+    fn incoming(&mut self) -> Option<(usize, Carrier)>;
 }
 
 /// The result of an attempt.
 pub(crate) enum Dialed {
     /// An attempt under way: true if the peer's system is there, and the faults so far.
-    Waiting { answers: bool, trouble: String },
+    Waiting { answers: bool, trouble: Option<Fault> },
     /// A connection that the peer's listener has let in.
-    Made(ByteStream),
+    Made(Carrier),
     /// The peer's listener is closed, or refuses this rank.
-    Refused(String),
+    Refused(Fault),
 }
 
 /// The time for which an offer may remain without an answer, and an answer without a start.
@@ -85,10 +87,13 @@ const HOME: (Duration, Duration) = (Duration::from_millis(250), Duration::from_s
 /// The time between two looks at whether a connection is silent.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// The reason for which a connection is dropped that came too late.
+const OVERTAKEN: Fault = Fault::Protocol("another connection overtook it");
+
 /// The reason for which the stream has no connection.
 struct Lost {
     since: Instant,
-    why: String,
+    why: Fault,
     /// The path that was silent: it is tried last.
     silent: Option<usize>,
 }
@@ -100,9 +105,9 @@ pub(crate) struct Resumable {
     chooses: bool,
     home: usize,
     /// Connections that bytes may come from, the oldest first.
-    conns: Vec<Connection>,
+    conns: Vec<Bearer>,
     /// Connections on which nothing was offered yet.
-    hopes: Vec<Connection>,
+    hopes: Vec<Bearer>,
     received: u64,
     kept: Kept,
     /// The byte that is written next.
@@ -111,9 +116,9 @@ pub(crate) struct Resumable {
     offers: u32,
     opened: u32,
     lost: Option<Lost>,
-    fault: Option<String>,
+    fault: Option<Fault>,
     /// The faults of the last connection of each path.
-    troubles: Vec<String>,
+    troubles: Vec<Option<Fault>>,
     looked: Instant,
     /// The time of the next attempt to return home, the pause after that, and the time since which it is
     /// there.
@@ -126,18 +131,18 @@ impl Resumable {
     /// Makes a stream that is at home on the first of these paths, and begins on a connection of the second;
     /// or without one, if that was not to be had.
     pub(crate) fn new(
-        stream: Result<ByteStream, String>,
+        carrier: Result<Carrier, Fault>,
         (home, path): (usize, usize),
         chooses: bool,
         timeout: Duration,
         reach: Box<dyn Reach>,
     ) -> Self {
         let now = Instant::now();
-        let mut troubles: Vec<String> = reach.paths().iter().map(|_| String::new()).collect();
-        let (conns, lost) = match stream {
-            Ok(stream) => (vec![Connection::new(stream, path, Stage::Open)], None),
+        let mut troubles = vec![None; reach.paths().len()];
+        let (conns, lost) = match carrier {
+            Ok(carrier) => (vec![Bearer::new(carrier, path, Stage::Open)], None),
             Err(why) => {
-                troubles.iter_mut().skip(path).take(1).for_each(|at| at.clone_from(&why));
+                troubles.iter_mut().skip(path).take(1).for_each(|at| *at = Some(why.clone()));
                 (Vec::new(), Some(Lost { since: now, why, silent: None }))
             }
         };
@@ -163,8 +168,8 @@ impl Resumable {
     }
 
     /// Returns the reason for which nothing moves any more, said of the peer.
-    pub(crate) fn fault(&self) -> Option<&str> {
-        self.fault.as_deref()
+    pub(crate) fn fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
     }
 
     /// Returns the number of times that it went on over another connection.
@@ -196,22 +201,22 @@ impl Resumable {
 
     /// Returns the bytes of memory that devices keep in place for it.
     pub(crate) fn pinned(&self) -> u64 {
-        self.conns.iter().map(|conn| conn.stream.pinned()).sum()
+        self.conns.iter().map(|conn| conn.carrier.pinned()).sum()
     }
 
     /// Returns the descriptor to sleep on.
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
-        self.conns.last().map(|conn| conn.stream.fd().clone())
+        self.conns.last().map(|conn| conn.carrier.fd().clone())
     }
 
     /// Ends writing. The peer can still read what was written.
     pub(crate) fn shut(&self) {
-        self.conns.iter().for_each(|conn| conn.stream.shut());
+        self.conns.iter().for_each(|conn| conn.carrier.shut());
     }
 
     /// Returns the connection that takes bytes.
     fn carrier(&self) -> Option<usize> {
-        self.conns.iter().rposition(Connection::carries)
+        self.conns.iter().rposition(Bearer::carries)
     }
 
     /// Reads what is there; 0 if nothing is.
@@ -250,9 +255,7 @@ impl Resumable {
             return;
         };
         if missing > 0 {
-            self.fault = Some(format!(
-                "{missing} bytes were acknowledged and never came: is there a proxy between?"
-            ));
+            self.fault = Some(Fault::Missing(missing));
         }
     }
 
@@ -322,9 +325,9 @@ impl Resumable {
             self.looked = now;
             self.examine(now);
         }
-        while let Some((path, stream)) = self.reach.incoming() {
+        while let Some((path, carrier)) = self.reach.incoming() {
             let stage = if self.chooses { Stage::Knocking } else { Stage::Hoping };
-            self.hopes.push(Connection::new(stream, path, stage));
+            self.hopes.push(Bearer::new(carrier, path, stage));
         }
         self.hear(now);
         self.notice();
@@ -344,7 +347,7 @@ impl Resumable {
         let conn = &mut self.conns[carrier];
         let unanswered = conn.stage == Stage::Answered && now - conn.since > REPLY;
         if unanswered {
-            conn.dead = Some("it did not start".into());
+            conn.dead = Some(Fault::Protocol("it did not start"));
         }
         conn.examine(now);
     }
@@ -357,7 +360,7 @@ impl Resumable {
                 (Stage::Offered, Some(Word::Answer { number, received, begins })) => {
                     let conn = &mut self.conns[at];
                     if number != conn.number {
-                        conn.dead = Some("it answers what was not asked".into());
+                        conn.dead = Some(Fault::Protocol("it answers what was not asked"));
                         continue;
                     }
                     (conn.stage, conn.position) = (Stage::Open, begins);
@@ -384,9 +387,9 @@ impl Resumable {
                     // Not one that was overtaken by an offer of this rank.
                     if number >= self.opened {
                         hope.stage = Stage::Hoping;
-                        self.lose("it lost the connection".into(), None, now);
+                        self.lose(Fault::Protocol("it lost the connection"), None, now);
                     } else {
-                        hope.dead = Some(String::new());
+                        hope.dead = Some(OVERTAKEN);
                     }
                 }
                 Some(Word::Offer { number, received }) if !self.chooses => {
@@ -394,10 +397,10 @@ impl Resumable {
                         (hope.number, hope.stage) = (number, Stage::Answered);
                         hope.offered = received;
                     } else {
-                        hope.dead = Some(String::new());
+                        hope.dead = Some(OVERTAKEN);
                     }
                 }
-                Some(_) => hope.dead = Some(String::new()),
+                Some(_) => hope.dead = Some(OVERTAKEN),
                 None => {}
             }
             hope.dead.is_none() && !hope.ended
@@ -410,11 +413,12 @@ impl Resumable {
     }
 
     /// Answers an offer, and goes on there.
-    fn answer(&mut self, mut conn: Connection, now: Instant) {
+    fn answer(&mut self, mut conn: Bearer, now: Instant) {
         let received = conn.offered;
         let begins = received.max(self.kept.base());
         if received > self.kept.end() {
-            self.fault = Some("it received more than was sent: a fault of roundelay".into());
+            self.fault =
+                Some(Fault::Protocol("it received more than was sent: a fault of roundelay"));
             return;
         }
         (self.offers, self.opened) = (conn.number, conn.number);
@@ -428,7 +432,8 @@ impl Resumable {
     /// Starts on a connection whose offer was answered.
     fn start(&mut self, at: usize, received: u64) {
         if received > self.kept.end() {
-            self.fault = Some("it received more than was sent: a fault of roundelay".into());
+            self.fault =
+                Some(Fault::Protocol("it received more than was sent: a fault of roundelay"));
             return;
         }
         let begins = received.max(self.kept.base());
@@ -449,7 +454,7 @@ impl Resumable {
     }
 
     /// Offers to go on over a connection.
-    fn offer(&mut self, mut conn: Connection, now: Instant) {
+    fn offer(&mut self, mut conn: Bearer, now: Instant) {
         self.offers += 1;
         conn.number = self.offers;
         (conn.stage, conn.since) = (Stage::Offered, now);
@@ -468,7 +473,7 @@ impl Resumable {
             self.conns.drain(..newest);
         }
         // An offer that came to nothing: all that had come there was read.
-        let over = |c: &Connection| c.stage == Stage::Offered && c.ended;
+        let over = |c: &Bearer| c.stage == Stage::Offered && c.ended;
         self.conns.retain(|c| !over(c));
     }
 
@@ -483,12 +488,12 @@ impl Resumable {
     #[cold]
     fn noticed(&mut self) {
         let Some(carrier) = self.carrier() else {
-            return self.lose("the connection to it failed".into(), None, Instant::now());
+            return self.lose(Fault::Protocol("the connection to it failed"), None, Instant::now());
         };
         let conn = &self.conns[carrier];
         let Some(why) = conn.dead.clone() else { return };
         let silent = conn.silent.then_some(conn.path);
-        self.troubles[conn.path].clone_from(&why);
+        self.troubles[conn.path] = Some(why.clone());
         self.lose(why, silent, Instant::now());
     }
 }

@@ -3,7 +3,9 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Instant;
 
-use super::byte_stream::ByteStream;
+use super::ByteStream;
+use crate::transport::Carrier;
+use crate::transport::fault::Fault;
 
 /// The bytes of a message outside the stream.
 const WORD: usize = 24;
@@ -65,8 +67,8 @@ impl Word {
 }
 
 /// A connection that carries, or may carry, a stream.
-pub(super) struct Connection {
-    pub(super) stream: ByteStream,
+pub(super) struct Bearer {
+    pub(super) carrier: Carrier,
     pub(super) path: usize,
     pub(super) since: Instant,
     pub(super) stage: Stage,
@@ -80,18 +82,18 @@ pub(super) struct Connection {
     pub(super) mute: bool,
     /// The reason for which it carries the stream no more, and true if that is because nothing was heard. Bytes
     /// that had arrived can still be read.
-    pub(super) dead: Option<String>,
+    pub(super) dead: Option<Fault>,
     pub(super) silent: bool,
     /// True if all that had arrived was read.
     pub(super) ended: bool,
     heard: Vec<u8>,
 }
 
-impl Connection {
-    pub(super) fn new(stream: ByteStream, path: usize, stage: Stage) -> Self {
-        let dead = stream.tune().err().map(|e| format!("its connection could not be set up: {e}"));
-        Connection {
-            stream,
+impl Bearer {
+    pub(super) fn new(carrier: Carrier, path: usize, stage: Stage) -> Self {
+        let dead = carrier.tune().err().map(Fault::SetUp);
+        Bearer {
+            carrier,
             path,
             since: Instant::now(),
             stage,
@@ -132,7 +134,7 @@ impl Connection {
         let word = Word::decode(self.heard.first_chunk()?);
         self.heard.clear();
         if word.is_none() {
-            self.dead = Some("it said what makes no sense".into());
+            self.dead = Some(Fault::Protocol("it said what makes no sense"));
         }
         word
     }
@@ -140,7 +142,7 @@ impl Connection {
     /// Sends a message outside the stream, which always fits into the buffer of a new connection.
     pub(super) fn say(&mut self, word: &Word) {
         if self.write(&[IoSlice::new(&word.encode())]) != WORD {
-            self.dead.get_or_insert("it took no greeting".into());
+            self.dead.get_or_insert(Fault::Protocol("it took no greeting"));
         }
     }
 
@@ -162,7 +164,7 @@ impl Connection {
         if self.ended {
             return 0;
         }
-        match self.stream.read(places) {
+        match self.carrier.read(places) {
             Ok(n) => {
                 self.position += n as u64;
                 n
@@ -178,7 +180,7 @@ impl Connection {
     /// Hands over what the stream takes.
     #[inline]
     pub(super) fn write(&mut self, places: &[IoSlice<'_>]) -> usize {
-        self.stream.write(places).unwrap_or_else(|why| {
+        self.carrier.write(places).unwrap_or_else(|why| {
             self.dead.get_or_insert(why);
             0
         })
@@ -186,7 +188,7 @@ impl Connection {
 
     /// Returns true if what was written here arrives without this process.
     pub(super) fn settle(&mut self) -> bool {
-        self.stream.settle().unwrap_or_else(|why| {
+        self.carrier.settle().unwrap_or_else(|why| {
             self.dead.get_or_insert(why);
             false
         })
@@ -194,15 +196,15 @@ impl Connection {
 
     /// Returns the end of what the peer's system has, of the bytes up to `at` that this one has taken.
     pub(super) fn acknowledged(&self, at: u64) -> u64 {
-        at.saturating_sub(self.stream.unacknowledged())
+        at.saturating_sub(self.carrier.unacknowledged())
     }
 
     /// Finds out, now and then, what reads and writes do not show.
     pub(super) fn examine(&mut self, now: Instant) {
         if self.dead.is_none() {
-            let silence = self.stream.silence(now);
+            let silence = self.carrier.silence(now);
             self.silent = silence.is_some();
-            self.dead = silence.or_else(|| self.stream.over());
+            self.dead = silence.or_else(|| self.carrier.over());
         }
     }
 }

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 use rustix::net::Shutdown;
 
 use super::{ByteStream, Dialed, Reach, Resumable};
+use crate::transport::Carrier;
+use crate::transport::fault::Fault;
+use crate::transport::tcp::Socket;
 
 /// A generator of numbers: the same for the same seed.
 struct Dice(u64);
@@ -142,31 +145,36 @@ impl Reach for Rank {
     fn dial(&mut self, path: usize) -> Dialed {
         let mut world = self.1.lock().expect("the world");
         if world.shut {
-            return Dialed::Refused("nobody listens".into());
+            return Dialed::Refused(Fault::Protocol("nobody listens"));
         }
         // Not at once, so that both may be at it.
         if world.closed.contains(&path) || world.dice.roll(4) > 0 {
-            let trouble = if world.closed.contains(&path) { "no route" } else { "" };
-            return Dialed::Waiting { answers: false, trouble: trouble.into() };
+            let closed = world.closed.contains(&path);
+            let trouble = closed.then(|| Fault::Other("no route".into()));
+            return Dialed::Waiting { answers: false, trouble };
         }
         let [near, far] = world.cable();
         world.listeners[1 - self.0].push_back((path, far));
-        Dialed::Made(ByteStream::socket(near))
+        Dialed::Made(socket(near))
     }
 
     fn rest(&mut self) {}
 
-    fn incoming(&mut self) -> Option<(usize, ByteStream)> {
+    fn incoming(&mut self) -> Option<(usize, Carrier)> {
         let (path, fd) = self.1.lock().expect("the world").listeners[self.0].pop_front()?;
-        Some((path, ByteStream::socket(fd)))
+        Some((path, socket(fd)))
     }
+}
+
+fn socket(fd: OwnedFd) -> Carrier {
+    Socket::new(fd).into()
 }
 
 /// Makes two ranks with a stream between them.
 fn streams(world: &Arc<Mutex<World>>, timeout: Duration) -> [Resumable; 2] {
     let [near, far] = world.lock().expect("the world").cable();
     let stream = |rank, fd| {
-        let stream = Ok(ByteStream::socket(fd));
+        let stream = Ok(socket(fd));
         Resumable::new(stream, (0, 0), rank == 0, timeout, Rank::boxed(rank, world))
     };
     [stream(0, near), stream(1, far)]
@@ -293,7 +301,7 @@ fn a_peer_whose_door_is_shut_is_gone() {
         streams[0].tend();
         assert!(began.elapsed() < Duration::from_secs(60));
     }
-    assert_eq!(streams[0].fault(), Some("it closed the connection"));
+    assert_eq!(streams[0].fault(), Some(&Fault::Closed));
 }
 
 #[test]
@@ -307,7 +315,8 @@ fn without_a_path_the_fault_names_each() {
         streams[0].read(&mut [IoSliceMut::new(&mut [0])]);
         streams[0].tend();
     }
-    assert_eq!(streams[0].fault(), Some("no path to it is left (one: no route; two: no route)"));
+    let fault = streams[0].fault().map(Fault::to_string);
+    assert_eq!(fault.as_deref(), Some("no path to it is left (one: no route; two: no route)"));
 }
 
 /// Something on the way that acknowledges what it then loses: here the peer's own system is made to.
@@ -332,6 +341,5 @@ fn bytes_that_were_acknowledged_and_lost_are_a_fault() {
         streams[0].write(&[IoSlice::new(&[1])]);
         assert!(began.elapsed() < Duration::from_secs(60));
     }
-    let fault = streams[1].fault().expect("a fault");
-    assert!(fault.contains("were acknowledged and never came"), "{fault}");
+    assert!(matches!(streams[1].fault(), Some(Fault::Missing(1..))), "{:?}", streams[1].fault());
 }

@@ -9,8 +9,9 @@ use roundelay_tests::Dice;
 use rustix::net::sockopt;
 
 use super::*;
-use crate::transport::shm::Message;
-use crate::transport::shm::{self, Kind};
+use crate::transport::fault::Fault;
+use crate::transport::message::{self, IoVec, IoVecMut, Kind, Message};
+use crate::transport::tcp::Socket;
 
 fn bytes(dice: &mut Dice, len: usize) -> Vec<u8> {
     (0..len).map(|_| dice.below(256) as u8).collect()
@@ -31,7 +32,7 @@ impl Deadline {
 }
 
 fn meta(len: usize) -> u64 {
-    shm::meta(0xfeed_beef, len, Kind::Slot)
+    message::meta(0xfeed_beef, len, Kind::Slot)
 }
 
 /// Returns what goes over the wire before a content.
@@ -52,8 +53,8 @@ fn local() -> (TcpStream, TcpStream) {
 }
 
 fn ends(stream: TcpStream) -> (Sender, Receiver) {
-    let socket = Arc::new(Socket::new(stream.into()));
-    (Sender::new(socket.clone()), Receiver::new(socket))
+    let connection = Arc::new(Connection::new(Socket::new(stream.into())));
+    (Sender::new(connection.clone()), Receiver::new(connection))
 }
 
 /// Cuts a length into random pieces, some of them empty.
@@ -368,18 +369,17 @@ fn a_peer_that_goes_is_a_fault() {
                 assert!(!poll(&mut receiver));
                 deadline.wait();
             }
-            assert_eq!(receiver.socket().fault(), None);
+            assert_eq!(receiver.connection().fault(), None);
             if resets {
                 sockopt::set_socket_linger(&raw, Some(Duration::ZERO)).expect("to linger");
             }
             drop(raw);
-            while receiver.socket().fault().is_none() {
+            while receiver.connection().fault().is_none() {
                 assert!(!poll(&mut receiver));
                 deadline.wait();
             }
-            let reason =
-                if resets { "it reset the connection" } else { "it closed the connection" };
-            assert_eq!(receiver.socket().fault().as_deref(), Some(reason));
+            let reason = if resets { Fault::Reset } else { Fault::Closed };
+            assert_eq!(receiver.connection().fault(), Some(&reason));
             assert!(!poll(&mut receiver));
             stage(&mut sender, &[1; 10]);
             assert!(!sender.flush() && !sender.is_consumed(0) && !sender.has_room(1));
@@ -393,7 +393,7 @@ fn posting_to_a_peer_that_is_gone_is_a_fault() {
     let (mut sender, mut receiver) = ends(near);
     drop(far);
     let deadline = Deadline::new();
-    while receiver.socket().fault().is_none() {
+    while receiver.connection().fault().is_none() {
         stage(&mut sender, &[1; 1000]);
         deadline.wait();
     }
@@ -404,9 +404,9 @@ fn posting_to_a_peer_that_is_gone_is_a_fault() {
 fn no_connection_is_a_fault() {
     let file = std::fs::File::open("/dev/null").expect("a file");
     let (mut sender, mut receiver) = {
-        let socket = Arc::new(Socket::new(file.into()));
-        assert!(socket.fault().is_some_and(|why| why.starts_with("its connection could not")));
-        (Sender::new(socket.clone()), Receiver::new(socket))
+        let connection = Arc::new(Connection::new(Socket::new(file.into())));
+        assert!(matches!(connection.fault(), Some(Fault::SetUp(_))));
+        (Sender::new(connection.clone()), Receiver::new(connection))
     };
     stage(&mut sender, &[1]);
     assert!(!sender.flush() && !receiver.is_ready(0, 0));
@@ -435,7 +435,7 @@ fn exchange((mut sender, mut receiver): (Sender, Receiver), mine: u8, theirs: u8
         }
         deadline.wait();
     }
-    assert_eq!(receiver.socket().fault(), None);
+    assert_eq!(receiver.connection().fault(), None);
 }
 
 #[test]
@@ -500,7 +500,7 @@ fn pieces_without_room_are_a_fault() {
     stage(&mut sender, &[1; 20]);
     let mut to = [0; 8];
     let deadline = Deadline::new();
-    while receiver.socket().fault().is_none() {
+    while receiver.connection().fault().is_none() {
         // SAFETY: the place stays; that it is too small is what is tested.
         assert!(unsafe { !receiver.land(20, whole(&mut to)) });
         deadline.wait();
@@ -512,7 +512,7 @@ fn pieces_without_room_are_a_fault() {
 fn the_header_is_the_one_of_shared_memory() {
     for len in [0, 1, 63, 64, LONGEST] {
         for kind in [Kind::Inline, Kind::Slot, Kind::ZeroCopy] {
-            assert_eq!(announced(shm::meta(u32::MAX, len, kind)), len);
+            assert_eq!(announced(message::meta(u32::MAX, len, kind)), len);
         }
     }
 }

@@ -4,37 +4,40 @@
 use std::io::Write;
 
 use super::*;
-use crate::transport::rdma::{self, Choice, Handshake, Meeting};
+use crate::transport::Transport;
+use crate::transport::rdma::{self, Choice};
+use crate::transport::stream::handshake;
 
 /// The number of cuts.
 const CUTS: u64 = 24;
 
 /// Makes two ends of one path: a device, or a socket.
-fn ends(path: usize, device: &Choice) -> [ByteStream; 2] {
+fn ends(path: usize, device: &Choice) -> [Carrier; 2] {
     let (near, far) = pair();
     if path == 1 {
-        return [near, far].map(|socket| ByteStream::socket(socket.into()));
+        return [near, far].map(|socket| self::socket(socket.into()));
     }
-    let begun =
-        [near, far].map(|socket| Handshake::from(Meeting::over_path(socket.into(), device)));
-    let handshake =
-        rdma::handshake(begun.into(), Instant::now() + Duration::from_secs(60), &|| false);
-    let streams: Vec<ByteStream> = handshake
-        .into_iter()
-        .map(|handshake| match handshake {
-            Handshake::Done(fd, stream) => ByteStream::device(fd, stream),
-            Handshake::Failed(why) => panic!("{why}"),
-            Handshake::Waiting(_) => panic!("it still waits"),
-        })
-        .collect();
+    let begun = [near, far].map(|socket| rdma::over_path(socket.into(), device));
+    let streams = handshake(begun.into(), Instant::now() + Duration::from_secs(60), &|| false);
+    let streams: Vec<Carrier> =
+        streams.into_iter().map(|stream| stream.unwrap_or_else(|why| panic!("{why}"))).collect();
     streams.try_into().ok().expect("two ends")
+}
+
+/// Ends a connection as a failure of a device does, or the loss of a socket.
+fn cut(carrier: &Carrier) {
+    match carrier {
+        Carrier::Rdma(stream) => stream.break_all(),
+        // It may have ended already.
+        Carrier::Tcp(socket) => drop(rustix::net::shutdown(&**socket.fd(), Shutdown::Both)),
+    }
 }
 
 /// The listeners of both ranks.
 struct Doors {
     device: Choice,
     dice: Dice,
-    listeners: [VecDeque<(usize, ByteStream)>; 2],
+    listeners: [VecDeque<(usize, Carrier)>; 2],
 }
 
 struct Side(usize, Arc<Mutex<Doors>>, [String; 2]);
@@ -48,7 +51,7 @@ impl Reach for Side {
         let mut listeners = self.1.lock().expect("the listeners");
         // Not at once, so that both may be at it, and either path comes first.
         if listeners.dice.roll(8) > 0 {
-            return Dialed::Waiting { answers: true, trouble: String::new() };
+            return Dialed::Waiting { answers: true, trouble: None };
         }
         let [near, far] = ends(path, &listeners.device);
         listeners.listeners[1 - self.0].push_back((path, far));
@@ -57,20 +60,20 @@ impl Reach for Side {
 
     fn rest(&mut self) {}
 
-    fn incoming(&mut self) -> Option<(usize, ByteStream)> {
+    fn incoming(&mut self) -> Option<(usize, Carrier)> {
         self.1.lock().expect("the listeners").listeners[self.0].pop_front()
     }
 }
 
 /// Returns the first device, if there is one.
 fn device() -> Option<Choice> {
-    match rdma::probe() {
+    match Transport::Rdma.probe() {
         Ok(streams) => {
             let name = streams[0].split(':').next().unwrap_or_default().to_owned();
             Some(Choice { devices: vec![name], gid: None })
         }
         Err(why) => {
-            roundelay_tests::skip(roundelay_tests::Needs::Rdma, why);
+            roundelay_tests::skip(roundelay_tests::Needs::Rdma, why.to_string());
             None
         }
     }
@@ -101,7 +104,7 @@ fn every_byte_comes_once_whether_devices_or_sockets_are_cut() {
         let (passed, now) = (tallies[0].read + tallies[1].read, cuts.iter().sum::<u64>());
         if now < CUTS && passed >= until && streams[rank].path().is_some() {
             let conn = streams[rank].conns.last_mut().expect("a connection");
-            conn.stream.cut();
+            cut(&conn.carrier);
             cuts[conn.path] += 1;
             until = passed + dice.roll(60_000);
         } else if now == CUTS && total == u64::MAX {
@@ -117,13 +120,13 @@ fn every_byte_comes_once_whether_devices_or_sockets_are_cut() {
 #[test]
 fn what_a_device_delivered_can_be_read_when_it_has_failed() {
     let Some(device) = device() else { return };
-    let [mut near, mut far] = ends(0, &device);
+    let [mut near, far] = ends(0, &device);
     let (first, second) = ([7u8; 1000], [8u8; 500]);
     assert_eq!(near.write(&[IoSlice::new(&first)]), Ok(1000));
     assert_eq!(near.unacknowledged(), 1000, "nobody has looked");
     while near.settle() == Ok(false) {}
     assert_eq!((near.settle(), near.unacknowledged()), (Ok(true), 0));
-    far.cut();
+    cut(&far);
     assert_eq!(near.write(&[IoSlice::new(&second)]), Ok(500));
     let began = Instant::now();
     while near.settle() == Ok(false) && near.silence(Instant::now()).is_none() {

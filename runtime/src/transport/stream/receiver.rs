@@ -3,10 +3,9 @@
 use std::io::IoSliceMut;
 use std::sync::Arc;
 
-use crate::transport::shm::Message;
-
 use super::ring::Ring;
-use super::{HEADER, IOV_MAX, IoVecMut, Socket, announced, header};
+use super::{Connection, HEADER, IOV_MAX, announced, header};
+use crate::transport::message::{IoVecMut, Message};
 
 /// The destination of the next message: staged or landed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +20,7 @@ enum Landing {
 
 /// The receiving end of a connection.
 pub(crate) struct Receiver {
-    socket: Arc<Socket>,
+    connection: Arc<Connection>,
     /// A slot for each message that is wholly here, and the next for one that is not.
     ring: Ring,
     /// The number of bytes of the latter that are here, with its header.
@@ -36,9 +35,9 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(socket: Arc<Socket>) -> Self {
+    pub(crate) fn new(connection: Arc<Connection>) -> Self {
         Receiver {
-            socket,
+            connection,
             ring: Ring::new(),
             here: 0,
             landing: Landing::No,
@@ -50,8 +49,8 @@ impl Receiver {
 
     /// Returns the connection.
     #[inline]
-    pub(crate) fn socket(&self) -> &Arc<Socket> {
-        &self.socket
+    pub(crate) fn connection(&self) -> &Arc<Connection> {
+        &self.connection
     }
 
     /// Returns the bytes of memory that are kept for messages.
@@ -72,7 +71,7 @@ impl Receiver {
     #[inline]
     pub(crate) fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
         let whole = self.ring.used();
-        if self.socket.is_faulty() {
+        if self.connection.is_faulty() {
             return false;
         }
         if ahead != whole as u64 {
@@ -86,7 +85,7 @@ impl Receiver {
         }
         if !self.is_odd(len) {
             self.ring.make_room(1, len);
-            let n = self.socket.read(&mut self.ring.next(header(len), len)[self.here..]);
+            let n = self.connection.read(&mut self.ring.next(header(len), len)[self.here..]);
             (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);
         }
         self.settle(len)
@@ -110,15 +109,15 @@ impl Receiver {
     /// # Safety
     ///
     /// The pieces are writable and have `len` bytes together, and nobody else reads or writes them
-    /// before the message is consumed, or the socket was cut ([`Socket::cut`]).
+    /// before the message is consumed, or the connection was cut ([`Connection::cut`]).
     #[inline]
     pub(crate) unsafe fn land(
         &mut self,
         len: usize,
         pieces: impl Iterator<Item = IoVecMut>,
     ) -> bool {
-        if self.socket.is_faulty() || self.landing == Landing::Done {
-            return !self.socket.is_faulty();
+        if self.connection.is_faulty() || self.landing == Landing::Done {
+            return !self.connection.is_faulty();
         }
         if self.ring.used() > 0 {
             if announced(self.ring.meta(0)) == len {
@@ -138,7 +137,7 @@ impl Receiver {
             self.place(self.here.saturating_sub(header(len)), len, pieces);
             // SAFETY: promised by the caller; the header's slot is nobody else's either. Of the message the rest
             // goes to the same places: see `landing`.
-            let n = unsafe { self.socket.read_to(&mut self.places) };
+            let n = unsafe { self.connection.read_to(&mut self.places) };
             (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);
             self.places.clear();
         }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::connection::{Connection, Stage, Word};
+use super::bearer::{Bearer, Stage, Word};
 use super::{Dialed, HOME, Lost, REPLY, Resumable};
+use crate::transport::fault::Fault;
 
 /// The time in which other paths may still show that the peer is there if one refuses.
 const DOUBT: Duration = Duration::from_millis(300);
@@ -13,7 +14,7 @@ const OFFERS: usize = 4;
 const STAYED: Duration = Duration::from_secs(10);
 
 impl Resumable {
-    pub(super) fn lose(&mut self, why: String, silent: Option<usize>, now: Instant) {
+    pub(super) fn lose(&mut self, why: Fault, silent: Option<usize>, now: Instant) {
         if self.lost.is_some() {
             return;
         }
@@ -25,7 +26,7 @@ impl Resumable {
 
     /// Looks for another connection.
     pub(super) fn seek(&mut self, now: Instant) {
-        let waits = |c: &Connection| c.stage == Stage::Offered && now - c.since < REPLY;
+        let waits = |c: &Bearer| c.stage == Stage::Offered && now - c.since < REPLY;
         if self.conns.last().is_some_and(waits) {
             return;
         }
@@ -39,8 +40,7 @@ impl Resumable {
         let (since, silent) = (lost.since, lost.silent);
         let (mut refused, mut is_there) = (0, false);
         for path in 0..self.troubles.len() {
-            let knocked =
-                |hope: &Connection| hope.own && hope.path == path && now - hope.since < REPLY;
+            let knocked = |hope: &Bearer| hope.own && hope.path == path && now - hope.since < REPLY;
             if self.hopes.iter().any(knocked) {
                 is_there = true;
                 continue;
@@ -52,16 +52,16 @@ impl Resumable {
             match self.reach.dial(path) {
                 Dialed::Waiting { answers, trouble } => {
                     is_there |= answers;
-                    if !trouble.is_empty() {
+                    if trouble.is_some() {
                         self.troubles[path] = trouble;
                     }
                 }
                 Dialed::Refused(why) => {
                     refused += 1;
-                    self.troubles[path] = why;
+                    self.troubles[path] = Some(why);
                 }
-                Dialed::Made(stream) => {
-                    let mut conn = Connection::new(stream, path, Stage::Hoping);
+                Dialed::Made(carrier) => {
+                    let mut conn = Bearer::new(carrier, path, Stage::Hoping);
                     conn.own = true;
                     if self.chooses {
                         self.reach.rest();
@@ -82,14 +82,8 @@ impl Resumable {
         if refused == self.troubles.len() || refused > 0 && !is_there && since > DOUBT {
             self.fault = Some(lost.why.clone());
         } else if !is_there && since > self.timeout {
-            let named = self.reach.paths().iter().zip(&self.troubles);
-            let each: Vec<String> = named
-                .map(|(name, why)| match why.as_str() {
-                    "" => format!("{name}: no answer"),
-                    why => format!("{name}: {why}"),
-                })
-                .collect();
-            self.fault = Some(format!("no path to it is left ({})", each.join("; ")));
+            let named = self.reach.paths().iter().cloned().zip(self.troubles.iter().cloned());
+            self.fault = Some(Fault::NoPath(named.collect()));
         }
     }
 
@@ -103,10 +97,10 @@ impl Resumable {
         match self.reach.dial(self.home) {
             Dialed::Waiting { .. } => {}
             Dialed::Refused(_) => self.homing.0 = now + HOME.1,
-            Dialed::Made(stream) => {
+            Dialed::Made(carrier) => {
                 self.reach.rest();
                 self.homing = (now + pause.max(REPLY), (pause * 2).min(HOME.1), stayed);
-                self.offer(Connection::new(stream, self.home, Stage::Hoping), now);
+                self.offer(Bearer::new(carrier, self.home, Stage::Hoping), now);
             }
         }
     }
