@@ -2,8 +2,8 @@
 
 use roundelay::choose::How;
 use roundelay::{DType, DecidedBy, RedOp};
-use roundelay_compiler::collective::Kind;
 use roundelay_compiler::postcondition;
+use roundelay_compiler::program::Kind;
 use roundelay_compiler::verify::Facts;
 use roundelay_compiler::{Placement, Plan, Program, Proved, Shape};
 use roundelay_dsl::diag::codes;

@@ -21,22 +21,23 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use roundelay_dsl::diag::{Diagnostic, Diagnostics};
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceMap, Span};
 use sha2::{Digest, Sha256};
 
+use crate::cost;
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::places::Places;
-use crate::plan::{Header, Placement, Plan, RankPlan, Site, VERSION, Weighted};
+use crate::plan::{Header, MAX_SLOTS, Placement, Plan, RankPlan, Site, VERSION, Weighted};
 use crate::program::{Buffer, Style};
 use crate::verify::Verified;
 use crate::walk::walk;
 use lengths::Lengths;
 
 /// Slots a connection where the schedule does not say.
-pub const DEFAULT_SLOTS: u32 = 4;
+const DEFAULT_SLOTS: u32 = 4;
 
 /// Returns the slots that fusion counts on, if a schedule asks for `slots`. Other numbers make the same
 /// plans.
@@ -78,13 +79,14 @@ impl<'a> Sites<'a> {
 pub(crate) fn plans(
     graph: &Verified<StepGraph>,
     instance: &Instance,
+    split: Option<&Weighted>,
     sources: &SourceMap,
     placement: Placement,
 ) -> Result<Vec<Plan>, Diagnostics> {
     let graph = graph.get();
-    let header = header(instance, placement, graph.message, graph.lossy);
+    let header = header(instance, placement, split, graph.message, graph.lossy);
     let mut lengths = Lengths::default();
-    if !instance.scratch.is_empty() {
+    if !instance.scratch.buffers.is_empty() {
         let steps: Vec<&Transfer> = graph.graph.node_weights().collect();
         steps.chunk_by(|a, b| a.round == b.round).for_each(|round| lengths.note(round));
     }
@@ -103,6 +105,24 @@ pub(crate) fn plans(
     Ok(plans)
 }
 
+/// Returns plans with as many slots as the schedule asks for, else with `least`, or more where that is few.
+pub(crate) fn with_slots(
+    instance: &Instance,
+    mut plans: Vec<Plan>,
+    least: u32,
+) -> Result<Vec<Plan>, Diagnostics> {
+    let slots = instance.slots.unwrap_or(least.max(DEFAULT_SLOTS));
+    if slots > MAX_SLOTS {
+        return Err(vec![
+            Diagnostic::error(codes::SLOTS, format!("{slots} messages are in flight on one connection; {MAX_SLOTS} are possible"))
+                .label(instance.program.header, format!("on {} ranks", instance.shape))
+                .help("send fewer messages between two ranks in one `each`: join their chunks into one region"),
+        ]);
+    }
+    plans.iter_mut().for_each(|plan| plan.header.slots = slots);
+    Ok(plans)
+}
+
 /// Lowers one rank's plan without looking at what other ranks do among themselves. Not proved: for `show`,
 /// and for counts at which a proof by symmetry stands beside it.
 pub fn project(
@@ -111,7 +131,8 @@ pub fn project(
     placement: Placement,
     rank: u32,
 ) -> Result<Plan, Diagnostics> {
-    Projection::of(instance, rank)?.plan(instance, sources, placement)
+    let split = cost::split(instance)?;
+    Projection::of(instance, rank)?.plan(instance, split.as_ref(), sources, placement)
 }
 
 /// A rank's share of one walk over the program, from which its plans of both placements are made.
@@ -145,12 +166,14 @@ impl Projection {
     pub(crate) fn plan(
         &self,
         instance: &Instance,
+        split: Option<&Weighted>,
         sources: &SourceMap,
         placement: Placement,
     ) -> Result<Plan, Diagnostics> {
         let list: Vec<&Transfer> = self.transfers.iter().collect();
         let part = rank_plan(instance, sources, &self.lengths, placement, self.rank, &list)?;
-        Ok(Plan { header: header(instance, placement, self.message, self.lossy), part })
+        let header = header(instance, placement, split, self.message, self.lossy);
+        Ok(Plan { header, part })
     }
 }
 
@@ -177,21 +200,11 @@ fn rank_plan(
 /// Returns the scratch buffers of the plan: those of the program, and one for the partial sums of a `data`
 /// program whose output is shorter than its vector.
 fn scratch(instance: &Instance, placement: Placement) -> Vec<u32> {
-    let mut sizes: Vec<u32> = instance.scratch.iter().map(|s| s.1).collect();
+    let mut sizes: Vec<u32> = instance.scratch_chunks().collect();
     if place::needs_scratch(instance, placement) {
         sizes.push(instance.spec.chunks);
     }
     sizes
-}
-
-/// Returns the ranges that shares cut, with the scratch buffers that the plan has beside those of the
-/// program.
-fn split(instance: &Instance, placement: Placement) -> Option<Weighted> {
-    let mut split = instance.split.clone()?;
-    if place::needs_scratch(instance, placement) {
-        split.scratch.push(None);
-    }
-    Some(split)
 }
 
 /// Returns the memory of a rank as plans address it, whatever the placement.
@@ -201,13 +214,26 @@ fn memory(instance: &Instance, placement: Placement) -> Places {
     Places::of_sizes(user, scratch(instance, placement))
 }
 
-fn header(instance: &Instance, placement: Placement, message: u32, lossy: bool) -> Header {
+fn header(
+    instance: &Instance,
+    placement: Placement,
+    split: Option<&Weighted>,
+    message: u32,
+    lossy: bool,
+) -> Header {
     let program = &instance.program;
     let spec = &instance.spec;
     let placement = match program.style {
         Style::Data => placement,
         Style::InputOutput => Placement::OutOfPlace,
     };
+    let scratch = scratch(instance, placement);
+    let split = split.map(|split| {
+        let mut split = split.clone();
+        // What the plan has beside the buffers of the program is no part's.
+        split.scratch.resize(scratch.len(), None);
+        split
+    });
     Header {
         hash: identity(instance, placement),
         algorithm: program.name.clone(),
@@ -219,14 +245,14 @@ fn header(instance: &Instance, placement: Placement, message: u32, lossy: bool) 
         blocks: spec.blocks(),
         input_chunks: spec.size(Buffer::Input),
         output_chunks: spec.size(Buffer::Output),
-        scratch: scratch(instance, placement),
+        scratch,
         slots: instance.slots.unwrap_or(DEFAULT_SLOTS),
         pipeline: instance.pipeline,
         message,
         reduces: program.kind.reduces(),
         lossy,
         protocol: program.schedule.protocol,
-        split: split(instance, placement),
+        split,
     }
 }
 

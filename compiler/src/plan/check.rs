@@ -5,8 +5,8 @@ use super::{
     Buf, Dir, Header, Input, MAX_CHUNKS, MOST_MOVED, Op, Placement, Plan, Region, Sizes, Weighted,
 };
 use crate::chunks::ChunkSet;
-use crate::instance::MAX_RANKS;
 use crate::num::{index, wide};
+use crate::shape::MAX_RANKS;
 
 fn need(ok: bool, what: &str) -> Result<(), String> {
     if ok { Ok(()) } else { Err(what.to_string()) }

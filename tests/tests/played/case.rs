@@ -62,7 +62,7 @@ impl Plans {
         placement: Placement,
         paths: u32,
     ) -> Result<Option<Plans>, String> {
-        let collective = roundelay_compiler::collective::NAMES
+        let collective = roundelay_compiler::program::COLLECTIVES
             .iter()
             .find(|(_, kind)| *kind == program.kind)
             .map(|(name, _)| Collective { name, ranks: shape.ranks() as u32, root, declared: None })

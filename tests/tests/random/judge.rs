@@ -6,7 +6,8 @@ use std::sync::Arc;
 use roundelay_compiler::interpret::interpret;
 use roundelay_compiler::verify::symmetry::Attempt;
 use roundelay_compiler::{
-    Instance, Options, Placement, Program, Proved, Shape, compile, graph, project, verify,
+    Instance, Options, Placement, Program, Proved, Shape, by_symmetry, compile, graph, project,
+    verify,
 };
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
@@ -119,7 +120,7 @@ impl At<'_> {
             return Ok(None);
         };
         let unrolled = self.plans();
-        match (verify::symmetry::prove(&instance, self.sources), &unrolled) {
+        match (by_symmetry(&instance, self.sources), &unrolled) {
             (Ok(Attempt::Unknown(_)), _) => Ok(None),
             (Ok(Attempt::Proved { facts, .. }), Ok(plans)) => {
                 let of = plans[0].facts();

@@ -1,10 +1,11 @@
 //! Plays plans on the real runtime: ranks as threads, slots so small that calls take several passes.
 
 use roundelay::{Communicator, Layout, RedOp, Stats};
-use roundelay_compiler::collective::{Kind, Spec};
+use roundelay_compiler::collective::Spec;
 use roundelay_compiler::plan::CopyPolicy;
 use roundelay_compiler::postcondition;
 use roundelay_compiler::program::Buffer;
+use roundelay_compiler::program::Kind;
 use roundelay_compiler::{Instance, Placement, Plan, Proved};
 use roundelay_tests::Dice;
 

@@ -9,14 +9,14 @@ use roundelay_dsl::span::SourceMap;
 use super::events::Events;
 use super::{fault, span};
 use crate::cells::Cells;
-use crate::collective::Kind;
 use crate::instance::Instance;
 use crate::num::index;
 use crate::places::Places;
 use crate::plan::{Buf, Input, Placement, Plan, Region, Sizes};
-use crate::program::{Buffer, Style};
+use crate::program::{Buffer, Kind, Style};
+use crate::ranks::RankSet;
 use crate::verify::rounds::class_of;
-use crate::verify::value::{Clash, RankSet, Spoilt, Value};
+use crate::verify::value::{Clash, Spoilt, Value};
 
 /// A rank's memory, and the messages under way.
 struct Memory {

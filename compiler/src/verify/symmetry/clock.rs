@@ -10,16 +10,15 @@
 //! numbered otherwise and whose operations of a round may stand in another order.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
+use super::Sample;
 use crate::instance::Instance;
-use crate::lower::Projection;
 use crate::num::{count, index};
 use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, Plan};
-use crate::verify::plan::{placements, races};
+use crate::verify::plan::races;
 use crate::walk::Transfer;
 
 /// A round, and its half.
@@ -28,19 +27,18 @@ type Time = (u32, u8);
 /// The rounds of the messages of each connection, ascending: peer, channel, direction.
 type Rounds = BTreeMap<(u32, u16, bool), Vec<u32>>;
 
-/// Proves the plans of a rank that stands for others, in both placements.
+/// Proves the plans of a rank that stands for others.
 pub(super) fn check(
-    instance: &Arc<Instance>,
+    instance: &Instance,
     sources: &SourceMap,
+    sample: &Sample,
     rank: u32,
 ) -> Result<(), Diagnostics> {
-    let own = Projection::of(instance, rank)?;
-    let rounds = rounds(&own.transfers, rank);
-    for &placement in placements(instance.program.style) {
-        let plan = own.plan(instance, sources, placement)?;
+    let rounds = rounds(&sample.transfers, rank);
+    for plan in &sample.plans {
         plan.check().map_err(|e| vec![fault(instance, e)])?;
         races(instance, sources, &plan.part).map_err(|d| vec![d])?;
-        times(instance, &plan, placement, &rounds).map_err(|d| vec![d])?;
+        times(instance, plan, &rounds).map_err(|d| vec![d])?;
     }
     Ok(())
 }
@@ -68,13 +66,8 @@ fn hears(op: &Op) -> bool {
 }
 
 /// Checks that every wait is for something of an earlier time.
-fn times(
-    instance: &Instance,
-    plan: &Plan,
-    placement: Placement,
-    rounds: &Rounds,
-) -> Result<(), Diagnostic> {
-    let part = &plan.part;
+fn times(instance: &Instance, plan: &Plan, rounds: &Rounds) -> Result<(), Diagnostic> {
+    let (part, placement) = (&plan.part, plan.header.placement);
     let wrong = |what: String| Err(fault(instance, format!("rank {}: {what}", part.rank)));
     let of = |conn: u32| {
         let c = &part.conns[index(conn)];

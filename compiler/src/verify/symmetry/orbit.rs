@@ -2,23 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
 use super::group::{Action, Element};
-use super::{clock, result_buffer};
+use super::{Lower, clock, result_buffer};
 use crate::cells::Cells;
-use crate::collective::{Expected, Kind, Ranks};
+use crate::collective::{Expected, Ranks};
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::{Buf, Region};
-use crate::program::{Buffer, Style};
+use crate::program::{Buffer, Kind, Style};
+use crate::ranks::RankSet;
 use crate::verify::Facts;
 use crate::verify::rounds::{State, class_of, place_value, round_of};
-use crate::verify::value::{RankSet, Value};
+use crate::verify::value::Value;
 use crate::walk::{Transfer, walk};
 
 /// The messages and chunks that one of the ranks sends and receives.
@@ -40,8 +40,9 @@ pub(super) struct Replay {
 
 /// Proves an instance that maps onto itself.
 pub(super) fn prove(
-    instance: &Arc<Instance>,
+    instance: &Instance,
     sources: &SourceMap,
+    lower: Lower<'_>,
     action: &Action,
 ) -> Result<Facts, Diagnostics> {
     let least: Vec<u32> = (0..action.n).filter(|&r| action.group.split(r).0 == r).collect();
@@ -51,7 +52,7 @@ pub(super) fn prove(
     // Sums of more than two are ordered by rank, which the map permutes.
     let same = result(instance, &state, action, &least)?;
     for &rank in &least {
-        clock::check(instance, sources, rank)?;
+        clock::check(instance, sources, &lower(rank)?, rank)?;
     }
     let (images, traffic) = (u64::from(action.group.order(action.n)), &replay.traffic);
     Ok(Facts {
