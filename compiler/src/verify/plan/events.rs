@@ -329,30 +329,6 @@ fn circle(waits: &Waits, stuck: &[u32]) -> Vec<(u32, (u32, Wait))> {
     best
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{NoLibrary, Options, Placement, Shape, compile, resolve};
-
-    /// Ranks take few turns, though each waits for a message in every round.
-    #[test]
-    fn a_rank_plays_all_that_it_can() {
-        let mut sources = SourceMap::new();
-        let text = "algorithm ring implements all_gather on n ranks {
-            for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r - s) % n] } } }";
-        let id = sources.add("ring.algo", text);
-        let programs = resolve(&mut sources, id, &NoLibrary).expect("the text resolves");
-        let (shape, options) = (Shape::flat(32), Options::default());
-        let proved = compile(&programs[0], &sources, &shape, &options, Placement::InPlace);
-        let proved = proved.expect("it is right");
-        let events = Events::new(&proved.graph().instance, proved.plans()).expect("they match");
-        let order = events.order(4).expect("it can be played");
-        let rank = |v: u32| events.at[index(v)].0;
-        let turns = 1 + order.windows(2).filter(|w| rank(w[0]) != rank(w[1])).count();
-        assert!(order.len() >= 32 * 32 && turns < 32 * 16, "{turns} turns, {} events", order.len());
-    }
-}
-
 /// Returns the least number of slots up to `most` that is enough, if `most` is: by doubling and bisection.
 ///
 /// More slots never harm. Messages of a connection leave on one lane, one after the other; so with one
@@ -378,7 +354,26 @@ fn least_enough(most: u32, enough: impl Fn(u32) -> bool) -> u32 {
 mod tests {
     use std::cell::Cell;
 
-    use super::least_enough;
+    use super::*;
+    use crate::{NoLibrary, Options, Placement, Shape, compile, resolve};
+
+    /// Ranks take few turns, though each waits for a message in every round.
+    #[test]
+    fn a_rank_plays_all_that_it_can() {
+        let mut sources = SourceMap::new();
+        let text = "algorithm ring implements all_gather on n ranks {
+            for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r - s) % n] } } }";
+        let id = sources.add("ring.algo", text);
+        let programs = resolve(&mut sources, id, &NoLibrary).expect("the text resolves");
+        let (shape, options) = (Shape::flat(32), Options::default());
+        let proved = compile(&programs[0], &sources, &shape, &options, Placement::InPlace);
+        let proved = proved.expect("it is right");
+        let events = Events::new(&proved.graph().instance, proved.plans()).expect("they match");
+        let order = events.order(4).expect("it can be played");
+        let rank = |v: u32| events.at[index(v)].0;
+        let turns = 1 + order.windows(2).filter(|w| rank(w[0]) != rank(w[1])).count();
+        assert!(order.len() >= 32 * 32 && turns < 32 * 16, "{turns} turns, {} events", order.len());
+    }
 
     /// The least number is found whatever it is, in few tries.
     #[test]
