@@ -46,7 +46,7 @@ pub use embed::{Embedded, Resolved};
 pub use eval::operate;
 pub use instance::{Instance, Options};
 pub use lower::project;
-pub use plan::{Placement, Plan};
+pub use plan::{Placement, Plan, UnprovedPlan};
 pub use program::Program;
 pub use resolve::{Library, NoLibrary, resolve, resolve_tree};
 pub use shape::Shape;

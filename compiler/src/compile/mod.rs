@@ -12,7 +12,7 @@ use crate::cost;
 use crate::graph::{StepGraph, unroll};
 use crate::instance::{Instance, Options};
 use crate::lower;
-use crate::plan::{Placement, Plan, Weighted};
+use crate::plan::{Placement, Plan, UnprovedPlan, Weighted};
 use crate::program::Program;
 use crate::shape::Shape;
 use crate::verify::plan::least_slots;
@@ -82,7 +82,7 @@ struct Way<'g> {
 
 impl Way<'_> {
     /// Lowers the graph for an instance that is the graph's, but for the slots that it asks for.
-    fn lowered(&self, instance: &Instance) -> Result<Vec<Plan>, Diagnostics> {
+    fn lowered(&self, instance: &Instance) -> Result<Vec<UnprovedPlan>, Diagnostics> {
         lower::plans(self.graph, instance, self.split, self.sources, self.placement)
     }
 

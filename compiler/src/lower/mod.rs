@@ -30,7 +30,7 @@ use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::places::Places;
-use crate::plan::{Header, MAX_SLOTS, Placement, Plan, RankPlan, Site, VERSION, Weighted};
+use crate::plan::{Header, MAX_SLOTS, Placement, RankPlan, Site, UnprovedPlan, VERSION, Weighted};
 use crate::program::{Buffer, Style};
 use crate::verify::Verified;
 use crate::walk::walk;
@@ -82,7 +82,7 @@ pub(crate) fn plans(
     split: Option<&Weighted>,
     sources: &SourceMap,
     placement: Placement,
-) -> Result<Vec<Plan>, Diagnostics> {
+) -> Result<Vec<UnprovedPlan>, Diagnostics> {
     let graph = graph.get();
     let header = header(instance, placement, split, graph.message, graph.lossy);
     let mut lengths = Lengths::default();
@@ -100,7 +100,7 @@ pub(crate) fn plans(
     let mut plans = Vec::with_capacity(by_rank.len());
     for (rank, transfers) in by_rank.into_iter().enumerate() {
         let part = rank_plan(instance, sources, &lengths, placement, count(rank), &transfers)?;
-        plans.push(Plan { header: header.clone(), part });
+        plans.push(UnprovedPlan { header: header.clone(), part });
     }
     Ok(plans)
 }
@@ -108,9 +108,9 @@ pub(crate) fn plans(
 /// Returns plans with as many slots as the schedule asks for, else with `least`, or more where that is few.
 pub(crate) fn with_slots(
     instance: &Instance,
-    mut plans: Vec<Plan>,
+    mut plans: Vec<UnprovedPlan>,
     least: u32,
-) -> Result<Vec<Plan>, Diagnostics> {
+) -> Result<Vec<UnprovedPlan>, Diagnostics> {
     let slots = instance.slots.unwrap_or(least.max(DEFAULT_SLOTS));
     if slots > MAX_SLOTS {
         return Err(vec![
@@ -130,7 +130,7 @@ pub fn project(
     sources: &SourceMap,
     placement: Placement,
     rank: u32,
-) -> Result<Plan, Diagnostics> {
+) -> Result<UnprovedPlan, Diagnostics> {
     let split = cost::split(instance)?;
     Projection::of(instance, rank)?.plan(instance, split.as_ref(), sources, placement)
 }
@@ -169,11 +169,11 @@ impl Projection {
         split: Option<&Weighted>,
         sources: &SourceMap,
         placement: Placement,
-    ) -> Result<Plan, Diagnostics> {
+    ) -> Result<UnprovedPlan, Diagnostics> {
         let list: Vec<&Transfer> = self.transfers.iter().collect();
         let part = rank_plan(instance, sources, &self.lengths, placement, self.rank, &list)?;
         let header = header(instance, placement, split, self.message, self.lossy);
-        Ok(Plan { header, part })
+        Ok(UnprovedPlan { header, part })
     }
 }
 

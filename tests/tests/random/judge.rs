@@ -103,7 +103,7 @@ impl At<'_> {
                     .map_err(|d| format!("{}: alone: {}", at(), say(self.sources, &d)))?;
                 // The number of slots is found by the proof over all ranks.
                 alone.header.slots = plan.header.slots;
-                if alone != *plan {
+                if alone != **plan {
                     return Err(format!("{}: alone\n{alone}\namong all\n{plan}", at()));
                 }
             }

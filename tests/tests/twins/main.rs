@@ -5,7 +5,7 @@ mod book;
 use std::sync::Arc;
 
 use roundelay::{Algorithm, Playable, Prototype};
-use roundelay_compiler::{Options, Plan, Program, Shape, compile};
+use roundelay_compiler::{Options, Plan, Program, Shape, UnprovedPlan, compile};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::of_book;
 
@@ -27,7 +27,8 @@ fn bytes(
     Some(all)
 }
 
-fn without_lines(mut plan: Plan) -> Plan {
+fn without_lines(plan: Plan) -> UnprovedPlan {
+    let mut plan = plan.into_unproved();
     for site in &mut plan.part.sites {
         site.file.clear();
         site.text.clear();

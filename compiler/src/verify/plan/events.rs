@@ -9,7 +9,7 @@ use roundelay_dsl::span::SourceMap;
 use super::{fault, span};
 use crate::instance::Instance;
 use crate::num::{count, index, short};
-use crate::plan::{Dir, Input, OpRef, Plan};
+use crate::plan::{Dir, Input, OpRef, UnprovedPlan};
 
 /// All operations of all ranks, and who waits for whom.
 pub(super) struct Events {
@@ -26,7 +26,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    pub(super) fn new(instance: &Instance, plans: &[Plan]) -> Result<Self, Diagnostic> {
+    pub(super) fn new(instance: &Instance, plans: &[UnprovedPlan]) -> Result<Self, Diagnostic> {
         let mut e = Events {
             first: Vec::new(),
             at: Vec::new(),
@@ -180,7 +180,7 @@ impl Events {
         &self,
         instance: &Instance,
         sources: &SourceMap,
-        plans: &[Plan],
+        plans: &[UnprovedPlan],
         slots: u32,
     ) -> Diagnostic {
         let slots = self.least_slots().map(|least| (slots, least));
@@ -368,7 +368,10 @@ mod tests {
         let (shape, options) = (Shape::flat(32), Options::default());
         let proved = compile(&programs[0], &sources, &shape, &options, Placement::InPlace);
         let proved = proved.expect("it is right");
-        let events = Events::new(&proved.graph().instance, proved.plans()).expect("they match");
+        let instance = proved.graph().instance.clone();
+        let plans: Vec<_> =
+            proved.into_plans().into_iter().map(|plan| plan.into_unproved()).collect();
+        let events = Events::new(&instance, &plans).expect("they match");
         let order = events.order(4).expect("it can be played");
         let rank = |v: u32| events.at[index(v)].0;
         let turns = 1 + order.windows(2).filter(|w| rank(w[0]) != rank(w[1])).count();

@@ -17,7 +17,7 @@
 //!   this rank's memory was consumed, so nobody reads or writes a rank's buffers outside its calls.
 //! * **Shares**: of a plan that is split by bandwidth all of this holds whatever the lengths of the parts. No
 //!   proof asks how many elements a chunk has, only which chunks have equally many: those at the same place of
-//!   different blocks, and blocks of equal length are cut by the same shares. `Plan::check` says that parts share
+//!   different blocks, and blocks of equal length are cut by the same shares. `UnprovedPlan::check` says that parts share
 //!   no memory, no connection and no wait; so each is a plan of its own, whose proof is its share of this one,
 //!   and which may be played in its own number of passes, or not at all if it has no elements. All ranks
 //!   know alike which parts have none.
@@ -31,20 +31,24 @@ use roundelay_dsl::span::{SourceMap, Span};
 
 use crate::instance::Instance;
 use crate::num::index;
-use crate::plan::{Op, Plan, RankPlan};
+use crate::plan::{Op, Plan, RankPlan, UnprovedPlan};
 use events::Events;
 pub(crate) use local::local_order;
 pub(in crate::verify) use local::races;
 
 /// Returns the least number of slots with which plans cannot deadlock; `None` if they do with any number.
-pub(crate) fn least_slots(instance: &Instance, plans: &[Plan]) -> Result<Option<u32>, Diagnostics> {
+pub(crate) fn least_slots(
+    instance: &Instance,
+    plans: &[UnprovedPlan],
+) -> Result<Option<u32>, Diagnostics> {
     Ok(matched(instance, plans)?.least_slots())
 }
 
 /// Returns what waits for what in plans that are consistent, rank by rank, and match.
-fn matched(instance: &Instance, plans: &[Plan]) -> Result<Events, Diagnostics> {
+fn matched(instance: &Instance, plans: &[UnprovedPlan]) -> Result<Events, Diagnostics> {
     for plan in plans {
-        plan.check().map_err(|e| vec![fault(instance, format!("rank {}: {e}", plan.part.rank))])?;
+        plan.consistent()
+            .map_err(|e| vec![fault(instance, format!("rank {}: {e}", plan.part.rank))])?;
     }
     Events::new(instance, plans).map_err(|d| vec![d])
 }
@@ -53,7 +57,7 @@ fn matched(instance: &Instance, plans: &[Plan]) -> Result<Events, Diagnostics> {
 pub fn verify(
     instance: &Instance,
     sources: &SourceMap,
-    plans: Vec<Plan>,
+    plans: Vec<UnprovedPlan>,
 ) -> Result<Vec<Plan>, Diagnostics> {
     let one = |d: Diagnostic| vec![d];
     let events = matched(instance, &plans)?;
@@ -67,7 +71,7 @@ pub fn verify(
     let order =
         events.order(slots).map_err(|_| one(events.explain(instance, sources, &plans, slots)))?;
     replay::replay(instance, sources, &plans, &order, &events).map_err(one)?;
-    Ok(plans)
+    Ok(plans.into_iter().map(Plan::proved).collect())
 }
 
 fn fault(instance: &Instance, message: String) -> Diagnostic {

@@ -17,7 +17,7 @@ use roundelay_dsl::span::SourceMap;
 use super::Sample;
 use crate::instance::Instance;
 use crate::num::{count, index};
-use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, Plan};
+use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, UnprovedPlan};
 use crate::verify::plan::races;
 use crate::walk::Transfer;
 
@@ -36,7 +36,7 @@ pub(super) fn check(
 ) -> Result<(), Diagnostics> {
     let rounds = rounds(&sample.transfers, rank);
     for plan in &sample.plans {
-        plan.check().map_err(|e| vec![fault(instance, e)])?;
+        plan.consistent().map_err(|e| vec![fault(instance, e.to_string())])?;
         races(instance, sources, &plan.part).map_err(|d| vec![d])?;
         times(instance, plan, &rounds).map_err(|d| vec![d])?;
     }
@@ -66,7 +66,7 @@ fn hears(op: &Op) -> bool {
 }
 
 /// Checks that every wait is for something of an earlier time.
-fn times(instance: &Instance, plan: &Plan, rounds: &Rounds) -> Result<(), Diagnostic> {
+fn times(instance: &Instance, plan: &UnprovedPlan, rounds: &Rounds) -> Result<(), Diagnostic> {
     let (part, placement) = (&plan.part, plan.header.placement);
     let wrong = |what: String| Err(fault(instance, format!("rank {}: {what}", part.rank)));
     let of = |conn: u32| {

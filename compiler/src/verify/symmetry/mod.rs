@@ -31,7 +31,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::Facts;
 use crate::instance::Instance;
-use crate::plan::Plan;
+use crate::plan::UnprovedPlan;
 use crate::program::{Buffer, Kind, Style};
 use crate::walk::Transfer;
 use group::{Action, Group, Rotation};
@@ -64,7 +64,7 @@ pub(crate) struct Sample {
     /// Its transfers, in the order of the rounds.
     pub(crate) transfers: Vec<Transfer>,
     /// Its plans, in every placement.
-    pub(crate) plans: Vec<Plan>,
+    pub(crate) plans: Vec<UnprovedPlan>,
 }
 
 /// Lowers one rank.
