@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use roundelay::{DType, Layout};
-use roundelay_compiler::collective::{Kind, Spec};
+use roundelay_compiler::collective::Spec;
 use roundelay_compiler::cost::{Profile, Topology};
+use roundelay_compiler::program::Kind;
 use roundelay_compiler::{Checked, Instance, Options, Plan, Program, Shape, check as prove, graph};
 use roundelay_dsl::diag::render::{Json, json};
 use roundelay_dsl::diag::{Diagnostic, codes};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use roundelay::Algorithm;
 use roundelay::internal::Files;
 use roundelay_algorithms::{Book, CATALOGUE};
-use roundelay_compiler::collective::NAMES;
+use roundelay_compiler::program::COLLECTIVES;
 use roundelay_compiler::verify::blame;
 use roundelay_compiler::{
     Library, Options, Placement, Plan, Program, Proved, Shape, compile, resolve,
@@ -96,7 +96,7 @@ fn is_path(name: &str) -> bool {
 
 /// Returns true if a collective has that name.
 pub(crate) fn is_collective(name: &str) -> bool {
-    NAMES.iter().any(|(n, _)| *n == name)
+    COLLECTIVES.iter().any(|(n, _)| *n == name)
 }
 
 /// Returns the parts of `collective.name`, if the book has it; or if nothing has, so that its name can be judged.
@@ -143,12 +143,12 @@ fn book_of(collective: &str) -> Result<Input, Failure> {
 }
 
 fn unknown(collective: &str, name: &str) -> Diagnostic {
-    if !NAMES.iter().any(|(n, _)| *n == collective) {
+    if !COLLECTIVES.iter().any(|(n, _)| *n == collective) {
         let d = fault(
             codes::UNKNOWN_COLLECTIVE,
             format!("`{collective}.{name}`: no collective is named `{collective}`, and no file is"),
         );
-        let names = NAMES.iter().map(|(n, _)| *n);
+        let names = COLLECTIVES.iter().map(|(n, _)| *n);
         return match similar(collective, names.clone()) {
             Some(near) => d.help(format!("did you mean `{near}`?")),
             None => d.help(format!("known are {}", names.collect::<Vec<_>>().join(", "))),
@@ -246,7 +246,7 @@ fn missing(path: &Path) -> Diagnostic {
     let name = path.to_string_lossy();
     let known: Vec<String> =
         CATALOGUE.iter().map(|e| format!("{}.{}", e.collective, e.name)).collect();
-    let words = known.iter().map(String::as_str).chain(NAMES.iter().map(|(n, _)| *n));
+    let words = known.iter().map(String::as_str).chain(COLLECTIVES.iter().map(|(n, _)| *n));
     if let Some(near) = similar(&name, own::all().iter().map(Algorithm::name)) {
         return d.help(format!("this program has `{near}`"));
     }

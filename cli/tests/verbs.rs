@@ -117,7 +117,7 @@ fn rounds_are_no_fewer_than_their_bound() {
     assert!(ran.out.contains(" 1 (1, 8 ports) "), "{}", ran.out);
     let ring = roundelay(&["check", "all_reduce.ring", "-n", "9"]).ok();
     assert!(ring.out.contains(" 16 (4) "), "{}", ring.out);
-    for (collective, _) in roundelay_compiler::collective::NAMES {
+    for (collective, _) in roundelay_compiler::program::COLLECTIVES {
         for n in ["2", "7", "8", "9", "3x4", "700"] {
             let ran = roundelay(&["check", collective, "-n", n, "--json"]);
             for line in ran.json().iter().filter(|l| l["verdict"] == "proved") {

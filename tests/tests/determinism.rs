@@ -2,7 +2,7 @@
 //! plan made alone is that rank's plan among all.
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::{Options, Placement, Plan, Program, Shape, compile, project};
+use roundelay_compiler::{Options, Placement, Program, Shape, UnprovedPlan, compile, project};
 use roundelay_tests::{instance, is_grid, of_book, read, roots, say};
 
 fn shapes(program: &Program) -> Vec<Shape> {
@@ -28,7 +28,7 @@ fn compiling_twice_gives_the_same_bytes() {
             PLACEMENTS.map(|placement| {
                 let proved = compile(&program, &sources, &shape, &Options::default(), placement);
                 proved
-                    .map(|p| p.plans().iter().map(Plan::encode).collect::<Vec<_>>())
+                    .map(|p| p.plans().iter().map(|plan| plan.encode()).collect::<Vec<_>>())
                     .expect("the book is proved")
             })
         });
@@ -54,7 +54,7 @@ fn a_plan_made_alone_is_the_same() {
                             entry.path
                         );
                         match project(&instance, &sources, placement, rank as u32) {
-                            Ok(alone) if alone == *plan => {}
+                            Ok(alone) if alone == **plan => {}
                             Ok(alone) => {
                                 differences.push(format!("{at}: {}", difference(&alone, plan)));
                             }
@@ -76,7 +76,7 @@ fn a_plan_made_alone_is_the_same() {
 }
 
 /// Returns the first line in which two plans differ.
-fn difference(a: &Plan, b: &Plan) -> String {
+fn difference(a: &UnprovedPlan, b: &UnprovedPlan) -> String {
     let (x, y) = (format!("{:#?}", a.header), format!("{:#?}", b.header));
     let lines = x
         .lines()
@@ -122,7 +122,7 @@ fn headers_do_not_depend_on_the_rank() {
                 for (rank, plan) in proved.plans().iter().enumerate() {
                     let alone =
                         project(&instance, sources, placement, rank as u32).expect("it is lowered");
-                    if alone != *plan {
+                    if alone != **plan {
                         differences.push(format!(
                             "{} {n} rank {rank}: {}",
                             program.name,

@@ -4,8 +4,8 @@
 //! Every rank has a vector of its own, from which its contributions come. In `all_gather` and `gather`
 //! it has `count` elements, in the other collectives with blocks `count` for each rank.
 
-use roundelay_compiler::collective::Kind;
 use roundelay_compiler::postcondition;
+use roundelay_compiler::program::Kind;
 
 /// Elements of a buffer, and what they are.
 #[derive(Debug, Clone, PartialEq, Eq)]

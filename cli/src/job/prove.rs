@@ -2,10 +2,10 @@
 
 use roundelay::choose::How;
 use roundelay::{DType, DecidedBy, RedOp};
-use roundelay_compiler::collective::Kind;
 use roundelay_compiler::postcondition;
+use roundelay_compiler::program::Kind;
 use roundelay_compiler::verify::Facts;
-use roundelay_compiler::{Placement, Plan, Program, Proved, Shape};
+use roundelay_compiler::{Placement, Plan, Program, Proved, Shape, UnprovedPlan};
 use roundelay_dsl::diag::codes;
 
 use super::{JobEntry, data};
@@ -31,7 +31,7 @@ pub(crate) struct Proof {
     /// The results of the proof, in words.
     pub(crate) words: String,
     /// The plans of the ranks, without names and source lines.
-    pub(crate) plans: Vec<Plan>,
+    pub(crate) plans: Vec<UnprovedPlan>,
 }
 
 /// The reason why an algorithm is played.
@@ -133,7 +133,8 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
 }
 
 /// Returns a plan without what says where it came from: equal for algorithms that do the same.
-fn bare(mut plan: Plan) -> Plan {
+fn bare(plan: Plan) -> UnprovedPlan {
+    let mut plan = plan.into_unproved();
     (plan.header.hash, plan.header.algorithm) = Default::default();
     plan.part.sites.clear();
     for op in plan.part.lanes.iter_mut().flat_map(|lane| &mut lane.ops) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use roundelay::choose::{Setting, this_host};
 use roundelay::{Choice, DType, Hints, Machine, RedOp, Request, Resolver};
 use roundelay_compiler::Placement;
-use roundelay_compiler::collective::NAMES;
+use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;
 
 use super::PointRow;
@@ -67,7 +67,7 @@ impl Group {
 
     /// Returns the sizes at which every block has an element.
     pub(super) fn sizes(&self, sizes: &[u64]) -> Vec<u64> {
-        let kind = NAMES.iter().find(|(name, _)| *name == self.setting.collective);
+        let kind = COLLECTIVES.iter().find(|(name, _)| *name == self.setting.collective);
         let blocks = match kind {
             Some((_, kind)) if kind.blocked() => u64::from(self.setting.ranks),
             _ => 1,
@@ -165,7 +165,7 @@ pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
 }
 
 pub(super) fn collectives(args: &Tune) -> Result<Vec<&'static str>, Failure> {
-    let all = NAMES.iter().map(|(name, _)| *name);
+    let all = COLLECTIVES.iter().map(|(name, _)| *name);
     if args.collectives.is_empty() {
         let several = |name: &&str| roundelay_algorithms::of(name).count() > 1;
         return Ok(all.filter(several).collect());

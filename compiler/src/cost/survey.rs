@@ -86,8 +86,8 @@ impl<'a> Survey<'a> {
         part: Option<u16>,
     ) -> Result<Profile, Diagnostics> {
         let mut survey = Survey::new(instance, topology, element);
-        if let (Some(_), Some(split)) = (part, &instance.split) {
-            survey.profile.chunks = (survey.profile.chunks / u64::from(split.parts)).max(1);
+        if let (Some(_), Some(parts)) = (part, instance.parts()) {
+            survey.profile.chunks = (survey.profile.chunks / u64::from(parts)).max(1);
         }
         if !survey.all {
             let mut rounds = 0;

@@ -7,7 +7,6 @@ use roundelay_dsl::ast::Op as Does;
 use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::deps::Deps;
-use super::lengths::Lengths;
 use super::offer::{may_stay, single};
 use super::place::Place;
 use super::{Sites, memory};
@@ -17,6 +16,7 @@ use crate::instance::Instance;
 use crate::num::{count, index, short};
 use crate::places::Places;
 use crate::plan::{Connection, Dir, Input, Lane, Op, OpRef, Out, Placement, Region, Sizes, Store};
+use crate::walk::Lengths;
 
 /// The most messages that an operation may carry away.
 const MAX_OUTS: usize = 8;

@@ -6,11 +6,10 @@
 
 use crate::cells::Cells;
 use crate::chunks::ChunkSet;
-use crate::collective::Kind;
 use crate::instance::Instance;
 use crate::num::{index, short};
 use crate::plan::{Buf, Piece, Placement, Region};
-use crate::program::{Buffer, Style};
+use crate::program::{Buffer, Kind, Style};
 use crate::walk::merge;
 
 /// The current place of each chunk of `data` on one rank.
@@ -43,7 +42,7 @@ impl Place {
             rank,
             chunks,
             per_block: instance.spec.per_block(),
-            extra: short(instance.scratch.len()),
+            extra: short(instance.scratch.buffers.len()),
             written: Cells::new(if active { index(chunks) } else { 0 }),
         }
     }

@@ -7,11 +7,11 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 
 use super::rounds::{State, initial, place_name, told};
 use super::value::{Spoilt, Value, ordered_tree};
-use crate::collective::{Expected, Kind, Ranks};
+use crate::collective::{Expected, Ranks};
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
 use crate::plan::Buf;
-use crate::program::{Buffer, Style};
+use crate::program::{Buffer, Kind, Style};
 
 /// The properties of the sums that ranks end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,15 +11,15 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::Span;
 
-use super::value::{Clash, RankSet, Spoilt, Value};
+use super::value::{Clash, Spoilt, Value};
 use crate::cells::Cells;
-use crate::collective::Kind;
 use crate::graph::{StepGraph, Transfer, buf_name};
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::Buf;
-use crate::program::{Buffer, Style};
+use crate::program::{Buffer, Kind, Style};
+use crate::ranks::RankSet;
 use crate::walk::walk;
 
 /// The values of all places after a round.

@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use roundelay_algorithms::{Book, CATALOGUE, Entry};
-use roundelay_compiler::collective::NAMES;
 use roundelay_compiler::cost::{Profile, Topology};
 use roundelay_compiler::plan::WireType;
+use roundelay_compiler::program::COLLECTIVES;
 use roundelay_compiler::{Instance, Options, Program, Shape, graph, resolve, verify};
 use roundelay_dsl::diag::{Code, Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceMap;
@@ -257,7 +257,7 @@ fn adds_in_order(entry: &'static Entry, shape: &Shape, root: u32) -> bool {
 }
 
 fn no_collective(name: &str) -> Error {
-    let names = NAMES.iter().map(|(name, _)| *name);
+    let names = COLLECTIVES.iter().map(|(name, _)| *name);
     let near = match similar(name, names.clone()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", names.collect::<Vec<_>>().join(", ")),

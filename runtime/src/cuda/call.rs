@@ -5,7 +5,7 @@ use std::sync::Arc;
 use roundelay_algorithms::find;
 use roundelay_compiler::Proved;
 use roundelay_compiler::device::abi;
-use roundelay_compiler::plan::{Header, Placement, Plan};
+use roundelay_compiler::plan::{Header, Placement};
 
 use super::bound::{Key, Lent};
 use super::comm::CudaComm;
@@ -102,7 +102,7 @@ impl CudaComm {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         self.comm.core()?.usable()?;
-        let Some(Plan { header, .. }) = plans.plans().first() else { return Ok(()) };
+        let Some(header) = plans.plans().first().map(|plan| &plan.header) else { return Ok(()) };
         if args.count == 0 && header.collective != "barrier" {
             return Ok(());
         }
@@ -267,7 +267,7 @@ impl CudaComm {
 
 /// Returns the header of plans that fit a call.
 fn checked<'a>(plans: &'a Proved, args: &CudaArgs) -> Result<&'a Header, Error> {
-    let Some(Plan { header, .. }) = plans.plans().first() else {
+    let Some(header) = plans.plans().first().map(|plan| &plan.header) else {
         return Err(Error::Plan("there are no plans".into()));
     };
     if header.placement != args.buffers.placement() {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::collective::NAMES;
 use roundelay_compiler::device::Protocol;
 use roundelay_compiler::plan::MAX_PATHS;
+use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;
 
 use super::{HintError, Hints, Key, Lossy, Objective, Unfit};
@@ -292,7 +292,7 @@ fn algorithm(hints: &mut Hints, value: &str) -> Result<(), Unfit> {
             Some((collective, algorithm)) => (collective, algorithm),
             None => ("", name),
         };
-        let names = NAMES.iter().map(|(name, _)| *name);
+        let names = COLLECTIVES.iter().map(|(name, _)| *name);
         if !collective.is_empty() && !names.clone().any(|n| n == collective) {
             return Err(Unfit(format!(
                 "`{collective}` is no collective, {}",

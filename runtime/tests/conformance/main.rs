@@ -68,19 +68,20 @@ impl Over {
     /// Spreads the connections of plans over two paths, if there are two: what one rank sends rides one of
     /// them, what the next one sends the other; in the other turn each rides the other one.
     pub(crate) fn spread(self, plans: &[Plan], turn: u32) -> Vec<Plan> {
-        let mut plans = plans.to_vec();
         if self.paths().is_empty() {
-            return plans;
+            return plans.to_vec();
         }
-        for plan in &mut plans {
+        let spread = |plan: &Plan| {
+            let mut plan = plan.clone().into_unproved();
             plan.header.hash[15] ^= 1 + turn as u8;
             for conn in &mut plan.part.conns {
                 let sender = if conn.dir == Dir::Send { plan.part.rank } else { conn.peer };
                 conn.path = ((sender + turn) % 2) as u16;
                 conn.channel = 2 * conn.channel + conn.path;
             }
-        }
-        plans
+            plan.check().expect("a consistent plan")
+        };
+        plans.iter().map(spread).collect()
     }
 
     /// Returns the hints that ranks are given.

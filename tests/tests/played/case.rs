@@ -31,8 +31,9 @@ pub(crate) const SCHEDULES: usize = 5;
 
 /// Returns the plans under another schedule, with another identity.
 fn scheduled(plans: &[Plan], schedule: usize, least_slots: u32) -> Vec<Plan> {
-    let mut plans = plans.to_vec();
-    for header in plans.iter_mut().map(|p| &mut p.header) {
+    let scheduled = |plan: &Plan| {
+        let mut plan = plan.clone().into_unproved();
+        let header = &mut plan.header;
         header.hash[0] ^= schedule as u8;
         match schedule {
             0 => {}
@@ -45,8 +46,9 @@ fn scheduled(plans: &[Plan], schedule: usize, least_slots: u32) -> Vec<Plan> {
                 header.pipeline = 3;
             }
         }
-    }
-    plans
+        plan.check().expect("a consistent plan")
+    };
+    plans.iter().map(scheduled).collect()
 }
 
 impl Plans {
@@ -62,7 +64,7 @@ impl Plans {
         placement: Placement,
         paths: u32,
     ) -> Result<Option<Plans>, String> {
-        let collective = roundelay_compiler::collective::NAMES
+        let collective = roundelay_compiler::program::COLLECTIVES
             .iter()
             .find(|(_, kind)| *kind == program.kind)
             .map(|(name, _)| Collective { name, ranks: shape.ranks() as u32, root, declared: None })

@@ -20,7 +20,7 @@ use case::{Case, Manner, Plans, SCHEDULES};
 use job::Jobs;
 use roundelay::{Args, Call, Communicator, DType, Error, Launcher, RedOp};
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::collective::Kind;
+use roundelay_compiler::program::Kind;
 use roundelay_compiler::{Placement, Program, Shape};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::oracle::{self, Place, Shelves, Stop, Text};

@@ -5,8 +5,7 @@ mod book;
 use std::sync::Arc;
 
 use roundelay::{Algorithm, Playable, Prototype};
-use roundelay_compiler::verify::plan::placements;
-use roundelay_compiler::{Options, Plan, Program, Shape, compile};
+use roundelay_compiler::{Options, Plan, Program, Shape, UnprovedPlan, compile};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::of_book;
 
@@ -19,7 +18,7 @@ fn bytes(
 ) -> Option<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     let paths = if program.weighted().is_some() { 1..=4 } else { 1..=1 };
-    let ways = paths.flat_map(|p| placements(program.style).iter().map(move |&at| (p, at)));
+    let ways = paths.flat_map(|p| program.style.placements().iter().map(move |&at| (p, at)));
     for (paths, placement) in ways {
         let options = Options { root, paths, ..Options::default() };
         let proved = compile(program, sources, shape, &options, placement).ok()?;
@@ -28,7 +27,8 @@ fn bytes(
     Some(all)
 }
 
-fn without_lines(mut plan: Plan) -> Plan {
+fn without_lines(plan: Plan) -> UnprovedPlan {
+    let mut plan = plan.into_unproved();
     for site in &mut plan.part.sites {
         site.file.clear();
         site.text.clear();
@@ -91,7 +91,7 @@ fn another_algorithm_has_another_identity() {
 #[test]
 fn lines_are_those_of_the_rust_file() {
     let ring = book::all_reduce::ring.algorithm().expect("a prototype");
-    let place = placements(ring.program().style)[0];
+    let place = ring.program().style.placements()[0];
     let shape = Shape::flat(3);
     let proved = compile(ring.program(), ring.sources(), &shape, &Options::default(), place);
     let plans = proved.expect("it is proved").into_plans();
@@ -119,7 +119,7 @@ fn the_identity_is_that_of_what_is_meant() {
             roundelay_tests::read("a.algo", text).map_err(|(s, d)| roundelay_tests::say(&s, &d));
         let source = source.expect("a sound text");
         let (program, shape) = (&source.programs[0], Shape::flat(4));
-        let place = placements(program.style)[0];
+        let place = program.style.placements()[0];
         let proved = compile(program, &source.sources, &shape, &Options::default(), place);
         proved.expect("it is proved").plans()[0].header.hash
     };

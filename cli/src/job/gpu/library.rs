@@ -5,7 +5,7 @@
 //! of NCCL alone, too (docs/results/2026-11-23-h200x2).
 
 use roundelay::{Communicator, Error};
-use roundelay_compiler::collective::Kind;
+use roundelay_compiler::program::Kind;
 
 use super::buffers::GUARD;
 use super::player::Areas;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use roundelay::cuda::CudaComm;
 use roundelay::{Algorithm, Error, RedOp, Reduction};
-use roundelay_compiler::collective::{Kind, Spec};
+use roundelay_compiler::collective::Spec;
 use roundelay_compiler::plan::WireType;
+use roundelay_compiler::program::Kind;
 use roundelay_compiler::{Instance, Placement, Shape};
 
 use super::super::JobEntry;

@@ -7,14 +7,14 @@ use super::Fault;
 use super::links::Wires;
 use super::memory::{At, Content, Known, Memory, Who};
 use super::shape::chunks;
-use crate::collective::Kind;
 use crate::device::{DeviceProgram, Event, Message, Source, Target, Task, Wait};
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Placement, Region, Sizes, WireType};
-use crate::program::Buffer;
+use crate::program::{Buffer, Kind};
+use crate::ranks::RankSet;
 use crate::verify::rounds::class_of;
-use crate::verify::value::{Clash, RankSet, Spoilt, Value};
+use crate::verify::value::{Clash, Spoilt, Value};
 
 /// The position of a rank in its program, with its knowledge.
 struct Rank {

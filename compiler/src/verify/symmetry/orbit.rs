@@ -2,25 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
 use super::group::{Action, Element};
-use super::{clock, result_buffer};
+use super::{Lower, clock, result_buffer};
 use crate::cells::Cells;
-use crate::collective::{Expected, Kind, Ranks};
+use crate::collective::{Expected, Ranks};
 use crate::instance::Instance;
-use crate::lower::Projection;
 use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::{Buf, Region};
-use crate::program::{Buffer, Style};
+use crate::program::{Buffer, Kind, Style};
+use crate::ranks::RankSet;
 use crate::verify::Facts;
 use crate::verify::rounds::{State, class_of, place_value, round_of};
-use crate::verify::value::{RankSet, Value};
-use crate::walk::{Transfer, walk};
+use crate::verify::value::Value;
+use crate::walk::{Projection, Transfer, walk};
 
 /// The messages and chunks that one of the ranks sends and receives.
 #[derive(Clone, Copy, Default)]
@@ -37,15 +36,16 @@ pub(super) struct Replay {
     pub(super) lossy: bool,
     /// True if sums of more than two were made in one round.
     crowded: bool,
-    /// The transfers of the rank that stands for all, if it is one and all rounds were replayed: lowering asks
-    /// for the same ones, and walking for them is a sixth of a proof.
+    /// The share of the rank that stands for all, if it is one and all rounds were replayed: lowering asks
+    /// for the same transfers, and walking for them is a sixth of a proof.
     projection: Option<Projection>,
 }
 
 /// Proves an instance that maps onto itself.
 pub(super) fn prove(
-    instance: &Arc<Instance>,
+    instance: &Instance,
     sources: &SourceMap,
+    lower: Lower<'_>,
     action: &Action,
 ) -> Result<Facts, Diagnostics> {
     let least: Vec<u32> = (0..action.n).filter(|&r| action.group.split(r).0 == r).collect();
@@ -55,10 +55,10 @@ pub(super) fn prove(
     // Sums of more than two are ordered by rank, which the map permutes.
     let same = result(instance, &state, action, &least)?;
     match replay.projection {
-        Some(own) => clock::check(instance, sources, &own)?,
+        Some(own) => clock::check(instance, sources, lower, &own)?,
         None => {
             for &rank in &least {
-                clock::check(instance, sources, &Projection::of(instance, rank)?)?;
+                clock::check(instance, sources, lower, &Projection::of(instance, rank)?)?;
             }
         }
     }

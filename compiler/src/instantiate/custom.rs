@@ -6,11 +6,11 @@
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::{Fail, MAX_CHUNKS, index_set, value};
 use crate::advice::{Indexed, Words, no_rank};
 use crate::chunks::ChunkSet;
 use crate::collective::{CustomSpec, Run};
 use crate::program::{Binder, Custom, Ensure, Expr, Index, Node, Rank, Slot};
+use crate::scope::{Fail, custom_environment, custom_sizes, index_set, value};
 
 /// Places of all ranks' outputs that a table may have.
 const MOST_CELLS: u64 = 1 << 21;
@@ -20,32 +20,6 @@ const MOST_RUNS: usize = 1 << 22;
 
 /// Turns of loops, and contributions, that are evaluated for a table.
 const MOST_WORK: u64 = 1 << 22;
-
-/// Returns the environment of a collective: its sizes are set.
-fn environment(custom: &Custom, env: &[i64]) -> Vec<i64> {
-    let mut own = vec![0i64; custom.slots.len()];
-    own[0] = env[0];
-    for (i, &slot) in custom.axes.sizes.iter().enumerate() {
-        own[usize::from(slot)] = if custom.axes.grid { env[1 + i] } else { env[0] };
-    }
-    own
-}
-
-/// Returns the chunks of input and output of a declared collective.
-pub(super) fn custom_sizes(custom: &Custom, env: &[i64]) -> Result<(u32, u32), Fail> {
-    let mut own = environment(custom, env);
-    let mut size = |e: &Expr| {
-        let v = value(e, &mut own)?;
-        match u32::try_from(v) {
-            Ok(size) if v <= MAX_CHUNKS => Ok(size),
-            _ => Err(Box::new(
-                Diagnostic::error(codes::CHUNKS, format!("{v} chunks are out of range"))
-                    .label(e.span, "here"),
-            )),
-        }
-    };
-    Ok((size(&custom.input)?, size(&custom.output)?))
-}
 
 /// Evaluates the postconditions of a declared collective.
 pub(super) fn custom_spec(custom: &Custom, n: u32, env: &[i64]) -> Result<CustomSpec, Fail> {
@@ -57,7 +31,7 @@ pub(super) fn custom_spec(custom: &Custom, n: u32, env: &[i64]) -> Result<Custom
     };
     let spec = CustomSpec { input, output, cells: vec![0; cells], ..CustomSpec::default() };
     let mut table = Table { custom, n, spec, by: Vec::new(), work: 0 };
-    let mut own = environment(custom, env);
+    let mut own = custom_environment(custom, env);
     for number in 0..custom.ensures.len() {
         for rank in 0..n {
             table.ensure(number, rank, &mut own)?;

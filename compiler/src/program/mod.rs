@@ -3,14 +3,16 @@
 //! Still symbolic: no rank count is known here. [`crate::walk`] executes it for one. What is serialised
 //! is what decides the plans, wherever and however it was written: the identity of plans is a hash of it.
 
+mod kind;
+
 use std::sync::Arc;
 
 use roundelay_dsl::ast::{BinOp, Op, UnOp};
 use roundelay_dsl::span::{SourceId, Span};
 use serde::Serialize;
 
-use crate::collective::Kind;
-use crate::plan::{CopyPolicy, WireType};
+use crate::plan::{CopyPolicy, Placement, WireType};
+pub use kind::{COLLECTIVES, Custom, Ensure, Kind};
 
 /// Index of a variable of one program.
 pub type Slot = u16;
@@ -86,6 +88,16 @@ pub enum Style {
     Data,
     /// `input` and `output`.
     InputOutput,
+}
+
+impl Style {
+    /// Returns the placements that a program can be lowered to.
+    pub fn placements(self) -> &'static [Placement] {
+        match self {
+            Style::Data => &[Placement::InPlace, Placement::OutOfPlace],
+            Style::InputOutput => &[Placement::OutOfPlace],
+        }
+    }
 }
 
 /// The schedule block.
@@ -293,47 +305,6 @@ pub struct Split {
     /// Number of the statement among those of the program that have parts.
     pub site: u32,
     /// Span of the header.
-    #[serde(skip)]
-    pub span: Span,
-}
-
-/// A declared collective, resolved.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Custom {
-    /// Its name.
-    pub name: String,
-    /// Its ranks.
-    pub axes: Axes,
-    /// Chunks of every input.
-    pub input: Expr,
-    /// Chunks of every output.
-    pub output: Expr,
-    /// The postconditions, in order.
-    pub ensures: Vec<Ensure>,
-    /// Names of the variables.
-    #[serde(skip)]
-    pub slots: Vec<String>,
-    /// Span of the header.
-    #[serde(skip)]
-    pub span: Span,
-}
-
-/// One postcondition of a declared collective.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Ensure {
-    /// The linear rank, if it stands in an `each`.
-    pub var: Option<Slot>,
-    /// The binders that lead to it, loops outside `each` included.
-    pub binders: Vec<Binder>,
-    /// The chunks of the output that it describes.
-    pub target: Index,
-    /// The chunks of the input that contribute.
-    pub source: Index,
-    /// The bound variable of a reduction, its range and filter.
-    pub reduce: Option<(Slot, Expr, Expr, Option<Expr>)>,
-    /// The rank whose input contributes.
-    pub at: Rank,
-    /// Span of the statement.
     #[serde(skip)]
     pub span: Span,
 }

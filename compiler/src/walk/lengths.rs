@@ -9,17 +9,16 @@ use std::collections::BTreeMap;
 
 use roundelay_dsl::diag::Diagnostic;
 
-use crate::graph::Transfer;
+use super::{Round, Transfer};
 use crate::plan::{Buf, Region, Sizes};
-use crate::walk::Round;
 
 /// Lengths of sums in scratch that have operands of both kinds, by round, rank and region.
 #[derive(Debug, Default)]
-pub(super) struct Lengths(BTreeMap<(u32, u32, Region), Sizes>);
+pub(crate) struct Lengths(BTreeMap<(u32, u32, Region), Sizes>);
 
 impl Lengths {
     /// Returns the element counts of a transfer.
-    pub(super) fn of(&self, t: &Transfer) -> Sizes {
+    pub(crate) fn of(&self, t: &Transfer) -> Sizes {
         known(t).unwrap_or_else(|| {
             let told =
                 if self.0.is_empty() { None } else { self.0.get(&(t.round, t.dst, t.to.clone())) };
@@ -28,7 +27,7 @@ impl Lengths {
     }
 
     /// Notes the sums of one round, of which these are all transfers to the ranks at hand.
-    pub(super) fn note(&mut self, round: &[&Transfer]) {
+    pub(crate) fn note(&mut self, round: &[&Transfer]) {
         let unknown = |t: &&&Transfer| known(t).is_none();
         let targets: Vec<(u32, &Region)> =
             round.iter().filter(unknown).map(|t| (t.dst, &t.to)).collect();
@@ -53,7 +52,7 @@ impl Lengths {
 
     /// Records the lengths that one rank needs, given its transfers of a round: asks for the transfers of
     /// others to its targets where the form of the round says that they matter.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &mut self,
         round: &Round<'_>,
         rank: u32,

@@ -1,17 +1,19 @@
-//! Computes the refinement of chunks that every sub-algorithm and part needs, and how programs enter others.
+//! Computes the refinement of chunks that every sub-algorithm and part needs.
 
 use std::sync::Arc;
 
-use roundelay_dsl::diag::{Diagnostic, Label, codes};
+use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::{Fail, MAX_CHUNKS, chunks, custom_sizes, environment, index_set, requires, value};
 use crate::advice::Indexed;
-use crate::bounds::Bounds;
 use crate::budget::{Budget, ENTERED};
-use crate::collective::{CustomSpec, Kind, Spec};
+use crate::collective::{CustomSpec, Spec};
 use crate::num::{count, index, wide};
-use crate::program::{Buffer, Expr, Index, Program, Region, Slot, Split, Stmt, Style, Use};
+use crate::program::{Buffer, Kind, Program, Slot, Stmt, Use};
+use crate::scope::{
+    Fail, MAX_CHUNKS, composed, custom_sizes, enter, index_set, length_varies, parent_buffer,
+    split_range, sub_regions, used, value,
+};
 
 /// Finds how fine the chunks must be, without walking any `each`.
 pub(super) struct Layout {
@@ -60,7 +62,7 @@ impl Layout {
         for s in stmts {
             match s {
                 Stmt::Let(slot, e) => env[index(*slot)] = value(e, env)?,
-                Stmt::For { body, .. } if !crate::walk::composed(body) => {}
+                Stmt::For { body, .. } if !composed(body) => {}
                 Stmt::For { slot, from, to, body } => {
                     for v in value(from, env)?..value(to, env)? {
                         self.enters(from.span)?;
@@ -164,25 +166,6 @@ impl Layout {
     }
 }
 
-/// Returns true if regions of a `use` may differ in length from group to group, by their form.
-pub(crate) fn length_varies(p: &Program, axes: &[u32], env: &[i64], u: &Use) -> bool {
-    if u.over.is_none() {
-        return false;
-    }
-    let coordinates = p.coordinates.iter().zip(axes);
-    let vary: Vec<_> = coordinates.map(|(&slot, &size)| (slot, (0, i64::from(size) - 1))).collect();
-    let bounds = Bounds { env, vary: &vary, defs: &[] };
-    let any = |e: &Option<Expr>| e.as_ref().is_some_and(|e| bounds.varies(e));
-    sub_regions(u).into_iter().any(|(region, _)| match region.map(|r| &r.index) {
-        None | Some(Index::All | Index::At(_)) => false,
-        Some(Index::Cyclic { count, .. }) => bounds.varies(count),
-        Some(Index::Range { from, to, by, take }) => {
-            let moves = bounds.varies(from) || bounds.varies(to);
-            any(by) || any(take) || moves && bounds.slope(to, from).is_none()
-        }
-    })
-}
-
 /// Goes on to the coordinates of the next group along an axis; `false` after the last one, or if all
 /// groups are alike.
 fn next_group(p: &Program, axes: &[u32], env: &mut [i64], over: Option<usize>) -> bool {
@@ -203,100 +186,6 @@ fn group_note(p: &Program, env: &[i64]) -> String {
     let at = |&slot: &Slot| format!("{} = {}", p.slots[index(slot)], env[index(slot)]);
     let parts: Vec<String> = p.coordinates.iter().map(at).collect();
     format!("in the group with {}", parts.join(", "))
-}
-
-/// Returns the regions that a `use` hands down, with the buffer that each becomes.
-pub(crate) fn sub_regions(u: &Use) -> Vec<(Option<&Region>, Buffer)> {
-    match u.program.style {
-        Style::Data => vec![(u.on.as_ref(), Buffer::Data)],
-        Style::InputOutput => {
-            vec![(u.on.as_ref(), Buffer::Input), (u.to.as_ref().or(u.on.as_ref()), Buffer::Output)]
-        }
-    }
-}
-
-/// Adds to a finding in a used program the line that uses it: the user's own line comes first.
-pub(crate) fn used(u: &Use, mut d: Diagnostic) -> Diagnostic {
-    let own = |l: &Label| {
-        let (line, place) = (u.span, l.span);
-        line.source == place.source && line.start <= place.start && place.end <= line.end
-    };
-    if let Some(at) = d.labels.iter().position(own) {
-        // The place is in the line itself; what stands before it are lines of what is used.
-        d.labels.drain(..at);
-        return d;
-    }
-    let name = format!("in `{}.{}`, used here", u.program.kind.name(), u.program.name);
-    d.labels.insert(0, Label { span: u.span, text: name });
-    d
-}
-
-/// Returns the buffer of the using program that stands for a buffer of the used one by default.
-pub(crate) fn parent_buffer(p: &Program, buffer: Buffer) -> Buffer {
-    match (p.style, buffer) {
-        (Style::Data, _) => Buffer::Data,
-        (Style::InputOutput, Buffer::Data) => Buffer::Output,
-        (Style::InputOutput, b) => b,
-    }
-}
-
-/// Returns axes, environment and chunks of a used program.
-pub(crate) fn enter(
-    p: &Program,
-    axes: &[u32],
-    env: &mut [i64],
-    u: &Use,
-) -> Result<(Vec<u32>, Vec<i64>, u32), Fail> {
-    let total: u32 = axes.iter().product();
-    let m = u.over.map_or(total, |axis| axes[axis]);
-    let sub = &u.program;
-    let sub_axes = match (sub.axes.names.len(), u.over) {
-        (1, _) => vec![m],
-        (k, None) if k == axes.len() => axes.to_vec(),
-        (k, _) => {
-            return Err(Box::new(
-                Diagnostic::error(
-                    codes::SHAPE,
-                    format!("`{}` runs on a grid of {k} axes", sub.name),
-                )
-                .label(u.span, "used here")
-                .help("use it on all ranks of a grid with as many axes"),
-            ));
-        }
-    };
-    let root = match &u.root {
-        Some(e) => value(e, env)?,
-        None if u.over.is_none() && sub.kind.rooted() && p.kind.rooted() => env[index(p.root)],
-        None => 0,
-    };
-    if !(0..i64::from(m)).contains(&root) {
-        return Err(Box::new(
-            Diagnostic::error(codes::ROOT, format!("root {root} is not one of {m} ranks"))
-                .label(u.span, "used here"),
-        ));
-    }
-    let mut sub_env = environment(sub, &sub_axes, count(root));
-    let located = |d: Fail| Box::new(used(u, *d));
-    requires(sub, &mut sub_env).map_err(located)?;
-    let units = chunks(sub, &mut sub_env, m).map_err(located)?;
-    Ok((sub_axes, sub_env, units))
-}
-
-/// Returns the bounds of a split.
-pub(crate) fn split_range(s: &Split, env: &mut [i64], paths: u32) -> Result<(i64, i64), Fail> {
-    let (from, to) = match &s.range {
-        Some((a, b)) => (value(a, env)?, value(b, env)?),
-        None => (0, i64::from(paths)),
-    };
-    let parts = to.saturating_sub(from);
-    if !(1..=4096).contains(&parts) {
-        return Err(Box::new(
-            Diagnostic::error(codes::CHUNKS, format!("a split into {parts} parts"))
-                .label(s.span, "here")
-                .help("between 1 and 4096 parts are possible"),
-        ));
-    }
-    Ok((from, to))
 }
 
 fn gcd(mut a: u64, mut b: u64) -> u64 {
