@@ -1,4 +1,6 @@
 //! Ranks as threads of one process: collectives by name, and an algorithm of one's own.
+//!
+//! `cargo run -p roundelay-examples --example 04_threads`
 
 use roundelay::{Communicator, Error, RedOp, plan_of};
 use roundelay_compiler::{Options, Placement, Shape};

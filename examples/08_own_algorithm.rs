@@ -1,4 +1,6 @@
 //! An algorithm of one's own: loaded from a file, played, installed, and replaced while the job runs.
+//!
+//! `cargo run -p roundelay-examples --example 08_own_algorithm`
 
 use std::path::Path;
 

@@ -1,4 +1,6 @@
 //! Ranks on several machines, tried out on one: shared memory inside a machine, TCP between them.
+//!
+//! `cargo run -p roundelay-examples --example 09_sockets`
 
 use std::time::Duration;
 
@@ -7,8 +9,7 @@ use roundelay::{Communicator, Error, Hints, RedOp, Setup, Transports};
 fn main() -> Result<(), Error> {
     // Ranks 0 and 1 believe to be on one machine, 2 and 3 on another. On real machines ranks join by
     // `Communicator::from_env`, which asks the launcher's variables and ROUNDELAY_HINTS.
-    let hints = Hints::from_pairs([("channels", "2"), ("timeout", "10s")])
-        .map_err(|e| Error::Usage(e.to_string()))?;
+    let hints = Hints::from_pairs([("channels", "2"), ("timeout", "10s")])?;
     let setup = |rank| {
         Setup::new().hints(&hints).host_label(format!("machine {}", rank / 2)).secret("only ours")
     };

@@ -12,6 +12,7 @@ const HEAD: usize = 8 + 4 + 32;
 
 /// The reason for which bytes are not a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// Shorter than a header, or another file altogether.
     #[error("this is not a roundelay plan")]

@@ -99,8 +99,9 @@ impl Communicator {
         self.run(&plan, Call { count, dtype: T::DTYPE, op, factor, args })
     }
 
-    /// Plays an algorithm out of place. A buffer that has no meaning on this rank (the output of a
-    /// gather beside the root, the input of a scatter) may be empty if the algorithm does not use it.
+    /// Plays an algorithm out of place, as in the example of [`Communicator::load_text`]. A buffer that has no meaning
+    /// on this rank (the output of a gather beside the root, the input of a scatter) may be empty if the algorithm does
+    /// not use it.
     ///
     /// # Errors
     ///

@@ -161,7 +161,7 @@ impl Communicator {
         self.core()?.exchange("send", &mut [Message::sent(data, to)], None).map(drop)
     }
 
-    /// Receives the next message of one rank.
+    /// Receives the next message of one rank; [`Communicator::send`] has an example.
     ///
     /// # Errors
     ///

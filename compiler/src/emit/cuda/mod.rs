@@ -89,6 +89,7 @@ impl fmt::Display for Source {
 
 /// The reasons for which no kernel can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unsupported {
     /// The type has no such operator.
     Operator(Element, Operator),
