@@ -15,7 +15,7 @@ use crate::args::Check;
 use crate::load::{Input, Loaded, load};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, WRONG_INPUT};
-use crate::values::{Ranks, size_text};
+use crate::values::{Ranks, size_text, time_text};
 
 /// A result as programs read it. What is not known is left null.
 #[derive(Debug, Default, Serialize)]
@@ -340,15 +340,6 @@ fn predict(instance: &Instance, bytes: u64) -> Option<f64> {
     Some(profile.time_us(bytes, Layout::SLOT_BYTES))
 }
 
-pub(crate) fn time_text(us: f64) -> String {
-    match us {
-        us if us < 10.0 => format!("{us:.2} us"),
-        us if us < 1e3 => format!("{us:.0} us"),
-        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
-        us => format!("{:.2} s", us / 1e6),
-    }
-}
-
 fn order(checked: &Checked, kind: &Kind) -> &'static str {
     let declared = matches!(kind, Kind::Custom(_));
     match (kind.reduces(), checked.facts.bitwise, checked.facts.lossy) {
@@ -400,6 +391,5 @@ mod tests {
     #[test]
     fn runs_of_numbers_are_joined() {
         assert_eq!(spans(&[3, 5, 6, 7, 9, 10]), "3, 5..7, 9, 10");
-        assert_eq!(time_text(1234.0), "1.23 ms");
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use roundelay::{Algorithm, Files};
 use roundelay_algorithms::{Book, CATALOGUE};
-use roundelay_compiler::collective::NAMES;
+use roundelay_compiler::collective::{Kind, NAMES};
 use roundelay_compiler::verify::blame;
 use roundelay_compiler::{
     Library, Options, Placement, Plan, Program, Proved, Shape, compile, resolve,
@@ -93,9 +93,19 @@ fn is_path(name: &str) -> bool {
     name.contains('/') || name.ends_with(".algo") || name.ends_with(".plan")
 }
 
+/// Returns the collective of that name.
+pub(crate) fn collective(name: &str) -> Option<&'static Kind> {
+    NAMES.iter().find(|(n, _)| *n == name).map(|(_, kind)| kind)
+}
+
 /// Returns true if a collective has that name.
 pub(crate) fn is_collective(name: &str) -> bool {
-    NAMES.iter().any(|(n, _)| *n == name)
+    collective(name).is_some()
+}
+
+/// Returns true if a collective has a root.
+pub(crate) fn rooted(name: &str) -> bool {
+    collective(name).is_some_and(Kind::rooted)
 }
 
 /// Returns the parts of `collective.name`, if the book has it; or if nothing has, so that its name can be judged.
@@ -142,7 +152,7 @@ fn book_of(collective: &str) -> Result<Input, Failure> {
 }
 
 fn unknown(collective: &str, name: &str) -> Diagnostic {
-    if !NAMES.iter().any(|(n, _)| *n == collective) {
+    if !is_collective(collective) {
         let d = fault(
             codes::UNKNOWN_COLLECTIVE,
             format!("`{collective}.{name}`: no collective is named `{collective}`, and no file is"),
@@ -278,10 +288,14 @@ pub(crate) fn proved(
         .map_err(|found| blame::sharpen(program, shape, options, found))
 }
 
+/// Returns true if calls of a collective are in place unless an option says otherwise.
+pub(crate) fn in_place(collective: &str) -> bool {
+    matches!(collective, "all_reduce" | "broadcast" | "barrier")
+}
+
 /// Returns the placement that was asked for, or else the usual one of the collective.
-pub(crate) fn placement(program: &Program, in_place: bool, out_of_place: bool) -> Placement {
-    let usual = matches!(program.kind.name(), "all_reduce" | "broadcast" | "barrier");
-    match in_place || (usual && !out_of_place) {
+pub(crate) fn placement(collective: &str, inside: bool, outside: bool) -> Placement {
+    match inside || (in_place(collective) && !outside) {
         true => Placement::InPlace,
         false => Placement::OutOfPlace,
     }

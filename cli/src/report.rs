@@ -1,9 +1,11 @@
 //! Reports what the verbs say: results on standard output, diagnostics on standard error, and the exit code.
 
+use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
+use roundelay::{Error, HintError};
 use roundelay_dsl::diag::{Code, Diagnostic, Diagnostics, codes, render};
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
@@ -28,6 +30,32 @@ pub(crate) enum Failure {
     Said(u8),
 }
 
+impl From<HintError> for Failure {
+    fn from(error: HintError) -> Self {
+        usage(error)
+    }
+}
+
+impl From<Error> for Failure {
+    /// Converts an error of a call. A rank that only follows another rank's abort says nothing: that other rank does.
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Aborted { .. } => Failure::Said(FAILED),
+            _ => Failure::of_run(error.code(), fault(error.code(), error.to_string())),
+        }
+    }
+}
+
+impl Failure {
+    /// Returns the failure of a run that ended with this code: arguments that do not go together are wrong input.
+    pub(crate) fn of_run(code: Code, finding: Diagnostic) -> Self {
+        match code {
+            codes::UNSUPPORTED => refused(finding),
+            _ => Failure::Run(finding),
+        }
+    }
+}
+
 /// The outcome of a verb.
 pub(crate) type Outcome = Result<(), Failure>;
 
@@ -40,6 +68,11 @@ pub(crate) fn fault(code: Code, what: impl Into<String>) -> Diagnostic {
 /// Returns a [`Failure::Input`] that is about no text.
 pub(crate) fn refused(diagnostic: Diagnostic) -> Failure {
     Failure::Input(Box::default(), vec![diagnostic])
+}
+
+/// Returns a [`Failure::Usage`] for this reason.
+pub(crate) fn usage(why: impl fmt::Display) -> Failure {
+    Failure::Usage(why.to_string())
 }
 
 /// Returns the failure of a file that could not be written, with what was to be in it: one code and one title

@@ -6,10 +6,11 @@ use roundelay_compiler::Shape;
 
 use crate::args::{Play, Run, Target};
 use crate::choice;
-use crate::job::joined::{membership, way};
+use crate::hints;
 use crate::job::table::{Columns, ResultRow, head, row};
 use crate::job::{self, Case, Gpu, Job, JobEvent, Proof, Start};
 use crate::load::{default_shape, load_one};
+use crate::member::membership;
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report};
 use crate::values::{Ranks, size_text};
@@ -161,7 +162,7 @@ pub(crate) fn plan_job(
 
 /// Returns the settings of a job on GPUs, if it is one.
 fn gpu(play: &Play) -> Option<Gpu> {
-    let hints = choice::texts(play).join(",");
+    let hints = hints::texts(play).join(",");
     let gpu = Gpu { graph: play.on.graph, hints, ..Gpu::default() };
     play.on.gpus().then_some(gpu)
 }
@@ -195,7 +196,7 @@ fn one_shape(
         op: play.op,
         reduces: first.reduces,
         root: Some(args.target.root),
-        way: way(play, shape.ranks())?,
+        transport: choice::transport_of(play, shape.ranks())?,
         graph: play.on.graph,
         file: first.file.clone(),
         chosen: job::is_choice(&args.target),

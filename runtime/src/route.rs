@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::Error;
+use crate::hints::Hints;
 use crate::transport;
 use crate::transport::shm::Layout;
 
@@ -24,6 +25,36 @@ impl Transports {
     pub const TCP: Transports = Transports { shm: false, tcp: true, rdma: false };
     /// RDMA alone.
     pub const RDMA: Transports = Transports { shm: false, tcp: false, rdma: true };
+
+    /// Returns the transports that hints allow; `None` where they say nothing.
+    pub fn allowed(hints: &Hints) -> Option<Self> {
+        let names = hints.transport()?;
+        let has = |name: &str| names.iter().any(|n| n == name);
+        Some(Transports { shm: has("shm"), tcp: has("tcp"), rdma: has("rdma") })
+    }
+
+    /// Returns the links that carry calls, as the tuned table names them: of ranks of one host or of several, that all
+    /// have RDMA devices or do not, and over the `paths` between hosts, if there are several.
+    pub fn carried(
+        self,
+        one_host: bool,
+        all_have_rdma: bool,
+        paths: Option<Transport>,
+    ) -> &'static str {
+        let link = match self.rdma && all_have_rdma && !(one_host && self.tcp) {
+            true => Transport::Rdma,
+            false => Transport::Tcp,
+        };
+        match (self.shm, paths.unwrap_or(link)) {
+            (true, _) if one_host => "shm",
+            (true, Transport::Rdma) => "shm+rdma",
+            (true, Transport::Mixed) => "shm+tcp+rdma",
+            (true, _) => "shm+tcp",
+            (false, Transport::Rdma) => "rdma",
+            (false, Transport::Mixed) => "tcp+rdma",
+            (false, _) => "tcp",
+        }
+    }
 
     /// Returns the capacity of a slot in bytes if nobody says otherwise.
     pub fn slot_bytes(self) -> u64 {
@@ -50,6 +81,19 @@ pub enum Transport {
     Rdma,
     /// Sockets on some paths, devices on others.
     Mixed,
+}
+
+impl Transport {
+    /// Returns the transport that carries data over several paths, of which so many are RDMA devices; `None` of
+    /// fewer than two paths.
+    pub fn over(paths: usize, devices: usize) -> Option<Self> {
+        match devices {
+            _ if paths < 2 => None,
+            0 => Some(Transport::Tcp),
+            all if all == paths => Some(Transport::Rdma),
+            _ => Some(Transport::Mixed),
+        }
+    }
 }
 
 impl fmt::Display for Transport {
@@ -206,6 +250,22 @@ mod tests {
         assert_eq!(neighbours(1, first, Transports::RDMA), Ok(vec![1]));
         let error = neighbours(1, &peers, Transports::RDMA).map_err(|e| e.to_string());
         assert!(error.is_err_and(|e| e.contains("rank 3 has no RDMA")));
+    }
+
+    #[test]
+    fn calls_are_carried_by_what_hosts_and_paths_have() {
+        let all = Transports::default();
+        assert_eq!(all.carried(true, true, None), "shm");
+        assert_eq!(all.carried(false, false, None), "shm+tcp");
+        assert_eq!(all.carried(false, true, None), "shm+rdma");
+        assert_eq!(all.carried(false, true, Transport::over(2, 1)), "shm+tcp+rdma");
+        let apart = Transports { shm: false, ..all };
+        assert_eq!(apart.carried(true, true, None), "tcp", "a device is a detour inside a host");
+        assert_eq!(apart.carried(false, true, None), "rdma");
+        assert_eq!(apart.carried(false, false, Transport::over(2, 2)), "rdma");
+        let hints = "transport=shm,rdma".parse().expect("hints");
+        assert_eq!(Transports::allowed(&hints), Some(Transports { tcp: false, ..all }));
+        assert_eq!(Transports::allowed(&Hints::default()), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::{Bench, Peer};
-pub(crate) use play::{Device, Play, Run, TransportName};
+pub(crate) use play::{Device, Play, Run, TransportName, Verify};
 pub(crate) use see::{Check, Draw, Explain, Fmt, Info, Route, Show, Stage};
 pub(crate) use stress::{Part, Stress};
 pub(crate) use tune::{TUNE_SIZES, Tune};

@@ -99,7 +99,7 @@ fn cell(lines: &[ResultRow]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Verify;
+    use crate::args::Verify;
 
     fn line(bytes: u64, time_us: f64, peer: Option<(&str, f64)>) -> ResultRow {
         ResultRow {

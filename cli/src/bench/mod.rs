@@ -17,10 +17,11 @@ use roundelay_compiler::Shape;
 use roundelay_dsl::diag::Diagnostic;
 
 use crate::args::{Bench, Target};
-use crate::job::joined::{membership, way};
-use crate::job::table::{Beside, Columns, ResultRow, head, rooted, row};
+use crate::choice::transport_of;
+use crate::job::table::{Beside, Columns, ResultRow, head, row};
 use crate::job::{self, Case, Job, JobEvent, Proof, Start, gpu};
-use crate::load::load_one;
+use crate::load::{load_one, rooted};
+use crate::member::membership;
 use crate::peer::Peers;
 use crate::plot::Plot;
 use crate::progress::Progress;
@@ -162,7 +163,7 @@ fn other_roots(args: &Bench, target: &Target, shape: &Shape, sizes: &[u64]) -> O
 /// Compiles what is to be compared, and names what is missing.
 fn peers(args: &Bench, report: Report) -> Result<Peers, Failure> {
     let progress = Progress::new("bench", args.vs.len());
-    let peers = Peers::new(&args.vs, way(&args.play, u64::MAX)?, |name| {
+    let peers = Peers::new(&args.vs, transport_of(&args.play, u64::MAX)?, |name| {
         progress.now(&format!("compiling {name}"));
     });
     drop(progress);
@@ -185,7 +186,7 @@ fn columns(
         op: args.play.op,
         reduces: proof.reduces,
         root: args.root,
-        way: way(&args.play, shape.ranks())?,
+        transport: transport_of(&args.play, shape.ranks())?,
         graph: args.play.on.graph,
         beside: (args.neighbours > 0)
             .then_some(Beside { neighbours: args.neighbours, nice: args.nice }),

@@ -2,10 +2,11 @@
 //! all alike.
 
 use super::{Results, Table};
-use crate::args::TransportName;
+use crate::args::Verify;
 use crate::job::rank::checks;
-use crate::job::table::{Columns, ResultRow, rooted};
-use crate::job::{Case, How, Job, JobEvent, Verify};
+use crate::job::table::{Columns, ResultRow};
+use crate::job::{Case, How, Job, JobEvent};
+use crate::load::rooted;
 use crate::peer::{Answer, Order, Ready};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome};
@@ -36,7 +37,7 @@ impl Table<'_> {
         let mut progress = Progress::new("bench", parts);
         for case in &self.job.cases {
             let own = self.one_size(case, &mut rivals, &mut progress)?;
-            let peers = rivals.iter().map(|r| (r.peer.name(), r.peer.way(), &r.times));
+            let peers = rivals.iter().map(|r| (r.peer.name(), r.peer.transport(), &r.times));
             let lines = self.lines(case, &own, peers);
             progress.aside(|| results.show(self.report, self.label, lines));
         }
@@ -112,7 +113,7 @@ impl Table<'_> {
         &self,
         case: &Case,
         own: &Times,
-        peers: impl Iterator<Item = (&'a str, TransportName, &'a Times)>,
+        peers: impl Iterator<Item = (&'a str, &'static str, &'a Times)>,
     ) -> Vec<ResultRow> {
         let proof = &self.proofs[case.piece];
         let time = own.median();
@@ -122,9 +123,9 @@ impl Table<'_> {
             let line = columns.line(&proof.algorithm, case.count, proof.blocks, time, own.wrong);
             lines.push(ResultRow { how: own.how.clone(), ..line });
         }
-        for (name, way, times) in peers.filter(|(.., times)| !times.times.is_empty()) {
-            // Its data may go another way.
-            let columns = Columns { way, ..self.columns.clone() };
+        for (name, transport, times) in peers.filter(|(.., times)| !times.times.is_empty()) {
+            // Its data may take another transport.
+            let columns = Columns { transport, ..self.columns.clone() };
             let (median, wrong) = (times.median(), times.wrong);
             let mut line = columns.line("default", case.count, proof.blocks, median, wrong);
             line.peer = Some(name.into());

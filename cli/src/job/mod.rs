@@ -14,7 +14,7 @@ mod data;
 mod element;
 pub(crate) mod gpu;
 mod handed;
-pub(crate) mod joined;
+mod joined;
 mod launch;
 mod many;
 mod measure;
@@ -30,13 +30,12 @@ use roundelay::trace::{Flight, Trace};
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
 
-use crate::args::Target;
+use crate::args::{Target, Verify};
 use crate::peer::Inside;
 pub(crate) use buffers::digest;
 pub(crate) use data::FACTOR;
 pub(crate) use launch::{Start, play};
 pub(crate) use prove::{Proof, is_choice, prove, resolve};
-pub(crate) use sample::Verify;
 pub(crate) use traces::Output;
 
 /// The work of all ranks of a job.

@@ -11,6 +11,7 @@ use roundelay_dsl::diag::codes;
 use super::{JobEntry, data};
 use crate::args::{Play, Target};
 use crate::choice;
+use crate::hints;
 use crate::load::{is_collective, is_file, load_one, placement, proved};
 use crate::report::{Failure, fault, refused};
 
@@ -72,7 +73,7 @@ pub(crate) fn resolve(
     }
     let algorithm = target.algorithm.clone();
     let paths = match target.paths {
-        1 => choice::paths(choice::merged(play)?.hints())?.len().clamp(1, 8) as u32,
+        1 => hints::costs(&hints::merged(&hints::texts(play))?)?.len().clamp(1, 8) as u32,
         paths => paths,
     };
     Ok((Target { algorithm, paths, ..Target::of(name, None, target.root) }, chosen))
@@ -95,7 +96,7 @@ fn answers(program: &Program, shape: &Shape) -> Result<(), Failure> {
 /// Proves an algorithm for a job.
 pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof, Failure> {
     let (sources, program) = load_one(target)?;
-    let placement = placement(&program, play.in_place, play.out_of_place);
+    let placement = placement(program.kind.name(), play.in_place, play.out_of_place);
     let proved = match proved(&program, &sources, shape, &target.options(), placement) {
         Ok(proved) => proved,
         Err(found) => return Err(Failure::Input(Box::new(sources), found)),

@@ -5,8 +5,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use roundelay::fabric::TCP;
+
 use super::{Library, Setting, environment, installed};
-use crate::args::{Peer, TransportName};
+use crate::args::Peer;
 
 const SOURCE: (&str, &str) = ("mpi.c", include_str!("../../peers/mpi.c"));
 
@@ -73,7 +75,7 @@ impl Library for &Mpi {
         self.name
     }
 
-    fn way(&self, asked: TransportName) -> TransportName {
+    fn transport(&self, asked: &'static str) -> &'static str {
         asked
     }
 
@@ -155,9 +157,9 @@ impl Mpi {
         }
     }
 
-    /// Returns the variables that send the data its way. Ranks bind themselves, so no launcher does.
+    /// Returns the variables that send the data over its transport. Ranks bind themselves, so no launcher does.
     fn variables(&self, setting: &Setting<'_>) -> Vec<(&'static str, &'static str)> {
-        let tcp = setting.way == TransportName::Tcp;
+        let tcp = setting.transport == TCP;
         let mut set = Vec::new();
         match self.kind {
             Kind::OpenMpi => {
@@ -191,8 +193,8 @@ impl Mpi {
             Kind::Mpich => {}
             Kind::Intel => {
                 set.push(("I_MPI_PIN", "0"));
-                match setting.way {
-                    TransportName::Shm => set.push(("I_MPI_FABRICS", "shm")),
+                match setting.transport {
+                    "shm" => set.push(("I_MPI_FABRICS", "shm")),
                     _ => set.extend([
                         ("I_MPI_FABRICS", "ofi"),
                         ("I_MPI_COLL_INTRANODE", "pt2pt"),

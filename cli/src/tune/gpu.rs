@@ -11,8 +11,8 @@ use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
 
 use super::{plan, save, table};
-use crate::args::{Play, Target, Tune};
-use crate::job::{self, Case, Gpu, Job, JobEvent, Proof, Start, Turn, Verify};
+use crate::args::{Play, Target, Tune, Verify};
+use crate::job::{self, Case, Gpu, Job, JobEvent, Proof, Start, Turn};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, fault};
 use crate::values::{Sizes, size_text};

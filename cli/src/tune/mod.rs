@@ -21,10 +21,9 @@ use roundelay::choose::Tuned;
 use serde::Serialize;
 
 use crate::args::{Device, Tune};
-use crate::check::time_text;
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, unwritten};
-use crate::values::size_text;
+use crate::values::{size_text, time_text};
 use plan::Group;
 use raw::{Raw, Result};
 

@@ -4,8 +4,8 @@ use roundelay::choose::Setting;
 use roundelay_compiler::Shape;
 
 use super::plan::Group;
-use crate::args::{Play, Target, TransportName, Tune};
-use crate::job::{self, Case, Job, JobEvent, Proof, Start, Verify};
+use crate::args::{Play, Target, TransportName, Tune, Verify};
+use crate::job::{self, Case, Job, JobEvent, Proof, Start};
 use crate::report::Failure;
 use crate::values::median;
 

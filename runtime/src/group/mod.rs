@@ -27,7 +27,7 @@ use crate::contention::Contention;
 use crate::digest::mix;
 use crate::error::{Error, Location};
 use crate::net::{ConnectionId, Counts, LAST_WORDS, Net};
-use crate::route::{Peer, Route, Transport, Transports};
+use crate::route::{Peer, Route, Transport};
 use crate::transport::rdma;
 use crate::transport::shm::{Exchange, Layout, Segment, State};
 use crate::transport::tcp::Socket;
@@ -256,21 +256,8 @@ impl Group {
 
     /// Returns the links between the ranks, as the tuned table names them: the same on all of them.
     pub(crate) fn transport(&self) -> &'static str {
-        let Transports { shm, tcp, rdma } = self.terms.transports;
         let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
-        let link = match rdma && self.all_have_rdma && !(one_host && tcp) {
-            true => Transport::Rdma,
-            false => Transport::Tcp,
-        };
-        match (shm, self.carried.unwrap_or(link)) {
-            (true, _) if one_host => "shm",
-            (true, Transport::Rdma) => "shm+rdma",
-            (true, Transport::Mixed) => "shm+tcp+rdma",
-            (true, _) => "shm+tcp",
-            (false, Transport::Rdma) => "rdma",
-            (false, Transport::Mixed) => "tcp+rdma",
-            (false, _) => "tcp",
-        }
+        self.terms.transports.carried(one_host, self.all_have_rdma, self.carried)
     }
 
     /// Returns the numbers of a rank that shares memory with this one.

@@ -99,12 +99,7 @@ fn allowed(options: &Options, transports: Transports) -> Result<(), Error> {
 /// Returns the transport that carries data between hosts, if there are several paths: TCP, RDMA, or both.
 pub(crate) fn carried(media: &[Medium]) -> Option<Transport> {
     let devices = media.iter().filter(|medium| medium.device().is_some()).count();
-    match devices {
-        _ if media.len() < 2 => None,
-        0 => Some(Transport::Tcp),
-        all if all == media.len() => Some(Transport::Rdma),
-        _ => Some(Transport::Mixed),
-    }
+    Transport::over(media.len(), devices)
 }
 
 /// Returns the name of this host in topology files.

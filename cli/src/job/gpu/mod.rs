@@ -15,8 +15,7 @@ pub(crate) mod time_limit;
 use roundelay::cuda::probe;
 use roundelay_dsl::diag::codes;
 
-use super::Verify;
-use crate::args::Play;
+use crate::args::{Play, Verify};
 use crate::report::{Failure, Outcome, fault};
 pub(super) use rank::work;
 

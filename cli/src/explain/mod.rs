@@ -1,10 +1,11 @@
 //! Implements `roundelay explain`: prints the page of an error code, or the choice of an algorithm (`choice`).
 
+mod choice;
+
 use roundelay_dsl::diag::{codes, similar};
 use serde::Serialize;
 
 use crate::args::Explain;
-use crate::choice;
 use crate::report::{Failure, Outcome, Report, print};
 
 include!(concat!(env!("OUT_DIR"), "/pages.rs"));
