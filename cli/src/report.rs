@@ -26,6 +26,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// A run failed, or a file could not be written.
     Run(Diagnostic),
+    /// A call failed.
+    Call(Error),
     /// Everything was said already; end with this code.
     Said(u8),
 }
@@ -37,12 +39,8 @@ impl From<HintError> for Failure {
 }
 
 impl From<Error> for Failure {
-    /// Converts an error of a call. A rank that only follows another rank's abort says nothing: that other rank does.
     fn from(error: Error) -> Self {
-        match error {
-            Error::Aborted { .. } => Failure::Said(FAILED),
-            _ => Failure::of_run(error.code(), fault(error.code(), error.to_string())),
-        }
+        Failure::Call(error)
     }
 }
 
@@ -150,6 +148,12 @@ impl Report {
             Failure::Run(diagnostic) => {
                 self.diagnostics(&SourceMap::new(), std::slice::from_ref(diagnostic));
                 FAILED
+            }
+            // A rank that only follows another rank's abort says nothing: that other rank does.
+            Failure::Call(Error::Aborted { .. }) => FAILED,
+            Failure::Call(error) => {
+                let finding = fault(error.code(), error.to_string());
+                self.failure(&Failure::of_run(error.code(), finding))
             }
             Failure::Said(code) => *code,
         }

@@ -3,7 +3,7 @@
 
 use super::{Results, Table};
 use crate::args::Verify;
-use crate::job::rank::checks;
+use crate::job::measure::checks;
 use crate::job::table::{Columns, ResultRow};
 use crate::job::{Case, How, Job, JobEvent};
 use crate::load::rooted;
@@ -88,7 +88,7 @@ impl Table<'_> {
         let (job, proof) = (&self.job, &self.proofs[case.piece]);
         let ranks = self.shape.ranks();
         let turns = job.root.is_none() && rooted(&proof.collective);
-        let roots = if turns { ranks as usize } else { 1 };
+        let roots = if turns { ranks as u32 } else { 1 };
         let bytes = case.count * u64::from(proof.blocks) * job.dtype.size() as u64;
         Order {
             collective: proof.collective.clone(),

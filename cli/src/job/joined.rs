@@ -23,7 +23,7 @@ pub(super) fn play(job: &Job, member: &Member, mut tell: impl FnMut(JobEvent)) -
             }
             Event::Wrong(text) => remarks.push(text),
             Event::Trace(_) | Event::Error { .. } => {}
-        })??;
+        })?;
         match wrong == 0 && remarks.is_empty() {
             true => Ok(()),
             false => Err(wrong_results(wrong, remarks)),

@@ -4,9 +4,11 @@
 //! (`rank`), with a [`Job`] to do. Every rank compiles for itself; the runtime compares plans before the
 //! first byte moves. Ranks report [`Event`]s, a line of JSON each. `places` says what each collective reads
 //! and must write, `data` makes and judges elements of the types of `element`, `many` does so by several
-//! threads, `sample` says which; `buffers` is memory with guard bytes, `measure` times, `table` prints;
+//! threads, `sample` says which. `buffers` is memory with guard bytes, `ready` an algorithm to be played, `trial` a
+//! call that is checked, `measure` the course of a case; `rank` has what differs on the host, `gpu` what differs on
+//! GPUs. `table` prints;
 //! `prove` and `launch` are the first process's side, `cause` and `traces` what it makes of what ranks
-//! remember; `joined` is for ranks that somebody else started. `gpu` is all of this for buffers on GPUs.
+//! remember; `joined` is for ranks that somebody else started.
 
 mod buffers;
 mod cause;
@@ -17,13 +19,15 @@ mod handed;
 mod joined;
 mod launch;
 mod many;
-mod measure;
+pub(crate) mod measure;
 mod places;
 mod prove;
 pub(crate) mod rank;
+mod ready;
 mod sample;
 pub(crate) mod table;
 mod traces;
+mod trial;
 
 use roundelay::cuda::Protocol;
 use roundelay::trace::{Flight, Trace};
@@ -32,11 +36,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::{Target, Verify};
 use crate::peer::Inside;
-pub(crate) use buffers::digest;
+pub(crate) use buffers::{GUARD, digest};
 pub(crate) use data::FACTOR;
 pub(crate) use launch::{Start, play};
 pub(crate) use prove::{Proof, is_choice, prove, resolve};
+pub(crate) use ready::Ready;
 pub(crate) use traces::Output;
+
+/// The function that takes a rank's events.
+type Say<'a> = dyn FnMut(Event) + 'a;
 
 /// The work of all ranks of a job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -47,7 +55,7 @@ pub(crate) struct Job {
     pub(crate) shape: String,
     /// The root of rooted collectives; if there is none, it turns with every call.
     pub(crate) root: Option<u32>,
-    /// Calls of which size, in order; results are checked where a case comes for the first time.
+    /// Calls of which size, in order.
     pub(crate) cases: Vec<Case>,
     /// Type of the elements.
     pub(crate) dtype: DType,

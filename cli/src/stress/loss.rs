@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use roundelay::cuda::Protocol;
-use roundelay::{DType, Ending, Error, RedOp};
+use roundelay::{Algorithm, DType, Ending, Error, RedOp};
 use roundelay_algorithms::find;
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -11,9 +11,9 @@ use super::book::ready;
 use super::rank::{Lost, RankReport, say};
 use super::{Order, Played, Said};
 use crate::args::Part;
-use crate::job::gpu::buffers::room;
-use crate::job::gpu::piece::Ready;
-use crate::job::gpu::player::{Areas, Calls, Player};
+use crate::job::Ready;
+use crate::job::gpu::buffers::{Areas, room};
+use crate::job::gpu::player::{Calls, Player};
 
 /// Calls before a rank is lost.
 const BEFORE: u32 = 20;
@@ -31,7 +31,7 @@ const CALLS: [(&str, &str, bool, Protocol); 2] = [
     ("all_gather", "direct", false, Protocol::Engine),
 ];
 
-fn named(player: &mut Player<'_>, at: u64) -> Result<(Ready, Protocol), Error> {
+fn named(player: &mut Player<'_>, at: u64) -> Result<(Ready<Algorithm>, Protocol), Error> {
     let (collective, name, in_place, protocol) = CALLS[(at % 2) as usize];
     let found = match find(collective, name) {
         Some(entry) => ready(player, entry, in_place)?,

@@ -5,7 +5,7 @@ use roundelay_compiler::Shape;
 
 use super::plan::Group;
 use crate::args::{Play, Target, TransportName, Tune, Verify};
-use crate::job::{self, Case, Job, JobEvent, Proof, Start};
+use crate::job::{self, Case, Job, JobEvent, Proof, Start, Turn};
 use crate::report::Failure;
 use crate::values::median;
 
@@ -36,15 +36,17 @@ pub(super) fn measure(
             proofs.push(proof);
         }
     }
-    let case = |(piece, proof): (usize, &Proof)| {
-        let count = bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64;
-        Case::ours(piece, count)
+    let size = play.dtype.size() as u64;
+    let case = |turn: u32, (piece, proof): (usize, &Proof)| {
+        let turn = Turn { first: turn == 0, last: turn + 1 == TURNS };
+        Case { turn, ..Case::ours(piece, bytes / u64::from(proof.blocks.max(1)) / size) }
     };
+    let turn = |turn: u32| proofs.iter().enumerate().map(move |proof| case(turn, proof));
     let job = Job {
         pieces: proofs.iter().map(|p| p.piece.clone()).collect(),
         shape: shape.to_string(),
         root: None,
-        cases: (0..TURNS).flat_map(|_| proofs.iter().enumerate().map(case)).collect(),
+        cases: (0..TURNS).flat_map(turn).collect(),
         dtype: play.dtype,
         op: play.op,
         private: false,
