@@ -39,8 +39,8 @@ use args::{Cli, Verb};
 use report::Report;
 use roundelay::Playable;
 
-/// Runs the command line, with these algorithms beside the book. They go by their names, `ring` or
-/// `all_reduce.ring`, before what the book and files have.
+/// Runs the command line, with these algorithms beside the algorithm library. They go by their names, `ring` or
+/// `all_reduce.ring`, before what the algorithm library and files have.
 ///
 /// ```no_run
 /// fn main() -> std::process::ExitCode {

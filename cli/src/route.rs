@@ -9,7 +9,7 @@ use crate::report::{Outcome, Report, usage};
 
 /// A route as programs read it.
 #[derive(Serialize)]
-struct Row<'a> {
+struct RouteRow<'a> {
     from: u32,
     to: u32,
     link: String,
@@ -38,7 +38,7 @@ pub(crate) fn route(args: &Route, report: Report) -> Outcome {
         for route in comm.routes().iter().filter(|route| route.transport != Transport::Own) {
             let (from, to, link) = (comm.rank(), route.rank, route.transport.to_string());
             report.line(format!("rank {from} -> rank {to}: {link} ({})", route.why));
-            report.result(&Row { from, to, link, why: &route.why });
+            report.result(&RouteRow { from, to, link, why: &route.why });
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use crate::args::{Play, Run, Target};
 use crate::choice;
 use crate::hints;
 use crate::job::table::{Columns, ResultRow, head, row};
-use crate::job::{self, Case, Gpu, Job, JobEvent, Proof, Start};
+use crate::job::{self, Case, GpuSettings, Job, JobEvent, Proof, Start};
 use crate::load::{default_shape, load_one};
 use crate::member::membership;
 use crate::progress::Progress;
@@ -116,8 +116,8 @@ pub(crate) fn plan_job(
         };
         let how = chosen.as_ref().and_then(|chosen| chosen.how);
         let known = proofs.iter().position(|(t, _)| t.target == resolved.target);
-        let piece = match known {
-            Some(piece) => piece,
+        let entry = match known {
+            Some(entry) => entry,
             None => {
                 let mut proof = job::prove(&resolved, shape, play)?;
                 if let Some(source) = source {
@@ -127,13 +127,13 @@ pub(crate) fn plan_job(
                 proofs.len() - 1
             }
         };
-        let proof = &proofs[piece].1;
+        let proof = &proofs[entry].1;
         let barrier = proof.collective == "barrier";
         let count = bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64;
         let case = Case {
             protocol: play.on.protocol.or(how.map(|how| how.protocol)),
             blocks: play.on.blocks.or(how.map(|how| how.blocks)),
-            ..Case::ours(piece, if barrier { 0 } else { count })
+            ..Case::ours(entry, if barrier { 0 } else { count })
         };
         // A barrier has one size.
         if !barrier || cases.is_empty() {
@@ -142,7 +142,7 @@ pub(crate) fn plan_job(
     }
     let proofs: Vec<Proof> = proofs.into_iter().map(|(_, proof)| proof).collect();
     let job = Job {
-        pieces: proofs.iter().map(|p| p.piece.clone()).collect(),
+        entries: proofs.iter().map(|p| p.entry.clone()).collect(),
         shape: shape.to_string(),
         root: Some(target.root),
         cases,
@@ -161,9 +161,9 @@ pub(crate) fn plan_job(
 }
 
 /// Returns the settings of a job on GPUs, if it is one.
-fn gpu(play: &Play) -> Option<Gpu> {
+fn gpu(play: &Play) -> Option<GpuSettings> {
     let hints = hints::texts(play).join(",");
-    let gpu = Gpu { graph: play.on.graph, hints, ..Gpu::default() };
+    let gpu = GpuSettings { graph: play.on.graph, hints, ..GpuSettings::default() };
     play.on.gpus().then_some(gpu)
 }
 
@@ -185,7 +185,7 @@ fn one_shape(
     for proof in &proofs {
         report.line(&proof.words);
     }
-    let place = if job.pieces.iter().all(|p| p.in_place()) { "in place" } else { "out of place" };
+    let place = if job.entries.iter().all(|p| p.in_place()) { "in place" } else { "out of place" };
     report.line(format!("seed {seed}, {place}; {}", play.verify.words()));
     let Some(first) = proofs.first() else { return Ok(()) };
     let columns = Columns {
@@ -205,14 +205,14 @@ fn one_shape(
     };
     head(report);
     let progress = Progress::new("run", job.cases.len());
-    let bytes = |case: &Case| columns.line("", case.count, proofs[case.piece].blocks, 0.0, 0).bytes;
+    let bytes = |case: &Case| columns.line("", case.count, proofs[case.entry].blocks, 0.0, 0).bytes;
     job::play(&job, start, |told| match told {
         JobEvent::Now { case, what } => {
             progress.now(&format!("{}: {what}", size_text(bytes(&job.cases[case]))));
         }
         JobEvent::Done { case, time_us, wrong, how } => {
             let case = job.cases[case];
-            let proof = &proofs[case.piece];
+            let proof = &proofs[case.entry];
             let line = columns.line(&proof.algorithm, case.count, proof.blocks, time_us, wrong);
             progress.aside(|| row(report, &ResultRow { how, ..line }));
             progress.step();

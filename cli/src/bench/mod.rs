@@ -28,8 +28,8 @@ use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, unwritten, writable};
 use crate::run::{grid_text, plan_job, seed, shapes};
 use crate::values::{size_text, steps};
-use summary::{Point, Summary};
-use turns::Times;
+use summary::{ComparedPoint, Summary};
+use turns::TurnTimes;
 
 /// The last size where none is named, unless the first is more.
 const LARGEST: u64 = 16 << 20;
@@ -223,7 +223,7 @@ impl Results {
             row(report, line);
             self.plot.add(&title(line), line.peer.as_deref().unwrap_or(label), line);
         }
-        if let Some(point) = Point::of(&lines) {
+        if let Some(point) = ComparedPoint::of(&lines) {
             self.summary.add(point);
         }
         self.sizes.push(lines);
@@ -290,7 +290,7 @@ impl Table<'_> {
                 JobEvent::Done { case, .. } => *case,
                 _ => return,
             };
-            let mut own = Times::default();
+            let mut own = TurnTimes::default();
             own.hear(told);
             let lines = self.lines(&self.job.cases[case], &own, std::iter::empty());
             progress.aside(|| results.show(self.report, self.label, lines));
@@ -300,7 +300,7 @@ impl Table<'_> {
 
     /// Returns the size of a case.
     fn bytes(&self, case: &Case) -> u64 {
-        self.columns.line("", case.count, self.proofs[case.piece].blocks, 0.0, 0).bytes
+        self.columns.line("", case.count, self.proofs[case.entry].blocks, 0.0, 0).bytes
     }
 
     fn ours(&self, job: &Job, tell: impl FnMut(JobEvent)) -> Outcome {

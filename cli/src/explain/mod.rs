@@ -12,7 +12,7 @@ include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
 /// A code as programs read it.
 #[derive(Serialize)]
-struct Entry<'a> {
+struct CodeRow<'a> {
     code: &'a str,
     title: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,7 +24,7 @@ pub(crate) fn explain(args: &Explain, report: Report) -> Outcome {
     let Some(wanted) = &args.what else {
         for (code, title) in codes::ALL {
             report.line(format!("{code}  {title}"));
-            report.result(&Entry { code: code.0, title, page: None });
+            report.result(&CodeRow { code: code.0, title, page: None });
         }
         return Ok(());
     };
@@ -39,7 +39,7 @@ pub(crate) fn explain(args: &Explain, report: Report) -> Outcome {
     };
     let page = PAGES.iter().find(|(c, _)| *c == code.0).map(|(_, page)| *page);
     if report.json {
-        report.result(&Entry { code: code.0, title, page });
+        report.result(&CodeRow { code: code.0, title, page });
     } else {
         print(page.unwrap_or(title));
     }

@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn long_jobs_go_through_a_file_that_does_not_stay() {
         let job = |cases: usize| Job {
-            pieces: Vec::new(),
+            entries: Vec::new(),
             shape: "4".into(),
             root: None,
             cases: vec![Case::ours(0, 7); cases],

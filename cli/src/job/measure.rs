@@ -21,7 +21,7 @@ const MOST: u32 = 20_000;
 const SMALL: usize = 1 << 20;
 
 /// The calls of a case on this rank, with the memory and the clock that they have.
-pub(super) trait Calls {
+pub(super) trait CaseCalls {
     /// The memory of a call.
     type Memory<'a>: Memory
     where
@@ -57,7 +57,7 @@ pub(crate) fn checks(bytes: usize, roots: u32) -> u64 {
 }
 
 /// Plays a case of a job, by its index: the microseconds of a call, and how many elements were wrong on all ranks.
-pub(super) fn play<A, C: Calls>(
+pub(super) fn play<A, C: CaseCalls>(
     job: &Job,
     case: usize,
     ready: &Ready<A>,
@@ -117,7 +117,7 @@ pub(super) fn play<A, C: Calls>(
 }
 
 /// Measures the microseconds of a call, with so many roots taking turns.
-fn measure(job: &Job, roots: u32, calls: &mut impl Calls) -> Result<f64, Error> {
+fn measure(job: &Job, roots: u32, calls: &mut impl CaseCalls) -> Result<f64, Error> {
     let unit = calls.begin(roots)?.max(1);
     if job.warmup > 0 {
         calls.batch(job.warmup.next_multiple_of(roots))?;

@@ -2,7 +2,7 @@
 //!
 //! The process that the user started proves the algorithm and starts this same program once for each rank
 //! (`rank`), with a [`Job`] to do. Every rank compiles for itself; the runtime compares plans before the
-//! first byte moves. Ranks report [`Event`]s, a line of JSON each. `places` says what each collective reads
+//! first byte moves. Contributors report [`Event`]s, a line of JSON each. `places` says what each collective reads
 //! and must write, `data` makes and judges elements of the types of `element`, `many` does so by several
 //! threads, `sample` says which. `buffers` is memory with guard bytes, `ready` an algorithm to be played, `trial` a
 //! call that is checked, `measure` the course of a case; `rank` has what differs on the host, `gpu` what differs on
@@ -50,8 +50,8 @@ type Say<'a> = dyn FnMut(Event) + 'a;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
     /// The algorithms.
-    pub(crate) pieces: Vec<JobEntry>,
-    /// Ranks, as `8` or `2x4`.
+    pub(crate) entries: Vec<JobEntry>,
+    /// Contributors, as `8` or `2x4`.
     pub(crate) shape: String,
     /// The root of rooted collectives; if there is none, it turns with every call.
     pub(crate) root: Option<u32>,
@@ -76,8 +76,8 @@ pub(crate) struct Job {
     /// The part of the results that is verified.
     #[serde(default)]
     pub(crate) verify: Verify,
-    /// The way in which GPUs play the calls; `None` on the host's processors.
-    pub(crate) gpu: Option<Gpu>,
+    /// The settings of calls on GPUs; `None` on the host's processors.
+    pub(crate) gpu: Option<GpuSettings>,
 }
 
 impl Job {
@@ -93,9 +93,9 @@ impl Job {
     }
 }
 
-/// The way in which calls are played on GPUs.
+/// The settings of calls on GPUs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Gpu {
+pub(crate) struct GpuSettings {
     /// Calls that are captured into one graph, which is replayed; each call is launched by itself otherwise.
     pub(crate) graph: Option<u32>,
     /// The hints that the user gave for calls.
@@ -144,7 +144,7 @@ impl JobEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Case {
     /// Index of the algorithm.
-    pub(crate) piece: usize,
+    pub(crate) entry: usize,
     /// Elements, in the unit of the collective.
     pub(crate) count: u64,
     /// The library inside the ranks that is measured, by its index; `None` for ours.
@@ -199,8 +199,8 @@ mod protocol_text {
 
 impl Case {
     /// Makes a case of calls of ours.
-    pub(crate) fn ours(piece: usize, count: u64) -> Self {
-        Case { piece, count, who: None, turn: Turn::default(), protocol: None, blocks: None }
+    pub(crate) fn ours(entry: usize, count: u64) -> Self {
+        Case { entry, count, who: None, turn: Turn::default(), protocol: None, blocks: None }
     }
 }
 
@@ -215,7 +215,7 @@ pub(crate) enum JobEvent {
         time_us: f64,
         /// Wrong elements on all ranks.
         wrong: u64,
-        /// The way in which it was played, where the ranks choose that.
+        /// The protocol and the blocks with which it was played, where the ranks choose them.
         how: Option<How>,
     },
     /// A library inside the ranks has no result for a case.
@@ -236,7 +236,7 @@ pub(crate) enum JobEvent {
     Remark(String),
 }
 
-/// The way in which a GPU plays calls.
+/// The protocol and the blocks with which a GPU plays calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct How {
     /// The protocol of messages.

@@ -18,7 +18,7 @@ use crate::report::{Failure, fault, refused};
 /// An algorithm that was proved for a job.
 pub(crate) struct Proof {
     /// The entry of the job that the ranks receive.
-    pub(crate) piece: JobEntry,
+    pub(crate) entry: JobEntry,
     /// Its name.
     pub(crate) algorithm: String,
     /// The collective.
@@ -41,7 +41,7 @@ pub(crate) struct Chosen {
     pub(crate) source: DecidedBy,
     /// The grid of the ranks.
     pub(crate) shape: Shape,
-    /// The way in which GPUs are to play it, if that is known.
+    /// The protocol and the blocks with which GPUs are to play it, if they are known.
     pub(crate) how: Option<How>,
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
     }
     let facts = proved.facts();
     let words = words(&name, shape, facts, header.chunks);
-    let piece = JobEntry {
+    let entry = JobEntry {
         target: target.target.clone(),
         algorithm: target.algorithm.clone(),
         paths: target.paths,
@@ -130,7 +130,7 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
     let (algorithm, collective) = (header.algorithm, header.collective);
     let (reduces, blocks) = (header.reduces, header.blocks);
     let file = is_file(&target.target).then(|| target.target.clone());
-    Ok(Proof { piece, algorithm, collective, file, reduces, blocks, words, plans })
+    Ok(Proof { entry, algorithm, collective, file, reduces, blocks, words, plans })
 }
 
 /// Returns a plan without what says where it came from: equal for algorithms that do the same.

@@ -9,7 +9,7 @@ use roundelay_compiler::{Placement, Plan, compile};
 use super::buffers::{Buffers, HostMemory};
 use super::data::FACTOR;
 use super::handed::Handed;
-use super::measure::{self, Calls};
+use super::measure::{self, CaseCalls};
 use super::ready::Ready;
 use super::{Event, Job, JobEntry, JobEvent, Say, gpu};
 use crate::report::{FAILED, Failure, Outcome, print};
@@ -38,11 +38,11 @@ pub(super) fn work(job: &Job, comm: &mut Communicator, say: &mut Say<'_>) -> Out
         return gpu::work(job, comm, say);
     }
     let (mut ready, mut room) = (Vec::new(), SPANS);
-    for entry in &job.pieces {
+    for entry in &job.entries {
         ready.push(load(entry, job.root, comm.rank())?);
     }
     for (index, case) in job.cases.iter().enumerate() {
-        let Some(ready) = ready.get(case.piece) else { continue };
+        let Some(ready) = ready.get(case.entry) else { continue };
         let lens = ready.lens(comm.rank(), comm.size(), case.count, job.dtype.size());
         let buffers = Buffers::new(comm, job.private, ready.in_place, lens)?;
         let count = case.count;
@@ -89,7 +89,7 @@ struct HostCalls<'a> {
     room: &'a mut usize,
 }
 
-impl Calls for HostCalls<'_> {
+impl CaseCalls for HostCalls<'_> {
     type Memory<'m>
         = HostMemory<'m>
     where

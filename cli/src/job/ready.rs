@@ -34,7 +34,7 @@ struct Rooted<A> {
 }
 
 /// The program of an entry with one root.
-pub(super) struct Source<'a> {
+pub(super) struct RootedProgram<'a> {
     pub(super) root: u32,
     pub(super) program: &'a Arc<Program>,
     pub(super) sources: &'a SourceMap,
@@ -48,7 +48,7 @@ impl<A> Ready<A> {
     pub(super) fn new(
         entry: &JobEntry,
         root: Option<u32>,
-        mut make: impl FnMut(&Source<'_>) -> Result<A, Failure>,
+        mut make: impl FnMut(&RootedProgram<'_>) -> Result<A, Failure>,
     ) -> Result<Self, Failure> {
         let shape: Shape = entry.shape.parse().map_err(Failure::Usage)?;
         let ranks = u32::try_from(shape.ranks()).unwrap_or(1);
@@ -61,8 +61,13 @@ impl<A> Ready<A> {
                 .map_err(|found| Failure::Input(Box::new(sources.clone()), found))?;
             axes.clone_from(&instance.shape.axes);
             let spec = instance.spec.clone();
-            let source =
-                Source { root, program: &program, sources: &sources, shape: &shape, options };
+            let source = RootedProgram {
+                root,
+                program: &program,
+                sources: &sources,
+                shape: &shape,
+                options,
+            };
             let (rooted, algorithm) = (spec.kind.rooted(), make(&source)?);
             roots.push(Rooted { root, spec, algorithm });
             if !rooted {

@@ -43,7 +43,7 @@ pub(crate) struct ResultRow {
     /// The protocol of messages between GPUs, and the number of blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) how: Option<How>,
-    /// The file that the algorithm comes from, if it is not the book's.
+    /// The file that the algorithm comes from, if it is not the algorithm library's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<String>,
     /// True if the algorithm was chosen for this size.

@@ -100,7 +100,7 @@ pub(crate) struct Setting<'a> {
 
 /// One size to be measured.
 #[derive(Debug, Clone)]
-pub(crate) struct Order {
+pub(crate) struct PeerOrder {
     /// The collective.
     pub(crate) collective: String,
     /// Type of the elements.
@@ -125,7 +125,7 @@ pub(crate) struct Order {
     pub(crate) ranks: u64,
 }
 
-impl Order {
+impl PeerOrder {
     /// Returns the order as the line that `peer.h` reads.
     fn line(&self) -> String {
         let root = self.root.map_or(-1, i64::from);
@@ -164,7 +164,7 @@ pub(crate) enum Answer {
 }
 
 /// A peer that was compiled.
-pub(crate) struct Ready {
+pub(crate) struct ReadyPeer {
     library: Box<dyn Library>,
     program: PathBuf,
     folder: PathBuf,
@@ -175,7 +175,7 @@ pub(crate) struct Ready {
     starts: u32,
 }
 
-impl Ready {
+impl ReadyPeer {
     /// Returns its name.
     pub(crate) fn name(&self) -> &'static str {
         self.library.name()
@@ -194,7 +194,7 @@ impl Ready {
     }
 
     /// Measures one size.
-    pub(crate) fn measure(&mut self, order: &Order) -> Answer {
+    pub(crate) fn measure(&mut self, order: &PeerOrder) -> Answer {
         let timeout = order.timeout(crowded(order.ranks));
         let asked = self.session(order.ranks).and_then(|s| s.ask(&order.line(), timeout));
         match asked {
@@ -241,7 +241,7 @@ impl Ready {
 /// The peers that were asked for, and a folder that lives as long as they are needed.
 pub(crate) struct Peers {
     /// The peers that can be run.
-    pub(crate) ready: Vec<Ready>,
+    pub(crate) ready: Vec<ReadyPeer>,
     /// The peers that our ranks open.
     pub(crate) inside: Vec<Inside>,
     /// The others, with the reason.
@@ -277,7 +277,7 @@ impl Peers {
         for library in libraries.drain(..) {
             says(library.name());
             match compile(&*library, folder.path()) {
-                Ok(program) => peers.ready.push(Ready {
+                Ok(program) => peers.ready.push(ReadyPeer {
                     library,
                     program,
                     folder: folder.path().to_owned(),

@@ -6,8 +6,8 @@ use roundelay::cuda::Protocol;
 use roundelay::{Algorithm, DType, Error, RedOp};
 use roundelay_algorithms::find;
 
-use super::book::ready;
-use super::{Order, Said};
+use super::library::ready;
+use super::{Said, StressOrder};
 use crate::job::gpu::buffers::{Areas, View, room};
 use crate::job::gpu::player::{Calls, Player};
 use crate::job::{GUARD, Ready, digest};
@@ -102,7 +102,7 @@ fn offered<'a>(
 }
 
 /// Plays random calls of random sizes, `TOGETHER` of them in the stream at once, every result checked.
-pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+pub(super) fn random(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     let (mut said, mut dice, began) = (Said::default(), Dice(order.seed | 1), Instant::now());
     let menu = menu(player)?;
     let slot = room(MOST as usize);
@@ -156,7 +156,7 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
 }
 
 /// Replays a graph of calls a thousand times; every replay must give the bits of the first.
-pub(super) fn graph(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+pub(super) fn graph(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     let (mut said, began) = (Said::default(), Instant::now());
     let menu = menu(player)?;
     let slot = room(MOST as usize);

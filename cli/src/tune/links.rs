@@ -50,7 +50,7 @@ struct LinkRow<'a> {
 
 /// The class that was found of a path between two hosts, counted from 0.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct FoundLink {
     path: usize,
     hosts: [usize; 2],
     class: Class,
@@ -142,7 +142,7 @@ fn one(
     for hosts in pairs {
         let found = pair(comm, hosts.map(|h| leaders[h]), paths.len())?;
         for (path, class) in found.into_iter().enumerate() {
-            let found = Found { path, hosts, class };
+            let found = FoundLink { path, hosts, class };
             if let Some(progress) = &mut progress {
                 progress.aside(|| say(paths, &titles, found, report));
                 progress.step();
@@ -209,7 +209,8 @@ fn pair(comm: &mut Communicator, ranks: [u32; 2], paths: usize) -> Result<Vec<Cl
 /// Measures latency and bandwidth of each path of a communicator of two.
 fn measured(comm: &mut Communicator, paths: u32) -> Result<Vec<Class>, Error> {
     let entry = find("all_reduce", "multipath");
-    let entry = entry.ok_or_else(|| Error::Usage("the book lacks all_reduce.multipath".into()))?;
+    let entry = entry
+        .ok_or_else(|| Error::Usage("the algorithm library lacks all_reduce.multipath".into()))?;
     let options = Options { paths, ..Options::default() };
     let (shape, rank) = (Shape::flat(2), comm.rank());
     let plan = plan_of(entry.path, entry.text, &shape, &options, Placement::InPlace, rank)?;
@@ -267,14 +268,14 @@ fn worst(comm: &mut Communicator, seconds: f64) -> Result<f64, Error> {
 }
 
 /// Returns the file: the usual class of each path, and links that are not of it. The best path comes first.
-fn fabric(paths: &[NetworkPath], titles: &[String], all: &[Found]) -> Fabric {
+fn fabric(paths: &[NetworkPath], titles: &[String], all: &[FoundLink]) -> Fabric {
     let host = |name: &String| Host { name: name.clone(), devices: Vec::new() };
     let hosts = titles.iter().map(host).collect();
     let mut fabric = Fabric { hosts, ..Fabric::default() };
     let mut ranked: Vec<(f64, NetworkPath)> = Vec::new();
     for (path, way) in paths.iter().enumerate() {
         let name = &way.name;
-        let of_path: Vec<&Found> = all.iter().filter(|f| f.path == path).collect();
+        let of_path: Vec<&FoundLink> = all.iter().filter(|f| f.path == path).collect();
         let class = Class {
             latency_us: median(of_path.iter().map(|f| f.class.latency_us)).unwrap_or_default(),
             gbs: median(of_path.iter().map(|f| f.class.gbs)).unwrap_or_default(),
@@ -319,7 +320,7 @@ fn planned(paths: &[NetworkPath], titles: &[String], pairs: &[[usize; 2]], repor
     report.line(format!("{links} links, about {:.0} s", links as f64 * 0.4));
 }
 
-fn say(paths: &[NetworkPath], titles: &[String], found: Found, report: Report) {
+fn say(paths: &[NetworkPath], titles: &[String], found: FoundLink, report: Report) {
     let between = found.hosts.map(|h| titles[h].as_str());
     let (path, Class { latency_us, gbs }) = (paths[found.path].name.as_str(), found.class);
     report.line(format!(
@@ -344,8 +345,11 @@ mod tests {
         };
         let paths = [way("slow", "tcp"), way("fast", "rdma")];
         let titles = ["a".to_string(), "b".to_string(), "c".to_string()];
-        let found =
-            |path, hosts, latency_us, gbs| Found { path, hosts, class: Class { latency_us, gbs } };
+        let found = |path, hosts, latency_us, gbs| FoundLink {
+            path,
+            hosts,
+            class: Class { latency_us, gbs },
+        };
         let all = [
             found(0, [0, 1], 30.0, 0.125),
             found(0, [0, 2], 31.0, 0.0125),

@@ -37,13 +37,13 @@ pub(super) fn measure(
         }
     }
     let size = play.dtype.size() as u64;
-    let case = |turn: u32, (piece, proof): (usize, &Proof)| {
+    let case = |turn: u32, (entry, proof): (usize, &Proof)| {
         let turn = Turn { first: turn == 0, last: turn + 1 == TURNS };
-        Case { turn, ..Case::ours(piece, bytes / u64::from(proof.blocks.max(1)) / size) }
+        Case { turn, ..Case::ours(entry, bytes / u64::from(proof.blocks.max(1)) / size) }
     };
     let turn = |turn: u32| proofs.iter().enumerate().map(move |proof| case(turn, proof));
     let job = Job {
-        pieces: proofs.iter().map(|p| p.piece.clone()).collect(),
+        entries: proofs.iter().map(|p| p.entry.clone()).collect(),
         shape: shape.to_string(),
         root: None,
         cases: (0..TURNS).flat_map(turn).collect(),
@@ -61,7 +61,7 @@ pub(super) fn measure(
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); proofs.len()];
     job::play(&job, &Start::of(&play, true)?, |told| {
         if let JobEvent::Done { case, time_us, .. } = told {
-            times[job.cases[case].piece].push(time_us);
+            times[job.cases[case].entry].push(time_us);
         }
     })?;
     let medians: Vec<f64> = times.iter().map(|times| middle(times)).collect();

@@ -309,7 +309,7 @@ impl Resolver {
         let Some(at) = candidates.iter().position(|c| c.entry.name == name) else {
             let names: Vec<&str> = candidates.iter().map(|c| c.entry.name).collect();
             return Err(Error::Usage(format!(
-                "the {level} names `{name}`, and the book has no {collective}.{name}; for \
+                "the {level} names `{name}`, and the algorithm library has no {collective}.{name}; for \
                  {collective} it has {}",
                 names.join(", ")
             )));

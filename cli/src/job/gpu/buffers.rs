@@ -87,11 +87,16 @@ impl View {
     }
 
     /// Reads the result; returns true if the guards around it are as they were.
-    pub(crate) fn read(&self, gpu: &mut CudaComm, into: &mut Host) -> Result<bool, Error> {
+    pub(crate) fn read(&self, gpu: &mut CudaComm, into: &mut HostCopy) -> Result<bool, Error> {
         self.read_area(gpu, self.result(), into)
     }
 
-    fn read_area(&self, gpu: &mut CudaComm, area: usize, into: &mut Host) -> Result<bool, Error> {
+    fn read_area(
+        &self,
+        gpu: &mut CudaComm,
+        area: usize,
+        into: &mut HostCopy,
+    ) -> Result<bool, Error> {
         into.bytes.resize(room(self.lens[area]), 0);
         into.len = self.lens[area];
         into.at = (self.areas.data[area].address() - self.areas.begin[area].address()) as usize;
@@ -102,14 +107,14 @@ impl View {
 
 /// A copy of an area.
 #[derive(Debug, Default)]
-pub(crate) struct Host {
+pub(crate) struct HostCopy {
     bytes: Vec<u8>,
     /// The offset of the data, in bytes.
     at: usize,
     len: usize,
 }
 
-impl Host {
+impl HostCopy {
     /// Returns the data without the guards.
     pub(crate) fn data(&self) -> &[u8] {
         &self.bytes[self.at..self.at + self.len]
@@ -127,8 +132,8 @@ impl Host {
 pub(crate) struct DeviceMemory<'a> {
     pub(crate) gpu: &'a mut CudaComm,
     pub(crate) view: View,
-    pub(crate) input: &'a mut Host,
-    pub(crate) output: &'a mut Host,
+    pub(crate) input: &'a mut HostCopy,
+    pub(crate) output: &'a mut HostCopy,
 }
 
 impl Memory for DeviceMemory<'_> {

@@ -6,7 +6,7 @@ use roundelay::{Algorithm, DType, Error, RedOp, Reduction};
 use super::super::data::{FACTOR, Rule};
 use super::super::ready::Ready;
 use super::super::trial::Trial;
-use super::buffers::{Areas, DeviceMemory, Host, View};
+use super::buffers::{Areas, DeviceMemory, HostCopy, View};
 use crate::args::Verify;
 
 /// The properties that the calls of a size have in common.
@@ -72,15 +72,15 @@ pub(crate) struct Player<'a> {
     pub(crate) gpu: &'a mut CudaComm,
     pub(crate) stream: CudaStream,
     /// The input as it was prepared last, or fetched.
-    pub(crate) input: Host,
+    pub(crate) input: HostCopy,
     /// The output that was fetched last.
-    pub(crate) output: Host,
+    pub(crate) output: HostCopy,
 }
 
 impl<'a> Player<'a> {
     pub(crate) fn new(gpu: &'a mut CudaComm) -> Self {
         let stream = gpu.stream();
-        Player { gpu, stream, input: Host::default(), output: Host::default() }
+        Player { gpu, stream, input: HostCopy::default(), output: HostCopy::default() }
     }
 
     /// Returns the memory of a call.

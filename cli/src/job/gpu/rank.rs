@@ -7,7 +7,7 @@ use roundelay::{Algorithm, Communicator, Error};
 
 use super::super::measure;
 use super::super::ready::Ready;
-use super::super::{Case, Event, Gpu, How, Job, JobEvent, Say};
+use super::super::{Case, Event, GpuSettings, How, Job, JobEvent, Say};
 use super::buffers::{Areas, DeviceMemory, View, room};
 use super::library::Libraries;
 use super::load::load;
@@ -27,14 +27,14 @@ pub(in super::super) fn work(job: &Job, comm: &mut Communicator, say: &mut Say<'
     let settings = job.gpu.clone().unwrap_or_default();
     gpu.set_hints(settings.hints.parse().map_err(Error::from)?)?;
     let load = |entry| load(&mut gpu, entry, job.root);
-    let ready: Vec<Ready<Algorithm>> = job.pieces.iter().map(load).collect::<Result<_, _>>()?;
+    let ready: Vec<Ready<Algorithm>> = job.entries.iter().map(load).collect::<Result<_, _>>()?;
     drop(setup);
     Ok(cases(job, &settings, &mut gpu, &ready, say)?)
 }
 
 fn cases(
     job: &Job,
-    settings: &Gpu,
+    settings: &GpuSettings,
     gpu: &mut CudaComm,
     ready: &[Ready<Algorithm>],
     say: &mut Say<'_>,
@@ -57,7 +57,7 @@ fn cases(
         say(Event::Job(JobEvent::Remark(opened.words())));
     }
     let mut libraries = Libraries::new(&opened, inside, rooms, areas);
-    let mut bench = Bench { job, settings, player: Player::new(gpu), areas };
+    let mut bench = CasePlayer { job, settings, player: Player::new(gpu), areas };
     let time = SETUP + Duration::from_secs_f64(20.0 * job.budget.min(1e4));
     let began = Instant::now();
     for (index, case) in job.cases.iter().enumerate() {
@@ -68,7 +68,7 @@ fn cases(
             }
         }
         let _limit = TimeLimit::new(time, rank, "a case");
-        let Some(ready) = ready.get(case.piece) else { continue };
+        let Some(ready) = ready.get(case.entry) else { continue };
         let calls = calls(job, case, ready);
         let came = match case.who {
             None => bench.ours(index, calls, say)?,
@@ -102,7 +102,7 @@ pub(crate) fn shared(ranks: u32) -> Option<String> {
 fn rooms(job: &Job, gpu: &CudaComm, ready: &[Ready<Algorithm>]) -> [usize; 2] {
     let mut most = [room(0); 2];
     for case in &job.cases {
-        let Some(ready) = ready.get(case.piece) else { continue };
+        let Some(ready) = ready.get(case.entry) else { continue };
         let lens = calls(job, case, ready).lens(gpu);
         most = [0, 1].map(|i| most[i].max(room(lens[i])));
     }
@@ -127,14 +127,14 @@ impl Came {
 /// Puts the call of a turn into the stream.
 type Put<'a> = dyn FnMut(&mut CudaComm, u64) -> Result<(), Error> + 'a;
 
-struct Bench<'a> {
+struct CasePlayer<'a> {
     job: &'a Job,
-    settings: &'a Gpu,
+    settings: &'a GpuSettings,
     player: Player<'a>,
     areas: Areas,
 }
 
-impl Bench<'_> {
+impl CasePlayer<'_> {
     fn ours(&mut self, case: usize, calls: Calls<'_>, say: &mut Say<'_>) -> Result<Came, Error> {
         let view = calls.view(self.player.gpu, self.areas);
         let args = calls.args(&view);
@@ -223,7 +223,7 @@ struct DeviceCalls<'a, 'g, 'p> {
     made: u64,
 }
 
-impl measure::Calls for DeviceCalls<'_, '_, '_> {
+impl measure::CaseCalls for DeviceCalls<'_, '_, '_> {
     type Memory<'m>
         = DeviceMemory<'m>
     where

@@ -1,5 +1,5 @@
-//! Plays algorithms of the book, on every protocol, type and operator that they are offered with: exact on whole
-//! numbers, and with the host's bits on others.
+//! Plays algorithms of the library, on every protocol, type and operator that they are offered with: exact on
+//! whole numbers, and with the host's bits on others.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use roundelay::{Algorithm, Args, Call, DType, Error, RedOp};
 use roundelay_algorithms::{CATALOGUE, Entry};
 use roundelay_compiler::{Placement, Shape};
 
-use super::{Order, Said};
+use super::{Said, StressOrder};
 use crate::job::gpu::buffers::{Areas, room};
 use crate::job::gpu::load::of_library;
 use crate::job::gpu::player::{Calls, Player};
@@ -20,7 +20,7 @@ const COUNTS: [u64; 4] = [1, 61, 4099, 65_536];
 /// Bytes of data in an area.
 const MOST: usize = 64 << 20;
 
-/// Returns an algorithm of the book on these ranks, in one placement; none if it does not allow them.
+/// Returns an algorithm of the library on these ranks, in one placement; none if it does not allow them.
 pub(super) fn ready(
     player: &mut Player<'_>,
     entry: &Entry,
@@ -43,7 +43,7 @@ fn grid(ranks: u32) -> Option<Shape> {
 }
 
 /// Returns true if another call is begun: all ranks go by the clock of the slowest.
-fn goes_on(player: &mut Player<'_>, began: Instant, order: &Order) -> Result<bool, Error> {
+fn goes_on(player: &mut Player<'_>, began: Instant, order: &StressOrder) -> Result<bool, Error> {
     Ok(player.gpu.host().max_f64(began.elapsed().as_secs_f64())? < order.seconds)
 }
 
@@ -60,7 +60,7 @@ struct Plays<'a> {
 
 /// Plays algorithms until the time is over; the digest is that of all results.
 fn all(
-    order: &Order,
+    order: &StressOrder,
     player: &mut Player<'_>,
     names: impl Fn(&Entry) -> bool,
     plays: &Plays<'_>,
@@ -108,7 +108,7 @@ impl Combination<'_> {
     /// Plays its share: whether it is offered at all.
     fn play(
         &self,
-        order: &Order,
+        order: &StressOrder,
         player: &mut Player<'_>,
         areas: Areas,
         plays: &Plays<'_>,
@@ -133,7 +133,7 @@ impl Combination<'_> {
 
 /// Plays calls on whole numbers and on others: whether they are offered.
 fn checked(
-    order: &Order,
+    order: &StressOrder,
     player: &mut Player<'_>,
     calls: Calls<'_>,
     areas: Areas,
@@ -203,8 +203,8 @@ fn meant(player: &Player<'_>, calls: Calls<'_>, turn: u64) -> Vec<Range<usize>> 
     after.map(|part| part.at * size..(part.at + part.len) * size).collect()
 }
 
-/// Plays the whole book, by every protocol.
-pub(super) fn book(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+/// Plays the whole algorithm library, by every protocol.
+pub(super) fn library(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     let kinds = [(DType::F32, RedOp::Sum)];
     all(
         order,
@@ -221,7 +221,7 @@ pub(super) fn book(order: &Order, player: &mut Player<'_>) -> Result<Said, Error
 }
 
 /// Plays every type with every operator, by a few algorithms.
-pub(super) fn types(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+pub(super) fn types(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     let pairs = |&dtype: &DType| RedOp::ALL.iter().map(move |&op| (dtype, op));
     let kinds: Vec<(DType, RedOp)> = DType::ALL.iter().flat_map(pairs).collect();
     let sums = |e: &Entry| e.collective == "all_reduce" && matches!(e.name, "one_shot" | "ring");
@@ -233,7 +233,7 @@ pub(super) fn types(order: &Order, player: &mut Player<'_>) -> Result<Said, Erro
 }
 
 /// Bits that must be the same in every run.
-pub(super) fn bits(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+pub(super) fn bits(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     let kinds = [(DType::F32, RedOp::Sum), (DType::F16, RedOp::Avg)];
     let sums = |e: &Entry| matches!(e.collective, "all_reduce" | "reduce_scatter");
     let protocols = [Protocol::Packet, Protocol::Staged];
@@ -248,7 +248,7 @@ pub(super) fn bits(order: &Order, player: &mut Player<'_>) -> Result<Said, Error
 }
 
 /// Plays enough to see that everything works.
-pub(super) fn few(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+pub(super) fn few(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     let names = |e: &Entry| e.collective == "all_reduce" && e.name == "one_shot";
     let kinds = [(DType::F32, RedOp::Sum)];
     let plays = Plays {
