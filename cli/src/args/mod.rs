@@ -128,3 +128,43 @@ impl Target {
         roundelay_compiler::Options { root, paths, ..Default::default() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Returns the command lines in the help of a command, without what stands before the program and redirections.
+    fn examples(command: &clap::Command) -> Vec<String> {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let listed = help.lines().skip_while(|line| !line.starts_with("Example")).skip(1);
+        let example = |line: &str| {
+            let line = line.trim_start();
+            // Comments stand behind several spaces.
+            let line = line.split_once("  ").map_or(line, |(example, _)| example);
+            let (_, arguments) = line.split_once("roundelay ")?;
+            Some(arguments.split(['<', '>']).next()?.to_owned())
+        };
+        listed.filter_map(example).collect()
+    }
+
+    #[test]
+    fn every_example_of_every_help_is_a_command() {
+        let cli = Cli::command();
+        for command in std::iter::once(&cli).chain(cli.get_subcommands()) {
+            let examples = examples(command);
+            let inner = matches!(command.get_name(), "rank" | "stress-rank");
+            assert!(inner || !examples.is_empty(), "{} has no example", command.get_name());
+            for example in examples {
+                let words = std::iter::once("roundelay").chain(example.split_whitespace());
+                let parsed = Cli::try_parse_from(words);
+                assert!(
+                    parsed.is_ok(),
+                    "{example}: {}",
+                    parsed.err().map_or(String::new(), |e| e.to_string())
+                );
+            }
+        }
+    }
+}

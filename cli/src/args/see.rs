@@ -206,6 +206,10 @@ pub(crate) struct Explain {
 
 /// `roundelay info`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  roundelay info --json
+  roundelay info --topology > topology.toml")]
 pub(crate) struct Info {
     /// Print a topology file of what this machine has: interfaces, RDMA devices, GPUs
     #[arg(long)]

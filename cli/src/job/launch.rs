@@ -110,7 +110,7 @@ pub(crate) fn play(
     }
     let shape: Shape = job.shape.parse().map_err(Failure::Usage)?;
     let ranks = u32::try_from(shape.ranks()).unwrap_or(u32::MAX);
-    let handed = Handed::new(job).map_err(|why| Failure::Run(fault(codes::START, why)))?;
+    let handed = Handed::new(job)?;
     let mut layout = Layout::new(ranks);
     layout.slot_bytes = start.slot_bytes.unwrap_or(layout.slot_bytes);
     let launcher = Launcher::new(ranks)

@@ -19,7 +19,7 @@ const TRACED: u32 = 3;
 
 /// Does what the job asks of this process, which the launcher started, and reports.
 pub(crate) fn rank(job: &str) -> Outcome {
-    let job = Handed::read(job).map_err(Failure::Usage)?;
+    let job = Handed::read(job)?;
     let mut say = |event: Event| {
         if let Ok(text) = serde_json::to_string(&event) {
             print(&text);
