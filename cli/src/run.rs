@@ -6,9 +6,8 @@ use roundelay_compiler::Shape;
 
 use crate::args::{Play, Run, Target};
 use crate::choice;
-use crate::hints;
 use crate::job::table::{Columns, ResultRow, head, row};
-use crate::job::{self, Case, GpuSettings, Job, JobEvent, Proof, Start};
+use crate::job::{self, Case, Job, JobEvent, Proof, Start};
 use crate::load::{default_shape, load_one};
 use crate::member::membership;
 use crate::progress::Progress;
@@ -143,33 +142,37 @@ pub(crate) fn plan_job(
     let proofs: Vec<Proof> = proofs.into_iter().map(|(_, proof)| proof).collect();
     let job = Job {
         entries: proofs.iter().map(|p| p.entry.clone()).collect(),
-        shape: shape.to_string(),
         root: Some(target.root),
         cases,
-        dtype: play.dtype,
-        op: play.op,
-        private: play.private,
-        seed,
-        iters: play.iters,
-        warmup: play.warmup,
-        budget,
-        trace: play.trace.is_some(),
-        verify: play.verify,
-        gpu: gpu(play),
+        ..Job::of(play, shape, seed, budget)
     };
     Ok((job, proofs))
 }
 
-/// Returns the settings of a job on GPUs, if it is one.
-fn gpu(play: &Play) -> Option<GpuSettings> {
-    let hints = hints::texts(play).join(",");
-    let gpu = GpuSettings { graph: play.on.graph, hints, ..GpuSettings::default() };
-    play.on.gpus().then_some(gpu)
-}
-
-/// Returns the ranks as results name them: nothing, where their number says it all.
-pub(crate) fn grid_text(shape: &Shape) -> Option<String> {
-    (shape.axes.len() > 1).then(|| shape.to_string())
+/// Returns the columns of a table of a target's results, the first of which was proved so.
+pub(crate) fn columns(
+    play: &Play,
+    target: &Target,
+    root: Option<u32>,
+    shape: &Shape,
+    proof: &Proof,
+) -> Result<Columns, Failure> {
+    Ok(Columns {
+        collective: proof.collective.clone(),
+        ranks: shape.ranks(),
+        dtype: play.dtype,
+        op: play.op,
+        reduces: proof.reduces,
+        root,
+        transport: choice::transport_of(play, shape.ranks())?,
+        graph: play.on.graph,
+        beside: None,
+        file: proof.file.clone(),
+        chosen: job::is_choice(target),
+        // Nothing, where their number says it all.
+        shape: (shape.axes.len() > 1).then(|| shape.to_string()),
+        verify: play.verify,
+    })
 }
 
 fn one_shape(
@@ -188,21 +191,7 @@ fn one_shape(
     let place = if job.entries.iter().all(|p| p.in_place()) { "in place" } else { "out of place" };
     report.line(format!("seed {seed}, {place}; {}", play.verify.words()));
     let Some(first) = proofs.first() else { return Ok(()) };
-    let columns = Columns {
-        beside: None,
-        collective: first.collective.clone(),
-        ranks: shape.ranks(),
-        dtype: play.dtype,
-        op: play.op,
-        reduces: first.reduces,
-        root: Some(args.target.root),
-        transport: choice::transport_of(play, shape.ranks())?,
-        graph: play.on.graph,
-        file: first.file.clone(),
-        chosen: job::is_choice(&args.target),
-        shape: grid_text(shape),
-        verify: play.verify,
-    };
+    let columns = columns(play, &args.target, Some(args.target.root), shape, first)?;
     head(report);
     let progress = Progress::new("run", job.cases.len());
     let bytes = |case: &Case| columns.line("", case.count, proofs[case.entry].blocks, 0.0, 0).bytes;

@@ -26,7 +26,7 @@ use crate::peer::Peers;
 use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, unwritten, writable};
-use crate::run::{grid_text, plan_job, seed, shapes};
+use crate::run::{columns, plan_job, seed, shapes};
 use crate::values::{size_text, steps};
 use summary::{ComparedPoint, Summary};
 use turns::TurnTimes;
@@ -116,7 +116,11 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
             if job.root.is_none() && rooted(&first.collective) {
                 other_roots(args, &target, &shape, &sizes)?;
             }
-            let columns = columns(args, &target, &shape, first)?;
+            let beside = Beside { neighbours: args.neighbours, nice: args.nice };
+            let columns = Columns {
+                beside: (args.neighbours > 0).then_some(beside),
+                ..columns(&args.play, &target, args.root, &shape, first)?
+            };
             let start = &start;
             let table = Table { args, report, shape, label, columns, job, proofs, start };
             match gpus {
@@ -171,30 +175,6 @@ fn peers(args: &Bench, report: Report) -> Result<Peers, Failure> {
         report.remark(&format!("skipped {why}"));
     }
     Ok(peers)
-}
-
-fn columns(
-    args: &Bench,
-    target: &Target,
-    shape: &Shape,
-    proof: &Proof,
-) -> Result<Columns, Failure> {
-    Ok(Columns {
-        collective: proof.collective.clone(),
-        ranks: shape.ranks(),
-        dtype: args.play.dtype,
-        op: args.play.op,
-        reduces: proof.reduces,
-        root: args.root,
-        transport: transport_of(&args.play, shape.ranks())?,
-        graph: args.play.on.graph,
-        beside: (args.neighbours > 0)
-            .then_some(Beside { neighbours: args.neighbours, nice: args.nice }),
-        file: proof.file.clone(),
-        chosen: job::is_choice(target),
-        shape: grid_text(shape),
-        verify: args.play.verify,
-    })
 }
 
 fn save(plot: &Plot, path: &std::path::Path, report: Report) -> Outcome {

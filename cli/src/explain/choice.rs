@@ -1,6 +1,6 @@
 //! Explains which algorithm is chosen for a collective, and why no other.
 
-use roundelay::choose::{Division, Lost, Part, Why};
+use roundelay::choose::{Division, Lost, Why};
 use roundelay::{Choice, Request};
 use serde::Serialize;
 
@@ -28,45 +28,9 @@ struct Explained<'a> {
     how: Option<String>,
     /// The division of the vector over the paths.
     #[serde(skip_serializing_if = "Option::is_none")]
-    division: Option<Divided>,
+    division: Option<&'a Division>,
     lost: Vec<Loser>,
     remarks: &'a [String],
-}
-
-/// A division over paths as programs read it.
-#[derive(Serialize)]
-struct Divided {
-    threshold_bytes: Option<u64>,
-    alone_us: f64,
-    paths: Vec<DividedPath>,
-}
-
-#[derive(Serialize)]
-struct DividedPath {
-    path: String,
-    share: f64,
-    latency_us: f64,
-    gbs: f64,
-    us: f64,
-    us_per_mib: f64,
-}
-
-impl Divided {
-    fn of(division: &Division) -> Self {
-        let path = |p: &Part| DividedPath {
-            path: p.path.clone(),
-            share: p.share,
-            latency_us: p.latency_us,
-            gbs: p.gbs,
-            us: p.us,
-            us_per_mib: p.us_per_mib,
-        };
-        Divided {
-            threshold_bytes: division.threshold,
-            alone_us: division.alone_us,
-            paths: division.parts.iter().map(path).collect(),
-        }
-    }
 }
 
 /// Shares, what they follow from, and from which size on there are several.
@@ -179,7 +143,7 @@ fn say(request: &Request<'_>, choice: &Choice, report: Report) {
         predicted_us: choice.predicted_us,
         measured_us: choice.measured_us,
         how: choice.how.map(|how| how.to_string()),
-        division: choice.division.as_ref().map(Divided::of),
+        division: choice.division.as_ref(),
         lost,
         remarks: &choice.remarks,
     });

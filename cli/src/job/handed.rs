@@ -71,28 +71,17 @@ impl Drop for Handed {
 
 #[cfg(test)]
 mod tests {
-    use roundelay::{DType, RedOp};
+    use roundelay_compiler::Shape;
 
-    use super::super::{Case, Verify};
+    use super::super::Case;
     use super::*;
+    use crate::args::Play;
 
     #[test]
     fn long_jobs_go_through_a_file_that_does_not_stay() {
         let job = |cases: usize| Job {
-            entries: Vec::new(),
-            shape: "4".into(),
-            root: None,
             cases: vec![Case::ours(0, 7); cases],
-            dtype: DType::F32,
-            op: RedOp::Sum,
-            private: false,
-            seed: 1,
-            iters: None,
-            warmup: 0,
-            budget: 0.1,
-            trace: false,
-            verify: Verify::Full,
-            gpu: None,
+            ..Job::of(&Play::tuning(), &Shape::flat(4), 1, 0.1)
         };
         for (cases, long) in [(3, false), (5000, true)] {
             let handed = Handed::new(&job(cases)).expect("handed over");

@@ -32,9 +32,11 @@ mod trial;
 use roundelay::cuda::Protocol;
 use roundelay::trace::{Flight, Trace};
 use roundelay::{DType, RedOp};
+use roundelay_compiler::Shape;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Target, Verify};
+use crate::args::{Play, Target, Verify};
+use crate::hints;
 use crate::peer::Inside;
 pub(crate) use buffers::{GUARD, digest};
 pub(crate) use data::FACTOR;
@@ -81,6 +83,28 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// Makes a job without entries and cases, of the options of the command line.
+    pub(crate) fn of(play: &Play, shape: &Shape, seed: u64, budget: f64) -> Self {
+        let hints = hints::texts(play).join(",");
+        let gpu = GpuSettings { graph: play.on.graph, hints, ..GpuSettings::default() };
+        Job {
+            entries: Vec::new(),
+            shape: shape.to_string(),
+            root: None,
+            cases: Vec::new(),
+            dtype: play.dtype,
+            op: play.op,
+            private: play.private,
+            seed,
+            iters: play.iters,
+            warmup: play.warmup,
+            budget,
+            trace: play.trace.is_some(),
+            verify: play.verify,
+            gpu: play.on.gpus().then_some(gpu),
+        }
+    }
+
     /// Returns the number of wrong elements of which the job fails: of ours, if it is no try. What a peer
     /// gets wrong is said in its row.
     fn wrong(&self, told: &JobEvent) -> u64 {

@@ -4,15 +4,15 @@
 
 use std::path::Path;
 
+use roundelay::DType;
 use roundelay::choose::{NVLINK, Setting, Tuned};
 use roundelay::cuda::{Protocol, probe};
-use roundelay::{DType, RedOp};
 use roundelay_algorithms::of;
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
 
 use super::{plan, save, table};
-use crate::args::{Play, Target, Tune, Verify};
+use crate::args::{Play, Target, Tune};
 use crate::job::{self, Case, GpuSettings, Job, JobEvent, Proof, Start, Turn};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, fault};
@@ -149,23 +149,11 @@ fn work(args: &Tune, ranks: u32) -> Result<GpuWork, Failure> {
 }
 
 fn empty(args: &Tune, shape: &Shape) -> Job {
-    Job {
-        entries: Vec::new(),
-        shape: shape.to_string(),
-        root: Some(0),
-        cases: Vec::new(),
-        dtype: DType::F32,
-        op: RedOp::Sum,
-        private: false,
-        seed: 1,
-        iters: None,
-        warmup: 2,
-        // A tenth of what a point has on the host: there are many more of them.
-        budget: args.budget.as_secs_f64() / 10.0,
-        trace: false,
-        verify: Verify::Full,
-        gpu: Some(GpuSettings { graph: Some(GRAPH), tries: true, ..GpuSettings::default() }),
-    }
+    // A tenth of what a point has on the host: there are many more of them.
+    let budget = args.budget.as_secs_f64() / 10.0;
+    let gpu = GpuSettings { graph: Some(GRAPH), tries: true, ..GpuSettings::default() };
+    let job = Job::of(&Play::on_gpus(false), shape, 1, budget);
+    Job { root: Some(0), warmup: 2, gpu: Some(gpu), ..job }
 }
 
 /// Measures the time of each point, as far as possible, with what is wrong left out.

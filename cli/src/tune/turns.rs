@@ -4,7 +4,7 @@ use roundelay::choose::Setting;
 use roundelay_compiler::Shape;
 
 use super::plan::Group;
-use crate::args::{Play, Target, TransportName, Tune, Verify};
+use crate::args::{Play, Target, TransportName, Tune};
 use crate::job::{self, Case, Job, JobEvent, Proof, Start, Turn};
 use crate::report::Failure;
 use crate::values::median;
@@ -42,21 +42,11 @@ pub(super) fn measure(
         Case { turn, ..Case::ours(entry, bytes / u64::from(proof.blocks.max(1)) / size) }
     };
     let turn = |turn: u32| proofs.iter().enumerate().map(move |proof| case(turn, proof));
+    let budget = args.budget.as_secs_f64() / f64::from(TURNS * args.rounds);
     let job = Job {
         entries: proofs.iter().map(|p| p.entry.clone()).collect(),
-        shape: shape.to_string(),
-        root: None,
         cases: (0..TURNS).flat_map(turn).collect(),
-        dtype: play.dtype,
-        op: play.op,
-        private: false,
-        seed: 1,
-        iters: None,
-        warmup: play.warmup,
-        budget: args.budget.as_secs_f64() / f64::from(TURNS * args.rounds),
-        trace: false,
-        verify: Verify::Full,
-        gpu: None,
+        ..Job::of(&play, &shape, 1, budget)
     };
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); proofs.len()];
     job::play(&job, &Start::of(&play, true)?, |told| {
