@@ -43,7 +43,7 @@ fn rank(mut comm: Communicator) -> Result<(), Error> {
     comm.all_reduce(&mut data, RedOp::Max)?;
     assert!(data.iter().all(|&x| x == 9.0));
 
-    // And the book's are chosen again.
+    // And the algorithm library's are chosen again.
     assert!(comm.uninstall("all_reduce")?);
     comm.all_reduce(&mut data, RedOp::Avg)?;
     assert!(data.iter().all(|&x| x == 9.0));

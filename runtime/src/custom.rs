@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use roundelay_algorithms::{Book, Entry};
+use roundelay_algorithms::{AlgorithmLibrary, Entry};
 use roundelay_compiler::plan::Placement;
 use roundelay_compiler::program::Style;
 use roundelay_compiler::{
@@ -107,8 +107,8 @@ impl Algorithm {
     }
 
     /// Returns an algorithm of the library.
-    pub(crate) fn of_book(entry: &Entry) -> Result<Self, Error> {
-        Self::parse(&format!("book:{}", entry.path), entry.text)?.named(entry.name)
+    pub(crate) fn of_library(entry: &Entry) -> Result<Self, Error> {
+        Self::parse(&format!("library:{}", entry.path), entry.text)?.named(entry.name)
     }
 
     /// Returns the algorithm as the compiler knows it.
@@ -320,11 +320,11 @@ pub struct Files;
 
 impl Library for Files {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
-        Book.algorithm(collective, name)
+        AlgorithmLibrary.algorithm(collective, name)
     }
 
     fn file(&self, from: &str, path: &str) -> Option<(String, String)> {
-        if from.starts_with("book:") {
+        if from.starts_with("library:") {
             return None;
         }
         let path = Path::new(from).parent().unwrap_or(Path::new("")).join(path);

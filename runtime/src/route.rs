@@ -30,6 +30,20 @@ pub(crate) fn link(common: Transports, here: bool) -> Option<Transport> {
     if here { posted.next() } else { posted.next_back() }
 }
 
+impl Transports {
+    /// Returns the transports that carry the calls of a group, of those that are allowed: of ranks of one host or
+    /// of several, that have `common` in common, and over the `paths` between hosts, if there are several.
+    #[must_use]
+    pub fn carried(self, one_host: bool, common: Transports, paths: Option<Transports>) -> Self {
+        let mapped = self.mapped();
+        if one_host && !mapped.is_empty() {
+            return mapped;
+        }
+        let link = || link(self.and(common), one_host).unwrap_or(Transport::Tcp).into();
+        mapped.or(paths.unwrap_or_else(link))
+    }
+}
+
 /// Returns the ranks that are to share memory with this one, itself among them, in order.
 pub(crate) fn neighbours(
     rank: u32,
@@ -155,6 +169,22 @@ mod tests {
         assert_eq!(neighbours(1, first, Transports::RDMA), Ok(vec![1]));
         let error = neighbours(1, &peers, Transports::RDMA).map_err(|e| e.to_string());
         assert!(error.is_err_and(|e| e.contains("rank 3 has no RDMA")));
+    }
+
+    #[test]
+    fn calls_are_carried_by_what_hosts_and_paths_have() {
+        let all = Transports::default();
+        assert_eq!(all.carried(true, true, None), "shm");
+        assert_eq!(all.carried(false, false, None), "shm+tcp");
+        assert_eq!(all.carried(false, true, None), "shm+rdma");
+        assert_eq!(all.carried(false, true, Transport::over(2, 1)), "shm+tcp+rdma");
+        let apart = Transports { shm: false, ..all };
+        assert_eq!(apart.carried(true, true, None), "tcp", "a device is a detour inside a host");
+        assert_eq!(apart.carried(false, true, None), "rdma");
+        assert_eq!(apart.carried(false, false, Transport::over(2, 2)), "rdma");
+        let hints = "transport=shm,rdma".parse().expect("hints");
+        assert_eq!(Transports::allowed(&hints), Some(Transports { tcp: false, ..all }));
+        assert_eq!(Transports::allowed(&Hints::default()), None);
     }
 
     #[test]

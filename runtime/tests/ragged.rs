@@ -121,9 +121,9 @@ fn check_scatter<T: Small>(comm: &mut Communicator, plan: &Plan, counts: &[usize
     assert!(got == summed::<T>(counts, rank), "{name} of {counts:?} x {}, rank {rank}", T::DTYPE);
 }
 
-/// All algorithms of the book, also with chunks finer than blocks and many passes.
+/// All algorithms of the library, also with chunks finer than blocks and many passes.
 #[test]
-fn the_book_plays_blocks_of_any_lengths() {
+fn the_library_plays_blocks_of_any_lengths() {
     for n in 1..=6u32 {
         for collective in ["all_gather", "reduce_scatter"] {
             let all: Vec<Vec<Plan>> = of(collective)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use roundelay::{Communicator, Error, RedOp, Transports};
 use support::{layout, threads};
 
-/// Returns the sum of one number of each rank, through the book.
+/// Returns the sum of one number of each rank, through the library.
 fn sum(comm: &mut Communicator, x: u64) -> u64 {
     let mut buffer = [x, 0, 1];
     comm.all_reduce(&mut buffer, RedOp::Sum).expect("a sum");

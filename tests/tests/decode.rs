@@ -7,7 +7,7 @@ use roundelay_algorithms::find;
 use roundelay_compiler::plan::{Buf, Input, OpRef};
 use roundelay_compiler::{Options, Placement, Plan, Shape, UnprovedPlan, compile};
 use roundelay_tests::fuzz::{self, HEAD};
-use roundelay_tests::{Dice, of_book};
+use roundelay_tests::{Dice, of_library};
 
 /// Encoded plans of several algorithms.
 static PLANS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
@@ -19,12 +19,12 @@ static PLANS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         ("all_to_all", "bruck", "6"),
         ("barrier", "dissemination", "4"),
     ] {
-        let entry = find(collective, name).expect("the book has it");
-        let (sources, program) = of_book(entry).expect("the book resolves");
+        let entry = find(collective, name).expect("the library has it");
+        let (sources, program) = of_library(entry).expect("the library resolves");
         let shape: Shape = shape.parse().expect("a shape");
         let proved =
             compile(&program, &sources, &shape, &Options::default(), Placement::OutOfPlace);
-        all.extend(proved.expect("the book is proved").plans().iter().map(|plan| plan.encode()));
+        all.extend(proved.expect("the library is proved").plans().iter().map(|plan| plan.encode()));
     }
     all
 });
@@ -90,8 +90,8 @@ fn altered_plans_are_refused_or_usable() {
         std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
     };
     let mut plans = PLANS.clone();
-    let entry = find("all_reduce", "multipath").expect("the book has it");
-    let (sources, program) = of_book(entry).expect("the book resolves");
+    let entry = find("all_reduce", "multipath").expect("the library has it");
+    let (sources, program) = of_library(entry).expect("the library resolves");
     let options = Options { paths: 3, ..Options::default() };
     let proved = compile(&program, &sources, &Shape::flat(3), &options, Placement::InPlace);
     plans.extend(proved.expect("it is proved").plans().iter().map(|plan| plan.encode()));
@@ -139,8 +139,8 @@ fn offers_are_checked() {
 /// Parts of a split by bandwidth have nothing to do with each other: a plan in which they have is refused.
 #[test]
 fn parts_that_meet_are_refused() {
-    let entry = find("all_reduce", "multipath").expect("the book has it");
-    let (sources, program) = of_book(entry).expect("the book resolves");
+    let entry = find("all_reduce", "multipath").expect("the library has it");
+    let (sources, program) = of_library(entry).expect("the library resolves");
     let options = Options { paths: 3, ..Options::default() };
     let proved = compile(&program, &sources, &Shape::flat(3), &options, Placement::InPlace);
     let plan = proved.expect("it is proved").plans()[1].clone();

@@ -3,7 +3,7 @@
 
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::{Options, Placement, Program, Shape, UnprovedPlan, compile, project};
-use roundelay_tests::{instance, is_grid, of_book, read, roots, say};
+use roundelay_tests::{instance, is_grid, of_library, read, roots, say};
 
 fn shapes(program: &Program) -> Vec<Shape> {
     if is_grid(program) {
@@ -19,7 +19,7 @@ const PLACEMENTS: [Placement; 2] = [Placement::InPlace, Placement::OutOfPlace];
 fn compiling_twice_gives_the_same_bytes() {
     for entry in CATALOGUE {
         let twice = [0, 1].map(|_| {
-            let (sources, program) = of_book(entry).expect("the book resolves");
+            let (sources, program) = of_library(entry).expect("the library resolves");
             let shape = shapes(&program)
                 .into_iter()
                 .rev()
@@ -29,7 +29,7 @@ fn compiling_twice_gives_the_same_bytes() {
                 let proved = compile(&program, &sources, &shape, &Options::default(), placement);
                 proved
                     .map(|p| p.plans().iter().map(|plan| plan.encode()).collect::<Vec<_>>())
-                    .expect("the book is proved")
+                    .expect("the library is proved")
             })
         });
         assert!(twice[0] == twice[1], "{}", entry.path);
@@ -40,14 +40,14 @@ fn compiling_twice_gives_the_same_bytes() {
 fn a_plan_made_alone_is_the_same() {
     let mut differences = Vec::new();
     for entry in CATALOGUE {
-        let (sources, program) = of_book(entry).expect("the book resolves");
+        let (sources, program) = of_library(entry).expect("the library resolves");
         for shape in shapes(&program) {
             for root in roots(&program, shape.ranks() as u32) {
                 let Ok(Some(instance)) = instance(&program, &shape, root) else { continue };
                 for placement in PLACEMENTS {
                     let options = Options { root, ..Options::default() };
                     let proved = compile(&program, &sources, &shape, &options, placement)
-                        .expect("the book is proved");
+                        .expect("the library is proved");
                     for (rank, plan) in proved.plans().iter().enumerate() {
                         let at = format!(
                             "{} on {shape}, root {root}, rank {rank}, {placement:?}",

@@ -121,7 +121,7 @@ fn stage(
 ) -> Result<(), Stop> {
     let shape = one_shape(&args.n, program)?;
     let options = args.target.options();
-    let placement = placement(program, args.in_place, args.out_of_place);
+    let placement = placement(program.kind.name(), args.in_place, args.out_of_place);
     if args.stage == Stage::Graph {
         let instance = Arc::new(Instance::new(program, &shape, &options)?);
         let graph = graph::unroll(&instance)?;

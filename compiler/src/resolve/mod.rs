@@ -295,10 +295,10 @@ impl Resolver<'_> {
                 .collect();
             let mut d = Diagnostic::error(
                 codes::UNKNOWN_ALGORITHM,
-                format!("no algorithm `{collective}.{name}` in this file, its imports or the book"),
+                format!("no algorithm `{collective}.{name}` in this file, its imports or the algorithm library"),
             )
             .label(at, "used here")
-            .help("`roundelay info` lists the book");
+            .help("`roundelay info` lists the algorithm library");
             if let Some(near) = similar(name, near.iter().copied()) {
                 d = d.help(format!("did you mean `{near}`?"));
             }

@@ -310,7 +310,7 @@ impl Resolver {
         let Some(at) = candidates.iter().position(|c| c.entry.name == name) else {
             let names: Vec<&str> = candidates.iter().map(|c| c.entry.name).collect();
             return Err(Error::Usage(format!(
-                "the {level} names `{name}`, and the book has no {collective}.{name}; for \
+                "the {level} names `{name}`, and the algorithm library has no {collective}.{name}; for \
                  {collective} it has {}",
                 names.join(", ")
             )));
@@ -436,10 +436,11 @@ impl Resolver {
     }
 }
 
-/// Returns the topology of `ranks` ranks on this machine.
-pub fn this_host(ranks: u32) -> Topology {
-    let cores = Machine::here().cores;
-    Topology::one_host(ranks).with(Rates { cores, ..Rates::default() })
+/// Returns the topology of ranks that are spread evenly over hosts like this one; `None` if they cannot be.
+pub fn like_this_host(ranks: u32, hosts: u32) -> Option<Topology> {
+    let rates = Rates { cores: Machine::here().cores, ..Rates::default() };
+    (hosts > 0 && ranks.is_multiple_of(hosts))
+        .then(|| Topology::even(hosts, ranks / hosts).with(rates))
 }
 
 /// Returns the row of the table that a request would be found in.

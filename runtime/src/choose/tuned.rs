@@ -375,7 +375,11 @@ mod tests {
         let cases = [
             ("version = 1", "version = 2", "line 3: version 2"),
             ("ranks = 2", "ranks = -2", "line 11: "),
-            ("one_shot = 0.3", "one_shoe = 0.3", "the book has no all_reduce.one_shoe"),
+            (
+                "one_shot = 0.3",
+                "one_shoe = 0.3",
+                "the algorithm library has no all_reduce.one_shoe",
+            ),
             ("one_shot = 0.3", "one_shot = 0.0", "0 us for one_shot is no time"),
             ("bytes = 1024", "bytes = 8", "a second row of 8 bytes"),
             ("bytes = 1024", "bites = 1024", "bites"),

@@ -80,7 +80,7 @@ impl Plans {
         if let Some((_, known)) = self.book.iter().find(|(path, _)| *path == entry.path) {
             return Ok(known.clone());
         }
-        let algorithm = Algorithm::of_book(entry)?;
+        let algorithm = Algorithm::of_library(entry)?;
         self.book.push((entry.path, algorithm.clone()));
         Ok(algorithm)
     }

@@ -150,7 +150,7 @@ impl CudaComm {
                 let names: Vec<&str> =
                     roundelay_algorithms::of(collective).map(|entry| entry.name).collect();
                 Err(Error::Usage(format!(
-                    "the book has no {collective}.{name}; for {collective} it has {}",
+                    "the algorithm library has no {collective}.{name}; for {collective} it has {}",
                     if names.is_empty() { "nothing".into() } else { names.join(", ") }
                 )))
             }

@@ -150,7 +150,7 @@ impl Gpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roundelay_algorithms::{Book, find};
+    use roundelay_algorithms::{AlgorithmLibrary, find};
     use roundelay_compiler::device::{Options as Lower, Programs, Protocol, prove};
     use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
     use roundelay_dsl::span::SourceMap;
@@ -159,7 +159,7 @@ mod tests {
         let entry = find(collective, name).expect("the book has it");
         let mut sources = SourceMap::new();
         let id = sources.add(entry.path, entry.text);
-        let programs = resolve(&mut sources, id, &Book).expect("the book resolves");
+        let programs = resolve(&mut sources, id, &AlgorithmLibrary).expect("the book resolves");
         let program = programs.iter().find(|p| p.name == name).expect("it declares it");
         let shape = Shape::flat(n);
         let proved = compile(program, &sources, &shape, &Options::default(), placement);

@@ -27,7 +27,7 @@ use crate::contention::Contention;
 use crate::digest::mix;
 use crate::error::{Error, Location};
 use crate::net::{ConnectionId, Counts, LAST_WORDS, Net};
-use crate::route::{self, Peer, Route};
+use crate::route::{Peer, Route};
 use crate::transport::rdma;
 use crate::transport::shm::{Exchange, Layout, Segment, State};
 use crate::transport::stream::Connection;
@@ -266,12 +266,7 @@ impl Group {
     /// Returns the transports between the ranks: the same on all of them.
     pub(crate) fn transports(&self) -> Transports {
         let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
-        let mapped = self.terms.transports.mapped();
-        if one_host && !mapped.is_empty() {
-            return mapped;
-        }
-        let link = || route::link(self.all_have, one_host).unwrap_or(Transport::Tcp).into();
-        mapped.or(self.carried.unwrap_or_else(link))
+        self.terms.transports.carried(one_host, self.all_have, self.carried)
     }
 
     /// Returns the numbers of a rank that shares memory with this one.

@@ -15,7 +15,7 @@ use crate::transport::{Transport, Transports};
 pub const TABLE: &[Key] = &[
     Key {
         name: "algorithm",
-        values: "a name of the book, or `collective.name`, several separated by commas",
+        values: "a name of the algorithm library, or `collective.name`, several separated by commas",
         meaning: "Play this algorithm, or give an error that names the clause it violates. A bare name \
                   holds for every collective that has an algorithm of that name; \
                   `all_reduce.ring,broadcast.chain` names one for each collective.",
@@ -68,7 +68,7 @@ pub const TABLE: &[Key] = &[
         name: "channels",
         values: "a number from 1 to 64",
         meaning: "Parallel connections that are made to each peer at once, where the transport has \
-                  them; 3 by default, as many as the book uses.",
+                  them; 3 by default, as many as the algorithm library uses.",
         example: "4",
         read: |h, v| number(v, 1, 64, &mut h.channels),
     },
@@ -305,7 +305,7 @@ fn algorithm(hints: &mut Hints, value: &str) -> Result<(), Unfit> {
         known.sort_unstable();
         known.dedup();
         if !known.contains(&algorithm) {
-            let whose = if collective.is_empty() { "the book" } else { collective };
+            let whose = if collective.is_empty() { "the algorithm library" } else { collective };
             let near = near(algorithm, known.iter().copied());
             return Err(Unfit(format!("{whose} has no algorithm `{algorithm}`, {near}")));
         }

@@ -6,8 +6,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod book;
 mod deaths;
+mod library;
 mod moves;
 
 use roundelay::{Communicator, Setup, Transport, Transports};
@@ -161,8 +161,8 @@ macro_rules! conformance {
                 over($over, moves::protocols);
             }
             #[test]
-            fn the_whole_book_leaves_the_same_bits() {
-                over($over, book::book);
+            fn the_whole_library_leaves_the_same_bits() {
+                over($over, library::library);
             }
             #[test]
             fn nothing_can_be_moved_too() {

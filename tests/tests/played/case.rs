@@ -9,12 +9,12 @@ use roundelay_compiler::{Options, Placement, Plan, Program, Shape, compile};
 use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::oracle::Declared;
-use roundelay_tests::{Dice, of_book, say};
+use roundelay_tests::{Dice, of_library, say};
 
 use crate::reference::{Block, Collective};
 use crate::values::{Data, epsilon, factor, number, pairs, random, reduce};
 
-/// The plans of an algorithm of the book, at one shape.
+/// The plans of an algorithm of the library, at one shape.
 pub(crate) struct Plans {
     pub(crate) name: String,
     pub(crate) collective: Collective,
@@ -68,7 +68,7 @@ impl Plans {
             .iter()
             .find(|(_, kind)| *kind == program.kind)
             .map(|(name, _)| Collective { name, ranks: shape.ranks() as u32, root, declared: None })
-            .expect("a collective of the book");
+            .expect("a collective of the library");
         let options = Options { root, paths, ..Options::default() };
         Plans::of_collective(name, collective, program, sources, shape, placement, &options)
     }
@@ -119,11 +119,11 @@ impl Plans {
         }))
     }
 
-    /// Returns the plans of `collective.name` of the book.
+    /// Returns the plans of `collective.name` of the library.
     pub(crate) fn of(path: &str, shape: &str, root: u32, placement: Placement) -> Plans {
         let (collective, name) = path.split_once('.').expect("collective.name");
-        let entry = find(collective, name).expect("an algorithm of the book");
-        let (sources, program) = of_book(entry).expect("the book resolves");
+        let entry = find(collective, name).expect("an algorithm of the library");
+        let (sources, program) = of_library(entry).expect("the library resolves");
         let shape = shape.parse().expect("a shape");
         Plans::compile(path, &program, &sources, &shape, root, placement, 1)
             .expect("it is proved")

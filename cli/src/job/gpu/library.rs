@@ -7,8 +7,8 @@
 use roundelay::{Communicator, Error};
 use roundelay_compiler::program::Kind;
 
-use super::buffers::GUARD;
-use super::player::Areas;
+use super::super::buffers::GUARD;
+use super::buffers::Areas;
 use super::rank::SETUP;
 use super::time_limit::TimeLimit;
 use crate::peer::Inside;

@@ -1,36 +1,36 @@
-//! Plays algorithms of the book, on every protocol, type and operator that they are offered with: exact on whole
-//! numbers, and with the host's bits on others.
+//! Plays algorithms of the library, on every protocol, type and operator that they are offered with: exact on
+//! whole numbers, and with the host's bits on others.
 
 use std::ops::Range;
 use std::time::Instant;
 
 use roundelay::cuda::Protocol;
-use roundelay::{Args, Call, DType, Error, RedOp, internal};
+use roundelay::{Algorithm, Args, Call, DType, Error, RedOp, internal};
 use roundelay_algorithms::{CATALOGUE, Entry};
 use roundelay_compiler::{Placement, Shape};
 
-use super::{Order, Said};
-use crate::job::gpu::buffers::room;
-use crate::job::gpu::piece::Ready;
-use crate::job::gpu::player::{Areas, Calls, Player};
-use crate::job::{FACTOR, digest};
+use super::{Said, StressOrder};
+use crate::job::gpu::buffers::{Areas, room};
+use crate::job::gpu::load::of_library;
+use crate::job::gpu::player::{Calls, Player};
+use crate::job::{FACTOR, Ready, digest};
 
 /// Elements of a call, in the unit of its collective.
 const COUNTS: [u64; 4] = [1, 61, 4099, 65_536];
 /// Bytes of data in an area.
 const MOST: usize = 64 << 20;
 
-/// Returns an algorithm of the book on these ranks, in one placement; none if it does not allow them.
+/// Returns an algorithm of the library on these ranks, in one placement; none if it does not allow them.
 pub(super) fn ready(
     player: &mut Player<'_>,
     entry: &Entry,
     in_place: bool,
-) -> Result<Option<Ready>, Error> {
+) -> Result<Option<Ready<Algorithm>>, Error> {
     let ranks = player.gpu.size();
     let shapes = std::iter::once(Shape::flat(ranks)).chain(grid(ranks));
     for shape in shapes {
         let name = format!("{}.{}", entry.collective, entry.name);
-        if let Some(ready) = Ready::of_book(player.gpu, &name, &shape, in_place)? {
+        if let Some(ready) = of_library(player.gpu, &name, &shape, in_place)? {
             return Ok(Some(ready));
         }
     }
@@ -43,7 +43,7 @@ fn grid(ranks: u32) -> Option<Shape> {
 }
 
 /// Returns true if another call is begun: all ranks go by the clock of the slowest.
-fn goes_on(player: &mut Player<'_>, began: Instant, order: &Order) -> Result<bool, Error> {
+fn goes_on(player: &mut Player<'_>, began: Instant, order: &StressOrder) -> Result<bool, Error> {
     Ok(internal::max_f64(player.gpu.host(), began.elapsed().as_secs_f64())? < order.seconds)
 }
 
@@ -60,7 +60,7 @@ struct Plays<'a> {
 
 /// Plays algorithms until the time is over; the digest is that of all results.
 fn all(
-    order: &Order,
+    order: &StressOrder,
     player: &mut Player<'_>,
     names: impl Fn(&Entry) -> bool,
     plays: &Plays<'_>,
@@ -74,7 +74,7 @@ fn all(
         for &protocol in plays.protocols {
             number += 1;
             let both = [inside.as_ref(), outside.as_ref()].into_iter().flatten();
-            let both: Vec<&Ready> = both.collect();
+            let both: Vec<&Ready<Algorithm>> = both.collect();
             let one = both.len().min(1);
             let some = if plays.placements { both.len() } else { one };
             for at in 0..some {
@@ -99,7 +99,7 @@ fn all(
 
 /// An algorithm, its placement, and a protocol.
 struct Combination<'a> {
-    ready: &'a Ready,
+    ready: &'a Ready<Algorithm>,
     protocol: Protocol,
     number: usize,
 }
@@ -108,7 +108,7 @@ impl Combination<'_> {
     /// Plays its share: whether it is offered at all.
     fn play(
         &self,
-        order: &Order,
+        order: &StressOrder,
         player: &mut Player<'_>,
         areas: Areas,
         plays: &Plays<'_>,
@@ -133,7 +133,7 @@ impl Combination<'_> {
 
 /// Plays calls on whole numbers and on others: whether they are offered.
 fn checked(
-    order: &Order,
+    order: &StressOrder,
     player: &mut Player<'_>,
     calls: Calls<'_>,
     areas: Areas,
@@ -150,16 +150,15 @@ fn checked(
         Err(Error::Unsupported(_) | Error::Usage(_)) => return Ok(false),
         Err(error) => return Err(error),
     };
-    let mut input = Vec::new();
     for turn in [0, 1] {
         let whole = turn == 0;
-        let rule = calls.rule(player.gpu, order.seed ^ (count << 8) ^ turn, whole);
-        player.prepare(calls, &view, turn, &rule, &mut input)?;
+        let trial = calls.trial(player.gpu, turn, order.seed ^ (count << 8) ^ turn, whole);
+        let input = trial.prepare(&mut player.at(view))?;
         let stream = player.stream.clone();
         player.gpu.call(ready.algorithm(turn), args, &stream)?;
         player.gpu.synchronize(&stream)?;
-        let (mut wrong, mut words) = player.verify(calls, &view, turn, &rule, &input)?;
-        if !same_bits(player, calls, turn, &input)? {
+        let (mut wrong, mut words) = trial.verify(&mut player.at(view), input)?;
+        if !same_bits(player, calls, turn)? {
             wrong += 1;
             words.push("the host has other bits".into());
         }
@@ -173,27 +172,22 @@ fn checked(
 }
 
 /// Returns true if the host plays this plan to the bits of the result that was read last.
-fn same_bits(
-    player: &mut Player<'_>,
-    calls: Calls<'_>,
-    turn: u64,
-    input: &[u8],
-) -> Result<bool, Error> {
+fn same_bits(player: &mut Player<'_>, calls: Calls<'_>, turn: u64) -> Result<bool, Error> {
     let Calls { ready, count, dtype, op, .. } = calls;
     let placement = match ready.in_place {
         true => Placement::InPlace,
         false => Placement::OutOfPlace,
     };
-    let result = player.output.data().to_vec();
+    let (input, result) = (player.input.data().to_vec(), player.output.data());
     let host = player.gpu.host();
     let plan = host.plan(ready.algorithm(turn), placement)?;
     let mut output = vec![0xff; result.len()];
     let args = match ready.in_place {
         true => {
-            output.copy_from_slice(input);
+            output.copy_from_slice(&input);
             Args::InPlace { data: &mut output }
         }
-        false => Args::OutOfPlace { input, output: &mut output },
+        false => Args::OutOfPlace { input: &input, output: &mut output },
     };
     host.run(&plan, Call { count, dtype, op, factor: FACTOR, args })?;
     Ok(meant(player, calls, turn).into_iter().all(|at| output[at.clone()] == result[at]))
@@ -203,14 +197,14 @@ fn same_bits(
 /// hosts differ in that, and so do two runs.
 fn meant(player: &Player<'_>, calls: Calls<'_>, turn: u64) -> Vec<Range<usize>> {
     let Calls { ready, count, dtype, .. } = calls;
-    let places = ready.places(turn, player.gpu, count as usize);
+    let places = ready.places(turn, player.gpu.rank(), player.gpu.size(), count as usize);
     let size = dtype.size();
     let after = places.after(ready.in_place).into_iter();
     after.map(|part| part.at * size..(part.at + part.len) * size).collect()
 }
 
-/// Plays the whole book, by every protocol.
-pub(super) fn book(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+/// Plays the whole algorithm library, by every protocol.
+pub(super) fn library(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     let kinds = [(DType::F32, RedOp::Sum)];
     all(
         order,
@@ -227,7 +221,7 @@ pub(super) fn book(order: &Order, player: &mut Player<'_>) -> Result<Said, Error
 }
 
 /// Plays every type with every operator, by a few algorithms.
-pub(super) fn types(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+pub(super) fn types(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     let pairs = |&dtype: &DType| RedOp::ALL.iter().map(move |&op| (dtype, op));
     let kinds: Vec<(DType, RedOp)> = DType::ALL.iter().flat_map(pairs).collect();
     let sums = |e: &Entry| e.collective == "all_reduce" && matches!(e.name, "one_shot" | "ring");
@@ -239,7 +233,7 @@ pub(super) fn types(order: &Order, player: &mut Player<'_>) -> Result<Said, Erro
 }
 
 /// Bits that must be the same in every run.
-pub(super) fn bits(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+pub(super) fn bits(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     let kinds = [(DType::F32, RedOp::Sum), (DType::F16, RedOp::Avg)];
     let sums = |e: &Entry| matches!(e.collective, "all_reduce" | "reduce_scatter");
     let protocols = [Protocol::Packet, Protocol::Staged];
@@ -254,7 +248,7 @@ pub(super) fn bits(order: &Order, player: &mut Player<'_>) -> Result<Said, Error
 }
 
 /// Plays enough to see that everything works.
-pub(super) fn few(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+pub(super) fn few(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     let names = |e: &Entry| e.collective == "all_reduce" && e.name == "one_shot";
     let kinds = [(DType::F32, RedOp::Sum)];
     let plays = Plays {

@@ -1,17 +1,18 @@
 //! Implements `roundelay explain`: prints the page of an error code, or the choice of an algorithm (`choice`).
 
+mod choice;
+
 use roundelay_dsl::diag::{codes, similar};
 use serde::Serialize;
 
 use crate::args::Explain;
-use crate::choice;
 use crate::report::{Failure, Outcome, Report, print};
 
 include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
 /// A code as programs read it.
 #[derive(Serialize)]
-struct Entry<'a> {
+struct CodeRow<'a> {
     code: &'a str,
     title: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -23,7 +24,7 @@ pub(crate) fn explain(args: &Explain, report: Report) -> Outcome {
     let Some(wanted) = &args.what else {
         for (code, title) in codes::ALL {
             report.line(format!("{code}  {title}"));
-            report.result(&Entry { code: code.0, title, page: None });
+            report.result(&CodeRow { code: code.0, title, page: None });
         }
         return Ok(());
     };
@@ -38,7 +39,7 @@ pub(crate) fn explain(args: &Explain, report: Report) -> Outcome {
     };
     let page = PAGES.iter().find(|(c, _)| *c == code.0).map(|(_, page)| *page);
     if report.json {
-        report.result(&Entry { code: code.0, title, page });
+        report.result(&CodeRow { code: code.0, title, page });
     } else {
         print(page.unwrap_or(title));
     }

@@ -1,4 +1,4 @@
-//! Tests the whole book, by every kind of link: the same bits as in shared memory. That those are right is
+//! Tests the whole library, by every kind of link: the same bits as in shared memory. That those are right is
 //! for `tests/played` to say, which compares them with a reference.
 
 use roundelay::{Algorithm, Communicator, Error, RedOp, Transport};
@@ -19,7 +19,7 @@ struct Piece {
     plans: Vec<Plan>,
 }
 
-/// Returns all that the book has for these ranks.
+/// Returns all that the library has for these ranks.
 fn pieces(algorithms: &[Algorithm], shape: &Shape) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for algorithm in algorithms {
@@ -69,11 +69,11 @@ fn play(comm: &mut Communicator, rank: usize, pieces: &[Piece]) -> Vec<Vec<f32>>
     left
 }
 
-pub(crate) fn book(over: Over) {
+pub(crate) fn library(over: Over) {
     let alone = Communicator::local(1).expect("a rank").remove(0);
     let load = |e: &Entry| alone.load_text(e.path, e.text)?.named(e.name);
     let algorithms: Result<Vec<Algorithm>, Error> = CATALOGUE.iter().map(load).collect();
-    let algorithms = algorithms.expect("the book");
+    let algorithms = algorithms.expect("the library");
     let mut played = 0;
     for shape in ["2", "3", "4", "2x2"] {
         let shape: Shape = shape.parse().expect("a shape");

@@ -1,4 +1,4 @@
-//! Proves every algorithm of the book, one test each: for all legal rank counts in 2..=64 and at 100, 127,
+//! Proves every algorithm of the library, one test each: for all legal rank counts in 2..=64 and at 100, 127,
 //! 128, 255 and 256, in both placements; and plays it on the oracle for few ranks.
 //!
 //! Rooted algorithms are proved for every root of few ranks. All counts are proved on the graph;
@@ -11,7 +11,7 @@ use roundelay_algorithms::{CATALOGUE, Entry};
 use roundelay_compiler::interpret::interpret;
 use roundelay_compiler::{Options, Placement, Program, Shape, compile, graph, verify};
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::{instance, instance_over, is_grid, of_book, paths, read, roots, say};
+use roundelay_tests::{instance, instance_over, is_grid, of_library, paths, read, roots, say};
 
 /// Named rank counts beyond 64.
 const LARGE: [u32; 5] = [100, 127, 128, 255, 256];
@@ -59,7 +59,7 @@ fn shapes(program: &Program) -> Vec<Shape> {
 }
 
 fn holds(entry: &Entry) -> Result<(), Failed> {
-    let (sources, program) = of_book(entry)?;
+    let (sources, program) = of_library(entry)?;
     let mut legal = 0;
     for shape in shapes(&program) {
         for root in roots(&program, shape.ranks() as u32) {
