@@ -3,8 +3,8 @@
 //! Both kinds of connection offer the same to the executor: whether a message may go, where its content is
 //! written, the handing over; whether a message is there, where its content lies, the taking back.
 //! They differ in what happens to content that may stay where it is. A mapped connection makes a *rendezvous*: the
-//! receiver reads it there. A posted link writes it to the socket from there. Both ways the memory
-//! must not change until the message is consumed: by the receiver, or by the socket.
+//! receiver reads it there. A posted link writes it to its stream from there. Both ways the memory
+//! must not change until the message is consumed: by the receiver, or by the stream.
 
 use std::sync::Arc;
 
@@ -14,27 +14,29 @@ use crate::error::Error;
 use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
 use crate::transport::fault::Fault;
+use crate::transport::mapped::{MappedReceiver, MappedSender};
 use crate::transport::message::{IoVec, Kind, Message};
-use crate::transport::shm::{self, RING};
+use crate::transport::posted::{PostedReceiver, PostedSender};
+use crate::transport::shm;
 use crate::transport::stream::{self, Connection};
 
 /// The sending end of a connection.
-pub(crate) enum Sender {
+pub(crate) enum Sender<M = shm::Sender, P = stream::Sender> {
     /// Load and store in memory that the peer maps too.
-    Mapped(shm::Sender),
-    /// Messages posted to a stream of bytes.
-    Posted(stream::Sender),
+    Mapped(M),
+    /// Messages that are posted.
+    Posted(P),
 }
 
 /// The receiving end of a connection.
-pub(crate) enum Receiver {
+pub(crate) enum Receiver<M = shm::Receiver, P = stream::Receiver> {
     /// See [`Sender`].
-    Mapped(shm::Receiver),
+    Mapped(M),
     /// See [`Sender`].
-    Posted(stream::Receiver),
+    Posted(P),
 }
 
-impl Sender {
+impl<M: MappedSender, P: PostedSender> Sender<M, P> {
     /// Returns the number of messages sent since the connection was opened.
     #[inline]
     pub(crate) fn sent(&self) -> u64 {
@@ -67,7 +69,7 @@ impl Sender {
     pub(crate) fn has_room(&mut self, kind: Kind, slots: u64) -> bool {
         match (self, kind) {
             (Sender::Mapped(s), Kind::Slot) => s.has_slot(slots),
-            (Sender::Mapped(s), Kind::Inline | Kind::ZeroCopy | Kind::Cma) => s.has_room(RING),
+            (Sender::Mapped(s), Kind::Inline | Kind::ZeroCopy | Kind::Cma) => s.has_header(),
             (Sender::Posted(s), _) => s.has_room(slots),
         }
     }
@@ -146,7 +148,7 @@ impl Sender {
     }
 }
 
-impl Receiver {
+impl<M: MappedReceiver, P: PostedReceiver> Receiver<M, P> {
     /// Returns true if the message is there that follows the next `ahead` ones; a plan says that it has `len`
     /// bytes.
     #[inline]
@@ -232,7 +234,7 @@ pub(crate) struct SendEnd {
     pub(crate) path: u16,
     /// Messages a pass.
     pub(crate) messages: u64,
-    /// True if the link is a socket.
+    /// True if the link is posted.
     pub(crate) posted: bool,
 }
 
@@ -244,7 +246,7 @@ pub(crate) struct RecvEnd {
     pub(crate) channel: u16,
     /// The path between hosts.
     pub(crate) path: u16,
-    /// True if the link is a socket.
+    /// True if the link is posted.
     pub(crate) posted: bool,
 }
 
@@ -335,7 +337,7 @@ impl Endpoints {
         }
     }
 
-    /// Returns the bytes that the sockets of a plan have moved, ever.
+    /// Returns the bytes that the posted links of a plan have moved, ever.
     pub(crate) fn moved(&self, (sends, froms): (&[SendEnd], &[RecvEnd])) -> u64 {
         let sent = sends.iter().map(|send| match &self.senders[send.sender as usize] {
             Sender::Posted(s) => s.bytes(),
@@ -348,7 +350,7 @@ impl Endpoints {
         sent.chain(received).sum()
     }
 
-    /// Fills `moved` with the bytes that the sockets of a plan have sent and received over each path, ever.
+    /// Fills `moved` with the bytes that the posted links of a plan have sent and received over each path, ever.
     pub(crate) fn moved_over(
         &self,
         (sends, froms): (&[SendEnd], &[RecvEnd]),
@@ -380,14 +382,16 @@ impl Endpoints {
                 unseen = true;
                 continue;
             };
-            unseen |= !r.connection().wakes();
-            awaited.extend(r.connection().fd().map(|fd| (fd, PollFlags::IN)));
+            let (fd, always) = r.wakes();
+            unseen |= !always;
+            awaited.extend(fd.map(|fd| (fd, PollFlags::IN)));
         }
         for send in sends {
             match &self.senders[send.sender as usize] {
                 Sender::Posted(s) if s.has_backlog() => {
-                    unseen |= !s.connection().wakes();
-                    awaited.extend(s.connection().fd().map(|fd| (fd, PollFlags::OUT)));
+                    let (fd, always) = s.wakes();
+                    unseen |= !always;
+                    awaited.extend(fd.map(|fd| (fd, PollFlags::OUT)));
                 }
                 _ => {}
             }
@@ -426,8 +430,8 @@ impl Endpoints {
         self.connections.iter().for_each(|(_, connection)| connection.tend());
     }
 
-    /// Returns the number of connections over sockets; each is one descriptor, for both directions.
-    pub(crate) fn sockets(&self) -> u64 {
+    /// Returns the number of posted connections; each is one descriptor, for both directions.
+    pub(crate) fn posted(&self) -> u64 {
         self.connections.len() as u64
     }
 

@@ -8,7 +8,9 @@ use crate::backend::{CacheLine, Dst, Src};
 use crate::bind::{At, Bound, NOWHERE, Operand, Step};
 use crate::endpoints::Receiver;
 use crate::error::Error;
+use crate::transport::mapped::MappedReceiver;
 use crate::transport::message::IoVecMut;
+use crate::transport::posted::PostedReceiver;
 use crate::transport::shm;
 
 /// Bytes of another process's memory that are copied at a time: few enough to stay in the cache until

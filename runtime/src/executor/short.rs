@@ -9,6 +9,7 @@ use super::player::Work;
 use crate::backend::{Dst, Src};
 use crate::bind::{Bound, NOWHERE, Step};
 use crate::endpoints::{Endpoints, Receiver, Sender};
+use crate::transport::mapped::{MappedReceiver, MappedSender};
 use crate::transport::message::{Kind, meta};
 use crate::transport::shm::RING;
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use super::Choice;
+use crate::transport::Unavailable;
 use crate::transport::fault::Fault;
 use crate::transport::shm::Segment;
 use crate::transport::stream::{self, ByteStream, Handshake};
@@ -94,8 +95,8 @@ impl stream::Meeting for Meeting {
     }
 }
 
-pub(crate) fn check(_: &Choice) -> Result<(), String> {
-    Err(WHY.into())
+pub(crate) fn check(_: &Choice) -> Result<(), Unavailable> {
+    Err(Unavailable::Devices(WHY.into()))
 }
 
 pub(super) fn found() -> Result<Vec<String>, String> {

@@ -15,6 +15,7 @@ use super::verbs::Device;
 use super::{Choice, DeviceStream};
 #[cfg(test)]
 use crate::transport::Carrier;
+use crate::transport::Unavailable;
 use crate::transport::fault::Fault;
 use crate::transport::stream::{self, Handshake};
 #[cfg(test)]
@@ -79,8 +80,10 @@ fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, String> {
 }
 
 /// Fails unless a choice can be had.
-pub(crate) fn check(choice: &Choice) -> Result<(), String> {
-    chosen(choice)?.iter().try_for_each(|device| device.gid(choice.gid).map(drop))
+pub(crate) fn check(choice: &Choice) -> Result<(), Unavailable> {
+    let devices = chosen(choice);
+    let each = |all: Vec<Arc<Device>>| all.iter().try_for_each(|d| d.gid(choice.gid).map(drop));
+    devices.and_then(each).map_err(Unavailable::Devices)
 }
 
 /// Two ends that tell each other of their queues over a fresh socket and connect them; they do the same, in any

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use super::stream::Stream;
 use crate::transport::fault::Fault;
@@ -38,6 +39,15 @@ impl DeviceStream {
     pub(super) fn new(socket: OwnedFd, stream: Stream) -> Self {
         let state = State { stream, idle: 0, taken: 0, waits: (0, Instant::now()) };
         DeviceStream { socket: Socket::new(socket), state: Box::new(Mutex::new(state)) }
+    }
+
+    /// Returns the end of the socket, if the peer has closed it.
+    fn end(&self) -> Option<Fault> {
+        match rustix::net::recv(&**self.socket.fd(), &mut [0u8; 1], RecvFlags::PEEK) {
+            Ok((_, 0)) => Some(Fault::Closed),
+            Ok(_) => Some(Fault::Protocol("it sent bytes beside the device: a fault of roundelay")),
+            Err(error) => Fault::of(error),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -74,7 +84,7 @@ impl DeviceStream {
             return Ok(0);
         }
         state.idle = 0;
-        let Some(fault) = trouble.or_else(|| self.socket.end()) else { return Ok(0) };
+        let Some(fault) = trouble.or_else(|| self.end()) else { return Ok(0) };
         // The bytes that came before are there now, if they were not just before.
         match state.stream.read(places) {
             0 => Err(fault),
@@ -162,7 +172,7 @@ impl ByteStream for DeviceStream {
     }
 
     fn over(&self) -> Option<Fault> {
-        self.socket.end()
+        self.end()
     }
 
     fn shut(&self) {
@@ -175,7 +185,7 @@ impl ByteStream for DeviceStream {
 
     /// Nothing but this process sends what has yet to be sent.
     fn linger(&self) {
-        self.state().stream.linger(|| self.socket.end().is_some());
+        self.state().stream.linger(|| self.end().is_some());
     }
 
     fn pinned(&self) -> u64 {

@@ -1,11 +1,13 @@
 //! The receiving end of a connection.
 
 use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::ring::Ring;
 use super::{Connection, HEADER, IOV_MAX, announced, header};
 use crate::transport::message::{IoVecMut, Message};
+use crate::transport::posted::PostedReceiver;
 
 /// The destination of the next message: staged or landed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,112 +50,9 @@ impl Receiver {
     }
 
     /// Returns the connection.
-    #[inline]
-    pub(crate) fn connection(&self) -> &Arc<Connection> {
+    #[cfg(test)]
+    pub(super) fn connection(&self) -> &Connection {
         &self.connection
-    }
-
-    /// Returns the bytes of memory that are kept for messages.
-    pub(crate) fn kept(&self) -> u64 {
-        self.ring.bytes()
-    }
-
-    /// Returns the bytes read, headers too: what grows is not stuck.
-    #[inline]
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Returns true if the message is wholly here that follows the next `ahead` ones; tries to read it. It
-    /// has `len` bytes; if its header says otherwise it is ready at once and has no content.
-    ///
-    /// Messages are asked for in turn: while the message before is not here, this one is not.
-    #[inline]
-    pub(crate) fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
-        let whole = self.ring.used();
-        if self.connection.is_faulty() {
-            return false;
-        }
-        if ahead != whole as u64 {
-            return ahead < whole as u64;
-        }
-        if self.odd || self.landing == Landing::Begun {
-            return false;
-        }
-        if self.here == 0 {
-            self.ring.rewind();
-        }
-        if !self.is_odd(len) {
-            self.ring.make_room(1, len);
-            let n = self.connection.read(&mut self.ring.next(header(len), len)[self.here..]);
-            (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);
-        }
-        self.settle(len)
-    }
-
-    /// Returns a message that is here: after [`Self::is_ready`] said yes of it. Its content is aligned to 64
-    /// bytes; it has none if it has landed, or if its `meta` announces another length than was asked for.
-    #[inline]
-    pub(crate) fn message(&self, ahead: u64) -> Message {
-        let ahead = ahead as usize;
-        debug_assert!(ahead < self.ring.used());
-        Message { meta: self.ring.meta(ahead), content: self.ring.content(ahead).as_ptr() }
-    }
-
-    /// Reads the next message, of `len` bytes, straight to where it is to be; returns true if all of it
-    /// is there. Until then this is called again and again with the same pieces. What was already
-    /// staged of it is copied.
-    ///
-    /// If its header announces another length it has landed at once, and the pieces hold anything.
-    ///
-    /// # Safety
-    ///
-    /// The pieces are writable and have `len` bytes together, and nobody else reads or writes them
-    /// before the message is consumed, or the connection was cut ([`Connection::cut`]).
-    #[inline]
-    pub(crate) unsafe fn land(
-        &mut self,
-        len: usize,
-        pieces: impl Iterator<Item = IoVecMut>,
-    ) -> bool {
-        if self.connection.is_faulty() || self.landing == Landing::Done {
-            return !self.connection.is_faulty();
-        }
-        if self.ring.used() > 0 {
-            if announced(self.ring.meta(0)) == len {
-                self.place(len, len, pieces);
-            }
-            self.landing = Landing::Done;
-            return true;
-        }
-        if self.odd {
-            return false;
-        }
-        if self.here == 0 {
-            self.ring.rewind();
-        }
-        self.ring.make_room(1, 0);
-        if !self.is_odd(len) {
-            self.place(self.here.saturating_sub(header(len)), len, pieces);
-            // SAFETY: promised by the caller; the header's slot is nobody else's either. Of the message the rest
-            // goes to the same places: see `landing`.
-            let n = unsafe { self.connection.read_to(&mut self.places) };
-            (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);
-            self.places.clear();
-        }
-        self.landing = Landing::Begun;
-        if self.settle(len) {
-            self.landing = Landing::Done;
-        }
-        self.landing == Landing::Done
-    }
-
-    /// Releases the next message, which is no longer needed.
-    #[inline]
-    pub(crate) fn consume(&mut self) {
-        debug_assert!(self.ring.used() > 0);
-        self.ring.pop();
-        self.landing = Landing::No;
     }
 
     /// Returns true if the header of the message that is being read is here and announces another length.
@@ -208,5 +107,91 @@ impl Receiver {
                 self.places.push(IoSliceMut::new(rest));
             }
         }
+    }
+}
+
+impl PostedReceiver for Receiver {
+    #[inline]
+    fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
+        let whole = self.ring.used();
+        if self.connection.is_faulty() {
+            return false;
+        }
+        if ahead != whole as u64 {
+            return ahead < whole as u64;
+        }
+        if self.odd || self.landing == Landing::Begun {
+            return false;
+        }
+        if self.here == 0 {
+            self.ring.rewind();
+        }
+        if !self.is_odd(len) {
+            self.ring.make_room(1, len);
+            let n = self.connection.read(&mut self.ring.next(header(len), len)[self.here..]);
+            (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);
+        }
+        self.settle(len)
+    }
+
+    #[inline]
+    fn message(&self, ahead: u64) -> Message {
+        let ahead = ahead as usize;
+        debug_assert!(ahead < self.ring.used());
+        Message { meta: self.ring.meta(ahead), content: self.ring.content(ahead).as_ptr() }
+    }
+
+    #[inline]
+    unsafe fn land(&mut self, len: usize, pieces: impl Iterator<Item = IoVecMut>) -> bool {
+        if self.connection.is_faulty() || self.landing == Landing::Done {
+            return !self.connection.is_faulty();
+        }
+        if self.ring.used() > 0 {
+            if announced(self.ring.meta(0)) == len {
+                self.place(len, len, pieces);
+            }
+            self.landing = Landing::Done;
+            return true;
+        }
+        if self.odd {
+            return false;
+        }
+        if self.here == 0 {
+            self.ring.rewind();
+        }
+        self.ring.make_room(1, 0);
+        if !self.is_odd(len) {
+            self.place(self.here.saturating_sub(header(len)), len, pieces);
+            // SAFETY: promised by the caller; the header's slot is nobody else's either. Of the message the rest
+            // goes to the same places: see `landing`.
+            let n = unsafe { self.connection.read_to(&mut self.places) };
+            (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);
+            self.places.clear();
+        }
+        self.landing = Landing::Begun;
+        if self.settle(len) {
+            self.landing = Landing::Done;
+        }
+        self.landing == Landing::Done
+    }
+
+    #[inline]
+    fn consume(&mut self) {
+        debug_assert!(self.ring.used() > 0);
+        self.ring.pop();
+        self.landing = Landing::No;
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn kept(&self) -> u64 {
+        self.ring.bytes()
+    }
+
+    fn wakes(&self) -> (Option<Arc<OwnedFd>>, bool) {
+        (self.connection.fd(), self.connection.wakes())
     }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::ring::Ring;
 use super::{Connection, HEADER, IOV_MAX, LONGEST, announced, header};
 use crate::transport::fault::Fault;
 use crate::transport::message::IoVec;
+use crate::transport::posted::PostedSender;
 
 /// The sending end of a connection.
 pub(crate) struct Sender {
@@ -44,106 +46,6 @@ impl Sender {
         }
     }
 
-    /// Returns the connection.
-    #[inline]
-    pub(crate) fn connection(&self) -> &Arc<Connection> {
-        &self.connection
-    }
-
-    /// Returns the bytes of memory that are kept for messages.
-    pub(crate) fn kept(&self) -> u64 {
-        self.ring.bytes()
-    }
-
-    /// Returns the number of messages posted since the end was made.
-    #[inline]
-    pub(crate) fn sent(&self) -> u64 {
-        self.sent
-    }
-
-    /// Returns one more than the last message posted by [`Self::post_from`].
-    #[inline]
-    pub(crate) fn zero_copied(&self) -> u64 {
-        self.zero_copied
-    }
-
-    /// Returns the bytes that the kernel has taken, headers too: what grows is not stuck.
-    #[inline]
-    pub(crate) fn bytes(&self) -> u64 {
-        self.taken
-    }
-
-    /// Returns true if something is posted that the kernel has not taken.
-    #[inline]
-    pub(crate) fn has_backlog(&self) -> bool {
-        self.gone < self.sent
-    }
-
-    /// Returns the reason for which something that was posted will never arrive, if there is one.
-    #[cold]
-    pub(crate) fn lost(&self) -> Option<Fault> {
-        let fault = self.connection.fault()?;
-        (self.has_backlog() || !self.connection.has_arrived()).then(|| fault.clone())
-    }
-
-    /// Returns true if the kernel has yet to take fewer than `slots` messages.
-    #[inline]
-    pub(crate) fn has_room(&mut self, slots: u64) -> bool {
-        self.sent - self.gone < slots || {
-            self.flush();
-            self.sent - self.gone < slots
-        }
-    }
-
-    /// Returns true if nothing reads a message any more where it lies: its memory may be written again.
-    #[inline]
-    pub(crate) fn is_consumed(&mut self, message: u64) -> bool {
-        message < self.gone || {
-            self.flush();
-            message < self.gone
-        }
-    }
-
-    /// Returns the address to which the next message's content of `len` bytes is to be written, after
-    /// [`Self::has_room`]. Memory is made for `slots` messages of that length, and kept.
-    #[inline]
-    pub(crate) fn stage(&mut self, slots: u64, len: usize) -> *mut u8 {
-        self.ring.rewind();
-        self.ring.make_room(slots as usize, len);
-        self.ring.place()
-    }
-
-    /// Posts the message of `len` bytes that was staged.
-    #[inline]
-    pub(crate) fn post(&mut self, meta: u64, len: usize) {
-        self.ring.make_room(1, len);
-        let header = self.enqueue(meta, len);
-        self.close(header, len);
-    }
-
-    /// Posts a message straight from where its content lies, in order.
-    ///
-    /// # Safety
-    ///
-    /// Every piece is readable, and neither freed nor written until [`Self::is_consumed`] has said
-    /// yes of this message, or until this end is dropped or never called again.
-    #[inline]
-    pub(crate) unsafe fn post_from(&mut self, meta: u64, pieces: impl Iterator<Item = IoVec>) {
-        self.ring.rewind();
-        self.ring.make_room(1, 0);
-        let header = self.enqueue(meta, 0);
-        let mut len = 0;
-        for piece in pieces.filter(|piece| piece.len > 0) {
-            // SAFETY: the caller promises that the memory is there, and unchanged for as long as the
-            // queue holds the piece, which is until the kernel has taken all of the message.
-            let place = unsafe { std::slice::from_raw_parts(piece.ptr, piece.len) };
-            self.queue.push_back(IoSlice::new(place));
-            len += piece.len;
-        }
-        self.zero_copied = self.sent + 1;
-        self.close(header, len);
-    }
-
     /// Puts header and staged content of a new message at the end of the queue; returns the length of the header.
     #[inline]
     fn enqueue(&mut self, meta: u64, staged: usize) -> usize {
@@ -167,13 +69,6 @@ impl Sender {
         self.posted += (header + len) as u64;
         self.ends.push_back(self.posted);
         self.flush();
-    }
-
-    /// Writes what the kernel takes; returns true if nothing is left.
-    pub(crate) fn flush(&mut self) -> bool {
-        let settled = self.write() && self.connection.settle();
-        self.reap();
-        settled
     }
 
     /// Writes what the kernel takes; returns true if it has taken all.
@@ -225,5 +120,94 @@ impl Sender {
             // Begins anew at the front of its memory, so that the next batch is in one piece.
             self.queue.clear();
         }
+    }
+}
+
+impl PostedSender for Sender {
+    #[inline]
+    fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    #[inline]
+    fn zero_copied(&self) -> u64 {
+        self.zero_copied
+    }
+
+    #[inline]
+    fn is_consumed(&mut self, message: u64) -> bool {
+        message < self.gone || {
+            self.flush();
+            message < self.gone
+        }
+    }
+
+    #[inline]
+    fn has_room(&mut self, slots: u64) -> bool {
+        self.sent - self.gone < slots || {
+            self.flush();
+            self.sent - self.gone < slots
+        }
+    }
+
+    #[inline]
+    fn stage(&mut self, slots: u64, len: usize) -> *mut u8 {
+        self.ring.rewind();
+        self.ring.make_room(slots as usize, len);
+        self.ring.place()
+    }
+
+    #[inline]
+    fn post(&mut self, meta: u64, len: usize) {
+        self.ring.make_room(1, len);
+        let header = self.enqueue(meta, len);
+        self.close(header, len);
+    }
+
+    #[inline]
+    unsafe fn post_from(&mut self, meta: u64, pieces: impl Iterator<Item = IoVec>) {
+        self.ring.rewind();
+        self.ring.make_room(1, 0);
+        let header = self.enqueue(meta, 0);
+        let mut len = 0;
+        for piece in pieces.filter(|piece| piece.len > 0) {
+            // SAFETY: the caller promises that the memory is there, and unchanged for as long as the
+            // queue holds the piece, which is until the kernel has taken all of the message.
+            let place = unsafe { std::slice::from_raw_parts(piece.ptr, piece.len) };
+            self.queue.push_back(IoSlice::new(place));
+            len += piece.len;
+        }
+        self.zero_copied = self.sent + 1;
+        self.close(header, len);
+    }
+
+    fn flush(&mut self) -> bool {
+        let settled = self.write() && self.connection.settle();
+        self.reap();
+        settled
+    }
+
+    #[inline]
+    fn has_backlog(&self) -> bool {
+        self.gone < self.sent
+    }
+
+    #[inline]
+    fn bytes(&self) -> u64 {
+        self.taken
+    }
+
+    fn kept(&self) -> u64 {
+        self.ring.bytes()
+    }
+
+    #[cold]
+    fn lost(&self) -> Option<Fault> {
+        let fault = self.connection.fault()?;
+        (self.has_backlog() || !self.connection.has_arrived()).then(|| fault.clone())
+    }
+
+    fn wakes(&self) -> (Option<Arc<OwnedFd>>, bool) {
+        (self.connection.fd(), self.connection.wakes())
     }
 }

@@ -11,6 +11,7 @@ use rustix::net::sockopt;
 use super::*;
 use crate::transport::fault::Fault;
 use crate::transport::message::{self, IoVec, IoVecMut, Kind, Message};
+use crate::transport::posted::{PostedReceiver, PostedSender};
 use crate::transport::tcp::Socket;
 
 fn bytes(dice: &mut Dice, len: usize) -> Vec<u8> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
 
 use crate::transport::fault::Fault;
 use crate::transport::stream::ByteStream;
@@ -40,15 +40,6 @@ impl Socket {
     /// Takes over a connected socket.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         Socket { fd: Arc::new(fd), waits: (0, Instant::now()) }
-    }
-
-    /// Returns the end of a socket that carries nothing, if its other end is closed.
-    pub(crate) fn end(&self) -> Option<Fault> {
-        match rustix::net::recv(&*self.fd, &mut [0u8; 1], RecvFlags::PEEK) {
-            Ok((_, 0)) => Some(Fault::Closed),
-            Ok(_) => Some(Fault::Protocol("it sent bytes beside the device: a fault of roundelay")),
-            Err(error) => Fault::of(error),
-        }
     }
 
     /// Returns true if the peer is on this machine.

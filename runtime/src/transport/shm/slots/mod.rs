@@ -25,6 +25,7 @@ use super::copy_path::CopyPath;
 use super::layout::{HEADER_PAYLOAD, HEADS, Layout, RING};
 use super::{INLINE, Segment};
 use crate::error::Error;
+use crate::transport::mapped::{MappedReceiver, MappedSender};
 use crate::transport::message::{IoVec, Kind, Message};
 
 /// The word of a connection's first page by which the receiver says how it wishes to have private memory: whether
@@ -134,12 +135,12 @@ mod tests {
         for round in 0..50u64 {
             assert!(!receiver.has_begun(0));
             for m in 0..RING {
-                assert!(sender.has_room(RING));
+                assert!(sender.has_header());
                 // SAFETY: there is room, and 48 bytes of it.
                 unsafe { sender.inline().cast::<u64>().write(round * RING + m) };
                 sender.post(meta(7, 8, Kind::Inline));
             }
-            assert!(!sender.has_room(RING));
+            assert!(!sender.has_header());
             for m in 0..RING {
                 assert!(receiver.has_begun(0));
                 let message = receiver.message(2, 0);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
 
-use super::{ByteStream, Dialed, Reach, Resumable};
+use super::{Dialed, Reach, Resumable};
 use crate::transport::Carrier;
 use crate::transport::fault::Fault;
 use crate::transport::tcp::Socket;

@@ -6,6 +6,7 @@ use std::io::Write;
 use super::*;
 use crate::transport::Transport;
 use crate::transport::rdma::{self, Choice};
+use crate::transport::stream::ByteStream;
 use crate::transport::stream::handshake;
 
 /// The number of cuts.
