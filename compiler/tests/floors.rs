@@ -39,7 +39,7 @@ const FLOORS: [&str; 30] = [
 ];
 
 /// A source file without its tests.
-struct Source {
+struct File {
     /// Its path below `src`.
     path: String,
     /// The module that it is of.
@@ -60,14 +60,14 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the sources of the compiler.
-fn sources() -> Vec<Source> {
+fn sources() -> Vec<File> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let source = |file: PathBuf| {
         let path = file.strip_prefix(&root).expect("inside").to_string_lossy().into_owned();
         let module = path.split('/').next().unwrap_or_default().trim_end_matches(".rs").to_owned();
         let text = fs::read_to_string(&file).expect("a text");
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
-        Source { path, module, code }
+        File { path, module, code }
     };
     let all = files(&root).into_iter().map(source);
     all.filter(|source| !source.path.ends_with("tests.rs")).collect()
@@ -107,7 +107,7 @@ fn faults(module: &str, code: &str) -> Vec<String> {
 #[test]
 fn no_module_names_one_above_it() {
     let mut found = Vec::new();
-    for Source { path, module, code } in sources() {
+    for File { path, module, code } in sources() {
         if floor(&module).is_none() {
             found.push(format!("{path}: `{module}` has no floor in this test"));
         }

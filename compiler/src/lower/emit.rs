@@ -8,7 +8,7 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::deps::Deps;
 use super::offer::{may_stay, single};
-use super::place::Place;
+use super::place::Mapping;
 use super::{Sites, memory};
 use crate::cells::Cells;
 use crate::graph::Transfer;
@@ -26,7 +26,7 @@ pub(super) struct Emit<'a> {
     instance: &'a Instance,
     lengths: &'a Lengths,
     rank: u32,
-    place: Place,
+    place: Mapping,
     lanes: Vec<Lane>,
     conns: Vec<Connection>,
     index: BTreeMap<(u32, u16, Dir), u32>,
@@ -54,7 +54,7 @@ impl<'a> Emit<'a> {
     ) -> Self {
         let places = Places::new(instance);
         let stamp = Cells::new(places.all(1));
-        let place = Place::new(instance, placement, rank);
+        let place = Mapping::new(instance, placement, rank);
         let written = transfers.iter().filter(|t| t.dst == rank).map(|t| &t.to);
         let rest = place.rest(instance, written);
         Emit {

@@ -14,7 +14,7 @@ use crate::walk::merge;
 
 /// The current place of each chunk of `data` on one rank.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct Mapping {
     active: bool,
     kind: Kind,
     rank: u32,
@@ -32,11 +32,11 @@ pub(super) fn needs_scratch(instance: &Instance, placement: Placement) -> bool {
     short && instance.program.style == Style::Data && placement == Placement::OutOfPlace
 }
 
-impl Place {
+impl Mapping {
     pub(super) fn new(instance: &Instance, placement: Placement, rank: u32) -> Self {
         let active = instance.program.style == Style::Data && placement == Placement::OutOfPlace;
         let chunks = instance.spec.chunks;
-        Place {
+        Mapping {
             active,
             kind: instance.spec.kind.clone(),
             rank,

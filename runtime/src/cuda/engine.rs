@@ -7,7 +7,7 @@
 //! failed copies none the less, for that cannot be taken back; it reads what peers may still be writing, and
 //! writes its own buffers of the call that failed, and no one else's.
 
-use roundelay_compiler::device::{DeviceProgram, Source};
+use roundelay_compiler::device::{DeviceProgram, TaskInput};
 use roundelay_compiler::plan::{Buf, Sizes};
 
 use super::gpu::Gpu;
@@ -39,8 +39,8 @@ pub(super) fn pieces(program: &DeviceProgram, count: u64, size: u64) -> Vec<Engi
     let phase = program.phases.get(program.copying());
     for task in phase.iter().flat_map(|phase| &phase.tasks) {
         let (rank, region) = match task.inputs.first() {
-            Some(Source::Local(region)) => (program.rank, region),
-            Some(Source::Pulled(m, region)) => (program.links[m.link as usize].peer, region),
+            Some(TaskInput::Local(region)) => (program.rank, region),
+            Some(TaskInput::Pulled(m, region)) => (program.links[m.link as usize].peer, region),
             _ => continue,
         };
         let (Some(store), Sizes::Of(sets)) = (&task.store, &task.sizes) else { continue };
