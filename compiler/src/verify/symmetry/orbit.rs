@@ -84,7 +84,7 @@ pub(super) fn replay(
 ) -> Result<(State, Replay), Diagnostics> {
     let spacing = least.get(1).copied().unwrap_or(action.n);
     let barrier = instance.spec.kind == Kind::Barrier;
-    let mut found: Vec<Diagnostic> = Vec::new();
+    let mut found = Vec::new();
     let traffic = vec![Traffic::default(); least.len()];
     let mut shown = Replay { traffic, depth: 0, lossy: false, crowded: false, projection: None };
     if let ([rank], 0) = (least, first) {
@@ -142,6 +142,7 @@ pub(super) fn replay(
         Ok(if found.is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     });
     done.map_err(|d| vec![*d])?;
+    let found: Diagnostics = found.into_iter().map(|(_, d)| d).collect();
     if found.is_empty() { Ok((state, shown)) } else { Err(found) }
 }
 
