@@ -1,7 +1,7 @@
 //! Implements `roundelay route`: prints which link each pair of ranks uses, and why.
 
 use roundelay::bootstrap::{Setup, membership};
-use roundelay::{Communicator, Error, Hints, Transports};
+use roundelay::{Communicator, Hints, Transports};
 use serde::Serialize;
 
 use crate::args::{Route, TransportName};
@@ -35,8 +35,8 @@ pub(crate) fn route(args: &Route, report: Report) -> Outcome {
         }
     };
     for comm in &comms {
-        for route in comm.routes().iter().filter(|route| route.transport != Transport::Own) {
-            let (from, to, link) = (comm.rank(), route.rank, route.transport.to_string());
+        for route in comm.routes().iter().filter(|route| !route.transports.is_empty()) {
+            let (from, to, link) = (comm.rank(), route.rank, route.transports.to_string());
             report.line(format!("rank {from} -> rank {to}: {link} ({})", route.why));
             report.result(&RouteRow { from, to, link, why: &route.why });
         }

@@ -172,19 +172,19 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_carried_by_what_hosts_and_paths_have() {
-        let all = Transports::default();
-        assert_eq!(all.carried(true, true, None), "shm");
-        assert_eq!(all.carried(false, false, None), "shm+tcp");
-        assert_eq!(all.carried(false, true, None), "shm+rdma");
-        assert_eq!(all.carried(false, true, Transport::over(2, 1)), "shm+tcp+rdma");
-        let apart = Transports { shm: false, ..all };
-        assert_eq!(apart.carried(true, true, None), "tcp", "a device is a detour inside a host");
-        assert_eq!(apart.carried(false, true, None), "rdma");
-        assert_eq!(apart.carried(false, false, Transport::over(2, 2)), "rdma");
-        let hints = "transport=shm,rdma".parse().expect("hints");
-        assert_eq!(Transports::allowed(&hints), Some(Transports { tcp: false, ..all }));
-        assert_eq!(Transports::allowed(&Hints::default()), None);
+    fn the_links_that_carry_calls_follow_hosts_devices_and_paths() {
+        let (all, none) = (Transports::ALL, Transports::SHM.or(Transports::TCP));
+        let text = |of: Transports, one_host, common, paths: Option<Transports>| {
+            of.carried(one_host, common, paths).to_string()
+        };
+        let both = Transports::TCP.or(Transports::RDMA);
+        assert_eq!(text(all, true, all, None), "shm");
+        assert_eq!(text(all, false, none, None), "shm+tcp");
+        assert_eq!(text(all, false, all, None), "shm+rdma");
+        assert_eq!(text(all, false, all, Some(both)), "shm+tcp+rdma");
+        assert_eq!(text(both, true, all, None), "tcp", "a device is a detour inside a host");
+        assert_eq!(text(both, false, all, None), "rdma");
+        assert_eq!(text(both, false, none, Some(Transports::RDMA)), "rdma");
     }
 
     #[test]

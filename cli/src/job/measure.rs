@@ -2,8 +2,8 @@
 //! barrier. A batch takes as long as its slowest rank, and the median of the batches counts. Calls before and after
 //! those that are timed are checked.
 
-use roundelay::{Error, internal};
 use roundelay::trace::Trace;
+use roundelay::{Error, internal};
 
 use super::buffers::Memory;
 use super::data::Rule;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::collective::{Kind, Spec};
+use roundelay_compiler::collective::Spec;
 use roundelay_compiler::program::Buffer;
+use roundelay_compiler::program::Kind;
 use roundelay_compiler::{Instance, Options, Program, Shape};
 use roundelay_dsl::span::SourceMap;
 

@@ -87,7 +87,8 @@ impl Parser<'_> {
         let mut words = path.path.segments.iter().rev().map(|s| &s.ident);
         let name = self.name(words.next()?);
         let mut collective = words.next().map(|w| self.name(w));
-        let of_library = collective.as_ref().is_some_and(|c| COLLECTIVES.iter().any(|n| n.0 == c.text));
+        let of_library =
+            collective.as_ref().is_some_and(|c| COLLECTIVES.iter().any(|n| n.0 == c.text));
         if !of_library
             && let Some((_, own)) = self.parts.iter().find(|(part, _)| *part == name.text)
         {

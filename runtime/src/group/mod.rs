@@ -31,7 +31,7 @@ use crate::route::{Peer, Route};
 use crate::transport::rdma;
 use crate::transport::shm::{Exchange, Layout, Segment, State};
 use crate::transport::stream::Connection;
-use crate::transport::{Means, Transport, Transports};
+use crate::transport::{Means, Transports};
 use crate::waiting::Waiting;
 
 /// The time that ranks elsewhere may take to say what they wait for. They look up once a millisecond.
