@@ -78,8 +78,8 @@ pub enum TableFault {
     /// A row has no times.
     #[error("a row without times")]
     NoTimes,
-    /// A row names an algorithm that the book does not have.
-    #[error("the book has no {0}")]
+    /// A row names an algorithm that the algorithm library does not have.
+    #[error("the algorithm library has no {0}")]
     Algorithm(String),
     /// A row names no setting of GPUs.
     #[error(transparent)]
