@@ -1,4 +1,4 @@
-//! A program at one shape: its specification, its chunk counts, its scratch buffers. [`crate::instantiate`] makes
+//! A program at one shape: its specification, its chunk counts, its scratch buffers. `instantiate` makes
 //! them.
 
 use std::collections::BTreeMap;
