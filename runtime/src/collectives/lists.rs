@@ -2,8 +2,9 @@
 //! calls and that the other ranks can read, so a list costs one copy of the data here.
 
 use super::{Moved, Reduction};
-use crate::comm::{Communicator, Core};
+use crate::comm::Communicator;
 use crate::dtype::Element;
+use crate::engine::Core;
 use crate::error::Error;
 use crate::memory::{Buffer, bytes, bytes_mut};
 

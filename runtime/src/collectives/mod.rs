@@ -17,8 +17,9 @@ use roundelay_compiler::plan::{Buf, Placement};
 
 pub use reduction::Reduction;
 
-use crate::comm::{Args, Call, Communicator, Core, Named};
+use crate::comm::Communicator;
 use crate::dtype::{DType, Element};
+use crate::engine::{Args, Call, Core, Named};
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};
 

@@ -8,9 +8,10 @@ use roundelay_compiler::plan::{Header, Placement};
 
 use super::Reduction;
 use crate::bind::Stats;
-use crate::comm::{Args, Call, Communicator};
+use crate::comm::Communicator;
 use crate::custom::Algorithm;
 use crate::dtype::Element;
+use crate::engine::{Args, Call};
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};
 use crate::prototype::Playable;

@@ -7,10 +7,10 @@
 use roundelay_compiler::plan::Placement;
 
 use super::Reduction;
-use crate::comm::Named;
-use crate::comm::{Args, Call, Communicator, Message};
+use crate::comm::Communicator;
 use crate::digest::mix;
 use crate::dtype::{Element, RedOp};
+use crate::engine::{Args, Call, Message, Named};
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};
 

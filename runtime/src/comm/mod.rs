@@ -1,26 +1,20 @@
 //! The communicator: a rank's handle on the others, and the calls it makes together with them.
 //!
-//! [`Communicator`] is what callers hold. The state behind it, [`core::Core`], is in one of two
+//! [`Communicator`] is what callers hold. The state behind it, [`Core`], is in one of two
 //! places: at home in the communicator, and a call is then made on the caller's thread, without a
 //! lock; or with the progress thread (`worker`), which plays asynchronous work in the order in which
 //! it was started. A call on the caller's thread while work is pending waits until the core is home
 //! again, so that calls happen in issue order whichever way they are made.
 //!
-//! `call` prepares a call for the executor, `control` is what ranks say to each other outside plans, `p2p`
-//! prepares messages between single ranks, `split` makes communicators of a part of the ranks, `options` is
-//! what a caller may ask of single calls, `work` the handle on pending work, `resources` what it all takes.
-//! The collectives by name are methods in `crate::collectives`.
+//! `p2p` has messages between single ranks, `split` makes communicators of a part of the ranks, `options` is
+//! what a caller may ask of single calls, `install` what decides the algorithm, `work` the handle on pending
+//! work, `resources` what it all takes. The collectives by name are methods in `crate::collectives`.
 
-mod call;
-mod control;
-mod core;
-mod liveness;
+mod install;
 mod options;
 mod p2p;
-mod plans;
 mod record;
 mod resources;
-mod share;
 mod split;
 mod work;
 mod worker;
@@ -31,21 +25,16 @@ use std::time::Duration;
 use roundelay_compiler::cost::Topology;
 use roundelay_compiler::plan::{Plan, Shares};
 
-pub use call::{Args, Call};
-pub(crate) use core::Core;
 use options::Settings;
 pub use options::{CallOptions, With};
 pub use p2p::Batch;
-pub(crate) use p2p::Message;
-pub(crate) use plans::Named;
-#[cfg(all(test, feature = "cuda"))]
-pub(crate) use plans::SERVED;
 pub use resources::Resources;
 pub use work::{Status, Work};
 use worker::Worker;
 
 use crate::bind::Stats;
 use crate::dtype::{Element, RedOp};
+use crate::engine::{Args, Call, Core};
 use crate::error::Error;
 use crate::group::Group;
 use crate::memory::{Arena, Buffer, bytes, bytes_mut};

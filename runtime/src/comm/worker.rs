@@ -8,9 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::thread::{JoinHandle, ThreadId};
 
+use super::Communicator;
 use super::options::Settings;
 use super::work::{Callback, Work, pair};
-use super::{Communicator, Core};
+use crate::engine::Core;
 use crate::error::Error;
 
 type Job = Box<dyn FnOnce(&mut Communicator) + Send>;

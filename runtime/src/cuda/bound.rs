@@ -13,9 +13,9 @@ use super::gpu::Gpu;
 use super::program::{BUFFERS, Lowered, WORDS, word, words};
 use super::region::Spot;
 use crate::backend::cuda::{Aside, CudaStream, Kernel};
-use crate::comm::Core;
 use crate::digest::mix;
 use crate::dtype::{DType, RedOp};
+use crate::engine::Core;
 use crate::error::Error;
 
 /// Bound calls that are kept.

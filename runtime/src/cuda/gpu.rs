@@ -17,8 +17,8 @@ use super::region::{Region, Regions};
 use super::share::Sharing;
 use crate::backend::cuda::kernels::Kernels;
 use crate::backend::cuda::{Beside, Context, CudaStream, Fault, Kernel, Mailbox};
-use crate::comm::Core;
 use crate::dtype::{DType, RedOp};
+use crate::engine::Core;
 use crate::error::Error;
 use crate::transport::nvlink::Shared;
 

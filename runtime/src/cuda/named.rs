@@ -9,8 +9,8 @@ use super::comm::CudaComm;
 use super::{CudaStream, DevicePtr};
 use crate::choose::How;
 use crate::collectives::Reduction;
-use crate::comm::Named;
 use crate::dtype::DType;
+use crate::engine::Named;
 use crate::error::Error;
 
 /// Calls whose plans are remembered.

@@ -22,8 +22,8 @@ use crate::backend::cuda::kernels::Kernels;
 use crate::backend::cuda::{
     Beside, Context, CudaStream, Device, Event, Fault, Mailbox, Physical, devices, library,
 };
-use crate::comm::Core;
 use crate::digest::mix;
+use crate::engine::Core;
 use crate::error::Error;
 use crate::transport::nvlink::{DescriptorSocket, Shared};
 

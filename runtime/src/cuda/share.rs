@@ -8,7 +8,7 @@ use super::comm::drain;
 use super::control::{agree, trade};
 use super::region::Region;
 use crate::backend::cuda::{Context, CudaStream, Fault, Found, Handle, IpcMemory};
-use crate::comm::Core;
+use crate::engine::Core;
 use crate::error::Error;
 use crate::transport::nvlink::{DescriptorSocket, Shared, offer};
 

@@ -3,7 +3,7 @@
 
 use roundelay_compiler::plan::{Placement, Plan};
 
-use super::core::Core;
+use super::Core;
 use crate::backend::{Dst, Kernel, Src, kernel};
 use crate::bind::Stats;
 use crate::bind::{Bound, Key, Sizing, bind};
@@ -49,7 +49,7 @@ pub enum Args<'a> {
 }
 
 impl Core {
-    pub(super) fn bind(
+    pub(crate) fn bind(
         &mut self,
         plan: &Plan,
         key: Key,
@@ -82,7 +82,7 @@ impl Core {
     }
 
     /// Compares the buffers of a call with its plan, and notes where they lie.
-    pub(super) fn buffers(&mut self, at: usize, args: &mut Args<'_>) -> Result<(), Error> {
+    pub(crate) fn buffers(&mut self, at: usize, args: &mut Args<'_>) -> Result<(), Error> {
         let bound = &self.bounds[at];
         let placement = bound.header.placement;
         let wanted = |index: usize| (bound.shape.lens[index] * bound.shape.size) as usize;
@@ -158,7 +158,7 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn play(&mut self, at: usize, factor: f64, in_place: bool) -> Result<Stats, Error> {
+    pub(crate) fn play(&mut self, at: usize, factor: f64, in_place: bool) -> Result<Stats, Error> {
         let call_digest = self.enter(self.bounds[at].digest, Some(at));
         let op = self.bounds[at].key.op;
         let reduces = self.bounds[at].reduces;

@@ -1,6 +1,6 @@
 //! Holds all that a rank needs to make calls: the group, its connections, the plans bound so far.
 //!
-//! A [`Communicator`](super::Communicator) holds it, or its progress thread does while asynchronous
+//! A [`Communicator`](crate::Communicator) holds it, or its progress thread does while asynchronous
 //! work is pending. Whoever holds it makes the calls, so there is nothing to lock.
 
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use roundelay_compiler::cost::{Rates, Topology};
 use roundelay_compiler::plan::{Plan, Shares};
 
+use super::batch::Batches;
 use super::call::{Args, Call};
-use super::p2p::Batches;
 use super::plans::Plans;
 use crate::abort;
 use crate::bind::Stats;
@@ -35,37 +35,37 @@ pub(crate) struct Staging {
 
 /// The state with which a rank makes calls; see the [module](self).
 pub(crate) struct Core {
-    pub(super) group: Group,
+    pub(crate) group: Group,
     /// The longest time without progress in the next call.
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) arena: Arc<Arena>,
-    pub(super) scratch: Option<Cut>,
-    pub(super) endpoints: Endpoints,
-    pub(super) work: Work,
-    pub(super) bounds: Vec<Bound>,
-    pub(super) next_bound: usize,
-    pub(super) batches: Batches,
+    pub(crate) scratch: Option<Cut>,
+    pub(crate) endpoints: Endpoints,
+    pub(crate) work: Work,
+    pub(crate) bounds: Vec<Bound>,
+    pub(crate) next_bound: usize,
+    pub(crate) batches: Batches,
     /// The bound plan of the call in progress, or of the last one.
-    pub(super) current: Option<usize>,
+    pub(crate) current: Option<usize>,
     /// The number of calls made, and a digest of all of them in order.
-    pub(super) calls: u64,
-    pub(super) history: u64,
-    pub(super) failed: Option<String>,
-    pub(super) recorder: Recorder,
+    pub(crate) calls: u64,
+    pub(crate) history: u64,
+    pub(crate) failed: Option<String>,
+    pub(crate) recorder: Recorder,
     /// The observed state of the other ranks when a call failed.
-    pub(super) seen: Vec<Standing>,
+    pub(crate) seen: Vec<Standing>,
     pub(crate) plans: Plans,
     /// Shares that the caller set, for plans that are split by bandwidth into as many parts.
-    pub(super) shares: Option<Shares>,
+    pub(crate) shares: Option<Shares>,
     /// The measurements of the paths, once a plan is split over them.
-    pub(super) balance: Option<Balance>,
+    pub(crate) balance: Option<Balance>,
     /// Bytes sent and received over each path before the call in progress.
-    pub(super) moved: Vec<(u64, u64)>,
+    pub(crate) moved: Vec<(u64, u64)>,
     pub(crate) staging: Staging,
 }
 
 impl Core {
-    pub(super) fn new(group: Group, arena: Arc<Arena>, timeout: Duration) -> Self {
+    pub(crate) fn new(group: Group, arena: Arc<Arena>, timeout: Duration) -> Self {
         Core {
             group,
             timeout,
@@ -91,7 +91,7 @@ impl Core {
     }
 
     /// Opens the connections that calls will need, unless that is to be done when they need them.
-    pub(super) fn open_links(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
+    pub(crate) fn open_links(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
         let wanted = self.group.links_at_once();
         self.endpoints.connect(&mut self.group, wanted.into_iter(), deadline)
     }
@@ -127,7 +127,7 @@ impl Core {
         self.group.size()
     }
 
-    /// Plays a plan; see [`Communicator::run`](super::Communicator::run).
+    /// Plays a plan; see [`Communicator::run`](crate::Communicator::run).
     pub(crate) fn run(&mut self, plan: &Plan, call: Call<'_>) -> Result<Stats, Error> {
         self.call(plan, call, &[])
     }
