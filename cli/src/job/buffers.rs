@@ -132,7 +132,7 @@ impl Buffers {
     }
 
     /// Returns the buffers as arguments of a call.
-    pub(crate) fn args(&mut self) -> Args<'_> {
+    pub(crate) fn args(&mut self) -> Args<&[u8], &mut [u8]> {
         match self {
             Buffers::InPlace(data) => Args::InPlace { data: data.get_mut() },
             Buffers::OutOfPlace(input, output) => {

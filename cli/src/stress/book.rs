@@ -44,7 +44,7 @@ fn grid(ranks: u32) -> Option<Shape> {
 
 /// Returns true if another call is begun: all ranks go by the clock of the slowest.
 fn goes_on(player: &mut Player<'_>, began: Instant, order: &Order) -> Result<bool, Error> {
-    Ok(player.gpu.host().max_f64(began.elapsed().as_secs_f64())? < order.seconds)
+    Ok(player.gpu.max_f64(began.elapsed().as_secs_f64())? < order.seconds)
 }
 
 /// The calls that are played with an algorithm.
@@ -66,7 +66,8 @@ fn all(
     plays: &Plays<'_>,
 ) -> Result<Said, Error> {
     let (mut said, began) = (Said::default(), Instant::now());
-    let buffers = [player.gpu.alloc::<u8>(room(MOST))?, player.gpu.alloc::<u8>(room(MOST))?];
+    let buffers =
+        [player.gpu.alloc_device::<u8>(room(MOST))?, player.gpu.alloc_device::<u8>(room(MOST))?];
     let areas = Areas::of(&buffers, 0)?;
     let (mut played, mut refused, mut left, mut number) = (0, 0, 0, order.seed as usize % 64);
     for entry in CATALOGUE.iter().filter(|e| names(e)) {
@@ -185,15 +186,15 @@ fn same_bits(
         false => Placement::OutOfPlace,
     };
     let result = player.output.data().to_vec();
-    let host = player.gpu.host();
+    let host = &mut *player.gpu;
     let plan = host.plan(ready.algorithm(turn), placement)?;
     let mut output = vec![0xff; result.len()];
     let args = match ready.in_place {
         true => {
             output.copy_from_slice(input);
-            Args::InPlace { data: &mut output }
+            Args::InPlace { data: &mut output[..] }
         }
-        false => Args::OutOfPlace { input, output: &mut output },
+        false => Args::OutOfPlace { input, output: &mut output[..] },
     };
     host.run(&plan, Call { count, dtype, op, factor: FACTOR, args })?;
     Ok(meant(player, calls, turn).into_iter().all(|at| output[at.clone()] == result[at]))

@@ -79,7 +79,7 @@ fn part(order: &Order) -> Result<Said, Error> {
         return first::first(order, &mut comm);
     }
     let mut gpu = comm.cuda(CudaOptions::default())?;
-    let mut player = Player::new(&mut gpu);
+    let mut player = Player::new(&mut gpu)?;
     match order.part {
         Part::Book => book::book(order, &mut player),
         Part::Types => book::types(order, &mut player),

@@ -108,7 +108,7 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
     let menu = menu(player)?;
     let slot = room(MOST as usize);
     let bytes = slot * TOGETHER;
-    let buffers = [player.gpu.alloc::<u8>(bytes)?, player.gpu.alloc::<u8>(bytes)?];
+    let buffers = [player.gpu.alloc_device::<u8>(bytes)?, player.gpu.alloc_device::<u8>(bytes)?];
     let mut inputs: Vec<Vec<u8>> = vec![Vec::new(); TOGETHER];
     let mut made = 0;
     while made < order.calls && !menu.is_empty() {
@@ -144,7 +144,7 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
             said.add(wrong, words.into_iter().map(|w| format!("{at}: {w}")));
         }
         made += TOGETHER as u64;
-        if player.gpu.host().max_f64(began.elapsed().as_secs_f64())? > order.seconds {
+        if player.gpu.max_f64(began.elapsed().as_secs_f64())? > order.seconds {
             break;
         }
     }
@@ -162,7 +162,7 @@ pub(super) fn graph(order: &Order, player: &mut Player<'_>) -> Result<Said, Erro
     let menu = menu(player)?;
     let slot = room(MOST as usize);
     let bytes = slot * menu.len().max(1);
-    let buffers = [player.gpu.alloc::<u8>(bytes)?, player.gpu.alloc::<u8>(bytes)?];
+    let buffers = [player.gpu.alloc_device::<u8>(bytes)?, player.gpu.alloc_device::<u8>(bytes)?];
     let mut inputs: Vec<Vec<u8>> = vec![Vec::new(); menu.len()];
     let mut calls = Vec::new();
     for (i, (ready, protocol)) in menu.iter().enumerate() {
@@ -214,7 +214,7 @@ pub(super) fn graph(order: &Order, player: &mut Player<'_>) -> Result<Said, Erro
             said.add(wrong + u64::from(!same), words);
         }
         replays += 1;
-        if player.gpu.host().max_f64(began.elapsed().as_secs_f64())? > order.seconds {
+        if player.gpu.max_f64(began.elapsed().as_secs_f64())? > order.seconds {
             break;
         }
     }

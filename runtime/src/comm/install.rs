@@ -5,7 +5,7 @@ use roundelay_compiler::plan::Placement;
 use super::Communicator;
 use crate::choose::Choice;
 use crate::dtype::{DType, RedOp};
-use crate::engine::{Named, SERVED};
+use crate::engine::{Collective, Named, SERVED, served};
 use crate::error::Error;
 use crate::hints::Hints;
 use crate::prototype::Playable;
@@ -23,6 +23,10 @@ impl Communicator {
         let merged = core.resolver()?.merged(&Hints::default(), &hints);
         let timeout = merged.hints().timeout();
         core.plans.set_hints(hints);
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = &mut self.gpu {
+            gpu.choices.clear();
+        }
         if let Some(timeout) = timeout {
             self.set_timeout(timeout);
         }
@@ -43,11 +47,12 @@ impl Communicator {
         dtype: DType,
         op: RedOp,
     ) -> Result<Choice, Error> {
-        let Some(&collective) = SERVED.iter().find(|&&name| name == collective) else {
-            let text = format!("there is no call `{collective}`; there are {}", SERVED.join(", "));
+        let Some(Collective { name: collective, .. }) = served(collective) else {
+            let names = SERVED.map(|served| served.name).join(", ");
+            let text = format!("there is no call `{collective}`; there are {names}");
             return Err(Error::Usage(text));
         };
-        let placement = match collective {
+        let placement = match *collective {
             "all_reduce" | "broadcast" | "reduce" | "barrier" => Placement::InPlace,
             _ => Placement::OutOfPlace,
         };

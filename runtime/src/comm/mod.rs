@@ -10,7 +10,10 @@
 //! what a caller may ask of single calls, `install` what decides the algorithm, `work` the handle on pending
 //! work, `resources` what it all takes. The collectives by name are methods in `crate::collectives`.
 
+#[cfg(feature = "cuda")]
+mod device;
 mod install;
+mod memory;
 mod options;
 mod p2p;
 mod record;
@@ -23,8 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roundelay_compiler::cost::Topology;
-use roundelay_compiler::plan::{Plan, Shares};
+use roundelay_compiler::plan::{Placement, Plan, Shares};
 
+pub use memory::{Engine, Host, Memory, MemoryMut};
 use options::Settings;
 pub use options::{CallOptions, With};
 pub use p2p::Batch;
@@ -33,6 +37,9 @@ pub use work::{Status, Work};
 use worker::Worker;
 
 use crate::bind::Stats;
+#[cfg(feature = "cuda")]
+use crate::cuda::Gpu;
+use crate::custom::Algorithm;
 use crate::dtype::{Element, RedOp};
 use crate::engine::{Args, Call, Core};
 use crate::error::Error;
@@ -47,7 +54,7 @@ use crate::transport::shm::{Layout, Segment};
 /// caller's thread or, by [`Communicator::start`], in the background. After a failed call (other than
 /// one refused for its arguments) the communicator cannot be used any more.
 ///
-/// Dropping it waits for pending work; each call of that has its deadline.
+/// Dropping it waits for pending work, and for the calls in its GPU's streams; each has its deadline.
 pub struct Communicator {
     rank: u32,
     size: u32,
@@ -59,6 +66,9 @@ pub struct Communicator {
     /// The state, unless the worker has it.
     home: Option<Box<Core>>,
     worker: Option<Worker>,
+    /// This rank's GPU, if the ranks opened theirs.
+    #[cfg(feature = "cuda")]
+    gpu: Option<Box<Gpu>>,
 }
 
 impl Communicator {
@@ -102,6 +112,8 @@ impl Communicator {
             settings,
             home: Some(core),
             worker: None,
+            #[cfg(feature = "cuda")]
+            gpu: None,
         }
     }
 
@@ -218,7 +230,7 @@ impl Communicator {
     /// [`Error::PlanMismatch`] if another rank makes another call, [`Error::Timeout`],
     /// [`Error::LostRank`], [`Error::Aborted`], [`Error::Memory`].
     #[inline]
-    pub fn run(&mut self, plan: &Plan, call: Call<'_>) -> Result<Stats, Error> {
+    pub fn run(&mut self, plan: &Plan, call: Call<&[u8], &mut [u8]>) -> Result<Stats, Error> {
         self.core()?.run(plan, call)
     }
 
@@ -239,7 +251,7 @@ impl Communicator {
     ) -> Result<Stats, Error> {
         let args = Args::OutOfPlace { input: bytes(input), output: bytes_mut(output) };
         let call = Call { count: 0, dtype: T::DTYPE, op, factor: 1.0, args };
-        self.core()?.call_cut(plan, call, counts)
+        self.core()?.run_cut(plan, call, counts)
     }
 
     /// Returns the word of every rank, by rank.
@@ -261,6 +273,15 @@ impl Communicator {
         self.core()?
             .control_all_gather(value.to_bits(), |_, bits| most = most.max(f64::from_bits(bits)))?;
         Ok(most)
+    }
+
+    /// Returns this rank's plan of an algorithm.
+    pub(crate) fn plan_of(
+        &self,
+        algorithm: &Algorithm,
+        placement: Placement,
+    ) -> Result<Arc<Plan>, Error> {
+        algorithm.plan(self.size(), self.rank(), algorithm.root(), placement, self.paths())
     }
 
     /// Returns the state, ready for a call with the settings of now. Every call on the caller's thread comes
@@ -302,6 +323,8 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
+        #[cfg(feature = "cuda")]
+        self.leave_gpu();
         if let Some(worker) = self.worker.take() {
             worker.stop();
         }

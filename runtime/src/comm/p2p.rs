@@ -4,7 +4,7 @@
 //! something else meanwhile.
 
 use super::Communicator;
-use crate::bind::Stats;
+use super::memory::{Engine, Memory, MemoryMut};
 use crate::dtype::Element;
 use crate::engine::Message;
 use crate::error::Error;
@@ -26,22 +26,26 @@ use crate::error::Error;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[must_use = "nothing moves before `run`"]
-pub struct Batch<'a> {
-    messages: Vec<Message<'a>>,
+pub struct Batch<'a, E: Engine> {
+    messages: Vec<Message<E::Input<'a>, E::Output<'a>>>,
 }
 
-impl<'a> Batch<'a> {
+impl<'a, E: Engine> Batch<'a, E> {
     /// Adds a message to a rank; elements may be of another type than those of other messages.
-    pub fn send<T: Element>(&mut self, data: &'a [T], to: u32) -> &mut Self {
-        self.messages.push(Message::sent(data, to));
+    pub fn send<M: Memory<Engine = E> + ?Sized>(&mut self, data: &'a M, to: u32) -> &mut Self {
+        self.messages.push(sent(data, to));
         self
     }
 
     /// Adds a message from a rank.
-    pub fn recv<T: Element>(&mut self, data: &'a mut [T], from: u32) -> &mut Self {
-        self.messages.push(Message::received(data, from));
+    pub fn recv<M: MemoryMut<Engine = E> + ?Sized>(
+        &mut self,
+        data: &'a mut M,
+        from: u32,
+    ) -> &mut Self {
+        self.messages.push(received(data, from));
         self
     }
 
@@ -58,8 +62,8 @@ impl<'a> Batch<'a> {
     /// each other; nothing has moved then. All others end the job: [`Error::MessageMismatch`] if a
     /// peer sends another length or type, [`Error::Timeout`], [`Error::LostRank`],
     /// [`Error::Aborted`], [`Error::Memory`].
-    pub fn run(mut self, comm: &mut Communicator) -> Result<Stats, Error> {
-        comm.core()?.exchange("batch", &mut self.messages, None)
+    pub fn run(mut self, comm: &mut Communicator) -> Result<E::Played, Error> {
+        E::exchange(comm, "batch", &mut self.messages, None)
     }
 }
 
@@ -74,8 +78,8 @@ impl Communicator {
     /// # Errors
     ///
     /// The errors of [`Batch::run`].
-    pub fn send<T: Element>(&mut self, data: &[T], to: u32) -> Result<(), Error> {
-        self.core()?.exchange("send", &mut [Message::sent(data, to)], None).map(drop)
+    pub fn send<M: Memory + ?Sized>(&mut self, data: &M, to: u32) -> Result<(), Error> {
+        M::Engine::exchange(self, "send", &mut [sent(data, to)], None).map(drop)
     }
 
     /// Receives the next message of one rank.
@@ -83,12 +87,28 @@ impl Communicator {
     /// # Errors
     ///
     /// The errors of [`Batch::run`].
-    pub fn recv<T: Element>(&mut self, data: &mut [T], from: u32) -> Result<(), Error> {
-        self.core()?.exchange("recv", &mut [Message::received(data, from)], None).map(drop)
+    pub fn recv<M: MemoryMut + ?Sized>(&mut self, data: &mut M, from: u32) -> Result<(), Error> {
+        M::Engine::exchange(self, "recv", &mut [received(data, from)], None).map(drop)
     }
 
     /// Returns an empty list of messages, to be sent and received at once.
-    pub fn batch<'a>(&self) -> Batch<'a> {
+    pub fn batch<'a, E: Engine>(&self) -> Batch<'a, E> {
         Batch { messages: Vec::new() }
     }
+}
+
+/// A message of memory of a kind.
+type MessageOf<'a, M> = Message<
+    <<M as Memory>::Engine as Engine>::Input<'a>,
+    <<M as Memory>::Engine as Engine>::Output<'a>,
+>;
+
+fn sent<M: Memory + ?Sized>(data: &M, to: u32) -> MessageOf<'_, M> {
+    let bytes = data.elements() * size_of::<M::Element>();
+    Message::sent(data.lend(), (M::Element::DTYPE, bytes), to)
+}
+
+fn received<M: MemoryMut + ?Sized>(data: &mut M, from: u32) -> MessageOf<'_, M> {
+    let bytes = data.elements() * size_of::<M::Element>();
+    Message::received(data.lend_mut(), (M::Element::DTYPE, bytes), from)
 }

@@ -166,8 +166,8 @@ impl Gpu {
             }
             if lowered.remote[i] && key.spots[i].is_none() && !is_empty {
                 return Err(Error::Unsupported(format!(
-                    "{} as `{}`: peers address the {name}, which is not memory of `CudaComm::alloc` or \
-                     `CudaComm::register` on rank {}{}; `staged` and `packet` take any memory",
+                    "{} as `{}`: peers address the {name}, which is not memory of \
+                     `Communicator::alloc_device` or `Communicator::register` on rank {}{}; `staged` and `packet` take any memory",
                     lowered.name(),
                     key.protocol.name(),
                     self.rank,

@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use roundelay_compiler::device::abi::Report;
 
-use super::CudaComm;
-use super::comm::drain;
-use super::gpu::LEAVE;
+use super::gpu::{Gpu, LEAVE};
 use super::program::Lowered;
-use crate::backend::cuda::{CudaStream, Fault};
+use crate::backend::cuda::Fault;
+use crate::engine::Core;
 use crate::error::{Error, Location};
 
 /// The number of polls before the core is given away.
@@ -21,24 +20,17 @@ const LINGER: Duration = Duration::from_secs(1);
 /// work is in it.
 const STALLED: u32 = 10;
 
-impl CudaComm {
-    /// Waits until everything in the stream is done.
-    ///
-    /// Kernels give up by themselves when nothing moves for the communicator's timeout. Other work in the
-    /// stream may take ten times as long.
-    ///
-    /// # Errors
-    ///
-    /// These end the communicator; the process and its GPU stay usable. [`Error::Timeout`] if a wait of a
-    /// kernel passed its deadline, with rank, algorithm, step, peer and source line; [`Error::LostRank`];
-    /// [`Error::Aborted`] if another rank failed; [`Error::Cuda`] if the driver reports a fault.
-    pub fn synchronize(&mut self, stream: &CudaStream) -> Result<(), Error> {
-        self.watch(|| stream.is_done())
-    }
-
+impl Gpu {
     /// Waits until `done` says so.
-    pub(super) fn watch(&mut self, done: impl Fn() -> Result<bool, Fault>) -> Result<(), Error> {
-        self.comm.core()?.usable()?;
+    ///
+    /// Kernels give up by themselves when nothing moves for the communicator's timeout. Other work in a stream may
+    /// take ten times as long.
+    pub(crate) fn watch(
+        &mut self,
+        core: &mut Core,
+        done: impl Fn() -> Result<bool, Fault>,
+    ) -> Result<(), Error> {
+        core.usable()?;
         let mut polls = 0u32;
         let (mut heard, began) = (Instant::now(), Instant::now());
         let mut gone: Option<Instant> = None;
@@ -48,7 +40,7 @@ impl CudaComm {
                 Ok(false) => {}
                 Err(fault) => {
                     let error = self.fault(&fault);
-                    return Err(self.end(error));
+                    return Err(self.end(core, error));
                 }
             }
             polls = polls.saturating_add(1);
@@ -61,29 +53,33 @@ impl CudaComm {
                 continue;
             }
             heard = Instant::now();
-            if self.gpu.mailbox.report().is_some() {
+            if self.mailbox.report().is_some() {
                 break;
             }
-            if let Err(error) = self.look(began, &mut gone) {
-                return Err(self.end(error));
+            if let Err(error) = self.look(core, began, &mut gone) {
+                return Err(self.end(core, error));
             }
         }
-        match self.gpu.mailbox.report() {
+        match self.mailbox.report() {
             None => Ok(()),
             Some(report) => {
-                let error = self.reported(&report)?;
-                Err(self.end(error))
+                let error = self.reported(core, &report);
+                Err(self.end(core, error))
             }
         }
     }
 
     /// Listens to the other ranks, and sees whether they are still there.
-    fn look(&mut self, began: Instant, gone: &mut Option<Instant>) -> Result<(), Error> {
-        let stalled = self.gpu.failed(format!(
+    fn look(
+        &mut self,
+        core: &mut Core,
+        began: Instant,
+        gone: &mut Option<Instant>,
+    ) -> Result<(), Error> {
+        let stalled = self.failed(format!(
             "the stream did not come to its end within {:?}: work of others in it takes longer, or the GPU hangs",
             began.elapsed()
         ));
-        let core = self.comm.core()?;
         core.hear(None)?;
         if let Some((peer, how)) = core.dead()
             && gone.get_or_insert_with(Instant::now).elapsed() > LINGER
@@ -97,34 +93,30 @@ impl CudaComm {
     }
 
     /// Ends the communicator: the others are told, kernels leave.
-    pub(super) fn end(&mut self, error: Error) -> Error {
-        let error = match self.comm.core() {
-            Ok(core) => core.fail(error),
-            Err(_) => error,
-        };
-        self.gpu.mailbox.abort();
-        let latest = self.gpu.journal.lock().latest();
+    pub(super) fn end(&mut self, core: &mut Core, error: Error) -> Error {
+        let error = core.fail(error);
+        self.mailbox.abort();
+        let latest = self.journal.lock().latest();
         if let Some(stream) = latest {
-            let _ = drain(&stream, LEAVE);
+            let _ = stream.drain(LEAVE);
         }
         error
     }
 
     /// Returns the error of a wait that a kernel gave up.
-    fn reported(&mut self, report: &Report) -> Result<Error, Error> {
-        let call = self.gpu.journal.lock().call(report.epoch);
-        let location = location(self.rank(), call.as_deref(), report);
-        let core = self.comm.core()?;
+    fn reported(&mut self, core: &mut Core, report: &Report) -> Error {
+        let call = self.journal.lock().call(report.epoch);
+        let location = location(self.rank, call.as_deref(), report);
         // Somebody may have failed first, or be gone: that is the cause.
         if let Err(error) = core.hear(Some(&location)) {
-            return Ok(error);
+            return error;
         }
         if let Some(how) = core.gone(report.peer, true) {
             let how = format!("{how} while rank {} waited for {}", core.rank(), awaited(report));
-            return Ok(core.lost(report.peer, how, Some(location)));
+            return core.lost(report.peer, how, Some(location));
         }
-        Ok(match report.what {
-            2 => self.gpu.failed("its kernels were told to leave".into()),
+        match report.what {
+            2 => self.failed("its kernels were told to leave".into()),
             _ => Error::Timeout {
                 location: Box::new(location),
                 awaited: awaited(report),
@@ -132,7 +124,7 @@ impl CudaComm {
                 after: core.timeout(),
                 remark: remark(report),
             },
-        })
+        }
     }
 }
 

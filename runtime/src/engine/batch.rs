@@ -5,78 +5,68 @@
 //! a channel of their own. Messages from one rank to another are received in the order in which they
 //! are sent, whatever batches they are in.
 
-use super::Core;
+use super::{Core, Recent};
 use crate::bind::Stats;
 use crate::bind::{self, Bound, Transfer, bind_batch};
-use crate::dtype::{DType, Element};
+use crate::dtype::DType;
 use crate::error::Error;
 use crate::executor::wait::Wait;
 use crate::executor::{Base, Player};
-use crate::memory::{bytes, bytes_mut};
 use roundelay_compiler::plan::Dir;
 
-/// Bound batches that are kept.
-const KEPT: usize = 64;
-
 /// Batches that were played before: one of the same shape is played again at once.
-#[derive(Default)]
-pub(crate) struct Batches {
-    kept: Vec<Bound>,
-    next: usize,
-}
+pub(crate) type Batches = Recent<Bound, 64>;
 
-impl Batches {
-    fn find(&self, name: &str, messages: &[Message<'_>]) -> Option<usize> {
-        self.kept.iter().position(|bound| {
-            bound.batch.as_ref().is_some_and(|batch| {
-                batch.name == name
-                    && batch.transfers.iter().copied().eq(messages.iter().map(Message::transfer))
-            })
-        })
-    }
-
-    fn keep(&mut self, bound: Bound) -> usize {
-        let at = self.next % KEPT;
-        self.next += 1;
-        match self.kept.get_mut(at) {
-            Some(old) => *old = bound,
-            None => self.kept.push(bound),
-        }
-        at
-    }
-}
-
-/// A message of a call.
+/// A message of a call, on memory of any kind.
 #[derive(Debug)]
-pub(crate) struct Message<'a> {
-    peer: u32,
-    dtype: DType,
-    memory: Memory<'a>,
+pub struct Message<I, O> {
+    pub(crate) peer: u32,
+    pub(crate) dtype: DType,
+    pub(crate) bytes: u64,
+    pub(crate) end: End<I, O>,
 }
 
+/// The end of a message that a rank is, with its memory.
 #[derive(Debug)]
-enum Memory<'a> {
-    Sent(&'a [u8]),
-    Received(&'a mut [u8]),
+pub(crate) enum End<I, O> {
+    Sent(I),
+    Received(O),
 }
 
-impl<'a> Message<'a> {
-    pub(crate) fn sent<T: Element>(data: &'a [T], to: u32) -> Self {
-        Message { peer: to, dtype: T::DTYPE, memory: Memory::Sent(bytes(data)) }
+impl<I, O> Message<I, O> {
+    /// Describes a message to a rank, of a type and so many bytes.
+    pub(crate) fn sent(data: I, (dtype, bytes): (DType, usize), to: u32) -> Self {
+        Message { peer: to, dtype, bytes: bytes as u64, end: End::Sent(data) }
     }
 
-    pub(crate) fn received<T: Element>(data: &'a mut [T], from: u32) -> Self {
-        Message { peer: from, dtype: T::DTYPE, memory: Memory::Received(bytes_mut(data)) }
+    /// Describes a message from a rank.
+    pub(crate) fn received(data: O, (dtype, bytes): (DType, usize), from: u32) -> Self {
+        Message { peer: from, dtype, bytes: bytes as u64, end: End::Received(data) }
     }
 
-    fn transfer(&self) -> Transfer {
-        let (dir, len) = match &self.memory {
-            Memory::Sent(data) => (Dir::Send, data.len()),
-            Memory::Received(data) => (Dir::Recv, data.len()),
+    pub(crate) fn transfer(&self) -> Transfer {
+        let dir = match &self.end {
+            End::Sent(_) => Dir::Send,
+            End::Received(_) => Dir::Recv,
         };
-        Transfer { peer: self.peer, dir, dtype: self.dtype, bytes: len as u64 }
+        Transfer { peer: self.peer, dir, dtype: self.dtype, bytes: self.bytes }
     }
 }
+
+/// Fails unless the other end of every message is one of so many ranks; `what` is done with it.
+pub(crate) fn peers<I, O>(what: &str, messages: &[Message<I, O>], ranks: u32) -> Result<(), Error> {
+    match messages.iter().find(|message| message.peer >= ranks) {
+        None => Ok(()),
+        Some(message) => Err(Error::Usage(format!(
+            "there is no rank {} to {what} with: the ranks are 0 to {}",
+            message.peer,
+            ranks - 1
+        ))),
+    }
+}
+
+/// A message of memory of this host.
+type HostMessage<'a> = Message<&'a [u8], &'a mut [u8]>;
 
 impl Core {
     /// Plays a batch. `collective` is the word by which ranks know each other's calls, if all ranks
@@ -84,34 +74,32 @@ impl Core {
     pub(crate) fn exchange(
         &mut self,
         name: &'static str,
-        messages: &mut [Message<'_>],
+        messages: &mut [HostMessage<'_>],
         collective: Option<u64>,
     ) -> Result<Stats, Error> {
         self.usable()?;
-        let size = self.size();
-        if let Some(message) = messages.iter().find(|m| m.peer >= size) {
-            return Err(Error::Usage(format!(
-                "there is no rank {} to {} with: the ranks are 0 to {}",
-                message.peer,
-                if collective.is_some() { "exchange" } else { name },
-                size - 1
-            )));
-        }
-        let at = match self.batches.find(name, messages) {
+        peers(if collective.is_some() { "exchange" } else { name }, messages, self.size())?;
+        let played = |bound: &Bound| {
+            bound.batch.as_ref().is_some_and(|batch| {
+                batch.name == name
+                    && batch.transfers.iter().copied().eq(messages.iter().map(Message::transfer))
+            })
+        };
+        let at = match self.batches.position(played) {
             Some(at) => at,
             None => self.bind_batch(name, messages)?,
         };
         self.work.bases.clear();
         for message in messages {
-            let (address, len) = match &mut message.memory {
-                Memory::Sent(data) => (data.as_ptr().cast_mut(), data.len()),
-                Memory::Received(data) => (data.as_mut_ptr(), data.len()),
+            let (address, len) = match &mut message.end {
+                End::Sent(data) => (data.as_ptr().cast_mut(), data.len()),
+                End::Received(data) => (data.as_mut_ptr(), data.len()),
             };
             let mapped = self.arena.find(address, len);
             self.work.bases.push(Base { address, mapped });
         }
         let entered = collective.map(|word| self.enter(word, None));
-        let bound = &self.batches.kept[at];
+        let bound = &self.batches[at];
         let mut player = Player {
             bound,
             work: &mut self.work,
@@ -133,7 +121,11 @@ impl Core {
         player.play(0).map_err(|error| self.fail(error))
     }
 
-    fn bind_batch(&mut self, name: &'static str, messages: &[Message<'_>]) -> Result<usize, Error> {
+    fn bind_batch(
+        &mut self,
+        name: &'static str,
+        messages: &[HostMessage<'_>],
+    ) -> Result<usize, Error> {
         let transfers = messages.iter().map(Message::transfer).collect();
         let batch = bind::Batch { name, transfers };
         match bind_batch(batch, &mut self.group, &mut self.endpoints, self.timeout) {

@@ -9,8 +9,9 @@ use std::time::Duration;
 use roundelay_compiler::cost::{Rates, Topology};
 use roundelay_compiler::plan::{Plan, Shares};
 
+use super::Recent;
 use super::batch::Batches;
-use super::call::{Args, Call};
+use super::call::{Args, HostCall};
 use super::plans::Plans;
 use crate::abort;
 use crate::bind::Stats;
@@ -42,8 +43,8 @@ pub(crate) struct Core {
     pub(crate) scratch: Option<Cut>,
     pub(crate) endpoints: Endpoints,
     pub(crate) work: Work,
-    pub(crate) bounds: Vec<Bound>,
-    pub(crate) next_bound: usize,
+    /// Bound plans.
+    pub(crate) bounds: Recent<Bound, 256>,
     pub(crate) batches: Batches,
     /// The bound plan of the call in progress, or of the last one.
     pub(crate) current: Option<usize>,
@@ -73,8 +74,7 @@ impl Core {
             scratch: None,
             endpoints: Endpoints::default(),
             work: Work::default(),
-            bounds: Vec::new(),
-            next_bound: 0,
+            bounds: Recent::default(),
             batches: Batches::default(),
             current: None,
             calls: 0,
@@ -128,36 +128,36 @@ impl Core {
     }
 
     /// Plays a plan; see [`Communicator::run`](crate::Communicator::run).
-    pub(crate) fn run(&mut self, plan: &Plan, call: Call<'_>) -> Result<Stats, Error> {
+    pub(crate) fn run(&mut self, plan: &Plan, call: HostCall<'_>) -> Result<Stats, Error> {
         self.call(plan, call, &[])
     }
 
     /// Plays a plan with so many elements in each block.
-    pub(crate) fn call_cut(
+    pub(crate) fn run_cut(
         &mut self,
         plan: &Plan,
-        call: Call<'_>,
+        call: HostCall<'_>,
         counts: &[usize],
     ) -> Result<Stats, Error> {
         let counts: Vec<u64> = counts.iter().map(|&c| c as u64).collect();
         let blocks = counts.len() as u64 == u64::from(plan.header.blocks);
         match counts.first() {
             Some(&count) if blocks && counts.iter().all(|&c| c == count) => {
-                self.call(plan, Call { count, ..call }, &[])
+                self.call(plan, HostCall { count, ..call }, &[])
             }
             _ => {
                 let count = counts.iter().fold(0u64, |sum, &c| sum.saturating_add(c));
-                self.call(plan, Call { count, ..call }, &counts)
+                self.call(plan, HostCall { count, ..call }, &counts)
             }
         }
     }
 
-    fn call(&mut self, plan: &Plan, call: Call<'_>, counts: &[u64]) -> Result<Stats, Error> {
+    fn call(&mut self, plan: &Plan, call: HostCall<'_>, counts: &[u64]) -> Result<Stats, Error> {
         self.usable()?;
         if call.count == 0 && plan.header.collective != "barrier" {
             return Ok(Stats::default());
         }
-        let Call { count, dtype, op, factor, mut args } = call;
+        let HostCall { count, dtype, op, factor, mut args } = call;
         let key = Key { hash: plan.header.hash, count, dtype, op };
         let shares = self.divide(plan, &key)?;
         let sizing = Sizing { counts, shares: shares.as_ref() };
@@ -171,7 +171,7 @@ impl Core {
         // Most calls are like the one before.
         let at = match self.current.filter(|&at| known(&self.bounds[at])) {
             Some(at) => at,
-            None => match self.bounds.iter().position(known) {
+            None => match self.bounds.position(known) {
                 Some(at) => at,
                 None => self.bind(plan, key, sizing)?,
             },

@@ -7,51 +7,21 @@ use roundelay_algorithms::Entry;
 use roundelay_compiler::Plan;
 use roundelay_compiler::plan::Placement;
 
-use super::Core;
+use super::table::{Named, served};
+use super::{Core, Recent};
 use crate::choose::{Choice, Request, Resolver};
 #[cfg(feature = "cuda")]
 use crate::choose::{How, NVLINK};
 use crate::custom::Algorithm;
 use crate::digest::mix;
-use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::hints::Hints;
-
-/// The number of calls whose plan is remembered.
-const KEPT: usize = 256;
-
-/// The collectives for which an algorithm can be installed: those with a method of their own.
-pub(crate) const SERVED: [&str; 9] = [
-    "all_reduce",
-    "reduce",
-    "broadcast",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "gather",
-    "scatter",
-    "barrier",
-];
-
-/// The part of a call by name that decides the algorithm: the same on all ranks. Calls are compared in this
-/// order, and mostly differ in the first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Named {
-    /// The length of the whole vector.
-    pub(crate) bytes: u64,
-    pub(crate) root: u32,
-    pub(crate) dtype: DType,
-    pub(crate) op: RedOp,
-    pub(crate) placement: Placement,
-    pub(crate) collective: &'static str,
-}
 
 /// The plans of a communicator, and the settings that choose them.
 #[derive(Debug, Default)]
 pub(crate) struct Plans {
-    /// Plans by call; the oldest make way.
-    calls: Vec<(Named, Arc<Plan>)>,
-    next: usize,
+    /// Plans by call.
+    calls: Recent<(Named, Arc<Plan>), 256>,
     /// Algorithms of the library that were chosen before, by path.
     book: Vec<(&'static str, Algorithm)>,
     /// The hints of the communicator, and those of the call in progress.
@@ -121,7 +91,7 @@ impl Core {
         call: Named,
         play: impl FnOnce(&mut Core, &Plan) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let known = self.plans.calls.iter().position(|(known, _)| *known == call);
+        let known = self.plans.calls.position(|(known, _)| *known == call);
         match known.filter(|_| self.plans.call.is_none()) {
             Some(at) => {
                 let lent = std::mem::take(&mut self.plans.calls);
@@ -151,12 +121,7 @@ impl Core {
         if plans.call.is_some() {
             return Ok(plan);
         }
-        let at = plans.next % KEPT;
-        plans.next += 1;
-        match plans.calls.get_mut(at) {
-            Some(oldest) => *oldest = (call, plan.clone()),
-            None => plans.calls.push((call, plan.clone())),
-        }
+        plans.calls.keep((call, plan.clone()));
         Ok(plan)
     }
 
@@ -243,7 +208,7 @@ impl Core {
         self.usable()?;
         let collective = algorithm.collective().to_string();
         // A rank that cannot install it tells the others so, by a word that none of them has.
-        let plan = match SERVED.contains(&collective.as_str()) {
+        let plan = match served(&collective).is_some() {
             true => self.standard_plan(algorithm),
             false => Err(Error::Usage(format!(
                 "{algorithm} cannot be installed: `{collective}` is not called by name; play it by \

@@ -3,8 +3,8 @@
 //! Two areas, as large as the largest call of a job needs, serve all its calls: for input (or data in place)
 //! and output. Libraries inside the ranks that bring memory of their own have two of theirs.
 
-use roundelay::Error;
-use roundelay::cuda::{CudaBuffers, CudaComm, DevicePtr};
+use roundelay::cuda::DevicePtr;
+use roundelay::{Args, Communicator, Error};
 
 /// Bytes before and after; data is aligned as it would be without.
 pub(crate) const GUARD: usize = 4096;
@@ -37,10 +37,10 @@ impl View {
     }
 
     /// Returns the buffers as arguments of a call of ours.
-    pub(crate) fn buffers(&self) -> CudaBuffers {
+    pub(crate) fn buffers(&self) -> Args<DevicePtr, DevicePtr> {
         match self.in_place {
-            true => CudaBuffers::InPlace { data: self.data[0] },
-            false => CudaBuffers::OutOfPlace { input: self.data[0], output: self.data[1] },
+            true => Args::InPlace { data: self.data[0] },
+            false => Args::OutOfPlace { input: self.data[0], output: self.data[1] },
         }
     }
 
@@ -54,7 +54,7 @@ impl View {
     }
 
     /// Guards around the data, and poison in it.
-    pub(crate) fn poison(&self, gpu: &mut CudaComm) -> Result<(), Error> {
+    pub(crate) fn poison(&self, gpu: &mut Communicator) -> Result<(), Error> {
         for area in self.used() {
             gpu.fill(self.areas[area], GUARD_BYTE, room(self.lens[area]))?;
             gpu.fill(self.data[area], POISON, self.lens[area])?;
@@ -63,29 +63,29 @@ impl View {
     }
 
     /// Writes poison where the result will be, out of place.
-    pub(crate) fn spoil(&self, gpu: &mut CudaComm) -> Result<(), Error> {
+    pub(crate) fn spoil(&self, gpu: &mut Communicator) -> Result<(), Error> {
         gpu.fill(self.data[1], POISON, self.lens[1])
     }
 
     /// Zeros in the data.
-    pub(crate) fn clear(&self, gpu: &mut CudaComm) -> Result<(), Error> {
+    pub(crate) fn clear(&self, gpu: &mut Communicator) -> Result<(), Error> {
         self.used().try_for_each(|area| gpu.fill(self.data[area], 0, self.lens[area]))
     }
 
     /// Writes what is to be read.
-    pub(crate) fn write(&self, gpu: &mut CudaComm, input: &[u8]) -> Result<(), Error> {
+    pub(crate) fn write(&self, gpu: &mut Communicator, input: &[u8]) -> Result<(), Error> {
         gpu.write(self.data[0], input)
     }
 
     /// Reads the result. Whether the guards around it are as they were.
-    pub(crate) fn read(&self, gpu: &mut CudaComm, into: &mut Host) -> Result<bool, Error> {
+    pub(crate) fn read(&self, gpu: &mut Communicator, into: &mut Host) -> Result<bool, Error> {
         self.read_area(gpu, self.result(), into)
     }
 
     /// Returns true if the input and the guards around it are unchanged; always true in place.
     pub(crate) fn kept(
         &self,
-        gpu: &mut CudaComm,
+        gpu: &mut Communicator,
         input: &[u8],
         scratch: &mut Host,
     ) -> Result<bool, Error> {
@@ -96,7 +96,12 @@ impl View {
         Ok(intact && scratch.data() == input)
     }
 
-    fn read_area(&self, gpu: &mut CudaComm, area: usize, into: &mut Host) -> Result<bool, Error> {
+    fn read_area(
+        &self,
+        gpu: &mut Communicator,
+        area: usize,
+        into: &mut Host,
+    ) -> Result<bool, Error> {
         into.bytes.resize(room(self.lens[area]), 0);
         into.len = self.lens[area];
         into.at = (self.data[area].address() - self.areas[area].address()) as usize;

@@ -3,26 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use roundelay::cuda::CudaComm;
-use roundelay::{Algorithm, Error, RedOp, Reduction};
+use roundelay::{Algorithm, Communicator, Error};
 use roundelay_compiler::collective::{Kind, Spec};
 use roundelay_compiler::plan::WireType;
 use roundelay_compiler::{Instance, Placement, Shape};
 
 use super::super::JobEntry;
-use super::super::data::{FACTOR, wire_epsilon};
+use super::super::data::wire_epsilon;
 use super::super::places::Places;
 use crate::args::Target;
 use crate::load::{entry, load_one};
 use crate::report::Failure;
-
-/// Returns the reduction of an operator, with the factor that jobs use.
-pub(crate) fn reduction(op: RedOp) -> Reduction {
-    match op {
-        RedOp::PremulSum => Reduction::premul_sum(FACTOR),
-        op => op.into(),
-    }
-}
 
 /// An algorithm, for one root or for all in turn.
 pub(crate) struct Ready {
@@ -38,7 +29,7 @@ pub(crate) struct Ready {
 impl Ready {
     /// Loads it; `root` is the only one, or every rank is in turn.
     pub(crate) fn new(
-        gpu: &mut CudaComm,
+        gpu: &mut Communicator,
         piece: &JobEntry,
         root: Option<u32>,
     ) -> Result<Result<Self, Error>, Failure> {
@@ -72,7 +63,7 @@ impl Ready {
     /// Returns an algorithm of the book with all its roots in turn; none if it does not allow these ranks or
     /// this placement.
     pub(crate) fn of_book(
-        gpu: &mut CudaComm,
+        gpu: &mut Communicator,
         name: &str,
         shape: &Shape,
         in_place: bool,
@@ -89,7 +80,7 @@ impl Ready {
         let placement = if in_place { Placement::InPlace } else { Placement::OutOfPlace };
         let Ok(ready) = Ready::new(gpu, &piece, None) else { return Ok(None) };
         let mut ready = ready?;
-        match gpu.host().plan(ready.algorithm(0), placement) {
+        match gpu.plan(ready.algorithm(0), placement) {
             Ok(plan) => {
                 // This rounding is as coarse as any.
                 ready.wire = if plan.header.lossy { wire_epsilon(WireType::Bf16) } else { 0.0 };
@@ -125,7 +116,7 @@ impl Ready {
     }
 
     /// Returns the places that a call reads and must write.
-    pub(crate) fn places(&self, turn: u64, gpu: &CudaComm, count: usize) -> Places<'_> {
+    pub(crate) fn places(&self, turn: u64, gpu: &Communicator, count: usize) -> Places<'_> {
         let (root, _, spec) = self.turn(turn);
         Places {
             kind: &spec.kind,
@@ -138,11 +129,11 @@ impl Ready {
     }
 }
 
-fn loaded(gpu: &mut CudaComm, target: &Target) -> Result<Algorithm, Error> {
+fn loaded(gpu: &mut Communicator, target: &Target) -> Result<Algorithm, Error> {
     if let Some((collective, name)) = entry(&target.target) {
         return gpu.algorithm(collective, name);
     }
-    let algorithm = gpu.host().load(Path::new(&target.target))?;
+    let algorithm = gpu.load(Path::new(&target.target))?;
     match &target.algorithm {
         Some(name) => algorithm.named(name),
         None => Ok(algorithm),

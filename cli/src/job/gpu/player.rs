@@ -1,12 +1,12 @@
 //! Plays calls on fresh data, and checks everything about them.
 
-use roundelay::cuda::{CudaArgs, CudaBuffer, CudaComm, CudaStream, DevicePtr, Protocol};
-use roundelay::{DType, Error, RedOp};
+use roundelay::cuda::{CudaBuffer, CudaStream, DevicePtr, Launch, Protocol};
+use roundelay::{Call, Communicator, DType, Error, RedOp};
 
-use super::super::data::Rule;
+use super::super::data::{FACTOR, Rule};
 use super::super::many::{fill_all, judge_all, threads};
 use super::buffers::{GUARD, Host, View, poisoned};
-use super::piece::{Ready, reduction};
+use super::piece::Ready;
 
 /// The properties that the calls of a size have in common.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ impl Areas {
 
 impl Calls<'_> {
     /// Returns the bytes of data in the two areas.
-    pub(crate) fn lens(&self, gpu: &CudaComm) -> [usize; 2] {
+    pub(crate) fn lens(&self, gpu: &Communicator) -> [usize; 2] {
         let count = usize::try_from(self.count).unwrap_or(usize::MAX);
         let places = self.ready.places(0, gpu, count);
         let lens = match self.ready.in_place {
@@ -56,25 +56,20 @@ impl Calls<'_> {
     }
 
     /// Returns their memory.
-    pub(crate) fn view(&self, gpu: &CudaComm, areas: Areas) -> View {
+    pub(crate) fn view(&self, gpu: &Communicator, areas: Areas) -> View {
         let Areas { begin, data } = areas;
         View { in_place: self.ready.in_place, areas: begin, data, lens: self.lens(gpu) }
     }
 
     /// Returns the arguments of a call as the runtime takes them.
-    pub(crate) fn args(&self, view: &View) -> CudaArgs {
-        CudaArgs {
-            buffers: view.buffers(),
-            count: self.count,
-            dtype: self.dtype,
-            reduction: reduction(self.op),
-            protocol: self.protocol,
-            blocks: self.blocks,
-        }
+    pub(crate) fn args(&self, view: &View) -> Launch {
+        let Calls { count, dtype, op, protocol, blocks, .. } = *self;
+        let call = Call { count, dtype, op, factor: FACTOR, args: view.buffers() };
+        Launch { call, protocol, blocks }
     }
 
     /// Returns the elements of a call. `whole` numbers have exact sums.
-    pub(crate) fn rule(&self, gpu: &CudaComm, seed: u64, whole: bool) -> Rule {
+    pub(crate) fn rule(&self, gpu: &Communicator, seed: u64, whole: bool) -> Rule {
         let Calls { dtype, op, .. } = *self;
         Rule { seed, ranks: gpu.size(), dtype, op, wire: self.ready.wire, whole }
     }
@@ -82,7 +77,7 @@ impl Calls<'_> {
 
 /// A rank's GPU, and memory of the host for what is compared.
 pub(crate) struct Player<'a> {
-    pub(crate) gpu: &'a mut CudaComm,
+    pub(crate) gpu: &'a mut Communicator,
     pub(crate) stream: CudaStream,
     /// The output that [`Player::verify`] read last.
     pub(crate) output: Host,
@@ -92,17 +87,18 @@ pub(crate) struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    pub(crate) fn new(gpu: &'a mut CudaComm) -> Self {
+    pub(crate) fn new(gpu: &'a mut Communicator) -> Result<Self, Error> {
         let threads = threads(gpu.size());
-        let stream = gpu.stream();
-        Player { gpu, stream, output: Host::default(), scratch: Host::default(), threads }
+        let stream = gpu.stream()?;
+        let (output, scratch) = (Host::default(), Host::default());
+        Ok(Player { gpu, stream, output, scratch, threads })
     }
 
     /// Plays a call once on what the buffers hold, and returns the way and the blocks with which it is played.
     pub(crate) fn tried(
         &mut self,
         calls: Calls<'_>,
-        args: &CudaArgs,
+        args: &Launch,
     ) -> Result<(Protocol, u32), Error> {
         let algorithm = calls.ready.algorithm(0);
         let how = self.gpu.how(algorithm, args)?;
