@@ -190,6 +190,33 @@ fn header(name: &str) -> Header {
     }
 }
 
+/// Returns the messages that a rank sends to itself, the first one sent with the first one received.
+pub(crate) fn own_pairs(own: u32, transfers: &[Transfer]) -> Result<Vec<(usize, usize)>, Error> {
+    let mine = |dir| {
+        let listed = transfers.iter().enumerate();
+        listed.filter(move |(_, t)| (t.peer, t.dir) == (own, dir))
+    };
+    let (sent, received) = (mine(Dir::Send).count(), mine(Dir::Recv).count());
+    if sent != received {
+        return Err(Error::Usage(format!(
+            "rank {own} sends {sent} messages to itself and receives {received}: what a rank \
+             sends to itself it must receive in the same batch"
+        )));
+    }
+    let pairs = mine(Dir::Send).zip(mine(Dir::Recv));
+    let alike = pairs.map(|((from, send), (to, recv))| {
+        match (send.dtype, send.bytes) == (recv.dtype, recv.bytes) {
+            true => Ok((from, to)),
+            false => Err(Error::Usage(format!(
+                "rank {own} sends {} to itself, and receives {}: both must be alike",
+                content(send.dtype, send.bytes),
+                content(recv.dtype, recv.bytes)
+            ))),
+        }
+    });
+    alike.collect()
+}
+
 struct Builder {
     slot_bytes: u64,
     bound: Bound,
@@ -213,37 +240,20 @@ impl Builder {
         })
     }
 
-    /// Adds the rank's messages to itself, the first one sent to the first one received: copies, in a lane of
-    /// their own.
+    /// Adds the rank's messages to itself: copies, in a lane of their own.
     fn own_part(&mut self, own: u32, transfers: &[Transfer]) -> Result<(), Error> {
-        let mine = |dir| {
-            let listed = transfers.iter().enumerate();
-            listed.filter(move |(_, t)| (t.peer, t.dir) == (own, dir))
-        };
-        let (sent, received) = (mine(Dir::Send).count(), mine(Dir::Recv).count());
-        if sent != received {
-            return Err(Error::Usage(format!(
-                "rank {own} sends {sent} messages to itself and receives {received}: what a rank \
-                 sends to itself it must receive in the same batch"
-            )));
-        }
         let first = self.bound.steps.len() as u32;
-        for ((from, send), (to, recv)) in mine(Dir::Send).zip(mine(Dir::Recv)) {
-            if (send.dtype, send.bytes) != (recv.dtype, recv.bytes) {
-                return Err(Error::Usage(format!(
-                    "rank {own} sends {} to itself, and receives {}: both must be alike",
-                    content(send.dtype, send.bytes),
-                    content(recv.dtype, recv.bytes)
-                )));
-            }
+        for (from, to) in own_pairs(own, transfers)? {
+            let send = &transfers[from];
             for (offset, len) in self.pieces(send.bytes) {
                 self.local();
                 let buffers = [from, to];
                 self.step(send, to, &buffers, (offset, len), 1);
             }
         }
-        if sent > 0 {
-            self.bound.lanes.push(first..self.bound.steps.len() as u32);
+        let end = self.bound.steps.len() as u32;
+        if end > first {
+            self.bound.lanes.push(first..end);
         }
         Ok(())
     }

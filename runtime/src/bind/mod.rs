@@ -14,7 +14,7 @@ mod check;
 mod shape;
 mod short;
 
-pub(crate) use batch::{Batch, Transfer, bind_batch, tagged};
+pub(crate) use batch::{Batch, Transfer, bind_batch, own_pairs, tagged};
 pub(crate) use build::bind;
 pub(crate) use shape::{Pace, Shape, digest};
 pub use short::Stats;

@@ -41,6 +41,8 @@ pub(crate) struct Gpu {
     pub(super) next_bound: usize,
     /// Kernels, whatever the count.
     pub(super) compiled: BTreeMap<Compiled, Arc<Kernel>>,
+    /// The kernel of messages between single ranks.
+    pub(super) batch: Option<Arc<Kernel>>,
     pub(crate) choices: Choices,
     pub(super) staging: Staging,
     pub(super) regions: Regions,
@@ -167,7 +169,7 @@ impl Gpu {
         self.abandon_staging();
         let regions = self.regions.all().chain(&self.retired);
         regions.cloned().for_each(std::mem::forget);
-        self.compiled.values().cloned().for_each(std::mem::forget);
+        self.compiled.values().chain(&self.batch).cloned().for_each(std::mem::forget);
     }
 }
 

@@ -27,10 +27,7 @@ impl CudaGraph {
     /// [`Error::Cuda`] if the driver refuses.
     pub fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
         let mut journal = self.journal.lock();
-        let launched = match self.calls.is_empty() {
-            true => Ok(()),
-            false => journal.follow(stream),
-        };
+        let launched = journal.follow(stream);
         journal.replayed(&self.calls);
         drop(journal);
         let launched = launched.and_then(|()| self.graph.launch(stream));

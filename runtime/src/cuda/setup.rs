@@ -115,6 +115,7 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         bounds: Vec::new(),
         next_bound: 0,
         compiled: BTreeMap::new(),
+        batch: None,
         choices: Choices::default(),
         staging: Staging::default(),
         regions: Regions::new(rank),

@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 
 use roundelay_compiler::device::abi::Report;
+use roundelay_compiler::emit::cuda::batch;
 
 use super::gpu::{Gpu, LEAVE};
 use super::program::Lowered;
 use crate::backend::cuda::Fault;
+use crate::bind::tagged;
 use crate::engine::Core;
 use crate::error::{Error, Location};
 
@@ -117,6 +119,11 @@ impl Gpu {
         }
         match report.what {
             2 => self.failed("its kernels were told to leave".into()),
+            batch::OTHER => Error::MessageMismatch {
+                location: Box::new(location),
+                peer: report.peer,
+                sent: tagged(report.seen as u32),
+            },
             _ => Error::Timeout {
                 location: Box::new(location),
                 awaited: awaited(report),
@@ -130,6 +137,15 @@ impl Gpu {
 
 /// Returns the place in an algorithm at which a kernel was.
 fn location(rank: u32, call: Option<&Lowered>, report: &Report) -> Location {
+    if report.word >= batch::ARRIVED {
+        let text = match report.what {
+            batch::OTHER => {
+                format!("receive {} from rank {}", tagged(report.wanted as u32), report.peer)
+            }
+            _ => String::new(),
+        };
+        return Location { rank, name: "batch".into(), step: 0, site: String::new(), text };
+    }
     let site = call.and_then(|call| call.site(report.site));
     Location {
         rank,
@@ -144,17 +160,21 @@ fn awaited(report: &Report) -> String {
     let peer = report.peer;
     match report.word {
         0 => format!("rank {peer} to enter the call"),
-        1 => format!("a message from rank {peer}"),
-        2 => format!("rank {peer} to take a message"),
+        1 | batch::ARRIVED => format!("a message from rank {peer}"),
+        2 | batch::ROOM => format!("rank {peer} to take a message"),
         3 => format!("a packet from rank {peer}"),
         _ => format!("rank {peer} to enter the call before"),
     }
 }
 
 fn remark(report: &Report) -> String {
-    let Report { peer, block, wanted, seen, epoch, .. } = report;
+    let Report { peer, block, wanted, seen, .. } = report;
+    let call = match report.word {
+        batch::ARRIVED.. => "a batch".into(),
+        _ => format!("call {}", report.epoch),
+    };
     format!(
-        " in block {block} of call {epoch} on the GPU (wanted {wanted:#x}, saw {seen:#x}); rank {peer} is alive: see \
+        " in block {block} of {call} on the GPU (wanted {wanted:#x}, saw {seen:#x}); rank {peer} is alive: see \
          whether it makes the same call and is not far behind, or raise the timeout"
     )
 }

@@ -23,6 +23,8 @@ pub(crate) mod table;
 
 pub(crate) use self::core::Core;
 pub(crate) use batch::Message;
+#[cfg(feature = "cuda")]
+pub(crate) use batch::{End, peers};
 pub(crate) use call::Blocks;
 pub use call::{Args, Call};
 #[cfg(feature = "cuda")]
