@@ -54,7 +54,7 @@ pub(crate) struct Transfer {
 
 /// The messages that a bound batch was made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Batch {
+pub(crate) struct BatchShape {
     /// `batch`, `send`, `recv`, or the collective that is played as a batch.
     pub(crate) name: &'static str,
     /// The messages, in the order in which they were listed.
@@ -105,7 +105,7 @@ impl std::fmt::Display for Transfer {
 /// Makes steps of a batch, and opens the connections that it uses. Buffer `i` of the call is the
 /// memory of message `i`.
 pub(crate) fn bind_batch(
-    batch: Batch,
+    batch: BatchShape,
     group: &mut Group,
     endpoints: &mut Endpoints,
     timeout: Duration,
@@ -158,7 +158,7 @@ pub(crate) fn bind_batch(
 
 /// Makes a bound batch without steps. What plans say of the whole vector has no meaning here: the elements
 /// are bytes, and the lengths are those of the messages.
-fn empty(batch: Batch) -> Bound {
+fn empty(batch: BatchShape) -> Bound {
     let key = Key { hash: [0; 16], count: 0, dtype: DType::U8, op: RedOp::Sum };
     let lens: Vec<u64> = batch.transfers.iter().map(|t| t.bytes).collect();
     let (shape, kernel) = (Shape::bytes(lens), Kernel::copies(DType::U8));

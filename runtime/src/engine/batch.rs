@@ -127,7 +127,7 @@ impl Core {
         messages: &[HostMessage<'_>],
     ) -> Result<usize, Error> {
         let transfers = messages.iter().map(Message::transfer).collect();
-        let batch = bind::Batch { name, transfers };
+        let batch = bind::BatchShape { name, transfers };
         match bind_batch(batch, &mut self.group, &mut self.endpoints, self.timeout) {
             Ok(bound) => Ok(self.batches.keep(bound)),
             Err(error @ Error::Usage(_)) => Err(error),
