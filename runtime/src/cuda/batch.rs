@@ -11,6 +11,7 @@ use roundelay_compiler::plan::Dir;
 use super::gpu::Gpu;
 use super::layout::Layout;
 use super::program::{WORDS, words};
+use super::unplayable::Unplayable;
 use super::{CudaStream, DevicePtr};
 use crate::backend::cuda::{Aside, Kernel};
 use crate::bind::{Transfer, own_pairs};
@@ -44,15 +45,12 @@ impl Gpu {
             return Err(Error::Usage(format!("{name}: the memory of message {null} is null")));
         }
         let place = Place { rank: self.rank, layout: &self.layout };
-        let (ends, order) = ends(&place, &transfers, |rank| self.arena.base(rank))
-            .map_err(|why| Error::Unsupported(format!("{name}: {why}")))?;
-        let blocks = ends.len() as u32 * LANES;
-        if blocks > self.sms {
-            return Err(Error::Unsupported(format!(
-                "{name}: messages with {} peers take {blocks} blocks, and a GPU has {} multiprocessors",
-                ends.len(),
-                self.sms
-            )));
+        let refused = |why: Unplayable| Error::Unsupported(format!("{name}: {why}"));
+        let (ends, order) =
+            ends(&place, &transfers, |rank| self.arena.base(rank)).map_err(refused)?;
+        let (blocks, sms) = (ends.len() as u32 * LANES, self.sms);
+        if blocks > sms {
+            return Err(refused(Unplayable::Blocks { ends: ends.len(), blocks, sms }));
         }
         let copies =
             pairs.into_iter().map(|(from, to)| (address(to), address(from), transfers[from].bytes));
@@ -134,7 +132,7 @@ fn ends(
     place: &Place<'_>,
     transfers: &[Transfer],
     base: impl Fn(u32) -> u64,
-) -> Result<(Vec<batch::End>, Vec<usize>), String> {
+) -> Result<(Vec<batch::End>, Vec<usize>), Unplayable> {
     let &Place { rank, layout } = place;
     let mut found: Vec<(u32, Dir)> = Vec::new();
     for transfer in transfers.iter().filter(|t| t.peer != rank) {
@@ -171,10 +169,8 @@ fn ends(
     }
     match (ends.len() <= ENDS, order.len() <= MESSAGES) {
         (true, true) => Ok((ends, order)),
-        (false, _) => {
-            Err(format!("{} directions of peers, and {ENDS} are the most on GPUs", ends.len()))
-        }
-        (_, false) => Err(format!("{} messages, and {MESSAGES} are the most on GPUs", order.len())),
+        (false, _) => Err(Unplayable::Ends(ends.len())),
+        (_, false) => Err(Unplayable::Messages(order.len())),
     }
 }
 
@@ -230,8 +226,8 @@ mod tests {
         let layout = Layout::new(40, &CudaOptions::default()).expect("a layout");
         let place = Place { rank: 0, layout: &layout };
         let many: Vec<Transfer> = (1..40).map(|peer| transfer(peer, Dir::Send, 1)).collect();
-        assert!(ends(&place, &many, |_| 0).is_err_and(|why| why.contains("39 directions")));
+        assert!(ends(&place, &many, |_| 0) == Err(Unplayable::Ends(39)));
         let long = vec![transfer(1, Dir::Send, 1); MESSAGES + 1];
-        assert!(ends(&place, &long, |_| 0).is_err_and(|why| why.contains("89 messages")));
+        assert!(ends(&place, &long, |_| 0) == Err(Unplayable::Messages(89)));
     }
 }

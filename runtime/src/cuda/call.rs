@@ -11,6 +11,7 @@ use super::gpu::Gpu;
 use super::named::DeviceCall;
 use super::program::Lowered;
 use super::region::Spot;
+use super::unplayable::Unplayable;
 use super::{CudaStream, Protocol};
 use crate::choose::{How, device};
 use crate::custom::Algorithm;
@@ -88,7 +89,7 @@ impl Gpu {
     ) -> Result<(Protocol, u32), Error> {
         let plans = self.plans(algorithm, launch)?;
         let (key, lowered) = self.key(core, &plans, launch, None)?;
-        self.cut(&lowered, &key).map_err(Error::Unsupported)?;
+        self.cut(&lowered, &key)?;
         Ok((key.protocol, key.blocks))
     }
 
@@ -101,7 +102,7 @@ impl Gpu {
     ) -> Result<String, Error> {
         let plans = self.plans(algorithm, launch)?;
         let (key, lowered) = self.key(core, &plans, launch, None)?;
-        lowered.text(key.dtype, key.op, false).map_err(Error::Unsupported)
+        Ok(lowered.text(key.dtype, key.op, false)?)
     }
 
     /// Returns the plans of an algorithm for a call.
@@ -145,12 +146,12 @@ impl Gpu {
         };
         // One block has the largest slots.
         hows.extend(hinted.is_none().then_some((Protocol::Staged, 1)));
-        let mut refused = String::new();
+        let mut refused = Unplayable::NoPlans;
         for (protocol, blocks) in hows {
             let lowered = match self.lower(plans, protocol) {
                 Ok(lowered) => lowered,
                 Err(why) => {
-                    refused = format!("as `{}`: {why}", protocol.name());
+                    refused = Unplayable::As { protocol, why: Box::new(why) };
                     continue;
                 }
             };
@@ -164,7 +165,7 @@ impl Gpu {
                 return Ok((key, lowered));
             }
             if (0..3).any(hidden) {
-                refused = format!("as `{}`: peers would address the buffers", protocol.name());
+                refused = Unplayable::Private(protocol);
                 continue;
             }
             match self.cut(&lowered, &key) {

@@ -16,6 +16,7 @@ use super::packed::Staging;
 use super::program::Lowered;
 use super::region::{Region, Regions};
 use super::share::Sharing;
+use super::unplayable::Unplayable;
 use crate::backend::cuda::kernels::Kernels;
 use crate::backend::cuda::{Beside, Context, CudaStream, Fault, Kernel, Mailbox};
 use crate::dtype::{DType, Element, RedOp};
@@ -34,7 +35,7 @@ pub(crate) struct Gpu {
     pub(super) sms: u32,
     pub(super) layout: Layout,
     /// Calls of which the compiler knows: by plan and protocol.
-    pub(super) lowered: BTreeMap<([u8; 16], Protocol), Result<Arc<Lowered>, String>>,
+    pub(super) lowered: BTreeMap<([u8; 16], Protocol), Result<Arc<Lowered>, Unplayable>>,
     /// Calls that were made ready, and where each is among them.
     pub(super) known: BTreeMap<Key, usize>,
     pub(super) bounds: Vec<Option<Box<Bound>>>,

@@ -43,6 +43,7 @@ mod program;
 mod region;
 mod setup;
 mod share;
+mod unplayable;
 mod wait;
 
 pub use buffer::{CudaBuffer, CudaSlice, DevicePtr};
