@@ -14,7 +14,9 @@ mod check;
 mod shape;
 mod short;
 
-pub(crate) use batch::{BatchShape, Transfer, bind_batch, own_pairs, tagged};
+#[cfg(feature = "cuda")]
+pub(crate) use batch::own_pairs;
+pub(crate) use batch::{BatchShape, Transfer, bind_batch, tagged};
 pub(crate) use build::bind;
 pub(crate) use shape::{Pace, Shape, digest};
 pub use short::Stats;

@@ -125,11 +125,13 @@ impl Collective {
     }
 
     /// Returns true if some rank may give no output.
+    #[cfg(feature = "cuda")]
     pub(crate) fn is_output_optional(&self) -> bool {
         !self.output.is_everywhere()
     }
 
     /// Returns true if some rank may give no input.
+    #[cfg(feature = "cuda")]
     pub(crate) fn is_input_optional(&self) -> bool {
         !self.input.is_everywhere()
     }
