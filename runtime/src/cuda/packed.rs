@@ -171,7 +171,7 @@ impl Gpu {
             "all_gather" => {
                 self.copy_in(core, stream, [(one, input.0, own)])?;
                 self.perform(core, collective, 0, equal(one, blocks), stream)?;
-                self.copy_in(core, stream, cut(output.0).map(|(to, from, bytes)| (to, from, bytes)))
+                self.copy_in(core, stream, cut(output.0))
             }
             _ => {
                 let copies = cut(input.0).map(|(from, to, bytes)| (to, from, bytes));

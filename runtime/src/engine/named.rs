@@ -9,6 +9,9 @@ use super::{Blocks, Core};
 use crate::error::Error;
 use crate::memory::Buffer;
 
+/// A call whose input and output are each a buffer or a list.
+type Listed<'a, I, O> = Call<Blocks<&'a [u8], I>, Blocks<&'a mut [u8], O>>;
+
 impl Core {
     /// Performs a call. A buffer that has no meaning on this rank, and so is empty, is replaced by memory that
     /// is kept if the plan needs it.
@@ -70,9 +73,10 @@ impl Core {
         &mut self,
         collective: &Collective,
         root: u32,
-        call: Call<
-            Blocks<&'a [u8], impl ExactSizeIterator<Item = &'a [u8]>>,
-            Blocks<&'a mut [u8], impl ExactSizeIterator<Item = &'a mut [u8]>>,
+        call: Listed<
+            'a,
+            impl ExactSizeIterator<Item = &'a [u8]>,
+            impl ExactSizeIterator<Item = &'a mut [u8]>,
         >,
     ) -> Result<(), Error> {
         self.usable()?;

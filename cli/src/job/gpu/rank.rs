@@ -79,10 +79,10 @@ fn cases(
     let time = SETUP + Duration::from_secs_f64(20.0 * job.budget.min(1e4));
     let (began, most) = (Instant::now(), job.gpu.as_ref().and_then(|gpu| gpu.seconds));
     for (index, case) in job.cases.iter().enumerate() {
-        if let Some(most) = most {
-            if bench.player.gpu.max_f64(began.elapsed().as_secs_f64())? > most {
-                break;
-            }
+        if let Some(most) = most
+            && bench.player.gpu.max_f64(began.elapsed().as_secs_f64())? > most
+        {
+            break;
         }
         let _limit = TimeLimit::new(time, rank, "a case");
         let Some(ready) = ready.get(case.piece) else { continue };
